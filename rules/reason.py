@@ -1,0 +1,187 @@
+"""The columns of a reason: what one kind of finding means and what should follow from it.
+
+Every judge in ``rules`` answers with a ``Reason``; the agent publishes its words unchanged
+(conditions, GPUNodeHealth, metrics) and the remediator reads them back. The enum values are the
+wire words, so they must never change meaning, and nothing here may do I/O or read a clock.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+MAX_REASON_CHARS: Final = 63
+"""A reason goes into taint and label values; Kubernetes allows 63 characters there."""
+
+_REASON_CODE: Final = re.compile(r"[A-Za-z0-9]{1,63}")
+_SILENCE: Final = re.compile(r"Silence\((\d{1,5})([smh])\)")
+_STATE: Final = re.compile(r"State\(([A-Za-z0-9_.]{1,63}), (\d{1,3}) of (\d{1,3})\)")
+_UNIT_S: Final = {"s": 1, "m": 60, "h": 3600}
+
+
+class ReasonClass(StrEnum):
+    """How evidence for a reason becomes a finding."""
+
+    DECISIVE = "Decisive"
+    """One sighting acts at once."""
+    NEEDS_CONTEXT = "NeedsContext"
+    """Published as Info at once; its own severity after the grouping delay or the driver's word."""
+    SOFTWARE = "Software"
+    """The program's doing until proven otherwise."""
+    GAUGE = "Gauge"
+    """A reading that must cross its threshold N times of M."""
+    LATCH = "Latch"
+    """A monotonic counter or flag: one confirming re-read."""
+    RECORD = "Record"
+    """Written down, never acted upon."""
+
+
+class _Ranked(StrEnum):
+    """A word with an order: declared from mildest to gravest, compared by that order."""
+
+    @property
+    def rank(self) -> int:
+        """Position from the mildest (0)."""
+        return list(type(self)).index(self)
+
+    def __lt__(self, other: str) -> bool:
+        return self.rank < type(self)(other).rank
+
+    def __le__(self, other: str) -> bool:
+        return self.rank <= type(self)(other).rank
+
+    def __gt__(self, other: str) -> bool:
+        return self.rank > type(self)(other).rank
+
+    def __ge__(self, other: str) -> bool:
+        return self.rank >= type(self)(other).rank
+
+
+class Severity(_Ranked):
+    """How urgent: Info is a record, Degraded lets work finish, Fatal means work is failing."""
+
+    INFO = "Info"
+    DEGRADED = "Degraded"
+    FATAL = "Fatal"
+
+
+class Level(_Ranked):
+    """What is done to the node by default."""
+
+    REPORT = "Report"
+    CORDON = "Cordon"
+    DRAIN = "Drain"
+
+
+class Action(StrEnum):
+    """What would repair it, in the words published as ``recommendedAction``."""
+
+    NONE = "None"
+    RESTART_APP = "RestartApp"
+    RESET_GPU = "ResetGPU"
+    RESTART_NODE = "RestartNode"
+    REPLACE_NODE = "ReplaceNode"
+    INVESTIGATE = "Investigate"
+    DRAIN_P2P = "DrainP2P"
+    RECOVER_IMEX_DOMAIN = "RecoverIMEXDomain"
+    RESTART_FABRIC_MANAGER = "RestartFabricManager"
+    RUN_DIAGNOSTICS = "RunDiagnostics"
+    CHECK_MECHANICALS = "CheckMechanicals"
+    UPDATE_FIRMWARE = "UpdateFirmware"
+
+
+class ClosesKind(StrEnum):
+    """The kinds of evidence that end an incident."""
+
+    SILENCE = "Silence"
+    RESET = "Reset"
+    REBOOT = "Reboot"
+    STATE = "State"
+    HUMAN = "Human"
+
+
+@dataclass(frozen=True, slots=True)
+class ClosesOn:
+    """The evidence that ends an incident, e.g. ``Silence(3m)`` or ``State(temperature, 3 of 5)``.
+
+    ``silence_s`` is used by Silence alone; ``signal`` (a name of the agent's readings),
+    ``count`` and ``window`` (good readings out of the last so many) by State alone.
+    """
+
+    kind: ClosesKind
+    silence_s: int = 0
+    signal: str = ""
+    count: int = 0
+    window: int = 0
+
+    def __post_init__(self) -> None:
+        if (self.kind is ClosesKind.SILENCE) != (self.silence_s > 0):
+            raise ValueError(f"{self.kind} with a silence of {self.silence_s} s")
+        if (self.kind is ClosesKind.STATE) != bool(self.signal):
+            raise ValueError(f"{self.kind} with signal {self.signal!r}")
+        if self.kind is ClosesKind.STATE and not 1 <= self.count <= self.window:
+            raise ValueError(f"State needs 1 <= N <= M, not {self.count} of {self.window}")
+
+    def __str__(self) -> str:
+        if self.kind is ClosesKind.SILENCE:
+            for unit in ("h", "m", "s"):
+                if self.silence_s % _UNIT_S[unit] == 0:
+                    return f"Silence({self.silence_s // _UNIT_S[unit]}{unit})"
+        if self.kind is ClosesKind.STATE:
+            return f"State({self.signal}, {self.count} of {self.window})"
+        return str(self.kind)
+
+    @classmethod
+    def parse(cls, text: str) -> ClosesOn:
+        """Read the string form back; ValueError names the text when it is none."""
+        if silence := _SILENCE.fullmatch(text):
+            return cls(ClosesKind.SILENCE, silence_s=int(silence[1]) * _UNIT_S[silence[2]])
+        if state := _STATE.fullmatch(text):
+            return cls(
+                ClosesKind.STATE, signal=state[1], count=int(state[2]), window=int(state[3])
+            )
+        if text in (ClosesKind.RESET, ClosesKind.REBOOT, ClosesKind.HUMAN):
+            return cls(ClosesKind(text))
+        raise ValueError(
+            f"{text!r} is not Silence(3m), Reset, Reboot, Human or State(signal, N of M)"
+        )
+
+
+SILENCE_3M: Final = ClosesOn(ClosesKind.SILENCE, silence_s=180)
+ON_RESET: Final = ClosesOn(ClosesKind.RESET)
+ON_REBOOT: Final = ClosesOn(ClosesKind.REBOOT)
+BY_HUMAN: Final = ClosesOn(ClosesKind.HUMAN)
+
+
+def closes_on_state(signal: str, count: int, window: int) -> ClosesOn:
+    """Close when ``count`` of the last ``window`` readings of ``signal`` are good."""
+    return ClosesOn(ClosesKind.STATE, signal=signal, count=count, window=window)
+
+
+def is_reason_code(text: str) -> bool:
+    """Whether ``text`` may stand as a condition reason, taint value and label value."""
+    return _REASON_CODE.fullmatch(text) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """One row: a stable code with what it means and what follows.
+
+    ``needs`` says in a few words which other evidence must agree before its severity stands
+    (empty: none); ``source`` where the row comes from.
+    """
+
+    reason: str
+    klass: ReasonClass
+    severity: Severity
+    level: Level
+    action: Action
+    closes_on: ClosesOn
+    needs: str = ""
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if not is_reason_code(self.reason):
+            raise ValueError(f"{self.reason!r} is not 1 to 63 letters and digits")
