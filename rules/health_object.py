@@ -1,0 +1,140 @@
+"""GPUNodeHealth as it travels: what an agent publishes about its node and reads back at start.
+
+The agent encodes these types, the remediator decodes them, the CRD in `daemonset/crds/` is
+checked against them. Strings that may grow with a new agent (`class`, `recommendedAction`,
+`reason`, source names) stay plain strings, so that an older reader never loses a newer verdict.
+"""
+
+import msgspec
+
+MAX_INCIDENTS = 64
+MAX_EVIDENCE = 5
+MAX_EVIDENCE_BYTES = 512
+MAX_OBJECT_BYTES = 64 * 1024
+
+
+class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Base of the objects on the wire: camelCase names, unset fields left out."""
+
+
+class PublisherPod(Wire):
+    """The pod whose readiness says that the verdict is alive."""
+
+    pod: str = ""
+    pod_uid: str = msgspec.field(name="podUID", default="")
+    heartbeat: str = ""
+
+
+class Cursor(Wire):
+    """How far the kernel log of which boot has been judged."""
+
+    boot_id: str = msgspec.field(name="bootID", default="")
+    kmsg_seq: int = -1
+
+
+class ExpectedGpus(Wire, omit_defaults=False):
+    """How many GPUs the node should have, and who says so."""
+
+    count: int = 0
+    source: str = "Learned"
+
+
+class SourceStatus(Wire):
+    """One sense: kernel log, NVML, dcgm-exporter, PCI, udev."""
+
+    name: str
+    state: str
+    reason: str = ""
+    since: str = ""
+
+
+class GpuStatus(Wire):
+    """One GPU as the agent knows it."""
+
+    uuid: str = ""
+    index: int = -1
+    pci: str = ""
+    serial: str = ""
+    product: str = ""
+    board: str = ""
+    vbios: str = ""
+    module_id: int | None = None
+    health: str = "Unknown"
+    reason: str = ""
+    recovery_action: str = ""
+    reset_pending: bool = False
+    mig_mode: str = ""
+
+
+class Topology(Wire):
+    """The node's design topology; it does not flip when a link fails."""
+
+    interconnect: str = ""
+    nvlink_domain: str = ""
+    links: str = ""
+    numa: str = ""
+
+
+class MigInstance(Wire):
+    """The GPU instance and compute instance a line named."""
+
+    gi: int | None = None
+    ci: int | None = None
+
+
+class NvidiaAction(Wire):
+    """NVIDIA's two recommendation columns for the Xid, verbatim codes."""
+
+    immediate: str = ""
+    investigatory: str = ""
+
+
+class Incident(Wire):
+    """One fault with its life: opened once, kept by id, closed by named evidence."""
+
+    id: str
+    reason: str
+    klass: str = msgspec.field(name="class", default="")
+    severity: str = "Info"
+    level: str = "Report"
+    recommended_action: str = "None"
+    scope: str = "GPU"
+    gpus: tuple[str, ...] = ()
+    pci: tuple[str, ...] = ()
+    mig: MigInstance | None = None
+    links: tuple[int, ...] = ()
+    xids: tuple[int, ...] = ()
+    sources: tuple[str, ...] = ()
+    nvidia: NvidiaAction | None = None
+    active: bool = msgspec.field(default=False)
+    first_seen: str = ""
+    last_seen: str = ""
+    count: int = 1
+    closes_on: str = ""
+    closed_at: str = ""
+    closed_by: str = ""
+    evidence: tuple[str, ...] = ()
+
+
+class HealthStatus(Wire):
+    """`status` of a GPUNodeHealth: the whole verdict and all state a restarted agent needs."""
+
+    publisher: PublisherPod = PublisherPod()
+    node_uid: str = msgspec.field(name="nodeUID", default="")
+    boot_id: str = msgspec.field(name="bootID", default="")
+    observed_at: str = ""
+    agent_version: str = ""
+    rules_version: str = ""
+    driver_version: str = ""
+    virtualization: str = "none"
+    cursor: Cursor = Cursor()
+    health: str = "Unknown"
+    reason: str = ""
+    message: str = ""
+    gpus_healthy: str = ""
+    expected_gpus: ExpectedGpus = msgspec.field(name="expectedGPUs", default=ExpectedGpus())
+    sources: tuple[SourceStatus, ...] = ()
+    gpus: tuple[GpuStatus, ...] = ()
+    topology: Topology = Topology()
+    incidents: tuple[Incident, ...] = ()
+    dropped: int = 0

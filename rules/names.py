@@ -1,0 +1,57 @@
+"""The names gpuward writes on Kubernetes objects, spelled once.
+
+Agent and remediator exchange nothing but Kubernetes objects, so these strings are the contract
+between them and with every person and tool that selects on them. Changing one is a breaking
+change.
+"""
+
+PREFIX = "gpuward.io"
+GROUP = "gpuward.io"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+# Labels the agent writes on its own node.
+LABEL_HEALTH = f"{PREFIX}/health"
+LABEL_GPUS = f"{PREFIX}/gpus"
+LABEL_GPUS_HEALTHY = f"{PREFIX}/gpus-healthy"
+LABEL_INTERCONNECT = f"{PREFIX}/interconnect"
+LABEL_NVLINK_DOMAIN = f"{PREFIX}/nvlink-domain"
+LABEL_NUMA = f"{PREFIX}/numa"
+LABEL_MIG = f"{PREFIX}/mig"
+LABEL_PRODUCT = f"{PREFIX}/product"
+LABEL_DRIVER = f"{PREFIX}/driver"
+AGENT_LABELS = (
+    LABEL_HEALTH,
+    LABEL_GPUS,
+    LABEL_GPUS_HEALTHY,
+    LABEL_INTERCONNECT,
+    LABEL_NVLINK_DOMAIN,
+    LABEL_NUMA,
+    LABEL_MIG,
+    LABEL_PRODUCT,
+    LABEL_DRIVER,
+)
+
+# Conditions the agent owns on its own node.
+CONDITION_HEALTHY = "GPUHealthy"
+CONDITION_DEGRADED = "GPUDegraded"
+
+# The remediator's mark: taint, label and annotation set in one patch.
+TAINT_QUARANTINE = f"{PREFIX}/quarantine"
+LABEL_QUARANTINE = f"{PREFIX}/quarantine"
+ANNOTATION_SESSION = f"{PREFIX}/session"
+
+# Autoscaler annotations inside the mark; their prior values travel in ANNOTATION_SESSION.
+ANNOTATION_SCALE_DOWN_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+ANNOTATION_DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
+
+# What people write.
+ANNOTATION_HOLD = f"{PREFIX}/hold"
+ANNOTATION_REPAIRED = f"{PREFIX}/repaired"
+ANNOTATION_EXPECTED_GPUS = f"{PREFIX}/expected-gpus"
+ANNOTATION_RELEASE_GPU = f"{PREFIX}/release-gpu"
+LABEL_OPT_OUT = f"{PREFIX}/opt-out"
+
+# Who says so in events, managedFields and user agents.
+COMPONENT_AGENT = "gpuward-agent"
+COMPONENT_REMEDIATOR = "gpuward-remediator"
