@@ -51,7 +51,6 @@ class Cause(Wire):
     severity: str = "Degraded"
     message: str = ""
     by: str = ""
-    closed: bool = False
 
 
 class ReleaseRequest(Wire):
