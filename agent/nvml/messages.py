@@ -1,0 +1,270 @@
+"""What the NVML child says to its parent, what the parent says back, and how both are framed.
+
+The child (`agent.nvml.child`) sends `FromChild`, the link (`agent.nvml.link`) sends `ToChild`;
+the link hands `Message` to the main loop. One frame is four bytes of length, big endian, then
+msgpack. This module must stay small: the child imports it.
+"""
+
+import struct
+from enum import StrEnum
+
+import msgspec
+
+from rules.signals import Signal
+
+__all__ = [
+    "Absent",
+    "Calling",
+    "Device",
+    "Event",
+    "EventKind",
+    "Fault",
+    "Finish",
+    "Framer",
+    "FromChild",
+    "Hello",
+    "Idle",
+    "Message",
+    "Note",
+    "Readings",
+    "Refresh",
+    "SourceReason",
+    "SourceState",
+    "SourceStatus",
+    "Tier",
+    "ToChild",
+    "Topology",
+    "Value",
+    "frame",
+]
+
+MAX_FRAME_BYTES = 1 << 20
+"""A frame beyond this is a broken stream: the largest real one, a topology, is some 10 KiB."""
+
+
+class Tier(StrEnum):
+    """How often a signal is asked for: every 15 s, 60 s, 1 h."""
+
+    FAST = "fast"
+    MEDIUM = "medium"
+    SLOW = "slow"
+
+
+class EventKind(StrEnum):
+    """What the driver pushed; `Event.data` is the Xid for XID, the new action for RECOVERY_ACTION."""
+
+    XID = "xid"
+    DOUBLE_BIT_ECC = "double_bit_ecc"
+    SINGLE_BIT_STORM = "single_bit_storm"
+    DRAM_RETIREMENT = "dram_retirement"
+    DRAM_RETIREMENT_FAILURE = "dram_retirement_failure"
+    NON_FATAL_POISON = "non_fatal_poison"
+    FATAL_POISON = "fatal_poison"
+    GPU_UNAVAILABLE = "gpu_unavailable"
+    RECOVERY_ACTION = "recovery_action"
+    MIG_CONFIG_CHANGE = "mig_config_change"
+    DRIVER_BIND = "driver_bind"
+    DRIVER_UNBIND = "driver_unbind"
+
+
+class Absent(msgspec.Struct, frozen=True):
+    """A signal that could not be read, with NVML's return code (3 not supported, 15 lost, ...).
+
+    Code 13 also stands for "this driver is too old for it"; nothing was asked then.
+    """
+
+    code: int
+
+
+Value = int | float | str | list[int | None] | Absent
+"""A reading. Lists are per link (null: not readable) or a histogram; see `rules.signals`."""
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU as enumerated. Strings the driver would not give are empty, numbers null.
+
+    `pci` is lower case `dddd:bb:dd.f`. A GPU that answers nothing (lost while enumerating) has an
+    empty `uuid`; its `index` and, where the driver still tells it, `pci` are all there is.
+    """
+
+    index: int
+    uuid: str
+    pci: str
+    serial: str = ""
+    product: str = ""
+    board: str = ""
+    vbios: str = ""
+    module_id: int | None = None
+    minor: int | None = None
+    architecture: int | None = None
+    """NVML's number: 6 Turing, 7 Ampere, 8 Ada, 9 Hopper, 10 Blackwell."""
+    mig_mode: bool | None = None
+    mig_instances: int = 0
+    numa: int | None = None
+    links: int = 0
+    events: int = 0
+    """Supported event bits, as the driver reports them."""
+
+
+class Hello(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """NVML answers: versions and inventory. Sent at start, after each MIG change and on refresh."""
+
+    driver: str
+    nvml: str
+    cuda: str
+    branch: int
+    """Major driver branch, such as 580."""
+    devices: list[Device]
+    excluded: list[str] = []
+    """PCI addresses that the driver was told to leave alone."""
+
+
+class Readings(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """One tier of one GPU."""
+
+    gpu: str
+    pci: str
+    tier: Tier
+    values: dict[Signal, Value]
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Something the driver pushed. `gpu` and `pci` are empty where the driver named no GPU.
+
+    The number only: the kernel log has the rest.
+    """
+
+    kind: EventKind
+    data: int
+    gpu: str = ""
+    pci: str = ""
+    gi: int | None = None
+    ci: int | None = None
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """An NVML call that failed with a code that means more than "this field is absent"."""
+
+    call: str
+    code: int
+    gpu: str = ""
+    pci: str = ""
+
+
+class Topology(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """How the GPUs of the node are joined, by design (faults do not change it).
+
+    `links[i][j]` is spelled as `nvidia-smi topo -m` does: X, NV18, PIX, PXB, PHB, NODE, SYS; rows
+    and columns follow `gpus` (UUIDs, or PCI addresses where there is none).
+    """
+
+    gpus: list[str]
+    links: list[list[str]]
+    remote: list[list[str]]
+    """Per GPU and link: gpu, switch, npu, unknown, or empty for a link that is not there."""
+    clusters: list[str]
+    cliques: list[int | None]
+    numa: list[int | None]
+
+
+class Calling(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The child is about to enter an NVML call that should return within `within_s`."""
+
+    call: str
+    gpu: str = ""
+    within_s: float = 0.0
+
+
+class Idle(msgspec.Struct, frozen=True, tag=True):
+    """The child is in no NVML call."""
+
+
+class Note(msgspec.Struct, frozen=True, tag=True):
+    """A sentence for the log: a line of the child's standard error, bounded."""
+
+    text: str
+
+
+class SourceState(StrEnum):
+    """As `GPUNodeHealth.status.sources[].state` spells it."""
+
+    UP = "Up"
+    DOWN = "Down"
+    ABSENT = "Absent"
+    RELEASED = "Released"
+
+
+class SourceReason(StrEnum):
+    """Why the source is in its state; CamelCase as in `GPUNodeHealth`."""
+
+    ANSWERING = "Answering"
+    STARTING = "Starting"
+    OFF = "Off"
+    DRIVER_ABSENT = "DriverAbsent"
+    DRIVER_MISMATCH = "DriverMismatch"
+    NO_ACCESS = "NoAccess"
+    NVML_FAILED = "NVMLFailed"
+    SIMULATOR_UNUSABLE = "SimulatorUnusable"
+    CALL_HUNG = "CallHung"
+    CHILD_DIED = "ChildDied"
+    RELEASED = "Released"
+
+
+class SourceStatus(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The state of NVML as a source, from the link. `message` is one sentence."""
+
+    state: SourceState
+    reason: SourceReason
+    message: str
+    code: int | None = None
+    call: str = ""
+    gpu: str = ""
+    restart_agent: bool = False
+    """The library in this container will not match again: exit, so that it is replaced."""
+
+
+FromChild = Hello | Readings | Event | Fault | Topology | Calling | Idle
+Message = Hello | Readings | Event | Fault | Topology | Note | SourceStatus
+"""What the main loop receives."""
+
+
+class Finish(msgspec.Struct, frozen=True, tag=True):
+    """To the child: leave your event sets, call nvmlShutdown, exit."""
+
+
+class Refresh(msgspec.Struct, frozen=True, tag=True):
+    """To the child: enumerate again and read every tier now."""
+
+
+ToChild = Finish | Refresh
+
+_LENGTH = struct.Struct(">I")
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def frame(message: FromChild | ToChild) -> bytes:
+    """One message as it goes over the pipe."""
+    body = _encode(message)
+    return _LENGTH.pack(len(body)) + body
+
+
+class Framer:
+    """Cuts a byte stream back into message bodies."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Every body that `data` completes. Raises ValueError on a length beyond the bound."""
+        self._buffer += data
+        bodies = []
+        while len(self._buffer) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._buffer)
+            if length > MAX_FRAME_BYTES:
+                raise ValueError(f"a frame of {length} bytes, at most {MAX_FRAME_BYTES} expected")
+            end = _LENGTH.size + length
+            if len(self._buffer) < end:
+                break
+            bodies.append(bytes(self._buffer[_LENGTH.size : end]))
+            del self._buffer[:end]
+        return bodies

@@ -1,0 +1,162 @@
+"""The signals of one GPU: every name that a sense may report and a rule may read, in one place.
+
+`agent/nvml` and `agent/dcgm` fill them in, `rules` judges them, the metrics name them. A signal
+says what was measured, never what it means: meanings live with the rules. What each one
+means, its unit and its sources stand in `data/signals.csv`.
+
+A reading is a number (`gauge`, `counter`), 0 or 1 (`flag`), a code or a word (`enum`), or, where
+`shape` says so, a list. What could not be read is not zero: it is absent, and says with which
+NVML return code.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+__all__ = ["Kind", "Shape", "Signal", "SignalInfo", "dcgm_signals", "signal_table"]
+
+
+class Kind(StrEnum):
+    """How a signal moves, which decides how a rule may treat it (N of M, re-read, rate)."""
+
+    GAUGE = "gauge"
+    COUNTER = "counter"
+    FLAG = "flag"
+    ENUM = "enum"
+
+
+class Shape(StrEnum):
+    """Whether a reading is one value or a list, and what the list's index means."""
+
+    SCALAR = "scalar"
+    PER_LINK = "per_link"
+    HISTOGRAM = "histogram"
+
+
+class Signal(StrEnum):
+    """The wire words. `signal_table` documents each one."""
+
+    PRESENCE = "presence"
+    RECOVERY_ACTION = "recovery_action"
+
+    TEMPERATURE = "temperature_celsius"
+    MEMORY_TEMPERATURE = "memory_temperature_celsius"
+    THERMAL_MARGIN = "thermal_margin_celsius"
+    SLOWDOWN_TEMPERATURE = "slowdown_temperature_celsius"
+    SHUTDOWN_TEMPERATURE = "shutdown_temperature_celsius"
+    MEMORY_MAX_TEMPERATURE = "memory_max_temperature_celsius"
+    SLOWDOWN_MARGIN = "slowdown_margin_celsius"
+
+    POWER = "power_watts"
+    SM_CLOCK = "sm_clock_megahertz"
+    CLOCK_EVENT_REASONS = "clock_event_reasons"
+    HW_THERMAL_SLOWDOWN_TIME = "hw_thermal_slowdown_nanoseconds"
+    SW_THERMAL_SLOWDOWN_TIME = "sw_thermal_slowdown_nanoseconds"
+    POWER_BRAKE_TIME = "power_brake_nanoseconds"
+    PERFORMANCE_STATE = "performance_state"
+    UTILIZATION = "utilization_percent"
+    PERSISTENCE_MODE = "persistence_mode"
+
+    ECC_MODE = "ecc_mode"
+    ECC_MODE_PENDING = "ecc_mode_pending"
+    ECC_CORRECTED_VOLATILE = "ecc_corrected_volatile"
+    ECC_UNCORRECTED_VOLATILE = "ecc_uncorrected_volatile"
+    ECC_CORRECTED_AGGREGATE = "ecc_corrected_aggregate"
+    ECC_UNCORRECTED_AGGREGATE = "ecc_uncorrected_aggregate"
+    DRAM_CORRECTED_VOLATILE = "dram_corrected_volatile"
+    DRAM_UNCORRECTED_VOLATILE = "dram_uncorrected_volatile"
+    DRAM_CORRECTED_AGGREGATE = "dram_corrected_aggregate"
+    DRAM_UNCORRECTED_AGGREGATE = "dram_uncorrected_aggregate"
+    SRAM_CORRECTED_VOLATILE = "sram_corrected_volatile"
+    SRAM_UNCORRECTED_VOLATILE = "sram_uncorrected_volatile"
+    SRAM_CORRECTED_AGGREGATE = "sram_corrected_aggregate"
+    SRAM_UNCORRECTED_AGGREGATE = "sram_uncorrected_aggregate"
+    SRAM_THRESHOLD_EXCEEDED = "sram_threshold_exceeded"
+
+    REMAPPED_ROWS_CORRECTABLE = "remapped_rows_correctable"
+    REMAPPED_ROWS_UNCORRECTABLE = "remapped_rows_uncorrectable"
+    REMAP_PENDING = "remap_pending"
+    REMAP_FAILURE = "remap_failure"
+    REMAP_HISTOGRAM = "remap_histogram"
+    BANK_REMAPS_ACTIVE = "bank_remaps_active"
+    BANK_REMAP_PENDING = "bank_remap_pending"
+    BANK_GROUPS_EXHAUSTED = "bank_groups_exhausted"
+    UNREPAIRABLE_MEMORY = "unrepairable_memory"
+    CHANNEL_REPAIR_PENDING = "channel_repair_pending"
+    TPC_REPAIR_PENDING = "tpc_repair_pending"
+    RETIRED_PAGES_SINGLE_BIT = "retired_pages_single_bit"
+    RETIRED_PAGES_DOUBLE_BIT = "retired_pages_double_bit"
+    RETIREMENT_PENDING = "retirement_pending"
+
+    PCIE_GENERATION = "pcie_generation"
+    PCIE_GENERATION_MAX = "pcie_generation_max"
+    PCIE_WIDTH = "pcie_width_lanes"
+    PCIE_WIDTH_MAX = "pcie_width_max_lanes"
+    PCIE_REPLAYS = "pcie_replays"
+    PCIE_CORRECTABLE_ERRORS = "pcie_correctable_errors"
+    PCIE_NON_FATAL_ERRORS = "pcie_non_fatal_errors"
+    PCIE_FATAL_ERRORS = "pcie_fatal_errors"
+
+    NVLINK_STATES = "nvlink_states"
+    NVLINK_CRC_ERRORS = "nvlink_crc_errors"
+    NVLINK_REPLAYS = "nvlink_replays"
+    NVLINK_RECOVERIES = "nvlink_recoveries"
+    NVLINK_RECEIVE_ERRORS = "nvlink_receive_errors"
+    NVLINK_INTEGRITY_ERRORS = "nvlink_integrity_errors"
+    NVLINK_RECOVERIES_FAILED = "nvlink_recoveries_failed"
+    NVLINK_SYMBOL_ERRORS = "nvlink_symbol_errors"
+    NVLINK_EFFECTIVE_ERRORS = "nvlink_effective_errors"
+    C2C_STATES = "c2c_states"
+    C2C_ERRORS = "c2c_errors"
+
+    FABRIC_STATE = "fabric_state"
+    FABRIC_STATUS = "fabric_status"
+    FABRIC_CLIQUE = "fabric_clique"
+    FABRIC_CLUSTER = "fabric_cluster"
+    FABRIC_HEALTH_MASK = "fabric_health_mask"
+    FABRIC_HEALTH_SUMMARY = "fabric_health_summary"
+
+    INFOROM_VALID = "inforom_valid"
+    INFOROM_IMAGE = "inforom_image"
+    MIG_MODE = "mig_mode"
+
+
+class SignalInfo(NamedTuple):
+    """What one signal is: how it moves, its unit, where it comes from.
+
+    `nvml` names the NVML call or field constant; `dcgm` the dcgm-exporter fields that carry the
+    same thing, newest spelling first (DCGM 4.6 renamed most of them).
+    """
+
+    kind: Kind
+    unit: str
+    meaning: str
+    nvml: str
+    dcgm: tuple[str, ...] = ()
+    shape: Shape = Shape.SCALAR
+
+
+def signal_table() -> dict[Signal, SignalInfo]:
+    """The documentation of every signal, from `data/signals.csv` (package data)."""
+    # Imported here: the NVML child needs the names only and must stay small.
+    import csv
+    from importlib.resources import files
+
+    text = files("rules").joinpath("data/signals.csv").read_text(encoding="utf-8")
+    return {
+        Signal(row["signal"]): SignalInfo(
+            kind=Kind(row["kind"]),
+            shape=Shape(row["shape"]),
+            unit=row["unit"],
+            meaning=row["meaning"],
+            nvml=row["nvml"],
+            dcgm=tuple(row["dcgm"].split()),
+        )
+        for row in csv.DictReader(text.splitlines())
+    }
+
+
+def dcgm_signals() -> dict[str, Signal]:
+    """Every dcgm-exporter field name, old and new spelling, with the signal it carries."""
+    return {name: signal for signal, info in signal_table().items() for name in info.dcgm}
