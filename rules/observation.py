@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from rules.kernel_line import KernelLine
     from rules.signals import Signal
 
-Value: TypeAlias = "int | float | str | None"
-"""A reading; None says Absent: asked for, and this GPU or driver does not have it."""
+Value: TypeAlias = int | float | str | tuple[int | None, ...] | None
+"""A reading. None says Absent: asked for, and this GPU or driver does not have it.
+
+Tuples are per link (None: that link could not be read) or a histogram; see `rules.signals`.
+"""
 
 
 class SourceName(StrEnum):
@@ -41,29 +44,20 @@ class SourceState(StrEnum):
 
 
 class EventKind(StrEnum):
-    """What an NVML event says; ``GpuEvent.data`` holds the number that came with it."""
+    """What the driver pushed; ``GpuEvent.data`` is the Xid or the new recovery action."""
 
-    XID = "Xid"
-    RECOVERY_ACTION = "RecoveryAction"
-    UNAVAILABLE = "Unavailable"
-    POISON = "Poison"
-    POISON_FATAL = "PoisonFatal"
-    DRAM_RETIREMENT = "DramRetirement"
-    DRAM_RETIREMENT_FAILURE = "DramRetirementFailure"
-    SBE_STORM = "SbeStorm"
-    ECC_DOUBLE_BIT = "EccDoubleBit"
-    MIG_CHANGE = "MigChange"
-    DRIVER_BIND = "DriverBind"
-    DRIVER_UNBIND = "DriverUnbind"
-
-
-class Remote(StrEnum):
-    """What sits at the far end of an NVLink."""
-
-    GPU = "GPU"
-    SWITCH = "Switch"
-    CPU = "CPU"
-    UNKNOWN = "Unknown"
+    XID = "xid"
+    DOUBLE_BIT_ECC = "double_bit_ecc"
+    SINGLE_BIT_STORM = "single_bit_storm"
+    DRAM_RETIREMENT = "dram_retirement"
+    DRAM_RETIREMENT_FAILURE = "dram_retirement_failure"
+    NON_FATAL_POISON = "non_fatal_poison"
+    FATAL_POISON = "fatal_poison"
+    GPU_UNAVAILABLE = "gpu_unavailable"
+    RECOVERY_ACTION = "recovery_action"
+    MIG_CONFIG_CHANGE = "mig_config_change"
+    DRIVER_BIND = "driver_bind"
+    DRIVER_UNBIND = "driver_unbind"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +96,10 @@ class KernelRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceChanged:
-    """A sense started, stopped or let go; ``reason`` is a CamelCase code, empty when Up."""
+    """A sense started, stopped or let go; ``reason`` is a CamelCase code, empty when Up.
+
+    A hung NVML call is ``Down`` with reason ``CallHung``.
+    """
 
     at: float
     source: SourceName
@@ -111,23 +108,11 @@ class SourceChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NvLinkSeen:
-    """One NVLink of one GPU; ``remote_pci`` is empty when the driver did not say."""
-
-    link: int
-    active: bool
-    remote: Remote = Remote.UNKNOWN
-    remote_pci: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSeen:
-    """One GPU as NVML enumerates it.
+    """One GPU as NVML enumerates it; a lost one may have no ``uuid``.
 
-    ``pci`` is lower case ``dddd:bb:dd.f`` or ``dddd:bb:dd``; ``architecture`` is NVML's word in
-    lower case (``hopper``); ``numa_node`` -1 when unknown; ``ancestors`` maps the index of
-    another GPU to the PCIe level between them (NVML's GpuTopologyLevel); ``cluster_uuid`` empty
-    or all zero when there is no NVLink domain.
+    ``pci`` is lower case ``dddd:bb:dd.f`` or ``dddd:bb:dd``; ``architecture`` NVML's number
+    (6 Turing, 7 Ampere, 8 Ada, 9 Hopper, 10 Blackwell).
     """
 
     uuid: str
@@ -138,23 +123,17 @@ class GpuSeen:
     board: str = ""
     vbios: str = ""
     module_id: int | None = None
-    architecture: str = ""
-    mig_enabled: bool | None = None
+    minor: int | None = None
+    architecture: int | None = None
+    mig_mode: bool | None = None
     mig_instances: int = 0
-    numa_node: int = -1
-    cpu_affinity: str = ""
-    links: tuple[NvLinkSeen, ...] = ()
-    ancestors: Mapping[int, int] = field(default_factory=dict)
-    cluster_uuid: str = ""
-    clique: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
     """Everything NVML enumerates, taken at (re)initialisation and after a MIG change.
 
-    ``excluded`` are PCI addresses that the driver was told to leave out; ``cpu_numa_nodes`` the
-    NUMA nodes that have CPUs.
+    ``excluded`` are PCI addresses that the driver was told to leave out.
     """
 
     at: float
@@ -162,7 +141,24 @@ class Inventory:
     virtualization: str = "none"
     gpus: tuple[GpuSeen, ...] = ()
     excluded: tuple[str, ...] = ()
-    cpu_numa_nodes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologySeen:
+    """How the GPUs are joined by design; rows and columns follow ``gpus`` (UUID, else PCI).
+
+    ``links[i][j]`` is spelled as ``nvidia-smi topo -m`` does (X, NV18, PIX, SYS);
+    ``remotes[i]`` names per NVLink of that GPU what sits at its far end: ``gpu``, ``switch``,
+    ``npu``, ``unknown``, or nothing where there is no link. ``numa`` is each GPU's NUMA node.
+    """
+
+    at: float
+    gpus: tuple[str, ...]
+    links: tuple[tuple[str, ...], ...]
+    remotes: tuple[tuple[str, ...], ...] = ()
+    clusters: tuple[str, ...] = ()
+    cliques: tuple[int | None, ...] = ()
+    numa: tuple[int | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,42 +168,34 @@ class Readings:
     at: float
     gpu: str
     values: Mapping[Signal, Value]
+    pci: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuEvent:
-    """The driver pushed an event; ``gpu`` is a UUID, or a PCI address where that is all it has."""
+    """The driver pushed an event; ``gpu`` and ``pci`` are empty where it named no GPU."""
 
     at: float
-    gpu: str
     kind: EventKind
     data: int = 0
+    gpu: str = ""
+    pci: str = ""
     gi: int | None = None
     ci: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallFailed:
-    """An NVML call returned an error ``code``; ``gpu`` is empty where the call names none.
+    """An NVML call returned an error ``code``; ``gpu`` and ``pci`` are empty where it names none.
 
-    ``call`` is the NVML function without its prefix; ``Init`` while the driver is initialised,
-    whose failure means that there is no NVML at all.
+    ``call`` is NVML's own name of the function (``nvmlInit_v2``).
     """
 
     at: float
-    gpu: str
     call: str
     code: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallHung:
-    """An NVML call has not returned for ``waited_s``; the next answer of any kind ends it."""
-
-    at: float
-    call: str
-    waited_s: float
     gpu: str = ""
+    pci: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,11 +270,14 @@ class HostSeen:
     """What the host says about itself.
 
     ``services`` maps a service (``nvidia-fabricmanager``) to ``running``, ``stopped`` or
-    ``absent``; ``product_uuid`` is the DMI product UUID, empty when unreadable.
+    ``absent``; ``product_uuid`` is the DMI product UUID, empty when unreadable; ``booted_at``
+    the wall time of this boot, 0 when unknown; ``cpu_numa_nodes`` the NUMA nodes with CPUs.
     """
 
     at: float
+    booted_at: float = 0.0
     product_uuid: str = ""
+    cpu_numa_nodes: tuple[int, ...] = ()
     processes: tuple[HostProcess, ...] = ()
     services: Mapping[str, str] = field(default_factory=dict)
 
@@ -304,10 +295,10 @@ Observation: TypeAlias = (
     | KernelRead
     | SourceChanged
     | Inventory
+    | TopologySeen
     | Readings
     | GpuEvent
     | CallFailed
-    | CallHung
     | PciSeen
     | DevNodesSeen
     | DcgmSeen
