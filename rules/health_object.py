@@ -5,6 +5,8 @@ checked against them. Strings that may grow with a new agent (`class`, `recommen
 `reason`, source names) stay plain strings, so that an older reader never loses a newer verdict.
 """
 
+from typing import Any
+
 import msgspec
 
 MAX_INCIDENTS = 64
@@ -13,11 +15,29 @@ MAX_EVIDENCE_BYTES = 512
 MAX_OBJECT_BYTES = 64 * 1024
 
 
-class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Base of the objects on the wire: camelCase names, unset fields left out."""
+class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Base of the objects on the wire: camelCase names; write them through `plain`."""
 
 
-class PublisherPod(Wire):
+def plain(value: Any) -> Any:
+    """The wire value as JSON builtins, without what is empty (None, "", [], {}).
+
+    False and 0 are words and stay. The API server refuses null where the schema has no
+    `nullable`, so every writer of these types must send this form.
+    """
+    return _without_empty(msgspec.to_builtins(value))
+
+
+def _without_empty(value: Any) -> Any:
+    if isinstance(value, dict):
+        kept = {key: _without_empty(item) for key, item in value.items()}
+        return {key: item for key, item in kept.items() if item not in (None, "", [], {})}
+    if isinstance(value, (list, tuple)):
+        return [_without_empty(item) for item in value]
+    return value
+
+
+class PublisherPod(Wire, frozen=True):
     """The pod whose readiness says that the verdict is alive."""
 
     pod: str = ""
@@ -25,21 +45,21 @@ class PublisherPod(Wire):
     heartbeat: str = ""
 
 
-class Cursor(Wire):
+class Cursor(Wire, frozen=True):
     """How far the kernel log of which boot has been judged."""
 
     boot_id: str = msgspec.field(name="bootID", default="")
     kmsg_seq: int = -1
 
 
-class ExpectedGpus(Wire, omit_defaults=False):
+class ExpectedGpus(Wire, frozen=True):
     """How many GPUs the node should have, and who says so."""
 
     count: int = 0
     source: str = "Learned"
 
 
-class SourceStatus(Wire):
+class SourceStatus(Wire, frozen=True):
     """One sense: kernel log, NVML, dcgm-exporter, PCI, udev."""
 
     name: str
@@ -48,7 +68,7 @@ class SourceStatus(Wire):
     since: str = ""
 
 
-class GpuStatus(Wire):
+class GpuStatus(Wire, frozen=True):
     """One GPU as the agent knows it."""
 
     uuid: str = ""
@@ -66,7 +86,7 @@ class GpuStatus(Wire):
     mig_mode: str = ""
 
 
-class Topology(Wire):
+class Topology(Wire, frozen=True):
     """The node's design topology; it does not flip when a link fails."""
 
     interconnect: str = ""
@@ -75,21 +95,21 @@ class Topology(Wire):
     numa: str = ""
 
 
-class MigInstance(Wire):
+class MigInstance(Wire, frozen=True):
     """The GPU instance and compute instance a line named."""
 
     gi: int | None = None
     ci: int | None = None
 
 
-class NvidiaAction(Wire):
+class NvidiaAction(Wire, frozen=True):
     """NVIDIA's two recommendation columns for the Xid, verbatim codes."""
 
     immediate: str = ""
     investigatory: str = ""
 
 
-class Incident(Wire):
+class Incident(Wire, frozen=True):
     """One fault with its life: opened once, kept by id, closed by named evidence."""
 
     id: str
@@ -106,7 +126,7 @@ class Incident(Wire):
     xids: tuple[int, ...] = ()
     sources: tuple[str, ...] = ()
     nvidia: NvidiaAction | None = None
-    active: bool = msgspec.field(default=False)
+    active: bool = False
     first_seen: str = ""
     last_seen: str = ""
     count: int = 1
@@ -116,7 +136,7 @@ class Incident(Wire):
     evidence: tuple[str, ...] = ()
 
 
-class HealthStatus(Wire):
+class HealthStatus(Wire, frozen=True):
     """`status` of a GPUNodeHealth: the whole verdict and all state a restarted agent needs."""
 
     publisher: PublisherPod = PublisherPod()

@@ -42,7 +42,7 @@ class Mode(enum.StrEnum):
     ENFORCE = "Enforce"
 
 
-class Cause(Wire):
+class Cause(Wire, frozen=True):
     """Why a node is in quarantine: one incident of a detector, or one request of a person."""
 
     source: str = "Detector"
@@ -53,14 +53,14 @@ class Cause(Wire):
     by: str = ""
 
 
-class ReleaseRequest(Wire):
+class ReleaseRequest(Wire, frozen=True):
     """A person asks for release now."""
 
     by: str = ""
     reason: str = ""
 
 
-class QuarantineSpec(Wire):
+class QuarantineSpec(Wire, frozen=True):
     """What was asked for. People need only `nodeName` and one Human cause."""
 
     node_name: str
@@ -72,7 +72,7 @@ class QuarantineSpec(Wire):
     release: ReleaseRequest | None = None
 
 
-class Condition(Wire, omit_defaults=False):
+class Condition(Wire, frozen=True):
     """A Kubernetes-style condition of the session."""
 
     type: str
@@ -82,7 +82,7 @@ class Condition(Wire, omit_defaults=False):
     last_transition_time: str = ""
 
 
-class BlockedBy(Wire):
+class BlockedBy(Wire, frozen=True):
     """One thing that keeps pods on the node, with what a person can do about it."""
 
     pdb: str = ""
@@ -93,7 +93,7 @@ class BlockedBy(Wire):
     remedy: str = ""
 
 
-class DrainStatus(Wire, omit_defaults=False):
+class DrainStatus(Wire, frozen=True):
     """Progress of the drain; every list is bounded, counts are exact."""
 
     evicted: int = 0
@@ -106,7 +106,7 @@ class DrainStatus(Wire, omit_defaults=False):
     suspended_seconds: int = 0
 
 
-class TimelineEntry(Wire):
+class TimelineEntry(Wire, frozen=True):
     """One step of the session, for people."""
 
     at: str
@@ -115,7 +115,7 @@ class TimelineEntry(Wire):
     by: str = ""
 
 
-class QuarantineStatus(Wire):
+class QuarantineStatus(Wire, frozen=True):
     """Where the session stands. `drain` is present from the first drain pass on."""
 
     mode: str = ""
@@ -126,10 +126,10 @@ class QuarantineStatus(Wire):
     conditions: tuple[Condition, ...] = ()
     drain: DrainStatus | None = None
     timeline: tuple[TimelineEntry, ...] = ()
-    evidence: dict[str, Any] = {}
+    evidence: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-class PauseScope(Wire):
+class PauseScope(Wire, frozen=True):
     """Which nodes a pause covers: all, those of a selector, or those named."""
 
     all: bool = False
@@ -137,7 +137,7 @@ class PauseScope(Wire):
     nodes: tuple[str, ...] = ()
 
 
-class PauseSpec(Wire):
+class PauseSpec(Wire, frozen=True):
     """A person says: no new harm in this scope, until then."""
 
     scope: PauseScope = PauseScope()

@@ -1,0 +1,177 @@
+"""What each published field means and how large it may grow: the text of `kubectl explain`.
+
+Keyed by type and wire name. A field without an entry makes the generator fail, so a new field
+cannot appear undocumented or unbounded. Lengths are characters, counts are items.
+"""
+
+from typing import NamedTuple
+
+
+class Field(NamedTuple):
+    """One field's text and bounds."""
+
+    text: str
+    max_length: int = 256
+    max_items: int = 16
+    enum: tuple[str, ...] = ()
+    default: str | bool | None = None
+    immutable: bool = False
+
+
+SEVERITIES = ("Info", "Degraded", "Fatal")
+
+FIELDS: dict[str, Field] = {
+    "HealthStatus.publisher": Field("Who publishes this verdict, and how its liveness is known."),
+    "PublisherPod.pod": Field("namespace/name of the agent's pod.", 512),
+    "PublisherPod.podUID": Field("UID of that pod.", 64),
+    "PublisherPod.heartbeat": Field(
+        "Time of the last sign of life of an agent that runs without a pod; it is renewed every "
+        "5 minutes and counts as alive for 12.",
+        40,
+    ),
+    "HealthStatus.nodeUID": Field("UID of the Node this verdict was made for.", 64),
+    "HealthStatus.bootID": Field("Boot of the node this verdict was made in.", 64),
+    "HealthStatus.observedAt": Field("Time of the newest observation behind this verdict.", 40),
+    "HealthStatus.agentVersion": Field("Version of the agent.", 64),
+    "HealthStatus.rulesVersion": Field("Version of the rules and catalogs that judged.", 64),
+    "HealthStatus.driverVersion": Field("NVIDIA driver version as the driver reports it.", 64),
+    "HealthStatus.virtualization": Field("none, passthrough or vgpu.", 32),
+    "HealthStatus.cursor": Field("How far the kernel log has been judged."),
+    "Cursor.bootID": Field("Boot the sequence number belongs to.", 64),
+    "Cursor.kmsgSeq": Field("Sequence number of the last judged kernel record."),
+    "HealthStatus.health": Field(
+        "Unhealthy while a Fatal incident is active; Unknown while the GPUs cannot be seen; "
+        "Degraded while a Degraded incident is active; Healthy otherwise.",
+        enum=("Healthy", "Degraded", "Unhealthy", "Unknown"),
+    ),
+    "HealthStatus.reason": Field("Stable CamelCase code of the gravest finding.", 63),
+    "HealthStatus.message": Field("One sentence for people.", 1024),
+    "HealthStatus.gpusHealthy": Field("Healthy GPUs of expected GPUs, as in 7/8.", 16),
+    "HealthStatus.expectedGPUs": Field("How many GPUs this node should have."),
+    "ExpectedGpus.count": Field("Number of GPUs."),
+    "ExpectedGpus.source": Field("Where the number comes from: Config, Annotation, Learned.", 32),
+    "HealthStatus.sources": Field("The senses of the agent and whether each one works."),
+    "SourceStatus.name": Field("Name of the sense.", 64),
+    "SourceStatus.state": Field("Up, Down, Absent (not on this node) or Released.", 32),
+    "SourceStatus.reason": Field("Why it is not Up.", 128),
+    "SourceStatus.since": Field("Since when it is in this state.", 40),
+    "HealthStatus.gpus": Field("The GPUs of this node.", max_items=64),
+    "GpuStatus.uuid": Field("GPU UUID as NVML reports it.", 96),
+    "GpuStatus.index": Field("NVML index, -1 when unknown."),
+    "GpuStatus.pci": Field("PCI address, lower case, dddd:bb:dd.f.", 16),
+    "GpuStatus.serial": Field("Board serial number where there is one.", 64),
+    "GpuStatus.product": Field("Product name.", 96),
+    "GpuStatus.board": Field("Board part number.", 64),
+    "GpuStatus.vbios": Field("VBIOS version.", 64),
+    "GpuStatus.moduleId": Field("Position on the baseboard where there is one."),
+    "GpuStatus.health": Field("Healthy, Degraded, Unhealthy or Unknown.", 32),
+    "GpuStatus.reason": Field("Stable CamelCase code of this GPU's gravest finding.", 63),
+    "GpuStatus.recoveryAction": Field("What the driver asks for, as last reported.", 64),
+    "GpuStatus.resetPending": Field("True when a remap waits for the next reset."),
+    "GpuStatus.migMode": Field("MIG mode: Enabled, Disabled, or empty.", 32),
+    "HealthStatus.topology": Field("The design topology; it does not change when a link fails."),
+    "Topology.interconnect": Field("nvswitch, nvlink-mesh, nvlink-partial, pcie or single.", 32),
+    "Topology.nvlinkDomain": Field("Cluster UUID and clique of the NVLink domain.", 128),
+    "Topology.links": Field("Link matrix as nvidia-smi topo -m spells it.", 4096),
+    "Topology.numa": Field("GPUs per NUMA node that has CPUs, as in 4-4.", 64),
+    "HealthStatus.incidents": Field(
+        "Active incidents first, then the recently closed ones.", max_items=64
+    ),
+    "Incident.id": Field("Stable identity of the incident; it survives agent restarts.", 64),
+    "Incident.reason": Field("Stable CamelCase code.", 63),
+    "Incident.class": Field("How evidence for this reason becomes a finding.", 32),
+    "Incident.severity": Field("Info, Degraded or Fatal: how urgent it is.", 32),
+    "Incident.level": Field("Report, Cordon or Drain: what is done about it by default.", 32),
+    "Incident.recommendedAction": Field("What repairs it.", 64),
+    "Incident.scope": Field("GPU, Node or Domain.", 32),
+    "Incident.gpus": Field("UUIDs of the GPUs concerned.", 96, 64),
+    "Incident.pci": Field("PCI addresses concerned.", 16, 64),
+    "Incident.mig": Field("MIG instances named by the driver."),
+    "MigInstance.gi": Field("GPU instance."),
+    "MigInstance.ci": Field("Compute instance."),
+    "Incident.links": Field("NVLink numbers concerned.", max_items=64),
+    "Incident.xids": Field("Xids of this incident, in order of first sight.", max_items=32),
+    "Incident.sources": Field("Senses that saw it.", 64),
+    "Incident.nvidia": Field("NVIDIA's own recommendations for the Xid."),
+    "NvidiaAction.immediate": Field("Immediate action code.", 64),
+    "NvidiaAction.investigatory": Field("Investigatory action code.", 64),
+    "Incident.active": Field("True until evidence closes it."),
+    "Incident.firstSeen": Field("First sight, with microseconds.", 40),
+    "Incident.lastSeen": Field("Latest sight.", 40),
+    "Incident.count": Field("How often it was seen."),
+    "Incident.closesOn": Field("Which evidence closes it.", 96),
+    "Incident.closedAt": Field("When it was closed.", 40),
+    "Incident.closedBy": Field("Which evidence closed it.", 128),
+    "Incident.evidence": Field("Verbatim lines or readings.", 1024, 5),
+    "HealthStatus.dropped": Field("Closed incidents left out to keep the object small."),
+    "QuarantineSpec.nodeName": Field("The node; it cannot be changed.", 253, immutable=True),
+    "QuarantineSpec.nodeUID": Field("UID of that node; filled in by the remediator.", 64),
+    "QuarantineSpec.bootID": Field("Boot at open; filled in by the remediator.", 64),
+    "QuarantineSpec.causes": Field(
+        "Why the node is out of service. The session ends with the last open cause.", max_items=64
+    ),
+    "Cause.source": Field("Detector or Human.", enum=("Detector", "Human"), default="Human"),
+    "Cause.incident": Field("Id of the incident, for a detector's cause.", 64),
+    "Cause.reason": Field("Stable CamelCase code.", 63),
+    "Cause.severity": Field(
+        "Degraded or Fatal: which drain timeout applies.", enum=SEVERITIES, default="Degraded"
+    ),
+    "Cause.message": Field("One sentence.", 1024),
+    "Cause.by": Field("Who asked.", 256),
+    "QuarantineSpec.level": Field(
+        "Cordon stops new work only; Drain evicts as well.",
+        enum=("Cordon", "Drain"),
+        default="Drain",
+    ),
+    "QuarantineSpec.hold": Field(
+        "Do not release, whatever the verdict says; a drain goes on.", default=False
+    ),
+    "QuarantineSpec.release": Field("A person asks for release now."),
+    "ReleaseRequest.by": Field("Who asked.", 256),
+    "ReleaseRequest.reason": Field("Why.", 1024),
+    "QuarantineStatus.mode": Field("Enforce or Shadow.", 16),
+    "QuarantineStatus.phase": Field("Where the session stands.", 32),
+    "QuarantineStatus.phaseSince": Field("Since when it stands there.", 40),
+    "QuarantineStatus.bootID": Field("The boot being validated.", 64),
+    "QuarantineStatus.message": Field(
+        "One sentence: what was done, what is next, what blocks it.", 1024
+    ),
+    "QuarantineStatus.conditions": Field(
+        "Blocked, Paused, NeedsHuman, NodeUnreachable, Storm, Replace."
+    ),
+    "Condition.type": Field("Name of the condition.", 63),
+    "Condition.status": Field("True, False or Unknown.", 16),
+    "Condition.reason": Field("Stable CamelCase code.", 63),
+    "Condition.message": Field("One sentence.", 1024),
+    "Condition.lastTransitionTime": Field("When status last changed.", 40),
+    "QuarantineStatus.drain": Field("Progress of the drain."),
+    "DrainStatus.evicted": Field("Pods evicted so far."),
+    "DrainStatus.recent": Field("The first pods evicted, at most 20.", 512, 20),
+    "DrainStatus.waiting": Field("Pods that are being waited for.", 512, 20),
+    "DrainStatus.blocked": Field("What keeps pods on the node.", max_items=20),
+    "BlockedBy.pdb": Field("namespace/name of the PodDisruptionBudget.", 512),
+    "BlockedBy.pods": Field("Some of the pods, as namespace/name.", 512, 20),
+    "BlockedBy.owner": Field("Who owns those pods.", 512),
+    "BlockedBy.why": Field("What blocks.", 1024),
+    "BlockedBy.permanent": Field("True when waiting alone cannot help."),
+    "BlockedBy.remedy": Field("What a person can do.", 1024),
+    "DrainStatus.leftByPolicy": Field("Pods left running on purpose.", 512, 20),
+    "DrainStatus.leftByFailure": Field("Pods that could not be moved.", 512, 20),
+    "DrainStatus.startedAt": Field("When the drain began.", 40),
+    "DrainStatus.suspendedSeconds": Field("Time that does not count: API away or paused."),
+    "QuarantineStatus.timeline": Field("What happened, in order.", max_items=100),
+    "TimelineEntry.at": Field("When.", 40),
+    "TimelineEntry.step": Field("What.", 64),
+    "TimelineEntry.message": Field("One sentence.", 1024),
+    "TimelineEntry.by": Field("Who.", 256),
+    "QuarantineStatus.evidence": Field(
+        "Copied from GPUNodeHealth when the session opened: it must survive the node."
+    ),
+    "PauseSpec.scope": Field("Which nodes are paused."),
+    "PauseScope.all": Field("Every node.", default=False),
+    "PauseScope.nodeSelector": Field("Nodes this label selector matches."),
+    "PauseScope.nodes": Field("Nodes by name.", 253, 5000),
+    "PauseSpec.reason": Field("Why.", 1024),
+    "PauseSpec.by": Field("Who asked.", 256),
+    "PauseSpec.until": Field("When the pause ends by itself; empty means never.", 40),
+}
