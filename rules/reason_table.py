@@ -23,6 +23,7 @@ from rules.reason import (
     Severity,
     closes_on_state,
 )
+from rules.signals import Signal
 
 _NVML: Final = "NVML reference"
 _MEMORY: Final = "NVIDIA GPU memory error management"
@@ -74,7 +75,7 @@ _ROWS: Final = (
     _row("GPUResetRequired", _D, _FATAL, _DRAIN, Action.RESET_GPU, ON_RESET, _NVML),
     _row("GPUIRQIssue", _C, _DEGRADED, _REPORT, Action.INVESTIGATE, ON_REBOOT, _NVML),
     _row("GPUCountMismatch", _G, _DEGRADED, _REPORT, Action.INVESTIGATE,
-         _state("presence"), _OURS, "driver loaded, others answering, no stand-down"),
+         _state(Signal.PRESENCE), _OURS, "driver loaded, others answering, no stand-down"),
     # memory
     _row("RowRemapFailure", _L, _FATAL, _DRAIN, Action.REPLACE_NODE, BY_HUMAN, _MEMORY),
     _row("RowRemapPending", _L, _INFO, _REPORT, Action.RESET_GPU, ON_RESET, _MEMORY,
@@ -87,18 +88,18 @@ _ROWS: Final = (
     _row("RetiredPagesMany", _L, _DEGRADED, _REPORT, Action.REPLACE_NODE, BY_HUMAN, _MEMORY),
     _row("MemoryUnrepairable", _L, _FATAL, _DRAIN, Action.REPLACE_NODE, BY_HUMAN, _NVML),
     # heat and power
-    _row("ThermalSlowdown", _G, _DEGRADED, _REPORT, Action.INVESTIGATE, _state("clocks"), _NVML),
+    _row("ThermalSlowdown", _G, _DEGRADED, _REPORT, Action.INVESTIGATE, _state(Signal.CLOCK_EVENT_REASONS), _NVML),
     _row("TemperatureMargin", _G, _DEGRADED, _REPORT, Action.INVESTIGATE,
-         _state("temperature"), _NVML),
-    _row("PowerBrake", _G, _DEGRADED, _REPORT, Action.CHECK_MECHANICALS, _state("clocks"), _NVML),
-    _row("HardwareSlowdown", _G, _DEGRADED, _REPORT, Action.INVESTIGATE, _state("clocks"), _NVML),
+         _state(Signal.THERMAL_MARGIN), _NVML),
+    _row("PowerBrake", _G, _DEGRADED, _REPORT, Action.CHECK_MECHANICALS, _state(Signal.CLOCK_EVENT_REASONS), _NVML),
+    _row("HardwareSlowdown", _G, _DEGRADED, _REPORT, Action.INVESTIGATE, _state(Signal.CLOCK_EVENT_REASONS), _NVML),
     # PCIe
     _row("PCIeWidthDegraded", _G, _DEGRADED, _REPORT, Action.CHECK_MECHANICALS,
-         _state("pcie"), _NVML),
+         _state(Signal.PCIE_WIDTH), _NVML),
     _row("PCIeGenDegraded", _G, _DEGRADED, _REPORT, Action.CHECK_MECHANICALS,
-         _state("pcie"), _NVML, "under load"),
+         _state(Signal.PCIE_GENERATION), _NVML, "under load"),
     _row("PCIeReplayRate", _G, _DEGRADED, _REPORT, Action.CHECK_MECHANICALS,
-         _state("pcie"), "DCGM hardware limits"),
+         _state(Signal.PCIE_REPLAYS), "DCGM hardware limits"),
     _row("PcieBandwidthLimited", _C, _DEGRADED, _REPORT, Action.CHECK_MECHANICALS, ON_REBOOT,
          "Linux PCI core", "the address is a GPU"),
     _row("PcieAerCorrected", _R, _INFO, _REPORT, Action.NONE, SILENCE_3M, "Linux PCI core"),
@@ -109,14 +110,14 @@ _ROWS: Final = (
     _row("DeviceInaccessible", _C, _DEGRADED, _REPORT, Action.RESTART_NODE, ON_REBOOT,
          "Linux PCI core", "the address is a GPU that NVML does not see either"),
     # NVLink and fabric
-    _row("NVLinkDown", _G, _DEGRADED, _REPORT, Action.RESET_GPU, _state("nvlink"), _NVML),
+    _row("NVLinkDown", _G, _DEGRADED, _REPORT, Action.RESET_GPU, _state(Signal.NVLINK_STATES), _NVML),
     _row("NVLinkErrorRate", _G, _DEGRADED, _REPORT, Action.RUN_DIAGNOSTICS,
-         _state("nvlink"), "DCGM hardware limits"),
+         _state(Signal.NVLINK_CRC_ERRORS), "DCGM hardware limits"),
     _row("NVLinkDetectFailed", _C, _DEGRADED, _REPORT, Action.RESET_GPU, ON_RESET, _FIELD,
          "links that should be up are down"),
     _row("FabricStateFailed", _G, _DEGRADED, _REPORT, Action.RESTART_FABRIC_MANAGER,
-         _state("fabric"), _NVML),
-    _row("FabricDegraded", _G, _DEGRADED, _REPORT, Action.INVESTIGATE, _state("fabric"), _NVML),
+         _state(Signal.FABRIC_STATE), _NVML),
+    _row("FabricDegraded", _G, _DEGRADED, _REPORT, Action.INVESTIGATE, _state(Signal.FABRIC_HEALTH_SUMMARY), _NVML),
     _row("SXidFatal", _D, _FATAL, _DRAIN, Action.RESTART_NODE, ON_REBOOT,
          "NVIDIA Fabric Manager guide"),
     _row("SXidNonFatal", _R, _INFO, _REPORT, Action.NONE, SILENCE_3M,
@@ -138,7 +139,7 @@ _ROWS: Final = (
     _row("DriverMismatch", _G, _INFO, _REPORT, Action.RESTART_NODE, _state("driver", 1, 1), _NVML),
     _row("NoAccess", _G, _INFO, _REPORT, Action.INVESTIGATE, _state("driver", 1, 1), _NVML),
     _row("WaitingForDriver", _R, _INFO, _REPORT, Action.NONE, _state("driver", 1, 1), _OURS),
-    _row("PersistenceModeOff", _G, _INFO, _REPORT, Action.NONE, _state("driver"), _NVML),
+    _row("PersistenceModeOff", _G, _INFO, _REPORT, Action.NONE, _state(Signal.PERSISTENCE_MODE), _NVML),
     # host
     _row("NicPower", _C, _DEGRADED, _REPORT, Action.CHECK_MECHANICALS, ON_REBOOT, _FIELD),
     _row("NicTemperature", _C, _DEGRADED, _REPORT, Action.INVESTIGATE, SILENCE_3M, _FIELD),
@@ -169,11 +170,11 @@ _RECOVERY_ROWS: Final = (
     _row("RecoveryActionDrainAndReset", _L, _DEGRADED, _CORDON, Action.RESET_GPU, ON_RESET, _NVML,
          "the reset is for when the GPU is empty"),
     _row("RecoveryActionIMEXDomain", _L, _DEGRADED, _REPORT, Action.RECOVER_IMEX_DOMAIN,
-         _state("recoveryAction", 1, 1), _NVML, "a finding of the domain; never drains a node"),
+         _state(Signal.RECOVERY_ACTION, 1, 1), _NVML, "a finding of the domain; never drains a node"),
     _row("RecoveryActionBusReset", _D, _FATAL, _DRAIN, Action.RESTART_NODE, ON_REBOOT, _NVML),
     _row("RecoveryActionSystemReboot", _D, _FATAL, _DRAIN, Action.RESTART_NODE, ON_REBOOT, _NVML),
     _row("RecoveryActionUnknown", _L, _DEGRADED, _REPORT, Action.INVESTIGATE,
-         _state("recoveryAction", 1, 1), _NVML),
+         _state(Signal.RECOVERY_ACTION, 1, 1), _NVML),
 )  # fmt: skip
 
 RECOVERY_REASONS: Final = MappingProxyType({row.reason: row for row in _RECOVERY_ROWS})
