@@ -45,7 +45,7 @@ class Mode(enum.StrEnum):
 class Cause(Wire, frozen=True):
     """Why a node is in quarantine: one incident of a detector, or one request of a person."""
 
-    source: str = "Detector"
+    source: str = "Human"
     incident: str = ""
     reason: str = ""
     severity: str = "Degraded"
