@@ -1,0 +1,158 @@
+"""Every metric the remediator exports, declared once.
+
+The loop, gateway, elector and transport set them; `server` serves them. Names, help texts and
+labels are a contract with alerts and dashboards: a golden file guards them. Label values come from
+closed lists or from validated names of the cluster, never from free text.
+"""
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+
+from remediator.pace import Lane
+from rules.quarantine_object import Mode, Phase
+
+# From one push through the watch (tens of milliseconds) to a fleet-wide storm or an outage.
+_FAULT_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60, 300, 3600)
+_CALL_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class Metrics:
+    """The registry and its series."""
+
+    def __init__(self) -> None:
+        # A second series per counter that says when it was created doubles the page for nobody.
+        disable_created_metrics()
+        self.registry = CollectorRegistry()
+        self._sessions()
+        self._fleet()
+        self._drain()
+        self._calls()
+        self._process()
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(name, text, labels, registry=self.registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def _sessions(self) -> None:
+        self.sessions = self._gauge(
+            "gpuward_sessions", "Quarantine sessions kept, by phase and mode.", "phase", "mode"
+        )
+        for phase in Phase:
+            for mode in Mode:
+                self.sessions.labels(phase.value, mode.value).set(0)
+        self.session_conditions = self._gauge(
+            "gpuward_session_conditions",
+            "Open sessions that carry this condition, by condition and reason.",
+            "condition",
+            "reason",
+        )
+        self.fault_to_unschedulable = Histogram(
+            "gpuward_fault_to_unschedulable_seconds",
+            "From the incident's firstSeen to the answer of the patch that made the node "
+            "unschedulable.",
+            buckets=_FAULT_BUCKETS,
+            registry=self.registry,
+        )
+
+    def _fleet(self) -> None:
+        self.nodes = self._gauge("gpuward_nodes", "Nodes that the policy's nodeSelector selects.")
+        self.agents_silent = self._gauge(
+            "gpuward_agents_silent", "Selected nodes whose agent has been silent for too long."
+        )
+        self.budget_size = self._gauge(
+            "gpuward_budget_size_nodes",
+            "Nodes that may be unavailable at once, by scope (all, or a node label and value).",
+            "scope",
+        )
+        self.budget_used = self._gauge(
+            "gpuward_budget_used_nodes",
+            "Nodes unavailable for any reason, by scope (all, or a node label and value).",
+            "scope",
+        )
+        self.breaker_open = self._gauge(
+            "gpuward_breaker_open", "1 while the breaker holds back new quarantines."
+        )
+        self.correlated_cause = self._gauge(
+            "gpuward_correlated_cause",
+            "Nodes that share both a reason and a driver, rack, switch, instance type or rollout.",
+            "reason",
+            "shared",
+        )
+
+    def _drain(self) -> None:
+        self.evictions = self._counter(
+            "gpuward_evictions_total", "Evictions sent, by what the API server answered.", "result"
+        )
+        self.blocked_pdbs = self._gauge(
+            "gpuward_blocked_pdbs",
+            "PodDisruptionBudgets that keep a drain waiting, by whether waiting can help.",
+            "permanent",
+        )
+        for permanent in ("true", "false"):
+            self.blocked_pdbs.labels(permanent).set(0)
+
+    def _calls(self) -> None:
+        self.api_requests = self._counter(
+            "gpuward_api_requests_total",
+            "Calls to the API server, by method, lane and status code (0: no answer).",
+            "method",
+            "lane",
+            "code",
+        )
+        self.api_duration = Histogram(
+            "gpuward_api_request_duration_seconds",
+            "Seconds until the API server's answer was read, by lane.",
+            ("lane",),
+            buckets=_CALL_BUCKETS,
+            registry=self.registry,
+        )
+        self.writes = self._counter(
+            "gpuward_writes_total",
+            "Writes asked of the gateway, by kind and result.",
+            "kind",
+            "result",
+        )
+        self.watch_staleness = self._gauge(
+            "gpuward_watch_staleness_seconds",
+            "Seconds since a watch last heard anything, bookmarks included.",
+            "resource",
+        )
+        self.watch_synced = self._gauge(
+            "gpuward_watch_synced", "1 when the cache of this resource is complete.", "resource"
+        )
+        self.undecodable = self._gauge(
+            "gpuward_undecodable_objects",
+            "Objects of this resource that could not be decoded since the start.",
+            "resource",
+        )
+
+    def _process(self) -> None:
+        self.leader = self._gauge("gpuward_leader", "1 while this replica holds the lease.")
+        self.enforcing = self._gauge("gpuward_enforcing", "1 in mode Enforce, 0 in Shadow.")
+        self.policy_reload_ok = self._gauge(
+            "gpuward_policy_reload_ok", "1 when the policy file was read and valid the last time."
+        )
+        self.clock_skew = self._gauge(
+            "gpuward_clock_skew_seconds",
+            "API server's clock minus this machine's; 0 when they agree within a second.",
+        )
+        self.build_info = self._gauge(
+            "gpuward_remediator_build_info", "Always 1; the version as a label.", "version"
+        )
+
+    def observe_call(self, method: str, lane: Lane, code: int, seconds: float) -> None:
+        """Count one call of the transport."""
+        self.api_requests.labels(method, lane.value, str(code)).inc()
+        self.api_duration.labels(lane.value).observe(seconds)
+
+    def page(self) -> bytes:
+        """The text a scrape gets."""
+        return generate_latest(self.registry)
