@@ -1,0 +1,231 @@
+"""What the deciding rules see of the cluster: few-field views of API objects and the fleet.
+
+Every view decodes straight from the API server's JSON (``msgspec.json.decode(body, type=NodeView)``);
+fields that no rule reads are skipped, so 5,000 nodes stay small. Views are never written back:
+writes are built in ``rules.decision``. Nothing in here does I/O or reads a clock.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from rules.health_object import HealthStatus
+from rules.pdb_view import PdbView
+from rules.pod_view import PodView
+from rules.policy import Policy
+from rules.quarantine_object import PauseSpec, QuarantineSpec, QuarantineStatus
+from rules.snapshot_meta import (
+    FreshMeta,
+    LabelSelector,
+    ListMeta,
+    ManagedField,
+    ObjectMeta,
+    OwnerReference,
+    View,
+)
+
+
+class Taint(View, frozen=True, kw_only=True, omit_defaults=True):
+    """One taint; encoded back unchanged when our mark rewrites the list."""
+
+    key: str
+    effect: str
+    value: str = ""
+    time_added: str | None = None
+
+
+class NodeSpec(View, frozen=True, kw_only=True):
+    """The part of a Node's spec that scheduling and our mark use."""
+
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+    provider_id: str = msgspec.field(name="providerID", default="")
+
+
+class NodeCondition(View, frozen=True, kw_only=True):
+    """One condition of a Node."""
+
+    type: str
+    status: str = "Unknown"
+    reason: str = ""
+    message: str = ""
+    last_heartbeat_time: str | None = None
+    last_transition_time: str | None = None
+
+
+class NodeInfo(View, frozen=True, kw_only=True):
+    """What the kubelet says about the machine's boot."""
+
+    boot_id: str = msgspec.field(name="bootID", default="")
+
+
+class NodeStatus(View, frozen=True, kw_only=True):
+    """Conditions, boot and capacity as the kubelet reports them."""
+
+    conditions: tuple[NodeCondition, ...] = ()
+    node_info: NodeInfo = NodeInfo()
+    allocatable: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class NodeView(View, frozen=True, kw_only=True):
+    """A Node."""
+
+    metadata: ObjectMeta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.metadata.name
+
+    @property
+    def uid(self) -> str:
+        """The node object's UID: a namesake has another one."""
+        return self.metadata.uid
+
+    @property
+    def boot_id(self) -> str:
+        """The running boot's id, "" before the first kubelet report."""
+        return self.status.node_info.boot_id
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The node's labels."""
+        return self.metadata.labels
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """The node's annotations."""
+        return self.metadata.annotations
+
+    def condition(self, kind: str) -> NodeCondition | None:
+        """The condition of that type, if the node has one."""
+        return next((c for c in self.status.conditions if c.type == kind), None)
+
+    @property
+    def ready(self) -> str:
+        """``True``, ``False`` or ``Unknown``; Unknown too where the condition is missing."""
+        condition = self.condition("Ready")
+        return condition.status if condition else "Unknown"
+
+
+class FreshNode(NodeView, frozen=True, kw_only=True):
+    """A Node from an uncached GET, with its managers: what mark and unmark are decided on."""
+
+    metadata: FreshMeta
+
+
+class HealthView(View, frozen=True, kw_only=True):
+    """A GPUNodeHealth."""
+
+    metadata: ObjectMeta
+    status: HealthStatus = HealthStatus()
+
+
+class QuarantineView(View, frozen=True, kw_only=True):
+    """A GPUQuarantine: one session."""
+
+    metadata: ObjectMeta
+    spec: QuarantineSpec
+    status: QuarantineStatus = QuarantineStatus()
+
+    @property
+    def name(self) -> str:
+        """The session's name, which is also its id on the node's mark."""
+        return self.metadata.name
+
+
+class PauseView(View, frozen=True, kw_only=True):
+    """A GPUWardPause."""
+
+    metadata: ObjectMeta
+    spec: PauseSpec = PauseSpec()
+
+
+class LeaseSpec(View, frozen=True, kw_only=True, omit_defaults=True):
+    """Holder and clocks of a coordination.k8s.io Lease."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class LeaseView(View, frozen=True, kw_only=True):
+    """A Lease: ours for leadership, or a maintenance owner's on a node."""
+
+    metadata: ObjectMeta
+    spec: LeaseSpec = LeaseSpec()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentPod:
+    """The readiness of one agent pod, as the edge sees it in its watch."""
+
+    uid: str
+    node: str
+    ready: bool
+    ready_changed_at: float
+    """Transition time of the pod's Ready condition, or the pod's creation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetSnapshot:
+    """Everything the deciding rules may look at, at one moment.
+
+    ``now`` is wall time corrected to the API server's clock. ``observing_since`` is when this
+    process's caches were last complete after a start or an outage: silence before it proves
+    nothing. ``reserved`` names nodes whose mark was sent but has not come back by watch.
+    """
+
+    now: float
+    policy: Policy
+    nodes: Mapping[str, NodeView]
+    healths: Mapping[str, HealthView] = field(default_factory=dict)
+    quarantines: Mapping[str, QuarantineView] = field(default_factory=dict)
+    """By object name."""
+    pauses: Mapping[str, PauseView] = field(default_factory=dict)
+    agents: Mapping[str, AgentPod] = field(default_factory=dict)
+    """By pod UID."""
+    maintenance_leases: Mapping[str, LeaseView] = field(default_factory=dict)
+    """Node maintenance leases (`medik8s-node-maintenance` namespace style), by node name."""
+    observing_since: float = 0.0
+    own_node: str = ""
+    """The node this process runs on; "" outside the cluster."""
+    own_namespace: str = "gpuward"
+    """Where the remediator's Deployment lives: fleet findings become Events there."""
+    nobody_took_over: bool = False
+    """Leadership was handed over for the own node and came back: there is no other replica."""
+    reserved: frozenset[str] = frozenset()
+    gangs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Gang keys (`rules.gang.Gang.key`) with pods on a node, by node name."""
+
+
+__all__ = [
+    "AgentPod",
+    "FleetSnapshot",
+    "FreshMeta",
+    "FreshNode",
+    "HealthView",
+    "LabelSelector",
+    "LeaseSpec",
+    "LeaseView",
+    "ListMeta",
+    "ManagedField",
+    "NodeCondition",
+    "NodeInfo",
+    "NodeSpec",
+    "NodeStatus",
+    "NodeView",
+    "ObjectMeta",
+    "OwnerReference",
+    "PauseView",
+    "PdbView",
+    "PodView",
+    "QuarantineView",
+    "Taint",
+    "View",
+]
