@@ -65,7 +65,8 @@ class KernelLineSeen:
     """One recognised record of the kernel log, from the kernel facility.
 
     ``sequence`` counts within ``boot_id``; ``lookback`` marks a record written before the agent
-    started reading.
+    started reading. ``workload`` is the UID of the controller of the pod that the named process
+    belongs to; empty where that is not known.
     """
 
     at: float
@@ -73,6 +74,7 @@ class KernelLineSeen:
     boot_id: str
     lookback: bool
     line: KernelLine
+    workload: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,12 +235,13 @@ class DevNodesSeen:
 class DcgmSeen:
     """One good page of dcgm-exporter: signals by GPU UUID, addresses normalised to NVML's form.
 
-    ``hosts`` are the host names the page carries; whether the page is this node's is judged from
-    them and from the UUIDs.
+    ``xids`` is the sticky last Xid of each GPU that exports one; ``hosts`` are the host names
+    the page carries: whether it is this node's page is judged from them and from the UUIDs.
     """
 
     at: float
     gpus: Mapping[str, Mapping[Signal, Value]]
+    xids: Mapping[str, int] = field(default_factory=dict)
     pci: Mapping[str, str] = field(default_factory=dict)
     driver: str = ""
     hosts: tuple[str, ...] = ()
