@@ -1,0 +1,85 @@
+"""A simulated NVIDIA driver: NVML at the boundary of the shared library inside `pynvml`.
+
+`install("node.yaml")` makes the real `pynvml` code of this process talk to the node that the file
+describes; editing the file changes what it sees. Used by tests, the demo, the benchmarks and
+`--nvml sim:FILE`; never by anything in the image.
+"""
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pynvml
+
+from hack.sim.driver import (  # noqa: F401 - importing registers the calls
+    calls_device,
+    calls_events,
+    calls_fields,
+    calls_nvlink,
+    calls_system,
+)
+from hack.sim.driver.library import SimulatedLibrary
+from hack.sim.driver.node import Node
+from hack.sim.driver.pci import PciFunction, device_files, functions_of, pci_functions
+from hack.sim.driver.store import NodeFile, edit, push_event, set_gpu, set_node
+
+__all__ = [
+    "NODES",
+    "Node",
+    "NodeFile",
+    "PciFunction",
+    "SimulatedDriver",
+    "device_files",
+    "edit",
+    "functions_of",
+    "install",
+    "pci_functions",
+    "push_event",
+    "set_gpu",
+    "set_node",
+]
+
+NODES = Path(__file__).parent / "nodes"
+"""The node descriptions that come with the simulator."""
+
+
+class SimulatedDriver:
+    """The simulated library put into `pynvml`; a context manager that takes it out again."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.library = SimulatedLibrary(NodeFile(path))
+        self._before: Any = None
+
+    def install(self) -> None:
+        """Replace the loaded library. Looked-up functions are cached in `pynvml`: forget them."""
+        self._before = pynvml.nvmlLib
+        pynvml.nvmlLib = self.library
+        pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 - pynvml offers no other way
+
+    def uninstall(self) -> None:
+        """Put back what was there."""
+        pynvml.nvmlLib = self._before
+        pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 - pynvml offers no other way
+
+    def __enter__(self) -> "SimulatedDriver":
+        self.install()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.uninstall()
+
+
+def install(path: str | Path) -> SimulatedDriver:
+    """Simulate the node described in `path` from now on.
+
+    Raises OSError or ValueError when the file cannot be used.
+    """
+    driver = SimulatedDriver(path)
+    driver.install()
+    return driver

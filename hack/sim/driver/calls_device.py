@@ -1,0 +1,291 @@
+"""NVML calls about one GPU: who it is, how warm, how fast, how its memory and its host link are.
+
+Registered with `library`; called by `pynvml` through the simulated library only.
+"""
+
+from typing import Any
+
+import pynvml
+
+from hack.sim.driver.library import (
+    ARGUMENT_VERSION_MISMATCH,
+    CORRUPTED_INFOROM,
+    INSUFFICIENT_SIZE,
+    INVALID_ARGUMENT,
+    NOT_SUPPORTED,
+    SUCCESS,
+    Handle,
+    SimulatedLibrary,
+    device_call,
+    number_of,
+    put,
+    put_text,
+    referenced,
+)
+from hack.sim.driver.node import CLOCK_EVENTS, EccCounts, Gpu
+
+
+@device_call("nvmlDeviceGetUUID", with_handle=True)
+def uuid(_: SimulatedLibrary, gpu: Gpu, handle: Handle, buffer: Any, size: Any) -> int:
+    return put_text(buffer, handle.instance.uuid if handle.instance else gpu.uuid, size)
+
+
+@device_call("nvmlDeviceGetName")
+def name(_: SimulatedLibrary, gpu: Gpu, buffer: Any, size: Any) -> int:
+    return put_text(buffer, gpu.name, size)
+
+
+@device_call("nvmlDeviceGetSerial")
+def serial(_: SimulatedLibrary, gpu: Gpu, buffer: Any, size: Any) -> int:
+    return put_text(buffer, gpu.serial, size) if gpu.serial else NOT_SUPPORTED
+
+
+@device_call("nvmlDeviceGetBoardPartNumber")
+def board(_: SimulatedLibrary, gpu: Gpu, buffer: Any, size: Any) -> int:
+    return put_text(buffer, gpu.board, size) if gpu.board else NOT_SUPPORTED
+
+
+@device_call("nvmlDeviceGetVbiosVersion")
+def vbios(_: SimulatedLibrary, gpu: Gpu, buffer: Any, size: Any) -> int:
+    return put_text(buffer, gpu.vbios, size) if gpu.vbios else NOT_SUPPORTED
+
+
+@device_call("nvmlDeviceGetModuleId")
+def module_id(_: SimulatedLibrary, gpu: Gpu, value: Any) -> int:
+    return NOT_SUPPORTED if gpu.module_id is None else put(value, gpu.module_id)
+
+
+@device_call("nvmlDeviceGetMinorNumber")
+def minor(_: SimulatedLibrary, gpu: Gpu, value: Any) -> int:
+    return put(value, gpu.minor)
+
+
+@device_call("nvmlDeviceGetNumaNodeId")
+def numa(_: SimulatedLibrary, gpu: Gpu, value: Any) -> int:
+    return put(value, gpu.numa)
+
+
+@device_call("nvmlDeviceGetMemoryAffinity")
+def memory_affinity(_: SimulatedLibrary, gpu: Gpu, size: Any, array: Any, _scope: Any) -> int:
+    referenced(array)[0] = 1 << gpu.numa
+    return SUCCESS
+
+
+@device_call("nvmlDeviceGetCpuAffinity")
+def cpu_affinity(_: SimulatedLibrary, gpu: Gpu, size: Any, array: Any) -> int:
+    if not gpu.cpus:
+        return NOT_SUPPORTED
+    words = referenced(array)
+    for cpu in range(gpu.cpus[0], gpu.cpus[1] + 1):
+        if cpu // 64 >= number_of(size):
+            return INSUFFICIENT_SIZE
+        words[cpu // 64] |= 1 << (cpu % 64)
+    return SUCCESS
+
+
+@device_call("nvmlDeviceGetArchitecture")
+def architecture(_: SimulatedLibrary, gpu: Gpu, value: Any) -> int:
+    return put(value, gpu.architecture)
+
+
+@device_call("nvmlDeviceGetCudaComputeCapability")
+def compute_capability(_: SimulatedLibrary, gpu: Gpu, major: Any, minor: Any) -> int:
+    numbers = gpu.compute_capability.split(".")
+    put(major, int(numbers[0]))
+    return put(minor, int(numbers[1]))
+
+
+@device_call("nvmlDeviceGetPersistenceMode")
+def persistence(_: SimulatedLibrary, gpu: Gpu, value: Any) -> int:
+    return put(value, gpu.persistence)
+
+
+@device_call("nvmlDeviceGetTemperature")
+def temperature(_: SimulatedLibrary, gpu: Gpu, sensor: Any, value: Any) -> int:
+    return put(value, gpu.temperature.gpu) if number_of(sensor) == 0 else INVALID_ARGUMENT
+
+
+@device_call("nvmlDeviceGetTemperatureV")
+def temperature_v(_: SimulatedLibrary, gpu: Gpu, reading: Any) -> int:
+    reading = referenced(reading)
+    if reading.version != pynvml.nvmlTemperature_v1:
+        return ARGUMENT_VERSION_MISMATCH
+    if reading.sensorType != pynvml.NVML_TEMPERATURE_GPU:
+        return INVALID_ARGUMENT
+    reading.temperature = gpu.temperature.gpu
+    return SUCCESS
+
+
+@device_call("nvmlDeviceGetMarginTemperature")
+def margin(_: SimulatedLibrary, gpu: Gpu, reading: Any) -> int:
+    reading = referenced(reading)
+    if reading.version != pynvml.nvmlMarginTemperature_v1:
+        return ARGUMENT_VERSION_MISMATCH
+    if gpu.temperature.margin is None:
+        return NOT_SUPPORTED
+    reading.marginTemperature = gpu.temperature.margin
+    return SUCCESS
+
+
+@device_call("nvmlDeviceGetTemperatureThreshold")
+def threshold(_: SimulatedLibrary, gpu: Gpu, kind: Any, value: Any) -> int:
+    degrees = {
+        pynvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN: gpu.temperature.shutdown,
+        pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN: gpu.temperature.slowdown,
+        pynvml.NVML_TEMPERATURE_THRESHOLD_MEM_MAX: gpu.temperature.memory_max,
+        pynvml.NVML_TEMPERATURE_THRESHOLD_GPU_MAX: gpu.temperature.gpu_max,
+    }.get(number_of(kind))
+    return NOT_SUPPORTED if degrees is None else put(value, degrees)
+
+
+@device_call("nvmlDeviceGetPowerUsage")
+def power(_: SimulatedLibrary, gpu: Gpu, milliwatts: Any) -> int:
+    return put(milliwatts, round(gpu.power_watts * 1000))
+
+
+@device_call("nvmlDeviceGetClockInfo")
+def clock(_: SimulatedLibrary, gpu: Gpu, kind: Any, value: Any) -> int:
+    clocks = (gpu.clocks.graphics, gpu.clocks.sm, gpu.clocks.memory, gpu.clocks.video)
+    return put(value, clocks[number_of(kind)])
+
+
+@device_call("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
+def clock_reasons(_: SimulatedLibrary, gpu: Gpu, mask: Any) -> int:
+    return put(mask, sum(CLOCK_EVENTS[word] for word in set(gpu.clock_events)))
+
+
+@device_call("nvmlDeviceGetPerformanceState", "nvmlDeviceGetPowerState")
+def performance_state(_: SimulatedLibrary, gpu: Gpu, value: Any) -> int:
+    return put(value, gpu.performance_state)
+
+
+@device_call("nvmlDeviceGetUtilizationRates")
+def utilization(_: SimulatedLibrary, gpu: Gpu, rates: Any) -> int:
+    if gpu.mig and gpu.mig.enabled:
+        return NOT_SUPPORTED
+    referenced(rates).gpu = gpu.utilization_percent
+    return SUCCESS
+
+
+@device_call("nvmlDeviceGetEccMode")
+def ecc_mode(_: SimulatedLibrary, gpu: Gpu, current: Any, pending: Any) -> int:
+    if gpu.ecc is None:
+        return NOT_SUPPORTED
+    put(current, gpu.ecc.enabled)
+    return put(pending, gpu.ecc.pending)
+
+
+@device_call("nvmlDeviceGetTotalEccErrors")
+def total_ecc(_: SimulatedLibrary, gpu: Gpu, kind: Any, counter: Any, value: Any) -> int:
+    if gpu.ecc is None or not gpu.ecc.enabled:
+        return NOT_SUPPORTED
+    counts = gpu.ecc.aggregate if number_of(counter) else gpu.ecc.volatile
+    return put(value, total(counts, uncorrected=bool(number_of(kind))))
+
+
+def total(counts: EccCounts, *, uncorrected: bool) -> int:
+    """All places of one kind of error."""
+    if uncorrected:
+        return counts.sram_uncorrected + counts.dram_uncorrected
+    return counts.sram_corrected + counts.dram_corrected
+
+
+@device_call("nvmlDeviceGetSramEccErrorStatus")
+def sram_status(_: SimulatedLibrary, gpu: Gpu, status: Any) -> int:
+    status = referenced(status)
+    if status.version != pynvml.nvmlEccSramErrorStatus_v1:
+        return ARGUMENT_VERSION_MISMATCH
+    if gpu.ecc is None or not gpu.ecc.enabled or gpu.architecture < pynvml.NVML_DEVICE_ARCH_AMPERE:
+        return NOT_SUPPORTED
+    status.aggregateUncSecDed = gpu.ecc.aggregate.sram_uncorrected
+    status.aggregateCor = gpu.ecc.aggregate.sram_corrected
+    status.volatileUncSecDed = gpu.ecc.volatile.sram_uncorrected
+    status.volatileCor = gpu.ecc.volatile.sram_corrected
+    status.bThresholdExceeded = gpu.ecc.sram_threshold_exceeded
+    return SUCCESS
+
+
+def _remap_hidden(gpu: Gpu) -> bool:
+    """Row remapping cannot be read while MIG instances are active."""
+    return gpu.remap is None or bool(gpu.mig and gpu.mig.enabled and gpu.mig.instances)
+
+
+@device_call("nvmlDeviceGetRemappedRows")
+def remapped_rows(_: SimulatedLibrary, gpu: Gpu, *values: Any) -> int:
+    if gpu.remap is None or _remap_hidden(gpu):
+        return NOT_SUPPORTED
+    row = (gpu.remap.correctable, gpu.remap.uncorrectable, gpu.remap.pending, gpu.remap.failure)
+    for target, value in zip(values, row, strict=True):
+        put(target, value)
+    return SUCCESS
+
+
+@device_call("nvmlDeviceGetRowRemapperHistogram")
+def remap_histogram(_: SimulatedLibrary, gpu: Gpu, histogram: Any) -> int:
+    if gpu.remap is None or _remap_hidden(gpu):
+        return NOT_SUPPORTED
+    for field, banks in zip(
+        ("max", "high", "partial", "low", "none"), gpu.remap.histogram, strict=True
+    ):
+        setattr(referenced(histogram), field, banks)
+    return SUCCESS
+
+
+@device_call("nvmlDeviceGetRepairStatus")
+def repair_status(_: SimulatedLibrary, gpu: Gpu, status: Any) -> int:
+    status = referenced(status)
+    if status.version != pynvml.nvmlRepairStatus_v1:
+        return ARGUMENT_VERSION_MISMATCH
+    if gpu.repair is None:
+        return NOT_SUPPORTED
+    status.bChannelRepairPending = gpu.repair.channel_pending
+    status.bTpcRepairPending = gpu.repair.tpc_pending
+    return SUCCESS
+
+
+@device_call("nvmlDeviceGetUnrepairableMemoryFlag_v1")
+def unrepairable_memory(_: SimulatedLibrary, gpu: Gpu, status: Any) -> int:
+    status = referenced(status)
+    if status.version != pynvml.nvmlUnrepairableMemory_v1:
+        return ARGUMENT_VERSION_MISMATCH
+    if gpu.repair is None:
+        return NOT_SUPPORTED
+    status.unrepairableMemory = gpu.repair.unrepairable_memory
+    return SUCCESS
+
+
+@device_call("nvmlDeviceGetCurrPcieLinkGeneration")
+def pcie_generation(_: SimulatedLibrary, gpu: Gpu, value: Any) -> int:
+    return put(value, gpu.pcie.generation)
+
+
+@device_call("nvmlDeviceGetMaxPcieLinkGeneration")
+def pcie_generation_max(_: SimulatedLibrary, gpu: Gpu, value: Any) -> int:
+    return put(value, gpu.pcie.max_generation)
+
+
+@device_call("nvmlDeviceGetCurrPcieLinkWidth")
+def pcie_width(_: SimulatedLibrary, gpu: Gpu, value: Any) -> int:
+    return put(value, gpu.pcie.width)
+
+
+@device_call("nvmlDeviceGetMaxPcieLinkWidth")
+def pcie_width_max(_: SimulatedLibrary, gpu: Gpu, value: Any) -> int:
+    return put(value, gpu.pcie.max_width)
+
+
+@device_call("nvmlDeviceGetPcieReplayCounter")
+def pcie_replays(_: SimulatedLibrary, gpu: Gpu, value: Any) -> int:
+    return put(value, gpu.pcie.replays)
+
+
+@device_call("nvmlDeviceValidateInforom")
+def validate_inforom(_: SimulatedLibrary, gpu: Gpu) -> int:
+    return SUCCESS if gpu.inforom.valid else CORRUPTED_INFOROM
+
+
+@device_call("nvmlDeviceGetInforomImageVersion")
+def inforom_image(_: SimulatedLibrary, gpu: Gpu, buffer: Any, size: Any) -> int:
+    if not gpu.inforom.valid:
+        return CORRUPTED_INFOROM
+    return put_text(buffer, gpu.inforom.image, size) if gpu.inforom.image else NOT_SUPPORTED

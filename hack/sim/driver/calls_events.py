@@ -1,0 +1,200 @@
+"""NVML's event sets, for GPUs and for the system.
+
+An event of the file is delivered once per set that waits for its type and GPU and existed before
+it was written. As with the real library, one lost GPU in a set fails every wait on that set.
+Registered with `library`; called by `pynvml` through the simulated library only.
+"""
+
+import time
+from typing import Any
+
+import pynvml
+
+from hack.sim.driver.library import (
+    ARGUMENT_VERSION_MISMATCH,
+    GPU_IS_LOST,
+    INVALID_ARGUMENT,
+    NOT_SUPPORTED,
+    SUCCESS,
+    TIMEOUT,
+    UNINITIALIZED,
+    Handle,
+    SimulatedLibrary,
+    device_call,
+    fill_pointer,
+    number_of,
+    pointer_value,
+    put,
+    referenced,
+    system_call,
+)
+from hack.sim.driver.node import EVENT_TYPES, SYSTEM_EVENT_TYPES, Gpu, PushedEvent
+from hack.sim.driver.since import EVENTS
+
+_LOOK_S = 0.1
+"""How often a waiting set looks at the file."""
+
+
+class EventSet:
+    """Which event types of which GPUs are wanted, and up to which id they were delivered."""
+
+    def __init__(self, seen: int) -> None:
+        self.seen = seen
+        self.wanted: dict[str, int] = {}
+        self.system = 0
+
+    def next_event(self, library: SimulatedLibrary) -> PushedEvent | None:
+        """Take the next event that is wanted."""
+        node = library.node
+        for event in sorted(node.events, key=lambda event: event.id):
+            if event.id <= self.seen:
+                continue
+            if event.gpu is None:
+                wanted = self.system & SYSTEM_EVENT_TYPES[event.type]
+            else:
+                mask = self.wanted.get(node.gpus[event.gpu].uuid, 0)
+                wanted = mask & EVENT_TYPES[event.type]
+            if wanted:
+                self.seen = event.id
+                return event
+        return None
+
+
+def supported(library: SimulatedLibrary, gpu: Gpu) -> int:
+    """The event bits this GPU offers under this driver."""
+    if gpu.events_supported is not None:
+        return sum(EVENT_TYPES[name] for name in gpu.events_supported)
+    branch = library.node.driver.branch
+    hopper = gpu.architecture >= pynvml.NVML_DEVICE_ARCH_HOPPER
+    names = [name for name in EVENT_TYPES if branch >= EVENTS.get(name, 0)]
+    skipped = set() if hopper else {"non_fatal_poison", "fatal_poison"}
+    skipped.add("power_source")
+    if gpu.mig is None:
+        skipped.add("mig_config_change")
+    return sum(EVENT_TYPES[name] for name in names if name not in skipped)
+
+
+@system_call("nvmlEventSetCreate")
+def create(library: SimulatedLibrary, handle: Any) -> int:
+    fill_pointer(handle, _new_set(library))
+    return SUCCESS
+
+
+def _new_set(library: SimulatedLibrary) -> int:
+    number = library.new_number()
+    seen = max((event.id for event in library.node.events), default=0)
+    library.sets[number] = EventSet(seen)
+    return number
+
+
+@system_call("nvmlEventSetFree")
+def free(library: SimulatedLibrary, handle: Any) -> int:
+    return SUCCESS if library.sets.pop(pointer_value(handle), None) else INVALID_ARGUMENT
+
+
+@device_call("nvmlDeviceGetSupportedEventTypes")
+def supported_types(library: SimulatedLibrary, gpu: Gpu, mask: Any) -> int:
+    return put(mask, supported(library, gpu))
+
+
+@device_call("nvmlDeviceRegisterEvents")
+def register(library: SimulatedLibrary, gpu: Gpu, types: Any, handle: Any) -> int:
+    events = library.sets.get(pointer_value(handle))
+    if events is None:
+        return INVALID_ARGUMENT
+    if number_of(types) & ~supported(library, gpu):
+        return NOT_SUPPORTED
+    events.wanted[gpu.uuid] = events.wanted.get(gpu.uuid, 0) | number_of(types)
+    return SUCCESS
+
+
+@system_call("nvmlEventSetWait_v2")
+def wait(library: SimulatedLibrary, handle: Any, data: Any, timeout_ms: Any) -> int:
+    events = library.sets.get(pointer_value(handle))
+    if events is None:
+        return INVALID_ARGUMENT
+    deadline = time.monotonic() + number_of(timeout_ms) / 1000
+    while True:
+        if library.stale:
+            return UNINITIALIZED
+        for uuid in events.wanted:
+            gpu = library.gpu(uuid)
+            if gpu is None or gpu.lost:
+                return GPU_IS_LOST
+        event = events.next_event(library)
+        if event is not None:
+            _deliver(library, event, referenced(data))
+            return SUCCESS
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return TIMEOUT
+        time.sleep(min(left, _LOOK_S))
+
+
+def _deliver(library: SimulatedLibrary, event: PushedEvent, data: Any) -> None:
+    gpu = library.node.gpus[event.gpu or 0]
+    data.device = type(data.device)()
+    pointer = pynvml.c_nvmlDevice_t()
+    fill_pointer(pointer, library.number(Handle(gpu.uuid)))
+    data.device = pointer
+    data.eventType = EVENT_TYPES[event.type]
+    data.eventData = event.data
+    data.gpuInstanceId = event.gi
+    data.computeInstanceId = event.ci
+
+
+@system_call("nvmlSystemEventSetCreate")
+def system_create(library: SimulatedLibrary, request: Any) -> int:
+    request = referenced(request)
+    if request.version != pynvml.nvmlSystemEventSetCreateRequest_v1:
+        return ARGUMENT_VERSION_MISMATCH
+    pointer = pynvml.c_nvmlSystemEventSet_t()
+    fill_pointer(pointer, _new_set(library))
+    request.set = pointer
+    return SUCCESS
+
+
+@system_call("nvmlSystemEventSetFree")
+def system_free(library: SimulatedLibrary, request: Any) -> int:
+    request = referenced(request)
+    if request.version != pynvml.nvmlSystemEventSetFreeRequest_v1:
+        return ARGUMENT_VERSION_MISMATCH
+    return free(library, request.set)
+
+
+@system_call("nvmlSystemRegisterEvents")
+def system_register(library: SimulatedLibrary, request: Any) -> int:
+    request = referenced(request)
+    if request.version != pynvml.nvmlSystemRegisterEventRequest_v1:
+        return ARGUMENT_VERSION_MISMATCH
+    events = library.sets.get(pointer_value(request.set))
+    if events is None or request.eventTypes & ~sum(SYSTEM_EVENT_TYPES.values()):
+        return INVALID_ARGUMENT
+    events.system |= request.eventTypes
+    return SUCCESS
+
+
+@system_call("nvmlSystemEventSetWait")
+def system_wait(library: SimulatedLibrary, request: Any) -> int:
+    request = referenced(request)
+    if request.version != pynvml.nvmlSystemEventSetWaitRequest_v1:
+        return ARGUMENT_VERSION_MISMATCH
+    events = library.sets.get(pointer_value(request.set))
+    if events is None:
+        return INVALID_ARGUMENT
+    deadline = time.monotonic() + request.timeoutms / 1000
+    while True:
+        request.numEvent = 0
+        while request.numEvent < request.dataSize:
+            event = events.next_event(library)
+            if event is None:
+                break
+            request.data[request.numEvent].eventType = SYSTEM_EVENT_TYPES[event.type]
+            request.data[request.numEvent].gpuId = event.data
+            request.numEvent += 1
+        if request.numEvent:
+            return SUCCESS
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return TIMEOUT
+        time.sleep(min(left, _LOOK_S))

@@ -1,0 +1,209 @@
+"""The batch query nvmlDeviceGetFieldValues: one table of fields, each a number out of the GPU.
+
+Fields are named by pynvml's constants, never by number. A field that the simulated driver is too
+old for answers "invalid argument", one that the part does not have "not supported".
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pynvml
+
+from hack.sim.driver.calls_device import total
+from hack.sim.driver.library import (
+    INVALID_ARGUMENT,
+    NOT_SUPPORTED,
+    SUCCESS,
+    SimulatedLibrary,
+    device_call,
+    number_of,
+    referenced,
+)
+from hack.sim.driver.node import Ecc, EccCounts, Gpu, Nvlink
+from hack.sim.driver.since import FIELDS as FIELD_BRANCHES
+
+Number = int | float | None
+Field = Callable[[Gpu, int], Number]
+"""From the GPU and the scope (a link, mostly) to the value; None where the part has none."""
+
+HOPPER = pynvml.NVML_DEVICE_ARCH_HOPPER
+BLACKWELL = pynvml.NVML_DEVICE_ARCH_BLACKWELL
+
+
+def _ecc(read: Callable[[Ecc], Number], *, always: bool = False) -> Field:
+    return lambda gpu, _: read(gpu.ecc) if gpu.ecc and (always or gpu.ecc.enabled) else None
+
+
+def _total(counter: str, *, uncorrected: bool) -> Field:
+    return _ecc(lambda ecc: total(getattr(ecc, counter), uncorrected=uncorrected))
+
+
+def _count(counter: str, place: str) -> Field:
+    def read(ecc: Ecc) -> Number:
+        counts: EccCounts = getattr(ecc, counter)
+        value: int = getattr(counts, place)
+        return value
+
+    return _ecc(read)
+
+
+def _part(part: str, field: str) -> Field:
+    """One field of an optional part of the GPU."""
+
+    def read(gpu: Gpu, _: int) -> Number:
+        holder = getattr(gpu, part)
+        value: Number = None if holder is None else getattr(holder, field)
+        return value
+
+    return read
+
+
+def _remap(field: str) -> Field:
+    def read(gpu: Gpu, _: int) -> Number:
+        if gpu.mig and gpu.mig.enabled and gpu.mig.instances:
+            return None
+        return _part("remap", field)(gpu, 0)
+
+    return read
+
+
+def _link(counter: str, *, first: int, last: int = 99) -> Field:
+    """A counter of one link, on architectures from `first` to `last`."""
+
+    def read(gpu: Gpu, link: int) -> Number:
+        if not first <= gpu.architecture <= last or link >= gpu.nvlink.count:
+            return None
+        errors: dict[int, int] = getattr(gpu.nvlink, counter)
+        return errors.get(link, 0)
+
+    return read
+
+
+def _all_links(counter: str) -> Field:
+    """A counter summed over the links, on parts before NVLink5."""
+
+    def read(gpu: Gpu, _: int) -> Number:
+        if not gpu.nvlink.count or gpu.architecture >= BLACKWELL:
+            return None
+        errors: dict[int, int] = getattr(gpu.nvlink, counter)
+        return sum(errors.values())
+
+    return read
+
+
+def _link_state(gpu: Gpu, link: int) -> Number:
+    if gpu.architecture < HOPPER or link >= gpu.nvlink.count:
+        return None
+    return link_up(gpu.nvlink, link)
+
+
+def link_up(nvlink: Nvlink, link: int) -> int:
+    """1 while the link is up."""
+    return 0 if link in nvlink.down else 1
+
+
+def _c2c_status(gpu: Gpu, link: int) -> Number:
+    return gpu.c2c.states[link] if gpu.c2c and link < len(gpu.c2c.states) else None
+
+
+FIELDS: dict[str, Field] = {
+    "ECC_CURRENT": _ecc(lambda ecc: ecc.enabled, always=True),
+    "ECC_PENDING": _ecc(lambda ecc: ecc.pending, always=True),
+    "ECC_SBE_VOL_TOTAL": _total("volatile", uncorrected=False),
+    "ECC_DBE_VOL_TOTAL": _total("volatile", uncorrected=True),
+    "ECC_SBE_AGG_TOTAL": _total("aggregate", uncorrected=False),
+    "ECC_DBE_AGG_TOTAL": _total("aggregate", uncorrected=True),
+    "ECC_SBE_VOL_DEV": _count("volatile", "dram_corrected"),
+    "ECC_DBE_VOL_DEV": _count("volatile", "dram_uncorrected"),
+    "ECC_SBE_AGG_DEV": _count("aggregate", "dram_corrected"),
+    "ECC_DBE_AGG_DEV": _count("aggregate", "dram_uncorrected"),
+    "RETIRED_SBE": _part("retired_pages", "single_bit"),
+    "RETIRED_DBE": _part("retired_pages", "double_bit"),
+    "RETIRED_PENDING": _part("retired_pages", "pending"),
+    "REMAPPED_COR": _remap("correctable"),
+    "REMAPPED_UNC": _remap("uncorrectable"),
+    "REMAPPED_PENDING": _remap("pending"),
+    "REMAPPED_FAILURE": _remap("failure"),
+    "ACTIVE_BANK_REMAPPINGS": _part("banks", "active"),
+    "INACTIVE_BANK_REMAPPINGS": _part("banks", "inactive"),
+    "PENDING_BANK_REMAPPING": _part("banks", "pending"),
+    "BANK_REMAPPER_HISTOGRAM_MAX": _part("banks", "groups_full"),
+    "BANK_REMAPPER_HISTOGRAM_NONE": _part("banks", "groups_exhausted"),
+    "MEMORY_TEMP": lambda gpu, _: gpu.temperature.memory,
+    "TEMPERATURE_SLOWDOWN_TLIMIT": lambda gpu, _: gpu.temperature.slowdown_margin,
+    "TEMPERATURE_SHUTDOWN_TLIMIT": lambda gpu, _: gpu.temperature.shutdown_margin,
+    "POWER_INSTANT": lambda gpu, _: round(gpu.power_watts * 1000),
+    "POWER_AVERAGE": lambda gpu, _: round(gpu.power_watts * 1000),
+    "PCIE_REPLAY_COUNTER": _part("pcie", "replays"),
+    "PCIE_COUNT_CORRECTABLE_ERRORS": _part("pcie", "correctable"),
+    "PCIE_COUNT_NON_FATAL_ERROR": _part("pcie", "non_fatal"),
+    "PCIE_COUNT_FATAL_ERROR": _part("pcie", "fatal"),
+    "NVLINK_LINK_COUNT": lambda gpu, _: gpu.nvlink.count or None,
+    "NVLINK_GET_STATE": _link_state,
+    "NVLINK_ERROR_DL_CRC": _link("crc", first=HOPPER, last=HOPPER),
+    "NVLINK_ERROR_DL_REPLAY": _link("replays", first=HOPPER, last=HOPPER),
+    "NVLINK_ERROR_DL_RECOVERY": _link("recoveries", first=HOPPER, last=HOPPER),
+    "NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL": _all_links("crc"),
+    "NVLINK_REPLAY_ERROR_COUNT_TOTAL": _all_links("replays"),
+    "NVLINK_RECOVERY_ERROR_COUNT_TOTAL": _all_links("recoveries"),
+    "NVLINK_COUNT_RCV_ERRORS": _link("receive_errors", first=BLACKWELL),
+    "NVLINK_COUNT_LOCAL_LINK_INTEGRITY_ERRORS": _link("integrity_errors", first=BLACKWELL),
+    "NVLINK_COUNT_LINK_RECOVERY_EVENTS": _link("recoveries", first=BLACKWELL),
+    "NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS": _link("recoveries_failed", first=BLACKWELL),
+    "NVLINK_COUNT_SYMBOL_ERRORS": _link("symbol_errors", first=BLACKWELL),
+    "NVLINK_COUNT_EFFECTIVE_ERRORS": _link("effective_errors", first=BLACKWELL),
+    "C2C_LINK_COUNT": lambda gpu, _: len(gpu.c2c.states) if gpu.c2c else None,
+    "C2C_LINK_GET_STATUS": _c2c_status,
+    "C2C_LINK_ERROR_INTR": _part("c2c", "errors"),
+    "GET_GPU_RECOVERY_ACTION": lambda gpu, _: gpu.recovery_action,
+    "CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN": lambda gpu, _: _nanoseconds(gpu, "sw_thermal"),
+    "CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN": lambda gpu, _: _nanoseconds(gpu, "hw_thermal"),
+    "CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN": lambda gpu, _: _nanoseconds(gpu, "power_brake"),
+}
+SIGNED = frozenset(("TEMPERATURE_SLOWDOWN_TLIMIT", "TEMPERATURE_SHUTDOWN_TLIMIT"))
+
+
+def _nanoseconds(gpu: Gpu, reason: str) -> int:
+    return gpu.clock_event_nanoseconds.get(reason, 0)
+
+
+_BY_NUMBER = {getattr(pynvml, f"NVML_FI_DEV_{name}"): name for name in FIELDS}
+_BRANCHES = [(getattr(pynvml, name), branch) for name, branch in FIELD_BRANCHES]
+
+
+def field_branch(number: int) -> int:
+    """The first driver branch that knows this field."""
+    return max((branch for first, branch in _BRANCHES if number >= first), default=0)
+
+
+@device_call("nvmlDeviceGetFieldValues")
+def field_values(library: SimulatedLibrary, gpu: Gpu, count: Any, values: Any) -> int:
+    for value in referenced(values)[: number_of(count)]:
+        name = _BY_NUMBER.get(value.fieldId)
+        value.nvmlReturn = _read(library, gpu, name, value)
+    return SUCCESS
+
+
+def _read(library: SimulatedLibrary, gpu: Gpu, name: str | None, value: Any) -> int:
+    if value.fieldId >= pynvml.NVML_FI_MAX or library.node.driver.branch < field_branch(
+        value.fieldId
+    ):
+        return INVALID_ARGUMENT
+    if name is None:
+        return NOT_SUPPORTED
+    override = gpu.errors.get(f"NVML_FI_DEV_{name}")
+    if override is not None:
+        return override
+    number = FIELDS[name](gpu, value.scopeId)
+    if number is None:
+        return NOT_SUPPORTED
+    if name in SIGNED:
+        value.valueType = pynvml.NVML_VALUE_TYPE_SIGNED_INT
+        value.value.siVal = number
+    elif number >= 1 << 32:
+        value.valueType = pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
+        value.value.ullVal = number
+    else:
+        value.valueType = pynvml.NVML_VALUE_TYPE_UNSIGNED_INT
+        value.value.uiVal = number
+    return SUCCESS

@@ -1,0 +1,237 @@
+"""The stand-in for the NVML shared library: an object whose attributes are C-like functions.
+
+`pynvml` looks functions up on its `nvmlLib` and calls them with ctypes arguments; the functions
+registered here (by the `calls_*` modules) fill those arguments in and return NVML codes. What is
+not registered, or newer than the simulated driver, is an AttributeError, as in a real library.
+Handles are numbers dressed as pointers: they are filled in, never followed.
+"""
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from hack.sim.driver.node import Gpu, MigInstance, Node
+from hack.sim.driver.since import SYMBOLS
+from hack.sim.driver.store import NodeFile
+
+SUCCESS = 0
+UNINITIALIZED = 1
+INVALID_ARGUMENT = 2
+NOT_SUPPORTED = 3
+NOT_FOUND = 6
+INSUFFICIENT_SIZE = 7
+TIMEOUT = 10
+CORRUPTED_INFOROM = 14
+GPU_IS_LOST = 15
+RESET_REQUIRED = 16
+NO_DATA = 21
+ARGUMENT_VERSION_MISMATCH = 25
+
+Function = Callable[..., int]
+
+
+class Call(NamedTuple):
+    """One NVML function, whether its first argument is a device, and whether it works uninitialised."""
+
+    function: Function
+    per_device: bool = False
+    with_handle: bool = False
+    needs_init: bool = True
+
+
+CALLS: dict[str, Call] = {}
+
+
+def system_call(*names: str, needs_init: bool = True) -> Callable[[Function], Function]:
+    """Register `function(library, *arguments)` under these symbols."""
+
+    def register(function: Function) -> Function:
+        for name in names:
+            CALLS[name] = Call(function, needs_init=needs_init)
+        return function
+
+    return register
+
+
+def device_call(*names: str, with_handle: bool = False) -> Callable[[Function], Function]:
+    """Register `function(library, gpu, *arguments after the handle)` under these symbols.
+
+    `with_handle` puts the resolved `Handle` after the GPU, for calls that tell MIG devices apart.
+    """
+
+    def register(function: Function) -> Function:
+        for name in names:
+            CALLS[name] = Call(function, per_device=True, with_handle=with_handle)
+        return function
+
+    return register
+
+
+class Handle(NamedTuple):
+    """What a device handle stands for: a GPU, and the MIG instance on it, if it is one."""
+
+    uuid: str
+    instance: MigInstance | None = None
+
+
+class SimulatedLibrary:
+    """One process's view of NVML on the node that `file` describes."""
+
+    def __init__(self, file: NodeFile) -> None:
+        self.file = file
+        self.references = 0
+        self.attached: list[str] = []
+        self.sets: dict[int, Any] = {}
+        self._restart = 0
+        self._handles: dict[int, Handle] = {}
+        self._numbers: dict[Handle, int] = {}
+        self._next_number = 0x7F00_0000_0010
+        self._lock = threading.Lock()
+
+    @property
+    def node(self) -> Node:
+        """The node as the file describes it now."""
+        return self.file.current()
+
+    def __getattr__(self, name: str) -> Function:
+        call = CALLS.get(name)
+        node = self.node
+        if call is None or name in node.missing or node.driver.branch < SYMBOLS.get(name, 0):
+            raise AttributeError(f"undefined symbol: {name}")
+
+        def entry(*arguments: Any) -> int:
+            return self._enter(name, call, arguments)
+
+        entry.__name__ = name
+        return entry
+
+    def attach(self) -> None:
+        """Enumerate, as nvmlInit does: from now on these GPUs have an index, dead or alive."""
+        node = self.node
+        self.references += 1
+        if self.references == 1 or self._restart != node.driver_restart:
+            self.references = 1
+            self._restart = node.driver_restart
+            self.attached = [gpu.uuid for gpu in node.gpus if not gpu.unplugged]
+            self._handles.clear()
+            self._numbers.clear()
+            self.sets.clear()
+
+    def detach(self) -> None:
+        """Count down, as nvmlShutdown does."""
+        self.references -= 1
+
+    @property
+    def stale(self) -> bool:
+        """The driver restarted under the process, or nothing was initialised."""
+        return self.references == 0 or self._restart != self.node.driver_restart
+
+    def gpu(self, uuid: str) -> Gpu | None:
+        """The GPU with this UUID; None when it was unplugged or its description removed."""
+        return next((g for g in self.node.gpus if g.uuid == uuid and not g.unplugged), None)
+
+    def number(self, handle: Handle) -> int:
+        """The pointer value that stands for `handle` until the library is initialised again."""
+        with self._lock:
+            if handle not in self._numbers:
+                self._numbers[handle] = self.new_number()
+                self._handles[self._numbers[handle]] = handle
+            return self._numbers[handle]
+
+    def new_number(self) -> int:
+        """A pointer value that was never used before."""
+        self._next_number += 0x10
+        return self._next_number
+
+    def handle(self, argument: Any) -> Handle | None:
+        """What a device handle passed by the caller stands for; None if it is stale or made up."""
+        return self._handles.get(pointer_value(argument))
+
+    def hand_out(self, argument: Any, handle: Handle) -> int:
+        """Fill in a device handle; a lost GPU gives none, as NVML does."""
+        gpu = self.gpu(handle.uuid)
+        if gpu is None or gpu.lost:
+            return GPU_IS_LOST
+        fill_pointer(argument, self.number(handle))
+        return SUCCESS
+
+    def _enter(self, name: str, call: Call, arguments: tuple[Any, ...]) -> int:
+        node = self.node
+        self._hang(node.hang_s.get(name, 0.0))
+        if name in node.errors:
+            return node.errors[name]
+        if call.needs_init and self.stale:
+            return UNINITIALIZED
+        if not call.per_device:
+            return call.function(self, *arguments)
+        handle = self.handle(arguments[0])
+        if handle is None:
+            return INVALID_ARGUMENT
+        gpu = self.gpu(handle.uuid)
+        if gpu is None:
+            return GPU_IS_LOST
+        self._hang(gpu.hang_s.get(name, 0.0))
+        if name in gpu.errors:
+            return gpu.errors[name]
+        if gpu.lost:
+            return GPU_IS_LOST
+        if gpu.reset_required and name not in STILL_ANSWERED:
+            return RESET_REQUIRED
+        own = (handle,) if call.with_handle else ()
+        return call.function(self, gpu, *own, *arguments[1:])
+
+    def _hang(self, seconds: float) -> None:
+        if seconds:
+            time.sleep(seconds)
+
+
+STILL_ANSWERED = frozenset(
+    (
+        "nvmlDeviceGetUUID",
+        "nvmlDeviceGetIndex",
+        "nvmlDeviceGetPciInfo_v3",
+        "nvmlDeviceGetMinorNumber",
+    )
+)
+"""Identity stays readable on a GPU that must be reset: the driver answers it from memory."""
+
+
+def referenced(argument: Any) -> Any:
+    """The object behind `byref(object)`, or the object itself."""
+    return getattr(argument, "_obj", argument)
+
+
+def pointer_value(argument: Any) -> int:
+    """The number behind a handle that the caller passed, by value or by reference."""
+    return ctypes.cast(referenced(argument), ctypes.c_void_p).value or 0
+
+
+def fill_pointer(argument: Any, number: int) -> None:
+    """Write a handle into a `byref` argument or a pointer object."""
+    ctypes.memmove(
+        ctypes.addressof(referenced(argument)),
+        ctypes.byref(ctypes.c_void_p(number)),
+        ctypes.sizeof(ctypes.c_void_p),
+    )
+
+
+def number_of(argument: Any) -> int:
+    """An integer argument, plain or as a ctypes object."""
+    return int(getattr(argument, "value", argument))
+
+
+def put(argument: Any, value: float) -> int:
+    """Write a number through a `byref` argument."""
+    referenced(argument).value = value
+    return SUCCESS
+
+
+def put_text(buffer: Any, text: str | bytes, size: Any) -> int:
+    """Write a C string; 7 where it does not fit. Surrogate escapes become the raw bytes again."""
+    data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
+    if len(data) >= number_of(size):
+        return INSUFFICIENT_SIZE
+    buffer.value = data
+    return SUCCESS

@@ -1,0 +1,344 @@
+"""What a simulated GPU node is: the schema of the YAML description.
+
+`store` reads files into these types; the NVML calls and the PCI view read them. Plain data: a
+fault is a field that somebody edited. `defaults` of the file are merged under every GPU, so a GPU
+states only what is its own.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+CLOCK_EVENTS = {
+    "gpu_idle": 0x1,
+    "application_clocks": 0x2,
+    "sw_power_cap": 0x4,
+    "hw_slowdown": 0x8,
+    "sync_boost": 0x10,
+    "sw_thermal": 0x20,
+    "hw_thermal": 0x40,
+    "power_brake": 0x80,
+    "display_clock": 0x100,
+}
+EVENT_TYPES = {
+    "single_bit_ecc": 0x1,
+    "double_bit_ecc": 0x2,
+    "pstate": 0x4,
+    "xid": 0x8,
+    "clock": 0x10,
+    "power_source": 0x80,
+    "mig_config_change": 0x100,
+    "single_bit_storm": 0x200,
+    "dram_retirement": 0x400,
+    "dram_retirement_failure": 0x800,
+    "non_fatal_poison": 0x1000,
+    "fatal_poison": 0x2000,
+    "gpu_unavailable": 0x4000,
+    "recovery_action": 0x8000,
+}
+SYSTEM_EVENT_TYPES = {"driver_unbind": 0x1, "driver_bind": 0x2}
+REMOTE_TYPES = {"gpu": 0x00, "npu": 0x01, "switch": 0x02, "unknown": 0xFF}
+
+
+class _Part(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A part of the description: an unknown key is an error with its path."""
+
+
+class Driver(_Part):
+    """Versions, as the driver spells them."""
+
+    version: str
+    cuda: str
+    nvml: str
+
+    @property
+    def branch(self) -> int:
+        """The major branch: 580 for 580.95.05."""
+        return int(self.version.split(".")[0])
+
+
+class Temperature(_Part):
+    """Degrees Celsius; null where this part has no such sensor or threshold."""
+
+    gpu: int = 34
+    memory: int | None = None
+    margin: int | None = None
+    slowdown: int | None = None
+    shutdown: int | None = None
+    memory_max: int | None = None
+    gpu_max: int | None = None
+    slowdown_margin: int | None = None
+    shutdown_margin: int | None = None
+
+
+class Clocks(_Part):
+    """Megahertz."""
+
+    graphics: int = 345
+    sm: int = 345
+    memory: int = 405
+    video: int = 645
+
+
+class EccCounts(_Part):
+    """Errors by place and kind."""
+
+    sram_corrected: int = 0
+    sram_uncorrected: int = 0
+    dram_corrected: int = 0
+    dram_uncorrected: int = 0
+
+
+class Ecc(_Part):
+    """Error correction: modes and counters."""
+
+    enabled: bool = True
+    pending: bool = True
+    volatile: EccCounts = msgspec.field(default_factory=EccCounts)
+    aggregate: EccCounts = msgspec.field(default_factory=EccCounts)
+    sram_threshold_exceeded: bool = False
+
+
+class Remap(_Part):
+    """Row remapping (Ampere and later data centre parts)."""
+
+    correctable: int = 0
+    uncorrectable: int = 0
+    pending: bool = False
+    failure: bool = False
+    histogram: list[int] = msgspec.field(default_factory=lambda: [640, 0, 0, 0, 0])
+    """Banks by spare rows: max, high, partial, low, none."""
+
+
+class Banks(_Part):
+    """Bank remapping (drivers from R615)."""
+
+    active: int = 0
+    inactive: int = 0
+    pending: bool = False
+    groups_full: int = 64
+    groups_exhausted: int = 0
+
+
+class RetiredPages(_Part):
+    """Page retirement (before Ampere)."""
+
+    single_bit: int = 0
+    double_bit: int = 0
+    pending: bool = False
+
+
+class Repair(_Part):
+    """Repairs that await a reset, and memory beyond repair."""
+
+    channel_pending: bool = False
+    tpc_pending: bool = False
+    unrepairable_memory: bool = False
+
+
+class Pcie(_Part):
+    """The link to the host and its error counters."""
+
+    generation: int = 5
+    max_generation: int = 5
+    width: int = 16
+    max_width: int = 16
+    replays: int = 0
+    correctable: int = 0
+    non_fatal: int = 0
+    fatal: int = 0
+
+
+class Nvlink(_Part):
+    """The GPU's NVLinks. `peers` maps a GPU's position to the links that lead to it."""
+
+    count: int = 0
+    version: int = 4
+    remote: Literal["switch", "peers"] = "switch"
+    switches: list[str] = []
+    """PCI addresses of the switches; links are dealt out to them in turn."""
+    peers: dict[int, list[int]] = {}
+    down: list[int] = []
+    crc: dict[int, int] = {}
+    replays: dict[int, int] = {}
+    recoveries: dict[int, int] = {}
+    receive_errors: dict[int, int] = {}
+    integrity_errors: dict[int, int] = {}
+    recoveries_failed: dict[int, int] = {}
+    symbol_errors: dict[int, int] = {}
+    effective_errors: dict[int, int] = {}
+
+
+class Fabric(_Part):
+    """Registration with the fabric manager. `health_mask` as the driver packs it."""
+
+    state: int = 3
+    status: int = 0
+    clique: int = 0
+    cluster: str = "00000000-0000-0000-0000-000000000000"
+    health_mask: int = 0xAA
+    health_summary: int = 1
+
+
+class C2c(_Part):
+    """Chip-to-chip links of Grace parts."""
+
+    states: list[int] = []
+    errors: int = 0
+
+
+class Inforom(_Part):
+    """The board's own flash."""
+
+    valid: bool = True
+    image: str = ""
+
+
+class MigInstance(_Part):
+    """One MIG device."""
+
+    uuid: str
+    gi: int
+    ci: int = 0
+
+
+class Mig(_Part):
+    """Multi-instance mode."""
+
+    enabled: bool = False
+    pending: bool = False
+    instances: list[MigInstance] = []
+
+
+class Process(_Part):
+    """A compute process on the GPU."""
+
+    pid: int
+    memory_mib: int = 0
+    name: str = ""
+
+
+class PciView(_Part):
+    """What the PCI bus shows, beside NVML. `view` null: derived from the GPU's state."""
+
+    vendor: str = "10de"
+    device: str = "2330"
+    subsystem: str = "10de16c1"
+    device_class: str = "0x030200"
+    driver: str | None = "nvidia"
+    view: Literal["present", "all_ones", "absent"] | None = None
+
+
+class Gpu(_Part):
+    """One GPU. The last block are the faults."""
+
+    uuid: str
+    pci: str
+    """Lower or upper case `dddd:bb:dd.f`."""
+    serial: str = ""
+    name: str = "NVIDIA H100 80GB HBM3"
+    board: str = ""
+    vbios: str = ""
+    architecture: int = 9
+    compute_capability: str = "9.0"
+    module_id: int | None = None
+    minor: int = 0
+    numa: int = 0
+    cpus: list[int] = []
+    """First and last CPU of the affinity."""
+    slot: str = "0/0/0/0"
+    """Socket, host bridge, outer switch, inner switch: what two GPUs share tells their distance."""
+    temperature: Temperature = msgspec.field(default_factory=Temperature)
+    power_watts: float = 70.0
+    clocks: Clocks = msgspec.field(default_factory=Clocks)
+    clock_events: list[str] = msgspec.field(default_factory=lambda: ["gpu_idle"])
+    clock_event_nanoseconds: dict[str, int] = {}
+    performance_state: int = 0
+    utilization_percent: int = 0
+    ecc: Ecc | None = msgspec.field(default_factory=Ecc)
+    remap: Remap | None = msgspec.field(default_factory=Remap)
+    banks: Banks | None = None
+    retired_pages: RetiredPages | None = None
+    repair: Repair | None = msgspec.field(default_factory=Repair)
+    pcie: Pcie = msgspec.field(default_factory=Pcie)
+    nvlink: Nvlink = msgspec.field(default_factory=Nvlink)
+    fabric: Fabric | None = None
+    c2c: C2c | None = None
+    inforom: Inforom = msgspec.field(default_factory=Inforom)
+    persistence: bool = True
+    recovery_action: int = 0
+    mig: Mig | None = msgspec.field(default_factory=Mig)
+    processes: list[Process] = []
+    events_supported: list[str] | None = None
+    """Null: what this driver branch offers for this architecture."""
+    pci_view: PciView = msgspec.field(default_factory=PciView)
+
+    lost: bool = False
+    reset_required: bool = False
+    unplugged: bool = False
+    hang_s: dict[str, float] = {}
+    errors: dict[str, int] = {}
+    """Call or field constant and the return code it gives."""
+
+
+class PushedEvent(_Part):
+    """One event, delivered once: give each a larger id. `gpu` is the position, null for system."""
+
+    id: int
+    type: str
+    gpu: int | None = None
+    data: int = 0
+    gi: int = 0xFFFFFFFF
+    ci: int = 0xFFFFFFFF
+
+
+class Node(_Part):
+    """The whole node. `missing` adds to the symbols that the driver's branch lacks anyway."""
+
+    driver: Driver
+    gpus: list[Gpu]
+    virtualization: Literal["none", "passthrough", "vgpu"] = "none"
+    init_error: int = 0
+    driver_restart: int = 0
+    """Raise it: every handle is stale until NVML is initialised again."""
+    missing: list[str] = []
+    excluded: list[str] = []
+    hang_s: dict[str, float] = {}
+    errors: dict[str, int] = {}
+    events: list[PushedEvent] = []
+
+
+def merge(under: Any, over: Any) -> Any:
+    """`over` on top of `under`, mapping by mapping; anything else is replaced whole."""
+    if isinstance(under, dict) and isinstance(over, dict):
+        return {
+            **under,
+            **{
+                key: merge(under[key], value) if key in under else value
+                for key, value in over.items()
+            },
+        }
+    return over
+
+
+def parse(document: Any) -> Node:
+    """A description as loaded from YAML. Raises ValueError with the path of what is wrong."""
+    if not isinstance(document, dict):
+        raise ValueError("a mapping with `driver` and `gpus` is expected")
+    document = dict(document)
+    defaults = document.pop("defaults", {})
+    gpus = document.get("gpus")
+    if isinstance(gpus, list):
+        document["gpus"] = [merge(defaults, gpu) for gpu in gpus]
+    node = msgspec.convert(document, Node)
+    for position, gpu in enumerate(node.gpus):
+        for word in gpu.clock_events:
+            if word not in CLOCK_EVENTS:
+                raise ValueError(
+                    f"{word!r} is no clock event - at `$.gpus[{position}].clock_events`"
+                )
+    for event in node.events:
+        known = EVENT_TYPES if event.gpu is not None else SYSTEM_EVENT_TYPES
+        if event.type not in known:
+            raise ValueError(f"{event.type!r} is no event type - at `$.events`, id {event.id}")
+    return node

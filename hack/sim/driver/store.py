@@ -1,0 +1,109 @@
+"""The YAML file of a simulated node: read again whenever it changes, and changed from Python.
+
+A broken edit keeps the last good description and says so once on standard error, so that a person
+who types in the file never sees the node vanish.
+"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hack.sim.driver.node import Node, parse
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class NodeFile:
+    """The current description. `current` costs one stat when nothing changed."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._stamp: tuple[int, int, int] | None = None
+        self._node = self._read()
+
+    def current(self) -> Node:
+        """The last good description. Never raises: a file that went away or broke is kept as it was."""
+        try:
+            stamp = self._stat()
+            if stamp != self._stamp:
+                self._stamp = stamp
+                self._node = self._read()
+        except (OSError, ValueError) as error:
+            print(
+                f"{self.path}: the edit cannot be used ({_one_line(error)}); "
+                "the last good description stays in force until the file is mended.",
+                file=sys.stderr,
+                flush=True,
+            )
+        return self._node
+
+    def _read(self) -> Node:
+        if self._stamp is None:
+            self._stamp = self._stat()
+        return parse(load(self.path))
+
+    def _stat(self) -> tuple[int, int, int]:
+        stat = self.path.stat()
+        return (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+
+
+def load(path: str | Path) -> Any:
+    """The YAML document as plain data. Raises ValueError where it is no YAML."""
+    try:
+        return yaml.load(Path(path).read_bytes(), Loader=_Loader)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+
+
+def edit(path: str | Path, change: Callable[[Any], None]) -> None:
+    """Change the file in one step: readers see the old or the new description, never half of one."""
+    path = Path(path)
+    document = load(path)
+    change(document)
+    parse(document)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        yaml.safe_dump(document, file, sort_keys=False)
+    Path(temporary).replace(path)
+
+
+def set_gpu(path: str | Path, gpu: int, **fields: Any) -> None:
+    """Set fields of one GPU, keys of nested parts joined by two underscores.
+
+    `set_gpu(path, 3, lost=True, remap__failure=True)`
+    """
+
+    def change(document: Any) -> None:
+        for name, value in fields.items():
+            part = document["gpus"][gpu]
+            *way, last = name.split("__")
+            for step in way:
+                part = part.setdefault(step, {})
+            part[last] = value
+
+    edit(path, change)
+
+
+def set_node(path: str | Path, **fields: Any) -> None:
+    """Set fields of the node itself."""
+    edit(path, lambda document: document.update(fields))
+
+
+def push_event(path: str | Path, kind: str, gpu: int | None = None, data: int = 0) -> None:
+    """Append an event with the next id; `gpu` is its position, None for a system event."""
+
+    def change(document: Any) -> None:
+        events = document.setdefault("events", [])
+        number = max((event["id"] for event in events), default=0) + 1
+        events.append({"id": number, "type": kind, "gpu": gpu, "data": data})
+
+    edit(path, change)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
