@@ -1,0 +1,89 @@
+"""The transport around a kernel message: prefixes to strip, bytes to show safely.
+
+Called by ``rules.kernel_line`` for every candidate line. The prefix grammar is closed and
+anchored: what is not a known prefix is part of the message, so a process name or a line quoted
+by another program never reaches the start of a message. Never interprets the message itself.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+MAX_LINE: Final = 4096
+"""Bytes of a line that are looked at; the kernel's own records end at about 1,000."""
+
+MAX_TEXT: Final = 512
+"""Characters of text that are kept, as for evidence in GPUNodeHealth."""
+
+_BRACKETS: Final = rb"(?:\[[^\]\n]{0,64}+\]\s*+){0,4}+"
+_CLOCK: Final = rb"\d\d:\d\d:\d\d(?:[.,]\d{1,9}+)?+"
+_DATE: Final = (
+    rb"(?:\d{4}-\d\d-\d\dT" + _CLOCK + rb"(?:Z|[+-]\d\d:?\d\d)?\s++"  # ISO 8601
+    rb"|(?:[^\s:]{1,12}+\s{1,2}+){1,4}+" + _CLOCK + rb"(?:\s(?:[A-Z]{3,5}|[+-]\d\d:?\d\d))?+\s++"
+    rb"|\d{9,11}\.\d{1,9}\s++)?+"  # seconds since the epoch
+)
+_TAG: Final = (
+    rb"(?:(?:\S{1,255}+(?<!:)\s)?+"  # host name
+    rb"(?:kernel(?:\[\d{1,10}\])?:\s++|kernel\s-\s-\s(?:-|\[[^\]\n]{0,200}\])\s(?:\xef\xbb\xbf)?))?"
+)
+_PREFIX: Final = re.compile(
+    rb"(\d{1,10}),\d{1,20},\d{1,20}(?:,[^;\n]{0,256}+)?;"  # /dev/kmsg record
+    rb"|(?:<(\d{1,10})>(?:1\s)?)?+"  # syslog priority
+    rb"(?:([a-z]{2,9}\d?+)\s{0,8}+:[a-z]{3,7}+\s{0,4}+:\s)?+"  # dmesg --decode
+    + _BRACKETS
+    + _DATE
+    + _TAG
+    + _BRACKETS
+)
+_ESCAPE: Final = re.compile(rb"\\x([0-9a-fA-F]{2})")
+_FACILITY_BITS: Final = 3
+
+
+def split_prefix(line: bytes) -> tuple[bytes, bool]:
+    """Return the message without its transport prefix, and whether user space wrote it."""
+    found = _PREFIX.match(line)
+    if found is None:  # pragma: no cover - every part of the second branch is optional
+        return line, False
+    end = found.end()
+    if not end:
+        return line, False
+    record, priority, facility = found.groups()
+    if record is not None:
+        message = line[end:]
+        if b"\\x" in message:
+            message = _ESCAPE.sub(_unescape, message)
+        return message, int(record) >> _FACILITY_BITS != 0
+    if priority is not None:
+        return line[end:], int(priority) >> _FACILITY_BITS != 0
+    return line[end:], facility is not None and facility != b"kern"
+
+
+def _unescape(found: re.Match[bytes]) -> bytes:
+    return bytes((int(found[1], 16),))
+
+
+def printable(message: bytes, limit: int = MAX_TEXT) -> str:
+    """Return ``message`` as text of at most ``limit`` characters that is safe to print."""
+    text = message[:limit].decode("utf-8", "backslashreplace")
+    if not text.isprintable():
+        text = "".join(_escaped(character) for character in text)
+    return text if len(text) <= limit else text[:limit]
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable():
+        return character
+    code = ord(character)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def normal_pci(address: bytes) -> str:
+    """Return a PCI address in lower case with a domain of four digits where that fits."""
+    text = address.decode("ascii").lower()
+    head, colon, tail = text.partition(":")
+    if len(head) > 4:
+        head = head.lstrip("0").rjust(4, "0")
+    return head + colon + tail

@@ -1,0 +1,142 @@
+"""Xid and SXid reports: the lines that name a fault by its number.
+
+Called by ``rules.kernel_line`` with a message whose prefix is already gone. A report counts only
+at the very start of a message and with a whole address, so a 15-byte process name cannot forge
+one. Never decides what a number means.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from rules.kernel_line_kind import KernelLine, Kind
+from rules.kernel_line_text import normal_pci, printable
+
+ADDRESS: Final = rb"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?)?"
+"""A PCI address; drivers of 2007 print two parts only."""
+
+_XID: Final = re.compile(
+    rb"NVRM: Xid \((?:PCI:)?(" + ADDRESS + rb")"
+    rb"(?: GPU-I:(\d{1,3})(?: GPU-CI:(\d{1,3}))?)?\): (\d{1,5})(?![^,\s])"
+    rb"(?:, pid=([^,]{0,64}+))?(?:, name=([^,]{0,64}+))?,?\s?"
+)
+_SXID: Final = re.compile(
+    rb"nvidia-nvswitch\d{0,3}: SXid \(PCI:(" + ADDRESS + rb")\): (\d{1,6})(?![^,\s]),?\s?"
+)
+_FABRIC_MANAGER: Final = re.compile(rb"detected NVSwitch (non-)?fatal error (\d{1,6})(?![^,\s])")
+_SXID_WORD: Final = re.compile(rb"(Fatal|Non-fatal)\b(?:, Link (\d{1,3})(?![^,\s]))?")
+_RECOVERY: Final = re.compile(
+    rb"GPU recovery action changed from 0x([0-9a-fA-F]{1,8})\b[^\n]{0,64}? to 0x([0-9a-fA-F]{1,8})\b"
+)
+_CAUSED_BY: Final = re.compile(rb" caused by previous Xid (\d{1,5})[.\s]*$")
+_NVLINK_OLD: Final = re.compile(
+    rb"NVLink: [a-zA-Z ]{1,48}? (?:link (\d{1,3})|links 0x[0-9a-fA-F]+)\b"
+)
+_NVLINK_NEW: Final = re.compile(
+    rb"([A-Z][A-Za-z0-9_/ ]{1,48}?)\s+(Fatal|Nonfatal)\s+XC ?\d{1,2} i ?\d{1,2} Link (-?\d{1,3})"
+)
+_WORDS: Final = re.compile(rb"[(\[](0x[0-9a-fA-F]{1,8}(?:[, ]+0x[0-9a-fA-F]{1,8}){0,8})[)\]]")
+_PLACE: Final = re.compile(rb"on \(GPC (\d{1,3}), TPC (\d{1,3})")
+
+_NVLINK_NEW_XIDS: Final = frozenset({*range(144, 151), 155})
+_NVLINK_OLD_XIDS: Final = frozenset({74, 136})
+_HEX: Final = 16
+
+
+def parse_xid(message: bytes, user: bool) -> KernelLine | None:
+    """Read an Xid report; None when the message is not one."""
+    found = _XID.match(message)
+    if found is None:
+        return None
+    address, gi, ci, number, pid, name = found.groups()
+    xid = int(number)
+    body = message[found.end() :]
+    link = unit = fatal = gpc = tpc = recovery_from = recovery_to = caused_by = None
+    words: tuple[int, ...] = ()
+    if xid in _NVLINK_NEW_XIDS:
+        if new := _NVLINK_NEW.match(body):
+            unit = new[1].decode("ascii")
+            fatal = new[2] == b"Fatal"
+            link = int(new[3]) if new[3][:1] != b"-" else None
+            words = _registers(body)
+    elif xid in _NVLINK_OLD_XIDS:
+        if old := _NVLINK_OLD.match(body):
+            unit = "NVLink"
+            link = int(old[1]) if old[1] else None
+            words = _registers(body)
+    elif xid == 154:
+        if recovery := _RECOVERY.match(body):
+            recovery_from, recovery_to = int(recovery[1], _HEX), int(recovery[2], _HEX)
+    elif xid == 13 and (place := _PLACE.search(body)):
+        gpc, tpc = int(place[1]), int(place[2])
+    if b"caused by" in body and (cause := _CAUSED_BY.search(body)):
+        caused_by = int(cause[1])
+    return KernelLine(
+        Kind.XID,
+        printable(message),
+        user,
+        xid,
+        None,
+        None,
+        normal_pci(address),
+        None,
+        int(gi) if gi else None,
+        int(ci) if ci else None,
+        int(pid) if pid and pid.isdigit() and len(pid) < 11 else None,
+        _process(name) if name else None,
+        link,
+        unit,
+        caused_by,
+        recovery_from,
+        recovery_to,
+        fatal,
+        words,
+        gpc,
+        tpc,
+    )
+
+
+def parse_sxid(message: bytes, user: bool) -> KernelLine | None:
+    """Read an NVSwitch report or one of the lines that follow it; None when it is neither."""
+    found = _SXID.match(message)
+    if found is None:
+        return None
+    body = message[found.end() :]
+    detail = body.startswith((b"Severity ", b"Data {"))
+    word = None if detail else _SXID_WORD.match(body)
+    return KernelLine(
+        Kind.SXID_DETAIL if detail else Kind.SXID,
+        printable(message),
+        user,
+        sxid=int(found[2]),
+        sxid_fatal=word[1] == b"Fatal" if word else None,
+        pci=normal_pci(found[1]),
+        link=int(word[2]) if word and word[2] else None,
+    )
+
+
+def parse_fabric_manager(message: bytes, user: bool) -> KernelLine | None:
+    """Read a line of the fabric manager's log; the kernel's own SXid line names the switch."""
+    found = _FABRIC_MANAGER.match(message)
+    if found is None:
+        return None
+    return KernelLine(
+        Kind.FABRIC_MANAGER,
+        printable(message),
+        user,
+        sxid=int(found[2]),
+        sxid_fatal=found[1] is None,
+    )
+
+
+def _registers(body: bytes) -> tuple[int, ...]:
+    found = _WORDS.search(body)
+    if found is None:
+        return ()
+    return tuple(int(word, _HEX) for word in found[1].replace(b",", b" ").split())
+
+
+def _process(name: bytes) -> str | None:
+    plain = name.strip(b"' \r")
+    return printable(plain) if plain and plain not in (b"<unknown>", b"<n/a>") else None
