@@ -1,0 +1,156 @@
+"""What a pod's fields mean to controllers, and how a pod is made from a template.
+
+Workload controllers, scheduler, disruption controller and fake kubelets use it; nothing here
+writes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import datetime
+from typing import Any
+
+from hack.sim.cluster.controllers.owners import Obj, reference
+from hack.sim.cluster.controllers.quantities import amount
+from hack.sim.cluster.controllers.timestamps import parse_stamp
+
+GPU = "nvidia.com/gpu"
+
+
+def condition(obj: Obj, kind: str) -> Obj | None:
+    """The status condition of that type, of a pod or any other object."""
+    for entry in obj.get("status", {}).get("conditions") or ():
+        if entry["type"] == kind:
+            return dict(entry)
+    return None
+
+
+def is_true(obj: Obj, kind: str) -> bool:
+    """Whether the condition of that type is there and True."""
+    found = condition(obj, kind)
+    return found is not None and found["status"] == "True"
+
+
+def with_condition(conditions: list[Obj] | None, new: Obj, now: str) -> list[Obj]:
+    """The list with one condition set; its transition time moves only when its status changes."""
+    out = [dict(entry) for entry in conditions or ()]
+    for position, entry in enumerate(out):
+        if entry["type"] == new["type"]:
+            same = entry["status"] == new["status"]
+            since = entry.get("lastTransitionTime", now) if same else now
+            out[position] = {**new, "lastTransitionTime": since}
+            return out
+    return [*out, {**new, "lastTransitionTime": now}]
+
+
+def phase(pod: Obj) -> str:
+    """The pod's phase, Pending where none is set yet."""
+    return str(pod.get("status", {}).get("phase") or "Pending")
+
+
+def is_ready(pod: Obj) -> bool:
+    """Condition Ready is True."""
+    return is_true(pod, "Ready")
+
+
+def is_terminating(obj: Obj) -> bool:
+    """A deletion timestamp is set."""
+    return bool(obj["metadata"].get("deletionTimestamp"))
+
+
+def is_finished(pod: Obj) -> bool:
+    """Phase Succeeded or Failed."""
+    return phase(pod) in ("Succeeded", "Failed")
+
+
+def is_active(pod: Obj) -> bool:
+    """Neither finished nor terminating: counts as a replica."""
+    return not is_finished(pod) and not is_terminating(pod)
+
+
+def is_available(pod: Obj, min_ready_s: float, now: datetime) -> bool:
+    """Ready for at least `min_ready_s`."""
+    ready = condition(pod, "Ready")
+    if ready is None or ready["status"] != "True":
+        return False
+    if min_ready_s <= 0:
+        return True
+    return (now - parse_stamp(ready["lastTransitionTime"])).total_seconds() >= min_ready_s
+
+
+def node_of(pod: Obj) -> str:
+    """The node it is bound to, or the empty string."""
+    return str(pod.get("spec", {}).get("nodeName") or "")
+
+
+def resource_requests(pod: Obj) -> dict[str, int]:
+    """What the pod takes from a node: cpu in millicores, other resources in units.
+
+    The sum over its containers and restartable init containers, at least the largest other init
+    container. A limit without a request counts as the request.
+    """
+    spec = pod["spec"]
+    running: dict[str, int] = {}
+    starting: dict[str, int] = {}
+    for container in spec.get("containers") or ():
+        for name, value in _requests(container).items():
+            running[name] = running.get(name, 0) + value
+    for container in spec.get("initContainers") or ():
+        for name, value in _requests(container).items():
+            if container.get("restartPolicy") == "Always":
+                running[name] = running.get(name, 0) + value
+            else:
+                starting[name] = max(starting.get(name, 0), value)
+    return {
+        name: max(running.get(name, 0), starting.get(name, 0))
+        for name in running.keys() | starting.keys()
+    }
+
+
+def _requests(container: Obj) -> dict[str, int]:
+    resources = container.get("resources") or {}
+    merged = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {name: amount(name, str(value)) for name, value in merged.items()}
+
+
+def from_template(
+    template: Obj,
+    owner: Obj,
+    *,
+    name: str | None = None,
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+    finalizers: list[str] | None = None,
+) -> Obj:
+    """The pod that `owner` makes from a pod template, named `name` or with a generated name."""
+    meta = template.get("metadata") or {}
+    own: dict[str, Any] = {
+        "namespace": owner["metadata"]["namespace"],
+        "labels": {**(meta.get("labels") or {}), **(labels or {})},
+        "annotations": {**(meta.get("annotations") or {}), **(annotations or {})},
+        "ownerReferences": [reference(owner)],
+    }
+    if name is None:
+        own["generateName"] = f"{owner['metadata']['name']}-"
+    else:
+        own["name"] = name
+    if finalizers:
+        own["finalizers"] = finalizers
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": own, "spec": {**template["spec"]}}
+
+
+def template_hash(template: Obj) -> str:
+    """A short name for one pod template: equal templates have equal hashes."""
+    meta = template.get("metadata") or {}
+    identity = {
+        "labels": {
+            key: value
+            for key, value in (meta.get("labels") or {}).items()
+            if key != "pod-template-hash"
+        },
+        "annotations": meta.get("annotations") or {},
+        "spec": template["spec"],
+    }
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+    return digest[:10]

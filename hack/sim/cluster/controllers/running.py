@@ -1,0 +1,182 @@
+"""The thin loop around a reconcile function: what wakes it, a queue of keys, sending its writes.
+
+Level-triggered: a wake-up only names an object; the reconcile function looks at the present
+state. A key is never worked on twice at the same time, and wake-ups in between become one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from hack.sim.cluster.client import ApiError, Client, Object
+from hack.sim.cluster.controllers.caches import CONNECTION_TROUBLE, Caches, Key
+from hack.sim.cluster.controllers.writes import (
+    Delete,
+    Outcome,
+    Write,
+    random_suffix,
+    resource_of,
+    send,
+)
+from hack.sim.cluster.resource import Resource
+
+Clock = Callable[[], datetime]
+Route = Callable[[Object | None, Object | None, Caches], Iterable[Key]]
+Reconcile = Callable[[Key, Caches, datetime], Outcome]
+_CONFLICT_RETRY_S = 0.05
+_TROUBLE_RETRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Controller:
+    """A reconcile function and, per watched collection, which keys a change wakes.
+
+    `settle_s` is how long a wake-up waits for more of its kind before the look.
+    """
+
+    name: str
+    routes: Mapping[Resource, Route]
+    reconcile: Reconcile
+    settle_s: float = 0.0
+    workers: int = 4
+
+
+class WorkQueue:
+    """Keys to look at, each at most once in the queue and once in work."""
+
+    def __init__(self) -> None:
+        self._ready: dict[Key, None] = {}
+        self._working: set[Key] = set()
+        self._again: set[Key] = set()
+        self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def add(self, key: Key) -> None:
+        """Queue the key for a look as soon as a worker is free."""
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+        if key in self._working:
+            self._again.add(key)
+            return
+        self._ready[key] = None
+        while self._waiters:
+            waiter = self._waiters.pop()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    def add_after(self, key: Key, delay_s: float) -> None:
+        """Queue the key after a delay; an earlier timer of the same key stays."""
+        if key in self._ready:
+            return
+        loop = asyncio.get_running_loop()
+        timer = self._timers.get(key)
+        if timer is not None:
+            if timer.when() <= loop.time() + delay_s:
+                return
+            timer.cancel()
+        self._timers[key] = loop.call_later(delay_s, self.add, key)
+
+    async def take(self) -> Key:
+        """The next key; it counts as in work until `done`."""
+        while not self._ready:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+        key = next(iter(self._ready))
+        del self._ready[key]
+        self._working.add(key)
+        return key
+
+    def done(self, key: Key) -> None:
+        """The look at the key is over; if it was woken meanwhile it comes again."""
+        self._working.discard(key)
+        if key in self._again:
+            self._again.discard(key)
+            self.add(key)
+
+    def close(self) -> None:
+        """Cancel the timers."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+
+class Runner:
+    """Runs one controller until it is cancelled."""
+
+    def __init__(
+        self, controller: Controller, client: Client, caches: Caches, clock: Clock, seed: int = 0
+    ) -> None:
+        self.controller = controller
+        self.queue = WorkQueue()
+        self._client = client
+        self._caches = caches
+        self._clock = clock
+        self._suffix = random_suffix(random.Random(f"{controller.name} {seed}"))
+
+    def subscribe(self) -> None:
+        """Let changes of the watched collections wake the queue."""
+        for resource, route in self.controller.routes.items():
+            self._caches[resource].subscribe(self._waker(route))
+
+    async def run(self) -> None:
+        """Work for ever with `workers` looks at a time."""
+        for resource in self.controller.routes:
+            await self._caches[resource].synced.wait()
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(self.controller.workers):
+                workers.create_task(self._work())
+
+    def _waker(self, route: Route) -> Callable[[Object | None, Object | None], None]:
+        def wake(old: Object | None, new: Object | None) -> None:
+            for key in route(old, new, self._caches):
+                if self.controller.settle_s:
+                    self.queue.add_after(key, self.controller.settle_s)
+                else:
+                    self.queue.add(key)
+
+        return wake
+
+    async def _work(self) -> None:
+        while True:
+            key = await self.queue.take()
+            try:
+                again_in_s = await self._look(key)
+            finally:
+                self.queue.done(key)
+            await asyncio.sleep(0)  # an in-process client may never have yielded
+            if again_in_s is not None:
+                self.queue.add_after(key, again_in_s)
+
+    async def _look(self, key: Key) -> float | None:
+        outcome = self.controller.reconcile(key, self._caches, self._clock())
+        try:
+            for write in outcome.writes:
+                await send_and_remember(
+                    self._client, self._caches, write, self._clock, self._suffix
+                )
+        except ApiError as error:
+            return _CONFLICT_RETRY_S if error.code in (404, 409) else _TROUBLE_RETRY_S
+        except CONNECTION_TROUBLE:
+            return _TROUBLE_RETRY_S
+        return outcome.again_in_s
+
+
+async def send_and_remember(
+    client: Client, caches: Caches, write: Write, clock: Clock, suffix: Callable[[], str]
+) -> None:
+    """Send a write and put its result into the cache of its collection, where one is followed."""
+    resource = resource_of(write)
+    stored = await send(client, write, clock(), suffix)
+    if resource not in caches:
+        return
+    if stored is not None:
+        caches[resource].store(stored)
+    elif isinstance(write, Delete):
+        caches[resource].expect_deletion(write.target, clock())
