@@ -9,7 +9,7 @@ import asyncio
 import platform
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from contextvars import ContextVar
 from email.utils import parsedate_to_datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -108,16 +108,16 @@ class Api:
         content_type: str = JSON,
         timeout_s: float = CALL_TIMEOUT_S,
         before_send: Callable[[], None] | None = None,
+        in_turn: bool = False,
     ) -> Answer:
         """One call; the answer, whatever it is.
 
-        `body` is JSON-encoded unless it is bytes. `before_send` runs after every wait of ours and
+        Inside `turn` say `in_turn`. `body` is JSON-encoded unless it is bytes. `before_send` runs after every wait of ours and
         on an open connection, with nothing awaited until the request is written to it; what it
         raises is raised here, and nothing is sent.
         """
         data = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
-        async with self._slots[lane]:
-            await self._pace.acquire(lane)
+        async with nullcontext() if in_turn else self.turn(lane):
             answer = await self._send(
                 lane, method, path, query, data, content_type, timeout_s, before_send
             )

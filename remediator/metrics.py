@@ -27,7 +27,7 @@ class Metrics:
 
     def __init__(self) -> None:
         # A second series per counter that says when it was created doubles the page for nobody.
-        disable_created_metrics()
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # unannotated upstream
         self.registry = CollectorRegistry()
         self._sessions()
         self._fleet()

@@ -4,7 +4,7 @@
 people act through kubectl.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
@@ -25,8 +25,8 @@ def make_app(
         refresh()
         return web.Response(body=metrics.page(), headers={"Content-Type": _TEXT})
 
-    def probe(ask: Probe) -> Callable[[web.Request], object]:
-        async def serve(_: web.Request) -> web.Response:
+    def probe(ask: Probe) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def serve(_: web.Request) -> web.StreamResponse:
             problem = ask()
             return web.Response(text=(problem or "ok") + "\n", status=503 if problem else 200)
 

@@ -48,7 +48,7 @@ class _Page(msgspec.Struct, frozen=True, kw_only=True):
     """A list whose items are decoded one by one."""
 
     metadata: ListMeta = ListMeta()
-    items: list[msgspec.Raw] = []
+    items: list[msgspec.Raw] | None = None
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,7 +177,7 @@ class Reflector(Generic[T]):
             if answer.code == 410 and "continue" in query:
                 raise _RelistError("the list took longer than the server keeps its pages")
             page = answer.decode(_Page)
-            for raw in page.items:
+            for raw in page.items or ():
                 self._decode_into(found, raw)
             if not page.metadata.continue_:
                 break
