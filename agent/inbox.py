@@ -1,0 +1,47 @@
+"""The one queue between the senses' threads and the main loop.
+
+Senses put, the main loop gets. Slow senses put without waiting; the kernel log, which can produce
+faster than judgement reads, waits for room: meanwhile the kernel's own ring holds its records, and
+what is overwritten there is counted as a gap instead of eating this process's memory.
+"""
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+DEFAULT_ROOM = 4096
+"""Kernel facts under way at once: about 4 MiB at the longest line, half a second of judgement."""
+
+
+class Inbox(Generic[T]):
+    """A FIFO of facts for one consumer, with bounded room for the one fast producer."""
+
+    def __init__(self, room: int = DEFAULT_ROOM) -> None:
+        self.queue: queue.SimpleQueue[T] = queue.SimpleQueue()
+        self._room = threading.Semaphore(room)
+
+    def put(self, item: T) -> None:
+        """Hand over a fact of a slow sense."""
+        self.queue.put(item)
+
+    def put_when_room(self, item: T, *, give_up: Callable[[], bool]) -> bool:
+        """Hand over a fact of the fast producer, waiting for room; False when told to give up."""
+        while not self._room.acquire(timeout=0.5):
+            if give_up():
+                return False
+        self.queue.put(item)
+        return True
+
+    def get(self, timeout_s: float) -> T | None:
+        """The oldest fact, or None after `timeout_s` seconds without one."""
+        try:
+            return self.queue.get(timeout=max(0.0, timeout_s))
+        except queue.Empty:
+            return None
+
+    def judged(self, count: int = 1) -> None:
+        """The consumer is done with `count` facts of the fast producer: there is room again."""
+        self._room.release(count)

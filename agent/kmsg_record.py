@@ -1,0 +1,97 @@
+"""Records of `/dev/kmsg` taken apart, and sieved for the few that judgement wants to see.
+
+Every kernel log reader of the agent (device, followed file, `syslog(2)`) pushes raw bytes through
+one `Sieve`; what comes out goes to judgement unchanged. The bytes are hostile: user space may
+have written them, so nothing here raises on any input and nothing is interpreted.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rules.kernel_line import KernelLine
+from rules.observation import KernelLineSeen
+
+MAX_RECORD_BYTES = 8192
+"""The kernel's own bound on one record of the device (CONSOLE_EXT_LOG_MAX); newer ones use less."""
+
+KERNEL_FACILITY = 0
+"""Syslog facility of records that the kernel wrote itself; user space is given 1 or above."""
+
+# prefix,sequence,microseconds[,flags...];text - then lines that begin with a space (dictionary).
+_HEADER = re.compile(rb"(\d{1,6}),(\d{1,20}),(\d{1,20})(?:,[^;\n]{0,256})?;([^\n]*)")
+
+
+class Header(NamedTuple):
+    """One record without its dictionary; `since_boot_s` is the kernel's clock, not wall time."""
+
+    facility: int
+    sequence: int
+    since_boot_s: float
+    text: bytes
+
+
+def parse_record(raw: bytes) -> Header | None:
+    """One record as a read of the device returns it; None when it has no valid header."""
+    match = _HEADER.match(raw)
+    if match is None:
+        return None
+    prefix, sequence, microseconds, text = match.groups()
+    return Header(int(prefix) >> 3, int(sequence), int(microseconds) / 1e6, text)
+
+
+@dataclass(slots=True)
+class RecordCounts:
+    """What happened to the records so far; read by the metrics without a lock (single integers)."""
+
+    read: int = 0
+    recognised: int = 0
+    malformed: int = 0
+    refused: int = 0
+    """Recognised, but written by user space."""
+    lost: int = 0
+    """Overwritten before they were read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sieve:
+    """Decides which records matter. `worth_parsing` must be cheap: it sees every record.
+
+    `recognise` is the full parser; records of user space are refused unless `accept_user`.
+    """
+
+    boot_id: str
+    accept_user: bool
+    worth_parsing: Callable[[bytes], object]
+    recognise: Callable[[bytes], KernelLine | None]
+    counts: RecordCounts
+
+    def record(self, raw: bytes, *, at: float, lookback: bool) -> KernelLineSeen | None:
+        """The fact in one raw record that passed `worth_parsing`, or None."""
+        header = parse_record(raw)
+        if header is None:
+            self.counts.malformed += 1
+            return None
+        return self.line(
+            header.text,
+            facility=header.facility,
+            sequence=header.sequence,
+            at=at,
+            lookback=lookback,
+        )
+
+    def line(
+        self, text: bytes, *, facility: int, sequence: int, at: float, lookback: bool
+    ) -> KernelLineSeen | None:
+        """The fact in the text of a record; `sequence` -1 where the source does not count."""
+        line = self.recognise(text)
+        if line is None:
+            return None
+        if facility != KERNEL_FACILITY and not self.accept_user:
+            self.counts.refused += 1
+            return None
+        self.counts.recognised += 1
+        return KernelLineSeen(
+            at=at, sequence=sequence, boot_id=self.boot_id, lookback=lookback, line=line
+        )

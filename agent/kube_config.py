@@ -1,0 +1,189 @@
+"""Where the API server is and how to speak to it: in-cluster files or a kubeconfig.
+
+Called once at start by the agent's edge. Reads files, opens no connection. Everything that is
+wrong with them is one sentence in a `KubeConfigError`; secrets never appear in it.
+"""
+
+import base64
+import binascii
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import yaml
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class KubeConfigError(Exception):
+    """The configuration cannot be used; the text names the file and the remedy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeConfig:
+    """One API server and one identity. Paths, not contents, where the contents may rotate."""
+
+    server: str
+    ca_file: str = ""
+    verify: bool = True
+    token: str = ""
+    token_file: str = ""
+    client_cert: str = ""
+    client_key: str = ""
+    server_name: str = ""
+
+
+class _Part(msgspec.Struct, frozen=True, rename="kebab"):
+    """What is read of a kubeconfig; its other fields are skipped."""
+
+
+class _Cluster(_Part, frozen=True):
+    server: str = ""
+    certificate_authority: str = ""
+    certificate_authority_data: str = ""
+    insecure_skip_tls_verify: bool = False
+    tls_server_name: str = ""
+
+
+class _User(_Part, frozen=True):
+    token: str = ""
+    token_file: str = msgspec.field(name="tokenFile", default="")
+    client_certificate: str = ""
+    client_certificate_data: str = ""
+    client_key: str = ""
+    client_key_data: str = ""
+    exec: object = None
+    auth_provider: object = None
+    username: str = ""
+
+
+class _Context(_Part, frozen=True):
+    cluster: str = ""
+    user: str = ""
+
+
+class _NamedCluster(_Part, frozen=True):
+    name: str
+    cluster: _Cluster = _Cluster()
+
+
+class _NamedUser(_Part, frozen=True):
+    name: str
+    user: _User = _User()
+
+
+class _NamedContext(_Part, frozen=True):
+    name: str
+    context: _Context = _Context()
+
+
+class _File(_Part, frozen=True):
+    current_context: str = ""
+    clusters: tuple[_NamedCluster, ...] = ()
+    users: tuple[_NamedUser, ...] = ()
+    contexts: tuple[_NamedContext, ...] = ()
+
+
+def load(kubeconfig: str, environ: Mapping[str, str] = os.environ) -> KubeConfig:
+    """The file where one is named, else $KUBECONFIG, else the pod's own service account."""
+    path = kubeconfig or environ.get("KUBECONFIG", "")
+    if path:
+        return from_file(Path(path))
+    if environ.get("KUBERNETES_SERVICE_HOST"):
+        return in_cluster(environ)
+    default = Path.home() / ".kube" / "config"
+    if default.exists():
+        return from_file(default)
+    raise KubeConfigError(
+        "no API server is known: not in a pod and no kubeconfig;"
+        " give --kubeconfig FILE, or use 'gpuward-agent check' for a look without Kubernetes"
+    )
+
+
+def in_cluster(
+    environ: Mapping[str, str] = os.environ, account: Path = SERVICE_ACCOUNT
+) -> KubeConfig:
+    """The service account that Kubernetes mounts into the pod."""
+    host = environ["KUBERNETES_SERVICE_HOST"]
+    port = environ.get("KUBERNETES_SERVICE_PORT", "443")
+    token, ca = account / "token", account / "ca.crt"
+    for file in (token, ca):
+        if not file.exists():
+            raise KubeConfigError(
+                f"{file} is missing: set automountServiceAccountToken, or give --kubeconfig FILE"
+            )
+    bracketed = f"[{host}]" if ":" in host else host
+    return KubeConfig(server=f"https://{bracketed}:{port}", ca_file=str(ca), token_file=str(token))
+
+
+def from_file(path: Path) -> KubeConfig:
+    """The current context of a kubeconfig."""
+    try:
+        content = msgspec.convert(yaml.safe_load(path.read_bytes()), _File)
+    except OSError as error:
+        raise KubeConfigError(
+            f"kubeconfig {path} cannot be read ({error.strerror}): name a readable file"
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError):
+        # Not chained into the text: the parser quotes the line, which may hold a secret.
+        raise KubeConfigError(f"kubeconfig {path} is not YAML: correct the file") from None
+    except msgspec.ValidationError as error:
+        raise KubeConfigError(f"kubeconfig {path} is not a kubeconfig: {error}") from error
+    contexts = {entry.name: entry.context for entry in content.contexts}
+    context = contexts.get(content.current_context)
+    if context is None:
+        raise KubeConfigError(
+            f"kubeconfig {path} has no context {content.current_context!r}:"
+            " set current-context to one of its contexts"
+        )
+    clusters = {entry.name: entry.cluster for entry in content.clusters}
+    users = {entry.name: entry.user for entry in content.users}
+    cluster = clusters.get(context.cluster)
+    if cluster is None or not cluster.server:
+        raise KubeConfigError(
+            f"kubeconfig {path} has no server for cluster {context.cluster!r}: add it"
+        )
+    return _identity(path, cluster, users.get(context.user, _User()))
+
+
+def _identity(path: Path, cluster: _Cluster, user: _User) -> KubeConfig:
+    if user.exec is not None or user.auth_provider is not None:
+        raise KubeConfigError(
+            f"kubeconfig {path} gets its credentials from a program, which the agent does not"
+            " run: use a token, a token file or a client certificate"
+        )
+    if user.username:
+        raise KubeConfigError(
+            f"kubeconfig {path} uses a password, which Kubernetes no longer accepts:"
+            " use a token, a token file or a client certificate"
+        )
+    return KubeConfig(
+        server=cluster.server.rstrip("/"),
+        ca_file=_file(path, cluster.certificate_authority, cluster.certificate_authority_data),
+        verify=not cluster.insecure_skip_tls_verify,
+        token=user.token,
+        token_file=_file(path, user.token_file, ""),
+        client_cert=_file(path, user.client_certificate, user.client_certificate_data),
+        client_key=_file(path, user.client_key, user.client_key_data),
+        server_name=cluster.tls_server_name,
+    )
+
+
+def _file(config: Path, name: str, data: str) -> str:
+    """A path for what the kubeconfig names or embeds; data wins over a name, as in kubectl."""
+    if not data:
+        return str(config.parent / name) if name else ""
+    try:
+        content = base64.b64decode(data, validate=True)
+    except binascii.Error as error:
+        raise KubeConfigError(
+            f"kubeconfig {config} holds data that is not base64: correct the file"
+        ) from error
+    # Python's TLS takes files only; mkstemp makes them readable to this user alone.
+    descriptor, path = tempfile.mkstemp(prefix="gpuward-", suffix=".pem")
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    return path
