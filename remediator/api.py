@@ -127,6 +127,13 @@ class Api:
                 )
         return answer
 
+    @asynccontextmanager
+    async def turn(self, lane: Lane) -> AsyncIterator[None]:
+        """Wait for a slot and a token of this lane; what is read inside is still fresh to act on."""
+        async with self._slots[lane]:
+            await self._pace.acquire(lane)
+            yield
+
     async def get(self, path: str, kind: type[T], *, query: Mapping[str, str] | None = None) -> T:
         """One object or list, decoded; ApiError for any refusal."""
         return (await self.call(Lane.READ, "GET", path, query=query)).decode(kind)

@@ -34,7 +34,7 @@ class Bucket:
         self._clock = clock
         self._interval_s = 1.0 / per_second
         self._burst_s = max(0.1, self._interval_s)
-        self._next_at = clock.elapsed()
+        self._next_at = float("-inf")
 
     def reserve(self) -> float:
         """Take one token; the seconds to wait before using it."""
