@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from aiohttp import web
 
@@ -52,10 +52,8 @@ async def stream(request: web.Request, *lines: object, hold_s: float = 3600) -> 
     for line in lines:
         data = line if isinstance(line, bytes) else json.dumps(line).encode()
         await response.write(data + b"\n")
-    try:
+    with suppress(asyncio.CancelledError):
         await asyncio.sleep(hold_s)
-    except asyncio.CancelledError:
-        pass
     return response
 
 
@@ -76,3 +74,10 @@ def write_kubeconfig(path, server: str, token: str = "secret") -> str:
     }
     path.write_text(json.dumps(config))
     return str(path)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for something that other tasks bring about; ten seconds mean it never will."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - conditions of foreign code have no event
+            await asyncio.sleep(0.005)

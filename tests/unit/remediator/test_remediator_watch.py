@@ -4,7 +4,16 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
-from scripted_server import event, node, page, refusal, scripted_server, stream, write_kubeconfig
+from scripted_server import (
+    event,
+    node,
+    page,
+    refusal,
+    scripted_server,
+    stream,
+    until,
+    write_kubeconfig,
+)
 
 from remediator.access import Access
 from remediator.api import Api
@@ -21,17 +30,10 @@ class Recorder:
 
     def __init__(self):
         self.changes = []
-        self.heard = asyncio.Condition()
 
     def __call__(self, key, before, after):
         kind = "added" if before is None else "removed" if after is None else "changed"
         self.changes.append((kind, key))
-
-
-async def until(condition):
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 @asynccontextmanager
