@@ -72,12 +72,11 @@ def should_run(spec: Object, node: Object) -> tuple[bool, bool]:
 
 def pod_for(daemon_set: Object, spec: Object, node: str) -> Object:
     """The pod of one node, pinned to it by affinity on metadata.name."""
-    body = pod_state.from_template(
+    return pod_state.from_template(
         {**daemon_set["spec"]["template"], "spec": _pinned(spec, node)},
         daemon_set,
         labels={REVISION_LABEL: _revision(daemon_set)},
     )
-    return body
 
 
 def _pinned(spec: Object, node: str) -> Object:

@@ -123,15 +123,22 @@ class Runner:
     def subscribe(self) -> None:
         """Let changes of the watched collections wake the queue."""
         for resource, route in self.controller.routes.items():
-            self._caches[resource].subscribe(self._waker(route))
+            self.follow(resource, route)
+
+    def follow(self, resource: Resource, route: Route) -> None:
+        """Let changes of one more collection wake the queue."""
+        self._caches[resource].subscribe(self._waker(route))
 
     async def run(self) -> None:
         """Work for ever with `workers` looks at a time."""
         for resource in self.controller.routes:
             await self._caches[resource].synced.wait()
-        async with asyncio.TaskGroup() as workers:
-            for _ in range(self.controller.workers):
-                workers.create_task(self._work())
+        try:
+            async with asyncio.TaskGroup() as workers:
+                for _ in range(self.controller.workers):
+                    workers.create_task(self._work())
+        finally:
+            self.queue.close()
 
     def _waker(self, route: Route) -> Callable[[Object | None, Object | None], None]:
         def wake(old: Object | None, new: Object | None) -> None:

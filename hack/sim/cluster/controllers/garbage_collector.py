@@ -1,0 +1,220 @@
+"""Garbage collector: what is owned by nobody alive is deleted, whatever its kind.
+
+An ownerReference is alive only if an object of that kind, name and UID exists, so a reference
+with a dead UID costs its object, a Node included. Background, orphan and foreground deletion work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from hack.sim.cluster.client import Object
+from hack.sim.cluster.controllers import pods as pod_state
+from hack.sim.cluster.controllers.caches import Caches, Key
+from hack.sim.cluster.controllers.custom_kinds import stored_resource
+from hack.sim.cluster.controllers.running import Controller, Route
+from hack.sim.cluster.controllers.writes import NOTHING, Delete, Outcome, Patch, Write
+from hack.sim.cluster.resource import (
+    CONFIGMAPS,
+    CRON_JOBS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    JOBS,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    REPLICA_SETS,
+    REPLICATION_CONTROLLERS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    STATEFUL_SETS,
+    Resource,
+)
+
+SETTLE_S = 0.25
+_LOOK_AGAIN_S = 1.0
+ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
+BUILTIN: tuple[Resource, ...] = (
+    PODS,
+    NODES,
+    NAMESPACES,
+    DEPLOYMENTS,
+    REPLICA_SETS,
+    DAEMON_SETS,
+    STATEFUL_SETS,
+    JOBS,
+    CRON_JOBS,
+    REPLICATION_CONTROLLERS,
+    POD_DISRUPTION_BUDGETS,
+    SERVICES,
+    SERVICE_ACCOUNTS,
+    CONFIGMAPS,
+    SECRETS,
+    LEASES,
+    PERSISTENT_VOLUME_CLAIMS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+)
+
+
+@dataclass(slots=True)
+class KnownKinds:
+    """The collections that the collector follows: built in ones and those of definitions."""
+
+    by_kind: dict[tuple[str, str], Resource] = field(
+        default_factory=lambda: {(r.group, r.kind): r for r in BUILTIN}
+    )
+
+    def resource_of(self, owner: Object) -> Resource | None:
+        """The collection that an ownerReference points into; None for an unknown kind."""
+        group, slash, _ = str(owner["apiVersion"]).partition("/")
+        return self.by_kind.get((group if slash else "", owner["kind"]))
+
+    def all(self) -> list[Resource]:
+        """Every followed collection."""
+        return list(self.by_kind.values())
+
+
+def judge(
+    resource: Resource, obj: Object, is_alive: Callable[[Object], bool | None]
+) -> list[Write]:
+    """What the owners of one object mean for it; an owner of unknown state keeps it as it is."""
+    owners = obj["metadata"].get("ownerReferences") or []
+    if not owners or pod_state.is_terminating(obj):
+        return []
+    states = [is_alive(owner) for owner in owners]
+    if None in states:
+        return []
+    if not any(states):
+        return [Delete(resource=resource, target=obj)]
+    if not all(states):
+        kept = [owner for owner, alive in zip(owners, states, strict=True) if alive]
+        return [
+            Patch(resource=resource, target=obj, patch={"metadata": {"ownerReferences": kept}})
+        ]
+    return []
+
+
+def finish_deletion(
+    resource: Resource, owner: Object, dependents: list[tuple[Resource, Object]]
+) -> list[Write]:
+    """Steps of an owner whose deletion waits for its dependents (orphan or foreground)."""
+    finalizers = owner["metadata"].get("finalizers") or []
+    if not pod_state.is_terminating(owner):
+        return []
+    uid = owner["metadata"]["uid"]
+    writes: list[Write] = []
+    if ORPHAN in finalizers:
+        for kind, obj in dependents:
+            owners = [ref for ref in obj["metadata"]["ownerReferences"] if ref["uid"] != uid]
+            patch = {"metadata": {"ownerReferences": owners or None}}
+            writes.append(Patch(resource=kind, target=obj, patch=patch))
+        return [*writes, _without_finalizer(resource, owner, ORPHAN)]
+    if FOREGROUND in finalizers:
+        blocking = [
+            (kind, obj)
+            for kind, obj in dependents
+            if any(
+                ref["uid"] == uid and ref.get("blockOwnerDeletion")
+                for ref in obj["metadata"]["ownerReferences"]
+            )
+        ]
+        if not blocking:
+            return [_without_finalizer(resource, owner, FOREGROUND)]
+        return [
+            Delete(resource=kind, target=obj)
+            for kind, obj in dependents
+            if not pod_state.is_terminating(obj)
+        ]
+    return []
+
+
+def _without_finalizer(resource: Resource, owner: Object, name: str) -> Patch:
+    kept = [finalizer for finalizer in owner["metadata"]["finalizers"] if finalizer != name]
+    return Patch(resource=resource, target=owner, patch={"metadata": {"finalizers": kept or None}})
+
+
+class GarbageCollector:
+    """One queue over all followed collections; definitions add collections while it runs."""
+
+    def __init__(self) -> None:
+        self.kinds = KnownKinds()
+
+    def controller(self) -> Controller:
+        """Looks at each object that has owners, lost one, or waits for its dependents.
+
+        It looks a moment late: an owner created elsewhere may reach us after its dependent.
+        """
+        return Controller(
+            name="garbage-collector",
+            routes={resource: self.route(resource) for resource in BUILTIN},
+            reconcile=self._reconcile,
+            settle_s=SETTLE_S,
+        )
+
+    def learn(self, crd: Object) -> Resource | None:
+        """Follow a definition's collection too; None if it is followed already."""
+        resource = stored_resource(crd)
+        if (resource.group, resource.kind) in self.kinds.by_kind:
+            return None
+        self.kinds.by_kind[(resource.group, resource.kind)] = resource
+        return resource
+
+    def route(self, resource: Resource) -> Route:
+        """What a change in one collection wakes: the object itself, or the dependents of a gone one."""
+
+        def wakes(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
+            if new is None:
+                if old is not None:
+                    for kind, obj in self._dependents(old, caches):
+                        yield _queue_key(kind, obj)
+            elif _has_news(old, new):
+                yield _queue_key(resource, new)
+
+        return wakes
+
+    def _reconcile(self, key: Key, caches: Caches, now: datetime) -> Outcome:
+        where, name = key
+        group, kind, namespace = where.split("/")
+        resource = self.kinds.by_kind[(group, kind)]
+        obj = caches[resource].get((namespace, name))
+        if obj is None:
+            return NOTHING
+        if pod_state.is_terminating(obj):
+            writes = finish_deletion(resource, obj, self._dependents(obj, caches))
+            waits = FOREGROUND in (obj["metadata"].get("finalizers") or ())
+            return Outcome(writes=tuple(writes), again_in_s=_LOOK_AGAIN_S if waits else None)
+        writes = judge(resource, obj, lambda owner: self._is_alive(owner, namespace, caches))
+        return Outcome(writes=tuple(writes))
+
+    def _dependents(self, owner: Object, caches: Caches) -> list[tuple[Resource, Object]]:
+        uid = owner["metadata"]["uid"]
+        return [(kind, obj) for kind in self.kinds.all() for obj in caches[kind].owned_by(uid)]
+
+    def _is_alive(self, owner: Object, namespace: str, caches: Caches) -> bool | None:
+        resource = self.kinds.resource_of(owner)
+        if resource is None:
+            return None
+        found = caches[resource].get((namespace if resource.namespaced else "", owner["name"]))
+        return found is not None and found["metadata"]["uid"] == owner["uid"]
+
+
+def _queue_key(resource: Resource, obj: Object) -> Key:
+    meta = obj["metadata"]
+    return f"{resource.group}/{resource.kind}/{meta.get('namespace') or ''}", meta["name"]
+
+
+def _has_news(old: Object | None, new: Object) -> bool:
+    """New or changed owners, or a deletion that waits for a finalizer."""
+    meta = new["metadata"]
+    had = (old or {}).get("metadata", {}).get("ownerReferences")
+    owners = meta.get("ownerReferences")
+    return bool(
+        (owners and owners != had) or (meta.get("finalizers") and pod_state.is_terminating(new))
+    )
