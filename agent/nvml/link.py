@@ -1,48 +1,231 @@
 """The parent's end of the NVML child: starts it, listens, holds the deadlines, lets go on request.
 
-The agent's main loop owns one `NvmlLink` and reads its queue. The link runs one thread, which
-executes what the pure `supervisor` decides. It must never wait for a hung child in the caller's
-thread, never start a second child before the first is reaped, and never kill one early.
+The agent owns one `NvmlLink`. Its thread executes what the pure `supervisor` decides and hands
+messages out as they come. It must never wait for a hung child, never start a second child before
+the first is reaped, and never kill one early.
 """
 
+import os
 import queue
+import select
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
-from agent.nvml.messages import Message
+import msgspec
+
+from agent.nvml import statuses
+from agent.nvml.messages import Calling, Framer, FromChild, Message, Note, ToChild, frame
+from agent.nvml.supervisor import (
+    Close,
+    Emit,
+    Exited,
+    GspTimeoutSeen,
+    Input,
+    Kill,
+    Output,
+    RefreshWanted,
+    Release,
+    Resume,
+    Said,
+    Send,
+    Spawn,
+    State,
+    Stop,
+    Tick,
+    next_deadline,
+    step,
+)
 
 __all__ = ["NvmlLink"]
+
+READ_BYTES = 1 << 16
+NOTE_BYTES = 2048
+REAP_LOOK_S = 0.1
+"""How often a child that closed its pipe is looked at until it is reaped."""
+
+_decode = msgspec.msgpack.Decoder(FromChild).decode
 
 
 class NvmlLink:
     """NVML as a source of messages.
 
-    `mode` is `real`, `off` or `sim:FILE`. Every `Message` goes into `inbox`, the main loop's
-    queue; the first is a `SourceStatus`. `clock` is monotonic seconds.
+    `mode` is `real`, `off` or `sim:FILE`. `on_message` is called from the link's thread with
+    every `Message`, in order; it must not block: put it into the main loop's queue. `clock` is
+    monotonic seconds.
     """
 
     def __init__(
         self,
         mode: str,
-        inbox: "queue.SimpleQueue[Message]",
+        on_message: Callable[[Message], None],
         clock: Callable[[], float] = time.monotonic,
-    ) -> None: ...
+    ) -> None:
+        self._mode = mode
+        self._on_message = on_message
+        self._clock = clock
+        self._state = State()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._framer = Framer()
+        self._ended = False
+        self._clean = True
+        self._commands: queue.SimpleQueue[Input] = queue.SimpleQueue()
+        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._thread = threading.Thread(target=self._run, name="nvml-link", daemon=True)
 
     def start(self) -> None:
         """Start the thread and, unless the mode is `off`, the child."""
+        if self._mode == "off":
+            self._on_message(statuses.off())
+        else:
+            self._thread.start()
 
     def release(self, reason: str) -> None:
         """Let go of NVML: the child finishes; the source becomes Released. Idempotent."""
+        self._command(Release(reason))
 
     def resume(self) -> None:
         """End a release: a new child starts. Idempotent."""
+        self._command(Resume())
 
     def request_refresh(self) -> None:
         """Enumerate again and read every tier now (after a reset, a bind, a person's wish)."""
+        self._command(RefreshWanted())
 
     def gsp_timeout_seen(self) -> None:
         """An Xid 119 or 120 was seen: a hung child is not killed for 10 minutes from now."""
+        self._command(GspTimeoutSeen())
 
     def close(self, timeout_s: float = 60.0) -> bool:
-        """Ask the child to finish and wait; False when it hangs and was left to end by itself."""
-        raise NotImplementedError
+        """Ask the child to finish and wait; False when it hangs and was left to end by itself.
+
+        A child that is left behind ends at its next breath: its standard input is closed.
+        """
+        if self._thread.is_alive():
+            self._command(Close(timeout_s))
+            self._thread.join()
+        return self._clean
+
+    def _command(self, command: Input) -> None:
+        if self._thread.is_alive():
+            self._commands.put(command)
+            os.write(self._wake_write, b"\0")
+
+    def _run(self) -> None:
+        self._feed(Tick())
+        while not self._ended:
+            self._wait()
+            while not self._commands.empty():
+                self._feed(self._commands.get())
+            self._feed(Tick())
+        os.close(self._wake_read)
+        os.close(self._wake_write)
+
+    def _wait(self) -> None:
+        """Sleep until the child speaks or ends, somebody commands, or a deadline is due."""
+        poll = select.poll()
+        poll.register(self._wake_read, select.POLLIN)
+        child = self._child
+        due = next_deadline(self._state)
+        timeout_s = None if due is None else max(0.0, due - self._clock())
+        if child is not None and child.stdout is not None and child.stderr is not None:
+            if child.stdout.closed:
+                timeout_s = min(REAP_LOOK_S, timeout_s or REAP_LOOK_S)
+            else:
+                poll.register(child.stdout, select.POLLIN)
+            if not child.stderr.closed:
+                poll.register(child.stderr, select.POLLIN)
+        # Rounded up: waking a millisecond early would spin until the deadline.
+        ready = {
+            fd for fd, _ in poll.poll(None if timeout_s is None else int(timeout_s * 1000) + 1)
+        }
+        if self._wake_read in ready:
+            os.read(self._wake_read, READ_BYTES)
+        if child is not None:
+            self._listen(child, ready)
+
+    def _listen(self, child: "subprocess.Popen[bytes]", ready: set[int]) -> None:
+        if child.stderr is not None and not child.stderr.closed and child.stderr.fileno() in ready:
+            self._read_notes(child.stderr.fileno(), child.stderr.close)
+        if child.stdout is None:
+            return
+        if not child.stdout.closed and child.stdout.fileno() in ready:
+            data = os.read(child.stdout.fileno(), READ_BYTES)
+            if data:
+                self._hear(data)
+            else:
+                child.stdout.close()
+        if child.stdout.closed and child.poll() is not None:
+            self._forget(child)
+            self._feed(Exited(child.returncode))
+
+    def _hear(self, data: bytes) -> None:
+        for body in self._framer.feed(data):
+            message = _decode(body)
+            if not isinstance(message, Calling):
+                # Before the supervisor's own word: an inventory precedes "Up".
+                self._on_message(message)
+            self._feed(Said(message))
+
+    def _read_notes(self, fd: int, close: Callable[[], None]) -> None:
+        data = os.read(fd, NOTE_BYTES)
+        if not data:
+            close()
+        for line in data.decode("utf-8", "backslashreplace").splitlines():
+            self._on_message(Note(line))
+
+    def _feed(self, event: Input) -> None:
+        self._state, outputs = step(self._state, event, self._clock())
+        for output in outputs:
+            self._execute(output)
+
+    def _execute(self, output: Output) -> None:
+        match output:
+            case Spawn():
+                self._child = self._spawn()
+                self._framer = Framer()
+            case Kill():
+                if self._child is not None:
+                    self._child.kill()
+            case Send(message):
+                self._send(message)
+            case Emit(status):
+                self._on_message(status)
+            case Stop(clean):
+                self._ended, self._clean = True, clean
+                if self._child is not None:
+                    self._forget(self._child)
+
+    def _send(self, message: ToChild) -> None:
+        if self._child is None or self._child.stdin is None:
+            return
+        try:
+            os.write(self._child.stdin.fileno(), frame(message))
+        except (BrokenPipeError, BlockingIOError):
+            # It is ending, or hangs and reads nothing: either way its end is waited for.
+            return
+
+    def _forget(self, child: "subprocess.Popen[bytes]") -> None:
+        for pipe in (child.stdin, child.stdout, child.stderr):
+            if pipe is not None and not pipe.closed:
+                pipe.close()
+        self._child = None
+
+    def _spawn(self) -> "subprocess.Popen[bytes]":
+        root = str(Path(__file__).resolve().parents[2])
+        path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+        child = subprocess.Popen(  # noqa: S603 - our own module, no shell
+            [sys.executable, "-m", "agent.nvml.child", self._mode],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            close_fds=True,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        if child.stdin is not None:
+            os.set_blocking(child.stdin.fileno(), False)
+        return child

@@ -23,7 +23,6 @@ __all__ = [
     "Framer",
     "FromChild",
     "Hello",
-    "Idle",
     "Message",
     "Note",
     "Readings",
@@ -168,19 +167,19 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Calling(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The child is about to enter an NVML call that should return within `within_s`."""
+    """The child is about to enter an NVML call that should return within `within_s`.
+
+    The next message of any kind says that it did return. Between two calls the child is never
+    silent for long, so silence is a hang.
+    """
 
     call: str
     gpu: str = ""
     within_s: float = 0.0
 
 
-class Idle(msgspec.Struct, frozen=True, tag=True):
-    """The child is in no NVML call."""
-
-
 class Note(msgspec.Struct, frozen=True, tag=True):
-    """A sentence for the log: a line of the child's standard error, bounded."""
+    """A sentence for the log: from the child, or a line of its standard error, bounded."""
 
     text: str
 
@@ -195,10 +194,9 @@ class SourceState(StrEnum):
 
 
 class SourceReason(StrEnum):
-    """Why the source is in its state; CamelCase as in `GPUNodeHealth`."""
+    """Why the source is in its state; CamelCase as in `GPUNodeHealth`, empty while it answers."""
 
-    ANSWERING = "Answering"
-    STARTING = "Starting"
+    ANSWERING = ""
     OFF = "Off"
     DRIVER_ABSENT = "DriverAbsent"
     DRIVER_MISMATCH = "DriverMismatch"
@@ -223,7 +221,7 @@ class SourceStatus(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The library in this container will not match again: exit, so that it is replaced."""
 
 
-FromChild = Hello | Readings | Event | Fault | Topology | Calling | Idle
+FromChild = Hello | Readings | Event | Fault | Topology | Calling | Note
 Message = Hello | Readings | Event | Fault | Topology | Note | SourceStatus
 """What the main loop receives."""
 

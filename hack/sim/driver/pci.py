@@ -5,31 +5,11 @@ same file: a lost GPU answers with all ones, an unplugged one is gone.
 """
 
 from pathlib import Path
-from typing import NamedTuple
 
 from hack.sim.driver.calls_system import normal_pci
 from hack.sim.driver.node import Gpu, Node
 from hack.sim.driver.store import NodeFile
-
-
-class PciFunction(NamedTuple):
-    """One NVIDIA display function as sysfs would show it."""
-
-    address: str
-    """Lower case `dddd:bb:dd.f`."""
-    vendor: str
-    device: str
-    device_class: str
-    driver: str | None
-    """`nvidia`, `vfio-pci` or None when unbound."""
-    config_space_ok: bool
-    """False when reads of the configuration space give all ones."""
-    numa: int
-
-    @property
-    def vfio(self) -> bool:
-        """Passed through to a guest: not this host's to judge."""
-        return self.driver == "vfio-pci"
+from rules.observation import PciFunction
 
 
 def pci_functions(path: str | Path) -> list[PciFunction]:
@@ -63,10 +43,8 @@ def _view(gpu: Gpu) -> str:
 def _function(gpu: Gpu) -> PciFunction:
     return PciFunction(
         address=normal_pci(gpu.pci),
-        vendor=gpu.pci_view.vendor,
-        device=gpu.pci_view.device,
-        device_class=gpu.pci_view.device_class,
-        driver=gpu.pci_view.driver,
+        vendor=int(gpu.pci_view.vendor, 16),
+        device_class=int(gpu.pci_view.device_class, 16) >> 8,
+        driver=gpu.pci_view.driver or "",
         config_space_ok=_view(gpu) == "present",
-        numa=gpu.numa,
     )

@@ -1,0 +1,81 @@
+"""What NVML's return codes mean to the sense, as tables. Both ends of the pipe import this.
+
+The numbers are NVML's wire values, the same since its first release; pynvml is not imported here
+because the parent must not load it.
+"""
+
+import enum
+from typing import NamedTuple
+
+from agent.nvml.messages import SourceReason
+
+__all__ = ["INIT_FAILURES", "InitFailure", "Meaning", "meaning"]
+
+
+class Meaning(enum.Enum):
+    """How a failed call on a device goes on."""
+
+    FIELD_ABSENT = enum.auto()
+    """This GPU or driver does not have it: do not ask again soon."""
+    ASK_AGAIN = enum.auto()
+    """Not now: ask at the next poll."""
+    GPU_LOST = enum.auto()
+    GPU_NEEDS_RESET = enum.auto()
+    INFOROM_CORRUPT = enum.auto()
+    DRIVER_GONE = enum.auto()
+    """Every handle is stale: only a fresh process can go on."""
+    UNKNOWN = enum.auto()
+    """A driver that answers this to everything is gone; to one question, that one is absent."""
+
+
+_MEANINGS = {
+    1: Meaning.DRIVER_GONE,  # uninitialised
+    2: Meaning.FIELD_ABSENT,  # invalid argument: a field this driver does not know
+    3: Meaning.FIELD_ABSENT,  # not supported
+    4: Meaning.FIELD_ABSENT,  # no permission, for this call
+    6: Meaning.ASK_AGAIN,  # not found
+    9: Meaning.DRIVER_GONE,  # driver not loaded
+    10: Meaning.ASK_AGAIN,  # timeout
+    13: Meaning.FIELD_ABSENT,  # function not found
+    14: Meaning.INFOROM_CORRUPT,
+    15: Meaning.GPU_LOST,
+    16: Meaning.GPU_NEEDS_RESET,
+    18: Meaning.DRIVER_GONE,  # library and kernel module do not match
+    25: Meaning.FIELD_ABSENT,  # argument version mismatch
+    26: Meaning.FIELD_ABSENT,  # deprecated
+    27: Meaning.ASK_AGAIN,  # not ready
+    28: Meaning.DRIVER_GONE,  # no GPU found
+    999: Meaning.UNKNOWN,
+}
+
+
+def meaning(code: int) -> Meaning:
+    """The meaning of a code that a device call returned; unlisted ones may pass by themselves."""
+    return _MEANINGS.get(code, Meaning.ASK_AGAIN)
+
+
+class InitFailure(NamedTuple):
+    """How a code at initialisation is told. An absent driver is not eight lost GPUs."""
+
+    reason: SourceReason
+    sentence: str
+    restart_agent: bool = False
+
+
+INIT_FAILURES = {
+    1: InitFailure(SourceReason.DRIVER_ABSENT, "The NVIDIA driver went away"),
+    4: InitFailure(SourceReason.NO_ACCESS, "The driver's device files may not be opened"),
+    9: InitFailure(SourceReason.DRIVER_ABSENT, "The NVIDIA driver is not loaded"),
+    12: InitFailure(SourceReason.DRIVER_ABSENT, "libnvidia-ml.so.1 was not found"),
+    17: InitFailure(SourceReason.NO_ACCESS, "The operating system blocked the driver's devices"),
+    18: InitFailure(
+        SourceReason.DRIVER_MISMATCH,
+        "The NVML library does not match the loaded driver; this container must be replaced",
+        restart_agent=True,
+    ),
+    999: InitFailure(
+        SourceReason.NVML_FAILED,
+        "NVML failed without saying why; this container must be replaced",
+        restart_agent=True,
+    ),
+}

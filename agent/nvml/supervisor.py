@@ -1,0 +1,340 @@
+"""When to call the NVML child hung, when to kill it, when to start another: pure.
+
+`step` is a function of (state, input, now); `link` executes its outputs and feeds back what
+happens. A process stuck in the driver cannot be killed, and killing one that is merely slow has
+frozen GPUs: so patience is the rule, and a second child never starts before the first is reaped.
+"""
+
+import enum
+from typing import NamedTuple
+
+from agent.nvml import statuses
+from agent.nvml.messages import (
+    Calling,
+    Event,
+    EventKind,
+    Fault,
+    Finish,
+    FromChild,
+    Hello,
+    Note,
+    Refresh,
+    SourceReason,
+    SourceStatus,
+    ToChild,
+)
+
+__all__ = [
+    "EXIT_REINITIALISE",
+    "EXIT_UNUSABLE",
+    "Close",
+    "Emit",
+    "Exited",
+    "GspTimeoutSeen",
+    "Input",
+    "Kill",
+    "Output",
+    "Phase",
+    "RefreshWanted",
+    "Release",
+    "Resume",
+    "Said",
+    "Send",
+    "Spawn",
+    "State",
+    "Stop",
+    "Tick",
+    "Want",
+    "next_deadline",
+    "step",
+]
+
+UNKNOWN_AFTER_S = 5.0
+"""A call this much over its time makes the source Unknown."""
+KILL_AFTER_S = 120.0
+KILL_AFTER_GSP_TIMEOUT_S = 600.0
+"""After an Xid 119 or 120 the driver itself is waiting for the GPU's firmware."""
+KILL_INTERVAL_S = 3600.0
+FINISH_GRACE_S = 60.0
+START_WITHIN_S = 10.0
+"""Interpreter start, imports and the first words of the child."""
+BETWEEN_CALLS_S = 1.0
+BACKOFF_MAX_S = 60.0
+STEADY_AFTER_S = 60.0
+"""A child that lived this long has earned a quick restart."""
+GSP_XIDS = (119, 120)
+
+EXIT_REINITIALISE = 4
+"""The child's exit status when the driver went away or a GPU came: a fresh process is needed."""
+EXIT_UNUSABLE = 64
+"""The child's exit status when what it was asked to use cannot be used; trying again is no use."""
+
+
+class Phase(enum.Enum):
+    """Where the child is."""
+
+    NONE = enum.auto()
+    RUNNING = enum.auto()
+    FINISHING = enum.auto()
+    KILLED = enum.auto()
+
+
+class Want(enum.Enum):
+    """What the agent wants of the child."""
+
+    RUN = enum.auto()
+    RELEASE = enum.auto()
+    CLOSE = enum.auto()
+
+
+class State(NamedTuple):
+    """All that the supervisor remembers. Times are monotonic seconds."""
+
+    phase: Phase = Phase.NONE
+    want: Want = Want.RUN
+    release_reason: str = ""
+    start_at: float | None = 0.0
+    """When to start the next child; None: not by itself."""
+    started_at: float = 0.0
+    attempts: int = 0
+    call: str = ""
+    gpu: str = ""
+    expected_by: float = 0.0
+    hung: bool = False
+    finish_by: float | None = None
+    killed_at: float | None = None
+    gsp_seen_at: float | None = None
+    fault: Fault | None = None
+    note: str = ""
+    status: SourceStatus | None = None
+
+
+class Said(NamedTuple):
+    """The child sent a message."""
+
+    message: FromChild
+
+
+class Exited(NamedTuple):
+    """The child ended and was reaped; a negative status is a signal."""
+
+    status: int
+
+
+class Release(NamedTuple):
+    """Let go of NVML."""
+
+    reason: str
+
+
+class Resume(NamedTuple):
+    """The release is over."""
+
+
+class RefreshWanted(NamedTuple):
+    """Enumerate again and read everything now."""
+
+
+class GspTimeoutSeen(NamedTuple):
+    """An Xid 119 or 120 was seen in the kernel log."""
+
+
+class Close(NamedTuple):
+    """The agent ends."""
+
+    timeout_s: float
+
+
+class Tick(NamedTuple):
+    """Time passed."""
+
+
+class Spawn(NamedTuple):
+    """Start a child."""
+
+
+class Kill(NamedTuple):
+    """Kill the child."""
+
+
+class Stop(NamedTuple):
+    """The link's work is over; `clean` is False when a hung child was left to end by itself."""
+
+    clean: bool
+
+
+class Send(NamedTuple):
+    """Send this to the child."""
+
+    message: ToChild
+
+
+class Emit(NamedTuple):
+    """Tell the main loop."""
+
+    status: SourceStatus
+
+
+Input = Said | Exited | Release | Resume | RefreshWanted | GspTimeoutSeen | Close | Tick
+Output = Spawn | Kill | Stop | Send | Emit
+Step = tuple[State, list[Output]]
+
+
+def step(state: State, event: Input, now: float) -> Step:
+    """What follows from `event` at `now`."""
+    match event:
+        case Said(message):
+            return _said(state, message, now)
+        case Exited(status):
+            return _exited(state, status, now)
+        case Release(reason):
+            return _release(state, reason, now)
+        case Resume():
+            return _resume(state, now)
+        case RefreshWanted():
+            running = state.phase is Phase.RUNNING
+            return state, [Send(Refresh())] if running else []
+        case GspTimeoutSeen():
+            return state._replace(gsp_seen_at=now), []
+        case Close(timeout_s):
+            return _close(state, timeout_s, now)
+        case Tick():
+            return _tick(state, now)
+
+
+def next_deadline(state: State) -> float | None:
+    """When `Tick` is due next; None: nothing is waiting for time."""
+    times: list[float] = []
+    if state.phase is Phase.NONE:
+        if state.want is Want.RUN and state.start_at is not None:
+            times.append(state.start_at)
+    else:
+        if not state.hung:
+            times.append(state.expected_by + UNKNOWN_AFTER_S)
+        elif state.phase is not Phase.KILLED:
+            times.append(_kill_at(state))
+        if state.finish_by is not None:
+            times.append(state.finish_by)
+    return min(times, default=None)
+
+
+def _kill_at(state: State) -> float:
+    """The first moment at which killing the hung child is allowed."""
+    at = state.expected_by + KILL_AFTER_S
+    if state.gsp_seen_at is not None:
+        at = max(at, state.gsp_seen_at + KILL_AFTER_GSP_TIMEOUT_S)
+    if state.killed_at is not None:
+        at = max(at, state.killed_at + KILL_INTERVAL_S)
+    return at
+
+
+def _said(state: State, message: FromChild, now: float) -> Step:
+    call, gpu, within_s = "", "", BETWEEN_CALLS_S
+    if isinstance(message, Calling):
+        call, gpu, within_s = message.call, message.gpu, message.within_s
+    was_hung = state.hung
+    state = state._replace(call=call, gpu=gpu, expected_by=now + within_s, hung=False)
+    outputs: list[Output] = []
+    if isinstance(message, Hello):
+        state = state._replace(fault=None, note="")
+        state, outputs = _emit(state, statuses.up("NVML answers."))
+    elif was_hung and state.phase is Phase.RUNNING and _answered_before(state):
+        state, outputs = _emit(state, statuses.up("NVML answers again."))
+    elif isinstance(message, Fault) and not message.gpu and not message.pci:
+        state = state._replace(fault=message)
+    elif isinstance(message, Note):
+        state = state._replace(note=message.text)
+    elif isinstance(message, Event) and message.kind is EventKind.XID and message.data in GSP_XIDS:
+        state = state._replace(gsp_seen_at=now)
+    return state, outputs
+
+
+def _answered_before(state: State) -> bool:
+    return state.status is not None and state.status.reason is SourceReason.CALL_HUNG
+
+
+def _exited(state: State, status: int, now: float) -> Step:
+    lived_s = now - state.started_at
+    attempts = 0 if lived_s >= STEADY_AFTER_S else state.attempts
+    killed = state.phase is Phase.KILLED
+    fault, note = state.fault, state.note
+    state = state._replace(
+        phase=Phase.NONE, hung=False, finish_by=None, fault=None, note="", attempts=attempts + 1
+    )
+    if state.want is Want.CLOSE:
+        return state, [Stop(clean=True)]
+    if state.want is Want.RELEASE:
+        return _emit(state._replace(attempts=0), statuses.released(state.release_reason))
+    if status == EXIT_UNUSABLE:
+        return _emit(state._replace(start_at=None), statuses.unusable(note))
+    if status == EXIT_REINITIALISE and attempts == 0:
+        return _tick(state._replace(start_at=now), now)
+    wait_s = min(BACKOFF_MAX_S, 2.0**attempts)
+    return _emit(
+        state._replace(start_at=now + wait_s), statuses.down(fault, status, killed, wait_s)
+    )
+
+
+def _release(state: State, reason: str, now: float) -> Step:
+    if state.want is not Want.RUN:
+        return state, []
+    state = state._replace(want=Want.RELEASE, release_reason=reason)
+    if state.phase is Phase.NONE:
+        return _emit(state, statuses.released(reason))
+    return _finish(state, now + FINISH_GRACE_S)
+
+
+def _resume(state: State, now: float) -> Step:
+    if state.want is not Want.RELEASE:
+        return state, []
+    # A child that is still finishing is waited for: its end starts the next one.
+    return _tick(state._replace(want=Want.RUN, start_at=now, release_reason=""), now)
+
+
+def _close(state: State, timeout_s: float, now: float) -> Step:
+    state = state._replace(want=Want.CLOSE)
+    if state.phase is Phase.NONE:
+        return state, [Stop(clean=True)]
+    return _finish(state, now + timeout_s)
+
+
+def _finish(state: State, by: float) -> Step:
+    asked = state.phase is not Phase.RUNNING
+    phase = Phase.FINISHING if state.phase is Phase.RUNNING else state.phase
+    return state._replace(phase=phase, finish_by=by), [] if asked else [Send(Finish())]
+
+
+def _tick(state: State, now: float) -> Step:
+    outputs: list[Output] = []
+    if state.phase is Phase.NONE:
+        if state.want is Want.RUN and state.start_at is not None and now >= state.start_at:
+            state = state._replace(
+                phase=Phase.RUNNING,
+                start_at=None,
+                started_at=now,
+                call="start",
+                gpu="",
+                expected_by=now + START_WITHIN_S,
+            )
+            return state, [Spawn()]
+        return state, []
+    if not state.hung and now >= state.expected_by + UNKNOWN_AFTER_S:
+        state, outputs = _emit(state._replace(hung=True), statuses.hung(state.call, state.gpu))
+    if state.hung and state.phase is not Phase.KILLED and now >= _kill_at(state):
+        state = state._replace(phase=Phase.KILLED, killed_at=now)
+        outputs = [*outputs, Kill()]
+    if state.finish_by is not None and now >= state.finish_by:
+        state = state._replace(finish_by=None)
+        if state.want is Want.CLOSE:
+            return state, [*outputs, Stop(clean=False)]
+        state, more = _emit(
+            state, statuses.will_not_let_go(state.release_reason, state.call, state.gpu)
+        )
+        outputs = [*outputs, *more]
+    return state, outputs
+
+
+def _emit(state: State, status: SourceStatus) -> Step:
+    if status == state.status:
+        return state, []
+    return state._replace(status=status), [Emit(status)]
