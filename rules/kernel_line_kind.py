@@ -77,7 +77,7 @@ class KernelLine(msgspec.Struct, frozen=True, gc=False):
     characters escaped as ``\\xNN``. ``pci`` is lower case ``dddd:bb:dd`` with ``.f`` where the
     line has it (two drivers of 2007 print ``bus:slot`` only). ``user`` is True where the
     transport says that user space wrote it. ``words`` are the registers in the parentheses of an
-    NVLink Xid, ``fatal`` that line's own word, ``gpc`` and ``tpc`` the place of an Xid 13.
+    NVLink Xid (of 144 to 150 the first two, which decide), ``fatal`` that line's own word, ``gpc`` and ``tpc`` the place of an Xid 13.
     """
 
     kind: Kind

@@ -8,6 +8,7 @@ by another program never reaches the start of a message. Never interprets the me
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 MAX_LINE: Final = 4096
@@ -65,9 +66,12 @@ def _unescape(found: re.Match[bytes]) -> bytes:
 
 def printable(message: bytes, limit: int = MAX_TEXT) -> str:
     """Return ``message`` as text of at most ``limit`` characters that is safe to print."""
-    text = message[:limit].decode("utf-8", "backslashreplace")
-    if not text.isprintable():
-        text = "".join(_escaped(character) for character in text)
+    if len(message) > limit:
+        message = message[:limit]
+    text = message.decode("utf-8", "backslashreplace")
+    if text.isprintable():
+        return text
+    text = "".join(_escaped(character) for character in text)
     return text if len(text) <= limit else text[:limit]
 
 
@@ -80,6 +84,7 @@ def _escaped(character: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
+@lru_cache(maxsize=1024)
 def normal_pci(address: bytes) -> str:
     """Return a PCI address in lower case with a domain of four digits where that fits."""
     text = address.decode("ascii").lower()

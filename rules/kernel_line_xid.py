@@ -34,14 +34,17 @@ _NVLINK_OLD: Final = re.compile(
     rb"NVLink: [a-zA-Z ]{1,48}? (?:link (\d{1,3})|links 0x[0-9a-fA-F]+)\b"
 )
 _NVLINK_NEW: Final = re.compile(
-    rb"([A-Z][A-Za-z0-9_/ ]{1,48}?)\s+(Fatal|Nonfatal)\s+XC ?\d{1,2} i ?\d{1,2} Link (-?\d{1,3})"
+    rb"([A-Z][A-Za-z0-9_/]{1,48}+(?: [a-z]\w{1,20})?+)\s+(Fatal|Nonfatal)\s+XC ?\d{1,2} i ?\d{1,2} "
+    rb"Link (-?\d{1,3})"
+    rb"(?: [(\[]0x([0-9a-fA-F]{1,8})(?: 0x([0-9a-fA-F]{1,8}))?)?"
 )
 _WORDS: Final = re.compile(rb"[(\[](0x[0-9a-fA-F]{1,8}(?:[, ]+0x[0-9a-fA-F]{1,8}){0,8})[)\]]")
 _PLACE: Final = re.compile(rb"on \(GPC (\d{1,3}), TPC (\d{1,3})")
 
-_NVLINK_NEW_XIDS: Final = frozenset({*range(144, 151), 155})
-_NVLINK_OLD_XIDS: Final = frozenset({74, 136})
+_NVLINK_NEW_XIDS: Final = frozenset(str(xid).encode() for xid in (*range(144, 151), 155))
+_NVLINK_OLD_XIDS: Final = frozenset((b"74", b"136"))
 _HEX: Final = 16
+_MINUS: Final = ord("-")
 
 
 def parse_xid(message: bytes, user: bool) -> KernelLine | None:
@@ -50,33 +53,34 @@ def parse_xid(message: bytes, user: bool) -> KernelLine | None:
     if found is None:
         return None
     address, gi, ci, number, pid, name = found.groups()
-    xid = int(number)
-    body = message[found.end() :]
+    body = found.end()
     link = unit = fatal = gpc = tpc = recovery_from = recovery_to = caused_by = None
     words: tuple[int, ...] = ()
-    if xid in _NVLINK_NEW_XIDS:
-        if new := _NVLINK_NEW.match(body):
-            unit = new[1].decode("ascii")
-            fatal = new[2] == b"Fatal"
-            link = int(new[3]) if new[3][:1] != b"-" else None
-            words = _registers(body)
-    elif xid in _NVLINK_OLD_XIDS:
-        if old := _NVLINK_OLD.match(body):
+    if number in _NVLINK_NEW_XIDS:
+        if new := _NVLINK_NEW.match(message, body):
+            raw_unit, word, raw_link, info, status = new.groups()
+            unit = raw_unit.decode("ascii")
+            fatal = word == b"Fatal"
+            link = None if raw_link[0] == _MINUS else int(raw_link)
+            if info is not None:
+                words = (int(info, _HEX), int(status, _HEX)) if status else (int(info, _HEX),)
+    elif number in _NVLINK_OLD_XIDS:
+        if old := _NVLINK_OLD.match(message, body):
             unit = "NVLink"
             link = int(old[1]) if old[1] else None
-            words = _registers(body)
-    elif xid == 154:
-        if recovery := _RECOVERY.match(body):
+            words = _registers(message, body)
+    elif number == b"154":
+        if recovery := _RECOVERY.match(message, body):
             recovery_from, recovery_to = int(recovery[1], _HEX), int(recovery[2], _HEX)
-    elif xid == 13 and (place := _PLACE.search(body)):
+    elif number == b"13" and (place := _PLACE.search(message, body)):
         gpc, tpc = int(place[1]), int(place[2])
-    if b"caused by" in body and (cause := _CAUSED_BY.search(body)):
+    if message.find(b"caused by", body) >= 0 and (cause := _CAUSED_BY.search(message, body)):
         caused_by = int(cause[1])
     return KernelLine(
         Kind.XID,
         printable(message),
         user,
-        xid,
+        int(number),
         None,
         None,
         normal_pci(address),
@@ -102,9 +106,9 @@ def parse_sxid(message: bytes, user: bool) -> KernelLine | None:
     found = _SXID.match(message)
     if found is None:
         return None
-    body = message[found.end() :]
-    detail = body.startswith((b"Severity ", b"Data {"))
-    word = None if detail else _SXID_WORD.match(body)
+    body = found.end()
+    detail = message.startswith((b"Severity ", b"Data {"), body)
+    word = None if detail else _SXID_WORD.match(message, body)
     return KernelLine(
         Kind.SXID_DETAIL if detail else Kind.SXID,
         printable(message),
@@ -130,8 +134,8 @@ def parse_fabric_manager(message: bytes, user: bool) -> KernelLine | None:
     )
 
 
-def _registers(body: bytes) -> tuple[int, ...]:
-    found = _WORDS.search(body)
+def _registers(message: bytes, body: int) -> tuple[int, ...]:
+    found = _WORDS.search(message, body)
     if found is None:
         return ()
     return tuple(int(word, _HEX) for word in found[1].replace(b",", b" ").split())

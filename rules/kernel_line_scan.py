@@ -1,0 +1,123 @@
+"""Kernel logs by the megabyte: find the few lines worth parsing without splitting the rest.
+
+``gpuward-agent decode`` feeds blocks to a ``LineScanner``; the agent's kernel log sense asks
+``worth_parsing`` for each record. Both only leave out lines that ``rules.kernel_line.parse`` would
+answer with None, so the result is the same as parsing every line. No I/O, no clock.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from rules.kernel_line import KernelLine, parse
+from rules.kernel_line_text import MAX_LINE
+
+ANCHORS: Final = (
+    b"NVRM: ",
+    b"SXid (",
+    b"mlx5_",
+    b"pcieport",
+    b"PCIe Bus Error: severity=",
+    b"available PCIe bandwidth, limited by ",
+    b"libnccl.so",
+    b"blocked for more than ",
+    b"change power state from D3cold to D0",
+    b"detected NVSwitch ",
+    b"ERROR detected invalid context",
+    b"Port module event",
+    b"ACCESS_REG(",
+    b"Will cause a leak of a command resource",
+    b"cmd_exec timeout",
+)
+"""Every line that ``parse`` recognises holds one of these; long and rare ones are found fastest."""
+
+_ANY_ANCHOR: Final = re.compile(b"|".join(re.escape(anchor) for anchor in ANCHORS))
+
+_DENSE: Final = 8
+"""With more than one candidate in so many lines, parsing line by line is the faster way."""
+
+_SAMPLE: Final = 65536
+
+
+def worth_parsing(line: bytes) -> bool:
+    """Return whether ``parse`` could recognise ``line``: cheap, and never wrongly False."""
+    return _ANY_ANCHOR.search(line) is not None
+
+
+class LineScanner:
+    """Numbers the lines of a stream and parses those that matter.
+
+    Feed blocks of any size; lines end at byte 0x0A only. A line without end is cut after
+    ``MAX_LINE`` bytes, so memory stays bounded whatever comes.
+    """
+
+    __slots__ = ("_cut", "_lines", "_tail")
+
+    def __init__(self) -> None:
+        self._tail = b""
+        self._cut = False
+        self._lines = 0
+
+    def feed(self, block: bytes) -> list[tuple[int, KernelLine]]:
+        """Return (line number from 1, line) of every recognised line that this block ends."""
+        end = block.rfind(b"\n") + 1
+        if not end:
+            self._keep(block)
+            return []
+        whole = block[:end]
+        if self._tail:
+            if self._cut:
+                whole = whole[whole.index(b"\n") :]
+            whole = self._tail + whole
+        self._tail, self._cut = b"", False
+        self._keep(block[end:])
+        found = _scan_dense(whole) if _is_dense(whole) else _scan_sparse(whole)
+        first = self._lines
+        self._lines += whole.count(b"\n")
+        return [(first + number, line) for number, line in found]
+
+    def finish(self) -> list[tuple[int, KernelLine]]:
+        """Return the last line if it has no newline and is recognised."""
+        line = parse(self._tail) if self._tail else None
+        self._tail = b""
+        return [(self._lines + 1, line)] if line is not None else []
+
+    def _keep(self, rest: bytes) -> None:
+        if self._cut:
+            return
+        self._tail = self._tail + rest if self._tail else rest
+        if len(self._tail) > MAX_LINE:
+            self._tail, self._cut = self._tail[:MAX_LINE], True
+
+
+def _is_dense(block: bytes) -> bool:
+    sample = block[:_SAMPLE]
+    hits = sample.count(b"NVRM: ") + sample.count(b"SXid (") + sample.count(b"mlx5_")
+    return hits * _DENSE > sample.count(b"\n")
+
+
+def _scan_dense(block: bytes) -> list[tuple[int, KernelLine]]:
+    return [
+        (number, line)
+        for number, raw in enumerate(block.split(b"\n"), 1)
+        if raw and (line := parse(raw)) is not None
+    ]
+
+
+def _scan_sparse(block: bytes) -> list[tuple[int, KernelLine]]:
+    starts: set[int] = set()
+    find, rfind = block.find, block.rfind
+    for anchor in ANCHORS:
+        hit = find(anchor)
+        while hit >= 0:
+            starts.add(rfind(b"\n", 0, hit) + 1)
+            hit = find(anchor, find(b"\n", hit))
+    found = []
+    number, counted = 1, 0
+    for start in sorted(starts):
+        if (line := parse(block[start : find(b"\n", start)])) is not None:
+            number += block.count(b"\n", counted, start)
+            counted = start
+            found.append((number, line))
+    return found

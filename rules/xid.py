@@ -1,0 +1,245 @@
+"""What an Xid means: the catalog row, what its line adds, and the driver's own answer.
+
+Called by the agent's judgement, by ``decode`` and by ``explain``. The catalog is package data
+(``data/xids.json``, made by ``hack/catalog/generate.py``). Everything here is a pure function; a
+number that the catalog does not know reports and never acts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from rules.nvlink_decode import nvlink4_verdict, nvlink5_rule
+from rules.reason import (
+    BY_HUMAN,
+    SILENCE_3M,
+    Action,
+    ClosesOn,
+    Level,
+    Reason,
+    ReasonClass,
+    Severity,
+)
+from rules.reason_table import reason_for_recovery_action
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rules.kernel_line import KernelLine
+
+__all__ = ["XidRow", "catalog", "catalog_version", "driver_branch", "nvidia_buckets"]
+__all__ += ["reason_for_line", "reason_for_xid", "with_driver_answer"]
+
+_SOURCE: Final = "NVIDIA Xid catalog"
+_CONTEXT_SWITCH_TIMEOUT_BRANCH: Final = 570
+"""From this branch on the driver says itself what an Xid 109 needs."""
+
+GPU_LOST_XID: Final = 79
+RECOVERY_ACTION_XID: Final = 154
+
+
+class XidRow(msgspec.Struct, frozen=True, rename={"klass": "class"}):
+    """One Xid of the catalog: NVIDIA's facts, our words, and what peers do in short codes.
+
+    ``linked_from`` is the driver branch from which an Xid 154 follows with the driver's answer.
+    ``device_plugin`` is unhealthy or ignored, ``eks`` fatal or event, ``dcgm`` fail, warn or
+    none, ``nvsentinel`` none, support, reset, reboot, restart-vm or by-rule and the like.
+    """
+
+    xid: int
+    name: str
+    says: str
+    mnemonic: str
+    used: bool
+    architectures: tuple[str, ...]
+    immediate: str
+    investigatory: str
+    linked_from: int | None
+    klass: ReasonClass
+    severity: Severity
+    level: Level
+    action: Action
+    closes_on: str
+    needs: str
+    device_plugin: str
+    eks: str
+    dcgm: str
+    nvsentinel: str
+
+    def reason(self) -> Reason:
+        """Return the row's columns as a reason."""
+        name = self.name if self.used else "Unknown"
+        return Reason(
+            reason=f"Xid{self.xid}{name}",
+            klass=self.klass,
+            severity=self.severity,
+            level=self.level,
+            action=self.action,
+            closes_on=ClosesOn.parse(self.closes_on),
+            needs=self.needs,
+            source=_SOURCE,
+        )
+
+    def linked(self, branch: int | None) -> bool:
+        """Whether a driver of ``branch`` (unknown: a current one) answers with an Xid 154."""
+        return self.linked_from is not None and (branch is None or branch >= self.linked_from)
+
+
+class _File(msgspec.Struct, frozen=True):
+    version: str
+    xids: tuple[XidRow, ...]
+
+
+@cache
+def _file() -> _File:
+    text = files("rules").joinpath("data/xids.json").read_bytes()
+    return msgspec.json.decode(text, type=_File)
+
+
+@cache
+def catalog() -> Mapping[int, XidRow]:
+    """Every Xid of the catalog by its number."""
+    return MappingProxyType({row.xid: row for row in _file().xids})
+
+
+def catalog_version() -> str:
+    """Return the version of the catalog, published as part of ``rulesVersion``."""
+    return _file().version
+
+
+def driver_branch(version: str | None) -> int | None:
+    """Return 580 for ``580.82.07``; None for anything that does not start with a number."""
+    head = (version or "").lstrip("rRvV").partition(".")[0]
+    return int(head) if head.isascii() and head.isdigit() and len(head) <= 4 else None
+
+
+@cache
+def _row_reason(xid: int) -> Reason:
+    row = catalog().get(xid)
+    if row is not None:
+        return row.reason()
+    return Reason(
+        reason=f"Xid{xid}Unknown",
+        klass=ReasonClass.RECORD,
+        severity=Severity.INFO,
+        level=Level.REPORT,
+        action=Action.NONE,
+        closes_on=SILENCE_3M,
+        source="no catalog knows it",
+    )
+
+
+@cache
+def _bucket_reason(bucket: str) -> Reason:
+    """The columns that a bucket stands for, taken from an Xid that has nothing else."""
+    example = {"RESET_GPU": 46, "XID_154_EVAL": 94}.get(bucket, 43)
+    return _row_reason(example)
+
+
+def _like(reason: Reason, other: Reason) -> Reason:
+    """Return ``reason`` with the severity, level, action and end of ``other``."""
+    return replace(
+        reason,
+        severity=other.severity,
+        level=other.level,
+        action=other.action,
+        closes_on=other.closes_on,
+    )
+
+
+def reason_for_xid(
+    xid: int,
+    *,
+    driver: int | None = None,
+    words: tuple[int, ...] = (),
+    line_fatal: bool | None = None,
+    recovery_to: int | None = None,
+    contained: bool = False,
+    remap_failed: bool = False,
+    virtual_machine: bool = False,
+) -> Reason:
+    """Return what an Xid means before the driver has answered.
+
+    ``driver`` is the branch (580), None a current one. ``words`` and ``line_fatal`` are the
+    registers and the word of an NVLink Xid's line, ``recovery_to`` the new action of a 154.
+    ``contained`` says that a 63 and a 94 came with a 48, ``remap_failed`` that the GPU's row
+    remap failure flag is set. The architecture does not matter: a catalog's NO hides no line.
+    """
+    reason = _row_reason(xid)
+    if xid == RECOVERY_ACTION_XID and recovery_to is not None:
+        return reason_for_recovery_action(recovery_to, driver)
+    if words and (rule := nvlink5_rule(xid, words)) is not None:
+        return _like(reason, _bucket_reason(rule.immediate))
+    if xid in _NVLINK5 and words and line_fatal is False:
+        return _like(reason, _bucket_reason("IGNORE"))
+    if xid == 74 and words:
+        verdict = nvlink4_verdict(words)
+        if verdict.severity is Severity.INFO:
+            return replace(_like(reason, _bucket_reason("IGNORE")), action=verdict.action)
+        return replace(reason, severity=verdict.severity, action=verdict.action)
+    if xid == 48 and contained:
+        return _like(reason, _row_reason(94))
+    if xid in (63, 64) and remap_failed:
+        return replace(
+            reason,
+            severity=Severity.FATAL,
+            level=Level.DRAIN,
+            action=Action.REPLACE_NODE,
+            closes_on=BY_HUMAN,
+        )
+    if xid == GPU_LOST_XID and virtual_machine:
+        return replace(reason, action=Action.REPLACE_NODE)
+    if xid == 109 and driver is not None and driver < _CONTEXT_SWITCH_TIMEOUT_BRANCH:
+        return replace(reason, klass=ReasonClass.DECISIVE, needs="")
+    return reason
+
+
+_NVLINK5: Final = range(144, 151)
+
+
+def with_driver_answer(
+    xid: int, reason: Reason, recovery_action: int, driver: int | None = None
+) -> Reason:
+    """Return ``reason`` after the driver answered with ``recovery_action``.
+
+    The answer replaces the catalog's word where the branch links the Xid to an Xid 154, up and
+    down; elsewhere the stronger of the two stands. A lost GPU never drops below RestartNode.
+    """
+    answer = reason_for_recovery_action(recovery_action, driver)
+    row = catalog().get(xid)
+    stronger = (answer.severity.rank, answer.level.rank) > (
+        reason.severity.rank,
+        reason.level.rank,
+    )
+    if row is not None and row.linked(driver) and xid != GPU_LOST_XID:
+        if answer.action is Action.NONE and reason.action is Action.RESTART_APP:
+            return reason
+        return _like(reason, answer)
+    return _like(reason, answer) if stronger else reason
+
+
+def reason_for_line(line: KernelLine, driver: int | None = None) -> Reason:
+    """Return what the Xid of a kernel line means, from the line alone."""
+    if line.xid is None:
+        raise ValueError(f"a line of kind {line.kind} carries no Xid")
+    return reason_for_xid(
+        line.xid,
+        driver=driver,
+        words=line.words,
+        line_fatal=line.fatal,
+        recovery_to=line.recovery_to,
+    )
+
+
+def nvidia_buckets(xid: int, words: tuple[int, ...] = ()) -> tuple[str, str]:
+    """Return NVIDIA's immediate and investigatory action, as decoded from the registers."""
+    if words and (rule := nvlink5_rule(xid, words)) is not None:
+        return rule.immediate, rule.investigatory
+    row = catalog().get(xid)
+    return (row.immediate, row.investigatory) if row is not None else ("", "")
