@@ -29,6 +29,8 @@ SILENCE_S = 200.0
 # Asked of the server, which ends the watch then; spread so that watches do not end together.
 _WATCH_S = (300, 600)
 _BACKOFF_S = (0.2, 30.0)
+# A lagging server is not believed this often; a restored backup really is older and is, then.
+_OLDER_ANSWERS_DOUBTED = 3
 _MAX_EVENT_BYTES = 16 * 1024 * 1024
 
 
@@ -111,6 +113,8 @@ class Reflector(Generic[T]):
         self._silence_s = silence_s
         self._page_size = page_size
         self._version = ""
+        self._newest = ""
+        self._older_answers = 0
         self._failures = 0
 
     async def run(self) -> None:
@@ -139,6 +143,13 @@ class Reflector(Generic[T]):
         self.resource = resource
         self._version = ""
         self.synced = False
+
+    def learn(self, item: T) -> None:
+        """Take in an object that a write returned, before the watch brings it."""
+        key = key_of(item.metadata)
+        before = self.items.get(key)
+        if before is None or not _newer(before, item):
+            self.items[key] = item
 
     async def _back_off(self, asked_s: float | None) -> None:
         low, high = _BACKOFF_S
@@ -185,7 +196,12 @@ class Reflector(Generic[T]):
         if resource is not self.resource:
             raise _RelistError("the selection changed")
         if self._is_older(page.metadata.resource_version):
-            raise _RelistError("the server answered with an older state than it had shown before")
+            self._older_answers += 1
+            if self._older_answers <= _OLDER_ANSWERS_DOUBTED:
+                raise _RelistError("the server answered with an older state than shown before")
+        else:
+            self._older_answers = 0
+            self._keep_newer(found)
         self._replace(found)
         self._version = self._newest = page.metadata.resource_version
         self._heard()
@@ -193,15 +209,15 @@ class Reflector(Generic[T]):
             _LOG.info("cache ready", resource=self.resource.name, objects=len(found))
         self.synced = True
 
-    _newest = ""
-    _older_answers = 0
-
     def _is_older(self, version: str) -> bool:
-        """A lagging server; believed after three tries (a restored backup really is older)."""
         known = self._newest
-        older = known.isdigit() and version.isdigit() and int(version) < int(known)
-        self._older_answers = self._older_answers + 1 if older else 0
-        return older and self._older_answers <= 3
+        return known.isdigit() and version.isdigit() and int(version) < int(known)
+
+    def _keep_newer(self, found: dict[str, T]) -> None:
+        """What an own write returned while the list was read must not be forgotten again."""
+        for key, known in self.items.items():
+            if key in found and _newer(known, found[key]):
+                found[key] = known
 
     def _decode_into(self, found: dict[str, T], raw: msgspec.Raw) -> None:
         item = self._decode(raw)
@@ -266,7 +282,7 @@ class Reflector(Generic[T]):
             self.items.pop(key, None)
             if before is not None:
                 self._on_change(key, before, None)
-        else:
+        elif before is None or not _newer(before, item):
             self.items[key] = item
             self._on_change(key, before, item)
         self._advance(item.metadata.resource_version)
@@ -296,6 +312,16 @@ class Reflector(Generic[T]):
 def key_of(metadata: ObjectMeta) -> str:
     """`namespace/name`, or the name of a cluster-scoped object."""
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+
+
+def _newer(one: Named, other: Named) -> bool:
+    """Versions of one resource can be compared as numbers (Kubernetes 1.35 says so; etcd always).
+
+    Only used to not step back behind the answer to an own write.
+    """
+    left, right = one.metadata.resource_version, other.metadata.resource_version
+    same = one.metadata.uid == other.metadata.uid
+    return same and left.isdigit() and right.isdigit() and int(left) > int(right)
 
 
 def _decode_loosely(raw: msgspec.Raw) -> _AnyObject:

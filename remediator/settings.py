@@ -1,0 +1,128 @@
+"""Command line and environment of `gpuward-remediator`: every flag also as `GPUWARD_*`.
+
+`cli` parses with this; `run` takes the result. Wrong use ends with 64 and one sentence.
+"""
+
+import argparse
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+EX_USAGE = 64
+"""Wrong use or configuration (sysexits.h); 2 would read as an unhealthy node in the agent."""
+
+_DEFAULT_NAMESPACE = "gpuward"
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_TRUE = {"1", "true", "yes", "on"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How one replica runs."""
+
+    policy: str | None
+    kubeconfig: str | None
+    shadow: bool
+    listen: str
+    namespace: str
+    identity: str
+    """Who holds the lease; different for every replica."""
+    node_name: str
+    """The node this process runs on; empty outside a cluster."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argument parser that ends wrong use with 64."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(EX_USAGE, f"{self.prog}: {message}; see {self.prog} --help.\n")
+
+
+def make_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
+    """All commands, with defaults from the environment."""
+    parser = _Parser(
+        prog="gpuward-remediator",
+        description="Takes failing GPU nodes out of service within budgets and PDBs.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    run = commands.add_parser("run", help="run the controller until SIGTERM")
+    _flag(run, env, "--policy", "FILE", "policy file; without one: mode Shadow, default limits")
+    _flag(
+        run,
+        env,
+        "--kubeconfig",
+        "FILE",
+        "cluster to act on (default: the pod's service account, else $KUBECONFIG, else "
+        "~/.kube/config)",
+    )
+    run.add_argument(
+        "--shadow",
+        action="store_true",
+        default=env.get("GPUWARD_SHADOW", "").lower() in _TRUE,
+        help="say what would be done and touch no node and no pod, whatever the policy says "
+        "(GPUWARD_SHADOW)",
+    )
+    _flag(run, env, "--listen", "HOST:PORT", "metrics and probes (default: :9413)", ":9413")
+    _flag(
+        run,
+        env,
+        "--namespace",
+        "NAME",
+        "namespace of the lease and of the agent's pods (default: the pod's own, else gpuward)",
+    )
+    _flag(
+        run, env, "--identity", "NAME", "name on the lease (default: the pod's, else the host's)"
+    )
+    _flag(run, env, "--node-name", "NAME", "the node this runs on, which is drained last")
+    policy = commands.add_parser("policy", help="check or show a policy file")
+    actions = policy.add_subparsers(dest="action", required=True, metavar="ACTION")
+    check = actions.add_parser("check", help="say whether a policy file is valid, and why not")
+    check.add_argument("file", metavar="FILE")
+    show = actions.add_parser("show", help="print the policy in effect, defaults included")
+    _flag(show, env, "--policy", "FILE", "policy file; without one: the defaults")
+    return parser
+
+
+def _flag(
+    parser: argparse.ArgumentParser,
+    env: Mapping[str, str],
+    name: str,
+    metavar: str,
+    text: str,
+    default: str | None = None,
+) -> None:
+    variable = "GPUWARD_" + name.lstrip("-").replace("-", "_").upper()
+    parser.add_argument(
+        name, metavar=metavar, default=env.get(variable) or default, help=f"{text} ({variable})"
+    )
+
+
+def run_settings(arguments: argparse.Namespace, env: Mapping[str, str]) -> Settings:
+    """The settings of `run`."""
+    host = socket.gethostname()
+    return Settings(
+        policy=arguments.policy,
+        kubeconfig=arguments.kubeconfig,
+        shadow=arguments.shadow,
+        listen=arguments.listen,
+        namespace=arguments.namespace or env.get("POD_NAMESPACE") or _own_namespace(),
+        identity=arguments.identity or env.get("POD_NAME") or f"{host}-{os.getpid()}",
+        node_name=arguments.node_name or "",
+    )
+
+
+def _own_namespace() -> str:
+    try:
+        return _NAMESPACE_FILE.read_text("utf-8").strip() or _DEFAULT_NAMESPACE
+    except OSError:
+        return _DEFAULT_NAMESPACE
+
+
+def fail(sentence: str) -> int:
+    """Say it to the person and give the exit status of wrong use."""
+    sys.stderr.write(f"gpuward-remediator: {sentence}\n")
+    return EX_USAGE
