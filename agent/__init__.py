@@ -1,0 +1,1 @@
+"""The node agent: senses, judges with `rules`, and publishes metrics, labels, conditions, health."""

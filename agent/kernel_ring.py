@@ -24,7 +24,7 @@ TAIL_BYTES = (4096, 512)
 """How much of the last read is searched for in the next one: lines carry their time, so a few
 of them are unique; the shorter tail helps when the ring has almost turned over."""
 
-_LINE = re.compile(rb"<(\d{1,6})>(?:\[ *(\d{1,12}\.\d{1,6})\](?:\[[^\]\n]{0,24}\])? )?(.*)")
+_TIME = re.compile(rb"<\d{1,6}>\[ *(\d{1,12}\.\d{1,6})\]")
 
 
 def read_ring() -> bytes:
@@ -113,15 +113,9 @@ class KernelRing:
                 self._examine(line, now=now, lookback=lookback)
 
     def _examine(self, line: bytes, *, now: float, lookback: bool) -> None:
-        match = _LINE.fullmatch(line)
-        if match is None:
-            self._sieve.counts.malformed += 1
-            return
-        prefix, since_boot, text = match.groups()
         at = now
-        if lookback and since_boot is not None:
-            at = min(now, self._offset_s + float(since_boot))
-        facility = int(prefix) >> 3
-        seen = self._sieve.line(text, facility=facility, sequence=-1, at=at, lookback=lookback)
+        if lookback and (since_boot := _TIME.match(line)):
+            at = min(now, self._offset_s + float(since_boot[1]))
+        seen = self._sieve.fact(line, sequence=-1, at=at, lookback=lookback)
         if seen is not None:
             self._sink(seen)

@@ -163,17 +163,17 @@ class KmsgDevice:
             self._sieve.counts.read += count
 
     def _examine(self, raw: bytes) -> None:
-        now = time.time()
         header = parse_record(raw)
-        lookback = False
-        at = now
-        if header is not None:
-            if header.sequence <= self._after:
-                return
-            lookback = self._lookback.covers(header.sequence)
-            if lookback:
-                at = min(now, self._offset_s + header.since_boot_s)
-        seen = self._sieve.record(raw, at=at, lookback=lookback)
+        if header is None:
+            self._sieve.counts.malformed += 1
+            return
+        if header.sequence <= self._after:
+            return
+        at = time.time()
+        lookback = self._lookback.covers(header.sequence)
+        if lookback:
+            at = min(at, self._offset_s + header.since_boot_s)
+        seen = self._sieve.fact(raw, sequence=header.sequence, at=at, lookback=lookback)
         if seen is not None:
             self._sink(seen)
 

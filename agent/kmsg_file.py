@@ -140,7 +140,7 @@ class KmsgFile:
             return
         now = time.time()
         at = min(now, self._offset_s + header.since_boot_s) if lookback else now
-        seen = self._sieve.record(raw, at=at, lookback=lookback)
+        seen = self._sieve.fact(raw, sequence=header.sequence, at=at, lookback=lookback)
         if seen is not None:
             self._sink(seen)
 

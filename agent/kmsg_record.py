@@ -16,20 +16,15 @@ from rules.observation import KernelLineSeen
 MAX_RECORD_BYTES = 8192
 """The kernel's own bound on one record of the device (CONSOLE_EXT_LOG_MAX); newer ones use less."""
 
-KERNEL_FACILITY = 0
-"""Syslog facility of records that the kernel wrote itself; user space is given 1 or above."""
-
 # prefix,sequence,microseconds[,flags...];text - then lines that begin with a space (dictionary).
-_HEADER = re.compile(rb"(\d{1,6}),(\d{1,20}),(\d{1,20})(?:,[^;\n]{0,256})?;([^\n]*)")
+_HEADER = re.compile(rb"\d{1,10},(\d{1,18}),(\d{1,18})(?:,[^;\n]{0,256})?;")
 
 
 class Header(NamedTuple):
-    """One record without its dictionary; `since_boot_s` is the kernel's clock, not wall time."""
+    """The numbers a record begins with; `since_boot_s` is the kernel's clock, not wall time."""
 
-    facility: int
     sequence: int
     since_boot_s: float
-    text: bytes
 
 
 def parse_record(raw: bytes) -> Header | None:
@@ -37,8 +32,8 @@ def parse_record(raw: bytes) -> Header | None:
     match = _HEADER.match(raw)
     if match is None:
         return None
-    prefix, sequence, microseconds, text = match.groups()
-    return Header(int(prefix) >> 3, int(sequence), int(microseconds) / 1e6, text)
+    sequence, microseconds = match.groups()
+    return Header(int(sequence), int(microseconds) / 1e6)
 
 
 @dataclass(slots=True)
@@ -67,28 +62,14 @@ class Sieve:
     recognise: Callable[[bytes], KernelLine | None]
     counts: RecordCounts
 
-    def record(self, raw: bytes, *, at: float, lookback: bool) -> KernelLineSeen | None:
-        """The fact in one raw record that passed `worth_parsing`, or None."""
-        header = parse_record(raw)
-        if header is None:
-            self.counts.malformed += 1
-            return None
-        return self.line(
-            header.text,
-            facility=header.facility,
-            sequence=header.sequence,
-            at=at,
-            lookback=lookback,
-        )
-
-    def line(
-        self, text: bytes, *, facility: int, sequence: int, at: float, lookback: bool
+    def fact(
+        self, raw: bytes, *, sequence: int, at: float, lookback: bool
     ) -> KernelLineSeen | None:
-        """The fact in the text of a record; `sequence` -1 where the source does not count."""
-        line = self.recognise(text)
+        """The fact in one raw record or line; `sequence` -1 where the source does not count."""
+        line = self.recognise(raw)
         if line is None:
             return None
-        if facility != KERNEL_FACILITY and not self.accept_user:
+        if line.user and not self.accept_user:
             self.counts.refused += 1
             return None
         self.counts.recognised += 1
