@@ -70,6 +70,7 @@ class Kubelets:
     def subscribe(self) -> None:
         """Follow pods."""
         self._runner.subscribe()
+        self._caches[PODS].subscribe(self._pod_gone)
 
     async def run(self) -> None:
         """Serve the nodes for ever."""
@@ -89,6 +90,10 @@ class Kubelets:
         memory = self._memory.get(uid) or PodMemory(seen_at=now, boot=boot)
         outcome, self._memory[uid] = act(pod, memory, boot, self._settings, now)
         return outcome
+
+    def _pod_gone(self, old: Object | None, new: Object | None) -> None:
+        if old is not None and new is None:
+            self._memory.pop(old["metadata"]["uid"], None)
 
     async def fall_silent(self, node: str, *, noticed: bool = True) -> None:
         """The kubelet dies: pods stay as they are; `noticed` also writes Ready=Unknown."""

@@ -10,7 +10,7 @@ import asyncio
 import sys
 import traceback
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
@@ -45,7 +45,7 @@ class Parts:
     controllers: bool = True
     scheduler: bool = True
     kubelets: bool = True
-    kubelet: KubeletSettings = KubeletSettings()
+    kubelet: KubeletSettings = field(default_factory=KubeletSettings)
     serves: Callable[[str], bool] = lambda _node: True
     heartbeat_s: float | None = None
     judge_silence: bool = False
