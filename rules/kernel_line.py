@@ -8,10 +8,15 @@ does I/O, keeps state or decides what a line means.
 
 from __future__ import annotations
 
+from typing import Final
+
 from rules.kernel_line_kind import KernelLine, Kind
 from rules.kernel_line_shapes import NVRM_SHAPES, OTHER_SHAPES, parse_shape
 from rules.kernel_line_text import MAX_LINE, split_prefix
 from rules.kernel_line_xid import parse_fabric_manager, parse_sxid, parse_xid
+
+_BARE: Final = (b"NVRM: ", b"nvidia-nvswitch")
+"""How the most frequent messages begin where no transport put anything before them."""
 
 __all__ = ["KernelLine", "Kind", "parse", "parse_message"]
 
@@ -22,13 +27,20 @@ def parse(line: bytes) -> KernelLine | None:
     Bare, or as ``/dev/kmsg`` (header, semicolon, text), dmesg, journal or syslog print it; what
     follows a newline (the dictionary lines of a ``/dev/kmsg`` record) is ignored.
     """
-    message, user = split_prefix(line[:MAX_LINE].partition(b"\n")[0])
+    if len(line) > MAX_LINE:
+        line = line[:MAX_LINE]
+    if b"\n" in line:
+        line = line[: line.index(b"\n")]
+    if line.startswith(_BARE):
+        return parse_message(line)
+    message, user = split_prefix(line)
     return parse_message(message, user=user)
 
 
 def parse_message(message: bytes, *, user: bool = False) -> KernelLine | None:
     """Read a message whose transport prefix is gone; ``user`` says that user space wrote it."""
-    message = message[:MAX_LINE].rstrip(b"\r\n")
+    if len(message) > MAX_LINE or message.endswith(b"\r"):
+        message = message[:MAX_LINE].rstrip(b"\r")
     if message.startswith(b"NVRM: "):
         if message.startswith(b"Xid (", 6):
             return parse_xid(message, user)

@@ -25,10 +25,6 @@ ANCHORS: Final = (
     b"change power state from D3cold to D0",
     b"detected NVSwitch ",
     b"ERROR detected invalid context",
-    b"Port module event",
-    b"ACCESS_REG(",
-    b"Will cause a leak of a command resource",
-    b"cmd_exec timeout",
 )
 """Every line that ``parse`` recognises holds one of these; long and rare ones are found fastest."""
 

@@ -17,7 +17,7 @@ from rules.kernel_line_text import normal_pci, printable
 _PCI: Final = rb"(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?)"
 _ANY_DRIVER: Final = rb"[\w.-]{1,32} " + _PCI + rb"(?: \w{1,32})?: "
 _PORT: Final = rb"(?:pcieport|pcieport-driver) " + _PCI + rb": "
-_MLX5: Final = rb"(?:mlx5_core " + _PCI + rb"(?: \w{1,32})?: )?(?:mlx5_)?"
+_MLX5: Final = rb"(?:mlx5_core " + _PCI + rb"(?: \w{1,32})?: (?:mlx5_)?|mlx5_)"
 _MLX5_CORE: Final = rb"mlx5_core " + _PCI + rb"(?: \w{1,32})?: "
 _FUNCTION: Final = rb"(?:\w{1,48}:\d{1,5}:)?(?:\(pid \d{1,10}\): )?\s?"
 _NV_NAMES: Final = rb"(?:nvidia|nvc:|nv-|nv_|irq/\d{1,5}-(?:s-)?nvidia|UVM |dcgm|cuda)"

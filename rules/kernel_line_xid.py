@@ -29,7 +29,7 @@ _SXID_WORD: Final = re.compile(rb"(Fatal|Non-fatal)\b(?:, Link (\d{1,3})(?![^,\s
 _RECOVERY: Final = re.compile(
     rb"GPU recovery action changed from 0x([0-9a-fA-F]{1,8})\b[^\n]{0,64}? to 0x([0-9a-fA-F]{1,8})\b"
 )
-_CAUSED_BY: Final = re.compile(rb" caused by previous Xid (\d{1,5})[.\s]*$")
+_CAUSED_BY: Final = re.compile(rb" caused by previous Xid (\d{1,5})$")
 _NVLINK_OLD: Final = re.compile(
     rb"NVLink: [a-zA-Z ]{1,48}? (?:link (\d{1,3})|links 0x[0-9a-fA-F]+)\b"
 )
@@ -41,8 +41,16 @@ _NVLINK_NEW: Final = re.compile(
 _WORDS: Final = re.compile(rb"[(\[](0x[0-9a-fA-F]{1,8}(?:[, ]+0x[0-9a-fA-F]{1,8}){0,8})[)\]]")
 _PLACE: Final = re.compile(rb"on \(GPC (\d{1,3}), TPC (\d{1,3})")
 
-_NVLINK_NEW_XIDS: Final = frozenset(str(xid).encode() for xid in (*range(144, 151), 155))
-_NVLINK_OLD_XIDS: Final = frozenset((b"74", b"136"))
+_SHAPES: Final = {
+    b"13": _PLACE,
+    b"74": _NVLINK_OLD,
+    b"136": _NVLINK_OLD,
+    b"154": _RECOVERY,
+    **dict.fromkeys((b"%d" % xid for xid in (*range(144, 151), 155)), _NVLINK_NEW),
+}
+"""The Xids whose text is read further, by the digits in the line."""
+
+_DIGITS: Final = frozenset(b"0123456789")
 _HEX: Final = 16
 _MINUS: Final = ord("-")
 
@@ -56,7 +64,10 @@ def parse_xid(message: bytes, user: bool) -> KernelLine | None:
     body = found.end()
     link = unit = fatal = gpc = tpc = recovery_from = recovery_to = caused_by = None
     words: tuple[int, ...] = ()
-    if number in _NVLINK_NEW_XIDS:
+    shape = _SHAPES.get(number)
+    if shape is None:
+        pass
+    elif shape is _NVLINK_NEW:
         if new := _NVLINK_NEW.match(message, body):
             raw_unit, word, raw_link, info, status = new.groups()
             unit = raw_unit.decode("ascii")
@@ -64,17 +75,17 @@ def parse_xid(message: bytes, user: bool) -> KernelLine | None:
             link = None if raw_link[0] == _MINUS else int(raw_link)
             if info is not None:
                 words = (int(info, _HEX), int(status, _HEX)) if status else (int(info, _HEX),)
-    elif number in _NVLINK_OLD_XIDS:
+    elif shape is _NVLINK_OLD:
         if old := _NVLINK_OLD.match(message, body):
             unit = "NVLink"
             link = int(old[1]) if old[1] else None
             words = _registers(message, body)
-    elif number == b"154":
+    elif shape is _RECOVERY:
         if recovery := _RECOVERY.match(message, body):
             recovery_from, recovery_to = int(recovery[1], _HEX), int(recovery[2], _HEX)
-    elif number == b"13" and (place := _PLACE.search(message, body)):
+    elif place := shape.search(message, body):
         gpc, tpc = int(place[1]), int(place[2])
-    if message.find(b"caused by", body) >= 0 and (cause := _CAUSED_BY.search(message, body)):
+    if message[-1] in _DIGITS and (cause := _CAUSED_BY.search(message, body)):
         caused_by = int(cause[1])
     return KernelLine(
         Kind.XID,

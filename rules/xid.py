@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
     from rules.kernel_line import KernelLine
 
-__all__ = ["XidRow", "catalog", "catalog_version", "driver_branch", "nvidia_buckets"]
-__all__ += ["reason_for_line", "reason_for_xid", "with_driver_answer"]
+__all__ = ["XidRow", "applies_to", "catalog", "catalog_version", "driver_branch"]
+__all__ += ["nearest_architecture", "nvidia_buckets", "reason_for_line", "reason_for_xid"]
+__all__ += ["with_driver_answer"]
 
 _SOURCE: Final = "NVIDIA Xid catalog"
 _CONTEXT_SWITCH_TIMEOUT_BRANCH: Final = 570
@@ -237,9 +238,42 @@ def reason_for_line(line: KernelLine, driver: int | None = None) -> Reason:
     )
 
 
-def nvidia_buckets(xid: int, words: tuple[int, ...] = ()) -> tuple[str, str]:
-    """Return NVIDIA's immediate and investigatory action, as decoded from the registers."""
+def nvidia_buckets(xid: int, words: tuple[int, ...] = ()) -> tuple[str, str] | None:
+    """Return NVIDIA's immediate and investigatory action, as decoded from the registers.
+
+    None for a number that the catalog does not know; an empty word where it says nothing.
+    """
     if words and (rule := nvlink5_rule(xid, words)) is not None:
         return rule.immediate, rule.investigatory
     row = catalog().get(xid)
-    return (row.immediate, row.investigatory) if row is not None else ("", "")
+    return (row.immediate, row.investigatory) if row is not None else None
+
+
+_NEAREST: Final = (
+    ("a100", ("v100", "t4", "turing", "volta", "ampere", "a100", "a800", "a10", "a30", "a40")),
+    ("a100", ("a2", "a16", "rtx a6000")),
+    (
+        "h100",
+        ("ada", "l4", "l40", "l40s", "l20", "hopper", "h100", "h200", "h800", "h20", "gh200"),
+    ),
+    ("b100", ("blackwell", "b100", "b200", "b300", "rtx pro 6000")),
+    ("gb200", ("gb200", "gb300")),
+)
+"""The catalog knows four parts; every other takes the column of the nearest generation."""
+
+
+def nearest_architecture(model: str) -> str | None:
+    """Return the catalog's column for a GPU model or generation; None for an unknown name."""
+    plain = model.strip().lower().removeprefix("nvidia ")
+    return next((column for column, models in _NEAREST if plain in models), None)
+
+
+def applies_to(xid: int, architecture: str) -> bool | None:
+    """Whether the catalog knows ``xid`` on a column's part; None where it says nothing.
+
+    For people only: a NO must never hide a line.
+    """
+    row = catalog().get(xid)
+    if row is None or (not row.architectures and row.used):
+        return None
+    return architecture in row.architectures

@@ -1,0 +1,121 @@
+"""``gpuward-agent explain XID``: what an Xid means, what we do and why, what others do.
+
+For a person with an alert in hand. Prints from the same catalog that judges; imports ``rules``
+only. ``docs/xid.md`` is made from the same sentences.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from rules.reason import Reason, ReasonClass
+from rules.xid import (
+    XidRow,
+    applies_to,
+    catalog,
+    catalog_version,
+    driver_branch,
+    nearest_architecture,
+    reason_for_xid,
+)
+from rules.xid_words import BUCKETS, PEERS, peer_sentence
+
+if TYPE_CHECKING:
+    import argparse
+
+EXIT_USAGE: Final = 64
+
+WHY: Final = {
+    ReasonClass.DECISIVE: "one line is enough: it prints once and the GPU does not recover alone",
+    ReasonClass.NEEDS_CONTEXT: "published at once as Info, judged 2 s later with what came beside it",
+    ReasonClass.SOFTWARE: "a program's doing until hardware is proven: it must not cost a node",
+    ReasonClass.GAUGE: "a reading, judged over several polls",
+    ReasonClass.LATCH: "a flag or counter, confirmed by one more reading",
+    ReasonClass.RECORD: "recorded and counted, never acted upon",
+}
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``explain`` to the program's commands."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "explain",
+        help="say what an Xid means and what is done about it",
+        description="Explain an Xid: its meaning, our judgement and why, NVIDIA's and others'.",
+    )
+    parser.add_argument("xid", metavar="XID", help="the number, as in 'Xid (PCI:...): 79'")
+    parser.add_argument("--gpu", metavar="ARCH", help="GPU model, e.g. h100")
+    parser.add_argument(
+        "--driver", metavar="V", help="driver version or branch (580), default: a current one"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Explain as ``arguments`` say; returns the exit status."""
+    text = arguments.xid.lower().removeprefix("xid").strip()
+    if not (text.isascii() and text.isdigit() and len(text) <= 5):
+        return _usage(f"{arguments.xid!r} is no Xid; give its number, like 79")
+    branch = driver_branch(arguments.driver)
+    if arguments.driver is not None and branch is None:
+        return _usage(
+            f"--driver {arguments.driver!r} is no driver version; give one like 580.82.07"
+        )
+    gpu = nearest_architecture(arguments.gpu) if arguments.gpu is not None else None
+    if arguments.gpu is not None and gpu is None:
+        return _usage(f"--gpu {arguments.gpu!r} is not known; give a model like h100 or a100")
+    sys.stdout.write("\n".join(explanation(int(text), gpu, branch)) + "\n")
+    return 0
+
+
+def explanation(xid: int, gpu: str | None = None, branch: int | None = None) -> list[str]:
+    """Return the lines of the explanation; ``gpu`` is a column of the catalog."""
+    row = catalog().get(xid)
+    reason = reason_for_xid(xid, driver=branch)
+    if row is None:
+        return [
+            f"Xid {xid}: unknown to the catalog {catalog_version()}.",
+            "",
+            f"What we do   {_judgement(reason)}",
+            "             A number that nobody has explained must never cost a node, unless the",
+            "             driver's recovery action says more.",
+        ]
+    lines = [f"Xid {xid}: {reason.reason}" + (f"  ({row.mnemonic})" if row.mnemonic else "")]
+    lines += ["", f"Means        {row.says}"]
+    lines += [f"What we do   {_judgement(reason)}", f"Why          {WHY[reason.klass]}."]
+    if reason.needs:
+        lines.append(f"Waits for    {reason.needs}.")
+    lines.append(f"Ends with    {reason.closes_on}")
+    lines += _driver(row, branch)
+    lines.append(f"NVIDIA       {_buckets(row)}")
+    lines += [f"{name:<12} {peer_sentence(row, key)}" for key, name in PEERS]
+    if gpu is not None:
+        known = applies_to(xid, gpu)
+        words = {True: "yes", False: "no (a line that says so is believed all the same)"}
+        lines.append(f"On {gpu:<9} {'nothing published' if known is None else words[known]}")
+    return lines
+
+
+def _judgement(reason: Reason) -> str:
+    return f"{reason.klass}: {reason.severity}, {reason.level}, {reason.action}."
+
+
+def _driver(row: XidRow, branch: int | None) -> list[str]:
+    if row.linked_from is None:
+        return []
+    if row.linked(branch):
+        return [
+            "Driver       Its own answer (Xid 154, recovery action) replaces this, up and down."
+        ]
+    return [f"Driver       Says nothing of its own before R{row.linked_from}."]
+
+
+def _buckets(row: XidRow) -> str:
+    immediate = BUCKETS.get(row.immediate, row.immediate) or "nothing published"
+    more = f"; then {row.investigatory}" if row.investigatory else ""
+    return f"{immediate}{more}."
+
+
+def _usage(message: str) -> int:
+    print(f"gpuward-agent explain: {message}.", file=sys.stderr)  # noqa: T201 - a person asked
+    return EXIT_USAGE
