@@ -1,0 +1,126 @@
+"""Objects that the controller tests start from."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+
+from hack.sim.cluster.controllers.owners import reference
+from hack.sim.cluster.controllers.timestamps import stamp
+from hack.sim.cluster.controllers.writes import Create, Delete, Outcome, Patch, Tell, UpdateStatus
+
+NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+_uids = count(1)
+
+
+def ago(seconds: float) -> str:
+    return stamp(NOW - timedelta(seconds=seconds))
+
+
+def meta(name: str, **more: Any) -> dict[str, Any]:
+    number = next(_uids)
+    return {
+        "name": name,
+        "namespace": "team",
+        "uid": f"uid-{number}",
+        "resourceVersion": str(number),
+        "generation": 1,
+        "creationTimestamp": ago(600),
+        **more,
+    }
+
+
+def template(**more: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "main", "image": "i"}], **more},
+    }
+
+
+def owner(kind: str, name: str = "web", api: str = "apps/v1", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": api,
+        "kind": kind,
+        "metadata": meta(name, labels={}),
+        "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": template(), **spec},
+    }
+
+
+def pod(
+    name: str,
+    of: dict[str, Any] | None = None,
+    *,
+    ready: bool = True,
+    phase: str = "Running",
+    node: str = "n1",
+    terminating: bool = False,
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+    finalizers: list[str] | None = None,
+    spec: dict[str, Any] | None = None,
+    **more: Any,
+) -> dict[str, Any]:
+    own = meta(name, labels={"app": "web", **(labels or {})}, annotations=annotations or {})
+    if of is not None:
+        own["ownerReferences"] = [reference(of)]
+    if finalizers:
+        own["finalizers"] = finalizers
+    if terminating:
+        own |= {"deletionTimestamp": ago(-30), "deletionGracePeriodSeconds": 30}
+    conditions = [{"type": "Ready", "status": str(ready), "lastTransitionTime": ago(300)}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": own,
+        "spec": {**template()["spec"], **({"nodeName": node} if node else {}), **(spec or {})},
+        "status": {"phase": phase, "conditions": conditions, **more},
+    }
+
+
+def node(name: str = "n1", **spec: Any) -> dict[str, Any]:
+    own = meta(name, labels={"kubernetes.io/hostname": name})
+    del own["namespace"]
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": own,
+        "spec": spec,
+        "status": {
+            "allocatable": {"cpu": "64", "memory": "1Ti", "pods": "110", "nvidia.com/gpu": "8"},
+            "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": ago(900)}],
+        },
+    }
+
+
+def created(outcome: Outcome) -> list[dict[str, Any]]:
+    return [write.body for write in outcome.writes if isinstance(write, Create)]
+
+
+def deleted(outcome: Outcome) -> list[str]:
+    return [
+        write.target["metadata"]["name"] for write in outcome.writes if isinstance(write, Delete)
+    ]
+
+
+def patched(outcome: Outcome) -> list[tuple[str, dict[str, Any]]]:
+    return [
+        (write.target["metadata"]["name"], write.patch)
+        for write in outcome.writes
+        if isinstance(write, Patch)
+    ]
+
+
+def status(outcome: Outcome) -> dict[str, Any]:
+    (found,) = [
+        write.body["status"] for write in outcome.writes if isinstance(write, UpdateStatus)
+    ]
+    return dict(found)
+
+
+def told(outcome: Outcome) -> list[tuple[str, str]]:
+    return [(write.reason, write.message) for write in outcome.writes if isinstance(write, Tell)]
+
+
+def with_new_status(obj: dict[str, Any], outcome: Outcome) -> dict[str, Any]:
+    return {**obj, "status": status(outcome)}
