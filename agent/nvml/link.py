@@ -154,21 +154,27 @@ class NvmlLink:
             return
         if not child.stdout.closed and child.stdout.fileno() in ready:
             data = os.read(child.stdout.fileno(), READ_BYTES)
-            if data:
-                self._hear(data)
-            else:
+            if not data or not self._hear(data):
                 child.stdout.close()
         if child.stdout.closed and child.poll() is not None:
             self._forget(child)
             self._feed(Exited(child.returncode))
 
-    def _hear(self, data: bytes) -> None:
-        for body in self._framer.feed(data):
-            message = _decode(body)
+    def _hear(self, data: bytes) -> bool:
+        """Hand on what the child said; False when the stream is garbled, which ends the child."""
+        try:
+            messages = [_decode(body) for body in self._framer.feed(data)]
+        except (ValueError, msgspec.DecodeError) as error:
+            self._on_message(
+                Note(f"The NVML child's messages cannot be read ({error}); it is restarted.")
+            )
+            return False
+        for message in messages:
             if not isinstance(message, Calling):
                 # Before the supervisor's own word: an inventory precedes "Up".
                 self._on_message(message)
             self._feed(Said(message))
+        return True
 
     def _read_notes(self, fd: int, close: Callable[[], None]) -> None:
         data = os.read(fd, NOTE_BYTES)

@@ -23,6 +23,7 @@ from agent.nvml.messages import (
     SourceStatus,
     ToChild,
 )
+from agent.nvml.return_codes import INIT_FAILURES
 
 __all__ = [
     "EXIT_REINITIALISE",
@@ -240,7 +241,7 @@ def _said(state: State, message: FromChild, now: float) -> Step:
         state, outputs = _emit(state, statuses.up("NVML answers."))
     elif was_hung and state.phase is Phase.RUNNING and _answered_before(state):
         state, outputs = _emit(state, statuses.up("NVML answers again."))
-    elif isinstance(message, Fault) and not message.gpu and not message.pci:
+    elif isinstance(message, Fault) and message.code in INIT_FAILURES and not message.gpu:
         state = state._replace(fault=message)
     elif isinstance(message, Note):
         state = state._replace(note=message.text)

@@ -1,0 +1,173 @@
+"""The driver's event sets: one for all GPUs, rebuilt without the lost one; one for the system.
+
+Run by the child. One lost GPU fails every wait on a set at once and for ever, so after a failure
+the set is freed and built again a second later from the GPUs that still register.
+"""
+
+from typing import Any
+
+import pynvml as nvml
+
+from agent.nvml.caller import Caller, Failed
+from agent.nvml.inventory import Gpu, handle_value
+from agent.nvml.messages import Event
+from agent.nvml.table import EVENTS, SYSTEM_EVENTS, SYSTEM_EVENTS_BRANCH, EventRow
+
+__all__ = ["GpuEvents", "SystemEvents"]
+
+REBUILD_AFTER_S = 1.0
+NO_INSTANCE = 0xFFFFFFFF
+TIMEOUT = 10
+SYSTEM_EVENTS_AT_ONCE = 16
+
+
+class GpuEvents:
+    """Events of all GPUs. `build` first; `wait` gives one event or nothing."""
+
+    def __init__(self, call: Caller, branch: int) -> None:
+        self._call = call
+        self._set: Any = None
+        self._gpus: dict[int, Gpu] = {}
+        self._rebuild_at: float | None = None
+        self._enumerated: list[Gpu] = []
+        self._rows = {
+            getattr(nvml, row.constant): row
+            for row in EVENTS
+            if row.branch <= branch and hasattr(nvml, row.constant)
+        }
+
+    @property
+    def waiting(self) -> bool:
+        """There is a set with at least one GPU to wait on."""
+        return self._set is not None and bool(self._gpus)
+
+    def build(self, gpus: list[Gpu]) -> None:
+        """Register every GPU for the events it supports, and only those."""
+        self.free()
+        self._enumerated = gpus
+        self._rebuild_at = None
+        made = self._call("nvmlEventSetCreate", nvml.nvmlEventSetCreate)
+        if isinstance(made, Failed):
+            return
+        self._set = made
+        for gpu in gpus:
+            mask = gpu.device.events & sum(self._rows)
+            if gpu.handle is None or not mask:
+                continue
+            registered = self._call(
+                "nvmlDeviceRegisterEvents",
+                nvml.nvmlDeviceRegisterEvents,
+                gpu.handle,
+                mask,
+                self._set,
+                gpu=gpu.key,
+            )
+            if not isinstance(registered, Failed):
+                self._gpus[handle_value(gpu.handle)] = gpu
+
+    def rebuild_if_due(self, now: float) -> None:
+        """Build again after a failed wait, once its second has passed."""
+        if self._rebuild_at is not None and now >= self._rebuild_at:
+            self.build(self._enumerated)
+
+    def wait(self, timeout_ms: int, now: float) -> Event | None:
+        """The next event within the time; None without one, or when the set failed."""
+        try:
+            data = nvml.nvmlEventSetWait_v2(self._set, timeout_ms)
+        except nvml.NVMLError as error:
+            if error.value != TIMEOUT:
+                # Raises where the driver is gone; anything else costs the set.
+                self._call("nvmlEventSetWait_v2", _raise, error)
+                self.free()
+                self._rebuild_at = now + REBUILD_AFTER_S
+            return None
+        row = self._rows.get(data.eventType)
+        gpu = self._gpus.get(handle_value(data.device))
+        if row is None:
+            return None
+        return Event(
+            kind=row.kind,
+            data=int(data.eventData),
+            gpu=gpu.device.uuid if gpu else "",
+            pci=gpu.device.pci if gpu else "",
+            gi=_instance(data.gpuInstanceId),
+            ci=_instance(data.computeInstanceId),
+        )
+
+    def free(self) -> None:
+        """Give the set back."""
+        if self._set is not None:
+            self._call("nvmlEventSetFree", nvml.nvmlEventSetFree, self._set)
+        self._set = None
+        self._gpus = {}
+
+
+class SystemEvents:
+    """Driver bind and unbind, from branch 575."""
+
+    def __init__(self, call: Caller, branch: int) -> None:
+        self._call = call
+        self._set: Any = None
+        self._rows: dict[int, EventRow] = {
+            getattr(nvml, row.constant): row
+            for row in SYSTEM_EVENTS
+            if hasattr(nvml, row.constant)
+        }
+        if branch < SYSTEM_EVENTS_BRANCH or not self._rows:
+            return
+        made = call(
+            "nvmlSystemEventSetCreate",
+            nvml.nvmlSystemEventSetCreate,
+            nvml.nvmlSystemEventSetCreateRequest_v1,
+        )
+        if isinstance(made, Failed):
+            return
+        self._set = made
+        registered = call(
+            "nvmlSystemRegisterEvents",
+            nvml.nvmlSystemRegisterEvents,
+            nvml.nvmlSystemRegisterEventRequest_v1,
+            sum(self._rows),
+            made,
+        )
+        if isinstance(registered, Failed):
+            self.free()
+
+    def take(self) -> list[Event]:
+        """What happened since the last call; asks without waiting."""
+        if self._set is None:
+            return []
+        buffer = (nvml.c_nvmlSystemEventData_v1_t * SYSTEM_EVENTS_AT_ONCE)()
+        found = self._call(
+            "nvmlSystemEventSetWait",
+            nvml.nvmlSystemEventSetWait,
+            nvml.nvmlSystemEventSetWaitRequest_v1,
+            self._set,
+            0,
+            buffer,
+            SYSTEM_EVENTS_AT_ONCE,
+        )
+        if isinstance(found, Failed):
+            self.free()
+            return []
+        rows = ((self._rows.get(event["eventType"]), event["gpuId"]) for event in found)
+        return [Event(kind=row.kind, data=int(gpu)) for row, gpu in rows if row is not None]
+
+    def free(self) -> None:
+        """Give the set back."""
+        if self._set is not None:
+            self._call(
+                "nvmlSystemEventSetFree",
+                nvml.nvmlSystemEventSetFree,
+                nvml.nvmlSystemEventSetFreeRequest_v1,
+                self._set,
+            )
+        self._set = None
+
+
+def _instance(number: int) -> int | None:
+    return None if number == NO_INSTANCE else int(number)
+
+
+def _raise(error: Exception) -> None:
+    raise error

@@ -1,0 +1,160 @@
+"""Which GPUs there are and who they are, asked at start, on refresh and after a MIG change.
+
+Run by the child. A GPU that is lost while it is enumerated keeps what an earlier round learned.
+"""
+
+from ctypes import c_void_p, cast
+from typing import Any, NamedTuple
+
+import pynvml as nvml
+
+from agent.nvml.caller import Caller, DriverGoneError, Failed, text
+from agent.nvml.messages import Device
+
+__all__ = ["Gpu", "driver_branch", "enumerate_gpus", "excluded", "handle_value", "normal_pci"]
+
+MAX_LINKS = 36
+
+
+class Gpu(NamedTuple):
+    """A device with the handle to ask it by; no handle while it does not enumerate."""
+
+    device: Device
+    handle: Any
+
+    @property
+    def key(self) -> str:
+        """What messages call it: the UUID, else the PCI address, else the index."""
+        return self.device.uuid or self.device.pci or f"index {self.device.index}"
+
+
+def handle_value(handle: Any) -> int:
+    """The pointer's number, to recognise a handle that comes back with an event."""
+    return cast(handle, c_void_p).value or 0
+
+
+def driver_branch(version: str) -> int:
+    """580 for 580.95.05; 0 for what is no version, so that nothing new is asked of it."""
+    head = version.partition(".")[0]
+    return int(head) if head.isascii() and head.isdigit() else 0
+
+
+def normal_pci(address: str) -> str:
+    """`dddd:bb:dd.f` in lower case from NVML's `dddddddd:BB:DD.0`; empty if it is no address."""
+    try:
+        domain, bus, rest = address.lower().split(":")
+        slot, _, function = rest.partition(".")
+        numbers = (int(domain, 16), int(bus, 16), int(slot, 16), int(function or "0", 16))
+    except ValueError:
+        return ""
+    return "{:04x}:{:02x}:{:02x}.{:x}".format(*numbers)
+
+
+def enumerate_gpus(call: Caller, known: list[Gpu]) -> list[Gpu]:
+    """Every GPU NVML counts, in index order. Raises DriverGoneError where it cannot count."""
+    count = call("nvmlDeviceGetCount_v2", nvml.nvmlDeviceGetCount)
+    if isinstance(count, Failed):
+        raise DriverGoneError(count.call, count.code)
+    return [_gpu(call, index, known) for index in range(count)]
+
+
+def _gpu(call: Caller, index: int, known: list[Gpu]) -> Gpu:
+    handle = call("nvmlDeviceGetHandleByIndex_v2", nvml.nvmlDeviceGetHandleByIndex, index)
+    if isinstance(handle, Failed):
+        return (
+            known[index] if index < len(known) else Gpu(Device(index=index, uuid="", pci=""), None)
+        )
+    return Gpu(_describe(call, index, handle), handle)
+
+
+def _describe(call: Caller, index: int, handle: Any) -> Device:
+    uuid = call.text("nvmlDeviceGetUUID", nvml.nvmlDeviceGetUUID, handle)
+
+    def words(symbol: str) -> str:
+        return call.text(symbol, getattr(nvml, symbol), handle, gpu=uuid)
+
+    def number(symbol: str) -> int | None:
+        return call.number(symbol, getattr(nvml, symbol), handle, gpu=uuid)
+
+    pci = call.text(
+        "nvmlDeviceGetPciInfo_v3", lambda: nvml.nvmlDeviceGetPciInfo(handle).busId, gpu=uuid
+    )
+    mig = call("nvmlDeviceGetMigMode", nvml.nvmlDeviceGetMigMode, handle, gpu=uuid)
+    architecture = number("nvmlDeviceGetArchitecture")
+    on = None if isinstance(mig, Failed) else bool(mig[0])
+    return Device(
+        index=index,
+        uuid=uuid,
+        pci=normal_pci(pci),
+        serial=words("nvmlDeviceGetSerial"),
+        product=words("nvmlDeviceGetName"),
+        board=words("nvmlDeviceGetBoardPartNumber"),
+        vbios=words("nvmlDeviceGetVbiosVersion"),
+        module_id=number("nvmlDeviceGetModuleId"),
+        minor=number("nvmlDeviceGetMinorNumber"),
+        architecture=architecture,
+        mig_mode=on,
+        mig_instances=_mig_instances(call, handle, uuid) if on else 0,
+        numa=_numa(call, handle, uuid),
+        links=_links(call, handle, uuid),
+        events=number("nvmlDeviceGetSupportedEventTypes") or 0,
+    )
+
+
+def _numa(call: Caller, handle: Any, uuid: str) -> int | None:
+    """The host's NUMA node nearest to the GPU.
+
+    From the memory affinity, not from nvmlDeviceGetNumaNodeId: that names the GPU's own memory
+    node, which only coherent parts have.
+    """
+    scope = nvml.NVML_AFFINITY_SCOPE_NODE
+    words = call(
+        "nvmlDeviceGetMemoryAffinity", nvml.nvmlDeviceGetMemoryAffinity, handle, 1, scope, gpu=uuid
+    )
+    if isinstance(words, Failed) or not words[0]:
+        return None
+    lowest: int = words[0] & -words[0]
+    return lowest.bit_length() - 1
+
+
+def _mig_instances(call: Caller, handle: Any, uuid: str) -> int:
+    most = call.number(
+        "nvmlDeviceGetMaxMigDeviceCount", nvml.nvmlDeviceGetMaxMigDeviceCount, handle, gpu=uuid
+    )
+    found = 0
+    for index in range(most or 0):
+        device = call(
+            "nvmlDeviceGetMigDeviceHandleByIndex",
+            nvml.nvmlDeviceGetMigDeviceHandleByIndex,
+            handle,
+            index,
+            gpu=uuid,
+        )
+        found += not isinstance(device, Failed)
+    return found
+
+
+def _links(call: Caller, handle: Any, uuid: str) -> int:
+    answer = call(
+        "nvmlDeviceGetFieldValues",
+        nvml.nvmlDeviceGetFieldValues,
+        handle,
+        [nvml.NVML_FI_DEV_NVLINK_LINK_COUNT],
+        gpu=uuid,
+    )
+    if isinstance(answer, Failed) or answer[0].nvmlReturn:
+        return 0
+    return min(int(answer[0].value.uiVal), MAX_LINKS)
+
+
+def excluded(call: Caller) -> list[str]:
+    """The PCI addresses the driver was told to leave alone."""
+    count = call.number("nvmlGetExcludedDeviceCount", nvml.nvmlGetExcludedDeviceCount) or 0
+
+    def address(index: int) -> str:
+        return text(lambda: nvml.nvmlGetExcludedDeviceInfoByIndex(index).pci.busId)
+
+    found = [
+        call.text("nvmlGetExcludedDeviceInfoByIndex", address, index) for index in range(count)
+    ]
+    return [normal_pci(pci) for pci in found if pci]

@@ -1,0 +1,190 @@
+"""One poll: what the table asks of one GPU at one tier, and the readings that come back. In the child.
+
+Fields go in one batch, calls one by one. What a GPU does not have is not asked again for an hour;
+a GPU that is lost or must be reset is not asked on in that round.
+"""
+
+from typing import Any, NamedTuple
+
+import pynvml as nvml
+
+from agent.nvml.caller import Caller, Failed
+from agent.nvml.inventory import Gpu
+from agent.nvml.messages import Absent, Fault, Readings, Tier, Value
+from agent.nvml.reads import READS
+from agent.nvml.return_codes import Meaning, meaning
+from agent.nvml.table import CALLS, FIELDS, CallRow, FieldRow
+from rules.signals import Signal
+
+__all__ = ["Poller", "applies"]
+
+NOT_IN_THIS_DRIVER = Absent(13)
+NO_DATA = Absent(21)
+BATCH = 64
+"""Fields in one call: bounds how long the driver's lock is held at a time."""
+ASK_AGAIN_S = 3600.0
+BROKEN = (Meaning.GPU_LOST, Meaning.GPU_NEEDS_RESET)
+PRESENCE = {Meaning.GPU_LOST: "lost", Meaning.GPU_NEEDS_RESET: "reset_required"}
+_UINT_NONE, _ULONG_NONE = (1 << 32) - 1, (1 << 64) - 1
+"""NVML_VALUE_NOT_AVAILABLE."""
+
+
+class Query(NamedTuple):
+    """One entry of a batch: a row's field, of one link or of the GPU."""
+
+    row: FieldRow
+    field: int
+    scope: int
+
+
+def applies(row: FieldRow | CallRow, branch: int, architecture: int) -> bool:
+    """Whether a driver of this branch can be asked this of a GPU of this architecture."""
+    until = row.until if isinstance(row, CallRow) else branch + 1
+    return row.branch <= branch < until and row.first <= architecture <= row.last
+
+
+class Poller:
+    """Polls of one enumeration. Make a new one after the GPUs were enumerated again."""
+
+    def __init__(self, call: Caller, branch: int) -> None:
+        self._call = call
+        self._branch = branch
+        self._mute_until: dict[tuple[int, str], float] = {}
+        self._muted: dict[tuple[int, str], Absent] = {}
+
+    def poll(self, gpu: Gpu, tier: Tier, now: float) -> Readings:
+        """The readings of one tier. `now` is monotonic and only ages what is known to be absent."""
+        values: dict[Signal, Value] = {}
+        broken = self._poll_fields(gpu, tier, now, values)
+        for row in CALLS:
+            if broken is None and row.tier is tier:
+                broken = self._poll_call(gpu, row, now, values)
+        if broken is not None:
+            self._call.send(
+                Fault(call=broken.call, code=broken.code, gpu=gpu.device.uuid, pci=gpu.device.pci)
+            )
+        if tier is Tier.FAST:
+            values[Signal.PRESENCE] = PRESENCE[broken.meaning] if broken else "present"
+        return Readings(gpu=gpu.device.uuid, pci=gpu.device.pci, tier=tier, values=values)
+
+    def _poll_fields(
+        self, gpu: Gpu, tier: Tier, now: float, values: dict[Signal, Value]
+    ) -> Failed | None:
+        queries = self._queries(gpu, tier, now, values)
+        answers: dict[FieldRow, list[Value]] = {}
+        for start in range(0, len(queries), BATCH):
+            batch = queries[start : start + BATCH]
+            result = self._call(
+                "nvmlDeviceGetFieldValues",
+                nvml.nvmlDeviceGetFieldValues,
+                gpu.handle,
+                [(query.field, query.scope) for query in batch],
+                gpu=gpu.key,
+            )
+            if isinstance(result, Failed):
+                if result.meaning in BROKEN:
+                    return result
+                for query in batch:
+                    answers.setdefault(query.row, []).append(result.absent)
+                continue
+            for query, answer in zip(batch, result, strict=True):
+                if meaning(answer.nvmlReturn) in BROKEN:
+                    return Failed("nvmlDeviceGetFieldValues", answer.nvmlReturn)
+                answers.setdefault(query.row, []).append(_value(answer))
+        for row, found in answers.items():
+            values[row.signal] = _combine(row, found)
+            self._remember(gpu, row.constant, values[row.signal], now)
+        return None
+
+    def _queries(
+        self, gpu: Gpu, tier: Tier, now: float, values: dict[Signal, Value]
+    ) -> list[Query]:
+        queries = []
+        for row in FIELDS:
+            if row.tier is not tier or (row.per_link and not gpu.device.links):
+                continue
+            if not self._asked(gpu, row, row.constant, now, (row.signal,), values):
+                continue
+            field = getattr(nvml, row.constant, None)
+            if field is None:
+                values[row.signal] = NOT_IN_THIS_DRIVER
+                continue
+            for scope in range(gpu.device.links) if row.per_link else (0,):
+                queries.append(Query(row, field, scope))  # noqa: PERF401 - the nesting reads better
+        return queries
+
+    def _poll_call(
+        self, gpu: Gpu, row: CallRow, now: float, values: dict[Signal, Value]
+    ) -> Failed | None:
+        if row.signals == (Signal.NVLINK_STATES,) and not gpu.device.links:
+            return None
+        if not self._asked(gpu, row, row.reads, now, row.signals, values):
+            return None
+        result = self._call(
+            row.symbol, READS[row.reads], gpu.handle, gpu.device.links, gpu=gpu.key
+        )
+        if not isinstance(result, Failed):
+            values.update(result)
+            return None
+        if result.meaning in BROKEN:
+            return result
+        for signal in row.signals:
+            values[signal] = result.absent
+        if result.meaning in (Meaning.INFOROM_CORRUPT, Meaning.UNKNOWN):
+            self._call.send(
+                Fault(call=result.call, code=result.code, gpu=gpu.device.uuid, pci=gpu.device.pci)
+            )
+        self._remember(gpu, row.reads, result.absent, now)
+        return None
+
+    def _asked(
+        self,
+        gpu: Gpu,
+        row: FieldRow | CallRow,
+        name: str,
+        now: float,
+        signals: tuple[Signal, ...],
+        values: dict[Signal, Value],
+    ) -> bool:
+        """Whether to ask now. What the driver or the GPU does not have is said without asking."""
+        if not applies(row, self._branch, gpu.device.architecture or 0):
+            return False
+        key = (gpu.device.index, name)
+        if now < self._mute_until.get(key, now):
+            values.update(dict.fromkeys(signals, self._muted[key]))
+            return False
+        return True
+
+    def _remember(self, gpu: Gpu, name: str, value: Value, now: float) -> None:
+        if isinstance(value, Absent) and meaning(value.code) is Meaning.FIELD_ABSENT:
+            key = (gpu.device.index, name)
+            self._mute_until[key] = now + ASK_AGAIN_S
+            self._muted[key] = value
+
+
+def _value(answer: Any) -> Value:
+    """One c_nvmlFieldValue_t as a number, by the type it says it has."""
+    if answer.nvmlReturn:
+        return Absent(answer.nvmlReturn)
+    kind = answer.valueType
+    if kind == nvml.NVML_VALUE_TYPE_DOUBLE:
+        return float(answer.value.dVal)
+    if kind == nvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG:
+        return int(answer.value.sllVal)
+    if kind == nvml.NVML_VALUE_TYPE_SIGNED_INT:
+        return int(answer.value.siVal)
+    wide = kind in (nvml.NVML_VALUE_TYPE_UNSIGNED_LONG, nvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG)
+    number = int(answer.value.ullVal if wide else answer.value.uiVal)
+    return NO_DATA if number == (_ULONG_NONE if wide else _UINT_NONE) else number
+
+
+def _combine(row: FieldRow, found: list[Value]) -> Value:
+    """One reading from a row's answers: a link's states side by side, its counters summed."""
+    numbers = [value for value in found if isinstance(value, int | float)]
+    if not numbers:
+        return found[0]
+    if not row.per_link:
+        return numbers[0] if row.scale == 1.0 else numbers[0] * row.scale
+    if row.signal is Signal.NVLINK_STATES:
+        return [int(value) if isinstance(value, int) else None for value in found]
+    return sum(numbers)

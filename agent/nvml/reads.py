@@ -1,0 +1,179 @@
+"""The calls that are not fields: each asks the driver once and names the readings it gives.
+
+A function takes the device and returns {signal: value}; it lets NVMLError through, which the
+caller turns into a code. Read-only by construction: nothing here sets, resets or locks anything,
+and nothing asks for processes.
+"""
+
+import uuid
+from collections.abc import Callable
+from ctypes import byref
+from typing import Any
+
+import pynvml as nvml
+
+from agent.nvml.caller import text
+from agent.nvml.messages import Absent, Value
+from rules.signals import Signal
+
+__all__ = ["READS", "Read", "Values"]
+
+Values = dict[Signal, Value]
+Read = Callable[[Any, int], Values]
+"""From the device's handle and its number of NVLinks to its readings."""
+
+
+def _bound(name: str) -> Any:
+    """What pynvml calls `name`. An older binding that lacks it counts as an older driver."""
+    found = getattr(nvml, name, None)
+    if found is None:
+        raise nvml.NVMLError(nvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+    return found
+
+
+def _one(signal: Signal, symbol: str) -> Read:
+    return lambda handle, _: {signal: _bound(symbol)(handle)}
+
+
+def _temperature(handle: Any, _: int) -> Values:
+    return {Signal.TEMPERATURE: nvml.nvmlDeviceGetTemperatureV(handle, nvml.NVML_TEMPERATURE_GPU)}
+
+
+def _temperature_old(handle: Any, _: int) -> Values:
+    return {Signal.TEMPERATURE: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)}
+
+
+def _power_old(handle: Any, _: int) -> Values:
+    return {Signal.POWER: nvml.nvmlDeviceGetPowerUsage(handle) / 1000}
+
+
+def _sm_clock(handle: Any, _: int) -> Values:
+    return {Signal.SM_CLOCK: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)}
+
+
+def _sram(handle: Any, _: int) -> Values:
+    status = nvml.c_nvmlEccSramErrorStatus_v1_t()
+    nvml.nvmlDeviceGetSramEccErrorStatus(handle, byref(status))
+    return {
+        Signal.SRAM_CORRECTED_VOLATILE: status.volatileCor,
+        Signal.SRAM_UNCORRECTED_VOLATILE: status.volatileUncParity + status.volatileUncSecDed,
+        Signal.SRAM_CORRECTED_AGGREGATE: status.aggregateCor,
+        Signal.SRAM_UNCORRECTED_AGGREGATE: status.aggregateUncParity + status.aggregateUncSecDed,
+        Signal.SRAM_THRESHOLD_EXCEEDED: status.bThresholdExceeded,
+    }
+
+
+def _remap_histogram(handle: Any, _: int) -> Values:
+    banks = nvml.nvmlDeviceGetRowRemapperHistogram(handle)
+    return {Signal.REMAP_HISTOGRAM: [banks.max, banks.high, banks.partial, banks.low, banks.none]}
+
+
+def _repair(handle: Any, _: int) -> Values:
+    channel, tpc = _bound("nvmlDeviceGetRepairStatus")(handle)
+    return {Signal.CHANNEL_REPAIR_PENDING: channel, Signal.TPC_REPAIR_PENDING: tpc}
+
+
+def _utilization(handle: Any, _: int) -> Values:
+    return {Signal.UTILIZATION: nvml.nvmlDeviceGetUtilizationRates(handle).gpu}
+
+
+def _mig_mode(handle: Any, _: int) -> Values:
+    return {Signal.MIG_MODE: nvml.nvmlDeviceGetMigMode(handle)[0]}
+
+
+def _link_states(handle: Any, links: int) -> Values:
+    return {
+        Signal.NVLINK_STATES: [
+            nvml.nvmlDeviceGetNvLinkState(handle, link) for link in range(links)
+        ]
+    }
+
+
+def _c2c_states(handle: Any, _: int) -> Values:
+    (count,) = nvml.nvmlDeviceGetFieldValues(handle, [nvml.NVML_FI_DEV_C2C_LINK_COUNT])
+    if count.nvmlReturn:
+        return {Signal.C2C_STATES: Absent(count.nvmlReturn)}
+    asked = [(nvml.NVML_FI_DEV_C2C_LINK_GET_STATUS, link) for link in range(count.value.uiVal)]
+    answers = nvml.nvmlDeviceGetFieldValues(handle, asked) if asked else ()
+    return {Signal.C2C_STATES: [None if a.nvmlReturn else a.value.uiVal for a in answers]}
+
+
+def _fabric(handle: Any, info: Any) -> Values:
+    nvml.nvmlDeviceGetGpuFabricInfoV(handle, byref(info))
+    return {
+        Signal.FABRIC_STATE: info.state,
+        Signal.FABRIC_STATUS: info.status,
+        Signal.FABRIC_CLIQUE: info.cliqueId,
+        Signal.FABRIC_CLUSTER: str(uuid.UUID(bytes=bytes(info.clusterUuid))),
+        Signal.FABRIC_HEALTH_MASK: info.healthMask,
+    }
+
+
+def _fabric_v2(handle: Any, _: int) -> Values:
+    return _fabric(handle, nvml.c_nvmlGpuFabricInfo_v2_t())
+
+
+def _fabric_v3(handle: Any, _: int) -> Values:
+    info = _bound("c_nvmlGpuFabricInfo_v3_t")()
+    return {**_fabric(handle, info), Signal.FABRIC_HEALTH_SUMMARY: info.healthSummary}
+
+
+def _thresholds(handle: Any, _: int) -> Values:
+    asked = {
+        Signal.SLOWDOWN_TEMPERATURE: nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN,
+        Signal.SHUTDOWN_TEMPERATURE: nvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN,
+        Signal.MEMORY_MAX_TEMPERATURE: nvml.NVML_TEMPERATURE_THRESHOLD_MEM_MAX,
+    }
+    values: Values = {}
+    for signal, threshold in asked.items():
+        try:
+            values[signal] = nvml.nvmlDeviceGetTemperatureThreshold(handle, threshold)
+        except nvml.NVMLError_NotSupported as error:
+            values[signal] = Absent(error.value)
+    return values
+
+
+def _inforom_valid(handle: Any, _: int) -> Values:
+    try:
+        nvml.nvmlDeviceValidateInforom(handle)
+    except nvml.NVMLError_CorruptedInforom:
+        return {Signal.INFOROM_VALID: 0}
+    return {Signal.INFOROM_VALID: 1}
+
+
+def _inforom_image(handle: Any, _: int) -> Values:
+    return {Signal.INFOROM_IMAGE: text(nvml.nvmlDeviceGetInforomImageVersion, handle)}
+
+
+READS: dict[str, Read] = {
+    "temperature": _temperature,
+    "temperature_old": _temperature_old,
+    "margin": _one(Signal.THERMAL_MARGIN, "nvmlDeviceGetMarginTemperature"),
+    "clock_reasons": _one(Signal.CLOCK_EVENT_REASONS, "nvmlDeviceGetCurrentClocksEventReasons"),
+    "clock_reasons_old": _one(
+        Signal.CLOCK_EVENT_REASONS, "nvmlDeviceGetCurrentClocksThrottleReasons"
+    ),
+    "power_old": _power_old,
+    "sram": _sram,
+    "remap_histogram": _remap_histogram,
+    "repair": _repair,
+    "unrepairable_memory": _one(
+        Signal.UNREPAIRABLE_MEMORY, "nvmlDeviceGetUnrepairableMemoryFlag_v1"
+    ),
+    "pcie_generation": _one(Signal.PCIE_GENERATION, "nvmlDeviceGetCurrPcieLinkGeneration"),
+    "pcie_generation_max": _one(Signal.PCIE_GENERATION_MAX, "nvmlDeviceGetMaxPcieLinkGeneration"),
+    "pcie_width": _one(Signal.PCIE_WIDTH, "nvmlDeviceGetCurrPcieLinkWidth"),
+    "pcie_width_max": _one(Signal.PCIE_WIDTH_MAX, "nvmlDeviceGetMaxPcieLinkWidth"),
+    "performance_state": _one(Signal.PERFORMANCE_STATE, "nvmlDeviceGetPerformanceState"),
+    "utilization": _utilization,
+    "sm_clock": _sm_clock,
+    "persistence": _one(Signal.PERSISTENCE_MODE, "nvmlDeviceGetPersistenceMode"),
+    "mig_mode": _mig_mode,
+    "link_states": _link_states,
+    "c2c_states": _c2c_states,
+    "fabric_v2": _fabric_v2,
+    "fabric_v3": _fabric_v3,
+    "thresholds": _thresholds,
+    "inforom_valid": _inforom_valid,
+    "inforom_image": _inforom_image,
+}

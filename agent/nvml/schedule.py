@@ -1,0 +1,45 @@
+"""When each GPU's tiers are due: everything once at start, then spread evenly over each period.
+
+Pure: the caller brings the time and the jitter. Spreading keeps every wake-up short.
+"""
+
+import heapq
+
+from agent.nvml.messages import Tier
+from agent.nvml.table import PERIODS_S
+
+__all__ = ["Schedule"]
+
+
+class Schedule:
+    """Due times of (GPU index, tier). `jitter` is a fraction of a period, 0 to 1."""
+
+    def __init__(self, count: int, now: float, jitter: float) -> None:
+        self._heap: list[tuple[float, int, Tier]] = [
+            (now, index, tier) for tier in Tier for index in range(count)
+        ]
+        # One GPU after another, and all shifted by the jitter: nodes booted together poll apart.
+        self._slots = {
+            (index, tier): now + PERIODS_S[tier] * ((index + jitter) / count)
+            for tier in Tier
+            for index in range(count)
+        }
+        heapq.heapify(self._heap)
+
+    def next_due(self) -> float | None:
+        """When the next poll is due; None without GPUs."""
+        return self._heap[0][0] if self._heap else None
+
+    def take(self, now: float) -> tuple[int, Tier] | None:
+        """The most overdue poll, which is then due again a period later; None if none is due."""
+        if not self._heap or self._heap[0][0] > now:
+            return None
+        _, index, tier = self._heap[0]
+        period = PERIODS_S[tier]
+        due = self._slots[index, tier]
+        if due <= now:
+            # Missed periods (a hang, a suspended machine) are skipped, not made up for.
+            due += period * (int((now - due) / period) + 1)
+        self._slots[index, tier] = due
+        heapq.heapreplace(self._heap, (due, index, tier))
+        return index, tier
