@@ -12,6 +12,8 @@ import psutil
 
 from rules.observation import HostProcess, HostSeen
 
+DMI = Path("/sys/class/dmi/id")
+NUMA = Path("/sys/devices/system/node")
 MAX_PROCESSES = 64
 MAX_NAME_CHARS = 64
 
@@ -27,7 +29,7 @@ SERVICES = {
 _OURS = re.compile(r"nv[-_]|nvidia|nvc:|nvsm|dcgm|nccl|cuda", re.IGNORECASE)
 
 
-def host_seen(at: float, *, dmi: Path = Path("/sys/class/dmi/id")) -> HostSeen:
+def host_seen(at: float, *, dmi: Path = DMI, numa: Path = NUMA) -> HostSeen:
     """One look at the host."""
     names: set[str] = set()
     bad = tuple(_bad_processes(names, _processes()))[:MAX_PROCESSES]
@@ -35,7 +37,14 @@ def host_seen(at: float, *, dmi: Path = Path("/sys/class/dmi/id")) -> HostSeen:
         service: "running" if process[:15] in names else "stopped"
         for process, service in SERVICES.items()
     }
-    return HostSeen(at=at, product_uuid=_product_uuid(dmi), processes=bad, services=services)
+    return HostSeen(
+        at=at,
+        booted_at=psutil.boot_time(),
+        product_uuid=_product_uuid(dmi),
+        cpu_numa_nodes=_cpu_numa_nodes(numa),
+        processes=bad,
+        services=services,
+    )
 
 
 def _processes() -> Iterator[tuple[int, str, str]]:
@@ -59,3 +68,16 @@ def _product_uuid(dmi: Path) -> str:
     except (OSError, UnicodeDecodeError):
         # Readable by root only, and absent on many virtual machines.
         return ""
+
+
+def _cpu_numa_nodes(root: Path) -> tuple[int, ...]:
+    """The NUMA nodes that have CPUs; a GPU's own memory may be a node without any."""
+    found = []
+    for node in root.glob("node[0-9]*"):
+        try:
+            if (node / "cpulist").read_text(encoding="ascii").strip():
+                found.append(int(node.name.removeprefix("node")))
+        except (OSError, ValueError):
+            # Without NUMA there is nothing to list; a node that goes offline has none either.
+            continue
+    return tuple(sorted(found))

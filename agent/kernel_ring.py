@@ -59,6 +59,7 @@ class KernelRing:
         self._sieve = sieve
         self._sink = sink
         self._tail = b""
+        self._offset_s = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)
         self._wake = threading.Event()
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -66,7 +67,6 @@ class KernelRing:
     def start(self) -> None:
         """Read the ring once, so that a refusal is seen, and keep reading."""
         ring = read_ring()
-        self._offset_s = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)
         self._thread = threading.Thread(
             target=self._run, args=(ring,), name="kernel-log", daemon=True
         )

@@ -15,6 +15,8 @@ from agent.kmsg_record import MAX_RECORD_BYTES, Sieve, parse_record
 from rules.observation import KernelGap, KernelLineSeen, KernelRead
 
 Sink = Callable[[KernelLineSeen | KernelGap | KernelRead], None]
+Read = Callable[[int, int], bytes]
+"""`os.read`, or a kernel that a test plays."""
 
 PROGRESS_EVERY_S = 30.0
 """How often progress without a finding is reported: it rides along with other writes."""
@@ -29,7 +31,8 @@ class Lookback:
     written after the start. While it yields nothing, nothing has been written since.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, read: Read = os.read) -> None:
+        self._read = read
         self._fd: int | None = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             os.lseek(self._fd, 0, os.SEEK_END)
@@ -60,11 +63,10 @@ class Lookback:
             os.close(self._fd)
             self._fd = None
 
-    @staticmethod
-    def _first_after_start(fd: int) -> int | None:
+    def _first_after_start(self, fd: int) -> int | None:
         for _ in range(16):
             try:
-                header = parse_record(os.read(fd, MAX_RECORD_BYTES))
+                header = parse_record(self._read(fd, MAX_RECORD_BYTES))
             except BlockingIOError:
                 return None
             except OSError:
@@ -82,7 +84,10 @@ class KmsgDevice:
     records are not reported again. Raises OSError from `start` when the device cannot be opened.
     """
 
-    def __init__(self, path: str, sieve: Sieve, sink: Sink, *, after: int = -1) -> None:
+    def __init__(
+        self, path: str, sieve: Sieve, sink: Sink, *, after: int = -1, read: Read = os.read
+    ) -> None:
+        self._read = read
         self._path = path
         self._sieve = sieve
         self._sink = sink
@@ -98,7 +103,7 @@ class KmsgDevice:
     def start(self) -> None:
         """Open the device and start reading it."""
         self._fd = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        self._lookback = Lookback(self._path)
+        self._lookback = Lookback(self._path, self._read)
         self._offset_s = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._thread = threading.Thread(target=self._run, name="kernel-log", daemon=True)
@@ -135,7 +140,7 @@ class KmsgDevice:
     def _drain(self) -> None:
         """Read until the kernel has no more. The inner loop is the hot path of a log storm."""
         fd, worth_parsing, size = self._fd, self._sieve.worth_parsing, self._buffer_bytes
-        read = os.read
+        read = self._read
         count = 0
         raw = self._last
         try:
@@ -193,7 +198,7 @@ class KmsgDevice:
         """Records were overwritten: the next record's sequence says how many."""
         before = self._sequence_of(self._last)
         try:
-            raw = os.read(self._fd, self._buffer_bytes)
+            raw = self._read(self._fd, self._buffer_bytes)
         except OSError:
             # Overwritten again meanwhile: the next attempt finds the whole gap.
             return

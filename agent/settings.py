@@ -1,0 +1,223 @@
+"""The agent's settings: flags, each also as a `GPUWARD_*` variable, checked once at start.
+
+Built by `agent.cli`, read by `agent.run` and `agent.check`. Reading the files they name happens
+where they are used.
+"""
+
+import argparse
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+USAGE_ERROR = 64
+"""Exit status for wrong use or configuration: 2 would read as an unhealthy node (EX_USAGE)."""
+
+ENV_PREFIX = "GPUWARD_"
+
+
+class SettingsError(Exception):
+    """Wrong use; the text is one sentence that names the remedy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One flag of `run`; `check` shares those that concern the senses."""
+
+    name: str
+    default: str
+    metavar: str
+    help: str
+    senses: bool = True
+    switch: bool = False
+
+
+OPTIONS: Sequence[Option] = (
+    Option(
+        name="kmsg",
+        default="/dev/kmsg",
+        metavar="PATH|syslog|off",
+        help="where kernel records come from: a device like /dev/kmsg, a file or FIFO that is"
+        " followed (one /dev/kmsg record per line), syslog(2), or nowhere; /dev/kmsg falls back"
+        " to syslog(2) when it cannot be opened",
+    ),
+    Option(
+        name="accept-user-kmsg",
+        default="",
+        metavar="",
+        help="also believe records that user space wrote to the kernel log: for tests and drills,"
+        " since any privileged pod can write one",
+        switch=True,
+    ),
+    Option(
+        name="nvml",
+        default="real",
+        metavar="real|sim:FILE|off",
+        help="where NVML comes from: the driver's library, a simulated node described by FILE"
+        " (in a checkout only), or nowhere",
+    ),
+    Option(
+        name="dcgm",
+        default="off",
+        metavar="URL|off",
+        help="a dcgm-exporter of this node to read, such as http://127.0.0.1:9400/metrics",
+    ),
+    Option(
+        name="udev",
+        default="auto",
+        metavar="auto|off",
+        help="whether to listen for PCI devices coming and going; auto: where udev is available",
+        senses=False,
+    ),
+    Option(
+        name="kubeconfig",
+        default="",
+        metavar="FILE",
+        help="how to reach the API server; default: $KUBECONFIG, else the pod's service account,"
+        " else ~/.kube/config",
+        senses=False,
+    ),
+    Option(
+        name="node-name",
+        default="",
+        metavar="NAME",
+        help="the Node to publish on; default: $NODE_NAME, else this machine's host name",
+        senses=False,
+    ),
+    Option(
+        name="listen",
+        default=":9412",
+        metavar="ADDRESS",
+        help="where /metrics, /healthz and /readyz are served; off: nowhere",
+        senses=False,
+    ),
+    Option(
+        name="rules",
+        default="",
+        metavar="FILE",
+        help="thresholds and reasons that replace those built in",
+    ),
+    Option(
+        name="expected-gpus",
+        default="",
+        metavar="COUNT",
+        help="how many GPUs this node should have; default: the node's annotation"
+        " gpuward.io/expected-gpus, else the most that were ever seen",
+    ),
+    Option(
+        name="boot-id",
+        default="/proc/sys/kernel/random/boot_id",
+        metavar="FILE",
+        help="the file that names this boot; replaced in drills and tests that play a reboot",
+    ),
+    Option(
+        name="log",
+        default="auto",
+        metavar="auto|json|console",
+        help="how the agent's own log is written; auto: for people on a terminal, else JSON",
+        senses=False,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the agent was told. Strings as given, except where a type says more."""
+
+    kmsg: str
+    accept_user_kmsg: bool
+    nvml: str
+    dcgm: str
+    udev: str = "off"
+    kubeconfig: str = ""
+    node_name: str = ""
+    listen: str = "off"
+    rules: str = ""
+    expected_gpus: int | None = None
+    boot_id: str = "/proc/sys/kernel/random/boot_id"
+    log: str = "auto"
+
+
+def add_options(
+    parser: argparse.ArgumentParser, environ: Mapping[str, str], *, senses_only: bool
+) -> None:
+    """Add the flags to a command; a variable of the environment is its default."""
+    for option in OPTIONS:
+        if senses_only and not option.senses:
+            continue
+        variable = variable_of(option)
+        default = environ.get(variable, option.default)
+        if option.switch:
+            parser.add_argument(
+                f"--{option.name}",
+                action="store_true",
+                default=_truth(variable, default),
+                help=f"{option.help} [default: no; {variable}]",
+            )
+            continue
+        shown = f"default: {option.default}; " if option.default else ""
+        parser.add_argument(
+            f"--{option.name}",
+            metavar=option.metavar,
+            default=default,
+            help=f"{option.help} [{shown}{variable}]",
+        )
+
+
+def variable_of(option: Option) -> str:
+    """The environment variable of a flag."""
+    return ENV_PREFIX + option.name.upper().replace("-", "_")
+
+
+def settings_of(
+    arguments: argparse.Namespace, environ: Mapping[str, str] = os.environ
+) -> Settings:
+    """The settings in parsed arguments. Raises SettingsError."""
+    given = vars(arguments)
+    nvml = given["nvml"]
+    if nvml not in ("real", "off") and not nvml.startswith("sim:"):
+        raise SettingsError(f"--nvml {nvml!r} is none of real, sim:FILE and off")
+    dcgm = given["dcgm"]
+    if dcgm != "off" and not dcgm.startswith(("http://", "https://")):
+        raise SettingsError(f"--dcgm {dcgm!r} is neither off nor an http address")
+    udev = given.get("udev", "off")
+    if udev not in ("auto", "off"):
+        raise SettingsError(f"--udev {udev!r} is neither auto nor off")
+    log = given.get("log", "auto")
+    if log not in ("auto", "json", "console"):
+        raise SettingsError(f"--log {log!r} is none of auto, json and console")
+    return Settings(
+        kmsg=given["kmsg"],
+        accept_user_kmsg=given["accept_user_kmsg"],
+        nvml=nvml,
+        dcgm=dcgm,
+        udev=udev,
+        kubeconfig=given.get("kubeconfig", ""),
+        node_name=given.get("node_name") or environ.get("NODE_NAME", "") or host_name(),
+        listen=given.get("listen", "off"),
+        rules=given["rules"],
+        expected_gpus=_count(given["expected_gpus"]),
+        boot_id=given["boot_id"],
+        log=log,
+    )
+
+
+def host_name() -> str:
+    """What the kubelet calls its node unless told otherwise."""
+    return socket.gethostname().lower()
+
+
+def _count(text: str) -> int | None:
+    if not text:
+        return None
+    if not text.isdecimal() or not 0 <= int(text) <= 64:
+        raise SettingsError(f"--expected-gpus {text!r} is no number from 0 to 64")
+    return int(text)
+
+
+def _truth(variable: str, text: str) -> bool:
+    if text.lower() in ("", "0", "false", "no"):
+        return False
+    if text.lower() in ("1", "true", "yes"):
+        return True
+    raise SettingsError(f"{variable}={text!r} is neither true nor false")
