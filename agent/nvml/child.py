@@ -1,236 +1,18 @@
-"""The NVML child: holds the driver, polls it, waits for its events, and tells the parent.
+"""The NVML child's entry: `python -m agent.nvml.child MODE`, with three pipes and nothing else.
 
-Started by `link` as `python -m agent.nvml.child MODE` with three pipes and nothing else. It ends
-when it is asked to, or when its standard input closes; it calls nvmlShutdown first. It imports
-next to nothing (no logging, metrics or Kubernetes), so that eight megabytes are enough. One
-thread: a call that hangs, hangs everything, which the parent sees and says.
+Started by `link`. It ends when it is asked to, or when its standard input closes, and calls
+nvmlShutdown first. It imports next to nothing (no logging, metrics or Kubernetes): this process
+runs on every GPU node for ever.
 """
 
 import os
-import random
-import select
 import signal
 import sys
-import time
-
-import msgspec
-import pynvml as nvml
-
-from agent.nvml.caller import Caller, DriverGoneError, Failed
-from agent.nvml.events import GpuEvents, SystemEvents
-from agent.nvml.inventory import Gpu, driver_branch, enumerate_gpus, excluded
-from agent.nvml.messages import (
-    Absent,
-    Calling,
-    Event,
-    EventKind,
-    Fault,
-    Finish,
-    Framer,
-    FromChild,
-    Hello,
-    Note,
-    Readings,
-    Refresh,
-    Tier,
-    ToChild,
-    frame,
-)
-from agent.nvml.poller import Poller
-from agent.nvml.return_codes import Meaning, meaning
-from agent.nvml.schedule import Schedule
-from agent.nvml.supervisor import EXIT_REINITIALISE, EXIT_UNUSABLE
-from agent.nvml.topology import topology
-from rules.signals import Signal
+import types
 
 __all__ = ["main"]
 
-EXIT_INIT_FAILED = 3
-SLICE_S = 0.5
-"""The longest wait in the driver at a time: how soon an order to let go is heard."""
-ANNOUNCE_S = 2.0
-"""While waiting, the parent hears this often that all is well."""
-UNKNOWN_ERROR = 999
-
-_decode = msgspec.msgpack.Decoder(ToChild).decode
-
-
-class Child:
-    """One life of the child, from nvmlInit to nvmlShutdown."""
-
-    def __init__(self, orders: int, reports: int) -> None:
-        self._orders = orders
-        self._reports = reports
-        self._framer = Framer()
-        self._announced_until = 0.0
-        self._call = Caller(self.send)
-        self._gpus: list[Gpu] = []
-        self._branch = 0
-        self._silent: set[int] = set()
-        self._finished = False
-        self._refresh_wanted = False
-
-    def send(self, message: FromChild) -> None:
-        """Write one message to the parent, whole."""
-        self._announced_until = 0.0
-        data = memoryview(frame(message))
-        while data:
-            data = data[os.write(self._reports, data) :]
-
-    def run(self) -> int:
-        """Live; the exit status."""
-        started = self._call("nvmlInitWithFlags", nvml.nvmlInitWithFlags, 0)
-        if isinstance(started, Failed):
-            self.send(Fault(call=started.call, code=started.code))
-            return EXIT_INIT_FAILED
-        self._branch = driver_branch(
-            self._call.text("nvmlSystemGetDriverVersion", nvml.nvmlSystemGetDriverVersion)
-        )
-        self._events = GpuEvents(self._call, self._branch)
-        self._system = SystemEvents(self._call, self._branch)
-        self._enumerate()
-        while not self._finished:
-            self._poll_due()
-            self._wait()
-            self._hear(0.0)
-            if self._refresh_wanted:
-                self._enumerate()
-        self._events.free()
-        self._system.free()
-        self._call("nvmlShutdown", nvml.nvmlShutdown)
-        return 0
-
-    def _enumerate(self) -> None:
-        """Say what there is, and start every tier afresh."""
-        self._refresh_wanted = False
-        self._silent.clear()
-        self._gpus = enumerate_gpus(self._call, self._gpus)
-        self.send(self._hello())
-        self._poller = Poller(self._call, self._branch)
-        now = time.monotonic()
-        self._schedule = Schedule(len(self._gpus), now, random.random())
-        self._events.build(self._gpus)
-        self._poll_due()
-        self.send(topology(self._call, self._gpus, self._branch))
-
-    def _hello(self) -> Hello:
-        call = self._call
-        cuda = call.number(
-            "nvmlSystemGetCudaDriverVersion_v2", nvml.nvmlSystemGetCudaDriverVersion_v2
-        )
-        return Hello(
-            driver=call.text("nvmlSystemGetDriverVersion", nvml.nvmlSystemGetDriverVersion),
-            nvml=call.text("nvmlSystemGetNVMLVersion", nvml.nvmlSystemGetNVMLVersion),
-            cuda="" if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
-            branch=self._branch,
-            devices=[gpu.device for gpu in self._gpus],
-            excluded=excluded(call),
-        )
-
-    def _poll_due(self) -> None:
-        while not self._finished:
-            taken = self._schedule.take(time.monotonic())
-            if taken is None:
-                return
-            index, tier = taken
-            self._poll(self._gpus[index], tier)
-            self._hear(0.0)
-
-    def _poll(self, gpu: Gpu, tier: Tier) -> None:
-        if gpu.handle is None:
-            self._look_for(gpu, tier)
-            return
-        readings = self._poller.poll(gpu, tier, time.monotonic())
-        self.send(readings)
-        if tier is Tier.FAST:
-            self._notice_silence(gpu.device.index, readings)
-        mig = readings.values.get(Signal.MIG_MODE)
-        if (
-            isinstance(mig, int)
-            and gpu.device.mig_mode is not None
-            and bool(mig) != gpu.device.mig_mode
-        ):
-            self._refresh_wanted = True
-
-    def _look_for(self, gpu: Gpu, tier: Tier) -> None:
-        """A GPU that did not enumerate: say so at every fast poll until it does."""
-        if tier is not Tier.FAST:
-            return
-        index = gpu.device.index
-        found = self._call("nvmlDeviceGetHandleByIndex_v2", nvml.nvmlDeviceGetHandleByIndex, index)
-        if not isinstance(found, Failed):
-            self._refresh_wanted = True
-            return
-        self.send(Fault(call=found.call, code=found.code, gpu=gpu.device.uuid, pci=gpu.device.pci))
-        if found.meaning in (Meaning.GPU_LOST, Meaning.GPU_NEEDS_RESET):
-            word = "lost" if found.meaning is Meaning.GPU_LOST else "reset_required"
-            self.send(
-                Readings(
-                    gpu=gpu.device.uuid,
-                    pci=gpu.device.pci,
-                    tier=tier,
-                    values={Signal.PRESENCE: word},
-                )
-            )
-
-    def _notice_silence(self, index: int, readings: Readings) -> None:
-        """One field may fail without a reason; a driver that so fails every GPU is gone."""
-        others = [value for name, value in readings.values.items() if name != Signal.PRESENCE]
-        unknown = [
-            value
-            for value in others
-            if isinstance(value, Absent) and meaning(value.code) is Meaning.UNKNOWN
-        ]
-        if unknown and len(unknown) == len(others):
-            self._silent.add(index)
-            if len(self._silent) == len(self._gpus):
-                raise DriverGoneError("nvmlDeviceGetFieldValues", UNKNOWN_ERROR)
-        else:
-            self._silent.discard(index)
-
-    def _wait(self) -> None:
-        """Until the next poll, in slices: in the driver for events, or for orders without a set."""
-        now = time.monotonic()
-        self._events.rebuild_if_due(now)
-        due = self._schedule.next_due()
-        left_s = SLICE_S if due is None else min(SLICE_S, due - now)
-        if left_s <= 0:
-            return
-        if now >= self._announced_until:
-            for pushed in self._system.take():
-                self._tell(pushed)
-            call = "nvmlEventSetWait_v2" if self._events.waiting else "wait for orders"
-            self.send(Calling(call=call, within_s=ANNOUNCE_S))
-            self._announced_until = now + ANNOUNCE_S
-        if not self._events.waiting:
-            self._hear(left_s)
-            return
-        event = self._events.wait(max(1, int(left_s * 1000)), now)
-        if event is not None:
-            self._tell(event)
-
-    def _tell(self, event: Event) -> None:
-        self.send(event)
-        if event.kind is EventKind.MIG_CONFIG_CHANGE:
-            self._refresh_wanted = True
-        elif event.kind is EventKind.DRIVER_BIND:
-            # NVML counts GPUs once per initialisation: a new one needs a fresh process.
-            raise DriverGoneError("nvmlSystemEventSetWait", 0)
-
-    def _hear(self, timeout_s: float) -> None:
-        """Take the parent's orders; its end of the pipe closing is the order to finish."""
-        ready, _, _ = select.select([self._orders], [], [], timeout_s)
-        if not ready:
-            return
-        data = os.read(self._orders, 4096)
-        if not data:
-            self._finished = True
-        for body in self._framer.feed(data):
-            match _decode(body):
-                case Finish():
-                    self._finished = True
-                case Refresh():
-                    self._refresh_wanted = True
+ORDERS, REPORTS, ERRORS = 0, 1, 2
 
 
 def main(mode: str) -> int:
@@ -238,16 +20,23 @@ def main(mode: str) -> int:
     for ignored in (signal.SIGINT, signal.SIGTERM):
         # The parent says when to end: it gets these signals too, and knows what hangs.
         signal.signal(ignored, signal.SIG_IGN)
-    reports = os.dup(1)
+    _stay_small()
+    from agent.nvml.caller import DriverGoneError
+    from agent.nvml.life import Child
+    from agent.nvml.messages import Note
+    from agent.nvml.supervisor import EXIT_REINITIALISE, EXIT_UNUSABLE
+
+    reports = os.dup(REPORTS)
     # A library that prints must not garble the stream.
-    os.dup2(2, 1)
-    child = Child(orders=0, reports=reports)
-    if mode.startswith("sim:"):
-        trouble = _simulate(mode.removeprefix("sim:"))
-        if trouble:
-            child.send(Note(trouble))
-            return EXIT_UNUSABLE
+    os.dup2(ERRORS, REPORTS)
+    jitter = int.from_bytes(os.urandom(4), "big") / (1 << 32)
+    child = Child(orders=ORDERS, reports=reports, jitter=jitter)
     try:
+        if mode.startswith("sim:"):
+            trouble = _simulate(mode.removeprefix("sim:"))
+            if trouble:
+                child.send(Note(trouble))
+                return EXIT_UNUSABLE
         return child.run()
     except DriverGoneError as gone:
         if gone.fault.code:
@@ -263,12 +52,25 @@ def _simulate(path: str) -> str:
     try:
         from hack.sim.driver import install
     except ImportError:
-        return "--nvml sim: needs the simulator in hack/, which is not part of this installation; use a source checkout."
+        return (
+            "--nvml sim: needs the simulator in hack/, which is not part of this installation; "
+            "use a source checkout."
+        )
     try:
         install(path)
     except (OSError, ValueError) as error:
         return f"--nvml sim:{path} cannot be used: {' '.join(str(error).split())[:500]}"
     return ""
+
+
+def _stay_small() -> None:
+    """Keep out modules that pynvml and msgspec import and do not use here: two megabytes."""
+    # pynvml imports find_library and never calls it; the real module brings subprocess along.
+    unused = types.ModuleType("ctypes.util")
+    vars(unused)["find_library"] = None
+    sys.modules.setdefault("ctypes.util", unused)
+    # None makes the import fail; msgspec then takes the same names from typing.
+    vars(sys)["modules"].setdefault("typing_extensions", None)
 
 
 if __name__ == "__main__":

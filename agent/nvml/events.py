@@ -41,6 +41,11 @@ class GpuEvents:
         """There is a set with at least one GPU to wait on."""
         return self._set is not None and bool(self._gpus)
 
+    @property
+    def failed(self) -> bool:
+        """A wait failed and the set was given back; it is built again in a second."""
+        return self._rebuild_at is not None
+
     def build(self, gpus: list[Gpu]) -> None:
         """Register every GPU for the events it supports, and only those."""
         self.free()

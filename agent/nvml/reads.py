@@ -5,7 +5,6 @@ caller turns into a code. Read-only by construction: nothing here sets, resets o
 and nothing asks for processes.
 """
 
-import uuid
 from collections.abc import Callable
 from ctypes import byref
 from typing import Any
@@ -98,13 +97,18 @@ def _c2c_states(handle: Any, _: int) -> Values:
     return {Signal.C2C_STATES: [None if a.nvmlReturn else a.value.uiVal for a in answers]}
 
 
+def _uuid(raw: bytes) -> str:
+    digits = raw.hex()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
 def _fabric(handle: Any, info: Any) -> Values:
     nvml.nvmlDeviceGetGpuFabricInfoV(handle, byref(info))
     return {
         Signal.FABRIC_STATE: info.state,
         Signal.FABRIC_STATUS: info.status,
         Signal.FABRIC_CLIQUE: info.cliqueId,
-        Signal.FABRIC_CLUSTER: str(uuid.UUID(bytes=bytes(info.clusterUuid))),
+        Signal.FABRIC_CLUSTER: _uuid(bytes(info.clusterUuid)),
         Signal.FABRIC_HEALTH_MASK: info.healthMask,
     }
 

@@ -10,6 +10,9 @@ from agent.nvml.table import PERIODS_S
 
 __all__ = ["Schedule"]
 
+HURRY_APART_S = 1.0
+"""A storm of events must not become a storm of polls."""
+
 
 class Schedule:
     """Due times of (GPU index, tier). `jitter` is a fraction of a period, 0 to 1."""
@@ -25,16 +28,27 @@ class Schedule:
             for index in range(count)
         }
         heapq.heapify(self._heap)
+        self._taken: dict[tuple[int, Tier], float] = {}
 
     def next_due(self) -> float | None:
         """When the next poll is due; None without GPUs."""
         return self._heap[0][0] if self._heap else None
+
+    def hurry(self, index: int, tier: Tier, at: float) -> None:
+        """Bring one poll forward to `at`, but not closer than a second to the one before."""
+        at = max(at, self._taken.get((index, tier), at - HURRY_APART_S) + HURRY_APART_S)
+        self._heap = [
+            (min(due, at), i, t) if (i, t) == (index, tier) else (due, i, t)
+            for due, i, t in self._heap
+        ]
+        heapq.heapify(self._heap)
 
     def take(self, now: float) -> tuple[int, Tier] | None:
         """The most overdue poll, which is then due again a period later; None if none is due."""
         if not self._heap or self._heap[0][0] > now:
             return None
         _, index, tier = self._heap[0]
+        self._taken[index, tier] = now
         period = PERIODS_S[tier]
         due = self._slots[index, tier]
         if due <= now:

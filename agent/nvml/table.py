@@ -10,7 +10,16 @@ from typing import NamedTuple
 from agent.nvml.messages import EventKind, Tier
 from rules.signals import Signal
 
-__all__ = ["CALLS", "EVENTS", "FIELDS", "PERIODS_S", "CallRow", "EventRow", "FieldRow"]
+__all__ = [
+    "CALLS",
+    "CONFIRMED",
+    "EVENTS",
+    "FIELDS",
+    "PERIODS_S",
+    "CallRow",
+    "EventRow",
+    "FieldRow",
+]
 
 PERIODS_S = {Tier.FAST: 15.0, Tier.MEDIUM: 60.0, Tier.SLOW: 3600.0}
 
@@ -302,3 +311,29 @@ SYSTEM_EVENTS = (
     EventRow(EventKind.DRIVER_UNBIND, "nvmlSystemEventTypeGpuDriverUnbind", SYSTEM_EVENTS_BRANCH),
     EventRow(EventKind.DRIVER_BIND, "nvmlSystemEventTypeGpuDriverBind", SYSTEM_EVENTS_BRANCH),
 )
+
+CONFIRMED = frozenset(
+    (
+        Signal.PRESENCE,
+        Signal.RECOVERY_ACTION,
+        Signal.ECC_UNCORRECTED_VOLATILE,
+        Signal.ECC_UNCORRECTED_AGGREGATE,
+        Signal.DRAM_UNCORRECTED_VOLATILE,
+        Signal.DRAM_UNCORRECTED_AGGREGATE,
+        Signal.SRAM_UNCORRECTED_VOLATILE,
+        Signal.SRAM_UNCORRECTED_AGGREGATE,
+        Signal.SRAM_THRESHOLD_EXCEEDED,
+        Signal.REMAPPED_ROWS_UNCORRECTABLE,
+        Signal.REMAP_PENDING,
+        Signal.REMAP_FAILURE,
+        Signal.BANK_REMAP_PENDING,
+        Signal.UNREPAIRABLE_MEMORY,
+        Signal.RETIRED_PAGES_DOUBLE_BIT,
+        Signal.RETIREMENT_PENDING,
+        Signal.NVLINK_STATES,
+        Signal.FABRIC_STATE,
+        Signal.FABRIC_HEALTH_MASK,
+        Signal.INFOROM_VALID,
+    )
+)
+"""Flags, monotonic counters and states: a change is read once more at once, not a period later."""
