@@ -24,8 +24,9 @@ class AccessError(Exception):
 class Access:
     """Address, TLS and credentials of one API server."""
 
-    def __init__(self, kubeconfig: str | None) -> None:
+    def __init__(self, kubeconfig: str | None, context: str | None = None) -> None:
         self._kubeconfig = kubeconfig
+        self._context = context
         self._configuration: Any = None
         self._tls: ssl.SSLContext | None = None
 
@@ -54,10 +55,11 @@ class Access:
         """Read the configuration (again); AccessError when there is none that works."""
         configuration = Configuration()
         configuration.host = ""
-        if self._kubeconfig is None and os.environ.get(_SERVICE_HOST):
+        if self._kubeconfig is None and not self._context and os.environ.get(_SERVICE_HOST):
             _load_service_account(configuration)
         else:
-            await _load_kubeconfig(configuration, kubeconfig_path(self._kubeconfig))
+            path = kubeconfig_path(self._kubeconfig)
+            await _load_kubeconfig(configuration, path, self._context)
         try:
             tls = _tls_context(configuration)
         except (OSError, ssl.SSLError) as error:
@@ -92,13 +94,16 @@ def _load_service_account(configuration: Any) -> None:
         ) from error
 
 
-async def _load_kubeconfig(configuration: Any, path: str) -> None:
+async def _load_kubeconfig(configuration: Any, path: str, context: str | None) -> None:
     remedy = "pass --kubeconfig FILE (or set KUBECONFIG) with a file kubectl can use"
     if not _any_file(path):
         raise AccessError(f"Kubeconfig {path} does not exist or is not a file; {remedy}.")
     try:
         await load_kube_config(
-            config_file=path, client_configuration=configuration, persist_config=False
+            config_file=path,
+            context=context,
+            client_configuration=configuration,
+            persist_config=False,
         )
     except OSError as error:
         raise AccessError(

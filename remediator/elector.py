@@ -1,0 +1,191 @@
+"""Leadership on a Lease: one replica writes, the other waits with warm caches.
+
+The async edge of leadership: it reads and writes the Lease and keeps the two moments the gateway
+asks for before every write. Time is CLOCK_BOOTTIME throughout, so that neither a step of the
+clock nor a suspended process makes two leaders.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import structlog
+
+from remediator.answer import Answer
+from remediator.api import Api
+from remediator.clock import Clock
+from remediator.pace import Lane
+from rules.session_time import format_micro_time
+from rules.snapshot import LeaseSpec, LeaseView
+
+_LOG = structlog.get_logger()
+
+LEASE_NAME = "gpuward-remediator"
+LEASE_S = 15.0
+RENEW_S = 10.0
+RETRY_S = 2.0
+"""Duration, deadline and interval of Kubernetes' own components."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A lease as last seen, and when this process first saw it like that."""
+
+    spec: LeaseSpec
+    version: str
+    seen_at: float
+
+
+class Elector:
+    """Campaigns for, renews and gives up the Lease."""
+
+    def __init__(
+        self,
+        api: Api,
+        clock: Clock,
+        *,
+        namespace: str,
+        identity: str,
+        ready: Callable[[], bool],
+        on_start: Callable[[str], None],
+        on_stop: Callable[[], None],
+    ) -> None:
+        """`ready` gates the campaign; `on_start` gets the renewTime of the leader before."""
+        self.problem = ""
+        self.holder = ""
+        self._api = api
+        self._clock = clock
+        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._namespace = namespace
+        self._identity = identity
+        self._ready = ready
+        self._on_start = on_start
+        self._on_stop = on_stop
+        self._held: Held | None = None
+        self._leading = False
+        self._renewed_at = float("-inf")
+        self._step_aside_until = float("-inf")
+
+    def may_write(self) -> bool:
+        """This replica leads, and its lease cannot have run out."""
+        return self._leading and self._clock.elapsed() - self._renewed_at < LEASE_S
+
+    def may_harm(self) -> bool:
+        """The start of the last successful renewal is less than 10 s ago."""
+        return self._leading and self._clock.elapsed() - self._renewed_at < RENEW_S
+
+    def step_aside(self, seconds: float) -> None:
+        """Give the lease up and let others have it for that long (own node's turn to drain)."""
+        self._step_aside_until = self._clock.elapsed() + seconds
+
+    async def run(self) -> None:
+        """Campaign until cancelled."""
+        while True:
+            await self._once()
+            await self._clock.sleep(RETRY_S)
+
+    async def release(self) -> None:
+        """At shutdown: give the lease up, so that the other replica need not wait."""
+        if not self._leading:
+            return
+        self._stop("released")
+        await self._give_up()
+
+    async def _once(self) -> None:
+        began = self._clock.elapsed()
+        if not self.may_write() and self._leading:
+            self._stop("the lease was not renewed in time")
+        if began < self._step_aside_until:
+            if self._leading:
+                self._stop("stepping aside")
+                await self._give_up()
+            return
+        if not self._ready():
+            return
+        answer = await self._api.call(
+            Lane.LEASE, "GET", f"{self._path}/{LEASE_NAME}", timeout_s=RENEW_S / 2
+        )
+        if answer.code == 404:
+            await self._write(began, None, "POST", self._path)
+        elif answer.ok:
+            await self._consider(began, answer.decode(LeaseView))
+        else:
+            self._note(f"The lease cannot be read: {answer.sentence()}.")
+
+    async def _consider(self, began: float, lease: LeaseView) -> None:
+        version = lease.metadata.resource_version
+        if self._held is None or self._held.version != version:
+            self._held = Held(spec=lease.spec, version=version, seen_at=began)
+        self.holder = lease.spec.holder_identity or ""
+        mine = self.holder == self._identity
+        duration = lease.spec.lease_duration_seconds or LEASE_S
+        free = not self.holder or began - self._held.seen_at > duration
+        if mine or free:
+            await self._write(began, lease, "PUT", f"{self._path}/{LEASE_NAME}")
+        elif self._leading:
+            self._stop(f"{self.holder} took the lease")
+
+    async def _write(self, began: float, lease: LeaseView | None, method: str, path: str) -> None:
+        spec = lease.spec if lease else LeaseSpec()
+        before = spec.renew_time or ""
+        mine = spec.holder_identity == self._identity
+        now = format_micro_time(self._clock.now())
+        transitions = (spec.lease_transitions or 0) + (0 if mine or lease is None else 1)
+        body = self._body(
+            LeaseSpec(
+                holder_identity=self._identity,
+                lease_duration_seconds=int(LEASE_S),
+                acquire_time=spec.acquire_time if mine and spec.acquire_time else now,
+                renew_time=now,
+                lease_transitions=transitions,
+            ),
+            lease,
+        )
+        answer = await self._send(method, path, body)
+        if not answer.ok:
+            if answer.code != 409:
+                self._note(f"The lease cannot be written: {answer.sentence()}.")
+            return
+        self.problem, self.holder = "", self._identity
+        self._renewed_at = began
+        if not self._leading:
+            self._leading = True
+            _LOG.info("leading", identity=self._identity)
+            self._on_start("" if mine else before)
+
+    async def _give_up(self) -> None:
+        answer = await self._api.call(
+            Lane.LEASE, "GET", f"{self._path}/{LEASE_NAME}", timeout_s=RETRY_S
+        )
+        if not answer.ok:
+            return
+        lease = answer.decode(LeaseView)
+        if lease.spec.holder_identity != self._identity:
+            return
+        spec = msgspec.structs.replace(lease.spec, holder_identity="", lease_duration_seconds=1)
+        await self._send("PUT", f"{self._path}/{LEASE_NAME}", self._body(spec, lease))
+
+    async def _send(self, method: str, path: str, body: dict[str, Any]) -> Answer:
+        return await self._api.call(Lane.LEASE, method, path, body=body, timeout_s=RENEW_S / 2)
+
+    def _body(self, spec: LeaseSpec, lease: LeaseView | None) -> dict[str, Any]:
+        metadata = {"name": LEASE_NAME, "namespace": self._namespace}
+        if lease is not None:
+            metadata["resourceVersion"] = lease.metadata.resource_version
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": metadata,
+            "spec": msgspec.to_builtins(spec),
+        }
+
+    def _stop(self, why: str) -> None:
+        self._leading = False
+        _LOG.warning("not leading any more", why=why)
+        self._on_stop()
+
+    def _note(self, problem: str) -> None:
+        if problem != self.problem:
+            _LOG.warning("election", problem=problem)
+        self.problem = problem

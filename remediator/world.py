@@ -1,0 +1,104 @@
+"""What this process knows of the cluster, shaped as the rules take it.
+
+The caches fill it, answers to own writes fill it sooner, and the loop reads it: sessions by node,
+verdicts of nodes that are no longer sick, sessions that somebody deleted, nodes whose mark is on
+its way. Nothing here decides, and nothing here is needed after a restart.
+"""
+
+from collections.abc import Callable, Iterable
+
+from remediator.caches import Caches
+from remediator.clock import Clock
+from rules.policy import Policy
+from rules.session_observation import is_open
+from rules.snapshot import FleetSnapshot, HealthView, LeaseView, QuarantineView
+
+# A deletion is acted on within seconds; a record of it older than this helps nobody.
+_DELETIONS_KEPT = 64
+
+
+class World:
+    """The fleet as known now."""
+
+    def __init__(self, caches: Caches, clock: Clock, policy: Callable[[], Policy], own_node: str):
+        self.caches = caches
+        self.sessions: dict[str, list[QuarantineView]] = {}
+        """All sessions by node name, oldest first."""
+        self.deleted: dict[str, tuple[QuarantineView, ...]] = {}
+        """Sessions that were deleted while open, by node name."""
+        self.healths: dict[str, HealthView] = {}
+        """Verdicts by node name: all sick ones, and those read for a session."""
+        self.maintenance_leases: dict[str, LeaseView] = {}
+        self.reserved: set[str] = set()
+        """Nodes whose mark was decided and is not in the cache yet."""
+        self.gangs: dict[str, tuple[str, ...]] = {}
+        self.nobody_took_over = False
+        self.observing_since = clock.now()
+        self._clock = clock
+        self._policy = policy
+        self._own_node = own_node
+
+    def snapshot(self) -> FleetSnapshot:
+        """The fleet at this moment; the maps are live and must be used before the next await."""
+        return FleetSnapshot(
+            now=self._clock.now(),
+            policy=self._policy(),
+            nodes=self.caches.nodes.items,
+            healths=self.healths,
+            quarantines=self.caches.quarantines.items,
+            pauses=self.caches.pauses.items,
+            agents=self.caches.agents,
+            maintenance_leases=self.maintenance_leases,
+            observing_since=self.observing_since,
+            own_node=self._own_node,
+            nobody_took_over=self.nobody_took_over,
+            reserved=frozenset(self.reserved),
+            gangs=self.gangs,
+        )
+
+    def open_sessions(self, node: str) -> list[QuarantineView]:
+        """The node's sessions that have not ended, oldest first."""
+        return [session for session in self.sessions.get(node, ()) if is_open(session)]
+
+    def nodes_with_open_sessions(self) -> list[str]:
+        """Names of nodes with a session that has not ended."""
+        return [name for name, sessions in self.sessions.items() if any(map(is_open, sessions))]
+
+    def session_changed(
+        self, before: QuarantineView | None, after: QuarantineView | None
+    ) -> Iterable[str]:
+        """Keep the index; the names of the nodes concerned."""
+        concerned = {session.spec.node_name for session in (before, after) if session is not None}
+        if before is not None:
+            self._index(before, None)
+        if after is not None:
+            self._index(after, after)
+        elif before is not None and is_open(before):
+            known = self.deleted.get(before.spec.node_name, ())
+            self.deleted[before.spec.node_name] = (*known, before)[-_DELETIONS_KEPT:]
+        return concerned
+
+    def learn_session(self, session: QuarantineView) -> None:
+        """Take in a session that a write returned."""
+        before = self.caches.quarantines.items.get(session.name)
+        self.caches.quarantines.learn(session)
+        if self.caches.quarantines.items.get(session.name) is session:
+            self.session_changed(before, session)
+
+    def health_changed(self, node: str, health: HealthView | None) -> None:
+        """A sick verdict came, changed, or is no longer sick (None)."""
+        if health is not None:
+            self.healths[node] = health
+        else:
+            self.healths.pop(node, None)
+
+    def _index(self, old: QuarantineView, new: QuarantineView | None) -> None:
+        node = old.spec.node_name
+        sessions = [s for s in self.sessions.get(node, ()) if s.name != old.name]
+        if new is not None:
+            sessions.append(new)
+            sessions.sort(key=lambda s: (s.metadata.created_at, s.name))
+        if sessions:
+            self.sessions[node] = sessions
+        else:
+            self.sessions.pop(node, None)
