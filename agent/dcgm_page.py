@@ -1,0 +1,144 @@
+"""Reads one page of dcgm-exporter into signals, line by line.
+
+Pure: called with text that `agent.dcgm` fetched. Only lines of fields that a signal knows are
+parsed, since the parser is slow and one bad label would cost the whole page; a line it cannot
+read is counted. Both generations of field and label names are understood.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Final
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from rules.observation import DcgmSeen, Value
+from rules.signals import Kind, Signal, dcgm_signals, signal_table
+
+XID_FIELDS: Final = ("DCGM_FI_DEV_XID_ERROR", "DCGM_FI_DEV_XID_ERRORS")
+UUID_LABELS: Final = ("UUID", "gpu_uuid", "uuid")
+PCI_LABELS: Final = ("pci_bus_id", "pciBusId")
+HOST_LABELS: Final = ("Hostname", "hostname")
+DRIVER_LABEL: Final = "DCGM_FI_DRIVER_VERSION"
+INSTANCE_LABELS: Final = ("GPU_I_ID", "gpu_i_id")
+RATIO_SUFFIX: Final = "_RATIO"
+"""DCGM 4.6 exports ratios of 1 where older ones exported per cent."""
+
+MAX_GPUS: Final = 64
+MAX_LINE_CHARS: Final = 4096
+
+BLANK_64: Final = 0x7FFFFFFFFFFFFFF0
+BLANK_32: Final = 0x7FFFFFF0
+BLANK_FLOAT: Final = 140737488355328.0
+"""DCGM's marks for "no value" begin here (dcgm_structs.h); old exporters print them."""
+
+
+@dataclass(slots=True)
+class _Page:
+    gpus: dict[str, dict[Signal, Value]] = field(default_factory=dict)
+    xids: dict[str, int] = field(default_factory=dict)
+    pci: dict[str, str] = field(default_factory=dict)
+    hosts: dict[str, None] = field(default_factory=dict)
+    driver: str = ""
+    bad_lines: int = 0
+
+
+@cache
+def _fields() -> Mapping[str, Signal]:
+    return dcgm_signals()
+
+
+@cache
+def _counters() -> frozenset[Signal]:
+    return frozenset(
+        signal for signal, info in signal_table().items() if info.kind is Kind.COUNTER
+    )
+
+
+def read_page(text: str, at: float) -> tuple[DcgmSeen, int]:
+    """What the page says, and how many of its relevant lines could not be read."""
+    page = _Page()
+    fields = _fields()
+    for line in text.split("\n"):
+        name = line[: line.find("{")] if "{" in line else line.partition(" ")[0]
+        if name in XID_FIELDS or name in fields:
+            _read_line(page, line, name)
+    seen = DcgmSeen(
+        at=at,
+        gpus=page.gpus,
+        xids=page.xids,
+        pci=page.pci,
+        driver=page.driver,
+        hosts=tuple(page.hosts),
+    )
+    return seen, page.bad_lines
+
+
+def _read_line(page: _Page, line: str, name: str) -> None:
+    try:
+        if len(line) > MAX_LINE_CHARS:
+            raise ValueError("line too long")
+        (family,) = text_string_to_metric_families(f"{line.rstrip()}\n")
+        (sample,) = family.samples
+    except (ValueError, IndexError, KeyError, TypeError):
+        # Whatever the parser trips over: it promises ValueError and raises others too.
+        page.bad_lines += 1
+        return
+    labels = sample.labels
+    uuid = _first(labels, UUID_LABELS)
+    if not uuid or (uuid not in page.gpus and len(page.gpus) >= MAX_GPUS):
+        # NVSwitch, CPU and other entities, which no signal is about.
+        return
+    values = page.gpus.setdefault(uuid, {})
+    if address := _first(labels, PCI_LABELS):
+        page.pci[uuid] = normal_pci(address)
+    if host := _first(labels, HOST_LABELS):
+        page.hosts[host] = None
+    page.driver = labels.get(DRIVER_LABEL, page.driver)
+    value = _value(sample.value)
+    if name in XID_FIELDS:
+        if isinstance(value, int):
+            # One series per MIG instance: the parent's is missing then.
+            page.xids[uuid] = max(value, page.xids.get(uuid, 0))
+        return
+    signal = _fields()[name]
+    if _first(labels, INSTANCE_LABELS):
+        # A share of a GPU: its readings are not the GPU's.
+        return
+    if name.endswith(RATIO_SUFFIX) and value is not None:
+        value = round(sample.value * 100, 3)
+    before = values.get(signal)
+    if (
+        signal in _counters()
+        and isinstance(value, int | float)
+        and isinstance(before, int | float)
+    ):
+        # One series per link or lane.
+        value += before
+    values[signal] = value
+
+
+def normal_pci(address: str) -> str:
+    """`00000000:3B:00.0` as NVML and the kernel log spell it here: `0000:3b:00.0`."""
+    domain, colon, rest = address.lower().partition(":")
+    return (
+        f"{domain[-4:]}{colon}{rest}"
+        if len(domain) > 4 and domain[:-4].strip("0") == ""
+        else (address.lower())
+    )
+
+
+def _first(labels: Mapping[str, str], names: tuple[str, ...]) -> str:
+    return next((labels[name] for name in names if labels.get(name)), "")
+
+
+def _value(value: float) -> Value:
+    """The number, or None for what DCGM and Prometheus use to say that there is none."""
+    if value != value or value in (float("inf"), float("-inf")):
+        return None
+    if value >= BLANK_64 - 1024 or value == BLANK_FLOAT:
+        return None
+    if float(value).is_integer():
+        whole = int(value)
+        return None if BLANK_32 <= whole <= BLANK_32 + 0xF else whole
+    return value
