@@ -194,7 +194,7 @@ class Inforom(_Part):
     image: str = ""
 
 
-class MigInstance(_Part):
+class MigInstance(_Part, frozen=True):
     """One MIG device."""
 
     uuid: str
