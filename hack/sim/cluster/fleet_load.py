@@ -1,8 +1,9 @@
 """Puts a described fleet into an API server, its pods already in place.
 
-Owners are made first, then their pods straight from the controllers' own functions and bound to
-nodes, so that the controllers find nothing to do. Kubelets make the pods run; with
-`running=True` the loader writes that state itself, for clusters without kubelets.
+Two ways. `load` makes pods straight from the controllers' own functions, bound to nodes and
+running, so that controllers that start afterwards find nothing to do: fast, for big fleets; no
+controller may run meanwhile. `apply_fleet` makes nodes and owners only and leaves the pods to the
+controllers and the scheduler that run, ours or real ones.
 """
 
 from __future__ import annotations
@@ -59,16 +60,39 @@ T = TypeVar("T")
 PARALLEL = 32
 
 
-async def load(
-    client: Client, fleet: Fleet, now: datetime, *, running: bool = False, seed: int = 0
-) -> None:
-    """Create namespaces, nodes, workloads and pods of the fleet."""
-    await _each(fleet.namespaces(), lambda name: _ensure_namespace(client, name))
-    nodes = [node for pool in fleet.pools for node in pool_nodes(pool, now)]
-    stored = await _each(nodes, lambda node: create_node(client, node))
-    loader = _Loader(client, stored, now, running=running, seed=seed)
+async def load(client: Client, fleet: Fleet, now: datetime, *, seed: int = 0) -> None:
+    """Create namespaces, nodes, workloads and their running pods, before any controller runs."""
+    nodes = await _load_nodes(client, fleet, now)
+    loader = _Loader(client, nodes, now, seed)
     for workload in fleet.workloads:
         await loader.load(workload)
+
+
+async def apply_fleet(client: Client, fleet: Fleet, now: datetime) -> None:
+    """Create namespaces, nodes and workloads; pods come from the running controllers."""
+    await _load_nodes(client, fleet, now)
+    for workload in fleet.workloads:
+        await _create(client, resource_of(workload), manifest(workload))
+        await _create_budget(client, workload)
+
+
+def resource_of(workload: Workload) -> Resource:
+    """The collection of the object that owns the workload's pods."""
+    match workload:
+        case Serving():
+            return DEPLOYMENTS
+        case Gang():
+            return JOBS
+        case Daemon():
+            return DAEMON_SETS
+        case Stateful():
+            return STATEFUL_SETS
+
+
+async def _load_nodes(client: Client, fleet: Fleet, now: datetime) -> list[Object]:
+    await _each(fleet.namespaces(), lambda name: _ensure_namespace(client, name))
+    nodes = [node for pool in fleet.pools for node in pool_nodes(pool, now)]
+    return await _each(nodes, lambda node: create_node(client, node))
 
 
 def pool_nodes(pool: Pool, now: datetime) -> list[Object]:
@@ -95,13 +119,10 @@ async def create_node(client: Client, node: Object) -> Object:
 
 
 class _Loader:
-    def __init__(
-        self, client: Client, nodes: list[Object], now: datetime, *, running: bool, seed: int
-    ) -> None:
+    def __init__(self, client: Client, nodes: list[Object], now: datetime, seed: int) -> None:
         self._client = client
         self._nodes = nodes
         self._now = now
-        self._running = running
         self._suffix = random_suffix(random.Random(f"fleet {seed}"))
         self._rooms = {node["metadata"]["name"]: NodeRoom.of(node) for node in nodes}
         self._pools: dict[str, list[NodeRoom]] = {}
@@ -111,28 +132,22 @@ class _Loader:
         self._start: dict[str, int] = {}
 
     async def load(self, workload: Workload) -> None:
-        owner = manifest(workload)
+        stored = await _create(self._client, resource_of(workload), manifest(workload))
         match workload:
             case Serving():
-                stored = await self._create(DEPLOYMENTS, owner)
                 sets = _created(deployment.reconcile(stored, [], self._now), REPLICA_SETS)
                 for replica_set in sets:
-                    made = await self._create(REPLICA_SETS, replica_set)
+                    made = await _create(self._client, REPLICA_SETS, replica_set)
                     await self._pods(workload.pool, self._step(replicaset.reconcile, made))
             case Gang():
-                stored = await self._create(JOBS, owner)
                 await self._pods(workload.pool, self._step(job.reconcile, stored))
             case Daemon():
-                stored = await self._create(DAEMON_SETS, owner)
                 await self._pods(
                     "", lambda have: daemonset.reconcile(stored, have, self._nodes, self._now)
                 )
             case Stateful():
-                stored = await self._create(STATEFUL_SETS, owner)
                 await self._pods(workload.pool, self._step(statefulset.reconcile, stored))
-        budget = budget_manifest(workload)
-        if budget is not None:
-            await self._create(POD_DISRUPTION_BUDGETS, budget)
+        await _create_budget(self._client, workload)
 
     def _step(
         self, reconcile: Callable[[Object, list[Object], datetime], Outcome], owner: Object
@@ -163,19 +178,25 @@ class _Loader:
         return {**pod, "spec": {**pod["spec"], "nodeName": room.node["metadata"]["name"]}}
 
     async def _make_pod(self, pod: Object) -> Object:
-        """Create the pod; returns it as it will be once its kubelet has started it."""
-        stored = await self._client.create(PODS, pod, pod["metadata"]["namespace"])
+        """Create the pod and, where it has a node, write the state its kubelet would write."""
+        stored = await _create(self._client, PODS, pod)
+        if not stored["spec"].get("nodeName"):
+            return stored
         memory = PodMemory(seen_at=self._now, boot=0)
         outcome, _ = act(stored, memory, 0, KubeletSettings(), self._now)
-        for write in outcome.writes:
-            if isinstance(write, UpdateStatus) and stored["spec"].get("nodeName"):
-                if self._running:
-                    await self._client.update_status(PODS, write.body)
-                return write.body
-        return stored
+        (write,) = [write for write in outcome.writes if isinstance(write, UpdateStatus)]
+        namespace = stored["metadata"]["namespace"]
+        return await self._client.update_status(PODS, write.body, namespace)
 
-    async def _create(self, resource: Resource, body: Object) -> Object:
-        return await self._client.create(resource, body, body["metadata"]["namespace"])
+
+async def _create(client: Client, resource: Resource, body: Object) -> Object:
+    return await client.create(resource, body, body["metadata"]["namespace"])
+
+
+async def _create_budget(client: Client, workload: Workload) -> None:
+    budget = budget_manifest(workload)
+    if budget is not None:
+        await _create(client, POD_DISRUPTION_BUDGETS, budget)
 
 
 def _created(outcome: Outcome, resource: Resource) -> list[Object]:
