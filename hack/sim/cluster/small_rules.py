@@ -1,0 +1,135 @@
+"""Defaults and validation of the kinds with few rules: namespaces, events, leases, budgets, RBAC.
+
+Called by the strategies; each rule is one that a client of ours could break.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hack.sim.cluster.kinds import Object
+from hack.sim.cluster.names import label_problems, qualified_name_problem
+from hack.sim.cluster.statuses import FieldProblem, invalid, required
+
+if TYPE_CHECKING:
+    from hack.sim.cluster.objects import ObjectApi
+
+_CLUSTER_EVENT_NAMESPACES = frozenset({"default", "kube-system"})
+_SHORT_TEXT = 128
+_MESSAGE_LIMIT = 1024
+
+
+def complete_namespace(_: ObjectApi, namespace: Object) -> None:
+    """A new namespace is active, labelled with its name and kept until it is emptied."""
+    metadata = namespace["metadata"]
+    labels = {**(metadata.get("labels") or {})}
+    labels["kubernetes.io/metadata.name"] = metadata.get("name", "")
+    metadata["labels"] = labels
+    namespace["spec"] = {"finalizers": ["kubernetes"]}
+    namespace["status"] = {"phase": "Active"}
+
+
+def complete_budget(_: ObjectApi, budget: Object) -> None:
+    """A new budget allows nothing until the disruption controller has seen it."""
+    budget["status"] = {
+        "currentHealthy": 0,
+        "desiredHealthy": 0,
+        "disruptionsAllowed": 0,
+        "expectedPods": 0,
+    }
+
+
+def budget_problems(_: ObjectApi, budget: Object, old: Object | None) -> list[FieldProblem]:
+    """Every rule that a PodDisruptionBudget breaks."""
+    spec = budget.get("spec") or {}
+    problems: list[FieldProblem] = []
+    if "minAvailable" in spec and "maxUnavailable" in spec:
+        problems.append(
+            invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set")
+        )
+    for field in ("minAvailable", "maxUnavailable"):
+        value = spec.get(field)
+        if value is not None and not _is_share(value):
+            problems.append(
+                invalid(f"spec.{field}", value, "must be greater than or equal to 0")
+                if isinstance(value, int)
+                else invalid(
+                    f"spec.{field}",
+                    value,
+                    "a valid percent string must be a numeric string followed by an ending '%' "
+                    "(e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')",
+                )
+            )
+    policy = spec.get("unhealthyPodEvictionPolicy")
+    if policy not in {None, "IfHealthyBudget", "AlwaysAllow"}:
+        problems.append(invalid("spec.unhealthyPodEvictionPolicy", policy, "not supported"))
+    selector = spec.get("selector") or {}
+    problems += label_problems(selector.get("matchLabels") or {}, "spec.selector.matchLabels")
+    return problems
+
+
+def _is_share(value: Any) -> bool:
+    if isinstance(value, int):
+        return value >= 0
+    return isinstance(value, str) and value.endswith("%") and value[:-1].isdigit()
+
+
+def lease_problems(_: ObjectApi, lease: Object, old: Object | None) -> list[FieldProblem]:
+    """Every rule that a Lease breaks."""
+    spec = lease.get("spec") or {}
+    problems = []
+    seconds = spec.get("leaseDurationSeconds")
+    if seconds is not None and seconds <= 0:
+        problems.append(invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0"))
+    transitions = spec.get("leaseTransitions")
+    if transitions is not None and transitions < 0:
+        problems.append(
+            invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0")
+        )
+    return problems
+
+
+def role_ref_problems(_: ObjectApi, binding: Object, old: Object | None) -> list[FieldProblem]:
+    """Every rule that a binding of a role breaks."""
+    ref = binding.get("roleRef") or {}
+    problems = []
+    if not ref.get("name"):
+        problems.append(required("roleRef.name"))
+    if old is not None and ref != old.get("roleRef"):
+        problems.append(invalid("roleRef", ref, "cannot change roleRef"))
+    for index, subject in enumerate(binding.get("subjects") or []):
+        if subject.get("kind") == "ServiceAccount" and not subject.get("namespace"):
+            problems.append(required(f"subjects[{index}].namespace"))
+    return problems
+
+
+def event_problems(_: ObjectApi, event: Object, old: Object | None) -> list[FieldProblem]:
+    """Every rule that an Event breaks; those with an ``eventTime`` are held to more of them."""
+    namespace = event["metadata"].get("namespace") or ""
+    target = (event.get("involvedObject") or event.get("regarding") or {}).get("namespace") or ""
+    misplaced = namespace not in _CLUSTER_EVENT_NAMESPACES if not target else namespace != target
+    problems = []
+    if misplaced:
+        problems.append(
+            invalid("involvedObject.namespace", target, "does not match event.namespace")
+        )
+    if not event.get("eventTime"):
+        return problems
+    controller = event.get("reportingComponent") or event.get("reportingController") or ""
+    if not controller:
+        problems.append(required("reportingController"))
+    elif why := qualified_name_problem(controller):
+        problems.append(invalid("reportingController", controller, why))
+    for field, limit in (
+        ("reportingInstance", _SHORT_TEXT),
+        ("action", _SHORT_TEXT),
+        ("reason", _SHORT_TEXT),
+    ):
+        text = event.get(field) or ""
+        if not text:
+            problems.append(required(field))
+        elif len(text) > limit:
+            problems.append(invalid(field, "", f"can have at most {limit} characters"))
+    if len(event.get("message") or event.get("note") or "") > _MESSAGE_LIMIT:
+        problems.append(invalid("message", "", f"can have at most {_MESSAGE_LIMIT} characters"))
+    return problems
