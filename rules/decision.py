@@ -40,6 +40,7 @@ class PatchSessionSpec:
     node_uid: str | None = None
     boot_id: str | None = None
     causes: tuple[Cause, ...] | None = None
+    level: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,13 +77,18 @@ class MarkNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnmarkNode:
-    """The reverse patch to the recorded prior state; carries the node's version."""
+    """The reverse patch to the recorded prior state; carries the node's version.
+
+    ``orphan``: no such session was seen; the edge sends it only after an uncached GET of the
+    session ``session`` answered 404, so that a lagging cache never releases a node.
+    """
 
     harmful: ClassVar[bool] = False
     node: str
     node_uid: str
     session: str
     patch: Mapping[str, Any]
+    orphan: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +228,8 @@ class Decision:
     writes: tuple[Write, ...] = ()
     status: QuarantineStatus | None = None
     """The status the session has or gets with this decision; None without a session."""
+    needs_fresh_node: bool = False
+    """Read the node (GET, decoded as ``FreshNode``) and decide again: a mark or unmark is due."""
     evicting: Evicting = Evicting.NO
     hand_over: bool = False
     """Give up leadership first: the node to drain is the one this process runs on."""

@@ -47,7 +47,7 @@ def request(write: d.Write) -> Request:
         case d.MarkNode() | d.UnmarkNode() | d.RelabelNode():
             return Request(
                 method="PATCH",
-                path=f"/api/v1/nodes/{quote(write.node)}",
+                path=f"/api/v1/nodes/{quote(write.node)}?fieldManager={COMPONENT_REMEDIATOR}",
                 content_type=MERGE_PATCH,
                 body=dict(write.patch),
             )
@@ -79,7 +79,7 @@ def _session_request(
             }
             return Request(method="POST", path=QUARANTINES, body=body)
         case d.PatchSessionSpec():
-            filled = {"nodeUID": write.node_uid, "bootID": write.boot_id}
+            filled = {"nodeUID": write.node_uid, "bootID": write.boot_id, "level": write.level}
             spec: dict[str, Any] = {key: value for key, value in filled.items() if value}
             if write.causes is not None:
                 spec["causes"] = msgspec.to_builtins(write.causes)

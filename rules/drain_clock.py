@@ -1,0 +1,32 @@
+"""How long a drain has really been at work: the only clock its deadlines are measured by."""
+
+from typing import Final
+
+from rules.policy import Policy
+from rules.quarantine_object import DrainStatus
+from rules.session_time import parse_time
+
+OUTAGE_S: Final = 90.0
+"""A session is decided at least every 60 s; a longer silence was an outage, not a drain."""
+
+
+def elapsed_s(drain: DrainStatus, now: float, last_active_at: float | None) -> float:
+    """Seconds of drain at work: since the start, without suspensions and the latest outage."""
+    started = parse_time(drain.started_at)
+    if started is None:
+        return 0.0
+    gap_s = now - last_active_at if last_active_at is not None else 0.0
+    lost_s = drain.suspended_seconds + (gap_s if gap_s > OUTAGE_S else 0.0)
+    return max(0.0, now - started - lost_s)
+
+
+def overdue(
+    drain: DrainStatus,
+    severity: str,
+    reasons: tuple[str, ...],
+    policy: Policy,
+    now: float,
+    last_active_at: float | None,
+) -> bool:
+    """Whether the drain has been at work for longer than the policy gives it."""
+    return elapsed_s(drain, now, last_active_at) > policy.drain_timeout_s(severity, reasons)

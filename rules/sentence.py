@@ -1,0 +1,111 @@
+"""The sentences people read: one each, what was done, what is next, what blocks it.
+
+Stable across cycles (sorted input, clock times instead of ages) and bounded: nothing in a sentence
+grows with the number of pods, only counts do. Used for ``status.message``, conditions and Events.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from rules.quarantine_object import MAX_MESSAGE, BlockedBy, Cause, DrainStatus
+from rules.session_time import clock
+
+_NAMED: Final = 3
+"""How many names a sentence spells out before it counts (as Cluster API does)."""
+
+
+def some(names: Iterable[str], limit: int = _NAMED) -> str:
+    """``a, b, c and 4 more``: sorted, at most ``limit`` spelled out."""
+    ordered = sorted(set(names))
+    shown = ", ".join(name[:120] for name in ordered[:limit])
+    rest = len(ordered) - limit
+    return f"{shown} and {rest} more" if rest > 0 else shown
+
+
+def bounded(text: str) -> str:
+    """One line of at most ``MAX_MESSAGE`` characters."""
+    line = "".join(char if char.isprintable() else " " for char in text)
+    return line if len(line) <= MAX_MESSAGE else line[: MAX_MESSAGE - 1] + "…"
+
+
+def causes_clause(causes: Sequence[Cause]) -> str:
+    """``Xid79GPUFallenOffBus (Fatal)`` for each cause; a person's request names the person."""
+    words = [
+        f"{cause.reason or 'request'} by {cause.by or 'a person'}"
+        if cause.source == "Human"
+        else f"{cause.reason} ({cause.severity})"
+        for cause in causes
+    ]
+    return some(words) or "no open cause"
+
+
+def pending(causes: Sequence[Cause], since: float, why: str) -> str:
+    """Wants to act and may not yet."""
+    return bounded(
+        f"Waiting since {clock(since)} for {causes_clause(causes)}: {why}; "
+        "the node is not touched until then."
+    )
+
+
+def marked(causes: Sequence[Cause], since: float, next_step: str) -> str:
+    """The mark is on."""
+    return bounded(
+        f"Cordoned and tainted since {clock(since)} for {causes_clause(causes)}; {next_step}."
+    )
+
+
+def draining(drain: DrainStatus, since: float, blocked_by: str) -> str:
+    """Where the drain stands, CAPI-shaped."""
+    parts = [f"Draining since {clock(since)}: {drain.evicted} evicted"]
+    if drain.waiting:
+        parts.append(f"{len(drain.waiting)} leaving or waiting ({some(drain.waiting)})")
+    if drain.left_by_policy:
+        parts.append(f"{len(drain.left_by_policy)} left by policy")
+    if drain.left_by_failure:
+        parts.append(
+            f"{len(drain.left_by_failure)} left by failure ({some(drain.left_by_failure)})"
+        )
+    text = ", ".join(parts)
+    return bounded(f"{text}; {blocked_by}." if blocked_by else f"{text}.")
+
+
+def blocked_clause(blocked: Sequence[BlockedBy]) -> str:
+    """Who blocks the drain and what to do, the permanent ones first."""
+    if not blocked:
+        return ""
+    first = min(blocked, key=lambda block: (not block.permanent, block.pdb, block.why))
+    lasting = "permanent" if first.permanent else "for now"
+    what = f"PDB {first.pdb}" if first.pdb else some(first.pods)
+    more = f" and {len(blocked) - 1} more" if len(blocked) > 1 else ""
+    owner = f", owner {first.owner}" if first.owner else ""
+    remedy = f": {first.remedy}" if first.remedy else ""
+    return f"blocked by {what}{more} ({lasting}: {first.why}{owner}){remedy}"
+
+
+def quarantined(causes: Sequence[Cause], since: float, drain: DrainStatus | None) -> str:
+    """Drained; repair is somebody else's turn."""
+    counts = ""
+    if drain is not None:
+        counts = (
+            f" ({drain.evicted} evicted, {len(drain.left_by_policy)} left by policy, "
+            f"{len(drain.left_by_failure)} left by failure)"
+        )
+    return bounded(
+        f"Drained at {clock(since)}{counts} for {causes_clause(causes)}; "
+        "waiting for the repair: reset, reboot or replace, then the verdict decides."
+    )
+
+
+def validating(since: float, until: float, blocked_by: str) -> str:
+    """All causes closed; proving it."""
+    if blocked_by:
+        return bounded(f"All causes closed at {clock(since)}; not released: {blocked_by}.")
+    return bounded(
+        f"All causes closed at {clock(since)}; released at {clock(until)} if the node stays healthy."
+    )
+
+
+def ended(phase: str, why: str, left: str) -> str:
+    """The session is history; ``left`` says what stays on the node and why."""
+    stays = f"; the node stays cordoned because {left}" if left else ""
+    return bounded(f"{phase}: {why}{stays}.")

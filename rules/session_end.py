@@ -1,0 +1,31 @@
+"""How a session ends: the record first, the mark off last, so that a crash between resumes here.
+
+An ended session whose mark is still on its node is found again by the orphan rule of
+``rules.session``: the taint goes last, and nothing has to be remembered.
+"""
+
+from rules import session_status as st
+from rules.decision import Decision, UnmarkNode
+from rules.mark import cordon_stays, read_note
+from rules.quarantine_object import Phase
+from rules.sentence import ended
+from rules.session_case import Case, is_fresh, unmark
+
+
+def end(case: Case, phase: Phase, why: str, by: str = st.BY_GPUWARD) -> Decision:
+    """End the session; where our mark is on its node, on a fresh read only."""
+    node = case.seen.node
+    carries = False
+    if node is not None and phase is not Phase.NODE_GONE:
+        note = read_note(node)
+        carries = note is not None and note.session == case.session.name
+    if carries and not is_fresh(case.node):
+        return Decision(step="ReadNode", because="a mark is to come off", needs_fresh_node=True)
+    left = cordon_stays(case.node) if carries else ""
+    status = st.enter(case.status, phase, ended(str(phase), why, left), case.now, by)
+    for kind in ("Blocked", "Paused", "NeedsHuman", "NodeUnreachable", "Storm"):
+        status = st.with_condition(status, kind, case.now)
+    after: tuple[UnmarkNode, ...] = ()
+    if carries:
+        after = (unmark(case.node, case.session.name),)
+    return case.decision(str(phase), status, because=why, after=after)

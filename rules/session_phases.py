@@ -1,0 +1,200 @@
+"""What each phase of a session does while nothing ends it. Called by ``rules.session`` only."""
+
+from rules import session_status as st
+from rules.decision import Decision, Evicting, MarkNode
+from rules.mark import MarkState, mark_patch, read_note
+from rules.quarantine_object import Phase, QuarantineStatus
+from rules.reason import Level
+from rules.sentence import marked as marked_sentence
+from rules.sentence import pending as pending_sentence
+from rules.sentence import quarantined as quarantined_sentence
+from rules.sentence import some
+from rules.session_case import Case, is_fresh, unmark
+from rules.session_draining import begin_drain, draining, probe
+from rules.session_end import end
+from rules.session_halt import Halt, halt_of, unreachable, with_halts
+from rules.session_history import needs_replacement
+from rules.session_observation import is_open
+from rules.session_validating import begin_validation, validating
+
+
+def in_phase(case: Case) -> Decision:
+    """The phase's own rule, with pauses and suspended time already booked."""
+    halt = halt_of(case)
+    status = with_halts(case, halt)
+    if case.phase is not Phase.PENDING and not case.shadow:
+        status = _with_replace(case, status)
+    if case.phase is Phase.PENDING:
+        return _pending(case, status, halt)
+    if case.phase is Phase.VALIDATING:
+        return validating(case, status, halt)
+    if not case.causes and not case.seen.stale:
+        if case.shadow:
+            return end(case, Phase.RELEASED, "all causes closed; in Shadow nothing was touched")
+        return begin_validation(case, status)
+    if case.phase is Phase.MARKED:
+        return _marked(case, status, halt)
+    if case.phase is Phase.DRAINING:
+        return draining(case, status, halt)
+    return _quarantined(case, status, halt)
+
+
+def _with_replace(case: Case, status: QuarantineStatus) -> QuarantineStatus:
+    if not needs_replacement(case.session, case.seen, case.policy, case.now):
+        return status
+    rate = case.policy.release.replace_after
+    return st.with_condition(
+        status,
+        "Replace",
+        case.now,
+        "RepeatOffender",
+        f"Session {rate.count} or later within {rate.window_s}; the hardware is to be replaced "
+        "and a person releases the node.",
+    )
+
+
+def _pending(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decision:
+    permit = case.seen.permit
+    if not case.causes and not case.seen.stale:
+        return end(case, Phase.CANCELLED, "the cause went away before anything was done")
+    if not case.shadow and case.mark is MarkState.WHOLE:
+        return _enter_marked(case, status)
+    if not case.shadow and case.mark is MarkState.FOREIGN:
+        return _clear_foreign(case, status)
+    human = any(cause.source == "Human" for cause in case.causes)
+    if halt is not None:
+        reason, why = halt.reason, halt.clause
+    elif case.seen.stale and not human:
+        reason, why = "VerdictStale", case.seen.stale
+    elif not permit.start:
+        reason, why = permit.reason, permit.message
+    else:
+        return _start(case, status)
+    waiting_on_fleet = halt is None and not permit.start
+    status = st.with_condition(status, "Blocked", case.now, reason, f"Waiting: {why}.")
+    status = st.with_condition(
+        status,
+        "Storm",
+        case.now,
+        permit.reason if waiting_on_fleet and permit.storm else "",
+        f"The breaker is open: {permit.message}.",
+    )
+    sentence = pending_sentence(case.causes, case.phase_since, why)
+    status = st.enter(status, Phase.PENDING, sentence, case.now)
+    return case.decision("Wait", status, because=why, blocked_by=reason)
+
+
+def _start(case: Case, status: QuarantineStatus) -> Decision:
+    if case.shadow:
+        return _enter_marked(case, status)
+    if not is_fresh(case.node):
+        return Decision(step="ReadNode", because="the mark is due", needs_fresh_node=True)
+    return _enter_marked(case, status, mark=mark_write(case, Phase.MARKED))
+
+
+def mark_write(case: Case, phase: str) -> MarkNode:
+    """The mark of this session as a write on the node as it was read."""
+    reason = case.session.spec.causes[0].reason if case.session.spec.causes else ""
+    return MarkNode(
+        node=case.node.name,
+        node_uid=case.node.uid,
+        session=case.session.name,
+        patch=mark_patch(
+            case.node,
+            session=case.session.name,
+            reason=reason,
+            phase=phase,
+            mark=case.policy.mark,
+            now=case.now,
+        ),
+    )
+
+
+def _enter_marked(case: Case, status: QuarantineStatus, mark: MarkNode | None = None) -> Decision:
+    for kind in ("Blocked", "Storm"):
+        status = st.with_condition(status, kind, case.now)
+    sentence = marked_sentence(case.causes, case.now, _next_step(case, ""))
+    status = st.enter(status, Phase.MARKED, sentence, case.now)
+    before = () if mark is None else (mark,)
+    return case.decision("Mark", status, because=case.severity, before=before, wake_at=case.now)
+
+
+def _clear_foreign(case: Case, status: QuarantineStatus) -> Decision:
+    """Another session's mark is on the node: off with it if that session has ended."""
+    note = read_note(case.node)
+    name = note.session if note else ""
+    holder = next((other for other in case.seen.siblings if other.name == name), None)
+    if holder is not None and is_open(holder):
+        return case.decision(
+            "Wait", status, because=f"{name} holds the node", blocked_by="Joining"
+        )
+    if not is_fresh(case.node):
+        return Decision(
+            step="ReadNode", because="an old mark is to come off", needs_fresh_node=True
+        )
+    old = unmark(case.node, name, orphan=holder is None)
+    return case.decision("Unmark", status, because=f"{name} has ended", before=(old,))
+
+
+def _next_step(case: Case, waiting_for: str) -> str:
+    drain = case.session.spec.level == Level.DRAIN
+    if case.shadow:
+        text = "in Shadow nothing is touched; enforcing would cordon and taint the node"
+        text += " and drain it" if drain else ""
+    elif not drain:
+        text = "level Cordon leaves its pods alone until the causes close"
+    elif waiting_for:
+        text = f"its pods are evicted later: {waiting_for}"
+    else:
+        text = "its pods are evicted next"
+    if case.seen.untolerating:
+        text += (
+            f"; DaemonSets {some(case.seen.untolerating)} do not tolerate the taint and could not "
+            "come back"
+        )
+    if case.seen.stale:
+        text += f"; {case.seen.stale}, so nothing is released"
+    return text
+
+
+def _marked(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decision:
+    permit = case.seen.permit
+    reason = waiting_for = ""
+    if case.session.spec.level == Level.DRAIN:
+        if case.shadow:
+            status, evicting = probe(case, status)
+            sentence = marked_sentence(case.causes, case.phase_since, _next_step(case, ""))
+            status = st.enter(status, Phase.MARKED, sentence, case.now)
+            return case.decision("Shadow", status, because=case.severity, evicting=evicting)
+        if halt is not None:
+            reason, waiting_for = halt.reason, halt.clause
+        elif unreachable(case):
+            reason, waiting_for = "NodeUnreachable", "the node's kubelet is silent"
+        elif permit.drain:
+            return begin_drain(case, status)
+        else:
+            reason, waiting_for = permit.reason, permit.message
+    status = st.with_condition(status, "Blocked", case.now, reason, f"Waiting: {waiting_for}.")
+    sentence = marked_sentence(case.causes, case.phase_since, _next_step(case, waiting_for))
+    status = st.enter(status, Phase.MARKED, sentence, case.now)
+    return case.decision(
+        "Cordoned",
+        status,
+        because=waiting_for or "level Cordon stops here",
+        blocked_by=reason,
+        hand_over=permit.hand_over and halt is None,
+    )
+
+
+def _quarantined(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decision:
+    sentence = quarantined_sentence(case.causes, case.phase_since, status.drain)
+    if case.seen.stale:
+        sentence = f"{sentence[:-1]}; {case.seen.stale}, so nothing is released."
+    status = st.enter(status, Phase.QUARANTINED, sentence, case.now)
+    return case.decision(
+        "Quarantined",
+        status,
+        because="waiting for the repair",
+        blocked_by=halt.reason if halt else "",
+        evicting=Evicting.NO,
+    )

@@ -1,0 +1,96 @@
+"""How a session's status changes: phases, conditions, timeline. Pure struct-to-struct functions."""
+
+from typing import Final
+
+import msgspec
+
+from rules.quarantine_object import (
+    MAX_TIMELINE,
+    Condition,
+    Phase,
+    QuarantineStatus,
+    TimelineEntry,
+)
+from rules.sentence import bounded
+from rules.session_time import format_time, parse_time
+
+BY_GPUWARD: Final = "gpuward"
+BY_PERSON: Final = "person"
+_FIRST_KEPT: Final = 20
+"""A long timeline keeps its beginning and its end."""
+
+
+def enter(
+    status: QuarantineStatus, phase: Phase, message: str, now: float, by: str = BY_GPUWARD
+) -> QuarantineStatus:
+    """Move to ``phase``; a session already there only gets the message."""
+    if status.phase == phase:
+        return msgspec.structs.replace(status, message=message)
+    moved = msgspec.structs.replace(
+        status, phase=str(phase), phase_since=format_time(now), message=message
+    )
+    return noted(moved, str(phase), message, now, by)
+
+
+def noted(
+    status: QuarantineStatus, step: str, message: str, now: float, by: str = BY_GPUWARD
+) -> QuarantineStatus:
+    """Add a timeline entry."""
+    entry = TimelineEntry(at=format_time(now), step=step, message=bounded(message)[:256], by=by)
+    timeline = (*status.timeline, entry)
+    if len(timeline) > MAX_TIMELINE:
+        timeline = timeline[:_FIRST_KEPT] + timeline[_FIRST_KEPT - MAX_TIMELINE :]
+    return msgspec.structs.replace(status, timeline=timeline)
+
+
+def condition(status: QuarantineStatus, kind: str) -> Condition | None:
+    """The condition of that type, if it was ever set."""
+    return next((c for c in status.conditions if c.type == kind), None)
+
+
+def is_true(status: QuarantineStatus, kind: str) -> bool:
+    """Whether the condition is there and True."""
+    found = condition(status, kind)
+    return found is not None and found.status == "True"
+
+
+def since(status: QuarantineStatus, kind: str) -> float | None:
+    """When the condition last changed its status."""
+    found = condition(status, kind)
+    return parse_time(found.last_transition_time) if found else None
+
+
+def with_condition(
+    status: QuarantineStatus, kind: str, now: float, reason: str = "", message: str = ""
+) -> QuarantineStatus:
+    """Set the condition True with ``reason``; without a reason it becomes False, if it exists."""
+    known = condition(status, kind)
+    if known is None and not reason:
+        return status
+    value = "True" if reason else "False"
+    changed = known is None or known.status != value
+    updated = Condition(
+        type=kind,
+        status=value,
+        reason=reason or (known.reason if known else ""),
+        message=bounded(message) if reason else "",
+        last_transition_time=format_time(now)
+        if changed or known is None
+        else known.last_transition_time,
+    )
+    others = [c for c in status.conditions if c.type != kind]
+    ordered = tuple(sorted((*others, updated), key=lambda c: c.type))
+    return msgspec.structs.replace(status, conditions=ordered)
+
+
+def reached(status: QuarantineStatus, step: str) -> float | None:
+    """When the session last took ``step``, by its timeline."""
+    for entry in reversed(status.timeline):
+        if entry.step == step:
+            return parse_time(entry.at)
+    return None
+
+
+def times(status: QuarantineStatus, step: str) -> int:
+    """How often the session took ``step``, as far as the timeline remembers."""
+    return sum(1 for entry in status.timeline if entry.step == step)

@@ -1,0 +1,65 @@
+"""Who else is working on a node: while they are, gpuward does no further harm to it.
+
+Read by ``rules.session`` and ``rules.fleet`` at every decision. Names are those the owners write:
+Cluster Autoscaler, Karpenter, GPU Operator (driver upgrade, MIG manager), kured, and the Node
+maintenance Lease of medik8s.
+"""
+
+from typing import Final
+
+from rules.session_time import parse_time
+from rules.snapshot import LeaseView, NodeView
+
+_OWNER_TAINTS: Final = {
+    "ToBeDeletedByClusterAutoscaler": "Cluster Autoscaler is removing the node",
+    "karpenter.sh/disrupted": "Karpenter is replacing the node",
+    "medik8s.io/drain": "the node maintenance operator is draining the node",
+}
+_UPGRADE_STATE: Final = "nvidia.com/gpu-driver-upgrade-state"
+_UPGRADING: Final = frozenset(
+    {
+        "cordon-required",
+        "wait-for-jobs-required",
+        "pod-deletion-required",
+        "drain-required",
+        "node-maintenance-required",
+        "post-maintenance-required",
+        "pod-restart-required",
+        "validation-required",
+        "uncordon-required",
+    }
+)
+"""`upgrade-required` only announces, `upgrade-done` and `upgrade-failed` are over."""
+_MIG_STATE: Final = "nvidia.com/mig.config.state"
+_DEPLOY_PREFIX: Final = "nvidia.com/gpu.deploy."
+_KURED: Final = "weave.works/kured-reboot-in-progress"
+
+
+def working_owner(node: NodeView, lease: LeaseView | None, now: float) -> str:
+    """One clause naming who works on the node now; "" when nobody does."""
+    if node.metadata.deletion_timestamp is not None:
+        return "the node is being deleted"
+    for taint in node.spec.taints:
+        if taint.key in _OWNER_TAINTS:
+            return _OWNER_TAINTS[taint.key]
+    state = node.labels.get(_UPGRADE_STATE, "")
+    if state in _UPGRADING:
+        return f"the GPU Operator is upgrading the driver ({state})"
+    if node.labels.get(_MIG_STATE) in {"pending", "rebooting"}:
+        return "the MIG manager is changing the GPU partitions"
+    for key in sorted(node.labels):
+        if key.startswith(_DEPLOY_PREFIX) and node.labels[key].startswith("paused-for-"):
+            return f"the GPU Operator paused its pods ({node.labels[key][:63]})"
+    if _KURED in node.annotations:
+        return "kured is rebooting the node"
+    return _lease_owner(lease, now)
+
+
+def _lease_owner(lease: LeaseView | None, now: float) -> str:
+    if lease is None or not lease.spec.holder_identity:
+        return ""
+    renewed = parse_time(lease.spec.renew_time or "") or parse_time(lease.spec.acquire_time or "")
+    duration_s = lease.spec.lease_duration_seconds or 0
+    if renewed is None or now > renewed + duration_s:
+        return ""
+    return f"{lease.spec.holder_identity[:100]} holds the node's maintenance lease"
