@@ -1,0 +1,1 @@
+"""The demo: a simulated fleet, real programs, faults on a timeline, and what came of them."""

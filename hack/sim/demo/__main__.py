@@ -1,0 +1,127 @@
+"""`hack/demo`: break a simulated fleet in seven ways and watch what happens.
+
+Without --once it stays up after the last act, so that you can look around with kubectl; Ctrl-C
+ends it. With --once it ends by itself: 0 when every expected outcome came true, 1 when not.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import signal
+import sys
+import time
+
+from rich.console import Console
+from rich.live import Live
+
+from hack.sim.demo import screen
+from hack.sim.demo.acts import ACTS, NEEDS, Act, Outcome
+from hack.sim.demo.stage import MINIMUM_NODES, POLICY_FILE, Stage
+
+NODES = 24
+USAGE_ERROR = 64
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parse, play, tell."""
+    options = _parser().parse_args(arguments)
+    if options.nodes < MINIMUM_NODES:
+        print(f"--nodes {options.nodes}: the acts need {MINIMUM_NODES} nodes", file=sys.stderr)
+        return USAGE_ERROR
+    console = Console()
+    acts = [act for act in ACTS if _plays(act.name, options.scenario)]
+    try:
+        return asyncio.run(_run(console, acts, nodes=options.nodes, once=options.once))
+    except KeyboardInterrupt:
+        console.print("stopped")
+        return 130
+    except (RuntimeError, OSError) as error:
+        console.print(f"the demo could not run: {error}", style="red", markup=False)
+        return 1
+
+
+def _plays(name: str, scenario: str | None) -> bool:
+    return scenario is None or name == scenario or name in NEEDS.get(scenario, ())
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:  # type: ignore[override]  # argparse says NoReturn
+        self.print_usage(sys.stderr)
+        print(f"{self.prog}: {message}; see --help", file=sys.stderr)
+        raise SystemExit(USAGE_ERROR)
+
+
+def _parser() -> argparse.ArgumentParser:
+    listed = "\n".join(f"  {act.name:10} {act.title}: {act.expected}" for act in ACTS)
+    parser = _Parser(
+        prog="hack/demo",
+        description=__doc__,
+        epilog=f"scenarios:\n{listed}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--scenario", choices=[act.name for act in ACTS], help="play one act (default: all)"
+    )
+    parser.add_argument("--nodes", type=int, default=NODES, help="size of the fleet (%(default)s)")
+    parser.add_argument("--once", action="store_true", help="end by itself, with a summary")
+    return parser
+
+
+async def _run(console: Console, acts: list[Act], *, nodes: int, once: bool) -> int:
+    loop, me = asyncio.get_running_loop(), asyncio.current_task()
+    if me is not None:
+        loop.add_signal_handler(signal.SIGTERM, me.cancel)
+    console.print(f"policy of this demo ({POLICY_FILE.name}):", style="bold")
+    console.print(POLICY_FILE.read_text().strip(), markup=False, highlight=False)
+    console.print(f"starting {nodes} simulated nodes, 5 agents and a remediator ...")
+    async with Stage(nodes=nodes) as stage:
+        console.print(f"kubectl --kubeconfig {stage.kubeconfig} get nodes,gq,gnh", style="bold")
+        done: dict[str, Outcome] = {}
+        began = time.monotonic()
+        view = Live(console=console, refresh_per_second=4) if console.is_terminal else None
+        with view or contextlib.nullcontext():
+            await _play(stage, acts, done, began, view, console)
+        screen.summary(console, acts, done)
+        came_true = all(act.name in done and done[act.name].true for act in acts)
+        if not came_true:
+            _tell_logs(console, stage)
+        if not once:
+            console.print("the fleet stays up; look around with kubectl, end with Ctrl-C")
+            await asyncio.Event().wait()
+        return 0 if came_true else 1
+
+
+async def _play(
+    stage: Stage,
+    acts: list[Act],
+    done: dict[str, Outcome],
+    began: float,
+    view: Live | None,
+    console: Console,
+) -> None:
+    first = min(act.at_s for act in acts)
+
+    async def one(act: Act) -> None:
+        await asyncio.sleep(act.at_s - first)
+        if view is None:
+            console.print(f"{time.monotonic() - began:4.0f} s  {act.title}")
+        done[act.name] = await act.play(stage)
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(act)) for act in acts]
+        while not all(task.done() for task in tasks):
+            if view is not None:
+                view.update(screen.live(stage, acts, done, began))
+            await asyncio.sleep(0.25)
+
+
+def _tell_logs(console: Console, stage: Stage) -> None:
+    console.print("the last lines of the programs' logs:", style="bold")
+    programs = [stage.remediator, *(agent.program for agent in stage.agents.values())]
+    for program in programs:
+        tail = program.log.read_text(errors="replace").splitlines()[-12:]
+        console.print(f"{program.log.name}:", *tail, sep="\n  ", markup=False, highlight=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,280 @@
+"""The demo's faults: how each one arrives, what must come of it, and what did.
+
+An act breaks something the way it breaks in the field (a kernel line, a counter in the driver, a
+verdict) and then only watches the API server. What it returns is what happened, never what was
+hoped for.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from hack.sim.cluster.fleet_health_objects import Fault
+from hack.sim.demo.ledger import until
+from hack.sim.demo.stage import SOLO, Stage
+from rules.quarantine_object import Phase
+
+LATENCY_TARGET_S = 1.0
+PATIENCE_S = 25.0
+DWELL_S = 6.0
+"""How long something must stay untouched before "untouched" is believed."""
+
+XID_79 = (
+    "NVRM: Xid (PCI:0000:61:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+)
+XID_31 = (
+    "NVRM: Xid (PCI:0000:43:00): 31, pid=41210, name=python3, Ch 00000008, intr 00000000. MMU Fault: "
+    "ENGINE GRAPHICS GPCCLIENT_T1_0 faulted @ 0x7f2c_5a000000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ"
+)
+XID_95 = "NVRM: Xid (PCI:0000:9d:00): 95, pid=7731, name=tritonserver, Uncontained ECC error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of a fault. `latency_s` is kernel line to unschedulable where that is the promise."""
+
+    true: bool
+    text: str
+    path: str
+    latency_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Act:
+    """One fault: when it arrives, what is expected, and the play itself."""
+
+    name: str
+    title: str
+    expected: str
+    at_s: float
+    play: Callable[[Stage], Awaitable[Outcome]]
+
+
+async def fallen_off_the_bus(stage: Stage) -> Outcome:
+    """Xid 79 on a training node: marked within a second, drained, quarantined."""
+    node = stage.cast.training
+    began = time.monotonic()
+    stage.agents[node].kernel_line(XID_79)
+    stage.agents[node].edit({"gpus": {3: {"lost": True}}})
+    ledger = stage.ledger
+    done = await until(
+        lambda: Phase.QUARANTINED in ledger.phases.get(node, ()), within_s=PATIENCE_S
+    )
+    at = ledger.unschedulable_at.get(node)
+    latency = None if at is None else at - began
+    left = ledger.running_on(node, "training")
+    evicted = (ledger.status(node).get("drain") or {}).get("evicted", 0)
+    quick = latency is not None and latency < LATENCY_TARGET_S
+    return Outcome(
+        true=done and quick and not left and ledger.healthy(node) == "False",
+        text=f"{_phase(stage, node)}, {evicted} evicted, GPUHealthy={ledger.healthy(node) or '-'}",
+        path="kernel line",
+        latency_s=latency,
+    )
+
+
+async def program_fault(stage: Stage) -> Outcome:
+    """Xid 31 from a program: written down, and nothing else happens to the node."""
+    node = stage.cast.program
+    ledger = stage.ledger
+    stage.agents[node].kernel_line(XID_31)
+    seen = await until(
+        lambda: any(31 in i.get("xids", ()) for i in ledger.incidents(node)), within_s=PATIENCE_S
+    )
+    await asyncio.sleep(DWELL_S)
+    untouched = node not in ledger.unschedulable_at and ledger.session(node) is None
+    return Outcome(
+        true=seen and untouched and ledger.healthy(node) == "True",
+        text=f"{'recorded' if seen else 'not seen'}, node {'untouched' if untouched else 'TAKEN'}",
+        path="kernel line",
+    )
+
+
+async def row_remap_failure(stage: Stage) -> Outcome:
+    """The driver could not remap a row: found by polling, confirmed once, drained."""
+    node = stage.cast.memory
+    ledger = stage.ledger
+    stage.agents[node].edit({"gpus": {5: {"remap": {"uncorrectable": 9, "failure": True}}}})
+    done = await until(
+        lambda: Phase.QUARANTINED in ledger.phases.get(node, ()), within_s=PATIENCE_S
+    )
+    reasons = {i["reason"] for i in ledger.incidents(node) if i.get("active")}
+    return Outcome(
+        true=done and "RowRemapFailure" in reasons,
+        text=f"{_phase(stage, node)}, reason {', '.join(sorted(reasons)) or '-'}",
+        path="NVML poll",
+    )
+
+
+async def thermal_slowdown(stage: Stage) -> Outcome:
+    """A GPU throttles: Degraded and reported, the node keeps working."""
+    node = stage.cast.hot
+    ledger = stage.ledger
+    stage.agents[node].edit(
+        {
+            "gpus": {
+                2: {
+                    "clock_events": ["hw_slowdown", "hw_thermal"],
+                    "temperature": {"gpu": 91, "margin": -4},
+                }
+            }
+        }
+    )
+    seen = await until(lambda: ledger.degraded(node) == "True", within_s=PATIENCE_S)
+    await asyncio.sleep(DWELL_S)
+    untouched = node not in ledger.unschedulable_at
+    return Outcome(
+        true=seen and untouched and ledger.healthy(node) == "True",
+        text=(
+            f"GPUDegraded={ledger.degraded(node) or '-'}, GPUHealthy={ledger.healthy(node) or '-'}, "
+            f"node {'untouched' if untouched else 'TAKEN'}"
+        ),
+        path="NVML poll",
+    )
+
+
+async def protected_pod(stage: Stage) -> Outcome:
+    """The node's only pod is protected for good: marked at once, named, never forced."""
+    node = stage.cast.protected
+    ledger = stage.ledger
+    began = time.monotonic()
+    stage.agents[node].kernel_line(XID_95)
+
+    def named() -> bool:
+        drain = ledger.status(node).get("drain") or {}
+        return any(
+            b.get("permanent") and SOLO in b.get("pdb", "") for b in drain.get("blocked", ())
+        )
+
+    blocked = await until(
+        lambda: named() and ledger.session_condition(node, "Blocked") is not None,
+        within_s=PATIENCE_S,
+    )
+    await asyncio.sleep(DWELL_S)
+    alive = bool(ledger.running_on(node, "serving"))
+    at = ledger.unschedulable_at.get(node)
+    latency = None if at is None else at - began
+    quick = latency is not None and latency < LATENCY_TARGET_S
+    return Outcome(
+        true=blocked and alive and quick,
+        text=(
+            f"{_phase(stage, node)}, {'PDB named' if blocked else 'PDB not named'}, "
+            f"pod {'still runs' if alive else 'GONE'}"
+        ),
+        path="kernel line",
+        latency_s=latency,
+    )
+
+
+async def storm(stage: Stage) -> Outcome:
+    """One rack cries at once: the breaker opens and the rack keeps working; the alarm passes."""
+    nodes = stage.cast.rack
+    ledger = stage.ledger
+    await asyncio.gather(
+        *(stage.health.fail(node, Fault(reason="Xid119GSPRPCTimeout", xid=119)) for node in nodes)
+    )
+
+    def waiting() -> int:
+        return sum(ledger.session_condition(node, "Storm") is not None for node in nodes)
+
+    opened = await until(lambda: waiting() > 0, within_s=PATIENCE_S)
+    most = waiting()
+    await asyncio.sleep(DWELL_S / 2)
+    most = max(most, waiting())
+    taken = [node for node in nodes if node in ledger.unschedulable_at]
+    await asyncio.gather(*(stage.health.healthy(node) for node in nodes))
+    ended = {Phase.CANCELLED, Phase.RELEASED}
+    over = await until(
+        lambda: all(ledger.status(n).get("phase", Phase.CANCELLED) in ended for n in nodes),
+        within_s=PATIENCE_S,
+    )
+    allowed = stage.policy.budget.max_new.count
+    return Outcome(
+        true=opened and over and len(taken) <= allowed and most >= len(nodes) - allowed,
+        text=f"{len(taken)} of {len(nodes)} taken, {most} held back, {'alarm over' if over else 'NOT over'}",
+        path="scripted verdicts",
+    )
+
+
+async def repair(stage: Stage) -> Outcome:
+    """The lost GPU comes back after a reboot: validated, released, as it was before."""
+    node = stage.cast.training
+    ledger = stage.ledger
+    ready = await until(
+        lambda: ledger.status(node).get("phase") == Phase.QUARANTINED, within_s=PATIENCE_S
+    )
+    if not ready:
+        return Outcome(
+            true=False, text="nothing to repair: the node was not quarantined", path="reboot"
+        )
+    await stage.reboot(node, repaired={"gpus": {3: {"lost": False}}})
+    released = await until(
+        lambda: ledger.phases.get(node, [""])[-1] == Phase.RELEASED and ledger.clean(node),
+        within_s=PATIENCE_S,
+    )
+    return Outcome(
+        true=released and ledger.healthy(node) == "True",
+        text=f"{' > '.join(ledger.phases.get(node, ['-'])[-3:])}, GPUHealthy={ledger.healthy(node) or '-'}",
+        path="reboot",
+    )
+
+
+def _phase(stage: Stage, node: str) -> str:
+    return str(stage.ledger.status(node).get("phase") or "no session")
+
+
+ACTS = (
+    Act(
+        name="xid79",
+        title="Xid 79 on a training node",
+        expected="unschedulable in 1 s, drained, Quarantined",
+        at_s=0.0,
+        play=fallen_off_the_bus,
+    ),
+    Act(
+        name="xid31",
+        title="Xid 31 from a program",
+        expected="recorded, node untouched",
+        at_s=1.0,
+        play=program_fault,
+    ),
+    Act(
+        name="row-remap",
+        title="row remapping fails",
+        expected="drained, Quarantined",
+        at_s=2.0,
+        play=row_remap_failure,
+    ),
+    Act(
+        name="thermal",
+        title="thermal slowdown",
+        expected="Degraded, reported, node untouched",
+        at_s=3.0,
+        play=thermal_slowdown,
+    ),
+    Act(
+        name="pdb",
+        title="Xid 95 where a PDB protects the only pod",
+        expected="unschedulable in 1 s, Blocked by name, pod still runs",
+        at_s=4.0,
+        play=protected_pod,
+    ),
+    Act(
+        name="storm",
+        title="a whole rack reports Xid 119",
+        expected="breaker holds the rack back, alarm passes",
+        at_s=10.0,
+        play=storm,
+    ),
+    Act(
+        name="repair",
+        title="repair and reboot of the Xid 79 node",
+        expected="validated, Released, schedulable",
+        at_s=8.0,
+        play=repair,
+    ),
+)
+
+NEEDS = {"repair": ("xid79",)}
+"""Acts that another one has to prepare."""

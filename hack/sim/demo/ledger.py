@@ -1,0 +1,200 @@
+"""What the cluster says, kept while the demo runs: the newest objects and when things happened.
+
+Fed by watches on the API server, like any other observer: nothing here knows what the programs
+intend, only what they wrote.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from hack.sim.cluster.client import ApiError, Client, Object
+from hack.sim.cluster.fleet_health import GPU_NODE_HEALTHS
+from hack.sim.cluster.resource import NODES, PODS, Resource
+from rules.names import (
+    ANNOTATION_SESSION,
+    CONDITION_DEGRADED,
+    CONDITION_HEALTHY,
+    GROUP,
+    TAINT_QUARANTINE,
+    VERSION,
+)
+from rules.quarantine_object import Phase
+
+GPU_QUARANTINES = Resource(GROUP, VERSION, "gpuquarantines", False, "GPUQuarantine")
+
+
+class Ledger:
+    """The newest state of nodes, verdicts, sessions and pods, and first times by node."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._tasks: list[asyncio.Task[None]] = []
+        self.nodes: dict[str, Object] = {}
+        self.healths: dict[str, Object] = {}
+        self.sessions: dict[str, Object] = {}
+        self.pods: dict[tuple[str, str], Object] = {}
+        self.unschedulable_at: dict[str, float] = {}
+        self.phases: dict[str, list[str]] = {}
+        """Phases every node's sessions went through, in order."""
+
+    async def start(self) -> None:
+        """Begin to watch; returns when the first lists are in."""
+        watched: list[tuple[Resource, Callable[[str, Object], None]]] = [
+            (NODES, self._node),
+            (GPU_NODE_HEALTHS, self._health),
+            (GPU_QUARANTINES, self._session),
+            (PODS, self._pod),
+        ]
+        for resource, take in watched:
+            items, version = await self._client.list(resource)
+            for item in items:
+                take("ADDED", item)
+            self._tasks.append(asyncio.create_task(self._follow(resource, version, take)))
+
+    async def stop(self) -> None:
+        """End the watches."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _follow(
+        self, resource: Resource, version: str, take: Callable[[str, Object], None]
+    ) -> None:
+        while True:
+            try:
+                async for kind, item in self._client.watch(resource, resource_version=version):
+                    version = item["metadata"]["resourceVersion"]
+                    if kind != "BOOKMARK":
+                        take(kind, item)
+            except ApiError as error:
+                if error.code != 410:
+                    raise
+                _, version = await self._client.list(resource)
+
+    def _node(self, kind: str, node: Object) -> None:
+        name = node["metadata"]["name"]
+        if kind == "DELETED":
+            self.nodes.pop(name, None)
+            return
+        self.nodes[name] = node
+        if node["spec"].get("unschedulable"):
+            self.unschedulable_at.setdefault(name, time.monotonic())
+
+    def _health(self, kind: str, health: Object) -> None:
+        name = health["metadata"]["name"]
+        if kind == "DELETED":
+            self.healths.pop(name, None)
+        else:
+            self.healths[name] = health
+
+    def _session(self, kind: str, session: Object) -> None:
+        name = session["metadata"]["name"]
+        if kind == "DELETED":
+            self.sessions.pop(name, None)
+            return
+        self.sessions[name] = session
+        phase = session.get("status", {}).get("phase", "")
+        seen = self.phases.setdefault(session["spec"]["nodeName"], [])
+        if phase and (not seen or seen[-1] != phase):
+            seen.append(phase)
+
+    def _pod(self, kind: str, pod: Object) -> None:
+        key = (pod["metadata"]["namespace"], pod["metadata"]["name"])
+        if kind == "DELETED":
+            self.pods.pop(key, None)
+        else:
+            self.pods[key] = pod
+
+    def marked(self, node: str) -> bool:
+        """The node carries our whole mark: taint, cordon and annotation."""
+        found = self.nodes.get(node)
+        if found is None:
+            return False
+        taints = {taint["key"] for taint in found["spec"].get("taints", ())}
+        annotations = found["metadata"].get("annotations") or {}
+        return (
+            bool(found["spec"].get("unschedulable"))
+            and TAINT_QUARANTINE in taints
+            and ANNOTATION_SESSION in annotations
+        )
+
+    def clean(self, node: str) -> bool:
+        """The node is schedulable and carries nothing of our mark."""
+        found = self.nodes.get(node)
+        if found is None or found["spec"].get("unschedulable"):
+            return False
+        taints = {taint["key"] for taint in found["spec"].get("taints", ())}
+        return TAINT_QUARANTINE not in taints and ANNOTATION_SESSION not in (
+            found["metadata"].get("annotations") or {}
+        )
+
+    def condition(self, node: str, kind: str) -> str:
+        """Status of one of the agent's conditions, "" before the first."""
+        conditions = self.nodes.get(node, {}).get("status", {}).get("conditions", ())
+        return next((c["status"] for c in conditions if c["type"] == kind), "")
+
+    def healthy(self, node: str) -> str:
+        """Status of GPUHealthy."""
+        return self.condition(node, CONDITION_HEALTHY)
+
+    def degraded(self, node: str) -> str:
+        """Status of GPUDegraded."""
+        return self.condition(node, CONDITION_DEGRADED)
+
+    def incidents(self, node: str) -> list[Object]:
+        """The incidents the node's agent publishes."""
+        found: list[Object] = self.healths.get(node, {}).get("status", {}).get("incidents", [])
+        return found
+
+    def session(self, node: str) -> Object | None:
+        """The node's open session, else its latest."""
+        mine = [s for s in self.sessions.values() if s["spec"]["nodeName"] == node]
+        mine.sort(key=lambda s: s["metadata"]["creationTimestamp"])
+        ended = {str(phase) for phase in Phase if phase.ended}
+        live = [s for s in mine if s.get("status", {}).get("phase") not in ended]
+        return (live or mine or [None])[-1]
+
+    def status(self, node: str) -> dict[str, Any]:
+        """Status of that session, empty without one."""
+        found = self.session(node)
+        status: dict[str, Any] = (found or {}).get("status", {})
+        return status
+
+    def session_condition(self, node: str, kind: str) -> Object | None:
+        """A condition of the session that is True."""
+        for condition in self.status(node).get("conditions", ()):
+            if condition["type"] == kind and condition["status"] == "True":
+                return dict(condition)
+        return None
+
+    def running_on(self, node: str, namespace: str) -> list[str]:
+        """Names of the namespace's pods on the node that are not on their way out."""
+        return sorted(
+            name
+            for (space, name), pod in self.pods.items()
+            if space == namespace
+            and pod["spec"].get("nodeName") == node
+            and "deletionTimestamp" not in pod["metadata"]
+            and pod.get("status", {}).get("phase") not in {"Succeeded", "Failed"}
+        )
+
+
+async def until(
+    holds: Callable[[], bool],
+    *,
+    within_s: float,
+    step: Callable[[], Awaitable[None]] | None = None,
+) -> bool:
+    """Wait for something to become true; False when it did not in time."""
+    deadline = time.monotonic() + within_s
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        if step is not None:
+            with contextlib.suppress(ApiError):
+                await step()
+        await asyncio.sleep(0.05)
+    return True

@@ -1,0 +1,108 @@
+"""What a person sees: a live table of the nodes that matter, and the table at the end."""
+
+import time
+
+from rich.console import Console, Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from hack.sim.demo.acts import Act, Outcome
+from hack.sim.demo.ledger import Ledger
+from hack.sim.demo.stage import Stage
+
+COLOURS = {
+    "Pending": "yellow",
+    "Marked": "yellow",
+    "Draining": "dark_orange",
+    "Quarantined": "red",
+    "Validating": "cyan",
+    "Released": "green",
+    "Cancelled": "green",
+}
+HEALTH_COLOURS = {
+    "healthy": "green",
+    "degraded": "yellow",
+    "unhealthy": "red",
+    "unknown": "magenta",
+}
+
+
+def live(stage: Stage, playing: list[Act], done: dict[str, Outcome], began: float) -> Group:
+    """The view while the demo runs."""
+    ledger = stage.ledger
+    return Group(
+        _fleet_line(ledger),
+        _nodes(stage),
+        _acts(playing, done),
+        Text(
+            f"{time.monotonic() - began:4.0f} s · kubectl --kubeconfig {stage.kubeconfig} get gq"
+        ),
+    )
+
+
+def _fleet_line(ledger: Ledger) -> Panel:
+    squares = Text()
+    for name in sorted(ledger.nodes):
+        labels = ledger.nodes[name]["metadata"].get("labels") or {}
+        colour = HEALTH_COLOURS.get(labels.get("gpuward.io/health", ""), "grey50")
+        out = ledger.nodes[name]["spec"].get("unschedulable")
+        squares.append("▣ " if out else "■ ", style=colour)
+    return Panel(squares, title="fleet (▣ out of service)", title_align="left")
+
+
+def _nodes(stage: Stage) -> Table:
+    table = Table(expand=True, box=None, pad_edge=False)
+    for column, width in (("node", 12), ("health", 10), ("phase", 12)):
+        table.add_column(column, width=width, no_wrap=True)
+    table.add_column("what is going on", overflow="ellipsis", no_wrap=True)
+    ledger = stage.ledger
+    with_sessions = {s["spec"]["nodeName"] for s in ledger.sessions.values()}
+    for name in sorted({*stage.cast.with_agents, *with_sessions}):
+        labels = ledger.nodes.get(name, {}).get("metadata", {}).get("labels") or {}
+        health = labels.get("gpuward.io/health", "-")
+        status = ledger.status(name)
+        phase = status.get("phase", "")
+        said = status.get("message") or ledger.healths.get(name, {}).get("status", {}).get(
+            "message", ""
+        )
+        table.add_row(
+            name,
+            Text(health, style=HEALTH_COLOURS.get(health, "")),
+            Text(phase, style=COLOURS.get(phase, "")),
+            Text(said),
+        )
+    return table
+
+
+def _acts(playing: list[Act], done: dict[str, Outcome]) -> Text:
+    text = Text()
+    for act in playing:
+        outcome = done.get(act.name)
+        mark, style = ("…", "grey50") if outcome is None else ("✔", "green")
+        if outcome is not None and not outcome.true:
+            mark, style = "✘", "bold red"
+        text.append(f"{mark} {act.name}  ", style=style)
+    return text
+
+
+def summary(console: Console, acts: list[Act], done: dict[str, Outcome]) -> None:
+    """The table at the end: fault, expected, outcome, latency or path."""
+    table = Table(title="faults and what came of them", title_justify="left")
+    table.add_column("")
+    for column in ("fault", "expected", "outcome", "line to unschedulable"):
+        table.add_column(column, overflow="fold")
+    for act in acts:
+        outcome = done.get(act.name)
+        if outcome is None:
+            table.add_row("-", act.title, act.expected, "did not end", "")
+            continue
+        latency = outcome.latency_s
+        table.add_row(
+            Text("ok", style="green") if outcome.true else Text("NO", style="bold red"),
+            act.title,
+            act.expected,
+            outcome.text,
+            f"via {outcome.path}" if latency is None else f"{latency * 1000:.0f} ms",
+        )
+    console.print(table)

@@ -1,0 +1,189 @@
+"""The demo's stage: a simulated cluster with a fleet on it, real agents and a real remediator.
+
+Everything that decides runs as its own process and speaks HTTP to the simulated API server; only
+the server, the kubelets and the scripted nodes live in the demo's own process.
+"""
+
+import asyncio
+import shutil
+import tempfile
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+from hack.sim.cluster.controllers.suite import ClusterControllers
+from hack.sim.cluster.fleet import (
+    CNI,
+    DCGM_EXPORTER,
+    DEVICE_PLUGIN,
+    Budget,
+    Fleet,
+    Gang,
+    Pool,
+    Serving,
+)
+from hack.sim.cluster.fleet_health import FleetHealth
+from hack.sim.cluster.fleet_load import load
+from hack.sim.cluster.resource import NODES
+from hack.sim.cluster.server import SimulatedApiServer
+from hack.sim.demo.ledger import Ledger, until
+from hack.sim.demo.programs import DemoAgent, Program
+from hack.sim.manifests import post_folder
+from rules.names import LABEL_GPUS
+from rules.policy import Policy
+from rules.policy_file import load_policy
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+POLICY_FILE = Path(__file__).with_name("policy.yaml")
+SOLO = "solo"
+REMEDIATOR_ADDRESS = "127.0.0.1:19413"
+MINIMUM_NODES = 16
+READY_WITHIN_S = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cast:
+    """Which node plays what."""
+
+    training: str
+    program: str
+    memory: str
+    hot: str
+    protected: str
+    rack: tuple[str, ...]
+
+    @property
+    def with_agents(self) -> tuple[str, ...]:
+        """The nodes that run a real agent."""
+        return (self.training, self.program, self.memory, self.hot, self.protected)
+
+
+def fleet(nodes: int) -> Fleet:
+    """Half of the nodes train in gangs of two, the others serve; one service must not move."""
+    training = nodes // 2
+    gangs = tuple(
+        Gang(name=f"llm-{number}", pods=2, pool="train") for number in range((training - 1) // 2)
+    )
+    return Fleet(
+        pools=(
+            Pool(name="train", nodes=training, rack_size=8),
+            Pool(name="serve", nodes=nodes - training - 2, rack_size=8),
+            Pool(name="solo", nodes=2, gpus=8, rack_size=8),
+        ),
+        workloads=(
+            CNI,
+            DEVICE_PLUGIN,
+            DCGM_EXPORTER,
+            *gangs,
+            Serving(
+                name="chat", replicas=(nodes - training - 2) * 4, pool="serve", gpus=1,
+                budget=Budget(max_unavailable="25%"),
+            ),
+            Serving(
+                name=SOLO, replicas=1, pool="solo", gpus=8, budget=Budget(min_available=1),
+            ),
+        ),
+    )  # fmt: skip
+
+
+class Stage:
+    """`async with Stage(nodes=24) as stage`: everything is up and healthy inside."""
+
+    def __init__(self, *, nodes: int) -> None:
+        self._fleet = fleet(max(nodes, MINIMUM_NODES))
+        self._stack = AsyncExitStack()
+        self.folder = Path(tempfile.mkdtemp(prefix="gpuward-demo-"))
+        self.kubeconfig = self.folder / "kubeconfig"
+        self.agents: dict[str, DemoAgent] = {}
+        self.policy: Policy = load_policy(POLICY_FILE.read_text())
+        self.boots = 0
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._build()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def _build(self) -> None:
+        self._stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
+        self.server = await self._stack.enter_async_context(SimulatedApiServer())
+        self.server.write_kubeconfig(self.kubeconfig)
+        client = self.server.client
+        await post_folder(client, CHECKOUT / "daemonset" / "crds")
+        self.controllers = await self._stack.enter_async_context(ClusterControllers(client))
+        await load(client, self._fleet, datetime.now(UTC))
+        self.ledger = Ledger(client)
+        await self.ledger.start()
+        self._stack.push_async_callback(self.ledger.stop)
+        self.cast = self._choose()
+        self.health = FleetHealth(client, lambda: datetime.now(UTC))
+        scripted = [n for n in self._fleet.node_names() if n not in self.cast.with_agents]
+        await self.health.all_healthy(scripted)
+        await self._start_programs()
+
+    async def _start_programs(self) -> None:
+        self._stack.push_async_callback(self._stop_programs)
+        for number, node in enumerate(self.cast.with_agents):
+            boot = self.ledger.nodes[node]["status"]["nodeInfo"]["bootID"]
+            agent = DemoAgent(node, number, self.folder, self.kubeconfig, boot)
+            self.agents[node] = agent
+            agent.program.start()
+        self.remediator = Program(
+            ["remediator.cli", "run", "--policy", str(POLICY_FILE), "--kubeconfig",
+             str(self.kubeconfig), "--listen", REMEDIATOR_ADDRESS],
+            self.folder / "remediator.log",
+            {},
+        )  # fmt: skip
+        self.remediator.start()
+        ready = await until(self._all_ready, within_s=READY_WITHIN_S)
+        if not ready:
+            silent = [n for n in self.cast.with_agents if not self._agent_ready(n)]
+            raise RuntimeError(
+                f"not ready within {READY_WITHIN_S:.0f} s: agents {silent or 'fine'}; "
+                f"see the logs in {self.folder}"
+            )
+
+    def _agent_ready(self, node: str) -> bool:
+        labels = self.ledger.nodes[node]["metadata"].get("labels") or {}
+        return LABEL_GPUS in labels and self.ledger.healthy(node) == "True"
+
+    def _all_ready(self) -> bool:
+        return all(self._agent_ready(node) for node in self.cast.with_agents)
+
+    async def _stop_programs(self) -> None:
+        programs = [self.remediator, *(agent.program for agent in self.agents.values())]
+        await asyncio.gather(*(asyncio.to_thread(program.stop) for program in programs))
+
+    def _choose(self) -> Cast:
+        names = self._fleet.node_names()
+        train = [n for n in names if n.startswith("train")]
+        serve = [n for n in names if n.startswith("serve")]
+        on_solo = [
+            pod["spec"].get("nodeName", "")
+            for (_, name), pod in self.ledger.pods.items()
+            if name.startswith(f"{SOLO}-")
+        ]
+        return Cast(
+            training=train[0],
+            program=train[1],
+            memory=serve[0],
+            hot=serve[1],
+            protected=on_solo[0],
+            rack=tuple(train[2:8]),
+        )
+
+    async def reboot(self, node: str, *, repaired: dict[str, Any]) -> None:
+        """The machine reboots with the part replaced."""
+        agent = self.agents[node]
+        await asyncio.to_thread(agent.program.stop)
+        await self.controllers.kubelets.reboot(node)
+        fresh = await self.server.client.get(NODES, node)
+        agent.edit(repaired)
+        agent.reboot(fresh["status"]["nodeInfo"]["bootID"])

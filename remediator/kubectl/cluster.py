@@ -1,0 +1,167 @@
+"""The few calls the commands make, each answer decoded or turned into one clear sentence.
+
+Used by every command of `kubectl gpuward`. It speaks for a person, so it sends what the person
+asked for and nothing else; RBAC of that person decides.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import msgspec
+
+from remediator.access import Access, AccessError
+from remediator.answer import Answer
+from remediator.api import MERGE_PATCH, Api
+from remediator.clock import SystemClock
+from remediator.pace import Lane, Pace, Rates
+from rules.names import API_VERSION
+from rules.snapshot import FreshNode, HealthView, NodeView, PauseView, QuarantineView
+
+T = TypeVar("T")
+
+GROUP_PATH = f"/apis/{API_VERSION}"
+PAGE = 500
+
+
+class CommandError(Exception):
+    """A command cannot do what was asked; the text says what and what to do about it."""
+
+    def __init__(self, sentence: str, exit_code: int = 1) -> None:
+        super().__init__(sentence)
+        self.exit_code = exit_code
+
+
+class _Page(msgspec.Struct, rename="camel"):
+    items: list[msgspec.Raw]
+    metadata: dict[str, Any] = {}
+
+
+class Cluster:
+    """One API server on behalf of one person."""
+
+    def __init__(self, api: Api, clock: SystemClock) -> None:
+        self._api = api
+        self._clock = clock
+
+    def now(self) -> float:
+        """Seconds since the epoch, in the API server's time."""
+        return self._clock.now()
+
+    async def who(self) -> str:
+        """The name the API server knows us by, for the record of who acted."""
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        answer = await self._api.call(
+            Lane.READ, "POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body=review
+        )
+        if not answer.ok:
+            return "unknown user"
+        found = msgspec.json.decode(answer.body)
+        return str(found.get("status", {}).get("userInfo", {}).get("username") or "unknown user")
+
+    async def node(self, name: str) -> FreshNode | None:
+        """The Node, None where there is none."""
+        return await self._find(f"/api/v1/nodes/{name}", FreshNode)
+
+    async def health(self, name: str) -> HealthView | None:
+        """The node's GPUNodeHealth, None where no agent ever published."""
+        return await self._find(f"{GROUP_PATH}/gpunodehealths/{name}", HealthView)
+
+    async def session(self, name: str) -> QuarantineView | None:
+        """A GPUQuarantine by name."""
+        return await self._find(f"{GROUP_PATH}/gpuquarantines/{name}", QuarantineView)
+
+    async def nodes(self, selector: str = "") -> list[NodeView]:
+        """Nodes by label selector."""
+        query = {"labelSelector": selector} if selector else {}
+        return await self._list("/api/v1/nodes", NodeView, query)
+
+    async def healths(self) -> list[HealthView]:
+        """Every GPUNodeHealth."""
+        return await self._list(f"{GROUP_PATH}/gpunodehealths", HealthView, {})
+
+    async def sessions(self, node: str = "") -> list[QuarantineView]:
+        """Sessions, of one node where one is named; oldest first."""
+        query = {"fieldSelector": f"spec.nodeName={node}"} if node else {}
+        found = await self._list(f"{GROUP_PATH}/gpuquarantines", QuarantineView, query)
+        return sorted(found, key=lambda s: (s.metadata.creation_timestamp or "", s.name))
+
+    async def pauses(self) -> list[PauseView]:
+        """Every GPUWardPause."""
+        return await self._list(f"{GROUP_PATH}/gpuwardpauses", PauseView, {})
+
+    async def create(self, plural: str, body: dict[str, Any]) -> dict[str, Any]:
+        """POST one of our objects."""
+        answer = await self._api.call(Lane.STATUS, "POST", f"{GROUP_PATH}/{plural}", body=body)
+        return dict(msgspec.json.decode(checked(answer).body))
+
+    async def patch(self, path: str, body: dict[str, Any]) -> None:
+        """Merge patch of an object."""
+        checked(
+            await self._api.call(
+                Lane.STATUS, "PATCH", path, body=body, content_type=MERGE_PATCH,
+                query={"fieldManager": "kubectl-gpuward"},
+            )
+        )  # fmt: skip
+
+    async def delete(self, path: str) -> None:
+        """Delete an object; one that is gone already is fine."""
+        answer = await self._api.call(Lane.STATUS, "DELETE", path)
+        if answer.code != 404:
+            checked(answer)
+
+    async def _find(self, path: str, kind: type[T]) -> T | None:
+        answer = await self._api.call(Lane.READ, "GET", path)
+        if answer.code == 404:
+            if answer.status().details is None:
+                checked(answer)
+            return None
+        return checked(answer).decode(kind)
+
+    async def _list(self, path: str, kind: type[T], query: dict[str, str]) -> list[T]:
+        found: list[T] = []
+        token = ""
+        while True:
+            page_query = {**query, "limit": str(PAGE), **({"continue": token} if token else {})}
+            answer = checked(await self._api.call(Lane.READ, "GET", path, query=page_query))
+            page = answer.decode(_Page)
+            found += [msgspec.json.decode(raw, type=kind) for raw in page.items]
+            token = page.metadata.get("continue", "")
+            if not token:
+                return found
+
+
+def checked(answer: Answer) -> Answer:
+    """The answer, or CommandError with the remedy."""
+    if answer.ok:
+        return answer
+    said = answer.sentence()
+    if answer.code == 404 and answer.status().details is None:
+        raise CommandError(
+            "this cluster does not know gpuward's objects; install them with "
+            "kubectl apply -k daemonset/crds"
+        )
+    if answer.code == 403:
+        raise CommandError(f"not allowed: {said}; ask for the ClusterRole gpuward-operator")
+    if answer.code == 401:
+        raise CommandError(f"not logged in: {said}; renew the credentials of this kubeconfig")
+    if answer.code == 0:
+        raise CommandError(f"{said}; check the kubeconfig and the network")
+    raise CommandError(said)
+
+
+@asynccontextmanager
+async def connect(kubeconfig: str | None, context: str | None) -> AsyncIterator[Cluster]:
+    """A connection as kubectl would make it; CommandError 64 for an unusable configuration."""
+    clock = SystemClock()
+    access = Access(kubeconfig, context)
+    try:
+        await access.load()
+    except AccessError as error:
+        raise CommandError(str(error), exit_code=64) from error
+    api = Api(access, clock, Pace(Rates(per_second={}), clock))
+    await api.open()
+    try:
+        yield Cluster(api, clock)
+    finally:
+        await api.close()
