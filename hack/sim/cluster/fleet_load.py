@@ -130,6 +130,7 @@ class _Loader:
             pool = room.node["metadata"]["labels"].get(POOL_LABEL, "")
             self._pools.setdefault(pool, []).append(room)
         self._start: dict[str, int] = {}
+        self._names: set[str] = set()
 
     async def load(self, workload: Workload) -> None:
         stored = await _create(self._client, resource_of(workload), manifest(workload))
@@ -171,11 +172,18 @@ class _Loader:
             room, self._start[pool], _ = choose(pod, rooms, self._start.get(pool, 0))
         meta = pod["metadata"]
         if "name" not in meta:
-            pod = {**pod, "metadata": {**meta, "name": meta["generateName"] + self._suffix()}}
+            pod = {**pod, "metadata": {**meta, "name": self._free_name(meta["generateName"])}}
         if room is None:
             return pod
         room.reserve(f"{meta['namespace']}/{pod['metadata']['name']}", resource_requests(pod))
         return {**pod, "spec": {**pod["spec"], "nodeName": room.node["metadata"]["name"]}}
+
+    def _free_name(self, prefix: str) -> str:
+        """A name nobody has: among thousands of pods five letters do collide."""
+        while (name := prefix + self._suffix()) in self._names:
+            continue
+        self._names.add(name)
+        return name
 
     async def _make_pod(self, pod: Object) -> Object:
         """Create the pod and, where it has a node, write the state its kubelet would write."""
