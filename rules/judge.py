@@ -1,0 +1,195 @@
+"""The state machine of judgement: one observation in, the new state and its changes out.
+
+The agent's loop calls ``judge`` for everything its senses report and sends a ``Tick`` when
+``next_deadline`` is due. It never raises for what an observation contains, never reads a clock
+and never forgets to bound what it keeps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rules.gauge import Gauge
+from rules.incident import Incident, Phase
+from rules.judge_change import Change, changes_between
+from rules.judge_closing import close_what_ended, mark_reboot
+from rules.judge_dcgm import judge_page
+from rules.judge_events import judge_event, mature_events
+from rules.judge_kernel import judge_line
+from rules.judge_presence import (
+    answered_poll,
+    count_gpus,
+    lost_poll,
+    take_functions,
+    take_inventory,
+)
+from rules.judge_readings import judge_readings
+from rules.judge_sources import (
+    LONGEST_STAND_DOWN_S,
+    change_source,
+    expire_restored,
+    expire_stand_down,
+    judge_failed_call,
+    reset_required,
+    take_host,
+    take_node,
+)
+from rules.judge_state import START_GRACE_S, NodeState
+from rules.observation import (
+    CallFailed,
+    DcgmSeen,
+    DevNodesSeen,
+    GpuEvent,
+    HostSeen,
+    Inventory,
+    KernelGap,
+    KernelLineSeen,
+    KernelRead,
+    NodeSeen,
+    Observation,
+    PciSeen,
+    Readings,
+    SourceChanged,
+    TopologySeen,
+)
+from rules.reason import ClosesKind, Severity
+from rules.signals import Signal
+from rules.thresholds import Rules
+from rules.topology import better
+
+
+def judge(
+    state: NodeState, observation: Observation, now: float, rules: Rules
+) -> tuple[NodeState, tuple[Change, ...]]:
+    """Take one observation at ``now`` (wall seconds)."""
+    new = _take(state, observation, now, rules)
+    new = _let_time_pass(new, now, rules)
+    return new, changes_between(state, new)
+
+
+def next_deadline(state: NodeState) -> float | None:
+    """When time alone will change something; None when nothing waits."""
+    deadlines = [pending.due_at for pending in state.pending_events]
+    deadlines += [
+        at
+        for incident in state.incidents
+        if incident.active and (at := _deadline(state, incident)) is not None
+    ]
+    if state.restored_sources:
+        deadlines.append(state.started_at + START_GRACE_S)
+    if state.stand_down is not None and not state.stand_down.expired:
+        deadlines.append(state.stand_down.since + LONGEST_STAND_DOWN_S)
+    return min(deadlines, default=None)
+
+
+def wants_reread(state: NodeState) -> bool:
+    """Whether a flag or a recovery action was seen once and waits for its confirming re-read."""
+    return any(
+        (view.action_seen is not None and view.action_seen != view.action)
+        or any(latch.seen and not latch.raised for latch in view.latches.values())
+        for view in state.gpus.values()
+    )
+
+
+def _deadline(state: NodeState, incident: Incident) -> float | None:
+    if incident.phase is Phase.CONTEXT:
+        return incident.due_at
+    if incident.phase is Phase.HISTORY:
+        grace_end = state.started_at + START_GRACE_S
+        return grace_end if incident.row.severity is Severity.INFO else None
+    ends = incident.row.closes_on
+    if incident.row.severity is Severity.INFO and ends.kind is ClosesKind.SILENCE:
+        return incident.touched_at + ends.silence_s
+    return None
+
+
+def _take(state: NodeState, seen: Observation, now: float, rules: Rules) -> NodeState:
+    match seen:
+        case KernelLineSeen():
+            return judge_line(_boot(state, seen.boot_id, now), seen, now, rules)
+        case KernelRead():
+            return _read_up_to(_boot(state, seen.boot_id, now), seen.boot_id, seen.sequence)
+        case KernelGap():
+            state = replace(state, lost_records=state.lost_records + max(0, seen.lost))
+            return _read_up_to(state, seen.boot_id, seen.sequence) if seen.boot_id else state
+        case SourceChanged():
+            return change_source(state, seen, now)
+        case Inventory():
+            return count_gpus(take_inventory(state, seen, now), now, rules)
+        case TopologySeen():
+            return replace(state, topology=better(seen, state.topology))
+        case Readings():
+            return _readings(state, seen, now, rules)
+        case GpuEvent():
+            return judge_event(state, seen, now, rules)
+        case CallFailed():
+            return judge_failed_call(state, seen, now, rules)
+        case PciSeen():
+            return take_functions(state, seen, now, rules)
+        case DevNodesSeen():
+            return replace(state, minors=seen.minors[:256])
+        case DcgmSeen():
+            return judge_page(state, seen, now, rules)
+        case NodeSeen():
+            return take_node(state, seen, now)
+        case HostSeen():
+            return take_host(state, seen, now, rules)
+    return state
+
+
+def _let_time_pass(state: NodeState, now: float, rules: Rules) -> NodeState:
+    state = mature_events(state, now, rules)
+    state = expire_restored(state, now)
+    state = expire_stand_down(state, now)
+    return close_what_ended(state, now, rules)
+
+
+def _readings(state: NodeState, seen: Readings, now: float, rules: Rules) -> NodeState:
+    """A poll with the presence it found: lost and reset required are states of the whole GPU."""
+    presence = seen.values.get(Signal.PRESENCE, "present")
+    state = judge_readings(state, seen, now, rules)
+    if presence == "lost":
+        return lost_poll(state, seen.gpu, seen.pci, "NVML: the GPU is lost", now, rules)
+    state = answered_poll(state, seen.gpu, seen.pci, now, rules)
+    return reset_required(
+        state,
+        seen.gpu,
+        seen.pci,
+        "NVML: the GPU requires a reset",
+        now,
+        rules,
+        bad=presence == "reset_required",
+    )
+
+
+def _boot(state: NodeState, boot_id: str, now: float) -> NodeState:
+    """Take the boot that an observation names: another one than before is a reboot."""
+    known = state.node.boot_id
+    if not boot_id or boot_id == known:
+        return state
+    state = replace(state, node=replace(state.node, boot_id=boot_id))
+    if not known:
+        return state
+    gpus = {
+        key: replace(
+            view,
+            enumerated=False,
+            answered_at=0.0,
+            values={},
+            action=None,
+            action_seen=None,
+            reset_pending=False,
+            lost=Gauge(),
+            gauges={},
+            latches={},
+            counters={},
+        )
+        for key, view in state.gpus.items()
+    }
+    return mark_reboot(replace(state, gpus=gpus, pending_events=()), now)
+
+
+def _read_up_to(state: NodeState, boot_id: str, sequence: int) -> NodeState:
+    if boot_id == state.cursor_boot and sequence <= state.cursor_seq:
+        return state
+    return replace(state, cursor_boot=boot_id, cursor_seq=sequence)

@@ -1,0 +1,155 @@
+"""What an incident means, given all its members and the driver's answer.
+
+Called by ``judge_record`` whenever an incident gains a member, an answer or time. Pure: the same
+members and answer always give the same row, so the order in which they came never matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from rules.incident import Incident, Member, Phase
+from rules.reason import (
+    ON_REBOOT,
+    Action,
+    Level,
+    Reason,
+    ReasonClass,
+    Severity,
+)
+from rules.reason_table import reason_for_recovery_action
+from rules.thresholds import Rules
+from rules.xid import GPU_LOST_XID, reason_for_xid, with_driver_answer
+
+REASON_LOST: Final = "GPULost"
+CONTAINED: Final = frozenset({48, 63, 94})
+"""A double-bit error whose row was remapped and whose damage was contained to one program."""
+
+NO_ACTION: Final = 0
+DRAIN_P2P: Final = 3
+
+_ACTIONS: Final = (
+    Action.NONE,
+    Action.RESTART_APP,
+    Action.INVESTIGATE,
+    Action.RUN_DIAGNOSTICS,
+    Action.CHECK_MECHANICALS,
+    Action.UPDATE_FIRMWARE,
+    Action.RESTART_FABRIC_MANAGER,
+    Action.RECOVER_IMEX_DOMAIN,
+    Action.DRAIN_P2P,
+    Action.RESET_GPU,
+    Action.RESTART_NODE,
+    Action.REPLACE_NODE,
+)
+"""From the mildest repair to the heaviest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What about the node changes a meaning: driver branch, virtual machine, NVLink or not."""
+
+    branch: int | None = None
+    virtual: bool = False
+    nvlink: bool = True
+
+
+def strength(row: Reason) -> tuple[int, int, int]:
+    """Order of rows: severity, then level, then how heavy the repair is."""
+    return row.severity.rank, row.level.rank, _ACTIONS.index(row.action)
+
+
+def being_judged(row: Reason) -> Reason:
+    """The row as it is published while its severity is not yet known."""
+    return replace(row, severity=Severity.INFO, level=Level.REPORT, action=Action.NONE)
+
+
+def unconfirmed(row: Reason) -> Reason:
+    """The row of a past fault while nothing can see the present: at most Degraded, Report."""
+    return replace(row, severity=min(row.severity, Severity.DEGRADED), level=Level.REPORT)
+
+
+def row_for_action(value: int, around: Surroundings) -> Reason:
+    """The driver's recovery action as a row; draining P2P traffic asks for NVLink."""
+    row = reason_for_recovery_action(value, around.branch)
+    if value == DRAIN_P2P and not around.nvlink:
+        return replace(row, severity=Severity.DEGRADED, level=Level.REPORT)
+    return row
+
+
+def judged_row(
+    members: Sequence[Member], answer: int | None, around: Surroundings, rules: Rules
+) -> Reason:
+    """The full row of a burst, once nothing more is waited for.
+
+    The strongest member leads. The driver's answer replaces the catalog's word for an Xid that
+    this branch links to Xid 154, and can only raise it for others. A lost GPU needs at least a
+    restart of the node, and in a virtual machine another node.
+    """
+    lead = _lead(members)
+    row = rules.apply(lead.row)
+    if answer is not None and answer != NO_ACTION:
+        row = _answered(lead.xid, row, answer, around)
+    if any(is_lost(member) for member in members):
+        row = _at_least_restart(row, virtual=around.virtual)
+    return row
+
+
+def settled(incident: Incident, now: float, around: Surroundings, rules: Rules) -> Incident:
+    """Work out phase and row of an active incident at ``now``."""
+    full = judged_row(incident.members, incident.answer, around, rules)
+    if incident.phase is Phase.HISTORY:
+        return replace(incident, row=being_judged(full))
+    if incident.answer is None and _waits(incident):
+        due_at = min(
+            incident.touched_at + rules["ContextDelay"].value,
+            incident.opened_at + rules["IncidentGrouping"].value,
+        )
+        if now < due_at:
+            row = being_judged(full)
+            return replace(incident, phase=Phase.CONTEXT, due_at=due_at, row=row)
+    return replace(incident, phase=Phase.SETTLED, due_at=None, row=full)
+
+
+def is_lost(member: Member) -> bool:
+    """Whether this member says that the GPU is gone from the bus."""
+    return member.xid == GPU_LOST_XID or member.row.reason == REASON_LOST
+
+
+def _waits(incident: Incident) -> bool:
+    if incident.phase is Phase.SETTLED and incident.row.severity is not Severity.INFO:
+        return False  # judged before: more of the same must not make it harmless again
+    classes = {member.row.klass for member in incident.members}
+    grave = any(member.row.severity is not Severity.INFO for member in incident.members)
+    return grave and ReasonClass.NEEDS_CONTEXT in classes and ReasonClass.DECISIVE not in classes
+
+
+def _lead(members: Sequence[Member]) -> Member:
+    xids = {member.xid for member in members}
+    decisive = any(member.row.klass is ReasonClass.DECISIVE for member in members)
+    if xids >= CONTAINED and not decisive:
+        return Member(reason_for_xid(48, contained=True), 48)
+    return max(members, key=lambda member: (strength(member.row), member.row.reason))
+
+
+def _answered(xid: int | None, row: Reason, answer: int, around: Surroundings) -> Reason:
+    said = row_for_action(answer, around)
+    if xid is not None and said == reason_for_recovery_action(answer, around.branch):
+        return with_driver_answer(xid, row, answer, around.branch)
+    if strength(said) <= strength(row):
+        return row
+    return replace(
+        row,
+        severity=said.severity,
+        level=said.level,
+        action=said.action,
+        closes_on=said.closes_on,
+    )
+
+
+def _at_least_restart(row: Reason, *, virtual: bool) -> Reason:
+    floor = Action.REPLACE_NODE if virtual else Action.RESTART_NODE
+    action = row.action if _ACTIONS.index(row.action) > _ACTIONS.index(floor) else floor
+    return replace(row, action=action, closes_on=ON_REBOOT if action is floor else row.closes_on)

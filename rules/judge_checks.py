@@ -1,0 +1,255 @@
+"""The checks on readings as tables: which signal, what is bad, what is good again.
+
+Read by ``judge_readings``. Numbers stand in ``rules.thresholds``, meanings in
+``rules.reason_table``; a check answers None where its signals are absent or say nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from rules.observation import Value
+from rules.signals import Signal
+from rules.thresholds import Rules
+
+VOLATILE: Final = (
+    Signal.ECC_CORRECTED_VOLATILE,
+    Signal.ECC_UNCORRECTED_VOLATILE,
+    Signal.DRAM_CORRECTED_VOLATILE,
+    Signal.DRAM_UNCORRECTED_VOLATILE,
+    Signal.SRAM_CORRECTED_VOLATILE,
+    Signal.SRAM_UNCORRECTED_VOLATILE,
+)
+"""Counters that start at zero with each driver load or GPU reset."""
+
+# nvmlClocksEventReason bits. Source: NVML reference.
+HARDWARE_SLOWDOWN: Final = 0x08
+SOFTWARE_THERMAL: Final = 0x20
+HARDWARE_THERMAL: Final = 0x40
+POWER_BRAKE: Final = 0x80
+
+# nvmlGpuFabricState and its health summary. Source: NVML reference.
+_FABRIC_NOT_STARTED: Final = 1
+_FABRIC_COMPLETED: Final = 3
+_FABRIC_UNHEALTHY: Final = 2
+_FABRIC_LIMITED: Final = 3
+
+_MOST_PCIE_GENERATION: Final = 6
+
+
+class Measured(NamedTuple):
+    """One reading against one threshold."""
+
+    bad: bool
+    good: bool
+    threshold: str
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One poll: its ``values``, the last ``known`` ones, rates per second, links down."""
+
+    values: Mapping[Signal, Value]
+    known: Mapping[Signal, Value]
+    rates: Mapping[Signal, float]
+    links_down: int | None
+    rules: Rules
+
+    def number(self, signal: Signal) -> float | None:
+        """A number of this poll; None when absent or not asked."""
+        return _number(self.values.get(signal))
+
+    def last(self, signal: Signal) -> float | None:
+        """The latest number of a signal that is polled less often."""
+        return _number(self.known.get(signal))
+
+
+@dataclass(frozen=True, slots=True)
+class LatchCheck:
+    """A flag or a counter that only grows; ``threshold`` names its number, else any non-zero."""
+
+    reason: str
+    signals: tuple[Signal, ...]
+    threshold: str = ""
+    bad_when_zero: bool = False
+
+    def bad(self, values: Mapping[Signal, Value], rules: Rules) -> bool | None:
+        """Whether the sum of its signals is at the limit."""
+        numbers = [n for s in self.signals if (n := _number(values.get(s))) is not None]
+        if not numbers:
+            return None
+        if self.bad_when_zero:
+            return sum(numbers) == 0
+        limit = rules[self.threshold].value if self.threshold else 1
+        return sum(numbers) >= limit
+
+    def evidence(self, values: Mapping[Signal, Value]) -> str:
+        """The readings as ``signal=value``."""
+        return " ".join(f"{s.value}={values[s]}" for s in self.signals if s in values)
+
+
+@dataclass(frozen=True, slots=True)
+class GaugeCheck:
+    """A noisy reading; ``domain`` marks a finding of the NVLink domain."""
+
+    reason: str
+    measure: Callable[[Sample], Measured | None]
+    domain: bool = field(default=False)
+
+
+LATCHES: Final = (
+    LatchCheck("RowRemapFailure", (Signal.REMAP_FAILURE,), "RowRemapFailure"),
+    LatchCheck("RowRemapPending", (Signal.REMAP_PENDING, Signal.BANK_REMAP_PENDING), "RowRemapPending"),
+    LatchCheck("RowRemapMany", (Signal.REMAPPED_ROWS_UNCORRECTABLE,), "RowRemapMany"),
+    LatchCheck("EccUncorrectableVolatile", (Signal.ECC_UNCORRECTED_VOLATILE,), "EccUncorrectableVolatile"),
+    LatchCheck("EccSramThreshold", (Signal.SRAM_THRESHOLD_EXCEEDED,), "EccSramThreshold"),
+    LatchCheck("RetiredPagesPending", (Signal.RETIREMENT_PENDING,), "RetiredPagesPending"),
+    LatchCheck("RetiredPagesMany", (Signal.RETIRED_PAGES_SINGLE_BIT, Signal.RETIRED_PAGES_DOUBLE_BIT), "RetiredPagesMany"),
+    LatchCheck("MemoryUnrepairable", (Signal.UNREPAIRABLE_MEMORY,)),
+    LatchCheck("InfoRomCorrupt", (Signal.INFOROM_VALID,), bad_when_zero=True),
+)  # fmt: skip
+
+
+def _clocks(mask: int, unless: int, threshold: str) -> Callable[[Sample], Measured | None]:
+    def measure(sample: Sample) -> Measured | None:
+        reasons = sample.number(Signal.CLOCK_EVENT_REASONS)
+        if reasons is None:
+            return None
+        bits = int(reasons)
+        bad = bool(bits & mask) and not bits & unless
+        return Measured(bad, not bad, threshold, f"clock_event_reasons={bits:#x}")
+
+    return measure
+
+
+def _margin(sample: Sample) -> Measured | None:
+    """Degrees left to hardware slowdown, by T.Limit or by the two temperatures."""
+    margin = sample.number(Signal.THERMAL_MARGIN)
+    if margin is not None:
+        left = margin - (sample.last(Signal.SLOWDOWN_MARGIN) or 0.0)
+        evidence = f"thermal_margin_celsius={margin:g} ({left:g} above slowdown)"
+    else:
+        now, slowdown = sample.number(Signal.TEMPERATURE), sample.last(Signal.SLOWDOWN_TEMPERATURE)
+        if now is None or not slowdown:
+            return None
+        left = slowdown - now
+        evidence = f"temperature_celsius={now:g} slowdown_temperature_celsius={slowdown:g}"
+    limit = sample.rules["TemperatureMargin"]
+    return Measured(left <= limit.value, left >= limit.clear, "TemperatureMargin", evidence)
+
+
+def _pcie_width(sample: Sample) -> Measured | None:
+    now, most = sample.number(Signal.PCIE_WIDTH), sample.last(Signal.PCIE_WIDTH_MAX)
+    if now is None or not most or now <= 0:
+        return None
+    limit = sample.rules["PCIeWidthDegraded"]
+    evidence = f"pcie_width_lanes={now:g} of {most:g}"
+    return Measured(
+        most - now >= limit.value, most - now <= limit.clear, "PCIeWidthDegraded", evidence
+    )
+
+
+def _pcie_generation(sample: Sample) -> Measured | None:
+    """Only under load: an idle GPU lowers the generation to save power."""
+    now, most = sample.number(Signal.PCIE_GENERATION), sample.last(Signal.PCIE_GENERATION_MAX)
+    use = sample.last(Signal.UTILIZATION)
+    if now is None or not most or now <= 0 or use is None:
+        return None
+    if use < sample.rules["PCIeLoadUtilization"].value or sample.last(Signal.PERFORMANCE_STATE):
+        return None
+    limit = sample.rules["PCIeGenDegraded"]
+    evidence = f"pcie_generation={now:g} of {most:g} at {use:g} % use"
+    return Measured(
+        most - now >= limit.value, most - now <= limit.clear, "PCIeGenDegraded", evidence
+    )
+
+
+def _pcie_replays(sample: Sample) -> Measured | None:
+    rate = sample.rates.get(Signal.PCIE_REPLAYS)
+    generation, lanes = sample.last(Signal.PCIE_GENERATION), sample.last(Signal.PCIE_WIDTH)
+    if rate is None or not generation or not lanes:
+        return None
+    name = f"PCIeReplayRateGen{min(int(generation), _MOST_PCIE_GENERATION)}"
+    if name not in sample.rules.thresholds:
+        return None
+    per_lane = rate * 60 / lanes
+    bad = per_lane > sample.rules[name].value
+    return Measured(bad, not bad, name, f"pcie_replays {per_lane:.2f} per lane and minute")
+
+
+def _links(sample: Sample) -> Measured | None:
+    if sample.links_down is None:
+        return None
+    limit = sample.rules["NVLinkDown"]
+    return Measured(
+        sample.links_down >= limit.value,
+        sample.links_down <= limit.clear,
+        "NVLinkDown",
+        f"nvlink_states: {sample.links_down} of the design's links down",
+    )
+
+
+def _link_errors(sample: Sample) -> Measured | None:
+    crc = sample.rates.get(Signal.NVLINK_CRC_ERRORS)
+    retrains = [
+        rate
+        for signal in (
+            Signal.NVLINK_RECOVERIES,
+            Signal.NVLINK_REPLAYS,
+            Signal.NVLINK_RECOVERIES_FAILED,
+            Signal.NVLINK_INTEGRITY_ERRORS,
+        )
+        if (rate := sample.rates.get(signal)) is not None
+    ]
+    if crc is None and not retrains:
+        return None
+    per_minute = sum(retrains) * 60
+    crc_limit, recovery = sample.rules["NVLinkErrorRate"], sample.rules["NVLinkRecoveryRate"]
+    return Measured(
+        (crc or 0) >= crc_limit.value or per_minute >= recovery.value,
+        (crc or 0) <= crc_limit.clear and per_minute <= recovery.clear,
+        "NVLinkErrorRate",
+        f"nvlink: {crc or 0:.1f} CRC errors a second, {per_minute:.1f} recoveries a minute",
+    )
+
+
+def _fabric_state(sample: Sample) -> Measured | None:
+    state = sample.number(Signal.FABRIC_STATE)
+    if state is None or state == 0:
+        return None
+    status = sample.last(Signal.FABRIC_STATUS) or 0
+    bad = state == _FABRIC_NOT_STARTED or (state == _FABRIC_COMPLETED and status != 0)
+    good = state == _FABRIC_COMPLETED and status == 0
+    return Measured(
+        bad, good, "FabricStateFailed", f"fabric_state={state:g} fabric_status={status:g}"
+    )
+
+
+def _fabric_health(sample: Sample) -> Measured | None:
+    summary = sample.number(Signal.FABRIC_HEALTH_SUMMARY)
+    if summary is None or summary == 0:
+        return None
+    bad = summary in (_FABRIC_UNHEALTHY, _FABRIC_LIMITED)
+    return Measured(bad, not bad, "FabricDegraded", f"fabric_health_summary={summary:g}")
+
+
+def _number(value: Value) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+GAUGES: Final = (
+    GaugeCheck("ThermalSlowdown", _clocks(HARDWARE_THERMAL | SOFTWARE_THERMAL, 0, "ThermalSlowdown")),
+    GaugeCheck("PowerBrake", _clocks(POWER_BRAKE, 0, "PowerBrake")),
+    GaugeCheck("HardwareSlowdown", _clocks(HARDWARE_SLOWDOWN, HARDWARE_THERMAL | POWER_BRAKE, "HardwareSlowdown")),
+    GaugeCheck("TemperatureMargin", _margin),
+    GaugeCheck("PCIeWidthDegraded", _pcie_width),
+    GaugeCheck("PCIeGenDegraded", _pcie_generation),
+    GaugeCheck("PCIeReplayRate", _pcie_replays),
+    GaugeCheck("NVLinkDown", _links),
+    GaugeCheck("NVLinkErrorRate", _link_errors),
+    GaugeCheck("FabricStateFailed", _fabric_state, domain=True),
+    GaugeCheck("FabricDegraded", _fabric_health, domain=True),
+)  # fmt: skip

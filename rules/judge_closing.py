@@ -1,0 +1,153 @@
+"""What ends an incident: silence, a reset, a reboot, a state, a person, or the past being past.
+
+``judge`` calls ``close_what_ended`` after every observation; the judges note evidence with
+``mark_reset`` and ``mark_reboot``. Evidence alone closes nothing: the present must agree, seen
+after the evidence, and where nothing can see the present, nothing is closed by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from rules.incident import Incident, Phase, closed
+from rules.judge_burst import settled, unconfirmed
+from rules.judge_present import Present, present_of
+from rules.judge_record import BEFORE_START, surroundings
+from rules.judge_state import START_GRACE_S, NodeState, find_gpu
+from rules.observation import SourceState
+from rules.reason import ClosesKind, Severity
+from rules.session_time import parse_time
+from rules.thresholds import Rules
+
+BY_REPLACEMENT: Final = "GPUReplaced"
+
+
+def mark_reset(state: NodeState, now: float, gpu: str = "", pci: str = "") -> NodeState:
+    """Note evidence of a reset of one GPU, or of all where none is named.
+
+    What was counted before it is no base for a rate any more, and what waited for it is done.
+    """
+    everything = not gpu and not pci
+    hit = find_gpu(state, gpu, pci) if not everything else None
+    gpus = {
+        key: replace(view, reset_pending=False, counters={}) if everything or view is hit else view
+        for key, view in state.gpus.items()
+    }
+
+    def mark(incident: Incident) -> Incident:
+        if incident.active and (everything or incident.concerns(gpu, pci)):
+            return replace(incident, reset_at=now)
+        return incident
+
+    return replace(state, gpus=gpus, incidents=tuple(map(mark, state.incidents)))
+
+
+def mark_reboot(state: NodeState, now: float) -> NodeState:
+    """Note that the node runs another boot than the one the active incidents were seen in."""
+    return replace(
+        state,
+        incidents=tuple(
+            replace(incident, reboot_at=now) if incident.active else incident
+            for incident in state.incidents
+        ),
+    )
+
+
+def close_where(
+    state: NodeState, wanted: Callable[[Incident], bool], at: float, by: str
+) -> NodeState:
+    """Close every active incident that ``wanted`` picks."""
+    if not any(incident.active and wanted(incident) for incident in state.incidents):
+        return state
+    return replace(
+        state,
+        incidents=tuple(
+            closed(incident, at, by) if incident.active and wanted(incident) else incident
+            for incident in state.incidents
+        ),
+    )
+
+
+def close_what_ended(state: NodeState, now: float, rules: Rules) -> NodeState:
+    """Let time and evidence do their work on every active incident."""
+    if not any(incident.active for incident in state.incidents):
+        return state
+    return replace(
+        state,
+        incidents=tuple(
+            _aged(state, incident, now, rules) if incident.active else incident
+            for incident in state.incidents
+        ),
+    )
+
+
+def _aged(state: NodeState, incident: Incident, now: float, rules: Rules) -> Incident:
+    if incident.phase is Phase.HISTORY:
+        return _history(state, incident, now, rules)
+    if incident.phase is Phase.CONTEXT:
+        incident = settled(incident, now, surroundings(state), rules)
+        if incident.phase is Phase.CONTEXT:
+            return incident
+    ends = incident.row.closes_on
+    if incident.row.severity is Severity.INFO and ends.kind is ClosesKind.SILENCE:
+        over_at = incident.touched_at + ends.silence_s
+        return closed(incident, over_at, ends.kind) if now >= over_at else incident
+    if ends.kind in (ClosesKind.RESET, ClosesKind.REBOOT):
+        return _reset_or_rebooted(state, incident, now)
+    if ends.kind is ClosesKind.HUMAN:
+        return _repaired(state, incident, now)
+    return incident
+
+
+def _history(state: NodeState, incident: Incident, now: float, rules: Rules) -> Incident:
+    """A fault from before the agent's start: the present accuses, acquits or is not seen yet."""
+    present = present_of(state, incident, since=0.0)
+    if present is Present.BAD:
+        live = replace(incident, phase=Phase.CONTEXT, opened_at=now, touched_at=now)
+        return settled(live, now, surroundings(state), rules)
+    if present is Present.GOOD:
+        return closed(incident, now, BEFORE_START)
+    full = settled(replace(incident, phase=Phase.HISTORY), now, surroundings(state), rules)
+    if not _blind(state, now):
+        return full
+    members = replace(full, phase=Phase.SETTLED, due_at=None)
+    row = settled(members, now, surroundings(state), rules).row
+    return replace(full, row=unconfirmed(row))
+
+
+def _blind(state: NodeState, now: float) -> bool:
+    """Whether waiting longer for the sense that sees the GPUs makes no sense."""
+    source = state.view_source
+    spoken = state.source(source) if source else SourceState.ABSENT
+    grace_over = now >= state.started_at + START_GRACE_S
+    return grace_over or spoken in (SourceState.DOWN, SourceState.ABSENT, SourceState.RELEASED)
+
+
+def _reset_or_rebooted(state: NodeState, incident: Incident, now: float) -> Incident:
+    evidence = [
+        (at, by)
+        for at, by in (
+            (incident.reboot_at, ClosesKind.REBOOT),
+            (incident.reset_at, ClosesKind.RESET),
+        )
+        if at is not None
+    ]
+    if incident.row.closes_on.kind is ClosesKind.REBOOT:
+        evidence = evidence[:1] if incident.reboot_at is not None else []
+    for at, by in evidence:
+        if present_of(state, incident, since=at) is Present.GOOD:
+            return closed(incident, now, by)
+    return incident
+
+
+def _repaired(state: NodeState, incident: Incident, now: float) -> Incident:
+    """A person says it is repaired: believed unless the present contradicts."""
+    said_at = parse_time(state.node.repaired.partition(" ")[0])
+    if said_at is None or incident.first_seen >= said_at:
+        return incident
+    present = present_of(state, incident, since=0.0)
+    if present is Present.GOOD or (present is Present.UNSEEN and state.view_source is None):
+        return closed(incident, now, ClosesKind.HUMAN)
+    return incident

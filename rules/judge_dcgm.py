@@ -1,0 +1,103 @@
+"""Judge one page of dcgm-exporter: the source where NVML is off, a second opinion beside it.
+
+Called by ``judge``. The page's last-Xid series is sticky: a change is an event, a value is not.
+A page about another node's GPUs is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from rules.incident import Finding
+from rules.judge_readings import judge_readings
+from rules.judge_record import record
+from rules.judge_sources import change_source
+from rules.judge_state import GpuView, NodeState, identify, with_gpu
+from rules.observation import (
+    DcgmSeen,
+    GpuSeen,
+    Readings,
+    SourceChanged,
+    SourceName,
+    SourceState,
+)
+from rules.thresholds import Rules
+from rules.xid import reason_for_xid
+
+FOREIGN: Final = "ForeignPage"
+DIFFERS: Final = "DiffersFromNVML"
+_MAX_XIDS: Final = 256
+
+
+def judge_page(state: NodeState, seen: DcgmSeen, now: float, rules: Rules) -> NodeState:
+    """Take one good page."""
+    if _is_foreign(state, seen):
+        return _say(state, seen, SourceState.DOWN, FOREIGN, now)
+    nvml_sees = state.source(SourceName.NVML) is SourceState.UP
+    enumerated = {view.seen.uuid for view in state.gpus.values() if view.enumerated}
+    differs = nvml_sees and set(seen.gpus) != enumerated
+    state = _say(state, seen, SourceState.UP, DIFFERS if differs else "", now)
+    state = _judge_xids(state, seen, now, rules)
+    if state.source(SourceName.NVML) is not SourceState.ABSENT:
+        return state
+    state = replace(state, driver=seen.driver or state.driver, dcgm_at=now, inventory_at=now)
+    state = _enumerate(state, seen)
+    for uuid, values in list(seen.gpus.items())[:64]:
+        page = Readings(at=seen.at, gpu=uuid, values=values, pci=seen.pci.get(uuid, ""))
+        state = judge_readings(state, page, now, rules, SourceName.DCGM)
+    return state
+
+
+def _enumerate(state: NodeState, seen: DcgmSeen) -> NodeState:
+    """GPUs that the page lists are there; those it stopped listing are not seen."""
+    gpus = {key: replace(view, enumerated=key in seen.gpus) for key, view in state.gpus.items()}
+    state = replace(state, gpus=gpus)
+    for index, uuid in enumerate(list(seen.gpus)[:64]):
+        if uuid not in state.gpus:
+            gpu = GpuSeen(uuid=uuid, index=index, pci=seen.pci.get(uuid, ""))
+            state = with_gpu(state, GpuView(seen=gpu, enumerated=True))
+    return state
+
+
+def _is_foreign(state: NodeState, seen: DcgmSeen) -> bool:
+    """Another node's page: none of its GPUs is ours, or else its host names are not ours."""
+    known = {view.seen.uuid for view in state.gpus.values() if view.seen.uuid}
+    if known and seen.gpus:
+        return known.isdisjoint(seen.gpus)
+    if not seen.hosts or not state.node.name:
+        return False
+    ours = state.node.name.partition(".")[0].lower()
+    return all(host.partition(".")[0].lower() != ours for host in seen.hosts)
+
+
+def _judge_xids(state: NodeState, seen: DcgmSeen, now: float, rules: Rules) -> NodeState:
+    """A changed last Xid is an event, where no better sense would have seen it."""
+    before = state.dcgm_xids
+    state = replace(state, dcgm_xids=dict(list(seen.xids.items())[:_MAX_XIDS]))
+    blind = (
+        state.source(SourceName.NVML) is not SourceState.UP
+        and state.source(SourceName.KERNEL_LOG) is not SourceState.UP
+    )
+    for uuid, xid in seen.xids.items():
+        if not blind or uuid not in before or before[uuid] == xid or not 0 < xid < 1 << 16:
+            continue
+        gpu, pci = identify(state, uuid, seen.pci.get(uuid, ""))
+        finding = Finding(
+            at=seen.at,
+            row=reason_for_xid(xid, driver=state.branch),
+            gpu=gpu,
+            pci=pci,
+            xid=xid,
+            source=SourceName.DCGM,
+            evidence=f"dcgm-exporter: last Xid changed from {before[uuid]} to {xid}",
+        )
+        state = record(state, finding, now, rules)
+    return state
+
+
+def _say(
+    state: NodeState, seen: DcgmSeen, told: SourceState, reason: str, now: float
+) -> NodeState:
+    change = SourceChanged(at=seen.at, source=SourceName.DCGM, state=told, reason=reason)
+    return change_source(state, change, now)

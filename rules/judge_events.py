@@ -1,0 +1,123 @@
+"""Judge what the driver pushes: an event carries a number, the kernel log has the rest.
+
+Called by ``judge`` for each NVML event and for time passing. Where the number alone does not
+decide, the event waits for its kernel line; the two together are one sighting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from rules.health_object import MigInstance
+from rules.incident import Finding
+from rules.judge_closing import mark_reset
+from rules.judge_record import finding_for_action, record, take_answer
+from rules.judge_state import MAX_PENDING_EVENTS, NodeState, PendingEvent, identify
+from rules.observation import EventKind, GpuEvent, SourceName
+from rules.reason_table import REASONS
+from rules.thresholds import Rules
+from rules.xid import RECOVERY_ACTION_XID, reason_for_xid
+
+WAITING_XIDS: Final = frozenset({13, 74, *range(144, 151), RECOVERY_ACTION_XID})
+"""The Xids whose line says more than their number."""
+
+_XID_OF_EVENT: Final = {
+    EventKind.DOUBLE_BIT_ECC: 48,
+    EventKind.SINGLE_BIT_STORM: 92,
+    EventKind.DRAM_RETIREMENT: 63,
+    EventKind.DRAM_RETIREMENT_FAILURE: 64,
+    EventKind.NON_FATAL_POISON: 94,
+    EventKind.FATAL_POISON: 95,
+}
+"""The Xid that the driver prints for the same thing."""
+
+
+def judge_event(state: NodeState, event: GpuEvent, now: float, rules: Rules) -> NodeState:
+    """Take one pushed event."""
+    gpu, pci = identify(state, event.gpu, event.pci)
+    if event.kind is EventKind.RECOVERY_ACTION:
+        evidence = f"NVML event: recovery action {event.data}"
+        finding = finding_for_action(state, event.data, event.at, SourceName.NVML, evidence)
+        finding = replace(finding, gpu=gpu, pci=pci)
+        state = take_answer(state, gpu, pci, event.data, now, rules, finding=finding)
+        return mark_reset(state, now, gpu, pci) if event.data == 0 else state
+    if event.kind is EventKind.GPU_UNAVAILABLE:
+        if state.standing_down or not (gpu or pci):
+            return state
+        finding = Finding(at=event.at, row=REASONS["GPULost"], gpu=gpu, pci=pci)
+        evidence = "NVML event: GPU unavailable"
+        return record(
+            state, replace(finding, source=SourceName.NVML, evidence=evidence), now, rules
+        )
+    xid = event.data if event.kind is EventKind.XID else _XID_OF_EVENT.get(event.kind)
+    if xid is None or not 0 < xid < 1 << 16:
+        return state
+    return _judge_number(state, event, xid, now, rules)
+
+
+def mature_events(state: NodeState, now: float, rules: Rules) -> NodeState:
+    """Judge the events whose kernel line did not come."""
+    due = [pending for pending in state.pending_events if pending.due_at <= now]
+    if not due:
+        return state
+    left = tuple(pending for pending in state.pending_events if pending.due_at > now)
+    state = replace(state, pending_events=left)
+    for pending in due:
+        state = record(state, pending.finding, now, rules)
+    return state
+
+
+def forget_event(state: NodeState, xid: int, gpu: str, pci: str) -> tuple[NodeState, bool]:
+    """Drop the waiting events that this kernel line explains; says whether there were any."""
+    left = tuple(
+        pending
+        for pending in state.pending_events
+        if pending.finding.xid != xid or not _same(pending.finding, gpu, pci)
+    )
+    if len(left) == len(state.pending_events):
+        return state, False
+    return replace(state, pending_events=left), True
+
+
+def _judge_number(
+    state: NodeState, event: GpuEvent, xid: int, now: float, rules: Rules
+) -> NodeState:
+    gpu, pci = identify(state, event.gpu, event.pci)
+    mig = None
+    if event.gi is not None or event.ci is not None:
+        mig = MigInstance(gi=event.gi, ci=event.ci)
+    finding = Finding(
+        at=event.at,
+        row=reason_for_xid(xid, driver=state.branch),
+        gpu=gpu,
+        pci=pci,
+        xid=xid,
+        source=SourceName.NVML,
+        evidence=f"NVML event: {event.kind.value} {event.data}",
+        mig=mig,
+    )
+    wait_s = rules["ContextDelay"].value
+    if _line_was_there(state, finding, wait_s):
+        return record(state, replace(finding, counts=False, evidence=""), now, rules)
+    if event.kind is EventKind.XID and xid not in WAITING_XIDS:
+        return record(state, finding, now, rules)
+    pending = (*state.pending_events, PendingEvent(due_at=now + wait_s, finding=finding))
+    return replace(state, pending_events=pending[-MAX_PENDING_EVENTS:])
+
+
+def _line_was_there(state: NodeState, finding: Finding, within_s: float) -> bool:
+    return any(
+        finding.xid in incident.xids
+        and incident.concerns(finding.gpu, finding.pci)
+        and SourceName.KERNEL_LOG in incident.sources
+        and abs(finding.at - incident.last_seen) <= within_s
+        for incident in state.incidents
+        if incident.active
+    )
+
+
+def _same(finding: Finding, gpu: str, pci: str) -> bool:
+    if gpu and finding.gpu:
+        return gpu == finding.gpu
+    return bool(pci) and pci == finding.pci

@@ -1,0 +1,272 @@
+"""Is every GPU there: inventory, PCI bus, lost polls and the expected count, put together.
+
+Called by ``judge`` for inventories, PCI looks, presence readings and failed calls. An absent
+driver is not eight lost GPUs: nothing is judged lost unless the driver is loaded, other GPUs
+answer, nobody asked us to let go, and the PCI bus says the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from rules.expected_gpus import (
+    ANNOTATION,
+    CONFIG,
+    expected_gpus,
+    gpu_addresses,
+    hardware_key,
+    learn,
+    plain_address,
+)
+from rules.gauge import Gauge
+from rules.health_object import ExpectedGpus
+from rules.incident import Finding, Scope
+from rules.judge_burst import is_lost
+from rules.judge_closing import BY_REPLACEMENT, close_where
+from rules.judge_record import record
+from rules.judge_state import MAX_GPUS, GpuView, NodeState, find_gpu, with_gpu
+from rules.observation import GpuSeen, Inventory, PciSeen, SourceName, SourceState
+from rules.reason import ClosesKind
+from rules.reason_table import REASONS
+from rules.thresholds import Rules
+
+MISMATCH: Final = "GPUCountMismatch"
+_SAME_POLL_S: Final = 5.0
+"""Two looks closer than this are one poll. Source: gpuward, polls are 15 s apart."""
+_ANSWER_AGE_S: Final = 60.0
+"""A GPU that answered within four polls counts as answering. Source: gpuward."""
+
+
+def expected_of(state: NodeState) -> ExpectedGpus:
+    """How many GPUs this node should have."""
+    return expected_gpus(state.configured, state.node.expected_annotation, state.learned)
+
+
+def take_inventory(state: NodeState, seen: Inventory, now: float) -> NodeState:
+    """Take what the driver enumerates; another driver or UUID starts every baseline afresh."""
+    if seen.driver != state.driver and state.driver:
+        gpus = {key: replace(view, counters={}) for key, view in state.gpus.items()}
+        state = replace(state, gpus=gpus)
+    state = replace(
+        state,
+        driver=seen.driver or state.driver,
+        virtualization=seen.virtualization,
+        excluded=seen.excluded[:MAX_GPUS],
+        inventory_at=now,
+    )
+    named = {gpu.uuid for gpu in seen.gpus if gpu.uuid}
+    gpus = {
+        key: replace(view, enumerated=view.seen.uuid in named) for key, view in state.gpus.items()
+    }
+    state = replace(state, gpus=gpus)
+    for gpu in seen.gpus[:MAX_GPUS]:
+        if gpu.uuid:
+            state = _enumerate(state, gpu, named, now)
+    return _name_incidents(state)
+
+
+def take_functions(state: NodeState, seen: PciSeen, now: float, rules: Rules) -> NodeState:
+    """Take one look at the PCI bus: learn the count, and look for what is gone."""
+    state = replace(state, functions=seen.functions[: 4 * MAX_GPUS], pci_at=now)
+    present = gpu_addresses(state.functions, state.excluded)
+    key = hardware_key(state.node.product_uuid, state.node.instance_type)
+    state = replace(state, learned=learn(state.learned, len(present), key))
+    if not _may_judge(state):
+        return state
+    for address in sorted({*present, *(view.pci for view in state.gpus.values() if view.pci)}):
+        state = _look(state, address, now, rules)
+    return count_gpus(state, now, rules)
+
+
+def lost_poll(
+    state: NodeState, gpu: str, pci: str, evidence: str, now: float, rules: Rules
+) -> NodeState:
+    """One poll said that the GPU is lost."""
+    view = find_gpu(state, gpu, pci)
+    if view is None or not _may_judge(state):
+        return state
+    return _step_lost(state, view, evidence, now, rules, gone=True)
+
+
+def answered_poll(state: NodeState, gpu: str, pci: str, now: float, rules: Rules) -> NodeState:
+    """One poll was answered."""
+    view = find_gpu(state, gpu, pci)
+    if view is None or view.lost == Gauge():
+        return state
+    return _step_lost(state, view, "", now, rules, gone=False)
+
+
+def count_gpus(state: NodeState, now: float, rules: Rules) -> NodeState:
+    """Compare what the driver enumerates with what should be there."""
+    if not _may_judge(state) or not state.inventory_at:
+        return state
+    expected = expected_of(state)
+    enumerated = sum(view.enumerated for view in state.gpus.values())
+    explained = sum(
+        not view.enumerated and _known_lost(state, view) for view in state.gpus.values()
+    )
+    missing = expected.count - enumerated - explained
+    if expected.source not in (CONFIG, ANNOTATION):
+        missing -= _given_away(state)
+    old = state.missing
+    state = replace(state, missing=old.measure(missing, rules[MISMATCH]))
+    if state.missing.raised and missing > 0:
+        return _report_missing(state, expected, enumerated, now, rules)
+    if old.raised and not state.missing.raised:
+        return close_where(
+            state,
+            lambda i: i.scope is Scope.NODE and i.row.reason == MISMATCH,
+            now,
+            ClosesKind.STATE,
+        )
+    return state
+
+
+def _report_missing(
+    state: NodeState, expected: ExpectedGpus, enumerated: int, now: float, rules: Rules
+) -> NodeState:
+    """Fatal only where people said the count and the PCI bus misses one too."""
+    on_pci = len(gpu_addresses(state.functions, state.excluded))
+    said = expected.source in (CONFIG, ANNOTATION)
+    gone = said and state.pci_at > 0 and on_pci < expected.count
+    row = REASONS["GPULost" if gone else MISMATCH]
+    known = any(i.active and i.scope is Scope.NODE and i.row == row for i in state.incidents)
+    evidence = (
+        f"expected {expected.count} GPUs ({expected.source}), the driver enumerates "
+        f"{enumerated}, the PCI bus shows {on_pci}"
+    )
+    finding = Finding(
+        at=now,
+        row=row,
+        source=SourceName.PCI,
+        evidence="" if known else evidence,
+        counts=False,
+        scope=Scope.NODE,
+    )
+    return record(state, finding, now, rules)
+
+
+def _may_judge(state: NodeState) -> bool:
+    return state.source(SourceName.NVML) is SourceState.UP and not state.standing_down
+
+
+def _look(state: NodeState, address: str, now: float, rules: Rules) -> NodeState:
+    view = find_gpu(state, "", address)
+    gone = _gone(state, address)
+    if view is None:
+        if not gone:
+            return state
+        view = GpuView(seen=GpuSeen(uuid="", index=-1, pci=address))
+        state = with_gpu(state, view)
+    if gone:
+        evidence = "PCI: the device is gone or its configuration space reads all ones"
+        if view.enumerated and now - view.answered_at < _SAME_POLL_S:
+            return state  # it answers this very moment: the look and the poll contradict
+        return _step_lost(state, view, evidence, now, rules, gone=True)
+    if not view.enumerated and view.lost != Gauge():
+        return _step_lost(state, view, "", now, rules, gone=False)
+    return state
+
+
+def _gone(state: NodeState, address: str) -> bool:
+    for function in state.functions:
+        if plain_address(function.address) == address:
+            return function.config_space_ok is False
+    return True
+
+
+def _step_lost(
+    state: NodeState, view: GpuView, evidence: str, now: float, rules: Rules, *, gone: bool
+) -> NodeState:
+    if view.lost_at and now - view.lost_at < _SAME_POLL_S:
+        return state
+    lost = view.lost.step(bad=gone, good=not gone, threshold=rules["GPULost"])
+    state = with_gpu(state, replace(view, lost=lost, lost_at=now))
+    if not gone:
+        return _found_again(state, view, now) if view.lost.raised and not lost.raised else state
+    if not lost.raised or not _others_answer(state, view, now):
+        return state
+    confirmed = state.pci_at > 0 and _gone(state, view.pci)
+    row = REASONS["GPULost" if confirmed else MISMATCH]
+    known = any(
+        i.active and i.has_reason(row.reason) and i.concerns(view.seen.uuid, view.pci)
+        for i in state.incidents
+    )
+    finding = Finding(
+        at=now,
+        row=row,
+        gpu=view.seen.uuid,
+        pci=view.pci,
+        source=SourceName.PCI if confirmed else SourceName.NVML,
+        evidence="" if known else evidence,
+        counts=False,
+        caused_by=79,
+    )
+    return record(state, finding, now, rules)
+
+
+def _found_again(state: NodeState, view: GpuView, now: float) -> NodeState:
+    return close_where(
+        state,
+        lambda i: i.row.reason == MISMATCH and i.concerns(view.seen.uuid, view.pci),
+        now,
+        ClosesKind.STATE,
+    )
+
+
+def _others_answer(state: NodeState, view: GpuView, now: float) -> bool:
+    """Whether another GPU answered lately; a node's only GPU has no other to compare with."""
+    others = [v for v in state.gpus.values() if v is not view and v.seen.uuid != view.seen.uuid]
+    known = [v for v in others if v.enumerated]
+    return not known or any(now - v.answered_at < _ANSWER_AGE_S for v in known)
+
+
+def _given_away(state: NodeState) -> int:
+    """GPUs on the bus that virtual machines have or that the driver leaves out."""
+    everything = [replace(function, driver="") for function in state.functions]
+    here = gpu_addresses(state.functions, state.excluded)
+    return len(gpu_addresses(everything)) - len(here)
+
+
+def _known_lost(state: NodeState, view: GpuView) -> bool:
+    return any(
+        incident.active
+        and incident.concerns(view.seen.uuid, view.pci)
+        and any(is_lost(member) for member in incident.members)
+        for incident in state.incidents
+    )
+
+
+def _enumerate(state: NodeState, gpu: GpuSeen, named: set[str], now: float) -> NodeState:
+    old = state.gpus.get(gpu.uuid)
+    address = plain_address(gpu.pci) if gpu.pci else ""
+    if old is None:
+        state = _forget_predecessor(state, address, named, now)
+        return with_gpu(state, GpuView(seen=gpu, enumerated=True))
+    return with_gpu(state, replace(old, seen=gpu, enumerated=True))
+
+
+def _forget_predecessor(state: NodeState, address: str, named: set[str], now: float) -> NodeState:
+    """A new UUID at the address: the GPU that was there has left the node."""
+    gone = {
+        key: view
+        for key, view in state.gpus.items()
+        if view.pci == address and address and view.seen.uuid not in named
+    }
+    left_the_node = {(view.seen.uuid,) for view in gone.values() if view.seen.uuid}
+    state = close_where(state, lambda i: i.gpus in left_the_node, now, BY_REPLACEMENT)
+    left = {key: view for key, view in state.gpus.items() if key not in gone}
+    return replace(state, gpus=left)
+
+
+def _name_incidents(state: NodeState) -> NodeState:
+    """Give incidents that knew an address only the UUID that the driver now names."""
+    uuids = {v.pci: v.seen.uuid for v in state.gpus.values() if v.pci and v.enumerated}
+    changed = tuple(
+        replace(incident, gpus=(uuids[incident.pci[0]],))
+        if not incident.gpus and len(incident.pci) == 1 and incident.pci[0] in uuids
+        else incident
+        for incident in state.incidents
+    )
+    return replace(state, incidents=changed)

@@ -1,0 +1,118 @@
+"""Does the present agree: is the GPU of an incident sound right now, sick, or not seen.
+
+Called by ``judge_closing`` for evidence of repair and for faults read from the past. It looks
+only at what was read since a given time; what nothing has read since then is not sound, it is
+not seen.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from rules.expected_gpus import gpu_addresses, plain_address
+from rules.incident import Incident
+from rules.judge_state import GpuView, NodeState, find_gpu
+from rules.observation import SourceState
+from rules.signals import Signal
+
+LINK_DOWN = 0
+
+
+class Present(Enum):
+    """What the present says about the GPU of an incident."""
+
+    GOOD = "good"
+    BAD = "bad"
+    UNSEEN = "unseen"
+
+
+def present_of(state: NodeState, incident: Incident, since: float) -> Present:
+    """Judge the GPUs of an incident, or every GPU where it names none that is known."""
+    views = [
+        view
+        for key in (incident.gpus or incident.pci)
+        if (view := find_gpu(state, key, key if not incident.gpus else "")) is not None
+    ]
+    if incident.gpus and not views:
+        views = [view for pci in incident.pci if (view := find_gpu(state, "", pci)) is not None]
+    if not views and (incident.gpus or incident.pci) and incident.scope == "GPU":
+        return _unknown_gpu(state, incident, since)
+    if not views:
+        views = list(state.gpus.values())
+        enumerated = sum(view.enumerated for view in views)
+        if not views or enumerated < state.learned.count:
+            return Present.UNSEEN
+    answers = {gpu_now(state, view, since) for view in views}
+    for answer in (Present.BAD, Present.UNSEEN):
+        if answer in answers:
+            return answer
+    return Present.GOOD
+
+
+def gpu_now(state: NodeState, view: GpuView, since: float) -> Present:
+    """Judge one GPU by what was read after ``since``."""
+    if _gone_from_pci(state, view.pci, since):
+        return Present.BAD
+    source = state.view_source
+    if source is None:
+        seen = state.pci_at > since and bool(view.pci)
+        return Present.GOOD if seen else Present.UNSEEN
+    if state.source(source) is not SourceState.UP:
+        return Present.UNSEEN
+    if view.values.get(Signal.PRESENCE) in ("lost", "reset_required") and view.lost_at > since:
+        return Present.BAD
+    if not view.enumerated:
+        return Present.BAD if state.inventory_at > since else Present.UNSEEN
+    if view.answered_at <= since:
+        return Present.UNSEEN
+    if view.action or view.action_seen or view.values.get(Signal.REMAP_FAILURE):
+        return Present.BAD
+    if links_down(state, view):
+        return Present.BAD
+    return Present.GOOD
+
+
+def links_down(state: NodeState, view: GpuView) -> int:
+    """How many of the links that the GPU has by design are down now; 0 when nothing tells.
+
+    With MIG on, links are off by design.
+    """
+    states = view.values.get(Signal.NVLINK_STATES)
+    if not isinstance(states, tuple) or view.seen.mig_mode:
+        return 0
+    expected = expected_links(state, view.seen.uuid)
+    if expected is None:
+        return 0
+    up = sum(link is not None and link != LINK_DOWN for link in states)
+    unread = sum(link is None for link in states)
+    return max(0, expected - up - unread)
+
+
+def expected_links(state: NodeState, uuid: str) -> int | None:
+    """How many NVLinks the GPU has by design; None when that is not known."""
+    topology = state.topology
+    if topology is None or uuid not in topology.gpus:
+        return None
+    row = topology.gpus.index(uuid)
+    if row >= len(topology.remotes):
+        return None
+    return sum(remote != "" for remote in topology.remotes[row])
+
+
+def _unknown_gpu(state: NodeState, incident: Incident, since: float) -> Present:
+    """A GPU that no sense knows by name: missing from the bus is bad, all else is not seen."""
+    if any(_gone_from_pci(state, plain_address(pci), since) for pci in incident.pci):
+        return Present.BAD
+    view = state.view_source
+    if view is not None and state.source(view) is SourceState.UP and state.inventory_at > since:
+        return Present.BAD  # the driver enumerated its GPUs, and this one is not among them
+    return Present.UNSEEN
+
+
+def _gone_from_pci(state: NodeState, address: str, since: float) -> bool:
+    if not address or state.pci_at <= since:
+        return False
+    for function in state.functions:
+        if plain_address(function.address) == address:
+            return function.config_space_ok is False
+    return bool(gpu_addresses(state.functions) or state.gpus)

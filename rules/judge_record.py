@@ -1,0 +1,158 @@
+"""Put findings into incidents, and the driver's recovery action where it belongs.
+
+Called by every judge that found something. These are the only ways an incident comes to be or
+gains members, so that bounds, grouping and the rule about the past hold everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from rules.incident import (
+    Finding,
+    Incident,
+    Phase,
+    capped,
+    closed,
+    find_home,
+    joined,
+    opened,
+    with_evidence,
+)
+from rules.judge_burst import (
+    NO_ACTION,
+    Surroundings,
+    is_lost,
+    row_for_action,
+    settled,
+    strength,
+)
+from rules.judge_state import NodeState, find_gpu, identify, replace_incident, with_gpu
+from rules.observation import SourceName
+from rules.reason import ReasonClass, Severity
+from rules.thresholds import Rules
+from rules.topology import Interconnect, interconnect
+
+BEFORE_START: Final = "BeforeStart"
+SUPERSEDED: Final = "Superseded"
+
+_GRAVE: Final = (ReasonClass.DECISIVE, ReasonClass.NEEDS_CONTEXT)
+
+
+def surroundings(state: NodeState) -> Surroundings:
+    """What about this node changes a meaning."""
+    without_nvlink = state.topology is not None and interconnect(state.topology) in (
+        Interconnect.PCIE,
+        Interconnect.SINGLE,
+    )
+    return Surroundings(
+        branch=state.branch,
+        virtual=state.virtualization != "none",
+        nvlink=not without_nvlink,
+    )
+
+
+def record(state: NodeState, finding: Finding, now: float, rules: Rules) -> NodeState:
+    """Take one sighting: into the incident it belongs to, else into a new one.
+
+    A sighting from before the agent's start waits for the present to agree; if it would only be
+    a record, it is one at once, closed.
+    """
+    gpu, pci = identify(state, finding.gpu, finding.pci)
+    finding = replace(finding, gpu=gpu, pci=pci)
+    home = find_home(state.incidents, finding, rules)
+    if home is not None:
+        merged = joined(home, finding, now)
+        if home.phase is Phase.HISTORY and not finding.lookback:
+            merged = replace(merged, phase=Phase.CONTEXT, opened_at=now)
+        return replace_incident(state, settled(merged, now, surroundings(state), rules))
+    fresh = opened(finding, state.node.boot_id or state.cursor_boot, now)
+    if any(known.id == fresh.id for known in state.incidents):
+        return state
+    if finding.lookback:
+        fresh = settled(replace(fresh, phase=Phase.HISTORY), now, surroundings(state), rules)
+        if finding.row.severity is Severity.INFO:
+            fresh = closed(fresh, finding.at, BEFORE_START)
+    else:
+        fresh = settled(fresh, now, surroundings(state), rules)
+    kept, gone = capped((*state.incidents, fresh))
+    return replace(state, incidents=kept, dropped=state.dropped + gone)
+
+
+def take_answer(
+    state: NodeState,
+    gpu: str,
+    pci: str,
+    value: int,
+    now: float,
+    rules: Rules,
+    *,
+    finding: Finding,
+) -> NodeState:
+    """Apply the driver's recovery action ``value``; the latest value wins.
+
+    It answers the newest incident of that GPU that an Xid opened, if that is recent or grave;
+    where there is none, the action is an incident of its own, as ``finding`` says it.
+    """
+    gpu, pci = identify(state, gpu, pci)
+    view = find_gpu(state, gpu, pci)
+    if view is not None:
+        state = with_gpu(state, replace(view, action=value, action_seen=None))
+    around = surroundings(state)
+    if value == NO_ACTION:
+        return state
+    asked = _asked(state, gpu, pci, finding.at, rules)
+    if asked is None:
+        row = row_for_action(value, around)
+        old = _own(state, gpu, pci)
+        if old is not None and old.row.reason != row.reason:
+            state = replace_incident(state, closed(old, finding.at, SUPERSEDED))
+        return record(state, replace(finding, row=row, gpu=gpu, pci=pci), now, rules)
+    if asked.answer == value:
+        return replace_incident(state, replace(asked, last_seen=max(asked.last_seen, finding.at)))
+    answered = with_evidence(replace(asked, answer=value), finding.evidence)
+    answered = replace(
+        answered,
+        last_seen=max(asked.last_seen, finding.at),
+        sources=tuple(dict.fromkeys((*asked.sources, finding.source))),
+    )
+    if asked.phase is Phase.HISTORY and not finding.lookback:
+        answered = replace(answered, phase=Phase.CONTEXT, opened_at=now)
+    return replace_incident(state, settled(answered, now, around, rules))
+
+
+def finding_for_action(
+    state: NodeState, value: int, at: float, source: SourceName, evidence: str
+) -> Finding:
+    """The recovery action as a sighting of its own."""
+    row = row_for_action(value, surroundings(state))
+    return Finding(at=at, row=row, source=source, evidence=evidence)
+
+
+def _asked(state: NodeState, gpu: str, pci: str, at: float, rules: Rules) -> Incident | None:
+    """The newest Xid incident of the GPU that this answer is about."""
+    gap = rules["ContextDelay"].value
+    about = [
+        incident
+        for incident in state.incidents
+        if incident.active
+        and incident.concerns(gpu, pci)
+        and (incident.xids or any(is_lost(member) for member in incident.members))
+        and (
+            abs(at - incident.last_seen) <= gap
+            or any(member.row.klass in _GRAVE for member in incident.members)
+        )
+    ]
+    return max(about, key=lambda i: (strength(i.row), i.last_seen), default=None)
+
+
+def _own(state: NodeState, gpu: str, pci: str) -> Incident | None:
+    for incident in state.incidents:
+        if (
+            incident.active
+            and incident.concerns(gpu, pci)
+            and incident.row.reason.startswith("RecoveryAction")
+        ):
+            return incident
+    return None

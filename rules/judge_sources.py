@@ -1,0 +1,246 @@
+"""The senses themselves: up or down and why, failed calls, orders to let go, the host.
+
+Called by ``judge``. Sensor loss is never GPU failure: nothing here opens an incident because a
+sense is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from rules.gauge import Gauge, Latch
+from rules.incident import Finding, Scope
+from rules.judge_closing import close_where
+from rules.judge_presence import lost_poll
+from rules.judge_record import record
+from rules.judge_state import (
+    START_GRACE_S,
+    NodeState,
+    SourceView,
+    StandDown,
+    find_gpu,
+    with_gpu,
+)
+from rules.names import ANNOTATION_EXPECTED_GPUS, ANNOTATION_RELEASE_GPU, ANNOTATION_REPAIRED
+from rules.observation import (
+    CallFailed,
+    HostSeen,
+    NodeSeen,
+    SourceChanged,
+    SourceName,
+    SourceState,
+)
+from rules.reason import ClosesKind
+from rules.reason_table import REASONS
+from rules.thresholds import Rules
+
+LONGEST_STAND_DOWN_S: Final = 2 * 3600.0
+"""A pause that nobody ended by then was forgotten. Source: gpuward."""
+
+STARTING: Final = "Starting"
+
+# NVML return codes. Source: NVML reference.
+CODE_IRQ_ISSUE: Final = 14
+CODE_LOST: Final = 15
+CODE_RESET_REQUIRED: Final = 16
+
+_INIT_CODES: Final = {
+    4: "NoAccess",
+    9: "DriverAbsent",
+    12: "DriverAbsent",
+    17: "NoAccess",
+    18: "DriverMismatch",
+    999: "DriverAbsent",
+}
+"""What a failed initialisation says about the driver."""
+
+_UPGRADING: Final = frozenset(
+    {
+        "cordon-required",
+        "wait-for-jobs-required",
+        "pod-deletion-required",
+        "drain-required",
+        "node-maintenance-required",
+        "post-maintenance-required",
+        "pod-restart-required",
+        "validation-required",
+        "uncordon-required",
+    }
+)
+"""States of the GPU Operator's driver upgrade from cordon to uncordon; ``upgrade-required`` only
+announces one. Source: GPU Operator."""
+
+_INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
+
+
+def change_source(state: NodeState, seen: SourceChanged, now: float) -> NodeState:
+    """Take what a sense says about itself.
+
+    A sense that starts again after the agent's restart keeps its restored state for the grace,
+    so that a rollout of the agent turns no node to Unknown.
+    """
+    old = state.sources.get(seen.source)
+    if (
+        old is not None
+        and seen.state is SourceState.DOWN
+        and seen.reason == STARTING
+        and seen.source in state.restored_sources
+        and now < state.started_at + START_GRACE_S
+    ):
+        return state
+    since = old.since if old is not None and old.state is seen.state else now
+    view = SourceView(state=seen.state, reason=seen.reason, since=since)
+    return replace(
+        state,
+        sources={**state.sources, seen.source: view},
+        restored_sources=state.restored_sources - {seen.source},
+    )
+
+
+def expire_restored(state: NodeState, now: float) -> NodeState:
+    """After the grace, a sense that did not speak is Down, whatever an earlier agent saw."""
+    if not state.restored_sources or now < state.started_at + START_GRACE_S:
+        return state
+    down = SourceView(state=SourceState.DOWN, reason=STARTING, since=now)
+    sources = {
+        name: down if name in state.restored_sources and view.state is SourceState.UP else view
+        for name, view in state.sources.items()
+    }
+    return replace(state, sources=sources, restored_sources=frozenset())
+
+
+def judge_failed_call(state: NodeState, seen: CallFailed, now: float, rules: Rules) -> NodeState:
+    """One NVML call failed: the code says whether driver, GPU or field is meant."""
+    if "Init" in seen.call and seen.code in _INIT_CODES:
+        down = SourceChanged(
+            at=seen.at,
+            source=SourceName.NVML,
+            state=SourceState.DOWN,
+            reason=_INIT_CODES[seen.code],
+        )
+        return change_source(state, down, now)
+    if not (seen.gpu or seen.pci):
+        return state
+    evidence = f"{seen.call} answered NVML code {seen.code}"
+    if seen.code == CODE_LOST:
+        return lost_poll(state, seen.gpu, seen.pci, evidence, now, rules)
+    if seen.code == CODE_RESET_REQUIRED:
+        return reset_required(state, seen.gpu, seen.pci, evidence, now, rules, bad=True)
+    if seen.code == CODE_IRQ_ISSUE:
+        finding = Finding(at=seen.at, row=REASONS["GPUIRQIssue"], gpu=seen.gpu, pci=seen.pci)
+        return record(
+            state, replace(finding, source=SourceName.NVML, evidence=evidence), now, rules
+        )
+    return state
+
+
+def reset_required(
+    state: NodeState,
+    gpu: str,
+    pci: str,
+    evidence: str,
+    now: float,
+    rules: Rules,
+    *,
+    bad: bool,
+) -> NodeState:
+    """The GPU answers that it needs a reset: a flag, so one re-read confirms it."""
+    view = find_gpu(state, gpu, pci)
+    if view is None:
+        return state
+    old = view.latches.get("GPUResetRequired", Latch())
+    new = old.step(bad=bad)
+    if new == old and not new.raised:
+        return state
+    state = with_gpu(state, replace(view, latches={**view.latches, "GPUResetRequired": new}))
+    if not new.raised:
+        return state
+    finding = Finding(
+        at=now,
+        row=REASONS["GPUResetRequired"],
+        gpu=view.seen.uuid,
+        pci=view.pci,
+        source=SourceName.NVML,
+        evidence="" if old.raised else evidence,
+        counts=not old.raised,
+    )
+    return record(state, finding, now, rules)
+
+
+def take_node(state: NodeState, seen: NodeSeen, now: float) -> NodeState:
+    """Take what people and other controllers wrote on the Node."""
+    notes = seen.annotations
+    node = replace(
+        state.node,
+        name=seen.name or state.node.name,
+        uid=seen.uid,
+        instance_type=seen.labels.get(_INSTANCE_TYPE, ""),
+        expected_annotation=notes.get(ANNOTATION_EXPECTED_GPUS, "")[:64],
+        repaired=notes.get(ANNOTATION_REPAIRED, "")[:256],
+    )
+    state = replace(state, node=node)
+    asked = wants_release(seen.labels, notes)
+    if not asked:
+        return replace(state, stand_down=None)
+    if state.stand_down is not None:
+        return replace(state, stand_down=replace(state.stand_down, reason=asked))
+    released = state.sources.get(SourceName.NVML)
+    since = now
+    if released is not None and released.state is SourceState.RELEASED and released.since:
+        since = min(now, released.since)
+    return replace(state, stand_down=StandDown(reason=asked, since=since))
+
+
+def wants_release(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
+    """Who asks us to let go of the GPUs, as a reason code; empty when nobody does."""
+    if ANNOTATION_RELEASE_GPU in annotations:
+        return "ReleaseRequested"
+    if labels.get("nvidia.com/gpu-driver-upgrade-state") in _UPGRADING:
+        return "DriverUpgrade"
+    if labels.get("nvidia.com/mig.config.state") in ("pending", "rebooting"):
+        return "MIGChange"
+    paused = any(
+        name.startswith("nvidia.com/gpu.deploy.") and value.startswith("paused-for-")
+        for name, value in labels.items()
+    )
+    return "OperatorPause" if paused else ""
+
+
+def expire_stand_down(state: NodeState, now: float) -> NodeState:
+    """End a stand-down that lasted too long."""
+    stand_down = state.stand_down
+    if stand_down is None or stand_down.expired:
+        return state
+    if now < stand_down.since + LONGEST_STAND_DOWN_S:
+        return state
+    return replace(state, stand_down=replace(stand_down, expired=True))
+
+
+def take_host(state: NodeState, seen: HostSeen, now: float, rules: Rules) -> NodeState:
+    """Take what the host says: boot time, hardware identity, hung driver tasks."""
+    node = replace(
+        state.node,
+        booted_at=seen.booted_at or state.node.booted_at,
+        product_uuid=seen.product_uuid or state.node.product_uuid,
+        cpu_numa_nodes=seen.cpu_numa_nodes or state.node.cpu_numa_nodes,
+    )
+    state = replace(state, node=node)
+    hung = [process for process in seen.processes if process.state == "D"]
+    name = "HungNvidiaTask"
+    old = state.host.get(name, Gauge())
+    new = old.measure(len(hung), rules[name])
+    state = replace(state, host={**state.host, name: new})
+    if new.raised and not old.raised and hung:
+        finding = Finding(
+            at=seen.at,
+            row=REASONS[name],
+            source=SourceName.HOST,
+            evidence=f"{hung[0].name} (pid {hung[0].pid}) in uninterruptible sleep",
+            scope=Scope.NODE,
+        )
+        return record(state, finding, now, rules)
+    if old.raised and not new.raised:
+        return close_where(state, lambda i: i.row.reason == name, now, ClosesKind.STATE)
+    return state

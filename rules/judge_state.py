@@ -1,0 +1,227 @@
+"""Everything judgement remembers about a node: one frozen value, bounded in size.
+
+Made by ``initial`` or ``judge_restore.restore``, changed only by ``judge.judge``. The published
+object plus a fresh look at the node rebuild it, so nothing of it is kept on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from rules.expected_gpus import Learned, plain_address
+from rules.gauge import Gauge, Latch
+from rules.incident import Finding, Incident
+from rules.observation import (
+    GpuSeen,
+    PciFunction,
+    SourceName,
+    SourceState,
+    TopologySeen,
+    Value,
+)
+from rules.signals import Signal
+
+MAX_GPUS: Final = 64
+MAX_PENDING_EVENTS: Final = 128
+MAX_BURSTS: Final = 256
+MAX_ADDRESSES: Final = 64
+
+START_GRACE_S: Final = 30.0
+"""How long a sense may take to speak after the agent's start before its silence counts; NVML
+initialises in seconds and is polled every 15 s. Source: gpuward."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceView:
+    """One sense as it last reported itself."""
+
+    state: SourceState
+    reason: str = ""
+    since: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counter:
+    """The last value of a counter and when it was read: the base of a rate."""
+
+    at: float
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuView:
+    """One GPU: who it is, what it last said, and the memory of its checks.
+
+    ``answered_at`` is the last time it answered a poll. ``action`` is the driver's recovery
+    action, ``action_seen`` a polled value that awaits its re-read. ``lost`` counts lost polls,
+    the last of them at ``lost_at``.
+    """
+
+    seen: GpuSeen
+    enumerated: bool = False
+    answered_at: float = 0.0
+    values: Mapping[Signal, Value] = field(default_factory=dict)
+    action: int | None = None
+    action_seen: int | None = None
+    reset_pending: bool = False
+    lost: Gauge = field(default_factory=Gauge)
+    lost_at: float = 0.0
+    gauges: Mapping[str, Gauge] = field(default_factory=dict)
+    latches: Mapping[str, Latch] = field(default_factory=dict)
+    counters: Mapping[Signal, Counter] = field(default_factory=dict)
+
+    @property
+    def pci(self) -> str:
+        """The plain address; empty when the driver did not say."""
+        return plain_address(self.seen.pci) if self.seen.pci else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingEvent:
+    """A driver event that waits for its kernel line."""
+
+    due_at: float
+    finding: Finding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Burst:
+    """One burst of Xid 13 or 31: which GPU, which workload, and for 13 which place."""
+
+    xid: int
+    gpu: str
+    workload: str
+    places: tuple[tuple[int, int], ...]
+    first_at: float
+    last_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandDown:
+    """Somebody asked us to let go of the GPUs; ``expired`` when that took too long."""
+
+    reason: str
+    since: float
+    expired: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """What the Node object and the host said about the node itself."""
+
+    name: str = ""
+    uid: str = ""
+    boot_id: str = ""
+    booted_at: float = 0.0
+    instance_type: str = ""
+    product_uuid: str = ""
+    expected_annotation: str = ""
+    repaired: str = ""
+    cpu_numa_nodes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeState:
+    """All of it. ``configured`` is the expected number of GPUs by configuration."""
+
+    started_at: float
+    configured: int | None = None
+    node: NodeFacts = NodeFacts()
+    cursor_boot: str = ""
+    cursor_seq: int = -1
+    lost_records: int = 0
+    sources: Mapping[SourceName, SourceView] = field(default_factory=dict)
+    restored_sources: frozenset[SourceName] = frozenset()
+    driver: str = ""
+    virtualization: str = "none"
+    gpus: Mapping[str, GpuView] = field(default_factory=dict)
+    address_uuids: Mapping[str, str] = field(default_factory=dict)
+    excluded: tuple[str, ...] = ()
+    functions: tuple[PciFunction, ...] = ()
+    pci_at: float = 0.0
+    minors: tuple[int, ...] | None = None
+    inventory_at: float = 0.0
+    missing: Gauge = field(default_factory=Gauge)
+    learned: Learned = field(default_factory=Learned)
+    topology: TopologySeen | None = None
+    stand_down: StandDown | None = None
+    incidents: tuple[Incident, ...] = ()
+    dropped: int = 0
+    pending_events: tuple[PendingEvent, ...] = ()
+    bursts: tuple[Burst, ...] = ()
+    host: Mapping[str, Gauge] = field(default_factory=dict)
+    dcgm_xids: Mapping[str, int] = field(default_factory=dict)
+    dcgm_at: float = 0.0
+
+    def source(self, name: SourceName) -> SourceState | None:
+        """The state of a sense; None while it has not spoken."""
+        view = self.sources.get(name)
+        return view.state if view else None
+
+    @property
+    def standing_down(self) -> bool:
+        """Whether the GPUs are let go on request right now."""
+        return self.stand_down is not None and not self.stand_down.expired
+
+    @property
+    def view_source(self) -> SourceName | None:
+        """The sense that sees the GPUs: NVML, or dcgm-exporter where NVML is off, or none."""
+        if self.source(SourceName.NVML) is not SourceState.ABSENT:
+            return SourceName.NVML
+        spoken = self.source(SourceName.DCGM)
+        return None if spoken in (None, SourceState.ABSENT) else SourceName.DCGM
+
+    @property
+    def branch(self) -> int | None:
+        """The driver's major number."""
+        head = self.driver.partition(".")[0]
+        return int(head) if head.isdecimal() and len(head) < 5 else None
+
+
+def initial(
+    now: float, *, boot_id: str = "", configured: int | None = None, node_name: str = ""
+) -> NodeState:
+    """A node nothing is known of, in the boot that the kernel names.
+
+    ``configured`` is the expected number of GPUs, if the configuration says one.
+    """
+    facts = NodeFacts(name=node_name, boot_id=boot_id)
+    return NodeState(started_at=now, configured=configured, node=facts)
+
+
+def with_gpu(state: NodeState, view: GpuView) -> NodeState:
+    """Replace one GPU's view; beyond 64 GPUs nothing new is kept."""
+    key = view.seen.uuid or view.pci
+    if not key or (key not in state.gpus and len(state.gpus) >= MAX_GPUS):
+        return state
+    return replace(state, gpus={**state.gpus, key: view})
+
+
+def find_gpu(state: NodeState, gpu: str, pci: str = "") -> GpuView | None:
+    """A GPU by UUID or by address."""
+    if gpu in state.gpus:
+        return state.gpus[gpu]
+    if not pci:
+        return None
+    address = plain_address(pci)
+    matches = [view for view in state.gpus.values() if view.pci == address]
+    return max(matches, key=lambda view: (view.enumerated, view.answered_at), default=None)
+
+
+def identify(state: NodeState, gpu: str, pci: str) -> tuple[str, str]:
+    """Complete a UUID or an address with the other one, as far as either is known."""
+    address = plain_address(pci) if pci else ""
+    view = find_gpu(state, gpu, address)
+    if view is not None:
+        return view.seen.uuid or gpu, view.pci or address
+    return gpu or state.address_uuids.get(address, ""), address
+
+
+def replace_incident(state: NodeState, changed: Incident) -> NodeState:
+    """Put a changed incident in the place of the one with its id."""
+    return replace(
+        state,
+        incidents=tuple(changed if i.id == changed.id else i for i in state.incidents),
+    )
