@@ -101,7 +101,7 @@ class Poller:
     ) -> list[Query]:
         queries = []
         for row in FIELDS:
-            if row.tier is not tier or (row.per_link and not gpu.device.links):
+            if row.tier is not tier or ("NVLINK" in row.constant and not gpu.device.links):
                 continue
             if not self._asked(gpu, row, row.constant, now, (row.signal,), values):
                 continue

@@ -126,10 +126,10 @@ FIELDS = (
     FieldRow(Signal.RETIREMENT_PENDING, _DEV + "RETIRED_PENDING", _M, last=TURING),
     FieldRow(Signal.PCIE_REPLAYS, _DEV + "PCIE_REPLAY_COUNTER", _M),
     FieldRow(
-        Signal.PCIE_CORRECTABLE_ERRORS, _DEV + "PCIE_COUNT_CORRECTABLE_ERRORS", _M, branch=550
+        Signal.PCIE_CORRECTABLE_ERRORS, _DEV + "PCIE_COUNT_CORRECTABLE_ERRORS", _M, branch=535
     ),
-    FieldRow(Signal.PCIE_NON_FATAL_ERRORS, _DEV + "PCIE_COUNT_NON_FATAL_ERROR", _M, branch=550),
-    FieldRow(Signal.PCIE_FATAL_ERRORS, _DEV + "PCIE_COUNT_FATAL_ERROR", _M, branch=550),
+    FieldRow(Signal.PCIE_NON_FATAL_ERRORS, _DEV + "PCIE_COUNT_NON_FATAL_ERROR", _M, branch=535),
+    FieldRow(Signal.PCIE_FATAL_ERRORS, _DEV + "PCIE_COUNT_FATAL_ERROR", _M, branch=535),
     FieldRow(Signal.NVLINK_STATES, _DEV + "NVLINK_GET_STATE", _M, first=HOPPER, per_link=True),
     FieldRow(
         Signal.NVLINK_CRC_ERRORS, _DEV + "NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", _M, last=HOPPER - 1

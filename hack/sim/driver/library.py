@@ -7,6 +7,7 @@ Handles are numbers dressed as pointers: they are filled in, never followed.
 """
 
 import ctypes
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -30,6 +31,7 @@ NO_DATA = 21
 ARGUMENT_VERSION_MISMATCH = 25
 
 Function = Callable[..., int]
+_BYTE = re.compile(rb"\\x([0-9a-fA-F]{2})")
 
 
 class Call(NamedTuple):
@@ -228,9 +230,9 @@ def put(argument: Any, value: float) -> int:
     return SUCCESS
 
 
-def put_text(buffer: Any, text: str | bytes, size: Any) -> int:
-    """Write a C string; 7 where it does not fit. Surrogate escapes become the raw bytes again."""
-    data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
+def put_text(buffer: Any, text: str, size: Any) -> int:
+    """Write a C string; 7 where it does not fit. `\\xHH` in the text becomes that very byte."""
+    data = _BYTE.sub(lambda match: bytes.fromhex(match[1].decode()), text.encode())
     if len(data) >= number_of(size):
         return INSUFFICIENT_SIZE
     buffer.value = data
