@@ -43,26 +43,24 @@ NODES = Path(__file__).parent / "nodes"
 
 
 class SimulatedDriver:
-    """The simulated library put into `pynvml`; a context manager that takes it out again."""
+    """The simulated library, put into `pynvml` at once; a context manager that takes it out again."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.library = SimulatedLibrary(NodeFile(path))
-        self._before: Any = None
-
-    def install(self) -> None:
-        """Replace the loaded library. Looked-up functions are cached in `pynvml`: forget them."""
-        self._before = pynvml.nvmlLib
-        pynvml.nvmlLib = self.library
-        pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 - pynvml offers no other way
+        self._before: Any = pynvml.nvmlLib
+        self._replace(self.library)
 
     def uninstall(self) -> None:
         """Put back what was there."""
-        pynvml.nvmlLib = self._before
-        pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 - pynvml offers no other way
+        self._replace(self._before)
+
+    def _replace(self, library: Any) -> None:
+        pynvml.nvmlLib = library
+        # Functions that were looked up are cached; there is no other way to have them forgotten.
+        pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001
 
     def __enter__(self) -> "SimulatedDriver":
-        self.install()
         return self
 
     def __exit__(
@@ -79,6 +77,4 @@ def install(path: str | Path) -> SimulatedDriver:
 
     Raises OSError or ValueError when the file cannot be used.
     """
-    driver = SimulatedDriver(path)
-    driver.install()
-    return driver
+    return SimulatedDriver(path)

@@ -194,7 +194,7 @@ class Inforom(_Part):
     image: str = ""
 
 
-class MigInstance(_Part, frozen=True):
+class MigInstance(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One MIG device."""
 
     uuid: str
