@@ -138,7 +138,8 @@ class Loop:
             if not self._may_write():
                 return
             looked = await self._cycle.look(name)
-            self._steer(name, looked.evicting)
+            if looked.evicting is not None:
+                self._steer(name, looked.evicting)
             if looked.hand_over:
                 self._hand_over()
             if looked.again_in_s is not None:

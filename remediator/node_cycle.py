@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import msgspec
 import structlog
-from rules.drain import DrainPlan
 
 from remediator.answer import ApiError
 from remediator.api import Api
@@ -20,6 +19,7 @@ from remediator.gateway import Gateway, Result, Sent
 from remediator.metrics import Metrics
 from remediator.world import World
 from rules import decision as d
+from rules.drain import DrainPlan
 from rules.mark import marked
 from rules.policy import Policy
 from rules.session import decide
@@ -43,7 +43,8 @@ class Looked:
 
     again_in_s: float | None = None
     """When to look again, though nothing changes."""
-    evicting: d.Evicting = d.Evicting.NO
+    evicting: d.Evicting | None = None
+    """What the drain may do; None when the look failed: leave it as it is."""
     hand_over: bool = False
 
 
@@ -87,6 +88,10 @@ class NodeCycle:
         """Another replica was active until then; its outage-free time is ours too."""
         for session in sessions:
             self._active.setdefault(session.metadata.uid, at)
+
+    def last_active_at(self, session_uid: str) -> float | None:
+        """When this session was last decided with every write accepted."""
+        return self._active.get(session_uid)
 
     async def look(self, name: str) -> Looked:
         """Do all that can be done about this node now."""

@@ -1,0 +1,110 @@
+"""One uncached look at a node under drain: its pods and what surrounds them.
+
+`drains` calls this before every plan. Everything is read from the API server at this moment,
+except PDBs (their watch wakes the queue) and owners (see `owners`).
+"""
+
+import msgspec
+
+from remediator.answer import ApiError
+from remediator.api import Api
+from remediator.caches import Caches
+from remediator.clock import Clock
+from remediator.owners import OwnerLookup
+from remediator.pace import Lane
+from rules.drain import DrainInput, DrainPlan
+from rules.drain_memory import DrainMemory
+from rules.pod_view import ClaimView, PodView, VolumeAttachmentView
+from rules.quarantine_object import DrainStatus
+from rules.session_causes import worst
+from rules.snapshot import ListMeta, QuarantineView
+
+_PAGE = 250
+_ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
+
+
+class _PodPage(msgspec.Struct, frozen=True, kw_only=True):
+    metadata: ListMeta = ListMeta()
+    items: list[PodView] | None = None
+
+
+class _AttachmentPage(msgspec.Struct, frozen=True, kw_only=True):
+    items: list[VolumeAttachmentView] | None = None
+
+
+class DrainLook:
+    """Reads what `plan_drain` takes."""
+
+    def __init__(self, api: Api, clock: Clock, caches: Caches) -> None:
+        self._api = api
+        self._caches = caches
+        self._owners = OwnerLookup(api, clock)
+        self._claims: dict[str, ClaimView] = {}
+
+    async def pods_on(self, node: str) -> tuple[PodView, ...]:
+        """All pods bound to the node, uncached; ApiError when they cannot be listed."""
+        found: list[PodView] = []
+        query = {"fieldSelector": f"spec.nodeName={node}", "limit": str(_PAGE)}
+        while True:
+            page = await self._api.get("/api/v1/pods", _PodPage, query=query)
+            found += page.items or ()
+            if not page.metadata.continue_:
+                return tuple(found)
+            query["continue"] = page.metadata.continue_
+
+    async def look(
+        self,
+        session: QuarantineView,
+        memory: DrainMemory,
+        before: DrainPlan | None,
+        *,
+        last_active_at: float | None,
+        dry_run: bool,
+    ) -> DrainInput:
+        """One look at the session's node; ApiError when its pods cannot be listed."""
+        node = session.spec.node_name
+        pods = await self.pods_on(node)
+        wanted = (*self._orphan_suspects(pods), *(before.wants_owners if before else ()))
+        owners = await self._owners.look_up(pods, wanted)
+        attachments = await self._attachments(node) if memory.volumes else ()
+        return DrainInput(
+            node=node,
+            session=session.name,
+            pods=pods,
+            pdbs=tuple(self._caches.pdbs.items.values()),
+            owners=owners.known,
+            missing_owners=owners.missing,
+            attachments=attachments,
+            claims=await self._claims_of(memory) if attachments else {},
+            severity=worst(session.spec.causes),
+            reasons=tuple(cause.reason for cause in session.spec.causes if cause.reason),
+            drain=session.status.drain or DrainStatus(),
+            last_active_at=last_active_at,
+            dry_run=dry_run,
+        )
+
+    def _orphan_suspects(self, pods: tuple[PodView, ...]) -> tuple[str, ...]:
+        """Controllers of DaemonSet pods that the cache does not know: perhaps deleted."""
+        known = {ds.metadata.uid for ds in self._caches.daemon_sets.items.values()}
+        controllers = [c for pod in pods if (c := pod.metadata.controller) is not None]
+        return tuple(c.uid for c in controllers if c.kind == "DaemonSet" and c.uid not in known)
+
+    async def _attachments(self, node: str) -> tuple[VolumeAttachmentView, ...]:
+        answer = await self._api.call(Lane.READ, "GET", _ATTACHMENTS)
+        try:
+            found = answer.decode(_AttachmentPage).items or ()
+        except ApiError:
+            # Without the permission nothing is known about volumes, and nothing waits for them.
+            return ()
+        return tuple(attachment for attachment in found if attachment.spec.node_name == node)
+
+    async def _claims_of(self, memory: DrainMemory) -> dict[str, ClaimView]:
+        for claim in memory.volumes:
+            if claim in self._claims:
+                continue
+            namespace, _, name = claim.partition("/")
+            path = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}"
+            answer = await self._api.call(Lane.READ, "GET", path)
+            if answer.ok:
+                self._claims[claim] = answer.decode(ClaimView)
+        return {claim: self._claims[claim] for claim in memory.volumes if claim in self._claims}

@@ -1,0 +1,281 @@
+"""The drains under way: one pass after another on each node, evictions through one queue.
+
+`loop` steers: it says per node whether pods may go (`Evicting`). A pass lists the node's pods and
+plans (`rules.drain`); the pump sends what the queue of PDBs says is due (`rules.pdb_queue`), one
+eviction in flight per PDB over all nodes. Every answer is classified by `rules.eviction` and booked
+in the drain's memory. Nothing here decides, and losing the memory costs time, never safety.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import structlog
+
+from remediator.answer import Answer, ApiError
+from remediator.api import Api
+from remediator.clock import Clock
+from remediator.drain_look import DrainLook
+from remediator.gateway import Gateway, Result
+from remediator.metrics import Metrics
+from remediator.world import World
+from rules import decision as d
+from rules import pdb_queue
+from rules.drain import DrainPlan, plan_drain
+from rules.drain_memory import DrainMemory, answered, forced
+from rules.eviction import EvictionKind, EvictionOutcome, classify, no_answer
+from rules.pdb import matching
+from rules.pdb_view import PdbView
+from rules.pod_view import PodView
+from rules.policy import Policy
+from rules.snapshot import QuarantineView
+
+_LOG = structlog.get_logger()
+
+# While pods are leaving a list per second sees the last one go as soon as `kubectl drain` does;
+# a drain that only waits for a budget is woken by the PDB's watch.
+_LEAVING_S = 1.0
+_WAITING_S = 5.0
+_FAILED_S = 2.0
+# An answer that asks for no back-off is still not repeated at once.
+_SHORT_S = 0.25
+
+
+class _Drain:
+    """One node's drain in this process."""
+
+    def __init__(self, session: QuarantineView, dry_run: bool) -> None:
+        self.session_uid = session.metadata.uid
+        self.dry_run = dry_run
+        self.memory = DrainMemory.resume(None if dry_run else session.status.drain)
+        self.plan: DrainPlan | None = None
+        self.wanted: tuple[d.EvictPod, ...] = ()
+        self.changed = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+
+class Drains:
+    """All drains, and the queue they share."""
+
+    def __init__(
+        self,
+        api: Api,
+        gateway: Gateway,
+        world: World,
+        clock: Clock,
+        metrics: Metrics,
+        *,
+        policy: Callable[[], Policy],
+        wake: Callable[[str], None],
+        last_active_at: Callable[[str], float | None],
+    ) -> None:
+        self._api = api
+        self._gateway = gateway
+        self._world = world
+        self._clock = clock
+        self._metrics = metrics
+        self._policy = policy
+        self._wake = wake
+        self._last_active_at = last_active_at
+        self._look = DrainLook(api, clock, world.caches)
+        self._drains: dict[str, _Drain] = {}
+        self._queue = pdb_queue.PdbQueue()
+        self._held_until: dict[str, float] = {}
+        self._due = asyncio.Event()
+        self._group: asyncio.TaskGroup | None = None
+
+    async def run(self) -> None:
+        """Send what is due until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            while True:
+                wait_s = self._pump(group)
+                self._due.clear()
+                try:
+                    async with asyncio.timeout(wait_s):
+                        await self._due.wait()
+                except TimeoutError:
+                    continue
+
+    def plan(self, node: str) -> DrainPlan | None:
+        """The node's plan as of the last list, with every answer since."""
+        drain = self._drains.get(node)
+        return drain.plan if drain is not None else None
+
+    def steer(self, node: str, evicting: d.Evicting) -> None:
+        """Start, go on with, or stop the node's drain."""
+        drain = self._drains.get(node)
+        sessions = self._world.open_sessions(node)
+        if evicting is d.Evicting.NO or not sessions:
+            if drain is not None:
+                self._stop(node, drain)
+            return
+        session, dry_run = sessions[0], evicting is d.Evicting.PROBE
+        if drain is not None and drain.session_uid == session.metadata.uid:
+            if drain.dry_run == dry_run:
+                return
+            self._stop(node, drain)
+        if self._group is None:
+            return
+        drain = self._drains[node] = _Drain(session, dry_run)
+        drain.task = self._group.create_task(self._passes(node, drain))
+
+    def stop_all(self) -> None:
+        """Not the leader any more: start nothing; what is in flight ends by itself."""
+        for node, drain in list(self._drains.items()):
+            self._stop(node, drain)
+
+    def pdb_changed(self, key: str) -> None:
+        """A PDB's watch saw a change: ask again at once."""
+        self._queue = pdb_queue.pdb_changed(self._queue, key)
+        self._due.set()
+
+    def _stop(self, node: str, drain: _Drain) -> None:
+        self._drains.pop(node, None)
+        if drain.task is not None:
+            drain.task.cancel()
+
+    async def _passes(self, node: str, drain: _Drain) -> None:
+        while True:
+            sessions = self._world.open_sessions(node)
+            if not sessions or sessions[0].metadata.uid != drain.session_uid:
+                return
+            try:
+                wait_s = await self._pass(node, drain, sessions[0])
+            except ApiError as error:
+                _LOG.warning("drain pass", node=node, why=str(error))
+                wait_s = _FAILED_S
+            except Exception:  # noqa: BLE001 - one node's surprise must not stop the others' drains
+                _LOG.exception("drain pass failed", node=node)
+                wait_s = _WAITING_S
+            drain.changed.clear()
+            try:
+                async with asyncio.timeout(wait_s):
+                    await drain.changed.wait()
+                # Answers come in bursts; one list serves them all.
+                await self._clock.sleep(_SHORT_S)
+            except TimeoutError:
+                continue
+
+    async def _pass(self, node: str, drain: _Drain, session: QuarantineView) -> float:
+        """List, plan, offer; seconds until the next pass when nothing changes."""
+        look = await self._look.look(
+            session,
+            drain.memory,
+            drain.plan,
+            last_active_at=self._last_active_at(drain.session_uid),
+            dry_run=drain.dry_run,
+        )
+        now = self._clock.now()
+        plan = plan_drain(look, self._policy(), drain.memory, now)
+        drain.plan, drain.memory, drain.wanted = plan, plan.memory, plan.evict
+        self._due.set()
+        self._wake(node)
+        await self._force(drain, plan)
+        if plan.wants_owners and not drain.dry_run:
+            return _SHORT_S
+        wait_s = _LEAVING_S if plan.waiting or plan.evict else _WAITING_S
+        if plan.wake_at is not None:
+            wait_s = min(wait_s, max(0.05, plan.wake_at - self._clock.now()))
+        return wait_s
+
+    async def _force(self, drain: _Drain, plan: DrainPlan) -> None:
+        """By policy, past the deadline: the condition first, then the deletion, pod by pod."""
+        for target, delete in plan.force:
+            told = await self._gateway.send(target)
+            if not told.done:
+                continue
+            sent = await self._gateway.send(delete)
+            if sent.done:
+                eviction = d.EvictPod(
+                    node=delete.node, namespace=delete.namespace, name=delete.name, uid=delete.uid
+                )
+                self._book(drain, forced(drain.memory, eviction))
+                self._metrics.evictions.labels("Forced").inc()
+
+    def _book(self, drain: _Drain, memory: DrainMemory) -> None:
+        drain.memory = memory
+        if drain.plan is not None:
+            drain.plan = replace(drain.plan, memory=memory)
+        drain.changed.set()
+
+    def _pump(self, group: asyncio.TaskGroup) -> float | None:
+        """Send what is due; seconds until time alone makes something due."""
+        now = self._clock.now()
+        self._held_until = {uid: at for uid, at in self._held_until.items() if at > now}
+        wanted = [
+            eviction
+            for drain in self._drains.values()
+            for eviction in drain.wanted
+            if self._may_ask(drain, eviction)
+        ]
+        self._queue, send = pdb_queue.due(self._queue, wanted, now)
+        for eviction in send:
+            group.create_task(self._evict(eviction))
+        at = pdb_queue.next_due_at(self._queue, wanted, now)
+        moments = [*self._held_until.values(), *([at] if at is not None else [])]
+        due_at = min(moments, default=None)
+        return None if due_at is None else max(0.01, due_at - now)
+
+    def _may_ask(self, drain: _Drain, eviction: d.EvictPod) -> bool:
+        outcome = drain.memory.outcomes.get(eviction.uid)
+        if outcome is not None and (outcome.done or drain.dry_run):
+            return False
+        return eviction.uid not in self._held_until
+
+    async def _evict(self, eviction: d.EvictPod) -> None:
+        outcome = no_answer("cancelled")
+        try:
+            outcome = await self._ask(eviction)
+        except ApiError as error:
+            outcome = no_answer(str(error))
+        except Exception:  # noqa: BLE001 - one pod's surprise must not stop the others' evictions
+            _LOG.exception("eviction failed", pod=f"{eviction.namespace}/{eviction.name}")
+        finally:
+            self._answered(eviction, outcome)
+
+    async def _ask(self, eviction: d.EvictPod) -> EvictionOutcome:
+        """A fresh look at the pod, then the Eviction API."""
+        path = f"/api/v1/namespaces/{eviction.namespace}/pods/{eviction.name}"
+        try:
+            pod = await self._api.get(path, PodView)
+        except ApiError as error:
+            if error.answer.code == 404:
+                return EvictionOutcome(kind=EvictionKind.POD_GONE)
+            raise
+        if pod.uid != eviction.uid or pod.spec.node_name != eviction.node:
+            return EvictionOutcome(kind=EvictionKind.OTHER_POD, message="another pod by that name")
+        if pod.terminating:
+            # Somebody else was faster; asking again could only shorten its grace.
+            return EvictionOutcome(kind=EvictionKind.IN_PROGRESS, message="it is terminating")
+        sent = await self._gateway.send(eviction)
+        if sent.result is Result.HELD or sent.answer is None:
+            return no_answer(sent.why)
+        pdbs = matching(pod, self._world.caches.pdbs.items.values())
+        return _outcome(sent.answer, pod, pdbs, self._clock.now())
+
+    def _answered(self, eviction: d.EvictPod, outcome: EvictionOutcome) -> None:
+        if not eviction.dry_run:
+            self._metrics.evictions.labels(outcome.kind.value).inc()
+        now, backoff = self._clock.now(), self._policy().drain.backoff
+        self._queue = pdb_queue.answered(
+            self._queue, eviction, outcome, backoff, now, random.random()
+        )
+        if not outcome.done:
+            wait_s = backoff.min_s if outcome.backs_off and not eviction.pdb else _SHORT_S
+            self._held_until[eviction.uid] = now + wait_s * random.uniform(1.0, 1.5)
+        drain = self._drains.get(eviction.node)
+        if drain is not None and drain.dry_run == eviction.dry_run:
+            self._book(drain, answered(drain.memory, eviction, outcome))
+        self._due.set()
+
+
+def _outcome(
+    answer: Answer, pod: PodView, pdbs: tuple[PdbView, ...], now: float
+) -> EvictionOutcome:
+    if answer.code == 0:
+        return no_answer(answer.failure)
+    wait = answer.retry_after_s
+    headers = {"Retry-After": str(round(wait))} if wait else {}
+    return classify(answer.code, headers, answer.body, pod, pdbs, now)
