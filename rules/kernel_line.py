@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from rules.kernel_line_kind import KernelLine, Kind
-from rules.kernel_line_shapes import NVRM_SHAPES, OTHER_SHAPES, parse_shape
+from rules.kernel_line_shapes import NVRM, OTHER
 from rules.kernel_line_text import MAX_LINE, split_prefix
 from rules.kernel_line_xid import parse_fabric_manager, parse_sxid, parse_xid
 
@@ -44,9 +44,9 @@ def parse_message(message: bytes, *, user: bool = False) -> KernelLine | None:
     if message.startswith(b"NVRM: "):
         if message.startswith(b"Xid (", 6):
             return parse_xid(message, user)
-        return parse_shape(NVRM_SHAPES, message, 6, user)
+        return NVRM.parse(message, 6, user)
     if message.startswith(b"nvidia-nvswitch"):
         return parse_sxid(message, user)
     if message.startswith(b"detected NVSwitch "):
         return parse_fabric_manager(message, user)
-    return parse_shape(OTHER_SHAPES, message, 0, user)
+    return OTHER.parse(message, 0, user)

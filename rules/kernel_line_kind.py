@@ -81,8 +81,6 @@ class KernelLine(msgspec.Struct, frozen=True, gc=False):
     """
 
     kind: Kind
-    text: str
-    user: bool = False
     xid: int | None = None
     sxid: int | None = None
     sxid_fatal: bool | None = None
@@ -97,6 +95,8 @@ class KernelLine(msgspec.Struct, frozen=True, gc=False):
     caused_by: int | None = None
     recovery_from: int | None = None
     recovery_to: int | None = None
+    user: bool = False
+    text: str = ""
     fatal: bool | None = None
     words: tuple[int, ...] = ()
     gpc: int | None = None

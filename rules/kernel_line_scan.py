@@ -8,9 +8,9 @@ answer with None, so the result is the same as parsing every line. No I/O, no cl
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
 
-from rules.kernel_line import KernelLine, parse
 from rules.kernel_line_text import MAX_LINE
 
 ANCHORS: Final = (
@@ -41,21 +41,28 @@ def worth_parsing(line: bytes) -> bool:
     return _ANY_ANCHOR.search(line) is not None
 
 
-class LineScanner:
-    """Numbers the lines of a stream and parses those that matter.
+T = TypeVar("T")
+
+
+class LineScanner(Generic[T]):
+    """Numbers the lines of a stream and reads those that matter with ``read``.
+
+    ``read`` is ``parse`` or something around it: it gets one line and answers None for a line
+    that says nothing.
 
     Feed blocks of any size; lines end at byte 0x0A only. A line without end is cut after
     ``MAX_LINE`` bytes, so memory stays bounded whatever comes.
     """
 
-    __slots__ = ("_cut", "_lines", "_tail")
+    __slots__ = ("_cut", "_lines", "_read", "_tail")
 
-    def __init__(self) -> None:
+    def __init__(self, read: Callable[[bytes], T | None]) -> None:
+        self._read = read
         self._tail = b""
         self._cut = False
         self._lines = 0
 
-    def feed(self, block: bytes) -> list[tuple[int, KernelLine]]:
+    def feed(self, block: bytes) -> list[tuple[int, T]]:
         """Return (line number from 1, line) of every recognised line that this block ends."""
         end = block.rfind(b"\n") + 1
         if not end:
@@ -68,14 +75,15 @@ class LineScanner:
             whole = self._tail + whole
         self._tail, self._cut = b"", False
         self._keep(block[end:])
-        found = _scan_dense(whole) if _is_dense(whole) else _scan_sparse(whole)
+        scan = _scan_dense if _is_dense(whole) else _scan_sparse
+        found = scan(whole, self._read)
         first = self._lines
         self._lines += whole.count(b"\n")
         return [(first + number, line) for number, line in found]
 
-    def finish(self) -> list[tuple[int, KernelLine]]:
+    def finish(self) -> list[tuple[int, T]]:
         """Return the last line if it has no newline and is recognised."""
-        line = parse(self._tail) if self._tail else None
+        line = self._read(self._tail) if self._tail else None
         self._tail = b""
         return [(self._lines + 1, line)] if line is not None else []
 
@@ -93,15 +101,15 @@ def _is_dense(block: bytes) -> bool:
     return hits * _DENSE > sample.count(b"\n")
 
 
-def _scan_dense(block: bytes) -> list[tuple[int, KernelLine]]:
+def _scan_dense(block: bytes, read: Callable[[bytes], T | None]) -> list[tuple[int, T]]:
     return [
         (number, line)
         for number, raw in enumerate(block.split(b"\n"), 1)
-        if raw and (line := parse(raw)) is not None
+        if raw and (line := read(raw)) is not None
     ]
 
 
-def _scan_sparse(block: bytes) -> list[tuple[int, KernelLine]]:
+def _scan_sparse(block: bytes, read: Callable[[bytes], T | None]) -> list[tuple[int, T]]:
     starts: set[int] = set()
     find, rfind = block.find, block.rfind
     for anchor in ANCHORS:
@@ -112,7 +120,7 @@ def _scan_sparse(block: bytes) -> list[tuple[int, KernelLine]]:
     found = []
     number, counted = 1, 0
     for start in sorted(starts):
-        if (line := parse(block[start : find(b"\n", start)])) is not None:
+        if (line := read(block[start : find(b"\n", start)])) is not None:
             number += block.count(b"\n", counted, start)
             counted = start
             found.append((number, line))

@@ -50,7 +50,6 @@ _SHAPES: Final = {
 }
 """The Xids whose text is read further, by the digits in the line."""
 
-_DIGITS: Final = frozenset(b"0123456789")
 _HEX: Final = 16
 _MINUS: Final = ord("-")
 
@@ -85,12 +84,10 @@ def parse_xid(message: bytes, user: bool) -> KernelLine | None:
             recovery_from, recovery_to = int(recovery[1], _HEX), int(recovery[2], _HEX)
     elif place := shape.search(message, body):
         gpc, tpc = int(place[1]), int(place[2])
-    if message[-1] in _DIGITS and (cause := _CAUSED_BY.search(message, body)):
+    if message.find(b"caused by", body) > 0 and (cause := _CAUSED_BY.search(message, body)):
         caused_by = int(cause[1])
     return KernelLine(
         Kind.XID,
-        printable(message),
-        user,
         int(number),
         None,
         None,
@@ -105,6 +102,8 @@ def parse_xid(message: bytes, user: bool) -> KernelLine | None:
         caused_by,
         recovery_from,
         recovery_to,
+        user,
+        printable(message),
         fatal,
         words,
         gpc,
@@ -122,8 +121,8 @@ def parse_sxid(message: bytes, user: bool) -> KernelLine | None:
     word = None if detail else _SXID_WORD.match(message, body)
     return KernelLine(
         Kind.SXID_DETAIL if detail else Kind.SXID,
-        printable(message),
-        user,
+        user=user,
+        text=printable(message),
         sxid=int(found[2]),
         sxid_fatal=word[1] == b"Fatal" if word else None,
         pci=normal_pci(found[1]),
@@ -138,8 +137,8 @@ def parse_fabric_manager(message: bytes, user: bool) -> KernelLine | None:
         return None
     return KernelLine(
         Kind.FABRIC_MANAGER,
-        printable(message),
-        user,
+        user=user,
+        text=printable(message),
         sxid=int(found[2]),
         sxid_fatal=found[1] is None,
     )
