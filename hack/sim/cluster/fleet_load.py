@@ -57,20 +57,27 @@ from hack.sim.cluster.resource import (
 
 S = TypeVar("S")
 T = TypeVar("T")
+Bulk = Callable[[Resource, Iterable[Object]], object]
 PARALLEL = 32
 
 
-async def load(client: Client, fleet: Fleet, now: datetime, *, seed: int = 0) -> None:
-    """Create namespaces, nodes, workloads and their running pods, before any controller runs."""
-    nodes = await _load_nodes(client, fleet, now)
-    loader = _Loader(client, nodes, now, seed)
+async def load(
+    client: Client, fleet: Fleet, now: datetime, *, bulk: Bulk | None = None, seed: int = 0
+) -> None:
+    """Create namespaces, nodes, workloads and their running pods, before any controller runs.
+
+    `bulk` stores finished objects with their status at once (the simulated engine's `load`);
+    without it every object takes a create and a status update.
+    """
+    nodes = await _load_nodes(client, fleet, now, bulk)
+    loader = _Loader(client, nodes, now, bulk, seed)
     for workload in fleet.workloads:
         await loader.load(workload)
 
 
 async def apply_fleet(client: Client, fleet: Fleet, now: datetime) -> None:
     """Create namespaces, nodes and workloads; pods come from the running controllers."""
-    await _load_nodes(client, fleet, now)
+    await _load_nodes(client, fleet, now, None)
     for workload in fleet.workloads:
         await _create(client, resource_of(workload), manifest(workload))
         await _create_budget(client, workload)
@@ -89,10 +96,16 @@ def resource_of(workload: Workload) -> Resource:
             return STATEFUL_SETS
 
 
-async def _load_nodes(client: Client, fleet: Fleet, now: datetime) -> list[Object]:
+async def _load_nodes(
+    client: Client, fleet: Fleet, now: datetime, bulk: Bulk | None
+) -> list[Object]:
     await _each(fleet.namespaces(), lambda name: _ensure_namespace(client, name))
     nodes = [node for pool in fleet.pools for node in pool_nodes(pool, now)]
-    return await _each(nodes, lambda node: create_node(client, node))
+    if bulk is None:
+        await _each(nodes, lambda node: create_node(client, node))
+    else:
+        bulk(NODES, nodes)
+    return nodes
 
 
 def pool_nodes(pool: Pool, now: datetime) -> list[Object]:
@@ -119,8 +132,16 @@ async def create_node(client: Client, node: Object) -> Object:
 
 
 class _Loader:
-    def __init__(self, client: Client, nodes: list[Object], now: datetime, seed: int) -> None:
+    def __init__(
+        self,
+        client: Client,
+        nodes: list[Object],
+        now: datetime,
+        bulk: Bulk | None,
+        seed: int,
+    ) -> None:
         self._client = client
+        self._bulk = bulk
         self._nodes = nodes
         self._now = now
         self._suffix = random_suffix(random.Random(f"fleet {seed}"))
@@ -159,8 +180,12 @@ class _Loader:
         """Take the owner's steps until it wants no more pods, placing and creating each."""
         have: list[Object] = []
         while wanted := _created(step(have), PODS):
-            placed = [self._placed(pod, pool) for pod in wanted]
-            have += await _each(placed, self._make_pod)
+            made = [self._running(self._placed(pod, pool)) for pod in wanted]
+            have += made
+            if self._bulk is None:
+                await _each(made, self._make_pod)
+            else:
+                self._bulk(PODS, [_without_uid(pod) for pod in made])
 
     def _placed(self, pod: Object, pool: str) -> Object:
         """The pod with a name, bound to a node with room; unbound where none has."""
@@ -185,16 +210,28 @@ class _Loader:
         self._names.add(name)
         return name
 
-    async def _make_pod(self, pod: Object) -> Object:
-        """Create the pod and, where it has a node, write the state its kubelet would write."""
-        stored = await _create(self._client, PODS, pod)
-        if not stored["spec"].get("nodeName"):
-            return stored
+    def _running(self, pod: Object) -> Object:
+        """The pod as its kubelet shows it once it runs; a stand-in UID until the API gives one."""
+        meta = pod["metadata"]
+        pod = {**pod, "metadata": {**meta, "uid": f"{meta['namespace']}/{meta['name']}"}}
+        if not pod["spec"].get("nodeName"):
+            return pod
         memory = PodMemory(seen_at=self._now, boot=0)
-        outcome, _ = act(stored, memory, 0, KubeletSettings(), self._now)
+        outcome, _ = act(pod, memory, 0, KubeletSettings(), self._now)
         (write,) = [write for write in outcome.writes if isinstance(write, UpdateStatus)]
-        namespace = stored["metadata"]["namespace"]
-        return await self._client.update_status(PODS, write.body, namespace)
+        return write.body
+
+    async def _make_pod(self, pod: Object) -> None:
+        stored = await _create(self._client, PODS, _without_uid(pod))
+        if "status" in pod:
+            status = {**stored["status"], **pod["status"]}
+            await self._client.update_status(
+                PODS, {**stored, "status": status}, stored["metadata"]["namespace"]
+            )
+
+
+def _without_uid(pod: Object) -> Object:
+    return {**pod, "metadata": {k: v for k, v in pod["metadata"].items() if k != "uid"}}
 
 
 async def _create(client: Client, resource: Resource, body: Object) -> Object:

@@ -74,7 +74,12 @@ class Cache:
             handler(None, obj)
 
     def store(self, obj: Object) -> None:
-        """Take in an object unless a newer state of it is known."""
+        """Take in an object unless a newer state of it is known.
+
+        The cache owns the object from here on and drops its managedFields, which are half of a
+        pod; an update sent without them keeps those of the server.
+        """
+        obj["metadata"].pop("managedFields", None)
         key = key_of(obj)
         old = self._objects.get(key)
         if old is not None:
