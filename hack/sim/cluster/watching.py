@@ -130,6 +130,11 @@ class Subscription:
             self._buffer.append(self._bookmark())
             self._wake.set()
 
+    def finish(self) -> None:
+        """End the watch because its time is over, with a last bookmark."""
+        self.bookmark()
+        self.close()
+
     def fail(self, error: ApiError) -> None:
         """End the watch with an ERROR event."""
         self._buffer.append(Notice("ERROR", Stored(error.status(), self._api.store.revision)))
