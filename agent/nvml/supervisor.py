@@ -8,6 +8,8 @@ frozen GPUs: so patience is the rule, and a second child never starts before the
 import enum
 from typing import NamedTuple
 
+import msgspec
+
 from agent.nvml import statuses
 from agent.nvml.messages import (
     Calling,
@@ -110,67 +112,67 @@ class State(NamedTuple):
     status: SourceStatus | None = None
 
 
-class Said(NamedTuple):
+class Said(msgspec.Struct, frozen=True):
     """The child sent a message."""
 
     message: FromChild
 
 
-class Exited(NamedTuple):
+class Exited(msgspec.Struct, frozen=True):
     """The child ended and was reaped; a negative status is a signal."""
 
     status: int
 
 
-class Release(NamedTuple):
+class Release(msgspec.Struct, frozen=True):
     """Let go of NVML."""
 
     reason: str
 
 
-class Resume(NamedTuple):
+class Resume(msgspec.Struct, frozen=True):
     """The release is over."""
 
 
-class RefreshWanted(NamedTuple):
+class RefreshWanted(msgspec.Struct, frozen=True):
     """Enumerate again and read everything now."""
 
 
-class GspTimeoutSeen(NamedTuple):
+class GspTimeoutSeen(msgspec.Struct, frozen=True):
     """An Xid 119 or 120 was seen in the kernel log."""
 
 
-class Close(NamedTuple):
+class Close(msgspec.Struct, frozen=True):
     """The agent ends."""
 
     timeout_s: float
 
 
-class Tick(NamedTuple):
+class Tick(msgspec.Struct, frozen=True):
     """Time passed."""
 
 
-class Spawn(NamedTuple):
+class Spawn(msgspec.Struct, frozen=True):
     """Start a child."""
 
 
-class Kill(NamedTuple):
+class Kill(msgspec.Struct, frozen=True):
     """Kill the child."""
 
 
-class Stop(NamedTuple):
+class Stop(msgspec.Struct, frozen=True):
     """The link's work is over; `clean` is False when a hung child was left to end by itself."""
 
     clean: bool
 
 
-class Send(NamedTuple):
+class Send(msgspec.Struct, frozen=True):
     """Send this to the child."""
 
     message: ToChild
 
 
-class Emit(NamedTuple):
+class Emit(msgspec.Struct, frozen=True):
     """Tell the main loop."""
 
     status: SourceStatus

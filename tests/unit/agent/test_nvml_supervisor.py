@@ -1,0 +1,320 @@
+"""When the NVML child is called hung, killed and restarted, in virtual time."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.nvml.messages import (
+    Calling,
+    Event,
+    EventKind,
+    Fault,
+    Finish,
+    Hello,
+    Note,
+    Refresh,
+    SourceReason,
+    SourceState,
+)
+from agent.nvml.supervisor import (
+    EXIT_REINITIALISE,
+    EXIT_UNUSABLE,
+    Close,
+    Emit,
+    Exited,
+    GspTimeoutSeen,
+    Kill,
+    RefreshWanted,
+    Release,
+    Resume,
+    Said,
+    Send,
+    Spawn,
+    State,
+    Stop,
+    Tick,
+    next_deadline,
+    step,
+)
+
+HELLO = Said(Hello(driver="580.1", nvml="13", cuda="13.0", branch=580, devices=[]))
+CALL = Said(Calling(call="nvmlDeviceGetTemperatureV", gpu="GPU-3"))
+XID_119 = Said(Event(kind=EventKind.XID, data=119, gpu="GPU-3"))
+
+
+class Bench:
+    """Runs the state machine on a clock of its own and keeps what it put out."""
+
+    def __init__(self):
+        self.state = State()
+        self.now = 1000.0
+        self.log = []
+        self.feed(Tick())
+
+    def feed(self, *inputs):
+        """Feed inputs now; what they put out."""
+        new = []
+        for event in inputs:
+            self.state, outputs = step(self.state, event, self.now)
+            new += [(self.now, output) for output in outputs]
+        self.log += new
+        return [output for _, output in new]
+
+    def run(self, seconds):
+        """Let time pass, ticking at every deadline as the link does."""
+        end, outputs = self.now + seconds, []
+        while True:
+            due = next_deadline(self.state)
+            if due is None or due > end:
+                self.now = end
+                return outputs
+            self.now = max(self.now, due)
+            outputs += self.feed(Tick())
+
+    def times(self, kind):
+        return [at for at, output in self.log if isinstance(output, kind)]
+
+
+@pytest.fixture
+def bench():
+    """A child that said hello and then entered a call."""
+    bench = Bench()
+    bench.feed(HELLO, CALL)
+    return bench
+
+
+def words(outputs):
+    return [(o.status.state, o.status.reason) for o in outputs if isinstance(o, Emit)]
+
+
+DOWN_HUNG = (SourceState.DOWN, SourceReason.CALL_HUNG)
+UP = (SourceState.UP, SourceReason.ANSWERING)
+RELEASED = (SourceState.RELEASED, SourceReason.RELEASED)
+
+
+def test_it_starts_a_child_and_is_up_with_its_first_word():
+    bench = Bench()
+    assert bench.times(Spawn) == [1000.0]
+    assert words(bench.feed(HELLO)) == [UP]
+    assert words(bench.feed(HELLO)) == [], "the same state is told once"
+
+
+def test_a_call_is_hung_after_five_seconds_and_named_with_its_gpu(bench):
+    assert bench.run(4.9) == []
+    (told,) = bench.run(0.2)
+    assert words([told]) == [DOWN_HUNG]
+    assert (told.status.call, told.status.gpu) == ("nvmlDeviceGetTemperatureV", "GPU-3")
+    assert "nvmlDeviceGetTemperatureV for GPU-3 has not returned" in told.status.message
+
+
+def test_a_call_that_returns_at_last_makes_it_up_again(bench):
+    bench.run(60)
+    assert words(bench.feed(CALL)) == [UP]
+    assert bench.times(Kill) == []
+
+
+def test_waiting_for_events_is_not_hanging(bench):
+    for _ in range(100):
+        bench.feed(Said(Calling(call="nvmlEventSetWait_v2", within_s=2.0)))
+        assert bench.run(2.1) == []
+
+
+def test_silence_between_calls_is_a_hang_too(bench):
+    bench.feed(Said(Note("hm")))
+    assert words(bench.run(10)) == [DOWN_HUNG]
+
+
+def test_a_child_that_never_says_a_word_is_hung(bench):
+    bench = Bench()
+    assert words(bench.run(14.9)) == []
+    assert words(bench.run(0.2)) == [DOWN_HUNG]
+
+
+def test_a_hung_child_is_killed_after_two_minutes_and_replaced_only_when_reaped(bench):
+    called = bench.now
+    bench.run(600)
+    assert bench.times(Kill) == [called + 120.0]
+    assert len(bench.times(Spawn)) == 1, "unreaped: it may be stuck in the kernel"
+    assert words(bench.feed(Exited(-9))) == [(SourceState.DOWN, SourceReason.CHILD_DIED)]
+    bench.run(1.1)
+    assert len(bench.times(Spawn)) == 2
+
+
+def test_killing_happens_once_an_hour(bench):
+    first = bench.run(121) and bench.times(Kill)[0]
+    bench.feed(Exited(-9))
+    bench.run(2)
+    bench.feed(HELLO, CALL)
+    bench.run(3 * 3600)
+    assert bench.times(Kill) == [first, first + 3600.0]
+
+
+@pytest.mark.parametrize("seen", [GspTimeoutSeen(), XID_119], ids=["kernel log", "NVML event"])
+def test_after_a_gsp_timeout_it_waits_ten_minutes(bench, seen):
+    seen_at = bench.now
+    bench.feed(seen, CALL)
+    bench.run(1200)
+    assert bench.times(Kill) == [seen_at + 600.0]
+
+
+def test_a_gsp_timeout_seen_during_the_hang_counts(bench):
+    bench.run(100)
+    bench.feed(GspTimeoutSeen())
+    seen_at = bench.now
+    bench.run(1200)
+    assert bench.times(Kill) == [seen_at + 600.0]
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "restart_agent"),
+    [
+        (9, SourceReason.DRIVER_ABSENT, False),
+        (12, SourceReason.DRIVER_ABSENT, False),
+        (4, SourceReason.NO_ACCESS, False),
+        (17, SourceReason.NO_ACCESS, False),
+        (18, SourceReason.DRIVER_MISMATCH, True),
+        (999, SourceReason.NVML_FAILED, True),
+        (20, SourceReason.CHILD_DIED, False),
+    ],
+)
+def test_a_failed_initialisation_is_told_by_its_reason_and_tried_again(
+    code, reason, restart_agent
+):
+    bench = Bench()
+    (told,) = bench.feed(Said(Fault(call="nvmlInitWithFlags", code=code)), Exited(3))
+    assert (told.status.state, told.status.reason) == (SourceState.DOWN, reason)
+    assert told.status.restart_agent is restart_agent
+    bench.run(10)
+    assert len(bench.times(Spawn)) == 2
+
+
+def test_a_fault_of_one_gpu_does_not_explain_a_death(bench):
+    lost = Fault(call="nvmlDeviceGetFieldValues", code=15, gpu="GPU-3")
+    (told,) = bench.feed(Said(lost), Exited(-11))
+    assert told.status.reason is SourceReason.CHILD_DIED
+
+
+def test_restarts_back_off_to_a_minute():
+    bench = Bench()
+    waits = []
+    for _ in range(8):
+        died = bench.now
+        bench.feed(Exited(1))
+        bench.now = next_deadline(bench.state)
+        bench.feed(Tick())
+        waits.append(bench.now - died)
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_a_child_that_lived_a_minute_earns_a_quick_restart():
+    bench = Bench()
+    for _ in range(5):
+        bench.feed(Exited(1))
+        bench.now = next_deadline(bench.state)
+        bench.feed(Tick(), HELLO)
+    bench.now += 60
+    bench.feed(CALL, Exited(1))
+    assert next_deadline(bench.state) == bench.now + 1
+
+
+def test_a_driver_that_went_away_is_met_with_a_fresh_child_at_once(bench):
+    bench.now += 300
+    outputs = bench.feed(CALL, Exited(EXIT_REINITIALISE))
+    assert [type(output) for output in outputs] == [Spawn]
+
+
+def test_what_cannot_be_used_is_told_and_not_tried_again():
+    bench = Bench()
+    (told,) = bench.feed(Said(Note("sim:x cannot be used: no such file")), Exited(EXIT_UNUSABLE))
+    assert told.status.reason is SourceReason.SIMULATOR_UNUSABLE
+    assert told.status.message == "sim:x cannot be used: no such file"
+    bench.run(86400)
+    assert len(bench.times(Spawn)) == 1
+
+
+def test_release_and_resume(bench):
+    assert bench.feed(Release("driver upgrade")) == [Send(Finish())]
+    assert bench.feed(Release("again")) == [], "idempotent"
+    assert words(bench.feed(Exited(0))) == [RELEASED]
+    assert bench.run(86400) == []
+    assert [type(output) for output in bench.feed(Resume())] == [Spawn]
+    assert bench.feed(Resume()) == []
+
+
+def test_resume_before_the_child_has_gone_waits_for_its_end(bench):
+    bench.feed(Release("upgrade"), Resume())
+    assert len(bench.times(Spawn)) == 1
+    bench.feed(Exited(0))
+    bench.run(5)
+    assert len(bench.times(Spawn)) == 2
+
+
+def test_a_child_that_will_not_let_go_is_told_and_released_once_it_ends(bench):
+    bench.feed(Release("upgrade"))
+    assert DOWN_HUNG in words(bench.run(61))
+    assert words(bench.feed(Exited(0))) == [RELEASED]
+
+
+def test_release_of_a_child_that_is_waiting_to_be_started():
+    bench = Bench()
+    bench.feed(Exited(1))
+    assert words(bench.feed(Release("upgrade"))) == [RELEASED]
+    assert bench.run(600) == []
+
+
+def test_close_asks_waits_and_stops(bench):
+    assert bench.feed(Close(60.0)) == [Send(Finish())]
+    assert bench.feed(Exited(0)) == [Stop(clean=True)]
+
+
+def test_close_leaves_a_hung_child_to_itself_and_never_kills_it_early(bench):
+    bench.feed(Close(60.0))
+    assert bench.run(61)[-1] == Stop(clean=False)
+    assert bench.times(Kill) == []
+
+
+def test_refresh_is_passed_on_only_to_a_running_child(bench):
+    assert bench.feed(RefreshWanted()) == [Send(Refresh())]
+    bench.feed(Release("upgrade"))
+    assert bench.feed(RefreshWanted()) == []
+
+
+INPUTS = st.one_of(
+    st.sampled_from(
+        [HELLO, CALL, XID_119, Release("r"), Resume(), GspTimeoutSeen(), RefreshWanted(), Tick()]
+    ),
+    st.sampled_from([0, 3, EXIT_REINITIALISE, -9, -11]).map(Exited),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(INPUTS, st.floats(0, 4000)), max_size=40))
+def test_never_two_children_never_an_early_or_frequent_kill(steps):
+    bench = Bench()
+    seen = {"alive": True, "entered": bench.now, "gsp": -1e9, "killed": -1e9}
+
+    def check(act, argument):
+        mark = len(bench.log)
+        act(argument)
+        for at, output in bench.log[mark:]:
+            if isinstance(output, Spawn):
+                assert not seen["alive"]
+                seen.update(alive=True, entered=at)
+            if isinstance(output, Kill):
+                assert seen["alive"]
+                assert at >= seen["entered"] + 120
+                assert at >= seen["gsp"] + 600 - 1e-6
+                assert at >= seen["killed"] + 3600 - 1e-6
+                seen["killed"] = at
+
+    for event, seconds in steps:
+        if isinstance(event, Exited | Said) and not seen["alive"]:
+            continue
+        if isinstance(event, Exited):
+            seen["alive"] = False
+        if isinstance(event, Said):
+            seen["entered"] = bench.now
+        if isinstance(event, GspTimeoutSeen) or event is XID_119:
+            seen["gsp"] = bench.now
+        check(bench.feed, event)
+        check(bench.run, seconds)
