@@ -62,8 +62,9 @@ def _without_session(seen: NodeObservation, now: float, policy: Policy) -> Decis
             return _record_deletion(gone.name, node, seen, policy)
     if seen.stale:
         return Decision(step="Watch", because=seen.stale)
-    if opted_out(node):
-        return Decision(step="Watch", because="the node is opted out")
+    if opted_out(node) or not seen.selected:
+        why = "the node is opted out" if seen.selected else "the policy does not select the node"
+        return Decision(step="Watch", because=why)
     incidents = opening_incidents(seen.health, seen.siblings, policy, now)
     if not incidents:
         return Decision(step="Watch", because="nothing asks for more than a report")

@@ -14,7 +14,7 @@ import msgspec
 
 from rules.health_object import HealthStatus
 from rules.names import LABEL_OPT_OUT
-from rules.policy_selector import selects
+from rules.policy_selector import parse_selector, selects
 from rules.quarantine_object import PauseSpec
 from rules.session_time import parse_time
 from rules.snapshot import (
@@ -49,6 +49,8 @@ class Permit:
     message: str = "the fleet was not judged yet"
     storm: bool = False
     """The breaker is open."""
+    until: float | None = None
+    """When time alone may change the answer."""
     hand_over: bool = False
     """Our own node's turn: leadership goes to another replica first."""
 
@@ -60,6 +62,8 @@ class NodeObservation:
     name: str
     node: NodeView | None
     health: HealthView | None = None
+    selected: bool = True
+    """Whether the policy's ``nodeSelector`` selects it."""
     stale: str = ""
     """Why the verdict cannot be believed now; "" when it is fresh."""
     pauses: tuple[PauseView, ...] = ()
@@ -193,6 +197,7 @@ def observe(
         name=name,
         node=seen,
         health=health,
+        selected=seen is not None and parse_selector(snapshot.policy.node_selector)(seen.labels),
         stale=staleness(health, seen, snapshot.agents, snapshot.now) if seen else "no node",
         pauses=_pauses(snapshot, seen),
         owner=_owner(snapshot, seen),

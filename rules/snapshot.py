@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from rules.gang import Gang
 from rules.health_object import HealthStatus
 from rules.pdb_view import PdbView
 from rules.pod_view import PodView
@@ -200,8 +201,11 @@ class FleetSnapshot:
     nobody_took_over: bool = False
     """Leadership was handed over for the own node and came back: there is no other replica."""
     reserved: frozenset[str] = frozenset()
-    gangs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Gang keys (`rules.gang.Gang.key`) with pods on a node, by node name."""
+    gangs: Mapping[str, tuple[Gang, ...]] = field(default_factory=dict)
+    """Gangs with GPU pods on a node (``rules.gang.gangs_of``), by node name: needed for nodes
+    whose session is Pending or Marked."""
+    kueue_unhealthy: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Node names in ``status.unhealthyNodes`` of a gang's Kueue Workload, by gang key."""
 
 
 __all__ = [

@@ -1,0 +1,277 @@
+"""Who may start now, and why the others wait: the rules that protect the fleet from us.
+
+``judge_fleet`` is called by the remediator once per cycle on the whole snapshot; every session gets
+a ``Permit``. All of it is derived from API objects, so a restart, a second replica and a replay
+come to the same answer. Nothing here blocks a release.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from rules.budget import BudgetBook, BudgetLine
+from rules.decision import EmitEvent
+from rules.fleet_breaker import (
+    Breaker,
+    FleetFinding,
+    ReasonKey,
+    counted,
+    judge_breaker,
+    marked_at,
+    reason_keys,
+    used_reasons,
+)
+from rules.fleet_drains import drain_permits
+from rules.gang import Gang
+from rules.policy_selector import parse_selector
+from rules.quarantine_object import Mode, Phase
+from rules.reason import Severity
+from rules.session_causes import has_human, open_causes, severity_rank, worst
+from rules.session_observation import Permit, is_open, opted_out, pause_covers, staleness
+from rules.session_time import clock
+from rules.snapshot import FleetSnapshot, NodeView, QuarantineView
+from rules.standdown import working_owner
+
+_CONTROL_PLANE: Final = (
+    "node-role.kubernetes.io/control-plane",
+    "node-role.kubernetes.io/master",
+)
+_POOLS: Final = (
+    "cloud.google.com/gke-nodepool",
+    "eks.amazonaws.com/nodegroup",
+    "karpenter.sh/nodepool",
+    "kubernetes.azure.com/agentpool",
+    "node.kubernetes.io/instance-type",
+)
+"""Labels that name a node's pool, the managed offerings' own first."""
+STARTED: Final = frozenset({"Marked", "Draining", "Quarantined", "Validating"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetVerdict:
+    """The answer for every open session, and the numbers behind it."""
+
+    permits: Mapping[str, Permit] = field(default_factory=dict)
+    """By session name."""
+    breaker: Breaker = field(default_factory=Breaker)
+    lines: tuple[BudgetLine, ...] = ()
+    findings: tuple[FleetFinding, ...] = ()
+    events: tuple[EmitEvent, ...] = ()
+    selected: int = 0
+    """How many nodes the policy selects; an alert fires at 0."""
+
+
+def judge_fleet(snapshot: FleetSnapshot) -> FleetVerdict:
+    """Judge every open session of the snapshot."""
+    policy = snapshot.policy
+    selects = parse_selector(policy.node_selector)
+    selected = {name: node for name, node in snapshot.nodes.items() if selects(node.labels)}
+    opened = [s for s in snapshot.quarantines.values() if is_open(s)]
+    taken = snapshot.reserved | {
+        s.spec.node_name for s in opened if s.status.phase in STARTED and _in_mode(s, policy.mode)
+    }
+    book = BudgetBook.of(selected.values(), taken, policy.budget, snapshot.now)
+    lines = book.lines()
+    breaker = judge_breaker(snapshot)
+    turns = _Turns(snapshot, selected, book, breaker)
+    permits: dict[str, Permit] = dict(drain_permits(opened, snapshot))
+    for session in _in_order(opened, snapshot):
+        permits[session.name] = turns.judge(session)
+    return FleetVerdict(
+        permits=permits,
+        breaker=breaker,
+        lines=lines,
+        findings=breaker.findings,
+        events=tuple(_event(finding, snapshot) for finding in breaker.findings),
+        selected=len(selected),
+    )
+
+
+def _in_mode(session: QuarantineView, mode: Mode) -> bool:
+    """Virtual marks count in a Shadow budget only; real ones are on the nodes anyway."""
+    return session.status.mode == mode
+
+
+def _in_order(opened: list[QuarantineView], snapshot: FleetSnapshot) -> list[QuarantineView]:
+    """Pending sessions: Fatal before Degraded, gang mates together, then oldest."""
+    pending = [s for s in opened if s.status.phase in {"", "Pending"}]
+    first: dict[str, float] = {}
+    for session in pending:
+        for gang in snapshot.gangs.get(session.spec.node_name, ()):
+            created = session.metadata.created_at
+            first[gang.key] = min(first.get(gang.key, created), created)
+
+    def order(session: QuarantineView) -> tuple[int, float, str, float, str]:
+        created = session.metadata.created_at
+        gangs = snapshot.gangs.get(session.spec.node_name, ())
+        key = min((g.key for g in gangs), key=lambda k: (first[k], k), default="")
+        severity = severity_rank(worst(session.spec.causes))
+        return -severity, first.get(key, created), key, created, session.name
+
+    return sorted(pending, key=order)
+
+
+class _Turns:
+    """Gives turns in order, booking each one it gives."""
+
+    def __init__(
+        self,
+        snapshot: FleetSnapshot,
+        selected: Mapping[str, NodeView],
+        book: BudgetBook,
+        breaker: Breaker,
+    ) -> None:
+        self._snapshot = snapshot
+        self._selected = selected
+        self._book = book
+        self._breaker = breaker
+        sessions = counted(snapshot)
+        self._used: dict[ReasonKey, int] = dict(used_reasons(snapshot, sessions))
+        window_s = snapshot.policy.budget.max_new.window_s
+        self._new_at = sorted(
+            at
+            for session in sessions
+            if (at := marked_at(session)) is not None and snapshot.now - at < window_s
+        )
+        self._pools = Counter(pool_of(node) for node in selected.values())
+        self._gang_needs = self._count_gang_needs()
+
+    def judge(self, session: QuarantineView) -> Permit:
+        """One session's turn to be marked."""
+        node = self._snapshot.nodes.get(session.spec.node_name)
+        if node is None:
+            return Permit(reason="NodeGone", message="there is no such node")
+        if not self._may_act(session, node):
+            return Permit(reason="Waiting", message="it may not act now")
+        if has_human(session):
+            self._book.take(node)
+            return Permit(start=True, reason="", message="")
+        permit = self._refused(node) or self._storm(session) or self._limits(session, node)
+        if permit is not None:
+            return permit
+        self._give(session, node)
+        return Permit(start=True, reason="", message="")
+
+    def _may_act(self, session: QuarantineView, node: NodeView) -> bool:
+        """Whether the session could use a turn: a turn given to one that cannot is a turn lost."""
+        snapshot = self._snapshot
+        if opted_out(node) or any(
+            pause_covers(pause.spec, node, snapshot.now) for pause in snapshot.pauses.values()
+        ):
+            return False
+        if working_owner(node, snapshot.maintenance_leases.get(node.name), snapshot.now):
+            return False
+        health = snapshot.healths.get(node.name)
+        stale = staleness(health, node, snapshot.agents, snapshot.now)
+        if stale and not has_human(session):
+            return False
+        return bool(open_causes(session, health, stale))
+
+    def _refused(self, node: NodeView) -> Permit | None:
+        if node.name not in self._selected:
+            return Permit(reason="NotSelected", message="the policy does not select the node")
+        if any(label in node.labels for label in _CONTROL_PLANE):
+            return Permit(
+                reason="ControlPlane",
+                message="it is a control-plane node, only a person may quarantine it",
+            )
+        if self._pools[pool_of(node)] == 1:
+            return Permit(
+                reason="OnlyNodeOfPool",
+                message="it is the only node of its pool, only a person may quarantine it",
+            )
+        return None
+
+    def _storm(self, session: QuarantineView) -> Permit | None:
+        if not self._breaker.open:
+            return None
+        finding = self._breaker.correlated(session)
+        reason = "CorrelatedCause" if finding else self._breaker.reason
+        message = finding.message if finding else self._breaker.message
+        return Permit(reason=reason, message=message, storm=True, until=self._breaker.until)
+
+    def _limits(self, session: QuarantineView, node: NodeView) -> Permit | None:
+        budget = self._snapshot.policy.budget
+        for key in reason_keys(session, self._snapshot):
+            if self._used.get(key, 0) >= budget.per_reason.count:
+                return Permit(
+                    reason="PerReason",
+                    message=f"{key[0]} took {budget.per_reason.count} nodes within "
+                    f"{budget.per_reason.window_s}, a person confirms with kubectl gpuward "
+                    f"quarantine {node.name} --reason",
+                )
+        if len(self._new_at) >= budget.max_new.count:
+            until = self._new_at[-budget.max_new.count] + budget.max_new.window_s
+            return Permit(
+                reason="MaxNew",
+                message=f"{budget.max_new.count} nodes were quarantined within "
+                f"{budget.max_new.window_s}, the next may at {clock(until)}",
+                until=until,
+            )
+        if self._book.is_gone(node):
+            return None
+        line = self._book.tightest(node)
+        if line.room < 1:
+            return Permit(reason="Budget", message=line.clause)
+        return self._gang_fits(session, node, line)
+
+    def _gang_fits(
+        self, session: QuarantineView, node: NodeView, line: BudgetLine
+    ) -> Permit | None:
+        """A Degraded gang that does not fit waits whole; a Fatal one goes in order."""
+        if worst(session.spec.causes) == Severity.FATAL:
+            return None
+        for gang in self._snapshot.gangs.get(node.name, ()):
+            need = len(self._gang_needs.get(gang.key, set()))
+            if not gang.topology_aware and need > line.room:
+                return Permit(
+                    reason="GangBudget",
+                    message=f"gang {gang.key} has {need} bad nodes and {line.room} may be taken, "
+                    "it waits whole",
+                )
+        return None
+
+    def _count_gang_needs(self) -> dict[str, set[str]]:
+        """Available nodes with a Pending session, by gang."""
+        needs: defaultdict[str, set[str]] = defaultdict(set)
+        for session in self._snapshot.quarantines.values():
+            node = self._snapshot.nodes.get(session.spec.node_name)
+            if node is None or session.status.phase not in {"", Phase.PENDING}:
+                continue
+            if self._book.is_gone(node):
+                continue
+            gangs: tuple[Gang, ...] = self._snapshot.gangs.get(node.name, ())
+            for gang in gangs:
+                needs[gang.key].add(node.name)
+        return dict(needs)
+
+    def _give(self, session: QuarantineView, node: NodeView) -> None:
+        self._book.take(node)
+        self._new_at.append(self._snapshot.now)
+        for key in reason_keys(session, self._snapshot):
+            self._used[key] = self._used.get(key, 0) + 1
+        for nodes in self._gang_needs.values():
+            nodes.discard(node.name)
+
+
+def pool_of(node: NodeView) -> str:
+    """The node's pool: the first pool label it has; "" puts it into the one unnamed pool."""
+    for label in _POOLS:
+        if label in node.labels:
+            return f"{label}={node.labels[label]}"
+    return ""
+
+
+def _event(finding: FleetFinding, snapshot: FleetSnapshot) -> EmitEvent:
+    """One Event on the Deployment per finding: its key does not change while it grows."""
+    return EmitEvent(
+        node="",
+        node_uid="",
+        kind="Warning",
+        reason=finding.kind,
+        message=finding.message,
+        at=snapshot.now,
+        key=f"{finding.reason}/{finding.shared}/{finding.at - finding.at % 3600:.0f}",
+        namespace=snapshot.own_namespace,
+    )
