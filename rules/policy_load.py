@@ -7,7 +7,9 @@ not a file: reading files is the edge's work. Never guesses and never drops an u
 import difflib
 import re
 from dataclasses import dataclass
-from typing import Any, Final, get_args, get_origin
+from enum import StrEnum
+from types import UnionType
+from typing import Any, Final, Literal, Union, get_args, get_origin
 
 import msgspec
 
@@ -91,7 +93,8 @@ def _inside(value: object, kind: object, path: str) -> list[Problem]:
 
 
 def _section(kind: object) -> type[Section] | None:
-    for candidate in (kind, *get_args(kind)):
+    candidates = get_args(kind) if get_origin(kind) in {Union, UnionType} else (kind,)
+    for candidate in candidates:
         if isinstance(candidate, type) and issubclass(candidate, Section):
             return candidate
     return None
@@ -104,7 +107,25 @@ def _of_error(text: str, document: dict[Any, Any]) -> Problem:
     if "[...]" in path and isinstance(document.get("reasons"), dict):
         keys = ", ".join(sorted(str(key) for key in document["reasons"])[:5])
         path = path.replace("[...]", f" ({keys})")
-    return Problem(path=path, message=f"is wrong: {what[:1].lower()}{what[1:]}")
+    words = _choices(at.rstrip("`").removeprefix("$"))
+    remedy = f"; write one of {', '.join(words)}" if words else ""
+    return Problem(path=path, message=f"is wrong: {what[:1].lower()}{what[1:]}{remedy}")
+
+
+def _choices(path: str) -> tuple[str, ...]:
+    """The words allowed at a msgspec path such as ``.pods[0].strategy``; () where any text is."""
+    kind: object = Policy
+    for name in re.findall(r"[A-Za-z]+|\[[^\]]*\]", path):
+        section = _section(kind)
+        if name.startswith("["):
+            kind = get_args(kind)[-2 if get_args(kind)[-1] is Ellipsis else -1]
+        elif section is not None:
+            fields = {f.encode_name: f.type for f in msgspec.structs.fields(section)}
+            kind = fields.get(name)
+    for candidate in (kind, *get_args(kind)):
+        if isinstance(candidate, type) and issubclass(candidate, StrEnum):
+            return tuple(candidate)
+    return get_args(kind) if get_origin(kind) is Literal else ()
 
 
 def _nonsense(policy: Policy) -> list[Problem]:
@@ -144,9 +165,9 @@ def _nonsense(policy: Policy) -> list[Problem]:
                     path=f"budget.per[{index}]", message=f"is wrong: {key!r:.80} is no label key"
                 )
             )
-    for reason in policy.reasons:
-        if not is_reason_code(reason):
-            problems.append(
-                Problem(path=f"reasons.{reason[:80]}", message="is wrong: a reason is CamelCase")
-            )
+    problems.extend(
+        Problem(path=f"reasons.{reason[:80]}", message="is wrong: a reason is CamelCase")
+        for reason in policy.reasons
+        if not is_reason_code(reason)
+    )
     return problems
