@@ -101,8 +101,8 @@ class JsonReader:
             verdict = _verdict(line, self._driver) if known is None else known
             if known is None and len(self._verdicts) < _REMEMBERED:
                 self._verdicts[same] = verdict
-        shared: tuple[Any, ...] = msgspec.structs.astuple(line)[:_SHARED]
-        return DecodedLine(*shared, *verdict)
+        values: tuple[Any, ...] = (*msgspec.structs.astuple(line)[:_SHARED], *verdict)
+        return DecodedLine(*values)
 
 
 class _Verdict(NamedTuple):

@@ -15,7 +15,7 @@ from rules.kernel_line_text import MAX_LINE
 
 ANCHORS: Final = (
     b"NVRM: ",
-    b"SXid (",
+    b"nvidia-nvswitch",
     b"mlx5_",
     b"pcieport",
     b"PCIe Bus Error: severity=",
@@ -76,9 +76,9 @@ class LineScanner(Generic[T]):
         self._tail, self._cut = b"", False
         self._keep(block[end:])
         scan = _scan_dense if _is_dense(whole) else _scan_sparse
-        found = scan(whole, self._read)
         first = self._lines
-        self._lines += whole.count(b"\n")
+        found, lines = scan(whole, self._read)
+        self._lines += lines
         return [(first + number, line) for number, line in found]
 
     def finish(self) -> list[tuple[int, T]]:
@@ -101,15 +101,21 @@ def _is_dense(block: bytes) -> bool:
     return hits * _DENSE > sample.count(b"\n")
 
 
-def _scan_dense(block: bytes, read: Callable[[bytes], T | None]) -> list[tuple[int, T]]:
-    return [
+def _scan_dense(
+    block: bytes, read: Callable[[bytes], T | None]
+) -> tuple[list[tuple[int, T]], int]:
+    lines = block.split(b"\n")
+    found = [
         (number, line)
-        for number, raw in enumerate(block.split(b"\n"), 1)
+        for number, raw in enumerate(lines, 1)
         if raw and (line := read(raw)) is not None
     ]
+    return found, len(lines) - 1
 
 
-def _scan_sparse(block: bytes, read: Callable[[bytes], T | None]) -> list[tuple[int, T]]:
+def _scan_sparse(
+    block: bytes, read: Callable[[bytes], T | None]
+) -> tuple[list[tuple[int, T]], int]:
     starts: set[int] = set()
     find, rfind = block.find, block.rfind
     for anchor in ANCHORS:
@@ -124,4 +130,4 @@ def _scan_sparse(block: bytes, read: Callable[[bytes], T | None]) -> list[tuple[
             number += block.count(b"\n", counted, start)
             counted = start
             found.append((number, line))
-    return found
+    return found, number - 1 + block.count(b"\n", counted)

@@ -1,6 +1,6 @@
 """How many lines ``gpuward-agent decode --json`` reads per CPU second.
 
-    python -m hack.bench.decode [--lines 400000] [--json]
+    python -m hack.bench.decode [--lines 2000000] [--json]
 
 Three files are made from the development lines in ``tests/data``: one line in 1,000 recognised
 with every shape among them and ordinary kernel messages around; every line recognised; and every
@@ -87,7 +87,7 @@ def measure(log: bytes) -> tuple[float, int]:
 def main() -> int:
     """Print a table, or one JSON object with ``--json``."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--lines", type=int, default=400_000, help="lines in each file")
+    parser.add_argument("--lines", type=int, default=2_000_000, help="lines in each file")
     parser.add_argument("--runs", type=int, default=3, help="the best of so many counts")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args()
