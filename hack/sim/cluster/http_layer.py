@@ -20,6 +20,7 @@ from hack.sim.cluster.discovery import HEALTH_PATHS, discover
 from hack.sim.cluster.engine import Engine
 from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.faults import Fault, Faults
+from hack.sim.cluster.openapi import openapi_document
 from hack.sim.cluster.request_log import Request, RequestLog
 from hack.sim.cluster.resource_calls import Reply, ResourceCalls
 from hack.sim.cluster.reviews import Reviews
@@ -121,7 +122,10 @@ class HttpLayer:
             raise no_such_path()
         if address.path.rstrip("/") in HEALTH_PATHS:
             return web.Response(text="ok")
-        document = discover(self.engine.registry, address.path, self.url)
+        if address.path.startswith("/openapi"):
+            document = openapi_document(self.engine.registry, address.path)
+        else:
+            document = discover(self.engine.registry, address.path, self.url)
         if document is None:
             if address.path.startswith(("/openapi", "/api")):
                 raise no_such_path()

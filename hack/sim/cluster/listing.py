@@ -48,12 +48,10 @@ def read_selection(
     kind: Kind, namespace: str | None, label_selector: str | None, field_selector: str | None
 ) -> Selection:
     """The selection behind a query."""
-    resource = kind.resource
-    refusal = f"{resource.group_resource}, {resource.api_version}, Resource={resource.plural}"
     return Selection(
         namespace=namespace,
         labels=parse_label_selector(label_selector),
-        fields=parse_field_selector(field_selector, kind.fields, refusal),
+        fields=parse_field_selector(field_selector, kind.fields),
     )
 
 

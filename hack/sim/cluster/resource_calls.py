@@ -28,6 +28,7 @@ from hack.sim.cluster.listing import (
     read_selection,
 )
 from hack.sim.cluster.negotiation import PLAIN, Answer, read_accept
+from hack.sim.cluster.protobuf import MEDIA, read_protobuf
 from hack.sim.cluster.reviews import REVIEWS, Reviews
 from hack.sim.cluster.statuses import (
     bad_request,
@@ -312,6 +313,8 @@ def write_options(request: web.BaseRequest) -> WriteOptions:
 def read_body(content_type: str | None, body: bytes) -> Any:
     """The JSON of a body; 415 for another language, 400 for what is no JSON."""
     media = (content_type or "application/json").partition(";")[0].strip()
+    if media == MEDIA:
+        return read_protobuf(body)
     if media not in {"application/json", "*/*", ""}:
         raise unsupported_media(_BODY_TYPES)
     try:

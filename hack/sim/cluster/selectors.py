@@ -146,10 +146,8 @@ class FieldSelector:
         return next((t.value for t in self.terms if t.equal and t.field == field), None)
 
 
-def parse_field_selector(
-    text: str | None, readers: Mapping[str, FieldReader], refusal: str
-) -> FieldSelector:
-    """Read the ``fieldSelector`` of a query; an unknown field is a 400 beginning with ``refusal``."""
+def parse_field_selector(text: str | None, readers: Mapping[str, FieldReader]) -> FieldSelector:
+    """Read the ``fieldSelector`` of a query; an unknown field is a 400."""
     if not text:
         return FieldSelector()
     terms = []
@@ -163,11 +161,6 @@ def parse_field_selector(
             )
         field, operator, value = found.groups()
         if field not in readers:
-            raise ApiError(
-                400,
-                "BadRequest",
-                f'Unable to find "{refusal}" that match label selector "", field selector '
-                f'"{text}": field label not supported: {field}',
-            )
+            raise ApiError(400, "BadRequest", f"field label not supported: {field}")
         terms.append(FieldTerm(field, operator != "!=", re.sub(r"\\(.)", r"\1", value)))
     return FieldSelector(tuple(terms), readers)

@@ -31,6 +31,7 @@ class StructuralSchema(Schema):
     def __init__(self, kind: str, schema: Object) -> None:
         self._kind = kind
         self._schema = schema
+        self.source = _published(schema)
 
     def complete(self, obj: Object, known: Object | None = None) -> tuple[Object, list[str]]:
         """Prune, then fill in defaults; and the paths that were pruned."""
@@ -50,6 +51,13 @@ class StructuralSchema(Schema):
             "required": [one for one in self._schema.get("required", []) if one not in _BASES],
         }
         return check(rest, without_bases, "")
+
+
+def _published(schema: Object) -> Object:
+    """The schema as clients may read it: with the fields that every object has."""
+    text = {"type": "string"}
+    properties = {"apiVersion": text, "kind": text, "metadata": {"type": "object"}}
+    return {**schema, "properties": {**properties, **(schema.get("properties") or {})}}
 
 
 def prune(value: Any, schema: Object, path: str, unknown: list[str]) -> Any:
