@@ -21,6 +21,9 @@ from rules.reason import ClosesKind, Severity
 from rules.session_time import parse_time
 from rules.thresholds import Rules
 
+_BOOT_MARGIN_S: Final = 60.0
+"""The wall clock of a fresh boot may still be corrected by so much. Source: gpuward."""
+
 BY_REPLACEMENT: Final = "GPUReplaced"
 
 
@@ -50,6 +53,23 @@ def mark_reboot(state: NodeState, now: float) -> NodeState:
         state,
         incidents=tuple(
             replace(incident, reboot_at=now) if incident.active else incident
+            for incident in state.incidents
+        ),
+    )
+
+
+def mark_older_boot(state: NodeState, now: float) -> NodeState:
+    """Note a reboot for what was last seen before this boot began.
+
+    It finds again what an agent knew that was itself restarted after the reboot.
+    """
+    begin = state.node.booted_at - _BOOT_MARGIN_S
+    return replace(
+        state,
+        incidents=tuple(
+            replace(incident, reboot_at=now)
+            if incident.active and incident.reboot_at is None and incident.last_seen < begin
+            else incident
             for incident in state.incidents
         ),
     )

@@ -12,7 +12,7 @@ from typing import Final
 
 from rules.gauge import Gauge, Latch
 from rules.incident import Finding, Scope
-from rules.judge_closing import close_where
+from rules.judge_closing import close_where, mark_older_boot
 from rules.judge_presence import lost_poll
 from rules.judge_record import record
 from rules.judge_state import (
@@ -226,7 +226,7 @@ def take_host(state: NodeState, seen: HostSeen, now: float, rules: Rules) -> Nod
         product_uuid=seen.product_uuid or state.node.product_uuid,
         cpu_numa_nodes=seen.cpu_numa_nodes or state.node.cpu_numa_nodes,
     )
-    state = replace(state, node=node)
+    state = mark_older_boot(replace(state, node=node), now)
     hung = [process for process in seen.processes if process.state == "D"]
     name = "HungNvidiaTask"
     old = state.host.get(name, Gauge())

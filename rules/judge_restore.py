@@ -1,0 +1,245 @@
+"""Start again from what this node's own GPUNodeHealth says: the agent keeps nothing on the host.
+
+Called once by the agent at start. Ids come back as they are, open incidents stay open, and what
+an earlier agent saw of the present counts only until this one looks for itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from rules.expected_gpus import learned_from, plain_address
+from rules.gauge import Gauge, Latch
+from rules.health_object import GpuStatus, HealthStatus
+from rules.incident import Incident, Phase, Scope
+from rules.incident_wire import from_wire
+from rules.judge_burst import being_judged
+from rules.judge_closing import mark_reboot
+from rules.judge_presence import MISMATCH
+from rules.judge_repeats import REPEATING_XIDS
+from rules.judge_state import (
+    MAX_BURSTS,
+    MAX_GPUS,
+    Burst,
+    GpuView,
+    NodeState,
+    SourceView,
+    initial,
+)
+from rules.observation import GpuSeen, SourceName, SourceState, TopologySeen
+from rules.reason import Action, ClosesKind, Level, ReasonClass
+from rules.reason_table import reason_for_recovery_action
+from rules.session_time import parse_time
+from rules.topology import Interconnect
+from rules.xid import reason_for_xid
+
+_ACTION_PREFIX: Final = "RecoveryAction"
+_LARGEST_ACTION: Final = 7
+_LINKS: Final = re.compile(r"NV(\d{1,3})")
+
+
+def action_word(value: int | None, branch: int | None) -> str:
+    """The recovery action as published per GPU: ``None``, ``ResetGPU``; empty when not known."""
+    if value is None:
+        return ""
+    return reason_for_recovery_action(value, branch).reason.removeprefix(_ACTION_PREFIX)
+
+
+def restore(
+    status: HealthStatus,
+    now: float,
+    *,
+    boot_id: str,
+    node_uid: str = "",
+    configured: int | None = None,
+    node_name: str = "",
+) -> NodeState:
+    """The state to go on with, in the boot that the kernel names now.
+
+    A status of another machine under the same name (another node UID and another boot) is not
+    ours and restores nothing.
+    """
+    fresh = initial(now, boot_id=boot_id, configured=configured, node_name=node_name)
+    same_boot = status.boot_id == boot_id
+    if node_uid and status.node_uid and status.node_uid != node_uid and not same_boot:
+        return fresh
+    incidents = tuple(_restored(incident, now) for incident in _incidents(status, now))
+    state = replace(
+        fresh,
+        node=replace(fresh.node, uid=node_uid or status.node_uid),
+        driver=status.driver_version,
+        virtualization=status.virtualization,
+        learned=learned_from(status.expected_gpus),
+        address_uuids={
+            plain_address(gpu.pci): gpu.uuid
+            for gpu in status.gpus[:MAX_GPUS]
+            if gpu.pci and gpu.uuid
+        },
+        topology=_topology(status),
+        incidents=incidents,
+        bursts=_bursts(incidents),
+        dropped=max(0, status.dropped),
+    )
+    if not same_boot:
+        return mark_reboot(state, now) if status.boot_id else state
+    state = replace(
+        state,
+        cursor_boot=status.cursor.boot_id,
+        cursor_seq=status.cursor.kmsg_seq,
+        sources=_sources(status, now),
+        gpus=_gpus(status, incidents),
+        missing=Gauge(raised=_stands(incidents, MISMATCH, "", "", Scope.NODE)),
+        host={"HungNvidiaTask": Gauge(raised=_stands(incidents, "HungNvidiaTask", "", ""))},
+    )
+    up = frozenset(n for n, view in state.sources.items() if view.state is SourceState.UP)
+    return replace(state, restored_sources=up)
+
+
+def _incidents(status: HealthStatus, now: float) -> tuple[Incident, ...]:
+    by_id = {incident.id: from_wire(incident, now) for incident in status.incidents[:64]}
+    return tuple(incident for key, incident in by_id.items() if key)
+
+
+def _restored(incident: Incident, now: float) -> Incident:
+    """Take up again what was not judged to its end: the catalog's word waits for the present."""
+    xid = incident.members[0].xid
+    if not incident.active or xid is None or incident.row.closes_on.kind is ClosesKind.SILENCE:
+        return incident
+    full = replace(reason_for_xid(xid), reason=incident.row.reason)
+    unjudged = (
+        full.severity > incident.row.severity
+        and incident.row.level is Level.REPORT
+        and incident.row.action in (Action.NONE, full.action)
+    )
+    if not unjudged:
+        return incident
+    member = replace(incident.members[0], row=full)
+    return replace(
+        incident, phase=Phase.HISTORY, members=(member,), row=being_judged(full), touched_at=now
+    )
+
+
+def _sources(status: HealthStatus, now: float) -> dict[SourceName, SourceView]:
+    names, states = list(SourceName), list(SourceState)
+    return {
+        SourceName(source.name): SourceView(
+            state=SourceState(source.state),
+            reason=source.reason[:63],
+            since=_time(source.since, now),
+        )
+        for source in status.sources
+        if source.name in names and source.state in states
+    }
+
+
+def _gpus(status: HealthStatus, incidents: tuple[Incident, ...]) -> dict[str, GpuView]:
+    views = {}
+    for gpu in status.gpus[:MAX_GPUS]:
+        view = _view(gpu, incidents)
+        if key := view.seen.uuid or view.pci:
+            views[key] = view
+    return views
+
+
+def _view(gpu: GpuStatus, incidents: tuple[Incident, ...]) -> GpuView:
+    address = plain_address(gpu.pci) if gpu.pci else ""
+    mine = [i for i in incidents if i.active and i.concerns(gpu.uuid, address)]
+    mig = {"Enabled": True, "Disabled": False}.get(gpu.mig_mode)
+    return GpuView(
+        seen=GpuSeen(
+            uuid=gpu.uuid,
+            index=gpu.index,
+            pci=gpu.pci,
+            serial=gpu.serial,
+            product=gpu.product,
+            board=gpu.board,
+            vbios=gpu.vbios,
+            module_id=gpu.module_id,
+            mig_mode=mig,
+        ),
+        enumerated=gpu.health != "Unknown",
+        action=_action_value(gpu.recovery_action),
+        reset_pending=gpu.reset_pending,
+        lost=Gauge(raised=any(i.row.reason == MISMATCH for i in mine)),
+        gauges={
+            i.row.reason: Gauge(raised=True)
+            for i in mine
+            if i.row.closes_on.kind is ClosesKind.STATE
+        },
+        latches={
+            i.row.reason: Latch(raised=True, seen=True)
+            for i in mine
+            if i.row.klass is ReasonClass.LATCH
+        },
+    )
+
+
+def _action_value(word: str) -> int | None:
+    values = {action_word(value, None): value for value in range(_LARGEST_ACTION + 1)}
+    return values.get(word)
+
+
+def _stands(
+    incidents: tuple[Incident, ...], reason: str, gpu: str, pci: str, scope: Scope = Scope.NODE
+) -> bool:
+    return any(
+        i.active and i.row.reason == reason and i.scope is scope and i.concerns(gpu, pci)
+        for i in incidents
+    )
+
+
+def _bursts(incidents: tuple[Incident, ...]) -> tuple[Burst, ...]:
+    """Earlier bursts of 13 and 31; their workloads were not kept, so they count as one."""
+    return tuple(
+        Burst(
+            xid=xid,
+            gpu=(incident.gpus or incident.pci)[0],
+            workload="",
+            places=(),
+            first_at=incident.first_seen,
+            last_at=incident.last_seen,
+        )
+        for incident in incidents
+        for xid in incident.xids
+        if xid in REPEATING_XIDS and (incident.gpus or incident.pci)
+    )[:MAX_BURSTS]
+
+
+def _topology(status: HealthStatus) -> TopologySeen | None:
+    """The published matrix read back, so that a link that died meanwhile is still expected."""
+    rows = [line.split("\t") for line in status.topology.links.split("\n")[1:]]
+    uuids = _by_index(status.gpus)
+    if len(rows) < 2 or len(rows) != len(uuids) or any(len(r) != len(rows) + 1 for r in rows):
+        return None
+    links = tuple(tuple(row[1:]) for row in rows)
+    switched = status.topology.interconnect == Interconnect.NVSWITCH
+    remotes = tuple(_remotes(row, switched=switched) for row in links)
+    cluster, _, clique = status.topology.nvlink_domain.rpartition(".")
+    known = cluster and clique.isdecimal() and len(clique) < 10
+    return TopologySeen(
+        at=0.0,
+        gpus=tuple(uuids[index] for index in sorted(uuids)),
+        links=links,
+        remotes=remotes,
+        clusters=(cluster,) * len(rows) if known else (),
+        cliques=(int(clique),) * len(rows) if known else (),
+        numa=(),
+    )
+
+
+def _remotes(row: tuple[str, ...], *, switched: bool) -> tuple[str, ...]:
+    counts = [int(found[1]) for cell in row if (found := _LINKS.fullmatch(cell))]
+    total = max(counts, default=0) if switched else sum(counts)
+    return ("switch" if switched else "gpu",) * min(total, 64)
+
+
+def _by_index(gpus: tuple[GpuStatus, ...]) -> Mapping[int, str]:
+    return {gpu.index: gpu.uuid for gpu in gpus if gpu.index >= 0 and gpu.uuid}
+
+
+def _time(text: str, otherwise: float) -> float:
+    at = parse_time(text)
+    return otherwise if at is None else min(at, otherwise)

@@ -1,0 +1,231 @@
+"""From state and verdict to what is written: status, conditions, labels, and when.
+
+The agent's edge calls ``publish`` after each change and asks ``differs`` and ``write_due`` whether
+to write now. Every string is cut to what the CRD takes, so that no odd name can lose a verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from rules.health_object import (
+    Cursor,
+    ExpectedGpus,
+    GpuStatus,
+    HealthStatus,
+    PublisherPod,
+    SourceStatus,
+    Topology,
+)
+from rules.incident import in_order
+from rules.incident_wire import to_wire
+from rules.judge_presence import expected_of
+from rules.judge_restore import action_word
+from rules.judge_state import GpuView, NodeState
+from rules.label_value import Refused
+from rules.names import CONDITION_DEGRADED, CONDITION_HEALTHY
+from rules.publication_labels import labels
+from rules.publication_size import fitted
+from rules.session_time import format_time
+from rules.topology import describe
+from rules.verdict import ALL_PASSING, GpuVerdict, Health, Verdict
+
+NOT_DEGRADED: Final = "NotDegraded"
+RIDE_ALONG_S: Final = 60.0
+"""Counts and times are written at most this often. Source: gpuward, one write a minute."""
+
+_CONDITION_STATUS: Final = {
+    Health.UNHEALTHY: "False",
+    Health.UNKNOWN: "Unknown",
+    Health.DEGRADED: "True",
+    Health.HEALTHY: "True",
+}
+_MIG_MODE: Final = {True: "Enabled", False: "Disabled", None: ""}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who publishes: a pod, or an agent that heartbeats at ``heartbeat_at`` instead."""
+
+    agent_version: str
+    rules_version: str
+    pod: str = ""
+    pod_uid: str = ""
+    heartbeat_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """A node condition of ours; the edge keeps the transition times."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """All that is written about the node; ``labels`` with None are to be removed."""
+
+    status: HealthStatus
+    conditions: tuple[Condition, ...]
+    labels: Mapping[str, str | None]
+    refused: tuple[Refused, ...] = ()
+
+
+class Difference(StrEnum):
+    """How urgently a publication that changed has to be written."""
+
+    NONE = "None"
+    RIDES_ALONG = "RidesAlong"
+    NOW = "Now"
+
+
+def publish(state: NodeState, judged: Verdict, now: float, identity: Identity) -> Publication:
+    """Work out everything that is to be written at ``now``."""
+    topology = (
+        describe(state.topology, state.node.cpu_numa_nodes) if state.topology else Topology()
+    )
+    node_labels, refused = labels(state, judged, topology)
+    expected = expected_of(state)
+    healthy = judged.gpus_healthy
+    heartbeat = identity.heartbeat_at
+    status = HealthStatus(
+        publisher=PublisherPod(
+            pod=identity.pod[:512],
+            pod_uid=identity.pod_uid[:64],
+            heartbeat="" if heartbeat is None else format_time(heartbeat),
+        ),
+        node_uid=state.node.uid[:64],
+        boot_id=(state.node.boot_id or state.cursor_boot)[:64],
+        observed_at=format_time(now),
+        agent_version=identity.agent_version[:64],
+        rules_version=identity.rules_version[:64],
+        driver_version=state.driver[:64],
+        virtualization=state.virtualization[:32],
+        cursor=Cursor(boot_id=state.cursor_boot[:64], kmsg_seq=state.cursor_seq),
+        health=judged.health.value,
+        reason=judged.reason[:63],
+        message=judged.message,
+        gpus_healthy="" if healthy is None else f"{healthy}/{judged.gpus_expected}",
+        expected_gpus=ExpectedGpus(count=expected.count, source=expected.source[:32]),
+        sources=tuple(
+            SourceStatus(
+                name=name.value,
+                state=view.state.value,
+                reason=view.reason[:63],
+                since=format_time(view.since),
+            )
+            for name, view in sorted(state.sources.items())
+        ),
+        gpus=tuple(
+            _gpu(view, judged.gpus[key], state.branch)
+            for key, view in sorted(state.gpus.items(), key=lambda item: _position(item[1]))
+        ),
+        topology=topology,
+        incidents=tuple(to_wire(incident) for incident in in_order(state.incidents)),
+        dropped=state.dropped,
+    )
+    return Publication(
+        status=fitted(status),
+        conditions=_conditions(judged),
+        labels=node_labels,
+        refused=refused,
+    )
+
+
+def differs(old: Publication | None, new: Publication) -> Difference:
+    """What has to happen to get from ``old``, as last written, to ``new``."""
+    if old is None:
+        return Difference.NOW
+    if _news(old) != _news(new):
+        return Difference.NOW
+    same = old.status == new.status and old.conditions == new.conditions
+    return Difference.NONE if same else Difference.RIDES_ALONG
+
+
+def write_due(
+    difference: Difference, now: float, last_write_at: float, reassert_at: float
+) -> bool:
+    """Whether to write at ``now``; ``reassert_at`` (jittered by the caller) is due in any case."""
+    if difference is Difference.NOW or now >= reassert_at:
+        return True
+    return difference is Difference.RIDES_ALONG and now - last_write_at >= RIDE_ALONG_S
+
+
+def size_of(status: HealthStatus) -> int:
+    """Bytes of the status as it is sent."""
+    return len(msgspec.json.encode(status))
+
+
+def _news(publication: Publication) -> tuple[object, ...]:
+    """All whose change cannot wait."""
+    status = publication.status
+    return (
+        status.publisher.pod_uid,
+        status.node_uid,
+        status.boot_id,
+        status.agent_version,
+        status.rules_version,
+        status.driver_version,
+        status.health,
+        status.reason,
+        status.gpus_healthy,
+        status.expected_gpus,
+        tuple((source.name, source.state, source.reason) for source in status.sources),
+        status.gpus,
+        status.topology,
+        tuple(
+            (i.id, i.reason, i.severity, i.level, i.recommended_action, i.active)
+            for i in status.incidents
+        ),
+        tuple((c.type, c.status, c.reason) for c in publication.conditions),
+        dict(publication.labels),
+    )
+
+
+def _conditions(judged: Verdict) -> tuple[Condition, ...]:
+    degraded = judged.degraded
+    return (
+        Condition(
+            type=CONDITION_HEALTHY,
+            status=_CONDITION_STATUS[judged.health],
+            reason=judged.reason if judged.health is not Health.HEALTHY else ALL_PASSING,
+            message=judged.message,
+        ),
+        Condition(
+            type=CONDITION_DEGRADED,
+            status="False" if degraded is None else "True",
+            reason=NOT_DEGRADED if degraded is None else degraded.row.reason,
+            message=judged.degraded_message,
+        ),
+    )
+
+
+def _gpu(view: GpuView, judged: GpuVerdict, branch: int | None) -> GpuStatus:
+    seen = view.seen
+    return GpuStatus(
+        uuid=seen.uuid[:96],
+        index=seen.index,
+        pci=seen.pci[:16],
+        serial=seen.serial[:64],
+        product=seen.product[:96],
+        board=seen.board[:64],
+        vbios=seen.vbios[:64],
+        module_id=seen.module_id,
+        health=judged.health.value,
+        reason=judged.reason[:63],
+        recovery_action=action_word(view.action, branch),
+        reset_pending=view.reset_pending,
+        mig_mode=_MIG_MODE[seen.mig_mode],
+    )
+
+
+def _position(view: GpuView) -> tuple[bool, int, str, str]:
+    return view.seen.index < 0, view.seen.index, view.pci, view.seen.uuid

@@ -1,0 +1,178 @@
+"""The verdict on a node and on each of its GPUs, in one word, one reason and one sentence.
+
+Called by ``publication`` after every change. Absent is not Unknown, Unknown is not Healthy, and
+the loss of a sense never makes a GPU unhealthy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from rules.expected_gpus import gpu_addresses
+from rules.incident import Incident
+from rules.judge_burst import strength
+from rules.judge_presence import expected_of
+from rules.judge_state import GpuView, NodeState
+from rules.observation import SourceName, SourceState
+from rules.reason import Severity
+from rules.thresholds import DEFAULT_RULES, Rules
+from rules.verdict_words import incident_sentence, unknown_sentence
+
+ALL_PASSING: Final = "AllChecksPassing"
+DRIVER_ABSENT: Final = "DriverAbsent"
+WAITING: Final = "WaitingForDriver"
+STARTING: Final = "Starting"
+MAX_MESSAGE_BYTES: Final = 1024
+
+
+class Health(StrEnum):
+    """The word for a node or a GPU."""
+
+    HEALTHY = "Healthy"
+    DEGRADED = "Degraded"
+    UNHEALTHY = "Unhealthy"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuVerdict:
+    """One GPU; ``reason`` is empty while it is healthy."""
+
+    health: Health
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The node. ``degraded`` is the gravest Degraded incident, if one is active.
+
+    ``gpus_healthy`` is None while nothing sees the GPUs, and so is unknown, not zero.
+    """
+
+    health: Health
+    reason: str
+    message: str
+    gpus: Mapping[str, GpuVerdict]
+    gpus_healthy: int | None
+    gpus_expected: int
+    degraded: Incident | None
+    degraded_message: str
+
+
+def verdict(state: NodeState, now: float, rules: Rules = DEFAULT_RULES) -> Verdict:
+    """Judge the node as it stands at ``now``."""
+    active = [incident for incident in state.incidents if incident.active]
+    fatal = _gravest(active, Severity.FATAL)
+    degraded = _gravest(active, Severity.DEGRADED)
+    blind = view_problem(state, now, rules)
+    gpus = {key: _gpu(view, active, blind=bool(blind)) for key, view in state.gpus.items()}
+    expected = expected_of(state).count or len(state.gpus)
+    healthy = None if blind else _count_healthy(state, gpus)
+    if fatal is not None:
+        health, reason = Health.UNHEALTHY, fatal.row.reason
+        message = incident_sentence(state, fatal, len(active) - 1)
+    elif blind:
+        health, reason, message = Health.UNKNOWN, blind, unknown_sentence(blind)
+    elif degraded is not None:
+        health, reason = Health.DEGRADED, degraded.row.reason
+        message = incident_sentence(state, degraded, len(active) - 1)
+    else:
+        health, reason, message = Health.HEALTHY, ALL_PASSING, _healthy_sentence(state, expected)
+    return Verdict(
+        health=health,
+        reason=reason,
+        message=_bounded(message),
+        gpus=gpus,
+        gpus_healthy=healthy,
+        gpus_expected=expected,
+        degraded=degraded,
+        degraded_message=_bounded(
+            incident_sentence(state, degraded, 0)
+            if degraded is not None
+            else "No Degraded incident is active."
+        ),
+    )
+
+
+def view_problem(state: NodeState, now: float, rules: Rules = DEFAULT_RULES) -> str:
+    """Why nothing sees the GPUs, as a reason code; empty when something does, or none should.
+
+    A sense that let go on request keeps its last verdict. While the node is young, an absent
+    driver is one that has not come yet.
+    """
+    source = state.view_source
+    if source is None:
+        return ""
+    view = state.sources.get(source)
+    if view is None:
+        return STARTING
+    if view.state is not SourceState.DOWN:
+        return ""
+    reason = view.reason or f"{'NVML' if source is SourceName.NVML else 'DCGM'}Down"
+    if _all_unbound(state):
+        reason = DRIVER_ABSENT
+    booted_at = state.node.booted_at or state.started_at
+    if reason == DRIVER_ABSENT and now < booted_at + rules["BootGrace"].value:
+        return WAITING
+    return reason
+
+
+def boot_grace_ends(state: NodeState, rules: Rules = DEFAULT_RULES) -> float:
+    """When an absent driver stops being one that has not come yet."""
+    return (state.node.booted_at or state.started_at) + rules["BootGrace"].value
+
+
+def _all_unbound(state: NodeState) -> bool:
+    """Whether there are GPUs on the bus and no driver holds any of them."""
+    addresses = gpu_addresses(state.functions)
+    held = any(function.driver == "nvidia" for function in state.functions)
+    return bool(addresses) and not held
+
+
+def _gravest(active: list[Incident], severity: Severity) -> Incident | None:
+    named = [incident for incident in active if incident.row.severity is severity]
+    return min(
+        named,
+        key=lambda i: (*(-part for part in strength(i.row)), i.first_seen, i.id),
+        default=None,
+    )
+
+
+def _gpu(view: GpuView, active: list[Incident], *, blind: bool) -> GpuVerdict:
+    mine = [i for i in active if i.concerns(view.seen.uuid, view.pci)]
+    fatal = _gravest(mine, Severity.FATAL)
+    if fatal is not None:
+        return GpuVerdict(Health.UNHEALTHY, fatal.row.reason)
+    if blind or not view.enumerated:
+        return GpuVerdict(Health.UNKNOWN)
+    degraded = _gravest(mine, Severity.DEGRADED)
+    if degraded is not None:
+        return GpuVerdict(Health.DEGRADED, degraded.row.reason)
+    return GpuVerdict(Health.HEALTHY)
+
+
+def _count_healthy(state: NodeState, gpus: Mapping[str, GpuVerdict]) -> int:
+    return sum(
+        view.enumerated and gpus[key].health is not Health.UNHEALTHY
+        for key, view in state.gpus.items()
+    )
+
+
+def _healthy_sentence(state: NodeState, expected: int) -> str:
+    if state.view_source is None:
+        return "The kernel log reports no fault; no other sense of the GPUs is configured."
+    if state.standing_down and state.stand_down is not None:
+        return (
+            f"The GPUs are let go on request ({state.stand_down.reason}); "
+            "the last verdict stands until they are back."
+        )
+    if not expected:
+        return "This node has no GPU."
+    return f"All checks pass on {expected} GPU{'s' if expected != 1 else ''}."
+
+
+def _bounded(message: str) -> str:
+    return message.encode("utf-8", "replace")[:MAX_MESSAGE_BYTES].decode("utf-8", "ignore")
