@@ -21,7 +21,6 @@ from agent.nvml.messages import (
     Hello,
     Note,
     Refresh,
-    SourceReason,
     SourceStatus,
     ToChild,
 )
@@ -104,6 +103,8 @@ class State(NamedTuple):
     gpu: str = ""
     expected_by: float = 0.0
     hung: bool = False
+    greeted: bool = False
+    """This child said hello: NVML answered it."""
     finish_by: float | None = None
     killed_at: float | None = None
     gsp_seen_at: float | None = None
@@ -237,23 +238,18 @@ def _said(state: State, message: FromChild, now: float) -> Step:
         call, gpu, within_s = message.call, message.gpu, message.within_s
     was_hung = state.hung
     state = state._replace(call=call, gpu=gpu, expected_by=now + within_s, hung=False)
-    outputs: list[Output] = []
-    if isinstance(message, Hello):
-        state = state._replace(fault=None, note="")
-        state, outputs = _emit(state, statuses.up("NVML answers."))
-    elif was_hung and state.phase is Phase.RUNNING and _answered_before(state):
-        state, outputs = _emit(state, statuses.up("NVML answers again."))
+    if isinstance(message, Event) and message.kind is EventKind.XID and message.data in GSP_XIDS:
+        state = state._replace(gsp_seen_at=now)
     elif isinstance(message, Fault) and message.code in INIT_FAILURES and not message.gpu:
         state = state._replace(fault=message)
     elif isinstance(message, Note):
         state = state._replace(note=message.text)
-    elif isinstance(message, Event) and message.kind is EventKind.XID and message.data in GSP_XIDS:
-        state = state._replace(gsp_seen_at=now)
-    return state, outputs
-
-
-def _answered_before(state: State) -> bool:
-    return state.status is not None and state.status.reason is SourceReason.CALL_HUNG
+    elif isinstance(message, Hello):
+        state = state._replace(greeted=True, fault=None, note="")
+        return _emit(state, statuses.up("NVML answers."))
+    if was_hung and state.greeted and state.phase is Phase.RUNNING:
+        return _emit(state, statuses.up("NVML answers again."))
+    return state, []
 
 
 def _exited(state: State, status: int, now: float) -> Step:
@@ -262,7 +258,13 @@ def _exited(state: State, status: int, now: float) -> Step:
     killed = state.phase is Phase.KILLED
     fault, note = state.fault, state.note
     state = state._replace(
-        phase=Phase.NONE, hung=False, finish_by=None, fault=None, note="", attempts=attempts + 1
+        phase=Phase.NONE,
+        hung=False,
+        greeted=False,
+        finish_by=None,
+        fault=None,
+        note="",
+        attempts=attempts + 1,
     )
     if state.want is Want.CLOSE:
         return state, [Stop(clean=True)]

@@ -130,6 +130,13 @@ def test_a_child_that_never_says_a_word_is_hung(bench):
     assert words(bench.run(0.2)) == [DOWN_HUNG]
 
 
+def test_a_child_that_hung_before_its_first_answer_is_up_only_with_that_answer():
+    bench = Bench()
+    bench.run(20)
+    assert words(bench.feed(CALL)) == []
+    assert words(bench.feed(HELLO)) == [UP]
+
+
 def test_a_hung_child_is_killed_after_two_minutes_and_replaced_only_when_reaped(bench):
     called = bench.now
     bench.run(600)
