@@ -21,7 +21,7 @@ from rules.reason import (
 )
 from rules.reason_table import reason_for_recovery_action
 from rules.thresholds import Rules
-from rules.xid import GPU_LOST_XID, reason_for_xid, with_driver_answer
+from rules.xid import GPU_LOST_XID, catalog, reason_for_xid
 
 REASON_LOST: Final = "GPULost"
 CONTAINED: Final = frozenset({48, 63, 94})
@@ -135,10 +135,11 @@ def _lead(members: Sequence[Member]) -> Member:
 
 
 def _answered(xid: int | None, row: Reason, answer: int, around: Surroundings) -> Reason:
+    """The answer alone where this branch links the Xid to it, else the stronger of the two."""
+    entry = catalog().get(xid) if xid is not None else None
     said = row_for_action(answer, around)
-    if xid is not None and said == reason_for_recovery_action(answer, around.branch):
-        return with_driver_answer(xid, row, answer, around.branch)
-    if strength(said) <= strength(row):
+    linked = entry is not None and entry.linked(around.branch)
+    if not linked and strength(said) <= strength(row):
         return row
     return replace(
         row,

@@ -85,7 +85,7 @@ def _judge_xid(state: NodeState, seen: KernelLineSeen, now: float, rules: Rules)
     state, told = forget_event(state, line.xid, gpu, pci)
     if line.xid == RECOVERY_ACTION_XID and line.recovery_to is not None:
         return _judge_action(state, seen, line.recovery_to, now, rules)
-    immediate, investigatory = nvidia_buckets(line.xid, line.words)
+    buckets = nvidia_buckets(line.xid, line.words)
     row = reason_for_line(line, state.branch)
     view = find_gpu(state, gpu, pci)
     if line.xid in _REMAP_XIDS and view is not None and view.values.get(Signal.REMAP_FAILURE):
@@ -97,7 +97,7 @@ def _judge_xid(state: NodeState, seen: KernelLineSeen, now: float, rules: Rules)
         finding,
         xid=line.xid,
         caused_by=line.caused_by,
-        nvidia=NvidiaAction(immediate=immediate, investigatory=investigatory),
+        nvidia=NvidiaAction(immediate=buckets[0], investigatory=buckets[1]) if buckets else None,
     )
     if line.xid in ROW_REMAP_XIDS and not seen.lookback:
         state = _note_pending(state, gpu, pci)
