@@ -1,21 +1,30 @@
 """``gpuward-agent``: the command line of the node agent.
 
 Each command is a module with ``add_parser`` and a ``run`` that takes the parsed arguments and
-returns the exit status. Wrong use ends with 64 and one sentence, never with 2, which would read
-as an unhealthy node.
+returns the exit status; only the module of the command that was given is imported, since the
+daemon must not carry what the others need. Wrong use ends with 64 and one sentence, never with
+2, which would read as an unhealthy node.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from importlib import import_module
 from typing import Final, NoReturn
-
-from agent import decode, explain
 
 EXIT_USAGE: Final = 64
 
-_COMMANDS: Final = (decode, explain)
+_COMMANDS: Final = {
+    "run": ("agent.run", "watch this machine and publish its health on its Node"),
+    "check": ("agent.check", "look at this machine once, without Kubernetes"),
+    "decode": ("agent.decode", "say what the lines of a kernel log mean"),
+    "explain": ("agent.explain", "say what an Xid means and what is done about it"),
+}
+
+_EPILOG: Final = """\
+Start with 'gpuward-agent check' on a GPU machine, or try the whole in a checkout with hack/demo.
+Exit status: 0 well; check: 0 healthy, 1 degraded, 2 unhealthy, 3 unknown; 64 wrong use."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -28,14 +37,21 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command that ``arguments`` (default: of the process) name."""
+    given = sys.argv[1:] if arguments is None else arguments
     parser = _Parser(
         prog="gpuward-agent",
         description="Finds failing GPUs on this machine and says so in words Kubernetes understands.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in _COMMANDS:
-        command.add_parser(subparsers)
-    parsed = parser.parse_args(arguments)
+    named = next((argument for argument in given if not argument.startswith("-")), "")
+    for command, (module, summary) in _COMMANDS.items():
+        if command == named:
+            import_module(module).add_parser(subparsers)
+        else:
+            subparsers.add_parser(command, help=summary)
+    parsed = parser.parse_args(given)
     status: int = parsed.run(parsed)
     return status
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rules.reason import Reason, ReasonClass
 from rules.xid import (
+    GPU_LOST_XID,
     XidRow,
     applies_to,
     catalog,
@@ -103,6 +104,8 @@ def _judgement(reason: Reason) -> str:
 def _driver(row: XidRow, branch: int | None) -> list[str]:
     if row.linked_from is None:
         return []
+    if row.xid == GPU_LOST_XID:
+        return ["Driver       Its own answer can only add to this: a lost GPU needs a restart."]
     if row.linked(branch):
         return [
             "Driver       Its own answer (Xid 154, recovery action) replaces this, up and down."

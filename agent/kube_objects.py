@@ -15,7 +15,7 @@ class Loose(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class Owner(Loose, frozen=True, omit_defaults=True):
     """One ownerReference."""
 
-    api_version: str = "v1"
+    api_version: str = ""
     kind: str = ""
     name: str = ""
     uid: str = ""

@@ -22,8 +22,9 @@ NOT_THERE_RETRY_S = 10.0
 class NodeWatch:
     """The watching thread.
 
-    `on_node` gets each version of the node, `on_gone` its deletion, `on_trouble` a new sentence
-    when watching fails and an empty one when it works again; all from the thread.
+    `on_node` gets each version of the node, `on_gone` its deletion, `on_missing` a sentence each
+    time the API server says that there is none, `on_trouble` a new sentence when watching fails
+    and an empty one when it works again; all from the thread.
     """
 
     def __init__(
@@ -33,12 +34,14 @@ class NodeWatch:
         *,
         on_node: Callable[[NodeObject], None],
         on_gone: Callable[[], None],
+        on_missing: Callable[[str], None],
         on_trouble: Callable[[str], None],
     ) -> None:
         self._api = api
         self._name = name
         self._on_node = on_node
         self._on_gone = on_gone
+        self._on_missing = on_missing
         self._on_trouble = on_trouble
         self._trouble = ""
         self._stop = threading.Event()
@@ -84,10 +87,9 @@ class NodeWatch:
         """Say what is wrong, once; how long to wait before the next attempt."""
         if error.status == HTTPStatus.NOT_FOUND:
             self._on_gone()
-            self._say(
-                f"the cluster has no node {self._name}: name an existing one with --node-name;"
-                " the agent keeps watching this machine and waits for it"
-            )
+            missing = f"the cluster has no node {self._name}"
+            self._on_missing(f"{missing}: name an existing one with --node-name")
+            self._say(f"{missing} any more: waiting until it is back, watching this machine")
             return NOT_THERE_RETRY_S * random.uniform(0.5, 1.0)
         self._say(f"node {self._name} cannot be watched ({error}): trying again")
         backoff_s = min(LONGEST_RETRY_S, FIRST_RETRY_S * 2 ** min(failures, 16))

@@ -145,8 +145,8 @@ class Publisher:
                 self._wait(self._clock() + LONGEST_WAIT_S, wanted, node)
                 continue
             # The health object first: it carries the state that a restarted agent needs.
-            health = self._health_lane.turn(wanted.status, node, self._clock())
-            patched = self._node_lane.turn(wanted, node, self._clock(), self._wall())
+            health = self._health_lane.turn(wanted.publication, node, self._clock())
+            patched = self._node_lane.turn(wanted.publication, node, self._clock(), self._wall())
             self._say_trouble()
             if patched.node is not None:
                 self._answered(node, patched.node)

@@ -19,11 +19,11 @@ from agent.publish_plan import (
     Lane,
     PutHealth,
     Wait,
-    Wanted,
     health_step,
     node_step,
 )
 from rules.health_object import HealthStatus
+from rules.publication import Publication
 
 REMEDY: Final = {
     UNREACHABLE: "the verdict is kept and sent when the API server answers",
@@ -54,7 +54,7 @@ class NodeLane:
         self._luck = luck
         self._lane = Lane()
         self._uid = ""
-        self._stood: Wanted | None = None
+        self._stood: Publication | None = None
         self._repair_from = 0.0
         self.writes = 0
         self.trouble = ""
@@ -68,7 +68,7 @@ class NodeLane:
         """The process is about to end: do not wait for the next attempt."""
         self._lane = replace(self._lane, not_before=0.0)
 
-    def turn(self, wanted: Wanted, node: NodeObject, now: float, wall: float) -> Turn:
+    def turn(self, wanted: Publication, node: NodeObject, now: float, wall: float) -> Turn:
         """Send what is due."""
         if node.metadata.uid != self._uid:
             self._uid, self._lane, self._stood = node.metadata.uid, Lane(), None
@@ -113,7 +113,7 @@ class HealthLane:
         self._uid = ""
         self._health: HealthObject | None = None
         self._read = False
-        self._accepted: HealthStatus | None = None
+        self._accepted: Publication | None = None
         self.writes = 0
         self.trouble = ""
 
@@ -148,7 +148,7 @@ class HealthLane:
         self.trouble = ""
         return Turn(until=now)
 
-    def turn(self, wanted: HealthStatus, node: NodeObject, now: float) -> Turn:
+    def turn(self, wanted: Publication, node: NodeObject, now: float) -> Turn:
         """Send what is due."""
         if node.metadata.uid != self._uid:
             # Another node under this name: its object may be gone or about to be collected.
@@ -179,7 +179,7 @@ class HealthLane:
             self._health = None
         self._read = True
 
-    def _write(self, step: CreateHealth | AdoptHealth | PutHealth, wanted: HealthStatus) -> None:
+    def _write(self, step: CreateHealth | AdoptHealth | PutHealth, wanted: Publication) -> None:
         if isinstance(step, CreateHealth):
             self._health = self._api.create_health(step.body)
         elif isinstance(step, AdoptHealth):

@@ -10,14 +10,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import msgspec
-
 from agent.kube_objects import Condition, HealthObject, NodeObject, Owner
-from rules.health_object import Cursor, HealthStatus
 from rules.names import API_VERSION
+from rules.publication import RIDE_ALONG_S, Difference, Publication, differs
+from rules.publication import Condition as OurCondition
 
-QUIET_EVERY_S: Final = 60.0
-"""Counts and times ride along, at most this often."""
 URGENT_SPACING_S: Final = 0.2
 """Writes of one lane are this far apart, so that a flapping sense cannot flood the API server."""
 REPAIR_SPACING_S: Final = 10.0
@@ -32,22 +29,11 @@ MISSING_RETRY_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WantedCondition:
-    """One condition of the node; `status` is True, False or Unknown."""
-
-    type: str
-    status: str
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """The verdict as it should stand on the API server. A label of None is to be absent."""
+    """The verdict as it should stand on the API server; `serial` counts them."""
 
-    conditions: tuple[WantedCondition, ...]
-    labels: Mapping[str, str | None]
-    status: HealthStatus
+    serial: int
+    publication: Publication
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,36 +103,34 @@ def rfc3339(at: float) -> str:
 
 
 def node_step(
-    wanted: Wanted, node: NodeObject, lane: Lane, now: float, wall: float
+    wanted: Publication, node: NodeObject, lane: Lane, now: float, wall: float
 ) -> PatchNode | Wait:
     """The next write to the node's status, or how long there is none."""
-    differs = _differs(wanted, node)
-    due = max(lane.not_before, now if differs else lane.reassert_at)
+    different = _differs(wanted, node)
+    due = max(lane.not_before, now if different else lane.reassert_at)
     if due > now:
-        return Wait(until=due, settled=not differs)
+        return Wait(until=due, settled=not different)
     return PatchNode(patch=_node_patch(wanted, node, wall))
 
 
 def health_step(
-    wanted: HealthStatus,
+    wanted: Publication,
     health: HealthObject | None,
-    accepted: HealthStatus | None,
+    accepted: Publication | None,
     node: NodeObject,
     lane: Lane,
     now: float,
 ) -> CreateHealth | AdoptHealth | PutHealth | Wait:
     """The next write to the node's GPUNodeHealth; `health` None says that there is none.
 
-    `accepted` is the status last written by this process: what an old CRD drops from it must not
-    look like a difference for ever.
+    `accepted` is what this process wrote last: what an old CRD drops from it must not look like
+    a difference for ever.
     """
-    settled = False
-    if health is None or accepted is None or urgent_part(wanted) != urgent_part(accepted):
-        due = now
-    else:
-        settled, due = True, lane.reassert_at
-        if quiet_part(wanted) != quiet_part(accepted):
-            due = min(due, lane.wrote_at + QUIET_EVERY_S)
+    difference = differs(accepted, wanted)
+    settled = health is not None and difference is not Difference.NOW
+    due = lane.reassert_at if settled else now
+    if settled and difference is Difference.RIDES_ALONG:
+        due = min(due, lane.wrote_at + RIDE_ALONG_S)
     due = max(due, lane.not_before)
     if due > now:
         return Wait(until=due, settled=settled)
@@ -160,25 +144,11 @@ def health_step(
         )
     body = _health_body(node.metadata.name, owner)
     body["metadata"]["resourceVersion"] = health.metadata.resource_version
-    body["status"] = wanted
+    body["status"] = wanted.status
     return PutHealth(body=body)
 
 
-def urgent_part(status: HealthStatus) -> HealthStatus:
-    """What must be written at once when it changes: all but the parts that ride along."""
-    incidents = tuple(
-        msgspec.structs.replace(incident, count=0, last_seen="", evidence=())
-        for incident in status.incidents
-    )
-    return msgspec.structs.replace(quiet_part(status), incidents=incidents, message="", dropped=0)
-
-
-def quiet_part(status: HealthStatus) -> HealthStatus:
-    """What is worth a write at all: all but what changes while nothing happens."""
-    return msgspec.structs.replace(status, observed_at="", cursor=Cursor())
-
-
-def _differs(wanted: Wanted, node: NodeObject) -> bool:
+def _differs(wanted: Publication, node: NodeObject) -> bool:
     there = {condition.type: condition for condition in node.status.conditions or ()}
     for condition in wanted.conditions:
         found = there.get(condition.type)
@@ -188,11 +158,11 @@ def _differs(wanted: Wanted, node: NodeObject) -> bool:
     return any(labels.get(name) != value for name, value in wanted.labels.items())
 
 
-def _words(condition: Condition | WantedCondition) -> tuple[str, str, str]:
+def _words(condition: Condition | OurCondition) -> tuple[str, str, str]:
     return condition.status, condition.reason, condition.message
 
 
-def _node_patch(wanted: Wanted, node: NodeObject, wall: float) -> dict[str, Any]:
+def _node_patch(wanted: Publication, node: NodeObject, wall: float) -> dict[str, Any]:
     """Conditions and labels in one patch; identical as long as the words are.
 
     Times are carried over from the node: the transition's while the status is the same, the

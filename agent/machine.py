@@ -1,0 +1,125 @@
+"""The senses that look at this machine on a timer: PCI bus, device files, host. One thread.
+
+The main loop owns one `MachineSense`; facts go to its sink. With a simulated NVML the bus is the
+simulated one, so that both views come from the same description.
+"""
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from agent.devnodes import nvidia_minors
+from agent.host import host_seen
+from agent.pci import pci_functions
+from rules.observation import (
+    DevNodesSeen,
+    HostSeen,
+    PciFunction,
+    PciSeen,
+    SourceChanged,
+    SourceName,
+    SourceState,
+)
+
+MachineFact = PciSeen | DevNodesSeen | HostSeen | SourceChanged
+
+LOOK_EVERY_S = 15.0
+"""Presence is in the fastest tier: a GPU that left the bus without a word is noticed in this time."""
+HOST_EVERY_LOOKS = 4
+"""Processes are walked once a minute: some 10 ms of CPU on a host with a thousand of them."""
+SETTLE_S = 0.5
+"""After an announcement the bus is given this long: one GPU leaving is several announcements."""
+
+
+class Machine(NamedTuple):
+    """Where the bus and the device files are looked at."""
+
+    functions: Callable[[], tuple[PciFunction, ...]]
+    minors: Callable[[], tuple[int, ...]]
+
+
+REAL = Machine(functions=pci_functions, minors=nvidia_minors)
+
+
+def simulated(path: str) -> Machine:
+    """The machine that a simulated node's file describes.
+
+    Raises ImportError outside a checkout, OSError and ValueError for a file that is no such node.
+    """
+    # Imported here: the simulator is not part of an installation.
+    from hack.sim.driver import NodeFile, device_files, functions_of
+
+    file = NodeFile(path)
+    minors_of: dict[int, tuple[int, ...]] = {}
+
+    def minors() -> tuple[int, ...]:
+        node = file.current()
+        if id(node) not in minors_of:
+            # The file is parsed again by this call, so only when it changed.
+            minors_of.clear()
+            names = device_files(path)
+            minors_of[id(node)] = tuple(int(name.removeprefix("/dev/nvidia")) for name in names)
+        return minors_of[id(node)]
+
+    return Machine(functions=lambda: tuple(functions_of(file.current())), minors=minors)
+
+
+class MachineSense:
+    """The looking thread; `put` receives facts that differ from the last ones."""
+
+    def __init__(
+        self,
+        put: Callable[[MachineFact], None],
+        machine: Machine = REAL,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._put = put
+        self._machine = machine
+        self._wall = wall
+        self._wake = threading.Event()
+        self._stopping = False
+        self._looks = 0
+        self._source: SourceState | None = None
+        self._thread = threading.Thread(target=self._run, name="machine", daemon=True)
+
+    def start(self) -> None:
+        """Look now and then on a timer."""
+        self._thread.start()
+
+    def look_now(self) -> None:
+        """Something was announced about the bus."""
+        self._wake.set()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._stopping = True
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self.look()
+            if self._wake.wait(LOOK_EVERY_S * random.uniform(0.9, 1.1)) and not self._stopping:
+                time.sleep(SETTLE_S)
+                self._wake.clear()
+
+    def look(self) -> None:
+        """One look at everything that is due."""
+        try:
+            self._put(PciSeen(at=self._wall(), functions=self._machine.functions()))
+            self._put(DevNodesSeen(at=self._wall(), minors=self._machine.minors()))
+            self._say(SourceState.UP, "")
+        except (OSError, ValueError):
+            # No PCI bus in this machine, or a simulated node whose file is being written.
+            self._say(SourceState.ABSENT, "NoPciBus")
+        if self._looks % HOST_EVERY_LOOKS == 0:
+            self._put(host_seen(self._wall()))
+        self._looks += 1
+
+    def _say(self, state: SourceState, reason: str) -> None:
+        if state is not self._source:
+            self._source = state
+            self._put(
+                SourceChanged(at=self._wall(), source=SourceName.PCI, state=state, reason=reason)
+            )
