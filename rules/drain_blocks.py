@@ -98,7 +98,6 @@ def _by_answer(outcome: EvictionOutcome, why: str, remedy: str, key: str) -> Obs
                 reason="EvictionInProgress",
                 why=f"a webhook took it over: {outcome.message}",
                 permanent=False,
-                holds=True,
             )
         case EvictionKind.BUDGET_STALE:
             return Obstacle(

@@ -37,7 +37,9 @@ class EvictionKind(StrEnum):
     PERMANENT = "Permanent"
     """A person must change something; named in ``message``."""
     IN_PROGRESS = "InProgress"
-    """A webhook took the request over (live migration): poll the pod."""
+    """A webhook took the request over (live migration): the pod leaves later, ask again slowly."""
+    LEAVING = "Leaving"
+    """Somebody else deleted it already: asking again could only shorten its grace."""
     API_BUSY = "ApiBusy"
     """The API server limits us: slow down everywhere, blame no PDB."""
     UNKNOWN = "Unknown"
@@ -66,7 +68,7 @@ class EvictionOutcome:
             EvictionKind.ACCEPTED,
             EvictionKind.POD_GONE,
             EvictionKind.OTHER_POD,
-            EvictionKind.IN_PROGRESS,
+            EvictionKind.LEAVING,
             EvictionKind.NAMESPACE_ENDING,
         }
 
@@ -78,6 +80,7 @@ class EvictionOutcome:
             EvictionKind.BUDGET_STALE,
             EvictionKind.PERMANENT,
             EvictionKind.CONTENTION,
+            EvictionKind.IN_PROGRESS,
             EvictionKind.REFUSED,
             EvictionKind.MISSING_PERMISSION,
             EvictionKind.UNKNOWN,

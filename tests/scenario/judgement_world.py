@@ -145,9 +145,7 @@ class World:
         self.kernel(f"NVRM: Xid (PCI:{pci(gpu)}): {number}, {body}", **how)  # type: ignore[arg-type]
 
     def action_line(self, value: int, gpu: int = 0, before: int = 0) -> None:
-        text = (
-            f"GPU recovery action changed from {before:#x} (None) to {value:#x} (GPU Reset Required)"
-        )
+        text = f"GPU recovery action changed from {before:#x} (None) to {value:#x} (GPU Reset Required)"
         self.xid(154, gpu, text)
 
     def event(self, kind: EventKind, data: int, gpu: int = 0) -> None:
@@ -162,9 +160,7 @@ class World:
         self.values[gpu] |= {Signal[name.upper()]: value for name, value in values.items()}
 
     def poll_one(self, gpu: int) -> None:
-        self.see(
-            Readings(at=self.now, gpu=uuid(gpu), values=dict(self.values[gpu]), pci=pci(gpu))
-        )
+        self.see(Readings(at=self.now, gpu=uuid(gpu), values=dict(self.values[gpu]), pci=pci(gpu)))
 
     def poll(self) -> None:
         for gpu in self.inventory:
@@ -250,15 +246,16 @@ class World:
         next_poll = self.now + POLL_S
         while True:
             due = next_deadline(self.state)
-            step = min(end, due if due is not None else end, next_poll if polling else end)
-            if step >= end:
+            step = min(due if due is not None else end + 1, next_poll if polling else end + 1)
+            if step > end:
                 break
-            self.now = max(step, self.now + 1e-3)
+            self.now = max(step, self.now)
             self.see(Tick(at=self.now))
             if polling and self.now >= next_poll:
                 next_poll += POLL_S
                 self.look_at_pci()
                 self.poll()
+            assert next_deadline(self.state) != due or due is None or due > self.now, "no progress"
         self.now = end
         self.see(Tick(at=self.now))
 

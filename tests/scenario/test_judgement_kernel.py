@@ -111,7 +111,9 @@ def test_109_before_r570_acts_at_once() -> None:
     assert world.says() == "Fatal Drain ResetGPU"
 
 
-@pytest.mark.parametrize(("answer", "expected"), [(1, "ResetGPU"), (2, "RestartNode"), (4, "ResetGPU")])
+@pytest.mark.parametrize(
+    ("answer", "expected"), [(1, "ResetGPU"), (2, "RestartNode"), (4, "ResetGPU")]
+)
 def test_119_takes_the_stronger_of_the_two(world: World, answer: int, expected: str) -> None:
     world.xid(119)
     world.action_line(answer)
