@@ -11,9 +11,19 @@ import pynvml as nvml
 from agent.nvml.caller import Caller, DriverGoneError, Failed, text
 from agent.nvml.messages import Device
 
-__all__ = ["Gpu", "driver_branch", "enumerate_gpus", "excluded", "handle_value", "normal_pci"]
+__all__ = [
+    "Gpu",
+    "driver_branch",
+    "enumerate_gpus",
+    "excluded",
+    "handle_value",
+    "normal_pci",
+    "virtualization",
+]
 
 MAX_LINKS = 36
+GUESTS = {1: "passthrough", 2: "vgpu"}
+"""nvmlGpuVirtualizationMode_t of a guest."""
 
 
 class Gpu(NamedTuple):
@@ -145,6 +155,22 @@ def _links(call: Caller, handle: Any, uuid: str) -> int:
     if isinstance(answer, Failed) or answer[0].nvmlReturn:
         return 0
     return min(int(answer[0].value.uiVal), MAX_LINKS)
+
+
+def virtualization(call: Caller, gpus: list[Gpu]) -> str:
+    """Whether this is a guest: `passthrough` or `vgpu`; `none` on the metal and on a hypervisor."""
+    for gpu in gpus:
+        mode = None
+        if gpu.handle is not None:
+            mode = call.number(
+                "nvmlDeviceGetVirtualizationMode",
+                nvml.nvmlDeviceGetVirtualizationMode,
+                gpu.handle,
+                gpu=gpu.key,
+            )
+        if mode is not None:
+            return GUESTS.get(mode, "none")
+    return "none"
 
 
 def excluded(call: Caller) -> list[str]:

@@ -12,7 +12,7 @@ import pynvml as nvml
 
 from agent.nvml.caller import Caller, DriverGoneError, Failed
 from agent.nvml.events import GpuEvents, SystemEvents
-from agent.nvml.inventory import Gpu, driver_branch, enumerate_gpus, excluded
+from agent.nvml.inventory import Gpu, driver_branch, enumerate_gpus, excluded, virtualization
 from agent.nvml.messages import (
     Absent,
     Calling,
@@ -123,6 +123,7 @@ class Child:
             cuda="" if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
             branch=self._branch,
             devices=[gpu.device for gpu in self._gpus],
+            virtualization=virtualization(call, self._gpus),
             excluded=excluded(call),
         )
 

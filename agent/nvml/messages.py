@@ -114,6 +114,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     branch: int
     """Major driver branch, such as 580."""
     devices: list[Device]
+    virtualization: str = "none"
+    """`none`, `passthrough` or `vgpu`, as the first GPU that answers says."""
     excluded: list[str] = []
     """PCI addresses that the driver was told to leave alone."""
 

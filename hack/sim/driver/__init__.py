@@ -20,7 +20,7 @@ from hack.sim.driver import (  # noqa: F401 - importing registers the calls
 )
 from hack.sim.driver.library import SimulatedLibrary
 from hack.sim.driver.node import Node
-from hack.sim.driver.pci import device_files, functions_of, pci_functions
+from hack.sim.driver.pci import device_files, functions_of, minors_of, pci_functions
 from hack.sim.driver.store import NodeFile, edit, push_event, set_gpu, set_node
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "edit",
     "functions_of",
     "install",
+    "minors_of",
     "pci_functions",
     "push_event",
     "set_gpu",

@@ -95,6 +95,11 @@ def compute_capability(_: SimulatedLibrary, gpu: Gpu, major: Any, minor: Any) ->
     return put(minor, int(numbers[1]))
 
 
+@device_call("nvmlDeviceGetVirtualizationMode")
+def virtualization_mode(library: SimulatedLibrary, _: Gpu, mode: Any) -> int:
+    return put(mode, ("none", "passthrough", "vgpu").index(library.node.virtualization))
+
+
 @device_call("nvmlDeviceGetPersistenceMode")
 def persistence(_: SimulatedLibrary, gpu: Gpu, value: Any) -> int:
     return put(value, gpu.persistence)

@@ -103,7 +103,7 @@ def test_the_child_inherits_nothing_but_its_pipes(started, path, tmp_path):
         heard = started(f"sim:{path}")
         heard.until(Hello)
         table = Path(f"/proc/{heard.link._child.pid}/fd")
-        targets = [os.readlink(entry) for entry in table.iterdir()]
+        targets = [str(entry.readlink()) for entry in table.iterdir()]
     finally:
         os.close(secret)
     assert {target.split(":")[0] for target in targets} == {"pipe"}
@@ -184,13 +184,15 @@ def test_a_child_that_hangs_for_good_is_killed_reaped_and_only_then_replaced(
     assert heard.link._child.pid != pid
 
 
-def test_closing_leaves_a_hung_child_to_end_by_itself(started, path):
+def test_closing_leaves_a_hung_child_to_end_by_itself(started, path, monkeypatch):
+    monkeypatch.setattr(supervisor, "UNKNOWN_AFTER_S", 0.2)
     heard = started(f"sim:{path}")
     heard.until(Topology)
     child = heard.link._child
-    set_node(path, hang_s={"nvmlEventSetWait_v2": 1.5})
-    time.sleep(0.7)
-    assert heard.link.close(0.2) is False
+    set_gpu(path, 3, hang_s={"nvmlDeviceGetFieldValues": 2})
+    push_event(path, "xid", 3, 31)
+    heard.status(SourceState.DOWN)
+    assert heard.link.close(0.1) is False
     assert child.wait(PATIENCE_S) == 0, "its standard input closed: it left in order"
 
 

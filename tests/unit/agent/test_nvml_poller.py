@@ -5,7 +5,13 @@ import pytest
 
 from agent.nvml.caller import Caller, DriverGoneError
 from agent.nvml.events import GpuEvents, SystemEvents
-from agent.nvml.inventory import driver_branch, enumerate_gpus, excluded, normal_pci
+from agent.nvml.inventory import (
+    driver_branch,
+    enumerate_gpus,
+    excluded,
+    normal_pci,
+    virtualization,
+)
 from agent.nvml.messages import Absent, Calling, EventKind, Fault, Tier
 from agent.nvml.poller import Poller
 from agent.nvml.topology import topology
@@ -292,6 +298,13 @@ def test_a_gpu_that_is_lost_while_enumerated_keeps_what_was_known(sense):
 def test_text_that_is_not_utf8_is_escaped(sense):
     set_gpu(sense.path, 0, name=r"NVIDIA \xff\xfe")
     assert enumerate_gpus(sense.call, [])[0].device.product == r"NVIDIA \xff\xfe"
+
+
+@pytest.mark.parametrize("kind", ["none", "passthrough", "vgpu"])
+def test_a_guest_is_recognised(sense, kind):
+    set_node(sense.path, virtualization=kind)
+    set_gpu(sense.path, 0, lost=True)
+    assert virtualization(sense.call, sense.gpus) == kind
 
 
 def test_excluded_devices_are_named(sense):
