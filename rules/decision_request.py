@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-import msgspec
-
 from rules import decision as d
+from rules.health_object import plain
 from rules.names import (
     API_VERSION,
     COMPONENT_REMEDIATOR,
@@ -75,14 +74,14 @@ def _session_request(
                 "apiVersion": API_VERSION,
                 "kind": "GPUQuarantine",
                 "metadata": {"name": write.name},
-                "spec": msgspec.to_builtins(write.spec),
+                "spec": plain(write.spec),
             }
             return Request(method="POST", path=QUARANTINES, body=body)
         case d.PatchSessionSpec():
             filled = {"nodeUID": write.node_uid, "bootID": write.boot_id, "level": write.level}
             spec: dict[str, Any] = {key: value for key, value in filled.items() if value}
             if write.causes is not None:
-                spec["causes"] = msgspec.to_builtins(write.causes)
+                spec["causes"] = plain(write.causes)
             body = {"metadata": {"resourceVersion": write.resource_version}, "spec": spec}
             return Request(method="PATCH", path=path, content_type=MERGE_PATCH, body=body)
         case d.WriteSessionStatus():
@@ -97,9 +96,12 @@ def _session_request(
 
 
 def status_patch(status: QuarantineStatus) -> dict[str, Any]:
-    """The whole status as a merge patch: a field at its default is removed by null."""
+    """The whole status as a merge patch: what is empty is removed by null."""
     patch: dict[str, Any] = dict.fromkeys(status.__struct_encode_fields__)
-    patch.update(msgspec.to_builtins(status))
+    patch.update(plain(status))
+    if status.drain is not None:
+        drain: dict[str, Any] = dict.fromkeys(status.drain.__struct_encode_fields__)
+        patch["drain"] = {**drain, **plain(status.drain)}
     return patch
 
 
