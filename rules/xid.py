@@ -203,6 +203,16 @@ def reason_for_xid(
 
 _NVLINK5: Final = range(144, 151)
 
+_REPAIRS: Final = (
+    Action.INVESTIGATE,
+    Action.RESTART_APP,
+    Action.DRAIN_P2P,
+    Action.RESET_GPU,
+    Action.RESTART_NODE,
+    Action.REPLACE_NODE,
+)
+"""From the least to the most that a repair costs; what is not in it costs nothing."""
+
 
 def with_driver_answer(
     xid: int, reason: Reason, recovery_action: int, driver: int | None = None
@@ -214,15 +224,16 @@ def with_driver_answer(
     """
     answer = reason_for_recovery_action(recovery_action, driver)
     row = catalog().get(xid)
-    stronger = (answer.severity.rank, answer.level.rank) > (
-        reason.severity.rank,
-        reason.level.rank,
-    )
     if row is not None and row.linked(driver) and xid != GPU_LOST_XID:
         if answer.action is Action.NONE and reason.action is Action.RESTART_APP:
             return reason
         return _like(reason, answer)
-    return _like(reason, answer) if stronger else reason
+    return max(reason, _like(reason, answer), key=_strength)
+
+
+def _strength(reason: Reason) -> tuple[int, int, int]:
+    repair = _REPAIRS.index(reason.action) if reason.action in _REPAIRS else 0
+    return reason.severity.rank, reason.level.rank, repair
 
 
 def reason_for_line(line: KernelLine, driver: int | None = None) -> Reason:
