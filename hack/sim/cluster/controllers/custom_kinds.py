@@ -42,3 +42,19 @@ def scale_path(crd: Object) -> list[str] | None:
 def _storage_version(crd: Object) -> Object:
     versions: list[Object] = crd["spec"]["versions"]
     return next((version for version in versions if version.get("storage")), versions[0])
+
+
+def served_resources(crd: Object) -> list[Resource]:
+    """The collections of all served versions."""
+    spec = crd["spec"]
+    return [
+        Resource(
+            spec["group"],
+            version["name"],
+            spec["names"]["plural"],
+            spec["scope"] == "Namespaced",
+            spec["names"]["kind"],
+        )
+        for version in spec["versions"]
+        if version.get("served")
+    ]

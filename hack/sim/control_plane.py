@@ -1,0 +1,308 @@
+"""One way to have a cluster: simulated by default, real where KUBEBUILDER_ASSETS says so.
+
+`async with control_plane() as plane:` for asynchronous tests, the demo and benchmarks;
+`control_plane_in_thread()` for synchronous ones. Kubelets are always ours; controllers and
+scheduler are ours unless the real ones run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hack.sim.cluster.calls import Caller
+from hack.sim.cluster.client import ApiError, Client
+from hack.sim.cluster.controllers.suite import ClusterControllers, Parts, utc_now
+from hack.sim.cluster.fleet import Fleet
+from hack.sim.cluster.fleet_load import apply_fleet, load
+from hack.sim.cluster.http_client import HttpClient
+from hack.sim.cluster.kubeconfig import kubeconfig_text
+from hack.sim.cluster.resource import NAMESPACES, SERVICE_ACCOUNTS
+from hack.sim.cluster.server import SimulatedApiServer
+from hack.sim.manifests import post_manifests, read_manifests
+from hack.sim.real_control_plane import (
+    Binaries,
+    RealControlPlane,
+    controller_manager_command,
+    find_binaries,
+    scheduler_command,
+    start_real_control_plane,
+)
+
+ASSETS = "KUBEBUILDER_ASSETS"
+ADMIN = "gpuward-admin"
+ADMIN_GROUPS = ("system:masters",)
+REAL_HEARTBEAT_S = 10.0
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What cluster is wanted.
+
+    `secure` gives the simulator TLS, tokens and RBAC, which a real API server always has.
+    `users` are static users with their groups; `manifests` are posted before anything runs.
+    """
+
+    parts: Parts = field(default_factory=Parts)
+    fleet: Fleet | None = None
+    secure: bool = False
+    users: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    manifests: tuple[Path, ...] = ()
+    assets: Path | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class ControlPlane:
+    """A running cluster. `client` acts as administrator; `simulator` is None for a real one."""
+
+    url: str
+    ca_pem: bytes | None
+    folder: Path
+    client: Client
+    controllers: ClusterControllers
+    simulator: SimulatedApiServer | None
+    tokens: dict[str, str]
+
+    @property
+    def is_real(self) -> bool:
+        """A real kube-apiserver answers."""
+        return self.simulator is None
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self.user_kubeconfig(ADMIN)
+
+    def user_kubeconfig(self, user: str) -> Path:
+        """The kubeconfig of a static user."""
+        return self._write(f"{user}.kubeconfig", self.tokens.get(user))
+
+    async def service_account_token(
+        self, namespace: str, name: str, *, pod: str | None = None, pod_uid: str | None = None
+    ) -> str:
+        """A token of a service account (made if absent), bound to a pod where one is named."""
+        account = {"metadata": {"name": name, "namespace": namespace}}
+        async with HttpClient(self.url, token=self.tokens.get(ADMIN), tls=self._tls()) as client:
+            for resource, body, where in (
+                (NAMESPACES, {"metadata": {"name": namespace}}, None),
+                (SERVICE_ACCOUNTS, account, namespace),
+            ):
+                try:
+                    await client.create(
+                        resource,
+                        {"apiVersion": "v1", "kind": resource.kind, **body},
+                        where,
+                    )
+                except ApiError as error:
+                    if error.code != 409:
+                        raise
+            spec: dict[str, Any] = {"expirationSeconds": 3600}
+            if pod is not None:
+                spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", "name": pod}
+                if pod_uid is not None:
+                    spec["boundObjectRef"]["uid"] = pod_uid
+            request = {
+                "apiVersion": "authentication.k8s.io/v1",
+                "kind": "TokenRequest",
+                "spec": spec,
+            }
+            answer = await client.create(
+                SERVICE_ACCOUNTS, request, namespace, name=name, subresource="token"
+            )
+        return str(answer["status"]["token"])
+
+    async def service_account_kubeconfig(
+        self, namespace: str, name: str, *, pod: str | None = None
+    ) -> Path:
+        """The kubeconfig of a service account."""
+        token = await self.service_account_token(namespace, name, pod=pod)
+        return self._write(f"{namespace}-{name}.kubeconfig", token)
+
+    def _write(self, name: str, token: str | None) -> Path:
+        path = self.folder / name
+        path.touch(mode=0o600)
+        path.write_text(kubeconfig_text(self.url, ca_pem=self.ca_pem, token=token), "utf-8")
+        return path
+
+    def _tls(self) -> Any:
+        import ssl
+
+        return ssl.create_default_context(cadata=self.ca_pem.decode()) if self.ca_pem else None
+
+
+@asynccontextmanager
+async def control_plane(setup: Setup | None = None) -> AsyncIterator[ControlPlane]:
+    """A running cluster with its controllers, fleet and manifests; gone afterwards."""
+    setup = setup or Setup()
+    assets = setup.assets or (Path(os.environ[ASSETS]) if os.environ.get(ASSETS) else None)
+    async with contextlib.AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpuward-cluster-")))
+        start = _real(setup, folder, assets) if assets else _simulated(setup, folder)
+        plane = await stack.enter_async_context(start)
+        for path in setup.manifests:
+            await post_manifests(plane.client, read_manifests(path))
+        fill_first = plane.simulator is not None
+        if setup.fleet is not None and fill_first:
+            bulk = plane.simulator.load if plane.simulator else None
+            await load(plane.client, setup.fleet, utc_now(), bulk=bulk)
+        await stack.enter_async_context(plane.controllers)
+        if setup.fleet is not None and not fill_first:
+            await apply_fleet(plane.client, setup.fleet, utc_now())
+        yield plane
+
+
+@asynccontextmanager
+async def _simulated(setup: Setup, folder: Path) -> AsyncIterator[ControlPlane]:
+    tokens = _tokens(setup) if setup.secure else {}
+    callers = {
+        token: Caller(user, (*_groups(setup)[user], "system:authenticated"))
+        for user, token in tokens.items()
+    }
+    server = SimulatedApiServer(
+        tls=setup.secure,
+        tokens=callers if setup.secure else None,
+        authorization="RBAC" if setup.secure else "AlwaysAllow",
+    )
+    async with server:
+        yield ControlPlane(
+            url=server.url,
+            ca_pem=server.ca_pem,
+            folder=folder,
+            client=server.client,
+            controllers=ClusterControllers(server.client.named("kube-controllers"), setup.parts),
+            simulator=server,
+            tokens=tokens,
+        )
+
+
+@asynccontextmanager
+async def _real(setup: Setup, folder: Path, assets: Path) -> AsyncIterator[ControlPlane]:
+    binaries = find_binaries(assets)
+    tokens = _tokens(setup)
+    groups = _groups(setup)
+    running = await start_real_control_plane(
+        binaries,
+        folder,
+        {token: (user, groups[user]) for user, token in tokens.items()},
+        tokens[ADMIN],
+    )
+    client: HttpClient | None = None
+    try:
+        ca_pem = (running.layout.certificates / "apiserver.crt").read_bytes()
+        text = kubeconfig_text(running.layout.url, ca_pem=ca_pem, token=tokens[ADMIN])
+        running.layout.kubeconfig.touch(mode=0o600)
+        running.layout.kubeconfig.write_text(text, encoding="utf-8")
+        client = HttpClient.from_kubeconfig(running.layout.kubeconfig)
+        await _start_real_controllers(running, binaries)
+        yield ControlPlane(
+            url=running.layout.url,
+            ca_pem=ca_pem,
+            folder=folder,
+            client=client,
+            controllers=ClusterControllers(client, real_parts(setup.parts, binaries)),
+            simulator=None,
+            tokens=tokens,
+        )
+    finally:
+        if client is not None:
+            await client.close()
+        await asyncio.to_thread(running.stop)
+
+
+def real_parts(wanted: Parts, binaries: Binaries) -> Parts:
+    """Our parts beside a real API server: without those that run for real.
+
+    A real controller manager judges silence by Leases, so our kubelets renew them then.
+    """
+    real_manager = binaries.controller_manager is not None
+    return replace(
+        wanted,
+        controllers=wanted.controllers and not real_manager,
+        scheduler=wanted.scheduler and binaries.scheduler is None,
+        heartbeat_s=wanted.heartbeat_s or (REAL_HEARTBEAT_S if real_manager else None),
+    )
+
+
+async def _start_real_controllers(running: RealControlPlane, binaries: Binaries) -> None:
+    layout = running.layout
+    host = "https://127.0.0.1"
+    if binaries.controller_manager is not None:
+        name = "kube-controller-manager"
+        running.start(name, controller_manager_command(binaries.controller_manager, layout))
+        await running.answers(name, f"{host}:{layout.controller_manager_port}/healthz")
+    if binaries.scheduler is not None:
+        name = "kube-scheduler"
+        running.start(name, scheduler_command(binaries.scheduler, layout))
+        await running.answers(name, f"{host}:{layout.scheduler_port}/healthz")
+
+
+def _groups(setup: Setup) -> dict[str, tuple[str, ...]]:
+    return {ADMIN: ADMIN_GROUPS, **setup.users}
+
+
+def _tokens(setup: Setup) -> dict[str, str]:
+    return {user: secrets.token_hex(16) for user in _groups(setup)}
+
+
+@dataclass(slots=True)
+class ThreadedControlPlane:
+    """A control plane whose event loop runs in another thread."""
+
+    plane: ControlPlane
+    loop: asyncio.AbstractEventLoop
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine (of the plane's client, kubelets) in its loop; the result."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+
+
+@contextmanager
+def control_plane_in_thread(setup: Setup | None = None) -> Iterator[ThreadedControlPlane]:
+    """A running cluster for synchronous callers."""
+    ready: list[ThreadedControlPlane] = []
+    stops: list[Callable[[], object]] = []
+    failure: list[BaseException] = []
+    changed = threading.Event()
+
+    async def live() -> None:
+        done = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        async with control_plane(setup) as plane:
+            ready.append(ThreadedControlPlane(plane, loop))
+            stops.append(lambda: loop.call_soon_threadsafe(done.set))
+            changed.set()
+            await done.wait()
+
+    def run() -> None:
+        try:
+            asyncio.run(live())
+        except BaseException as error:  # noqa: BLE001 - handed to the caller's thread, raised there
+            failure.append(error)
+        finally:
+            changed.set()
+
+    thread = threading.Thread(target=run, name="control-plane", daemon=True)
+    thread.start()
+    changed.wait()
+    if failure:
+        thread.join()
+        raise failure[0]
+    try:
+        yield ready[0]
+    finally:
+        for stop in stops:
+            with contextlib.suppress(RuntimeError):  # the loop may have ended with a failure
+                stop()
+        thread.join()
+    if failure:
+        raise failure[0]
