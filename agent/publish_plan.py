@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from agent.kube_objects import Condition, HealthObject, NodeObject, Owner
+from rules.health_object import plain
 from rules.names import API_VERSION
 from rules.publication import RIDE_ALONG_S, Difference, Publication, differs
 from rules.publication import Condition as OurCondition
@@ -144,7 +145,7 @@ def health_step(
         )
     body = _health_body(node.metadata.name, owner)
     body["metadata"]["resourceVersion"] = health.metadata.resource_version
-    body["status"] = wanted.status
+    body["status"] = plain(wanted.status)
     return PutHealth(body=body)
 
 
