@@ -125,7 +125,7 @@ def builtin_kinds() -> tuple[Kind, ...]:
             r.PODS,
             "po",
             categories="all",
-            subresources="status binding eviction ephemeralcontainers resize",
+            subresources="status binding eviction",
             fields=_POD_FIELDS,
             indexed=("spec.nodeName",),
             generation=True,

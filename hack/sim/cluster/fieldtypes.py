@@ -94,7 +94,12 @@ class BuiltinSchema(Schema):
             fields = {**_structs()["EventsV1Event"], **_structs()["CoreV1Event"]}
         else:
             fields = _structs()[struct]
-        return decoder.struct(obj, fields, "", known, struct), decoder.unknown
+        decoded = decoder.struct(obj, fields, "", known, struct)
+        for part in ("spec", "status"):
+            # These are plain structures in the API types: they are there even when empty.
+            if part in fields and fields[part].shape == "struct":
+                decoded.setdefault(part, {})
+        return decoded, decoder.unknown
 
 
 class _Decoding:

@@ -86,7 +86,7 @@ def _compare(
 ) -> None:
     """Collect what ``new`` sets differently (leaves) and what it no longer has."""
     for key, value in new.items():
-        if depth == 0 and key in _IGNORED_ROOT:
+        if depth == 0 and (key in _IGNORED_ROOT or (value == {} and key not in old)):
             continue
         before = old.get(key)
         if before is value or before == value:

@@ -126,6 +126,8 @@ class ObjectApi:
             metadata["generation"] = 1
         if kind.has_status and not kind.status_on_create:
             obj.pop("status", None)
+            if not kind.custom:
+                obj["status"] = {}
         self.strategies.prepare_create(kind, obj)
         metadata["managedFields"] = update_managed_fields(
             None,

@@ -29,6 +29,25 @@ def complete_namespace(_: ObjectApi, namespace: Object) -> None:
     namespace["status"] = {"phase": "Active"}
 
 
+def keep_namespace(_: ObjectApi, old: Object, new: Object, subresource: str) -> None:
+    """Only ``finalize`` changes what keeps a namespace, and it changes nothing else."""
+    if subresource == "finalize":
+        metadata = {**old["metadata"], "resourceVersion": new["metadata"]["resourceVersion"]}
+        new["metadata"] = metadata
+        new["status"] = old.get("status") or {}
+    else:
+        new["spec"] = old.get("spec") or {}
+
+
+def forget_events(api: ObjectApi, namespace: Object) -> None:
+    """The events of a namespace go with it."""
+    collection = api.store.collections.get("events")
+    if collection is None:
+        return
+    for key in list(collection.range(namespace["metadata"]["name"])):
+        api.store.remove(collection, key)
+
+
 def complete_budget(_: ObjectApi, budget: Object) -> None:
     """A new budget allows nothing until the disruption controller has seen it."""
     budget["status"] = {

@@ -25,6 +25,8 @@ from hack.sim.cluster.small_rules import (
     complete_budget,
     complete_namespace,
     event_problems,
+    forget_events,
+    keep_namespace,
     lease_problems,
     role_ref_problems,
 )
@@ -64,7 +66,9 @@ BUILTIN_STRATEGIES: dict[Resource, Strategy] = {
     r.PODS: Strategy(
         prepare_create=complete_pod, prepare_update=keep_pod_owners, problems=pod_problems
     ),
-    r.NAMESPACES: Strategy(prepare_create=complete_namespace),
+    r.NAMESPACES: Strategy(
+        prepare_create=complete_namespace, prepare_update=keep_namespace, removed=forget_events
+    ),
     r.EVENTS: Strategy(problems=event_problems),
     r.NEW_EVENTS: Strategy(problems=event_problems),
     r.LEASES: Strategy(problems=lease_problems),
