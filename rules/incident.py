@@ -87,7 +87,7 @@ class Incident:
     """The state of one incident.
 
     ``row`` is what is published. ``opened_at``, ``touched_at`` and ``due_at`` are judgement's own
-    time, the other times those of the facts. ``reset_at`` and ``reboot_at`` remember evidence that the
+    time, the other times those of the facts. ``reset_at`` and ``rebooted`` remember evidence that the
     present did not confirm yet; ``answer`` is the recovery action that the driver gave to it.
     """
 
@@ -114,7 +114,7 @@ class Incident:
     closed_by: str = ""
     evidence: tuple[str, ...] = ()
     reset_at: float | None = None
-    reboot_at: float | None = None
+    rebooted: bool = False
     restored_xids: tuple[int, ...] = ()
 
     @property

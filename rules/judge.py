@@ -106,9 +106,9 @@ def _deadline(state: NodeState, incident: Incident) -> float | None:
 def _take(state: NodeState, seen: Observation, now: float, rules: Rules) -> NodeState:
     match seen:
         case KernelLineSeen():
-            return judge_line(_boot(state, seen.boot_id, now), seen, now, rules)
+            return judge_line(_boot(state, seen.boot_id), seen, now, rules)
         case KernelRead():
-            return _read_up_to(_boot(state, seen.boot_id, now), seen.boot_id, seen.sequence)
+            return _read_up_to(_boot(state, seen.boot_id), seen.boot_id, seen.sequence)
         case KernelGap():
             state = replace(state, lost_records=state.lost_records + max(0, seen.lost))
             return _read_up_to(state, seen.boot_id, seen.sequence) if seen.boot_id else state
@@ -162,7 +162,7 @@ def _readings(state: NodeState, seen: Readings, now: float, rules: Rules) -> Nod
     )
 
 
-def _boot(state: NodeState, boot_id: str, now: float) -> NodeState:
+def _boot(state: NodeState, boot_id: str) -> NodeState:
     """Take the boot that an observation names: another one than before is a reboot."""
     known = state.node.boot_id
     if not boot_id or boot_id == known:
@@ -175,6 +175,7 @@ def _boot(state: NodeState, boot_id: str, now: float) -> NodeState:
             view,
             enumerated=False,
             answered_at=0.0,
+            read_at=0.0,
             values={},
             action=None,
             action_seen=None,
@@ -186,7 +187,8 @@ def _boot(state: NodeState, boot_id: str, now: float) -> NodeState:
         )
         for key, view in state.gpus.items()
     }
-    return mark_reboot(replace(state, gpus=gpus, pending_events=()), now)
+    state = replace(state, gpus=gpus, pending_events=(), pci_at=0.0, inventory_at=0.0)
+    return mark_reboot(state)
 
 
 def _read_up_to(state: NodeState, boot_id: str, sequence: int) -> NodeState:

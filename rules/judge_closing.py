@@ -24,8 +24,6 @@ from rules.thresholds import Rules
 _BOOT_MARGIN_S: Final = 60.0
 """The wall clock of a fresh boot may still be corrected by so much. Source: gpuward."""
 
-BY_REPLACEMENT: Final = "GPUReplaced"
-
 
 def mark_reset(state: NodeState, now: float, gpu: str = "", pci: str = "") -> NodeState:
     """Note evidence of a reset of one GPU, or of all where none is named.
@@ -47,18 +45,21 @@ def mark_reset(state: NodeState, now: float, gpu: str = "", pci: str = "") -> No
     return replace(state, gpus=gpus, incidents=tuple(map(mark, state.incidents)))
 
 
-def mark_reboot(state: NodeState, now: float) -> NodeState:
-    """Note that the node runs another boot than the one the active incidents were seen in."""
+def mark_reboot(state: NodeState) -> NodeState:
+    """Note that the node runs another boot than the one the active incidents were seen in.
+
+    Whatever this state has read of the present was read in the new boot.
+    """
     return replace(
         state,
         incidents=tuple(
-            replace(incident, reboot_at=now) if incident.active else incident
+            replace(incident, rebooted=True) if incident.active else incident
             for incident in state.incidents
         ),
     )
 
 
-def mark_older_boot(state: NodeState, now: float) -> NodeState:
+def mark_older_boot(state: NodeState) -> NodeState:
     """Note a reboot for what was last seen before this boot began.
 
     It finds again what an agent knew that was itself restarted after the reboot.
@@ -67,8 +68,8 @@ def mark_older_boot(state: NodeState, now: float) -> NodeState:
     return replace(
         state,
         incidents=tuple(
-            replace(incident, reboot_at=now)
-            if incident.active and incident.reboot_at is None and incident.last_seen < begin
+            replace(incident, rebooted=True)
+            if incident.active and incident.last_seen < begin
             else incident
             for incident in state.incidents
         ),
@@ -146,19 +147,12 @@ def _blind(state: NodeState, now: float) -> bool:
 
 
 def _reset_or_rebooted(state: NodeState, incident: Incident, now: float) -> Incident:
-    evidence = [
-        (at, by)
-        for at, by in (
-            (incident.reboot_at, ClosesKind.REBOOT),
-            (incident.reset_at, ClosesKind.RESET),
-        )
-        if at is not None
-    ]
-    if incident.row.closes_on.kind is ClosesKind.REBOOT:
-        evidence = evidence[:1] if incident.reboot_at is not None else []
-    for at, by in evidence:
-        if present_of(state, incident, since=at) is Present.GOOD:
-            return closed(incident, now, by)
+    if incident.rebooted and present_of(state, incident, since=0.0) is Present.GOOD:
+        return closed(incident, now, ClosesKind.REBOOT)
+    if incident.row.closes_on.kind is ClosesKind.REBOOT or incident.reset_at is None:
+        return incident
+    if present_of(state, incident, since=incident.reset_at) is Present.GOOD:
+        return closed(incident, now, ClosesKind.RESET)
     return incident
 
 

@@ -23,15 +23,17 @@ from rules.gauge import Gauge
 from rules.health_object import ExpectedGpus
 from rules.incident import Finding, Scope
 from rules.judge_burst import is_lost
-from rules.judge_closing import BY_REPLACEMENT, close_where
+from rules.judge_closing import close_where
 from rules.judge_record import record
 from rules.judge_state import MAX_GPUS, GpuView, NodeState, find_gpu, with_gpu
 from rules.observation import GpuSeen, Inventory, PciSeen, SourceName, SourceState
 from rules.reason import ClosesKind
 from rules.reason_table import REASONS
+from rules.signals import Signal
 from rules.thresholds import Rules
 
 MISMATCH: Final = "GPUCountMismatch"
+BY_REPLACEMENT: Final = "GPUReplaced"
 _SAME_POLL_S: Final = 5.0
 """Two looks closer than this are one poll. Source: gpuward, polls are 15 s apart."""
 _ANSWER_AGE_S: Final = 60.0
@@ -60,9 +62,12 @@ def take_inventory(state: NodeState, seen: Inventory, now: float) -> NodeState:
         key: replace(view, enumerated=view.seen.uuid in named) for key, view in state.gpus.items()
     }
     state = replace(state, gpus=gpus)
-    for gpu in seen.gpus[:MAX_GPUS]:
-        if gpu.uuid:
-            state = _enumerate(state, gpu, named, now)
+    listed = tuple(gpu for gpu in seen.gpus[:MAX_GPUS] if gpu.uuid)
+    known = frozenset({*state.gpus, *state.address_uuids.values()})
+    if known:
+        state = _forget_replaced(state, listed, known, now)
+    for gpu in listed:
+        state = _enumerate(state, gpu)
     return _name_incidents(state)
 
 
@@ -216,10 +221,13 @@ def _found_again(state: NodeState, view: GpuView, now: float) -> NodeState:
 
 
 def _others_answer(state: NodeState, view: GpuView, now: float) -> bool:
-    """Whether another GPU answered lately; a node's only GPU has no other to compare with."""
-    others = [v for v in state.gpus.values() if v is not view and v.seen.uuid != view.seen.uuid]
-    known = [v for v in others if v.enumerated]
-    return not known or any(now - v.answered_at < _ANSWER_AGE_S for v in known)
+    """Whether another GPU answers; a node's only GPU has no other to compare with."""
+    others = [v for v in state.gpus.values() if v.enumerated and v.seen.uuid != view.seen.uuid]
+    return not others or any(
+        now - other.answered_at < _ANSWER_AGE_S
+        and other.values.get(Signal.PRESENCE, "present") == "present"
+        for other in others
+    )
 
 
 def _given_away(state: NodeState) -> int:
@@ -238,26 +246,34 @@ def _known_lost(state: NodeState, view: GpuView) -> bool:
     )
 
 
-def _enumerate(state: NodeState, gpu: GpuSeen, named: set[str], now: float) -> NodeState:
-    old = state.gpus.get(gpu.uuid)
-    address = plain_address(gpu.pci) if gpu.pci else ""
-    if old is None:
-        state = _forget_predecessor(state, address, named, now)
-        return with_gpu(state, GpuView(seen=gpu, enumerated=True))
+def _enumerate(state: NodeState, gpu: GpuSeen) -> NodeState:
+    old = state.gpus.get(gpu.uuid, GpuView(seen=gpu))
     return with_gpu(state, replace(old, seen=gpu, enumerated=True))
 
 
-def _forget_predecessor(state: NodeState, address: str, named: set[str], now: float) -> NodeState:
-    """A new UUID at the address: the GPU that was there has left the node."""
-    gone = {
+def _forget_replaced(
+    state: NodeState, gpus: tuple[GpuSeen, ...], known: frozenset[str], now: float
+) -> NodeState:
+    """A UUID never seen here at a known address: the GPU that was there has left the node.
+
+    A GPU that only changed its address is none of that: its UUID was known.
+    """
+    named = {gpu.uuid for gpu in gpus}
+    filled = {plain_address(gpu.pci) for gpu in gpus if gpu.pci and gpu.uuid not in known}
+    left = {
         key: view
         for key, view in state.gpus.items()
-        if view.pci == address and address and view.seen.uuid not in named
+        if view.pci not in filled or view.seen.uuid in named
     }
-    left_the_node = {(view.seen.uuid,) for view in gone.values() if view.seen.uuid}
-    state = close_where(state, lambda i: i.gpus in left_the_node, now, BY_REPLACEMENT)
-    left = {key: view for key, view in state.gpus.items() if key not in gone}
-    return replace(state, gpus=left)
+    state = replace(state, gpus=left)
+    return close_where(
+        state,
+        lambda i: (
+            bool(i.gpus) and named.isdisjoint(i.gpus) and bool(i.pci) and filled.issuperset(i.pci)
+        ),
+        now,
+        BY_REPLACEMENT,
+    )
 
 
 def _name_incidents(state: NodeState) -> NodeState:

@@ -59,7 +59,7 @@ def gpu_now(state: NodeState, view: GpuView, since: float) -> Present:
         return Present.GOOD if seen else Present.UNSEEN
     if state.source(source) is not SourceState.UP:
         return Present.UNSEEN
-    if view.values.get(Signal.PRESENCE) in ("lost", "reset_required") and view.lost_at > since:
+    if view.values.get(Signal.PRESENCE) in ("lost", "reset_required") and view.read_at > since:
         return Present.BAD
     if not view.enumerated:
         return Present.BAD if state.inventory_at > since else Present.UNSEEN
@@ -104,7 +104,9 @@ def _unknown_gpu(state: NodeState, incident: Incident, since: float) -> Present:
     if any(_gone_from_pci(state, plain_address(pci), since) for pci in incident.pci):
         return Present.BAD
     view = state.view_source
-    if view is not None and state.source(view) is SourceState.UP and state.inventory_at > since:
+    if view is None:
+        return Present.GOOD if incident.pci and state.pci_at > since else Present.UNSEEN
+    if state.source(view) is SourceState.UP and state.inventory_at > since:
         return Present.BAD  # the driver enumerated its GPUs, and this one is not among them
     return Present.UNSEEN
 

@@ -57,7 +57,7 @@ def judge_readings(
         view = GpuView(seen=GpuSeen(uuid=seen.gpu, index=-1, pci=seen.pci))
     values = seen.values
     presence = values.get(Signal.PRESENCE, "present")
-    view = replace(view, values={**view.values, **values})
+    view = replace(view, values={**view.values, **values}, read_at=now)
     if presence != "present":
         return with_gpu(state, view)
     view = replace(view, answered_at=now)

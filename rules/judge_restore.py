@@ -79,12 +79,13 @@ def restore(
             if gpu.pci and gpu.uuid
         },
         topology=_topology(status),
+        published_topology=status.topology,
         incidents=incidents,
         bursts=_bursts(incidents),
         dropped=max(0, status.dropped),
     )
     if not same_boot:
-        return mark_reboot(state, now) if status.boot_id else state
+        return mark_reboot(state) if status.boot_id else state
     state = replace(
         state,
         cursor_boot=status.cursor.boot_id,

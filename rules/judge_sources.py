@@ -226,7 +226,7 @@ def take_host(state: NodeState, seen: HostSeen, now: float, rules: Rules) -> Nod
         product_uuid=seen.product_uuid or state.node.product_uuid,
         cpu_numa_nodes=seen.cpu_numa_nodes or state.node.cpu_numa_nodes,
     )
-    state = mark_older_boot(replace(state, node=node), now)
+    state = mark_older_boot(replace(state, node=node))
     hung = [process for process in seen.processes if process.state == "D"]
     name = "HungNvidiaTask"
     old = state.host.get(name, Gauge())

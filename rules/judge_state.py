@@ -12,6 +12,7 @@ from typing import Final
 
 from rules.expected_gpus import Learned, plain_address
 from rules.gauge import Gauge, Latch
+from rules.health_object import Topology
 from rules.incident import Finding, Incident
 from rules.observation import (
     GpuSeen,
@@ -54,7 +55,7 @@ class Counter:
 class GpuView:
     """One GPU: who it is, what it last said, and the memory of its checks.
 
-    ``answered_at`` is the last time it answered a poll. ``action`` is the driver's recovery
+    ``answered_at`` is the last time it answered a poll, ``read_at`` the last poll at all. ``action`` is the driver's recovery
     action, ``action_seen`` a polled value that awaits its re-read. ``lost`` counts lost polls,
     the last of them at ``lost_at``.
     """
@@ -62,6 +63,7 @@ class GpuView:
     seen: GpuSeen
     enumerated: bool = False
     answered_at: float = 0.0
+    read_at: float = 0.0
     values: Mapping[Signal, Value] = field(default_factory=dict)
     action: int | None = None
     action_seen: int | None = None
@@ -146,6 +148,7 @@ class NodeState:
     missing: Gauge = field(default_factory=Gauge)
     learned: Learned = field(default_factory=Learned)
     topology: TopologySeen | None = None
+    published_topology: Topology = field(default_factory=Topology)
     stand_down: StandDown | None = None
     incidents: tuple[Incident, ...] = ()
     dropped: int = 0

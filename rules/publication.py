@@ -89,9 +89,7 @@ class Difference(StrEnum):
 
 def publish(state: NodeState, judged: Verdict, now: float, identity: Identity) -> Publication:
     """Work out everything that is to be written at ``now``."""
-    topology = (
-        describe(state.topology, state.node.cpu_numa_nodes) if state.topology else Topology()
-    )
+    topology = _topology(state)
     node_labels, refused = labels(state, judged, topology)
     expected = expected_of(state)
     healthy = judged.gpus_healthy
@@ -146,7 +144,7 @@ def differs(old: Publication | None, new: Publication) -> Difference:
         return Difference.NOW
     if _news(old) != _news(new):
         return Difference.NOW
-    same = old.status == new.status and old.conditions == new.conditions
+    same = _lasting(old.status) == _lasting(new.status) and old.conditions == new.conditions
     return Difference.NONE if same else Difference.RIDES_ALONG
 
 
@@ -162,6 +160,11 @@ def write_due(
 def size_of(status: HealthStatus) -> int:
     """Bytes of the status as it is sent."""
     return len(msgspec.json.encode(status))
+
+
+def _lasting(status: HealthStatus) -> HealthStatus:
+    """All but what changes while nothing happens: a healthy node must cost no stored write."""
+    return msgspec.structs.replace(status, observed_at="", cursor=Cursor())
 
 
 def _news(publication: Publication) -> tuple[object, ...]:
@@ -225,6 +228,17 @@ def _gpu(view: GpuView, judged: GpuVerdict, branch: int | None) -> GpuStatus:
         reset_pending=view.reset_pending,
         mig_mode=_MIG_MODE[seen.mig_mode],
     )
+
+
+def _topology(state: NodeState) -> Topology:
+    """The described topology; what was published before stands until the driver tells again."""
+    before = state.published_topology
+    if state.topology is None or state.topology.at == 0.0:
+        return before
+    described = describe(state.topology, state.node.cpu_numa_nodes)
+    if described.numa or not before.numa:
+        return described
+    return msgspec.structs.replace(described, numa=before.numa)
 
 
 def _position(view: GpuView) -> tuple[bool, int, str, str]:

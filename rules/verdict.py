@@ -18,6 +18,7 @@ from rules.judge_presence import expected_of
 from rules.judge_state import GpuView, NodeState
 from rules.observation import SourceName, SourceState
 from rules.reason import Severity
+from rules.signals import Signal
 from rules.thresholds import DEFAULT_RULES, Rules
 from rules.verdict_words import incident_sentence, unknown_sentence
 
@@ -25,6 +26,7 @@ ALL_PASSING: Final = "AllChecksPassing"
 DRIVER_ABSENT: Final = "DriverAbsent"
 WAITING: Final = "WaitingForDriver"
 STARTING: Final = "Starting"
+NONE_ANSWERS: Final = "NoGPUAnswers"
 MAX_MESSAGE_BYTES: Final = 1024
 
 
@@ -109,6 +111,8 @@ def view_problem(state: NodeState, now: float, rules: Rules = DEFAULT_RULES) -> 
     view = state.sources.get(source)
     if view is None:
         return STARTING
+    if view.state is SourceState.UP and _none_answers(state):
+        return NONE_ANSWERS
     if view.state is not SourceState.DOWN:
         return ""
     reason = view.reason or f"{'NVML' if source is SourceName.NVML else 'DCGM'}Down"
@@ -123,6 +127,14 @@ def view_problem(state: NodeState, now: float, rules: Rules = DEFAULT_RULES) -> 
 def boot_grace_ends(state: NodeState, rules: Rules = DEFAULT_RULES) -> float:
     """When an absent driver stops being one that has not come yet."""
     return (state.node.booted_at or state.started_at) + rules["BootGrace"].value
+
+
+def _none_answers(state: NodeState) -> bool:
+    """Whether the driver is loaded and every GPU it enumerates says that it is lost."""
+    enumerated = [view for view in state.gpus.values() if view.enumerated]
+    return bool(enumerated) and all(
+        view.values.get(Signal.PRESENCE) == "lost" for view in enumerated
+    )
 
 
 def _all_unbound(state: NodeState) -> bool:

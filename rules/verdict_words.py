@@ -48,6 +48,7 @@ _UNKNOWN: Final = {
     "DriverAbsent": "No NVIDIA driver is loaded, so the GPUs cannot be seen; install or load the driver.",
     "DriverMismatch": "The NVIDIA library and the loaded kernel module differ in version; restart the node or reload the driver.",
     "NoAccess": "The agent may not use the NVIDIA driver; check its devices, runtime class and privileges.",
+    "NoGPUAnswers": "The driver is loaded but none of its GPUs answers; look at the kernel log, power and the driver.",
     "CallHung": "A call into the NVIDIA driver does not return, so the GPUs cannot be seen; look at the kernel log and at tasks in D state.",
     "ForeignPage": "The dcgm-exporter page describes another node's GPUs; make its Service node-local.",
     "DCGMDown": "dcgm-exporter does not answer, so the GPUs cannot be seen; look at its pod on this node.",

@@ -1,0 +1,274 @@
+"""Which GPUs are there, which are lost, and what an absent driver is not."""
+
+from __future__ import annotations
+
+import pytest
+from judgement_world import World
+
+from rules.observation import EventKind, HostProcess, PciFunction, PciSeen, SourceName, SourceState
+from rules.verdict import Health
+
+
+@pytest.fixture
+def world() -> World:
+    return World().start()
+
+
+def test_a_lost_gpu_takes_two_polls_of_three_and_the_pci_bus(world: World) -> None:
+    world.pull(3)
+    world.advance(15, polling=True)
+    assert not world.active
+    world.advance(15, polling=True)
+    assert world.says() == "Fatal Drain RestartNode"
+    assert world.only().gpus == (world.inventory[3].uuid,)
+    assert world.verdict().reason == "GPULost"
+    assert world.published().status.gpus_healthy == "7/8"
+
+
+def test_lost_for_nvml_but_alive_on_the_bus_is_not_fatal(world: World) -> None:
+    world.pull(3)
+    world.config_space[3] = True
+    world.advance(120, polling=True)
+    assert world.says().startswith("Degraded Report")
+    world.values[3] = dict(world.values[0])
+    world.advance(120, polling=True)
+    assert not world.active
+
+
+def test_one_failed_poll_is_a_hiccup(world: World) -> None:
+    good = dict(world.values[3])
+    world.pull(3)
+    world.advance(15, polling=True)
+    world.values[3], world.config_space[3] = good, True
+    world.advance(300, polling=True)
+    assert not world.incidents
+
+
+def test_a_lost_gpu_by_push_event_acts_at_once(world: World) -> None:
+    world.event(EventKind.GPU_UNAVAILABLE, 0, gpu=2)
+    assert world.says() == "Fatal Drain RestartNode"
+
+
+def test_a_lost_gpu_whose_79_is_known_stays_one_incident(world: World) -> None:
+    world.xid(79, gpu=3)
+    world.pull(3)
+    world.advance(120, polling=True)
+    assert world.only().xids == (79,)
+    assert world.says() == "Fatal Drain RestartNode"
+
+
+def test_nothing_is_judged_lost_during_a_stand_down(world: World) -> None:
+    world.labels["nvidia.com/gpu.deploy.driver"] = "paused-for-driver-upgrade"
+    world.node()
+    for gpu in range(8):
+        world.pull(gpu)
+    world.event(EventKind.GPU_UNAVAILABLE, 0, gpu=2)
+    world.advance(600, polling=True)
+    assert not world.active
+
+
+def test_eight_silent_gpus_are_not_eight_lost_gpus(world: World) -> None:
+    for gpu in range(8):
+        world.pull(gpu)
+    world.source(SourceName.NVML, SourceState.DOWN, "DriverAbsent")
+    world.advance(600, polling=True)
+    assert not world.active
+    judged = world.verdict()
+    assert (judged.health, judged.reason) == (Health.UNKNOWN, "DriverAbsent")
+    assert judged.gpus_healthy is None
+
+
+def test_all_gpus_lost_at_once_with_nobody_answering_is_not_judged(world: World) -> None:
+    for gpu in range(8):
+        world.pull(gpu)
+    world.advance(300, polling=True)
+    assert not [i for i in world.active if i.row.severity == "Fatal"]
+    assert world.verdict().reason == "NoGPUAnswers"
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (9, "DriverAbsent"),
+        (12, "DriverAbsent"),
+        (18, "DriverMismatch"),
+        (999, "DriverAbsent"),
+        (4, "NoAccess"),
+        (17, "NoAccess"),
+    ],
+)
+def test_a_failed_initialisation_is_unknown(world: World, code: int, reason: str) -> None:
+    world.failed_call(code, call="nvmlInit_v2")
+    assert (world.verdict().health, world.verdict().reason) == (Health.UNKNOWN, reason)
+    assert not world.active
+
+
+@pytest.mark.parametrize("code", [3, 13, 6, 10, 27])
+def test_codes_about_one_field_or_one_try_mean_nothing(world: World, code: int) -> None:
+    for _ in range(10):
+        world.failed_call(code, gpu=1)
+        world.advance(15)
+    assert not world.incidents
+    assert world.verdict().health is Health.HEALTHY
+
+
+def test_code_16_asks_for_a_reset_after_one_re_read(world: World) -> None:
+    world.failed_call(16, gpu=1)
+    assert not world.active
+    world.advance(15)
+    world.failed_call(16, gpu=1)
+    assert world.says() == "Fatal Drain ResetGPU"
+
+
+def test_code_14_is_degraded(world: World) -> None:
+    world.failed_call(14, gpu=1)
+    world.advance(3)
+    assert world.says() == "Degraded Report Investigate"
+
+
+def test_a_young_node_waits_for_its_driver() -> None:
+    world = World(boot_grace_over=False)
+    world.node()
+    world.host()
+    world.source(SourceName.NVML, SourceState.DOWN, "DriverAbsent")
+    assert world.verdict().reason == "WaitingForDriver"
+    world.advance(901)
+    assert world.verdict().reason == "DriverAbsent"
+
+
+def test_gpus_that_no_driver_holds_say_so(world: World) -> None:
+    world.see(
+        PciSeen(
+            at=world.now,
+            functions=(PciFunction(address="0000:10:00.0", vendor=0x10DE, device_class=0x0302),),
+        )
+    )
+    world.source(SourceName.NVML, SourceState.DOWN, "NVMLFailed")
+    assert world.verdict().reason == "DriverAbsent"
+
+
+def test_a_hung_call_is_unknown_and_the_kernel_log_goes_on(world: World) -> None:
+    world.source(SourceName.NVML, SourceState.DOWN, "CallHung")
+    assert (world.verdict().health, world.verdict().reason) == (Health.UNKNOWN, "CallHung")
+    assert not world.active
+    world.xid(79)
+    assert world.verdict().health is Health.UNHEALTHY
+
+
+def test_a_hung_call_keeps_a_known_fault_fatal(world: World) -> None:
+    world.xid(95)
+    world.source(SourceName.NVML, SourceState.DOWN, "CallHung")
+    assert world.verdict().health is Health.UNHEALTHY
+
+
+def test_the_learned_count_alone_is_degraded(world: World) -> None:
+    assert world.published().status.expected_gpus.count == 8
+    world.reboot()
+    del world.inventory[7], world.values[7], world.config_space[7]
+    world.start()
+    world.advance(60, polling=True)
+    assert world.says() == "Degraded Report Investigate"
+    assert world.verdict().reason == "GPUCountMismatch"
+    assert world.published().labels["gpuward.io/gpus"] == "8"
+
+
+def test_a_count_that_a_person_gave_makes_a_missing_gpu_fatal() -> None:
+    world = World(7)
+    world.annotations["gpuward.io/expected-gpus"] = "8"
+    world.start()
+    world.advance(60, polling=True)
+    assert world.says() == "Fatal Drain RestartNode"
+    assert world.only().scope == "Node"
+
+
+def test_a_wrong_expectation_is_ignored() -> None:
+    world = World(7)
+    world.annotations["gpuward.io/expected-gpus"] = "eight; rm -rf /"
+    world.start()
+    world.advance(60, polling=True)
+    assert not world.active
+
+
+def test_gpus_given_to_virtual_machines_do_not_count() -> None:
+    world = World(2).start()
+    functions = [
+        PciFunction(address=f"0000:{0x10 + n:02x}:00.0", vendor=0x10DE, device_class=0x0302,
+                    driver="vfio-pci" if n > 1 else "nvidia", config_space_ok=True)
+        for n in range(8)
+    ]  # fmt: skip
+    for _ in range(5):
+        world.see(PciSeen(at=world.now, functions=tuple(functions)))
+        world.advance(15)
+        world.poll()
+    assert not world.active
+    assert world.published().status.expected_gpus.count == 2
+
+
+def test_other_hardware_under_the_same_name_learns_afresh(world: World) -> None:
+    world.reboot()
+    world.labels["node.kubernetes.io/instance-type"] = "g5"
+    for gpu in range(1, 8):
+        del world.config_space[gpu]
+    del world.inventory[1:], world.values[1:]
+    world.start()
+    world.advance(60, polling=True)
+    assert not world.active
+    assert world.published().status.expected_gpus.count == 1
+
+
+def test_hung_driver_tasks_are_degraded_until_they_end(world: World) -> None:
+    for _ in range(5):
+        world.host(HostProcess(pid=7, name="nvidia-smi", state="D"))
+        world.advance(60)
+    assert world.says() == "Degraded Report RestartNode"
+    for _ in range(5):
+        world.host(HostProcess(pid=8, name="nvidia-smi", state="Z"))
+        world.advance(60)
+    assert not world.active
+
+
+@pytest.mark.parametrize(
+    ("label", "value", "asked"),
+    [
+        ("nvidia.com/gpu.deploy.device-plugin", "paused-for-mig-change", True),
+        ("nvidia.com/gpu.deploy.device-plugin", "true", False),
+        ("nvidia.com/mig.config.state", "pending", True),
+        ("nvidia.com/mig.config.state", "rebooting", True),
+        ("nvidia.com/mig.config.state", "success", False),
+        ("nvidia.com/gpu-driver-upgrade-state", "upgrade-required", False),
+        ("nvidia.com/gpu-driver-upgrade-state", "cordon-required", True),
+        ("nvidia.com/gpu-driver-upgrade-state", "uncordon-required", True),
+        ("nvidia.com/gpu-driver-upgrade-state", "upgrade-done", False),
+    ],
+)
+def test_the_agent_lets_go_on_request(
+    world: World, label: str, value: str, *, asked: bool
+) -> None:
+    world.labels[label] = value
+    world.node()
+    assert world.state.standing_down is asked
+
+
+def test_a_stand_down_of_two_hours_ends(world: World) -> None:
+    world.annotations["gpuward.io/release-gpu"] = "MIG by hand"
+    world.node()
+    world.source(SourceName.NVML, SourceState.RELEASED, "ReleaseRequested")
+    world.advance(7_199)
+    assert world.state.standing_down
+    assert world.verdict().health is Health.HEALTHY
+    world.advance(2)
+    assert not world.state.standing_down
+    assert world.changes[-1].kind == "StandDownExpired"
+    world.node()
+    assert not world.state.standing_down
+    del world.annotations["gpuward.io/release-gpu"]
+    world.node()
+    assert world.state.stand_down is None
+
+
+def test_a_released_sense_keeps_the_last_verdict(world: World) -> None:
+    world.xid(95)
+    world.annotations["gpuward.io/release-gpu"] = "x"
+    world.node()
+    world.source(SourceName.NVML, SourceState.RELEASED)
+    assert world.verdict().health is Health.UNHEALTHY
