@@ -24,6 +24,7 @@ from agent.kube_config import KubeConfigError
 from agent.kube_config import load as load_kube_config
 from agent.kube_objects import NodeObject
 from agent.loop import Item, Log, Loop, Stop
+from agent.metrics import AgentCollector, Snapshot, exposition
 from agent.node_watch import NodeWatch, as_observation
 from agent.publish import Publisher
 from agent.publish_plan import Wanted
@@ -35,6 +36,7 @@ from rules.judge_state import NodeState
 from rules.observation import NodeSeen
 from rules.publication import Publication
 from rules.thresholds import DEFAULT_RULES, Rules, RulesError, parse_rules
+from rules.verdict import verdict
 
 LAST_PUBLISH_S = 5.0
 NVML_GRACE_S = 60.0
@@ -86,7 +88,7 @@ class Agent:
         logging.configure(settings.log)
         self._log = logging.get()
         self._settings = settings
-        rules = load_rules(settings.rules)
+        rules = self._rules = load_rules(settings.rules)
         kube_config = load_kube_config(settings.kubeconfig)
         self._inbox: Inbox[Item] = Inbox()
         self._kube = Kube(kube_config, user_agent=USER_AGENT)
@@ -115,6 +117,7 @@ class Agent:
         self._node_was_seen = False
         self._node_view: NodeSeen | None = None
         self._registry = CollectorRegistry()
+        self._registry.register(AgentCollector(self._snapshot))
         self._xids = XidCounts()
         self._loop = Loop(
             self._inbox,
@@ -221,9 +224,18 @@ class Agent:
         )
 
     def _metrics(self) -> bytes:
-        from prometheus_client import generate_latest
+        return exposition(self._registry)
 
-        return generate_latest(self._registry)
+    def _snapshot(self) -> Snapshot:
+        state = self._judgement.state
+        return Snapshot(
+            state=state,
+            verdict=verdict(state, time.time(), self._rules),
+            records=self._senses.counts,
+            xids=self._xids,
+            publishing=self._publisher.report(),
+            dcgm_bad_lines=self._senses.dcgm.bad_lines if self._senses.dcgm is not None else 0,
+        )
 
     def _healthz(self) -> str | None:
         return None if self._loop.alive else "the main loop does not turn: restart the agent"
