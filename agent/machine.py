@@ -74,8 +74,10 @@ class MachineSense:
         put: Callable[[MachineFact], None],
         machine: Machine = REAL,
         wall: Callable[[], float] = time.time,
+        every_s: float = LOOK_EVERY_S,
     ) -> None:
         self._put = put
+        self._every_s = every_s
         self._machine = machine
         self._wall = wall
         self._wake = threading.Event()
@@ -100,7 +102,7 @@ class MachineSense:
     def _run(self) -> None:
         while not self._stopping:
             self.look()
-            if self._wake.wait(LOOK_EVERY_S * random.uniform(0.9, 1.1)) and not self._stopping:
+            if self._wake.wait(self._every_s * random.uniform(0.9, 1.1)) and not self._stopping:
                 time.sleep(SETTLE_S)
                 self._wake.clear()
 

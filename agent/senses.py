@@ -46,8 +46,8 @@ class Senses:
         self.boot_id = _boot_id(settings.boot_id)
         machine = _machine(settings.nvml)
         self.counts = RecordCounts()
-        self.nvml = NvmlLink(settings.nvml, self._nvml_said)
-        self._machine = MachineSense(inbox.put, machine)
+        self.nvml = NvmlLink(settings.nvml, self._nvml_said, poll_s=settings.poll_s)
+        self._machine = MachineSense(inbox.put, machine, every_s=settings.poll_s)
         self._udev: UdevMonitor | None = None
         self.dcgm: DcgmScraper | None = None
         if settings.dcgm != "off":

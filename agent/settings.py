@@ -57,6 +57,13 @@ OPTIONS: Sequence[Option] = (
         " (in a checkout only), or nowhere",
     ),
     Option(
+        name="poll",
+        default="15",
+        metavar="SECONDS",
+        help="how often the fast readings are taken (recovery action, temperature, presence); the"
+        " slower ones keep their ratio to it: 4 times and 240 times as long",
+    ),
+    Option(
         name="dcgm",
         default="off",
         metavar="URL|off",
@@ -128,6 +135,7 @@ class Settings:
     accept_user_kmsg: bool
     nvml: str
     dcgm: str
+    poll_s: float = 15.0
     udev: str = "off"
     kubeconfig: str = ""
     node_name: str = ""
@@ -191,6 +199,7 @@ def settings_of(
         accept_user_kmsg=given["accept_user_kmsg"],
         nvml=nvml,
         dcgm=dcgm,
+        poll_s=_seconds(given["poll"]),
         udev=udev,
         kubeconfig=given.get("kubeconfig", ""),
         node_name=given.get("node_name") or environ.get("NODE_NAME", "") or host_name(),
@@ -213,6 +222,16 @@ def _count(text: str) -> int | None:
     if not text.isdecimal() or not 0 <= int(text) <= 64:
         raise SettingsError(f"--expected-gpus {text!r} is no number from 0 to 64")
     return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 1 <= seconds <= 300:
+        raise SettingsError(f"--poll {text!r} is no number of seconds from 1 to 300")
+    return seconds
 
 
 def _truth(variable: str, text: str) -> bool:

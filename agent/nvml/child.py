@@ -1,4 +1,4 @@
-"""The NVML child's entry: `python -m agent.nvml.child MODE`, with three pipes and nothing else.
+"""The NVML child's entry: `python -m agent.nvml.child MODE SECONDS`, with three pipes and nothing else.
 
 Started by `link`. It ends when it is asked to, or when its standard input closes, and calls
 nvmlShutdown first. It imports next to nothing (no logging, metrics or Kubernetes): this process
@@ -15,8 +15,11 @@ __all__ = ["main"]
 ORDERS, REPORTS, ERRORS = 0, 1, 2
 
 
-def main(mode: str) -> int:
-    """Run the child in this mode (`real` or `sim:FILE`) on standard input and output."""
+def main(mode: str, poll_s: float) -> int:
+    """Run the child in this mode (`real` or `sim:FILE`) on standard input and output.
+
+    `poll_s` is the period of the fastest polling tier.
+    """
     for ignored in (signal.SIGINT, signal.SIGTERM):
         # The parent says when to end: it gets these signals too, and knows what hangs.
         signal.signal(ignored, signal.SIG_IGN)
@@ -30,7 +33,7 @@ def main(mode: str) -> int:
     # A library that prints must not garble the stream.
     os.dup2(ERRORS, REPORTS)
     jitter = int.from_bytes(os.urandom(4), "big") / (1 << 32)
-    child = Child(orders=ORDERS, reports=reports, jitter=jitter)
+    child = Child(orders=ORDERS, reports=reports, jitter=jitter, poll_s=poll_s)
     try:
         if mode.startswith("sim:"):
             trouble = _simulate(mode.removeprefix("sim:"))
@@ -74,4 +77,4 @@ def _stay_small() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(sys.argv[1], float(sys.argv[2])))

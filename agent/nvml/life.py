@@ -54,10 +54,11 @@ _decode = msgspec.msgpack.Decoder(ToChild).decode
 class Child:
     """From nvmlInit to nvmlShutdown, on two pipes. `jitter` is a fraction of a period, 0 to 1."""
 
-    def __init__(self, orders: int, reports: int, jitter: float) -> None:
+    def __init__(self, orders: int, reports: int, jitter: float, poll_s: float) -> None:
         self._orders = orders
         self._reports = reports
         self._jitter = jitter
+        self._poll_s = poll_s
         self._framer = Framer()
         self._announced_until = 0.0
         self._call = Caller(self.send)
@@ -107,7 +108,7 @@ class Child:
         self.send(self._hello())
         self._poller = Poller(self._call, self._branch)
         now = time.monotonic()
-        self._schedule = Schedule(len(self._gpus), now, self._jitter)
+        self._schedule = Schedule(len(self._gpus), now, self._jitter, self._poll_s)
         self._events.build(self._gpus)
         self._poll_due()
         self.send(topology(self._call, self._gpus, self._branch))

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from agent.nvml import statuses
-from agent.nvml.messages import Calling, Framer, FromChild, Message, Note, ToChild, frame
+from agent.nvml.messages import Calling, Framer, FromChild, Message, Note, Tier, ToChild, frame
 from agent.nvml.supervisor import (
     Close,
     Emit,
@@ -39,6 +39,7 @@ from agent.nvml.supervisor import (
     next_deadline,
     step,
 )
+from agent.nvml.table import PERIODS_S
 
 __all__ = ["NvmlLink"]
 
@@ -55,7 +56,7 @@ class NvmlLink:
 
     `mode` is `real`, `off` or `sim:FILE`. `on_message` is called from the link's thread with
     every `Message`, in order; it must not block: put it into the main loop's queue. `clock` is
-    monotonic seconds.
+    monotonic seconds; `poll_s` is the period of the fastest polling tier.
     """
 
     def __init__(
@@ -63,8 +64,10 @@ class NvmlLink:
         mode: str,
         on_message: Callable[[Message], None],
         clock: Callable[[], float] = time.monotonic,
+        poll_s: float = PERIODS_S[Tier.FAST],
     ) -> None:
         self._mode = mode
+        self._poll_s = poll_s
         self._on_message = on_message
         self._clock = clock
         self._state = State()
@@ -224,7 +227,7 @@ class NvmlLink:
         root = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
         child = subprocess.Popen(  # noqa: S603 - our own module, no shell
-            [sys.executable, "-m", "agent.nvml.child", self._mode],
+            [sys.executable, "-m", "agent.nvml.child", self._mode, str(self._poll_s)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

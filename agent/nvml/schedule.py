@@ -15,15 +15,22 @@ HURRY_APART_S = 1.0
 
 
 class Schedule:
-    """Due times of (GPU index, tier). `jitter` is a fraction of a period, 0 to 1."""
+    """Due times of (GPU index, tier). `jitter` is a fraction of a period, 0 to 1.
 
-    def __init__(self, count: int, now: float, jitter: float) -> None:
+    `fast_s` is the period of the fastest tier; the others keep their ratio to it.
+    """
+
+    def __init__(
+        self, count: int, now: float, jitter: float, fast_s: float = PERIODS_S[Tier.FAST]
+    ) -> None:
+        stretch = fast_s / PERIODS_S[Tier.FAST]
+        self._periods_s = {tier: period * stretch for tier, period in PERIODS_S.items()}
         self._heap: list[tuple[float, int, Tier]] = [
             (now, index, tier) for tier in Tier for index in range(count)
         ]
         # One GPU after another, and all shifted by the jitter: nodes booted together poll apart.
         self._slots = {
-            (index, tier): now + PERIODS_S[tier] * ((index + jitter) / count)
+            (index, tier): now + self._periods_s[tier] * ((index + jitter) / count)
             for tier in Tier
             for index in range(count)
         }
@@ -49,7 +56,7 @@ class Schedule:
             return None
         _, index, tier = self._heap[0]
         self._taken[index, tier] = now
-        period = PERIODS_S[tier]
+        period = self._periods_s[tier]
         due = self._slots[index, tier]
         if due <= now:
             # Missed periods (a hang, a suspended machine) are skipped, not made up for.

@@ -119,8 +119,7 @@ def _tell_logs(console: Console, stage: Stage) -> None:
     console.print("the last lines of the programs' logs:", style="bold")
     programs = [stage.remediator, *(agent.program for agent in stage.agents.values())]
     for program in programs:
-        tail = program.log.read_text(errors="replace").splitlines()[-12:]
-        console.print(f"{program.log.name}:", *tail, sep="\n  ", markup=False, highlight=False)
+        console.print(program.tail(), markup=False, highlight=False)
 
 
 if __name__ == "__main__":

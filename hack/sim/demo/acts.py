@@ -172,7 +172,10 @@ async def storm(stage: Stage) -> Outcome:
     nodes = stage.cast.rack
     ledger = stage.ledger
     await asyncio.gather(
-        *(stage.health.fail(node, Fault(reason="Xid119GSPRPCTimeout", xid=119)) for node in nodes)
+        *(
+            stage.health.fail(node, Fault(reason="Xid119GSPRPCTimeout", xids=(119,)))
+            for node in nodes
+        )
     )
 
     def waiting() -> int:

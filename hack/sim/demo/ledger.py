@@ -155,7 +155,8 @@ class Ledger:
         mine.sort(key=lambda s: s["metadata"]["creationTimestamp"])
         ended = {str(phase) for phase in Phase if phase.ended}
         live = [s for s in mine if s.get("status", {}).get("phase") not in ended]
-        return (live or mine or [None])[-1]
+        found = live or mine
+        return found[-1] if found else None
 
     def status(self, node: str) -> dict[str, Any]:
         """Status of that session, empty without one."""

@@ -8,6 +8,7 @@ in the file.
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,6 +21,13 @@ from hack.sim.driver.node import merge
 
 DESCRIPTION = Path(__file__).resolve().parents[1] / "driver" / "nodes" / "h100-8-nvswitch.yaml"
 KERN_ERR = 3
+
+
+def free_address() -> str:
+    """A loopback address nobody listens on at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 class Program:
@@ -44,6 +52,11 @@ class Program:
         """Exit status once it ended by itself."""
         return None if self._process is None else self._process.poll()
 
+    def tail(self, lines: int = 12) -> str:
+        """Name and last lines of the log, for a person who wonders what went wrong."""
+        last = self.log.read_text(errors="replace").splitlines()[-lines:]
+        return "\n  ".join([f"{self.log.name}:", *last])
+
     def stop(self, within_s: float = 8.0) -> None:
         """Ask it to end, and end it when it does not."""
         if self._process is None:
@@ -67,18 +80,19 @@ class DemoAgent:
         self._sequence = 0
         self._started = time.monotonic()
         self._tree = _own_gpus(yaml.safe_load(DESCRIPTION.read_text()), number)
-        self._tree["boot_id"] = boot
         self._write()
+        self._boot_id = folder / f"{node}.boot"
+        self._boot_id.write_text(f"{boot}\n")
         self._kernel_log.touch()
         self.program = Program(
             [
                 "agent.cli", "run", "--kmsg", str(self._kernel_log),
                 "--nvml", f"sim:{self._description}", "--dcgm", "off", "--udev", "off",
                 "--kubeconfig", str(kubeconfig), "--node-name", node,
-                "--listen", f"127.0.0.1:{19412 + number}",
+                "--listen", free_address(),
             ],
             folder / f"{node}.log",
-            {"GPUWARD_POLL": "1s,1s,60s"},
+            {"GPUWARD_POLL": "1", "GPUWARD_BOOT_ID": str(self._boot_id)},
         )  # fmt: skip
 
     def kernel_line(self, text: str) -> None:
@@ -100,7 +114,7 @@ class DemoAgent:
         self.program.stop()
         self._kernel_log.write_text("")
         self._sequence, self._started = 0, time.monotonic()
-        self.edit({"boot_id": boot})
+        self._boot_id.write_text(f"{boot}\n")
         self.program.start()
 
     def _write(self) -> None:

@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
+import yaml
+
 from hack.sim.cluster.controllers.suite import ClusterControllers
 from hack.sim.cluster.fleet import (
     CNI,
@@ -29,16 +31,15 @@ from hack.sim.cluster.fleet_load import load
 from hack.sim.cluster.resource import NODES
 from hack.sim.cluster.server import SimulatedApiServer
 from hack.sim.demo.ledger import Ledger, until
-from hack.sim.demo.programs import DemoAgent, Program
-from hack.sim.manifests import post_folder
+from hack.sim.demo.programs import DemoAgent, Program, free_address
+from hack.sim.manifests import post_manifests, read_manifests
 from rules.names import LABEL_GPUS
 from rules.policy import Policy
-from rules.policy_file import load_policy
+from rules.policy_load import load_policy
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 POLICY_FILE = Path(__file__).with_name("policy.yaml")
 SOLO = "solo"
-REMEDIATOR_ADDRESS = "127.0.0.1:19413"
 MINIMUM_NODES = 16
 READY_WITHIN_S = 20.0
 
@@ -88,6 +89,14 @@ def fleet(nodes: int) -> Fleet:
     )  # fmt: skip
 
 
+def demo_policy() -> Policy:
+    """The policy the remediator gets; the acts measure against it."""
+    loaded = load_policy(yaml.safe_load(POLICY_FILE.read_text()))
+    if not isinstance(loaded, Policy):
+        raise RuntimeError("; ".join(p.sentence(POLICY_FILE.name) for p in loaded))
+    return loaded
+
+
 class Stage:
     """`async with Stage(nodes=24) as stage`: everything is up and healthy inside."""
 
@@ -97,8 +106,7 @@ class Stage:
         self.folder = Path(tempfile.mkdtemp(prefix="gpuward-demo-"))
         self.kubeconfig = self.folder / "kubeconfig"
         self.agents: dict[str, DemoAgent] = {}
-        self.policy: Policy = load_policy(POLICY_FILE.read_text())
-        self.boots = 0
+        self.policy = demo_policy()
 
     async def __aenter__(self) -> Self:
         try:
@@ -116,7 +124,7 @@ class Stage:
         self.server = await self._stack.enter_async_context(SimulatedApiServer())
         self.server.write_kubeconfig(self.kubeconfig)
         client = self.server.client
-        await post_folder(client, CHECKOUT / "daemonset" / "crds")
+        await post_manifests(client, read_manifests(CHECKOUT / "daemonset" / "crds"))
         self.controllers = await self._stack.enter_async_context(ClusterControllers(client))
         await load(client, self._fleet, datetime.now(UTC))
         self.ledger = Ledger(client)
@@ -137,7 +145,7 @@ class Stage:
             agent.program.start()
         self.remediator = Program(
             ["remediator.cli", "run", "--policy", str(POLICY_FILE), "--kubeconfig",
-             str(self.kubeconfig), "--listen", REMEDIATOR_ADDRESS],
+             str(self.kubeconfig), "--listen", free_address()],
             self.folder / "remediator.log",
             {},
         )  # fmt: skip
@@ -146,8 +154,8 @@ class Stage:
         if not ready:
             silent = [n for n in self.cast.with_agents if not self._agent_ready(n)]
             raise RuntimeError(
-                f"not ready within {READY_WITHIN_S:.0f} s: agents {silent or 'fine'}; "
-                f"see the logs in {self.folder}"
+                f"agents {silent} were not ready within {READY_WITHIN_S:.0f} s\n"
+                + "\n".join(self.agents[node].program.tail() for node in silent)
             )
 
     def _agent_ready(self, node: str) -> bool:
