@@ -122,7 +122,7 @@ _ROWS: Final = (
          "NVIDIA Fabric Manager guide"),
     _row("SXidNonFatal", _R, _INFO, _REPORT, Action.NONE, SILENCE_3M,
          "NVIDIA Fabric Manager guide"),
-    _row("SXidUnknown", _C, _DEGRADED, _REPORT, Action.INVESTIGATE, SILENCE_3M,
+    _row("SXidUnknown", _C, _DEGRADED, _REPORT, Action.INVESTIGATE, ON_REBOOT,
          "NVSwitch driver", "no word in the line says whether it is fatal"),
     # firmware and driver
     _row("InfoRomCorrupt", _L, _DEGRADED, _REPORT, Action.REPLACE_NODE, BY_HUMAN, _NVML),
@@ -142,7 +142,7 @@ _ROWS: Final = (
     _row("PersistenceModeOff", _G, _INFO, _REPORT, Action.NONE, _state(Signal.PERSISTENCE_MODE), _NVML),
     # host
     _row("NicPower", _C, _DEGRADED, _REPORT, Action.CHECK_MECHANICALS, ON_REBOOT, _FIELD),
-    _row("NicTemperature", _C, _DEGRADED, _REPORT, Action.INVESTIGATE, SILENCE_3M, _FIELD),
+    _row("NicTemperature", _R, _INFO, _REPORT, Action.INVESTIGATE, SILENCE_3M, _FIELD),
     _row("NicModule", _R, _INFO, _REPORT, Action.CHECK_MECHANICALS, SILENCE_3M, _FIELD),
     _row("NicHealth", _C, _DEGRADED, _REPORT, Action.RESTART_NODE, ON_REBOOT, _FIELD),
     _row("NicCommandFailed", _R, _INFO, _REPORT, Action.NONE, SILENCE_3M, _FIELD),

@@ -7,11 +7,12 @@ severity, level and action. Nothing here reads a file or a clock.
 
 from __future__ import annotations
 
+import math
 from typing import Final, Literal
 
 import msgspec
 
-from rules.reason import Action, Level, Reason, Severity
+from rules.reason import Action, Level, Reason, Severity, is_reason_code
 
 __all__ = ["DEFAULT_RULES", "ReasonOverride", "Rules", "RulesError", "Threshold", "parse_rules"]
 
@@ -209,6 +210,11 @@ def parse_rules(text: bytes) -> Rules:
             f"rules file: $.thresholds.{unknown[0]} is no threshold; "
             f"use one of {', '.join(sorted(_DEFAULTS))}."
         )
+    nameless = next((code for code in file.reasons if not is_reason_code(code)), None)
+    if nameless is not None:
+        raise RulesError(
+            f"rules file: $.reasons.{nameless[:80]!r} is no reason; give one like Xid31MemoryPageFault."
+        )
     merged = dict(_DEFAULTS)
     for name, override in file.thresholds.items():
         merged[name] = _merge(name, merged[name], override)
@@ -229,6 +235,6 @@ def _merge(name: str, row: Threshold, override: ThresholdOverride) -> Threshold:
             f"rules file: $.thresholds.{name} needs 1 <= count <= window <= 1000, "
             f"not {merged.count} of {merged.window}."
         )
-    if merged.value < 0 or merged.clear < 0:
-        raise RulesError(f"rules file: $.thresholds.{name} must not be negative.")
+    if not (0 <= merged.value < math.inf and 0 <= merged.clear < math.inf):
+        raise RulesError(f"rules file: $.thresholds.{name} needs numbers from 0 up.")
     return merged

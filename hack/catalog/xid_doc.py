@@ -1,0 +1,136 @@
+"""Make ``docs/xid.md`` from the catalog: every Xid, what we do, what others do.
+
+    python -m hack.catalog.xid_doc
+
+A test compares the file with what this prints, so the page cannot fall behind the rules.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+from agent.explain import WHY
+from rules.nvlink_decode import nvlink5_rules
+from rules.reason import Action, Level, ReasonClass
+from rules.sxid import sxid_catalog
+from rules.xid import XidRow, catalog, catalog_version, reason_for_xid
+from rules.xid_words import BUCKETS, PEERS
+
+PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "xid.md"
+
+INTRODUCTION = """\
+# What gpuward makes of an Xid
+
+Made from the rules by `python -m hack.catalog.xid_doc`; do not edit. Catalog {version}.
+`gpuward-agent explain 79` prints the same for one number, `gpuward-agent decode FILE` reads a log.
+
+An Xid is a number that the NVIDIA driver prints to the kernel log. Most are a program's fault, a
+few mean that the GPU is lost, and for some only the registers in the line or the driver's own
+answer (Xid 154, the recovery action) can tell. So gpuward sorts them by how they become a finding:
+
+| class | how |
+|---|---|
+{classes}
+
+- **A number that the catalog does not know, or calls unused, is reported and never acts.**
+- Where the driver answers (column *answers from*), its answer replaces the row, up and down. A lost
+  GPU (79) is never below a restart of the node.
+- 13 and 31 become Degraded only after three bursts in a day from two workloads or more, when no
+  other GPU shows them for those workloads; 13 also at the same place of the chip. They never drain.
+- 48 with 63 and 94 in one burst is contained: the program restarts, the node stays.
+- 63 or 64 with the row-remap failure flag, and 79 in a virtual machine, mean another node.
+- 144 to 150 are decided by {rules} rules (95 published lines, three of which hold two) over the first
+  two registers in either of their layouts: {reset} say reset the GPU, {ignore} nothing, {eval} wait for the
+  driver. 74 is decided by its seven registers.
+- NVSwitch errors (SXid, {sxids} known numbers) are decided by the line's own word: Fatal drains,
+  Non-fatal is recorded, no word is Degraded and reported.
+- Severity, level and action of any reason can be changed with `--rules FILE`, the level also by
+  the cluster's policy.
+"""
+
+PEERS_INTRODUCTION = """\
+## Where others differ
+
+What four other programs do with the same line, for every Xid where at least one of them would take
+a GPU or node away and we would not, or the other way round. *device plugin*: NVIDIA's, *EKS*: the
+EKS node monitoring agent, *DCGM*: the health watch of 4.6, *NVSentinel*: its default action.
+
+| Xid | gpuward | device plugin | EKS | DCGM | NVSentinel |
+|---|---|---|---|---|---|
+"""
+
+
+def takes_away(row: XidRow) -> list[bool]:
+    """Return for us and each peer whether the row costs a GPU or a node."""
+    return [
+        reason_for_xid(row.xid).level is not Level.REPORT,
+        row.device_plugin == "unhealthy",
+        row.eks == "fatal",
+        row.dcgm == "fail",
+        row.nvsentinel in ("reset", "reboot", "restart-vm"),
+    ]
+
+
+def table_row(row: XidRow) -> str:
+    """Return one line of the main table."""
+    reason = reason_for_xid(row.xid)
+    does = f"{reason.severity}, {reason.level}"
+    if reason.action is not Action.NONE:
+        does += f", {reason.action}"
+    nvidia = BUCKETS.get(row.immediate, row.immediate) or "-"
+    answers = f"R{row.linked_from}" if row.linked_from else "-"
+    return (
+        f"| {row.xid} | {row.name} | {row.says} | {reason.klass} | {does} | {reason.closes_on} "
+        f"| {nvidia} | {answers} |"
+    )
+
+
+def page() -> str:
+    """Return the whole page."""
+    rows = list(catalog().values())
+    used = [row for row in rows if row.used]
+    actions = Counter(rule.immediate for rule in nvlink5_rules())
+    text = INTRODUCTION.format(
+        version=catalog_version(),
+        classes="\n".join(
+            f"| {klass} | {WHY[klass]} |"
+            for klass in (
+                ReasonClass.DECISIVE,
+                ReasonClass.NEEDS_CONTEXT,
+                ReasonClass.SOFTWARE,
+                ReasonClass.RECORD,
+            )
+        ),
+        rules=len(nvlink5_rules()),
+        reset=actions["RESET_GPU"],
+        ignore=actions["IGNORE"],
+        eval=actions["XID_154_EVAL"],
+        sxids=len(sxid_catalog()),
+    )
+    text += (
+        "\n## Every Xid in use\n\n"
+        "| Xid | name | means | class | we | ends with | NVIDIA says | answers from |\n"
+        "|---|---|---|---|---|---|---|---|\n"
+    )
+    text += "\n".join(table_row(row) for row in used)
+    unused = ", ".join(str(row.xid) for row in rows if not row.used)
+    text += f"\n\nKnown but unused, treated as unknown: {unused}.\n\n"
+    text += PEERS_INTRODUCTION
+    for row in used:
+        if len(set(takes_away(row))) > 1:
+            reason = reason_for_xid(row.xid)
+            codes = " | ".join(getattr(row, column) for column, _ in PEERS)
+            text += f"| {row.xid} {row.name} | {reason.severity}, {reason.level} | {codes} |\n"
+    return text
+
+
+def main() -> int:
+    """Write the page."""
+    PAGE.write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
