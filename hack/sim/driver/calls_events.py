@@ -28,10 +28,10 @@ from hack.sim.driver.library import (
     referenced,
     system_call,
 )
-from hack.sim.driver.node import EVENT_TYPES, SYSTEM_EVENT_TYPES, Gpu, PushedEvent
+from hack.sim.driver.node import EVENT_TYPES, SYSTEM_EVENT_TYPES, Gpu, Node, PushedEvent
 from hack.sim.driver.since import EVENTS
 
-_LOOK_S = 0.1
+_LOOK_S = 0.2
 """How often a waiting set looks at the file."""
 
 
@@ -114,21 +114,29 @@ def wait(library: SimulatedLibrary, handle: Any, data: Any, timeout_ms: Any) -> 
     if events is None:
         return INVALID_ARGUMENT
     deadline = time.monotonic() + number_of(timeout_ms) / 1000
+    looked_at = None
     while True:
-        if library.stale:
-            return UNINITIALIZED
-        for uuid in events.wanted:
-            gpu = library.gpu(uuid)
-            if gpu is None or gpu.lost:
+        node = library.node
+        if node is not looked_at:
+            # Looking costs one stat while the file stays as it is: a child waits all day.
+            looked_at = node
+            if library.stale(node):
+                return UNINITIALIZED
+            if any(_gone(library, node, uuid) for uuid in events.wanted):
                 return GPU_IS_LOST
-        event = events.next_event(library)
-        if event is not None:
-            _deliver(library, event, referenced(data))
-            return SUCCESS
+            event = events.next_event(library)
+            if event is not None:
+                _deliver(library, event, referenced(data))
+                return SUCCESS
         left = deadline - time.monotonic()
         if left <= 0:
             return TIMEOUT
         time.sleep(min(left, _LOOK_S))
+
+
+def _gone(library: SimulatedLibrary, node: Node, uuid: str) -> bool:
+    gpu = library.gpu(uuid, node)
+    return gpu is None or gpu.lost
 
 
 def _deliver(library: SimulatedLibrary, event: PushedEvent, data: Any) -> None:

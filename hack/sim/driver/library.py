@@ -125,14 +125,14 @@ class SimulatedLibrary:
         """Count down, as nvmlShutdown does."""
         self.references -= 1
 
-    @property
-    def stale(self) -> bool:
+    def stale(self, node: Node) -> bool:
         """The driver restarted under the process, or nothing was initialised."""
-        return self.references == 0 or self._restart != self.node.driver_restart
+        return self.references == 0 or self._restart != node.driver_restart
 
-    def gpu(self, uuid: str) -> Gpu | None:
+    def gpu(self, uuid: str, node: Node | None = None) -> Gpu | None:
         """The GPU with this UUID; None when it was unplugged or its description removed."""
-        return next((g for g in self.node.gpus if g.uuid == uuid and not g.unplugged), None)
+        gpus = (node or self.node).gpus
+        return next((gpu for gpu in gpus if gpu.uuid == uuid and not gpu.unplugged), None)
 
     def number(self, handle: Handle) -> int:
         """The pointer value that stands for `handle` until the library is initialised again."""
@@ -164,14 +164,14 @@ class SimulatedLibrary:
         self._hang(node.hang_s.get(name, 0.0))
         if name in node.errors:
             return node.errors[name]
-        if call.needs_init and self.stale:
+        if call.needs_init and self.stale(node):
             return UNINITIALIZED
         if not call.per_device:
             return call.function(self, *arguments)
         handle = self.handle(arguments[0])
         if handle is None:
             return INVALID_ARGUMENT
-        gpu = self.gpu(handle.uuid)
+        gpu = self.gpu(handle.uuid, node)
         if gpu is None:
             return GPU_IS_LOST
         self._hang(gpu.hang_s.get(name, 0.0))

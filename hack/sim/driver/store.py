@@ -23,6 +23,7 @@ class NodeFile:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self._name = str(path)
         self._stamp: tuple[int, int, int] | None = None
         self._node = self._read()
 
@@ -48,7 +49,7 @@ class NodeFile:
         return parse(load(self.path))
 
     def _stat(self) -> tuple[int, int, int]:
-        stat = self.path.stat()
+        stat = os.stat(self._name)  # noqa: PTH116 - in a loop that must cost next to nothing
         return (stat.st_mtime_ns, stat.st_size, stat.st_ino)
 
 
