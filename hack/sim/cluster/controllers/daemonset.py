@@ -43,6 +43,7 @@ ADDED_TOLERATIONS: tuple[Object, ...] = (
     {"key": "node.kubernetes.io/pid-pressure", "operator": "Exists", "effect": "NoSchedule"},
     {"key": UNSCHEDULABLE_TAINT, "operator": "Exists", "effect": "NoSchedule"},
 )
+_SETTLE_S = {NODES: 0.2, PODS: 0.02}
 HOST_NETWORK_TOLERATION: Object = {
     "key": "node.kubernetes.io/network-unavailable",
     "operator": "Exists",
@@ -195,24 +196,26 @@ def _reconcile_key(key: Key, caches: Caches, now: datetime) -> Outcome:
     return reconcile(daemon_set, owned, caches[NODES], now)
 
 
-def _all_sets(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
-    """Every DaemonSet, when a node came, went, or changed in labels or spec."""
+def _concerned_sets(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
+    """DaemonSets for which a node came, went, or now takes pods otherwise than before."""
     if old is not None and new is not None:
         same_labels = old["metadata"].get("labels") == new["metadata"].get("labels")
         if same_labels and old.get("spec") == new.get("spec"):
             return
     for daemon_set in caches[DAEMON_SETS]:
-        yield key_of(daemon_set)
+        spec = pod_spec(daemon_set)
+        if old is None or new is None or should_run(spec, old) != should_run(spec, new):
+            yield key_of(daemon_set)
 
 
 CONTROLLER = Controller(
     name="daemonset-controller",
     routes={
         DAEMON_SETS: own_key,
-        NODES: _all_sets,
+        NODES: _concerned_sets,
         PODS: lambda old, new, _: owner_key("DaemonSet", old, new),
     },
     reconcile=_reconcile_key,
-    settle_s=0.02,
+    settle_s=lambda collection: _SETTLE_S.get(collection, 0.0),
     workers=1,
 )

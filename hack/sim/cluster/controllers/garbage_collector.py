@@ -155,7 +155,7 @@ class GarbageCollector:
             name="garbage-collector",
             routes={resource: self.route(resource) for resource in BUILTIN},
             reconcile=self._reconcile,
-            settle_s=SETTLE_S,
+            settle_s=lambda _collection: SETTLE_S,
         )
 
     def learn(self, crd: Object) -> Resource | None:

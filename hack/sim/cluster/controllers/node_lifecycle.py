@@ -173,5 +173,5 @@ def orphan_controller(quarantine_s: float) -> Controller:
         name="pod-garbage-collector",
         routes={NODES: pods_of_gone_node},
         reconcile=reconcile_key,
-        settle_s=quarantine_s,
+        settle_s=lambda _collection: quarantine_s,
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from hack.sim.cluster.client import ApiError, Client, Object
-from hack.sim.cluster.controllers.caches import CONNECTION_TROUBLE, Caches, Key
+from hack.sim.cluster.controllers.caches import CONNECTION_TROUBLE, Caches, Handler, Key
 from hack.sim.cluster.controllers.writes import (
     Delete,
     Outcome,
@@ -35,13 +35,13 @@ _TROUBLE_RETRY_S = 1.0
 class Controller:
     """A reconcile function and, per watched collection, which keys a change wakes.
 
-    `settle_s` is how long a wake-up waits for more of its kind before the look.
+    `settle_s` is how long a wake-up by a change in that collection waits for more of its kind.
     """
 
     name: str
     routes: Mapping[Resource, Route]
     reconcile: Reconcile
-    settle_s: float = 0.0
+    settle_s: Callable[[Resource], float] = lambda _collection: 0.0
     workers: int = 4
 
 
@@ -127,7 +127,8 @@ class Runner:
 
     def follow(self, resource: Resource, route: Route) -> None:
         """Let changes of one more collection wake the queue."""
-        self._caches[resource].subscribe(self._waker(route))
+        settle_s = self.controller.settle_s(resource)
+        self._caches[resource].subscribe(self._waker(route, settle_s))
 
     async def run(self) -> None:
         """Work for ever with `workers` looks at a time."""
@@ -140,11 +141,11 @@ class Runner:
         finally:
             self.queue.close()
 
-    def _waker(self, route: Route) -> Callable[[Object | None, Object | None], None]:
+    def _waker(self, route: Route, settle_s: float) -> Handler:
         def wake(old: Object | None, new: Object | None) -> None:
             for key in route(old, new, self._caches):
-                if self.controller.settle_s:
-                    self.queue.add_after(key, self.controller.settle_s)
+                if settle_s:
+                    self.queue.add_after(key, settle_s)
                 else:
                     self.queue.add(key)
 
