@@ -28,7 +28,7 @@ from hack.sim.cluster.fleet import (
 )
 from hack.sim.cluster.fleet_health import FleetHealth
 from hack.sim.cluster.fleet_load import load
-from hack.sim.cluster.resource import NODES
+from hack.sim.cluster.resource import LEASES, NAMESPACES, NODES
 from hack.sim.cluster.server import SimulatedApiServer
 from hack.sim.demo.ledger import Ledger, until
 from hack.sim.demo.programs import DemoAgent, Program, free_address
@@ -39,6 +39,7 @@ from rules.policy_load import load_policy
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 POLICY_FILE = Path(__file__).with_name("policy.yaml")
+NAMESPACE = "gpuward"
 SOLO = "solo"
 MINIMUM_NODES = 16
 READY_WITHIN_S = 20.0
@@ -107,6 +108,7 @@ class Stage:
         self.kubeconfig = self.folder / "kubeconfig"
         self.agents: dict[str, DemoAgent] = {}
         self.policy = demo_policy()
+        self._led = False
 
     async def __aenter__(self) -> Self:
         try:
@@ -125,6 +127,7 @@ class Stage:
         self.server.write_kubeconfig(self.kubeconfig)
         client = self.server.client
         await post_manifests(client, read_manifests(CHECKOUT / "daemonset" / "crds"))
+        await client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
         self.controllers = await self._stack.enter_async_context(ClusterControllers(client))
         await load(client, self._fleet, datetime.now(UTC))
         self.ledger = Ledger(client)
@@ -157,6 +160,13 @@ class Stage:
                 f"agents {silent} were not ready within {READY_WITHIN_S:.0f} s\n"
                 + "\n".join(self.agents[node].program.tail() for node in silent)
             )
+
+        if not await until(lambda: self._led, within_s=READY_WITHIN_S, step=self._look_for_leader):
+            raise RuntimeError(f"the remediator does not lead\n{self.remediator.tail()}")
+
+    async def _look_for_leader(self) -> None:
+        leases, _ = await self.server.client.list(LEASES, NAMESPACE)
+        self._led = any(lease["spec"].get("holderIdentity") for lease in leases)
 
     def _agent_ready(self, node: str) -> bool:
         labels = self.ledger.nodes[node]["metadata"].get("labels") or {}
