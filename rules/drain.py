@@ -138,10 +138,10 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
             obstacles.append((pod, obstacle))
         if verdict.fate is Fate.WAITS:
             waiting.append(pod.key)
-        elif obstacle is None or not obstacle.permanent:
+        elif obstacle is None or not obstacle.holds:
             if turn is not None and tier(pod, policy) > turn and not late:
                 waiting.append(pod.key)
-            elif not (obstacle is not None and obstacle.holds):
+            else:
                 evict.append(_evict(pod, look))
     stuck = [f"{p.key}: {v.why}" for p, v in verdicts if v.fate is Fate.STUCK]
     blocked = grouped(obstacles, owners)
@@ -203,6 +203,7 @@ def _obstacle(
             why=f"{controller.kind} {controller.name[:100]} puts its pod back on the node",
             permanent=True,
             remedy="make it respect the cordon, or scale it down",
+            holds=True,
         )
     if look.severity != Severity.FATAL and pod.uid in look.no_room:
         return Obstacle(

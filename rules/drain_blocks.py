@@ -55,10 +55,20 @@ def obstacle_of(
         if gang_budget and gang is not None:
             why = f"it protects the whole gang {gang.key}, {block.why}"
             return Obstacle(
-                reason="GangBudget", why=why, permanent=True, remedy=_GANG_REMEDY, pdb=key
+                reason="GangBudget",
+                why=why,
+                permanent=True,
+                remedy=_GANG_REMEDY,
+                pdb=key,
+                holds=True,
             )
         return Obstacle(
-            reason=block.reason, why=block.why, permanent=True, remedy=block.remedy, pdb=key
+            reason=block.reason,
+            why=block.why,
+            permanent=True,
+            remedy=block.remedy,
+            pdb=key,
+            holds=True,
         )
     if outcome is not None and outcome.kind is EvictionKind.PERMANENT and block is None:
         # The PDB object was changed since that answer: it is asked again.

@@ -28,8 +28,8 @@ class DrainMemory:
     """The last answer, by pod UID."""
     owner_of: Mapping[str, str] = field(default_factory=dict)
     """Controller UID of each pod that was asked to go, by pod UID."""
-    seen: frozenset[str] = frozenset()
-    """UIDs of the last list; empty before the first."""
+    seen: frozenset[str] | None = None
+    """UIDs of the last list; None before the first."""
     returns: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """When a controller put a new pod on the node after one was evicted, by controller UID."""
     clear_since: float | None = None
@@ -80,7 +80,8 @@ def listed(memory: DrainMemory, pods: Iterable[PodView], now: float) -> DrainMem
         controller = pod.metadata.controller
         if controller is None:
             continue
-        is_new = bool(memory.seen) and pod.uid not in memory.seen and pod.uid not in owner_of
+        first_list = memory.seen is None
+        is_new = not first_list and pod.uid not in owner_of
         if is_new and controller.uid in evicted_owners and not pod.terminating:
             times = (*returns.get(controller.uid, ()), now)
             returns[controller.uid] = times[-RETURNS:]

@@ -27,7 +27,7 @@ from rules.gang import Gang, gangs_of
 from rules.mark import marked
 from rules.pdb import matching
 from rules.pdb_view import PdbView
-from rules.pod_view import OwnerView, PodView, VolumeAttachmentView, ClaimView
+from rules.pod_view import ClaimView, OwnerView, PodView, VolumeAttachmentView
 from rules.policy import Policy
 from rules.policy_load import load_policy
 from rules.policy_selector import selects
@@ -667,7 +667,11 @@ class World:
     def _evict(self, eviction: d.EvictPod) -> EvictionOutcome:
         pod = self.pods.get((eviction.namespace, eviction.name))
         view = msgspec.convert(pod, PodView) if pod else None
-        pdbs = matching(view, [msgspec.convert(p, PdbView) for p in self.pdbs.values()]) if view else ()
+        pdbs = (
+            matching(view, [msgspec.convert(p, PdbView) for p in self.pdbs.values()])
+            if view
+            else ()
+        )
         wire = request(eviction)
         if self.eviction_answers:
             status, headers, body = self.eviction_answers.pop(0)
@@ -744,9 +748,7 @@ class World:
                 pod = self.pods.get((write.namespace, write.name))
                 if pod is None or pod["metadata"]["uid"] != write.uid:
                     return 409
-                pod["status"]["conditions"].append(
-                    {"type": "DisruptionTarget", "status": "True"}
-                )
+                pod["status"]["conditions"].append({"type": "DisruptionTarget", "status": "True"})
                 return 200
             case d.DeletePod():
                 pod = self.pods.get((write.namespace, write.name))

@@ -1,6 +1,6 @@
 """The main path in virtual time: a fault opens, marks, drains, quarantines, validates, releases."""
 
-from session_world import World, policy_of, ROOMY
+from session_world import World
 
 
 def test_a_fatal_fault_goes_the_whole_way() -> None:

@@ -53,7 +53,11 @@ class TestNodeGone:
         world.run(30)
         assert world.phase(NODE) == "NodeGone"
         assert not world.is_marked(NODE)
-        assert not [w for _, w, _, _ in world.sent[sent:] if not isinstance(w, d.EmitEvent | d.WriteSessionStatus)]
+        assert not [
+            w
+            for _, w, _, _ in world.sent[sent:]
+            if not isinstance(w, d.EmitEvent | d.WriteSessionStatus)
+        ]
 
     def test_a_namesake_is_judged_on_its_own_verdict(self, phase: str) -> None:
         world = at(phase)
@@ -245,8 +249,6 @@ def test_uncordon_cancels_also_when_the_cordon_was_older_than_us() -> None:
 
 @pytest.mark.parametrize("phase", ["Draining", "Quarantined"])
 class TestUndoneByAnOwner:
-    UPGRADE = {"nvidia.com__gpu_driver_upgrade_state": "validation-required"}
-
     def start(self, world: World) -> None:
         world.label(NODE, **{"nvidia.com__gpu_driver_upgrade_state": "validation-required"})
 
@@ -435,9 +437,15 @@ class TestPause:
         [
             pytest.param({"nodes": ["n0"]}, True, id="named"),
             pytest.param({"nodes": ["n1"]}, False, id="other-node"),
-            pytest.param({"nodeSelector": {"matchLabels": {"gpuward.io/gpus": "8"}}}, True, id="label"),
-            pytest.param({"nodeSelector": {"matchLabels": {"rack": "z"}}}, False, id="other-label"),
-            pytest.param({"nodeSelector": {"matchExpressions": [{"key": "x"}]}}, True, id="unreadable"),
+            pytest.param(
+                {"nodeSelector": {"matchLabels": {"gpuward.io/gpus": "8"}}}, True, id="label"
+            ),
+            pytest.param(
+                {"nodeSelector": {"matchLabels": {"rack": "z"}}}, False, id="other-label"
+            ),
+            pytest.param(
+                {"nodeSelector": {"matchExpressions": [{"key": "x"}]}}, True, id="unreadable"
+            ),
         ],
     )
     def test_its_scope(self, scope: dict[str, object], covered: bool) -> None:
