@@ -10,25 +10,25 @@ line for people. Unrecognised lines give nothing.
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
+from typing import Any, BinaryIO, Final, TypeAlias
 
 from agent.decode_json import JsonReader
 from rules.kernel_line import KernelLine, parse
+from rules.kernel_line_kind import KIND_MEANINGS
 from rules.kernel_line_reason import reason_for_kernel_line
 from rules.kernel_line_scan import LineScanner
 from rules.xid import applies_to, driver_branch, nearest_architecture
-
-if TYPE_CHECKING:
-    import argparse
 
 Reader: TypeAlias = Callable[[bytes], bytes | None]
 """One raw line in; what is printed behind its number, or None, out."""
 
 EXIT_USAGE: Final = 64
+EXIT_FAILED: Final = 1
 EXIT_INTERRUPTED: Final = 130
 _BLOCK: Final = 1 << 20
 
@@ -71,16 +71,37 @@ def decode(source: BinaryIO, sink: BinaryIO, read: Reader, head: bytes) -> None:
     ``head`` takes the line number and goes before what ``read`` makes of the line.
     """
     scanner = LineScanner(read)
-    # A pipe hands over what it has, so that findings of a live log appear at once.
-    while block := os.read(source.fileno(), _BLOCK):
+    for block in _blocks(source):
         _write(sink, head, scanner.feed(block))
     _write(sink, head, scanner.finish())
 
 
+def _blocks(source: BinaryIO) -> Iterator[bytes]:
+    # os.read hands over what a pipe has, so that findings of a live log appear at once.
+    while True:
+        try:
+            block = os.read(source.fileno(), _BLOCK)
+        except BrokenPipeError:
+            continue  # /dev/kmsg: records were overwritten before they were read
+        if not block:
+            return
+        yield block
+
+
+class _CannotWriteError(Exception):
+    """The findings have nowhere to go; carries the system's words."""
+
+
 def _write(sink: BinaryIO, head: bytes, found: list[tuple[int, bytes]]) -> None:
-    if found:
+    if not found:
+        return
+    try:
         sink.write(b"".join([head % number + tail for number, tail in found]))
         sink.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise _CannotWriteError(error.strerror) from None
 
 
 def add_parser(subparsers: Any) -> None:
@@ -90,6 +111,9 @@ def add_parser(subparsers: Any) -> None:
         help="say what the lines of a kernel log mean",
         description="Read a kernel log (dmesg, journal, syslog or /dev/kmsg format) and print one "
         "line for each that says something about a GPU, NVSwitch or their links.",
+        epilog="The kinds of --json:\n"
+        + "\n".join(f"  {kind:<16} {meaning}" for kind, meaning in KIND_MEANINGS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", nargs="?", metavar="FILE", help="the log; default: standard input")
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
@@ -120,13 +144,19 @@ def run(arguments: argparse.Namespace) -> int:
     sink = sys.stdout.buffer
     try:
         if arguments.file is None:
+            if sys.stdin is None:
+                return _usage("there is no standard input; name a log file")
             decode(sys.stdin.buffer, sink, read, head)
         else:
             with Path(arguments.file).open("rb", buffering=0) as source:
                 decode(source, sink, read, head)
     except BrokenPipeError:
         # The reader has seen enough; keep the interpreter from flushing into it once more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _silence(sys.stdout.fileno())
+    except _CannotWriteError as error:
+        _silence(sys.stdout.fileno())
+        _say(f"cannot write the findings: {error}; make room and run it again")
+        return EXIT_FAILED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except OSError as error:
@@ -135,6 +165,14 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _silence(descriptor: int) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+
+
 def _usage(message: str) -> int:
-    print(f"gpuward-agent decode: {message}.", file=sys.stderr)  # noqa: T201 - a person asked
+    _say(message)
     return EXIT_USAGE
+
+
+def _say(message: str) -> None:
+    sys.stderr.write(f"gpuward-agent decode: {message}.\n")

@@ -120,5 +120,5 @@ def _buckets(row: XidRow) -> str:
 
 
 def _usage(message: str) -> int:
-    print(f"gpuward-agent explain: {message}.", file=sys.stderr)  # noqa: T201 - a person asked
+    sys.stderr.write(f"gpuward-agent explain: {message}.\n")
     return EXIT_USAGE

@@ -39,6 +39,7 @@ _PREFIX: Final = re.compile(
 )
 _ESCAPE: Final = re.compile(rb"\\x([0-9a-fA-F]{2})")
 _FACILITY_BITS: Final = 3
+_PLAIN: Final = bytes(range(0x20, 0x7F))
 
 
 def split_prefix(line: bytes) -> tuple[bytes, bool]:
@@ -68,6 +69,8 @@ def printable(message: bytes, limit: int = MAX_TEXT) -> str:
     """Return ``message`` as text of at most ``limit`` characters that is safe to print."""
     if len(message) > limit:
         message = message[:limit]
+    if not message.translate(None, _PLAIN):
+        return message.decode("ascii")
     text = message.decode("utf-8", "backslashreplace")
     if text.isprintable():
         return text

@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 from agent.explain import WHY
+from rules.kernel_line_kind import KIND_MEANINGS
 from rules.nvlink_decode import nvlink5_rules
 from rules.reason import Action, Level, ReasonClass
 from rules.sxid import sxid_catalog
@@ -59,6 +60,19 @@ EKS node monitoring agent, *DCGM*: the health watch of 4.6, *NVSentinel*: its de
 
 | Xid | gpuward | device plugin | EKS | DCGM | NVSentinel |
 |---|---|---|---|---|---|
+"""
+
+KINDS_INTRODUCTION = """
+## What `decode --json` prints
+
+One object for each recognised line, always with every key: `line` (from 1, split at byte 0x0A),
+`kind`, `xid`, `sxid`, `sxid_fatal`, `pci`, `gpu_uuid`, `mig_gi`, `mig_ci`, `pid`, `process`, `link`,
+`unit`, `caused_by`, `recovery_from`, `recovery_to`, `user` (user space wrote it: the daemon refuses
+it), `text`, `severity`, `reason`, `action` (ours) and `nvidia` (`immediate` and `investigatory`). What
+the line does not say is null; a line that only records a fact has no severity.
+
+| kind | the line says |
+|---|---|
 """
 
 
@@ -123,6 +137,8 @@ def page() -> str:
             reason = reason_for_xid(row.xid)
             codes = " | ".join(getattr(row, column) for column, _ in PEERS)
             text += f"| {row.xid} {row.name} | {reason.severity}, {reason.level} | {codes} |\n"
+    text += KINDS_INTRODUCTION
+    text += "".join(f"| {kind} | {meaning} |\n" for kind, meaning in KIND_MEANINGS.items())
     return text
 
 

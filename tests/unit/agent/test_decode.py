@@ -15,7 +15,8 @@ import pytest
 
 from agent.cli import main
 from agent.decode_json import DecodedLine, JsonReader
-from rules.kernel_line import parse
+from rules.kernel_line import Kind, parse
+from rules.kernel_line_kind import KIND_MEANINGS
 
 ROOT = Path(__file__).resolve().parents[3]
 LINES = ROOT / "tests" / "data" / "kernel_lines.jsonl"
@@ -183,3 +184,24 @@ def test_a_reader_that_leaves_ends_it_quietly() -> None:
         while process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
     assert (process.returncode, error) == (0, b"")
+
+
+def test_findings_that_cannot_be_written_are_said(log: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "agent.cli", "decode", str(log)],
+            cwd=ROOT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert ended.returncode == 1
+    assert ended.stderr.decode().startswith("gpuward-agent decode: cannot write the findings: ")
+
+
+def test_every_kind_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
+    assert set(KIND_MEANINGS) == set(Kind)
+    with pytest.raises(SystemExit):
+        main(["decode", "--help"])
+    text = capsys.readouterr().out
+    assert all(f"  {kind} " in text for kind in Kind)
