@@ -107,7 +107,7 @@ def settled(incident: Incident, now: float, around: Surroundings, rules: Rules) 
             incident.touched_at + rules["ContextDelay"].value,
             incident.opened_at + rules["IncidentGrouping"].value,
         )
-        if now < due_at:
+        if incident.opened_at <= now < due_at:  # a clock that went back waits no longer
             row = being_judged(full)
             return replace(incident, phase=Phase.CONTEXT, due_at=due_at, row=row)
     return replace(incident, phase=Phase.SETTLED, due_at=None, row=full)

@@ -36,7 +36,17 @@ _FABRIC_COMPLETED: Final = 3
 _FABRIC_UNHEALTHY: Final = 2
 _FABRIC_LIMITED: Final = 3
 
+_LARGEST: Final = float(1 << 64)
+"""No counter of the driver is wider than 64 bits."""
+
 _MOST_PCIE_GENERATION: Final = 6
+
+
+def number_of(value: Value) -> float | None:
+    """A reading as a number; None for what is absent, no number, or none that exists."""
+    if not isinstance(value, int | float) or abs(value) > _LARGEST:
+        return None
+    return float(value) if value == value else None
 
 
 class Measured(NamedTuple):
@@ -60,11 +70,11 @@ class Sample:
 
     def number(self, signal: Signal) -> float | None:
         """A number of this poll; None when absent or not asked."""
-        return _number(self.values.get(signal))
+        return number_of(self.values.get(signal))
 
     def last(self, signal: Signal) -> float | None:
         """The latest number of a signal that is polled less often."""
-        return _number(self.known.get(signal))
+        return number_of(self.known.get(signal))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +88,7 @@ class LatchCheck:
 
     def bad(self, values: Mapping[Signal, Value], rules: Rules) -> bool | None:
         """Whether the sum of its signals is at the limit."""
-        numbers = [n for s in self.signals if (n := _number(values.get(s))) is not None]
+        numbers = [n for s in self.signals if (n := number_of(values.get(s))) is not None]
         if not numbers:
             return None
         if self.bad_when_zero:
@@ -234,10 +244,6 @@ def _fabric_health(sample: Sample) -> Measured | None:
         return None
     bad = summary in (_FABRIC_UNHEALTHY, _FABRIC_LIMITED)
     return Measured(bad, not bad, "FabricDegraded", f"fabric_health_summary={summary:g}")
-
-
-def _number(value: Value) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
 
 
 GAUGES: Final = (

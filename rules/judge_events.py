@@ -58,10 +58,12 @@ def judge_event(state: NodeState, event: GpuEvent, now: float, rules: Rules) -> 
 
 def mature_events(state: NodeState, now: float, rules: Rules) -> NodeState:
     """Judge the events whose kernel line did not come."""
-    due = [pending for pending in state.pending_events if pending.due_at <= now]
+    longest_s = rules["ContextDelay"].value
+    # Further away than the whole delay: the clock went back, so the event waited long enough.
+    left = tuple(p for p in state.pending_events if now < p.due_at <= now + longest_s)
+    due = [pending for pending in state.pending_events if pending not in left]
     if not due:
         return state
-    left = tuple(pending for pending in state.pending_events if pending.due_at > now)
     state = replace(state, pending_events=left)
     for pending in due:
         state = record(state, pending.finding, now, rules)

@@ -166,7 +166,7 @@ def _look(state: NodeState, address: str, now: float, rules: Rules) -> NodeState
         state = with_gpu(state, view)
     if gone:
         evidence = "PCI: the device is gone or its configuration space reads all ones"
-        if view.enumerated and now - view.answered_at < _SAME_POLL_S:
+        if view.enumerated and abs(now - view.answered_at) < _SAME_POLL_S:
             return state  # it answers this very moment: the look and the poll contradict
         return _step_lost(state, view, evidence, now, rules, gone=True)
     if not view.enumerated and view.lost != Gauge():
@@ -184,7 +184,7 @@ def _gone(state: NodeState, address: str) -> bool:
 def _step_lost(
     state: NodeState, view: GpuView, evidence: str, now: float, rules: Rules, *, gone: bool
 ) -> NodeState:
-    if view.lost_at and now - view.lost_at < _SAME_POLL_S:
+    if view.lost_at and abs(now - view.lost_at) < _SAME_POLL_S:
         return state
     lost = view.lost.step(bad=gone, good=not gone, threshold=rules["GPULost"])
     state = with_gpu(state, replace(view, lost=lost, lost_at=now))
@@ -224,7 +224,7 @@ def _others_answer(state: NodeState, view: GpuView, now: float) -> bool:
     """Whether another GPU answers; a node's only GPU has no other to compare with."""
     others = [v for v in state.gpus.values() if v.enumerated and v.seen.uuid != view.seen.uuid]
     return not others or any(
-        now - other.answered_at < _ANSWER_AGE_S
+        abs(now - other.answered_at) < _ANSWER_AGE_S
         and other.values.get(Signal.PRESENCE, "present") == "present"
         for other in others
     )

@@ -12,7 +12,7 @@ from typing import Final
 
 from rules.gauge import Gauge, Latch
 from rules.incident import Finding, Scope
-from rules.judge_checks import GAUGES, LATCHES, VOLATILE, GaugeCheck, Sample
+from rules.judge_checks import GAUGES, LATCHES, VOLATILE, GaugeCheck, Sample, number_of
 from rules.judge_closing import close_where, mark_reset
 from rules.judge_present import links_down
 from rules.judge_record import SUPERSEDED, finding_for_action, record, take_answer
@@ -244,14 +244,10 @@ def _current(state: NodeState, view: GpuView) -> GpuView:
     return state.gpus.get(view.seen.uuid or view.pci, view)
 
 
-def _number(value: Value) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
-
-
 def _went_back(before: Mapping[Signal, Counter], values: Mapping[Signal, Value]) -> bool:
     """Whether a counter since driver load shrank: the GPU was reset."""
     for signal in VOLATILE:
-        value = _number(values.get(signal))
+        value = number_of(values.get(signal))
         if value is not None and signal in before and value < before[signal].value:
             return True
     return False
@@ -263,7 +259,7 @@ def _rates(
     """Increase per second of each counter that has a base and did not go back."""
     rates = {}
     for signal, base in before.items():
-        value = _number(values.get(signal))
+        value = number_of(values.get(signal))
         elapsed = now - base.at
         if value is not None and 0 < elapsed <= _LONGEST_RATE_GAP_S and value >= base.value:
             rates[signal] = (value - base.value) / elapsed
@@ -280,7 +276,7 @@ def _keep_counters(
     fresh = {
         signal: Counter(at=now, value=number)
         for signal in _COUNTERS
-        if (number := _number(values.get(signal))) is not None
+        if (number := number_of(values.get(signal))) is not None
     }
     if not fresh:
         return state

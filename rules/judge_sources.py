@@ -213,6 +213,8 @@ def expire_stand_down(state: NodeState, now: float) -> NodeState:
     stand_down = state.stand_down
     if stand_down is None or stand_down.expired:
         return state
+    if now < stand_down.since:  # the clock went back: count from here
+        return replace(state, stand_down=replace(stand_down, since=now))
     if now < stand_down.since + LONGEST_STAND_DOWN_S:
         return state
     return replace(state, stand_down=replace(stand_down, expired=True))

@@ -1,0 +1,350 @@
+"""Whatever the senses report, judgement stands: it never raises, stays small, and repeats itself."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rules.health_object import MAX_INCIDENTS, MAX_OBJECT_BYTES, HealthStatus
+from rules.judge import judge, next_deadline
+from rules.judge_restore import restore
+from rules.judge_state import MAX_BURSTS, MAX_GPUS, MAX_PENDING_EVENTS, NodeState, initial
+from rules.kernel_line_kind import KernelLine, Kind
+from rules.label_value import is_label_value
+from rules.observation import (
+    CallFailed,
+    DcgmSeen,
+    EventKind,
+    GpuEvent,
+    GpuSeen,
+    HostProcess,
+    HostSeen,
+    Inventory,
+    KernelGap,
+    KernelLineSeen,
+    KernelRead,
+    NodeSeen,
+    Observation,
+    PciFunction,
+    PciSeen,
+    Readings,
+    SourceChanged,
+    SourceName,
+    SourceState,
+    Tick,
+    TopologySeen,
+)
+from rules.publication import Difference, Identity, differs, publish
+from rules.reason import Severity, is_reason_code
+from rules.signals import Signal
+from rules.thresholds import DEFAULT_RULES
+from rules.verdict import verdict
+
+START = 1_700_000_000.0
+QUICK = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+uuids = st.sampled_from(["", *(f"GPU-{n}" for n in range(4))]) | st.text(max_size=8)
+pcis = st.sampled_from(["", "0000:10:00", "0000:11:00.0", "00000000:12:00.0", "x"])
+texts = st.text(max_size=40)
+boots = st.sampled_from(["boot-1", "boot-2"])
+numbers = st.integers(-(2**40), 2**70) | st.integers(0, 8)
+xids = st.sampled_from([13, 31, 43, 45, 48, 63, 64, 74, 79, 94, 95, 109, 119, 145, 149, 154, 999])
+values = (
+    st.none()
+    | numbers
+    | st.floats(allow_nan=True, allow_infinity=True)
+    | texts
+    | st.sampled_from(["present", "lost", "reset_required"])
+    | st.lists(st.none() | st.integers(0, 3), max_size=20).map(tuple)
+)
+lines = st.builds(
+    KernelLine,
+    kind=st.sampled_from([Kind.XID] * 12 + list(Kind)),
+    text=texts,
+    xid=st.none() | xids | st.integers(0, 10**6),
+    sxid=st.none() | st.integers(0, 30_000),
+    sxid_fatal=st.none() | st.booleans(),
+    pci=st.none() | pcis,
+    gpu_uuid=st.none() | uuids,
+    mig_gi=st.none() | st.integers(0, 99),
+    link=st.none() | st.integers(-1, 80),
+    caused_by=st.none() | xids,
+    recovery_to=st.none() | st.integers(0, 300),
+    fatal=st.none() | st.booleans(),
+    words=st.lists(st.integers(0, 2**32 - 1), max_size=7).map(tuple),
+    gpc=st.none() | st.integers(0, 9),
+    tpc=st.none() | st.integers(0, 9),
+    detail=st.none() | texts,
+)
+gpus = st.builds(
+    GpuSeen,
+    uuid=uuids,
+    index=st.integers(-1, 99),
+    pci=pcis,
+    product=texts,
+    serial=texts,
+    architecture=st.none() | st.integers(0, 20),
+    mig_mode=st.none() | st.booleans(),
+)
+grids = st.lists(
+    st.lists(st.sampled_from(["X", "NV18", "SYS", "NV4", ""]), max_size=4).map(tuple), max_size=4
+).map(tuple)
+T = st.just(START)
+observations: st.SearchStrategy[Observation] = st.one_of(
+    st.builds(
+        KernelLineSeen,
+        at=st.floats(START - 10**5, START + 10**5),
+        sequence=st.integers(0, 400),
+        boot_id=boots,
+        lookback=st.booleans(),
+        line=lines,
+        workload=st.sampled_from(["", "a", "b"]),
+    ),
+    st.builds(KernelGap, at=T, lost=numbers, boot_id=boots, sequence=st.integers(-1, 500)),
+    st.builds(KernelRead, at=T, boot_id=boots, sequence=st.integers(-1, 500)),
+    st.builds(
+        SourceChanged,
+        at=T,
+        source=st.sampled_from(SourceName),
+        state=st.sampled_from(SourceState),
+        reason=st.sampled_from(["", "Starting", "DriverAbsent", "CallHung"]),
+    ),
+    st.builds(
+        Inventory,
+        at=T,
+        driver=st.sampled_from(["", "580.1", "535.1", "x"]),
+        virtualization=st.sampled_from(["none", "passthrough"]),
+        gpus=st.lists(gpus, max_size=9).map(tuple),
+        excluded=st.lists(pcis, max_size=2).map(tuple),
+    ),
+    st.builds(
+        TopologySeen,
+        at=T,
+        gpus=st.lists(uuids, max_size=4).map(tuple),
+        links=grids,
+        remotes=st.lists(
+            st.lists(st.sampled_from(["", "gpu", "switch"]), max_size=4).map(tuple), max_size=4
+        ).map(tuple),
+        clusters=st.lists(texts, max_size=4).map(tuple),
+        cliques=st.lists(st.none() | st.integers(0, 9), max_size=4).map(tuple),
+        numa=st.lists(st.none() | st.integers(-1, 3), max_size=4).map(tuple),
+    ),
+    st.builds(
+        Readings,
+        at=T,
+        gpu=uuids,
+        values=st.dictionaries(st.sampled_from(Signal), values, max_size=12),
+        pci=pcis,
+    ),
+    st.builds(
+        GpuEvent,
+        at=T,
+        kind=st.sampled_from(EventKind),
+        data=numbers | xids,
+        gpu=uuids,
+        pci=pcis,
+    ),
+    st.builds(
+        CallFailed,
+        at=T,
+        call=st.sampled_from(["nvmlInit_v2", "nvmlDeviceGetX"]),
+        code=st.sampled_from([3, 4, 9, 14, 15, 16, 18, 999]),
+        gpu=uuids,
+        pci=pcis,
+    ),
+    st.builds(
+        PciSeen,
+        at=T,
+        functions=st.lists(
+            st.builds(
+                PciFunction,
+                address=pcis,
+                vendor=st.just(0x10DE),
+                device_class=st.sampled_from([0x0302, 0x0680]),
+                driver=st.sampled_from(["", "nvidia", "vfio-pci"]),
+                config_space_ok=st.none() | st.booleans(),
+            ),
+            max_size=6,
+        ).map(tuple),
+    ),
+    st.builds(
+        DcgmSeen,
+        at=T,
+        gpus=st.dictionaries(
+            uuids, st.dictionaries(st.sampled_from(Signal), values, max_size=4), max_size=3
+        ),
+        xids=st.dictionaries(uuids, numbers, max_size=3),
+        hosts=st.lists(texts, max_size=2).map(tuple),
+    ),
+    st.builds(
+        NodeSeen,
+        at=T,
+        name=texts,
+        uid=texts,
+        boot_id=boots,
+        annotations=st.dictionaries(
+            st.sampled_from(
+                ["gpuward.io/repaired", "gpuward.io/expected-gpus", "gpuward.io/release-gpu"]
+            ),
+            texts | st.just("2030-01-01T00:00:00Z x") | st.just("8"),
+        ),
+        labels=st.dictionaries(st.just("nvidia.com/mig.config.state"), st.just("pending")),
+    ),
+    st.builds(
+        HostSeen,
+        at=T,
+        booted_at=st.sampled_from([0.0, START - 10, START + 10]),
+        product_uuid=texts,
+        processes=st.lists(
+            st.builds(HostProcess, pid=st.integers(), name=texts, state=st.just("D")), max_size=2
+        ).map(tuple),
+    ),
+    st.builds(Tick, at=T),
+)
+steps = st.lists(
+    st.tuples(observations, st.sampled_from([0.0, 0.01, 1.0, 16.0, 200.0, 8000.0, -3600.0])),
+    max_size=40,
+)
+IDENTITY = Identity(agent_version="1", rules_version="1", pod="ns/p", pod_uid="u")
+
+
+def run(sequence: list[tuple[Observation, float]]) -> tuple[NodeState, float]:
+    now = START
+    state = initial(now, boot_id="boot-1", node_name="n1")
+    for observation, gap in sequence:
+        now = max(1.0, now + gap)
+        state, _ = judge(state, observation, now, DEFAULT_RULES)
+    return state, now
+
+
+@QUICK
+@given(steps)
+def test_any_observations_are_survived_and_leave_a_small_sound_state(
+    sequence: list[tuple[Observation, float]],
+) -> None:
+    state, now = run(sequence)
+    assert len(state.incidents) <= MAX_INCIDENTS
+    assert len(state.gpus) <= MAX_GPUS
+    assert len(state.pending_events) <= MAX_PENDING_EVENTS
+    assert len(state.bursts) <= MAX_BURSTS
+    assert len({incident.id for incident in state.incidents}) == len(state.incidents)
+    for incident in state.incidents:
+        assert len(incident.evidence) <= 5
+        assert all(len(line.encode()) <= 512 for line in incident.evidence)
+        assert incident.active or incident.closed_by
+    next_deadline(state)
+    publication = publish(state, verdict(state, now), now, IDENTITY)
+    status = publication.status
+    raw = msgspec.json.encode(status)
+    assert len(raw) <= MAX_OBJECT_BYTES
+    assert len(status.message.encode()) <= 1024
+    assert all(is_reason_code(c.reason) for c in publication.conditions)
+    assert all(v is None or is_label_value(v) for v in publication.labels.values())
+    fatal = any(i.active and i.row.severity is Severity.FATAL for i in state.incidents)
+    assert (status.health == "Unhealthy") == fatal
+    assert differs(publication, publication) is Difference.NONE
+
+
+@QUICK
+@given(steps)
+def test_what_is_published_restores_the_same_incidents(
+    sequence: list[tuple[Observation, float]],
+) -> None:
+    state, now = run(sequence)
+    status = publish(state, verdict(state, now), now, IDENTITY).status
+    again = msgspec.json.decode(msgspec.json.encode(status), type=HealthStatus)
+    restored = restore(again, now, boot_id=state.node.boot_id, node_name="n1")
+    assert {i.id for i in restored.incidents} == {i.id for i in status.incidents}
+    assert {i.id for i in restored.incidents if i.active} == {
+        i.id for i in status.incidents if i.active
+    }
+    judge(restored, Tick(at=now), now, DEFAULT_RULES)
+
+
+@QUICK
+@given(steps, st.binary(max_size=40))
+def test_a_damaged_status_never_stops_the_agent(
+    sequence: list[tuple[Observation, float]], junk: bytes
+) -> None:
+    state, now = run(sequence)
+    word = junk.decode("latin-1")
+    status = publish(state, verdict(state, now), now, IDENTITY).status
+    spoiled = msgspec.structs.replace(
+        status,
+        driver_version=word,
+        incidents=tuple(
+            msgspec.structs.replace(i, reason=word, klass=word, closes_on=word, first_seen=word)
+            for i in status.incidents
+        ),
+        gpus=tuple(
+            msgspec.structs.replace(g, recovery_action=word, pci=word) for g in status.gpus
+        ),
+    )
+    restored = restore(spoiled, now, boot_id="boot-1", node_name="n1")
+    after, _ = judge(restored, Tick(at=now), now, DEFAULT_RULES)
+    publish(after, verdict(after, now), now, IDENTITY)
+
+
+@QUICK
+@given(st.lists(st.tuples(lines, st.booleans()), max_size=25))
+def test_replaying_the_kernel_log_changes_nothing(recorded: list[tuple[KernelLine, bool]]) -> None:
+    seen = [
+        KernelLineSeen(at=START, sequence=n, boot_id="boot-1", lookback=lookback, line=line)
+        for n, (line, lookback) in enumerate(recorded)
+    ]
+    state, now = run([(observation, 0.0) for observation in seen])
+    again = state
+    for observation in seen:
+        again, _ = judge(again, observation, now, DEFAULT_RULES)
+    assert again.incidents == state.incidents
+
+
+@QUICK
+@given(
+    st.lists(
+        st.sampled_from([43, 45, 46, 48, 63, 64, 79, 94, 95, 109, 119, 149]),
+        min_size=1,
+        max_size=5,
+        unique=True,
+    ).flatmap(lambda numbers: st.tuples(st.just(numbers), st.permutations(numbers)))
+)
+def test_members_of_a_burst_may_come_in_any_order(orders: tuple[list[int], list[int]]) -> None:
+    rows = []
+    for order in orders:
+        state, _now = run(
+            [
+                (
+                    KernelLineSeen(
+                        at=START,
+                        sequence=n,
+                        boot_id="boot-1",
+                        lookback=False,
+                        line=KernelLine(kind=Kind.XID, text="x", xid=xid, pci="0000:10:00"),
+                    ),
+                    0.0,
+                )
+                for n, xid in enumerate(order)
+            ]
+            + [(Tick(at=START), 10.0)]
+        )
+        assert len(state.incidents) == 1
+        rows.append((state.incidents[0].row, set(state.incidents[0].xids)))
+    assert rows[0] == rows[1]
+
+
+@QUICK
+@given(steps)
+def test_software_and_unknown_numbers_alone_never_take_a_node(
+    sequence: list[tuple[Observation, float]],
+) -> None:
+    harmless = {13, 31, 43, 45, 999}
+    kept = [
+        (observation, gap)
+        for observation, gap in sequence
+        if isinstance(observation, KernelLineSeen)
+        and observation.line.kind is Kind.XID
+        and observation.line.xid in harmless
+    ]
+    state, _ = run(kept)
+    assert all(i.row.level == "Report" for i in state.incidents)
