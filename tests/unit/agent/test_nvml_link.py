@@ -38,10 +38,10 @@ PATIENCE_S = 20.0
 class Listener:
     """A link, and what it said so far."""
 
-    def __init__(self, mode):
+    def __init__(self, mode, poll_s):
         self.inbox = queue.SimpleQueue()
         self.said = []
-        self.link = NvmlLink(mode, self.inbox.put)
+        self.link = NvmlLink(mode, self.inbox.put, poll_s=poll_s)
 
     def until(self, kind, accept=lambda message: True):
         """The next message of this kind that is accepted; everything on the way is kept."""
@@ -72,8 +72,8 @@ def started():
     """Start links; whatever the test leaves running is closed."""
     listeners = []
 
-    def start(mode):
-        listener = Listener(mode)
+    def start(mode, poll_s=15.0):
+        listener = Listener(mode, poll_s)
         listeners.append(listener)
         listener.link.start()
         return listener
@@ -135,6 +135,31 @@ def test_a_lost_gpu_is_found_and_confirmed_while_the_others_still_send_events(st
     set_gpu(path, 3, lost=False)
     heard.link.request_refresh()
     heard.until(Readings, lambda m: m.pci == "0000:61:00.0" and not lost(m))
+
+
+def test_a_gpu_that_was_dead_at_the_start_is_lost_until_it_enumerates(started, path):
+    set_gpu(path, 3, lost=True)
+    heard = started(f"sim:{path}", poll_s=0.5)
+    hello = heard.until(Hello)
+    assert [device.uuid == "" for device in hello.devices].index(True) == 3
+    lost = heard.until(Readings, lambda m: m.values.get(Signal.PRESENCE) == "lost")
+    assert (lost.gpu, lost.pci) == ("", "")
+    set_gpu(path, 3, lost=False)
+    again = heard.until(Hello)
+    assert again.devices[3].pci == "0000:61:00.0"
+
+
+def test_a_driver_that_gives_every_gpu_an_unknown_error_is_left_for_a_fresh_child(started, path):
+    heard = started(f"sim:{path}", poll_s=0.5)
+    heard.until(Topology)
+    pid = heard.link._child.pid
+    calls = ("FieldValues", "TemperatureV", "MarginTemperature", "CurrentClocksEventReasons")
+    set_node(path, errors={f"nvmlDeviceGet{call}": 999 for call in calls})
+    fault = heard.until(Fault, lambda fault: fault.gpu == "")
+    assert fault.code == 999
+    set_node(path, errors={})
+    heard.until(Hello)
+    assert heard.link._child.pid != pid
 
 
 def test_release_and_resume(started, path):
@@ -260,7 +285,7 @@ def test_off_is_absent_and_starts_nothing(started):
 
 
 def run_child(mode, folder=ROOT, **options):
-    command = [sys.executable, "-m", "agent.nvml.child", mode]
+    command = [sys.executable, "-m", "agent.nvml.child", mode, "15"]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     return subprocess.run(
         command,

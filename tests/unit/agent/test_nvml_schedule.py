@@ -48,6 +48,15 @@ def test_each_tier_keeps_its_period_and_the_load_is_flat(jitter):
     assert min(b - a for a, b in itertools.pairwise(fast)) == pytest.approx(15 / 8)
 
 
+def test_a_faster_fast_tier_quickens_the_others_alike():
+    schedule = Schedule(1, 0.0, 0.5, fast_s=1.5)
+    taken(schedule, 0.0)
+    polls = timeline(schedule, 0.0, 60)
+    fast = [at for at, _, tier in polls if tier is Tier.FAST]
+    medium = [at for at, _, tier in polls if tier is Tier.MEDIUM]
+    assert (len(fast), len(medium)) == (40, 10)
+
+
 def test_nodes_with_different_jitter_poll_apart():
     first, second = Schedule(8, 0.0, 0.1), Schedule(8, 0.0, 0.9)
     taken(first, 0.0)
