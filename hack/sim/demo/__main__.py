@@ -20,6 +20,8 @@ from hack.sim.demo.stage import MINIMUM_NODES, POLICY_FILE, Stage
 
 NODES = 24
 USAGE_ERROR = 64
+INTERRUPTED = 130
+TERMINATED = 143
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -34,7 +36,9 @@ def main(arguments: list[str] | None = None) -> int:
         return asyncio.run(_run(console, acts, nodes=options.nodes, once=options.once))
     except KeyboardInterrupt:
         console.print("stopped")
-        return 130
+        return INTERRUPTED
+    except asyncio.CancelledError:
+        return TERMINATED
     except (RuntimeError, OSError) as error:
         console.print(f"the demo could not run: {error}", style="red", markup=False)
         return 1
