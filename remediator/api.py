@@ -55,12 +55,17 @@ Observer = Callable[[str, Lane, int, float], None]
 """Called after every call with (method, lane, code, seconds)."""
 
 
+def release_version() -> str:
+    """The installed version; `source` in a checkout that is not installed."""
+    try:
+        return version("gpuward")
+    except PackageNotFoundError:
+        return "source"
+
+
 def user_agent() -> str:
     """Program, version and platform, so that an API server's audit log names us."""
-    try:
-        release = version("gpuward")
-    except PackageNotFoundError:
-        release = "source"
+    release = release_version()
     system = f"{platform.system().lower()}/{platform.machine()}"
     return f"{COMPONENT_REMEDIATOR}/{release} ({system}) python/{platform.python_version()}"
 

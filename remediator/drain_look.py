@@ -14,7 +14,7 @@ from remediator.owners import OwnerLookup
 from remediator.pace import Lane
 from rules.drain import DrainInput, DrainPlan
 from rules.drain_memory import DrainMemory
-from rules.pod_view import ClaimView, PodView, VolumeAttachmentView
+from rules.pod_view import ClaimView, OwnerView, PodView, VolumeAttachmentView
 from rules.quarantine_object import DrainStatus
 from rules.session_causes import worst
 from rules.snapshot import ListMeta, QuarantineView
@@ -64,15 +64,14 @@ class DrainLook:
         """One look at the session's node; ApiError when its pods cannot be listed."""
         node = session.spec.node_name
         pods = await self.pods_on(node)
-        wanted = (*self._orphan_suspects(pods), *(before.wants_owners if before else ()))
-        owners = await self._owners.look_up(pods, wanted)
+        owners = await self._owners.look_up(before.wants_owners if before else ())
         attachments = await self._attachments(node) if memory.volumes else ()
         return DrainInput(
             node=node,
             session=session.name,
             pods=pods,
             pdbs=tuple(self._caches.pdbs.items.values()),
-            owners=owners.known,
+            owners=owners.known | self._daemon_sets(),
             missing_owners=owners.missing,
             attachments=attachments,
             claims=await self._claims_of(memory) if attachments else {},
@@ -83,11 +82,14 @@ class DrainLook:
             dry_run=dry_run,
         )
 
-    def _orphan_suspects(self, pods: tuple[PodView, ...]) -> tuple[str, ...]:
-        """Controllers of DaemonSet pods that the cache does not know: perhaps deleted."""
-        known = {ds.metadata.uid for ds in self._caches.daemon_sets.items.values()}
-        controllers = [c for pod in pods if (c := pod.metadata.controller) is not None]
-        return tuple(c.uid for c in controllers if c.kind == "DaemonSet" and c.uid not in known)
+    def _daemon_sets(self) -> dict[str, OwnerView]:
+        """DaemonSets that exist, by UID; one that the cache lacks is asked for by the plan."""
+        return {
+            ds.metadata.uid: OwnerView(
+                api_version="apps/v1", kind="DaemonSet", metadata=ds.metadata
+            )
+            for ds in self._caches.daemon_sets.items.values()
+        }
 
     async def _attachments(self, node: str) -> tuple[VolumeAttachmentView, ...]:
         answer = await self._api.call(Lane.READ, "GET", _ATTACHMENTS)

@@ -53,6 +53,8 @@ class Senses:
     """What decisions need that is not in the world."""
 
     permit: Callable[[str], Permit]
+    """By session name."""
+    fleet_changed: Callable[[], None]
     plan: Callable[[str], DrainPlan | None]
     untolerating: Callable[[NodeView], tuple[str, ...]]
 
@@ -162,7 +164,7 @@ class NodeCycle:
         seen: NodeObservation = observe(
             snapshot,
             name,
-            permit=self._senses.permit(name),
+            permit=self._senses.permit(session.name) if session else Permit(),
             sessions=self._world.sessions,
             session=session,
             node=fresh,
@@ -268,6 +270,7 @@ class NodeCycle:
             match write:
                 case d.CreateSession() | d.PatchSessionSpec() | d.WriteSessionStatus():
                     self._world.learn_session(sent.answer.decode(QuarantineView))
+                    self._senses.fleet_changed()
                 case d.MarkNode() | d.UnmarkNode() | d.RelabelNode() | d.SetNodeUnknown():
                     self._gateway.forget(write.node)
                     if write.node in self._world.caches.nodes.items:

@@ -12,7 +12,8 @@ import msgspec
 from remediator.api import Api
 from remediator.clock import Clock
 from remediator.pace import Lane
-from rules.pod_view import OwnerView, PodView
+from rules.drain import OwnerWanted
+from rules.pod_view import OwnerView
 from rules.snapshot import ObjectMeta, OwnerReference
 
 _CHAIN = 6
@@ -57,16 +58,13 @@ class OwnerLookup:
         self._asked_at: dict[str, float] = {}
         self._plurals: dict[tuple[str, str], str] = dict(_PLURALS)
 
-    async def look_up(self, pods: tuple[PodView, ...], wanted: tuple[str, ...]) -> Owners:
-        """Read the wanted controllers of these pods and what is above them."""
-        references = {
-            controller.uid: (pod.metadata.namespace, controller)
-            for pod in pods
-            if (controller := pod.metadata.controller) is not None
-        }
-        for uid in wanted:
-            if uid in references:
-                await self._climb(*references[uid])
+    async def look_up(self, wanted: tuple[OwnerWanted, ...]) -> Owners:
+        """Read the wanted owners and what is above them; all that is known then."""
+        for owner in wanted:
+            reference = OwnerReference(
+                api_version=owner.api_version, kind=owner.kind, name=owner.name, uid=owner.uid
+            )
+            await self._climb(owner.namespace, reference)
         return Owners(known=dict(self._known), missing=frozenset(self._missing))
 
     async def _climb(self, namespace: str, reference: OwnerReference) -> None:

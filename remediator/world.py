@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 from remediator.caches import Caches
 from remediator.clock import Clock
+from rules.gang import Gang
 from rules.policy import Policy
 from rules.session_observation import is_open
 from rules.snapshot import FleetSnapshot, HealthView, LeaseView, QuarantineView
@@ -20,7 +21,15 @@ _DELETIONS_KEPT = 64
 class World:
     """The fleet as known now."""
 
-    def __init__(self, caches: Caches, clock: Clock, policy: Callable[[], Policy], own_node: str):
+    def __init__(
+        self,
+        caches: Caches,
+        clock: Clock,
+        *,
+        policy: Callable[[], Policy],
+        own_node: str,
+        namespace: str,
+    ) -> None:
         self.caches = caches
         self.sessions: dict[str, list[QuarantineView]] = {}
         """All sessions by node name, oldest first."""
@@ -31,12 +40,14 @@ class World:
         self.maintenance_leases: dict[str, LeaseView] = {}
         self.reserved: set[str] = set()
         """Nodes whose mark was decided and is not in the cache yet."""
-        self.gangs: dict[str, tuple[str, ...]] = {}
+        self.gangs: dict[str, tuple[Gang, ...]] = {}
+        """Gangs with GPU pods on nodes whose session waits to be marked or drained."""
         self.nobody_took_over = False
         self.observing_since = clock.now()
         self._clock = clock
         self._policy = policy
         self._own_node = own_node
+        self._namespace = namespace
 
     def snapshot(self) -> FleetSnapshot:
         """The fleet at this moment; the maps are live and must be used before the next await."""
@@ -51,6 +62,7 @@ class World:
             maintenance_leases=self.maintenance_leases,
             observing_since=self.observing_since,
             own_node=self._own_node,
+            own_namespace=self._namespace,
             nobody_took_over=self.nobody_took_over,
             reserved=frozenset(self.reserved),
             gangs=self.gangs,

@@ -1,0 +1,66 @@
+"""`gpuward-remediator`: the controller and its policy tools.
+
+The console script. Wrong use, an unusable kubeconfig and an invalid policy file end with 64 and one
+sentence each; nothing here prints a traceback for a person's mistake.
+"""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from remediator.access import AccessError
+from remediator.policy_source import read_policy
+from remediator.server import ListenError
+from remediator.settings import EX_USAGE, fail, make_parser, run_settings
+from rules.policy import Policy, effective_view
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit status."""
+    parsed = make_parser(os.environ).parse_args(arguments)
+    if parsed.command == "run":
+        return _run(parsed)
+    if parsed.action == "check":
+        return _check(Path(parsed.file))
+    return _show(parsed.policy)
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    # Imported here, because `policy check` needs neither the client nor the server.
+    from remediator.run import run
+
+    try:
+        return asyncio.run(run(run_settings(parsed, os.environ)))
+    except (AccessError, ListenError) as error:
+        return fail(str(error))
+    except KeyboardInterrupt:
+        return 130
+
+
+def _check(path: Path) -> int:
+    found = read_policy(path)
+    if isinstance(found, Policy):
+        sys.stdout.write(f"{path}: valid, mode {found.mode}\n")
+        return 0
+    for problem in found:
+        sys.stderr.write(f"{problem}\n")
+    return EX_USAGE
+
+
+def _show(path: str | None) -> int:
+    found = read_policy(Path(path)) if path else Policy()
+    if not isinstance(found, Policy):
+        for problem in found:
+            sys.stderr.write(f"{problem}\n")
+        return EX_USAGE
+    sys.stdout.write(yaml.safe_dump(effective_view(found), sort_keys=False))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,279 @@
+"""Puts one replica together and runs it until SIGTERM.
+
+Called by `cli`. Everything is made here once and handed to whom it concerns; there are no globals.
+Both replicas watch and serve; the one that leads writes.
+"""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Coroutine
+
+import structlog
+
+from remediator.access import Access
+from remediator.api import Api, release_version
+from remediator.caches import Caches, Listeners, nodes_selected
+from remediator.clock import SystemClock
+from remediator.drains import Drains
+from remediator.elector import Elector
+from remediator.fleet import Fleet
+from remediator.gateway import Gateway
+from remediator.logs import configure_logs
+from remediator.loop import Loop
+from remediator.metrics import Metrics
+from remediator.node_cycle import NodeCycle, Senses
+from remediator.pace import Lane, Pace, Rates
+from remediator.policy_source import PolicySource
+from remediator.server import make_app, start_server
+from remediator.settings import Settings
+from remediator.world import World
+from rules.decision import Write
+from rules.drain import DrainPlan
+from rules.policy import Policy
+from rules.session_time import parse_time
+from rules.snapshot import FreshNode, HealthView, NodeView, QuarantineView
+
+_LOG = structlog.get_logger()
+
+# Without a tick of the dispatcher for this long the process is stuck and is to be restarted.
+_STUCK_S = 60.0
+# How long a shutdown may take before what is left is dropped; the lease expires by itself.
+_SHUTDOWN_S = 5.0
+
+
+def rates_of(policy: Policy) -> Rates:
+    """Rates per lane: every mark and every eviction costs up to two reads and two records."""
+    limits = policy.limits
+    both = limits.marks_per_second + limits.evictions_per_second
+    return Rates(
+        per_second={
+            Lane.MARK: limits.marks_per_second,
+            Lane.EVICT: limits.evictions_per_second,
+            Lane.READ: 2 * both,
+            Lane.STATUS: 2 * both,
+        }
+    )
+
+
+class Replica:
+    """All parts of one process, wired."""
+
+    def __init__(self, settings: Settings, access: Access) -> None:
+        self.settings = settings
+        self.clock = SystemClock()
+        self.metrics = Metrics()
+        self.metrics.build_info.labels(release_version()).set(1)
+        self.policy = PolicySource(
+            settings.policy,
+            shadow=settings.shadow,
+            metrics=self.metrics,
+            on_change=self._policy_changed,
+        )
+        self.policy.start()
+        self.pace = Pace(rates_of(self.policy.policy), self.clock)
+        self.api = Api(access, self.clock, self.pace, self.metrics.observe_call)
+        self.caches = Caches(
+            self.api,
+            self.clock,
+            node_selector=self.policy.policy.node_selector,
+            namespace=settings.namespace,
+            to=Listeners(
+                node=self._node_changed,
+                health=self._health_changed,
+                session=self._session_changed,
+                pause=self._pauses_changed,
+                pdb=self._pdb_changed,
+                agent=self._wake,
+            ),
+        )
+        self.world = World(
+            self.caches,
+            self.clock,
+            policy=lambda: self.policy.policy,
+            own_node=settings.node_name,
+            namespace=settings.namespace,
+        )
+        self.elector = Elector(
+            self.api,
+            self.clock,
+            namespace=settings.namespace,
+            identity=settings.identity,
+            ready=lambda: not self.caches.problem(),
+            on_start=self._took_over,
+            on_stop=self._lost,
+        )
+        self.gateway = Gateway(
+            self.api,
+            self.clock,
+            self.elector,
+            self.metrics,
+            mode=lambda: self.policy.mode,
+            recheck=self._recheck,
+        )
+        self.fleet = Fleet(
+            self.world,
+            self.clock,
+            self.metrics,
+            wake=self._wake,
+            may_judge=self.may_act,
+            report=self.gateway.send,
+        )
+        self.cycle = NodeCycle(
+            self.api,
+            self.gateway,
+            self.world,
+            self.clock,
+            self.metrics,
+            policy=lambda: self.policy.policy,
+            senses=Senses(
+                permit=self.fleet.permit,
+                fleet_changed=self.fleet.changed,
+                plan=self._plan,
+                untolerating=self._untolerating,
+            ),
+        )
+        self.drains = Drains(
+            self.api,
+            self.gateway,
+            self.world,
+            self.clock,
+            self.metrics,
+            policy=lambda: self.policy.policy,
+            wake=self._wake,
+            last_active_at=self.cycle.last_active_at,
+        )
+        self.loop = Loop(
+            self.world,
+            self.clock,
+            self.cycle,
+            may_write=self.may_act,
+            steer=self.drains.steer,
+            hand_over=lambda: self.elector.step_aside(30.0),
+            fleet_changed=self.fleet.changed,
+        )
+
+    def may_act(self) -> bool:
+        """This replica leads and its caches are complete."""
+        return self.elector.may_write() and not self.caches.problem()
+
+    def ready(self) -> str:
+        """Why this replica could not take over now."""
+        return self.caches.problem()
+
+    def healthy(self) -> str:
+        """Why this process should be restarted."""
+        silent_s = self.clock.elapsed() - self.loop.ticked_at
+        return f"The loop has not ticked for {silent_s:.0f} s." if silent_s > _STUCK_S else ""
+
+    def refresh(self) -> None:
+        """Gauges that are only worth computing per scrape."""
+        metrics, now = self.metrics, self.clock.elapsed()
+        metrics.leader.set(1 if self.elector.may_write() else 0)
+        metrics.clock_skew.set(self.clock.skew.seconds())
+        for cache in self.caches.all:
+            name = cache.resource.name
+            metrics.watch_synced.labels(name).set(1 if cache.synced else 0)
+            metrics.undecodable.labels(name).set(cache.broken_objects)
+            if cache.heard_at is not None:
+                metrics.watch_staleness.labels(name).set(now - cache.heard_at)
+
+    # Parts that are made before those they speak to go through these.
+
+    def _wake(self, node: str) -> None:
+        self.loop.wake(node)
+
+    def _node_changed(self, name: str, before: NodeView | None, after: NodeView | None) -> None:
+        self.loop.node_changed(name, before, after)
+
+    def _health_changed(self, name: str, health: HealthView | None) -> None:
+        self.loop.health_changed(name, health)
+
+    def _session_changed(
+        self, before: QuarantineView | None, after: QuarantineView | None
+    ) -> None:
+        self.loop.session_changed(before, after)
+
+    def _pauses_changed(self) -> None:
+        self.loop.pauses_changed()
+
+    def _pdb_changed(self, key: str) -> None:
+        self.drains.pdb_changed(key)
+
+    def _plan(self, node: str) -> DrainPlan | None:
+        return self.drains.plan(node)
+
+    def _recheck(self, write: Write, node: FreshNode) -> str:
+        return ""
+
+    def _untolerating(self, node: NodeView) -> tuple[str, ...]:
+        return ()
+
+    def _policy_changed(self, policy: Policy) -> None:
+        self.pace.apply(rates_of(policy))
+        if self.caches.nodes.resource != (selected := nodes_selected(policy.node_selector)):
+            self.caches.nodes.use(selected)
+        self.loop.wake_all()
+
+    def _took_over(self, renewed: str) -> None:
+        at = parse_time(renewed)
+        if at is not None:
+            self.cycle.took_over_at(at, list(self.caches.quarantines.items.values()))
+        self.loop.wake_all()
+
+    def _lost(self) -> None:
+        self.drains.stop_all()
+
+
+async def run(settings: Settings) -> int:
+    """Run until SIGTERM or SIGINT; AccessError or ListenError when nothing useful can run."""
+    configure_logs()
+    access = Access(settings.kubeconfig)
+    await access.load()
+    replica = Replica(settings, access)
+    app = make_app(
+        replica.metrics, healthy=replica.healthy, ready=replica.ready, refresh=replica.refresh
+    )
+    runner, port = await start_server(app, settings.listen)
+    _LOG.info(
+        "started",
+        identity=settings.identity,
+        server=access.host,
+        port=port,
+        namespace=settings.namespace,
+    )
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    await replica.api.open()
+    tasks = [
+        *(cache.run() for cache in replica.caches.all),
+        replica.policy.watch(replica.clock),
+        replica.elector.run(),
+        replica.fleet.run(),
+        replica.drains.run(),
+        replica.loop.run(),
+    ]
+    try:
+        await _until_stopped(tasks, stopped)
+    finally:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_SHUTDOWN_S):
+                await replica.elector.release()
+        await replica.api.close()
+        await runner.cleanup()
+        _LOG.info("stopped")
+    return 0
+
+
+async def _until_stopped(parts: list[Coroutine[None, None, None]], stopped: asyncio.Event) -> None:
+    """Run all parts; a part that ends by itself is a defect and ends the process."""
+    tasks = [asyncio.create_task(part) for part in parts]
+    waiter = asyncio.create_task(stopped.wait())
+    done, _ = await asyncio.wait([waiter, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    for task in (waiter, *tasks):
+        task.cancel()
+    await asyncio.gather(waiter, *tasks, return_exceptions=True)
+    for task in done:
+        if task is not waiter:
+            task.result()
