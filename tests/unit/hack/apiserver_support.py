@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -198,3 +199,9 @@ def eviction(name: str = "p1", **options: Any) -> Object:
     if options:
         body["deleteOptions"] = options
     return body
+
+
+async def eventually(condition: Callable[[], Any]) -> None:
+    """Give other tasks their turn until the condition holds."""
+    while not condition():  # noqa: ASYNC110 - the condition is another task's state, without an event
+        await asyncio.sleep(0.001)

@@ -1,0 +1,425 @@
+"""CustomResourceDefinitions over HTTP: posting one creates an API with all its rules."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import yaml
+from apiserver_support import CRDS, serving
+
+from hack.sim.cluster.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH
+
+WIDGETS = "/apis/example.io/v1/widgets"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+MANIFESTS = Path(__file__).parents[3] / "daemonset" / "crds"
+SCHEMA = {
+    "type": "object",
+    "required": ["spec"],
+    "properties": {
+        "spec": {
+            "type": "object",
+            "required": ["size"],
+            "properties": {
+                "size": {"type": "integer", "minimum": 1, "maximum": 9},
+                "color": {"type": "string", "enum": ["red", "blue"], "default": "red"},
+                "label": {"type": "string", "pattern": "^[a-z]+$", "maxLength": 5, "minLength": 2},
+                "tags": {"type": "array", "maxItems": 2, "items": {"type": "string"}},
+                "share": {"x-kubernetes-int-or-string": True},
+                "notes": {"type": "object", "additionalProperties": {"type": "string"}},
+                "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                "maybe": {"type": "string", "nullable": True},
+                "since": {"type": "string", "format": "date-time"},
+                "nested": {
+                    "type": "object",
+                    "properties": {"depth": {"type": "integer", "default": 3}},
+                },
+                "parts": {
+                    "type": "array",
+                    "x-kubernetes-list-type": "map",
+                    "x-kubernetes-list-map-keys": ["name"],
+                    "items": {
+                        "type": "object",
+                        "required": ["name"],
+                        "properties": {"name": {"type": "string"}},
+                    },
+                },
+            },
+        },
+        "status": {
+            "type": "object",
+            "properties": {"phase": {"type": "string"}, "seen": {"type": "integer"}},
+        },
+    },
+}
+
+
+def definition(**version):
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.io"},
+        "spec": {
+            "group": "example.io",
+            "scope": "Cluster",
+            "names": {
+                "plural": "widgets",
+                "kind": "Widget",
+                "shortNames": ["wd"],
+                "categories": ["all"],
+            },
+            "versions": [
+                {
+                    "name": "v1",
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": copy.deepcopy(SCHEMA)},
+                    "subresources": {"status": {}},
+                    **version,
+                }
+            ],
+        },
+    }
+
+
+def widget(name="w1", **spec):
+    return {
+        "apiVersion": "example.io/v1",
+        "kind": "Widget",
+        "metadata": {"name": name},
+        "spec": {"size": 3, **spec},
+    }
+
+
+async def test_posting_a_definition_creates_an_api():
+    async with serving() as api:
+        assert (await api("GET", WIDGETS)).code == 404
+        await api.post(CRDS, definition())
+        made = await api.get(f"{CRDS}/widgets.example.io")
+        conditions = {one["type"]: one["status"] for one in made["status"]["conditions"]}
+        assert conditions == {"NamesAccepted": "True", "Established": "True"}
+        assert made["status"]["storedVersions"] == ["v1"]
+        assert made["spec"]["names"]["singular"] == "widget"
+        groups = await api.get("/apis")
+        assert "example.io" in [one["name"] for one in groups["groups"]]
+        resources = (await api.get("/apis/example.io/v1"))["resources"]
+        assert [one["name"] for one in resources] == ["widgets", "widgets/status"]
+        assert resources[0]["shortNames"] == ["wd"]
+        assert resources[0]["categories"] == ["all"]
+        listed = await api.get(WIDGETS)
+        assert (listed["kind"], listed["items"]) == ("WidgetList", [])
+
+
+async def test_defaults_are_applied_and_unknown_fields_pruned():
+    async with serving() as api:
+        await api.post(CRDS, definition())
+        spec = {"what": 1, "free": {"any": {"thing": 1}}, "notes": {"a": "b"}, "nested": {"x": 1}}
+        made = await api.post(WIDGETS, widget(**spec))
+        assert made["spec"] == {
+            "size": 3,
+            "color": "red",
+            "free": {"any": {"thing": 1}},
+            "notes": {"a": "b"},
+            "nested": {"depth": 3},
+        }
+        listed = await api.get(WIDGETS)
+        assert listed["items"][0]["kind"] == "Widget"
+
+
+@pytest.mark.parametrize(
+    ("validation", "code", "warned"),
+    [("Strict", 400, False), ("Warn", 201, True), ("Ignore", 201, False)],
+)
+async def test_unknown_fields_of_custom_objects(validation, code, warned):
+    async with serving() as api:
+        await api.post(CRDS, definition())
+        answer = await api("POST", WIDGETS, widget(what=1), fieldValidation=validation)
+        assert answer.code == code
+        assert ("Warning" in answer.headers) is warned
+        if code == 400:
+            assert 'strict decoding error: unknown field "spec.what"' in answer.message
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "text"),
+    [
+        pytest.param({"size": "3"}, "spec.size", "must be of type integer", id="type"),
+        pytest.param({"size": 0}, "spec.size", "greater than or equal to 1", id="minimum"),
+        pytest.param({"size": 10}, "spec.size", "less than or equal to 9", id="maximum"),
+        pytest.param({"size": None}, "spec.size", "must be of type integer", id="null"),
+        pytest.param(
+            {"color": "green"}, "spec.color", 'supported values: "red", "blue"', id="enum"
+        ),
+        pytest.param({"label": "A1"}, "spec.label", "should match '^[a-z]+$'", id="pattern"),
+        pytest.param({"label": "abcdef"}, "spec.label", "Too long", id="max-length"),
+        pytest.param({"label": "a"}, "spec.label", "at least 2 chars", id="min-length"),
+        pytest.param({"tags": ["a", "b", "c"]}, "spec.tags", "Too many: 3", id="max-items"),
+        pytest.param({"tags": [1]}, "spec.tags[0]", "must be of type string", id="item-type"),
+        pytest.param({"share": 1.5}, "spec.share", "integer,string", id="int-or-string"),
+        pytest.param(
+            {"notes": {"a": 1}}, "spec.notes.a", "must be of type string", id="map-value"
+        ),
+        pytest.param({"since": "yesterday"}, "spec.since", "date-time", id="date-time"),
+        pytest.param(
+            {"parts": [{"name": "a"}, {"name": "a"}]}, "spec.parts[1]", "Duplicate", id="map-key"
+        ),
+        pytest.param({"parts": [{}]}, "spec.parts[0].name", "Required value", id="required"),
+    ],
+)
+async def test_the_schema_is_enforced(spec, field, text):
+    async with serving() as api:
+        await api.post(CRDS, definition())
+        answer = await api("POST", WIDGETS, widget(**spec))
+        assert (answer.code, answer.reason) == (422, "Invalid")
+        assert answer.message.startswith('Widget.example.io "w1" is invalid: ')
+        cause = next(one for one in answer.causes if one["field"] == field)
+        assert text in cause["message"]
+
+
+@pytest.mark.parametrize(
+    "spec", [{"share": 5}, {"share": "5%"}, {"maybe": None}, {"since": "2026-01-01T00:00:00Z"}]
+)
+async def test_what_the_schema_allows_is_stored(spec):
+    async with serving() as api:
+        await api.post(CRDS, definition())
+        made = await api.post(WIDGETS, widget(**spec))
+        assert made["spec"].items() >= spec.items()
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        pytest.param({**widget(), "kind": ""}, 400, id="no-kind"),
+        pytest.param({**widget(), "apiVersion": "example.io/v2"}, 400, id="other-version"),
+        pytest.param({k: v for k, v in widget().items() if k != "spec"}, 422, id="no-spec"),
+    ],
+)
+async def test_custom_objects_need_their_type_and_required_fields(body, code):
+    async with serving() as api:
+        await api.post(CRDS, definition())
+        assert (await api("POST", WIDGETS, body)).code == code
+
+
+async def test_status_is_isolated_both_ways():
+    async with serving() as api:
+        await api.post(CRDS, definition())
+        made = await api.post(WIDGETS, {**widget(), "status": {"phase": "Lost"}})
+        assert "status" not in made
+        patch = {
+            "status": {"phase": "Ready"},
+            "spec": {"size": 5},
+            "metadata": {"labels": {"a": "b"}},
+        }
+        by_status = await api.patch(f"{WIDGETS}/w1/status", patch)
+        assert (by_status["status"], by_status["spec"]["size"]) == ({"phase": "Ready"}, 3)
+        assert "labels" not in by_status["metadata"]
+        assert by_status["metadata"]["generation"] == 1
+        by_spec = await api.patch(f"{WIDGETS}/w1", {**patch, "status": {"phase": "Gone"}})
+        assert (by_spec["status"], by_spec["spec"]["size"]) == ({"phase": "Ready"}, 5)
+        assert by_spec["metadata"]["generation"] == 2
+        labelled = await api.patch(f"{WIDGETS}/w1", {"metadata": {"labels": {"c": "d"}}})
+        assert labelled["metadata"]["generation"] == 2
+
+
+async def test_custom_objects_take_no_strategic_patch_and_no_put_without_a_version():
+    async with serving() as api:
+        await api.post(CRDS, definition())
+        made = await api.post(WIDGETS, widget())
+        path = f"{WIDGETS}/w1"
+        answer = await api("PATCH", path, {}, content_type=STRATEGIC_MERGE_PATCH)
+        assert (answer.code, answer.reason) == (415, "UnsupportedMediaType")
+        del made["metadata"]["resourceVersion"]
+        assert (await api("PUT", path, made)).code == 422
+        assert (await api("PUT", f"{path}/status", {**made, "status": {"seen": 1}})).code == 200
+
+
+async def test_invalid_status_is_refused():
+    async with serving() as api:
+        await api.post(CRDS, definition())
+        await api.post(WIDGETS, widget())
+        patch = {"status": {"seen": "x"}}
+        answer = await api("PATCH", f"{WIDGETS}/w1/status", patch, content_type=MERGE_PATCH)
+        assert answer.causes[0]["field"] == "status.seen"
+
+
+async def test_printer_columns_and_selectable_fields():
+    columns = [
+        {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
+        {"name": "Phase", "type": "string", "jsonPath": ".status.phase", "priority": 1},
+        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    ]
+    version = {
+        "additionalPrinterColumns": columns,
+        "selectableFields": [{"jsonPath": ".spec.color"}],
+    }
+    now = [1_700_000_000.0]
+    async with serving(clock=lambda: now[0]) as api:
+        await api.post(CRDS, definition(**version))
+        await api.post(WIDGETS, widget("w1"))
+        await api.post(WIDGETS, widget("w2", color="blue"))
+        now[0] += 200
+        table = (await api("GET", WIDGETS, accept=TABLE)).body
+        assert [(one["name"], one["priority"]) for one in table["columnDefinitions"]] == [
+            ("Name", 0),
+            ("Size", 0),
+            ("Phase", 1),
+            ("Age", 0),
+        ]
+        assert table["rows"][0]["cells"] == ["w1", 3, None, "3m20s"]
+        blue = await api.get(WIDGETS, fieldSelector="spec.color=blue")
+        assert [one["metadata"]["name"] for one in blue["items"]] == ["w2"]
+        assert (await api("GET", WIDGETS, fieldSelector="spec.size=3")).code == 400
+        async with api.watch(WIDGETS, fieldSelector="spec.color=red") as watch:
+            assert (await watch.next())[1]["metadata"]["name"] == "w1"
+            await api.patch(f"{WIDGETS}/w1", {"spec": {"color": "blue"}})
+            assert (await watch.next())[0] == "DELETED"
+
+
+async def test_deleting_a_definition_deletes_its_objects_and_ends_their_watches():
+    async with serving() as api:
+        await api.post(CRDS, definition())
+        await api.post(WIDGETS, widget())
+        async with api.watch(WIDGETS) as watch:
+            await watch.next()
+            await api.delete(f"{CRDS}/widgets.example.io")
+            assert (await watch.next())[0] == "DELETED"
+            assert await watch.ended()
+        assert (await api("GET", WIDGETS)).code == 404
+        assert (await api("GET", f"{CRDS}/widgets.example.io")).code == 404
+        groups = await api.get("/apis")
+        assert "example.io" not in [one["name"] for one in groups["groups"]]
+
+
+async def test_a_finalizer_on_an_object_hangs_the_deletion_of_its_definition():
+    async with serving() as api:
+        await api.post(CRDS, definition())
+        body = widget()
+        body["metadata"]["finalizers"] = ["a.io/b"]
+        await api.post(WIDGETS, body)
+        await api.delete(f"{CRDS}/widgets.example.io")
+        left = await api.get(f"{CRDS}/widgets.example.io")
+        assert left["metadata"]["finalizers"] == ["customresourcecleanup.apiextensions.k8s.io"]
+        assert (await api("POST", WIDGETS, widget("w2"))).code == 405
+        await api.patch(f"{WIDGETS}/w1", {"metadata": {"finalizers": None}})
+        assert (await api("GET", f"{CRDS}/widgets.example.io")).code == 404
+
+
+def altered(change):
+    body = definition()
+    change(body["spec"], body["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"])
+    return body
+
+
+def rule(schema, text="self.size() < 3"):
+    schema["x-kubernetes-validations"] = [{"rule": text, "message": "no"}]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        pytest.param(lambda s, p: s.update(group="other.io"), "metadata.name", id="name"),
+        pytest.param(lambda s, p: s.update(scope="Galaxy"), "spec.scope", id="scope"),
+        pytest.param(
+            lambda s, p: s["versions"][0].pop("schema"), "openAPIV3Schema", id="no-schema"
+        ),
+        pytest.param(
+            lambda s, p: s["versions"][0].update(storage=False), "spec.versions", id="storage"
+        ),
+        pytest.param(lambda s, p: p["spec"].pop("type"), "properties[spec].type", id="no-type"),
+        pytest.param(
+            lambda s, p: p["spec"]["properties"]["tags"].pop("items"),
+            "[tags].items",
+            id="no-items",
+        ),
+        pytest.param(
+            lambda s, p: p["spec"].update(additionalProperties={"type": "string"}),
+            "properties[spec].additionalProperties",
+            id="both-properties",
+        ),
+        pytest.param(
+            lambda s, p: p["spec"]["properties"]["color"].update(default="green"),
+            "properties[color].default",
+            id="bad-default",
+        ),
+        pytest.param(
+            lambda s, p: p["spec"]["properties"]["label"].update(pattern="["),
+            "pattern",
+            id="pattern",
+        ),
+        pytest.param(
+            lambda s, p: p["spec"]["properties"]["parts"]["items"].pop("required"),
+            "items.properties[name].default",
+            id="map-key-not-required",
+        ),
+        pytest.param(
+            lambda s, p: p["spec"].update(anyOf=[{"type": "object"}]),
+            "anyOf[0].type",
+            id="logical",
+        ),
+        pytest.param(
+            lambda s, p: s["versions"][0].update(selectableFields=[{"jsonPath": ".spec.tags"}]),
+            "selectableFields[0].jsonPath",
+            id="selectable-list",
+        ),
+        pytest.param(
+            lambda s, p: s["versions"][0].update(
+                additionalPrinterColumns=[{"name": "A", "type": "time", "jsonPath": ".a"}]
+            ),
+            "additionalPrinterColumns[0].type",
+            id="column-type",
+        ),
+        pytest.param(
+            lambda s, p: rule(p["spec"]["properties"]["parts"]["items"]),
+            "items.x-kubernetes-validations[0].rule",
+            id="rule-in-unbounded-list",
+        ),
+        pytest.param(
+            lambda s, p: rule(p["spec"], "self.parts.all(x, x.name != '')"),
+            "properties[spec].x-kubernetes-validations[0].rule",
+            id="rule-over-unbounded-list",
+        ),
+    ],
+)
+async def test_bad_definitions_are_refused(change, field):
+    async with serving() as api:
+        answer = await api("POST", CRDS, altered(change))
+        assert (answer.code, answer.reason) == (422, "Invalid")
+        assert any(field in one["field"] for one in answer.causes), answer.causes
+
+
+async def test_the_budget_of_rules_is_named_in_the_refusal():
+    async with serving() as api:
+        body = altered(lambda s, p: rule(p["spec"]["properties"]["parts"]["items"]))
+        answer = await api("POST", CRDS, body)
+        assert "estimated rule cost exceeds budget" in answer.message
+
+
+async def test_bounded_rules_are_stored_but_not_evaluated():
+    def change(spec, properties):
+        properties["spec"]["properties"]["parts"]["maxItems"] = 4
+        rule(properties["spec"]["properties"]["parts"]["items"], "false")
+
+    async with serving() as api:
+        await api.post(CRDS, altered(change))
+        await api.post(WIDGETS, widget(parts=[{"name": "a"}]))
+
+
+async def test_a_changed_definition_takes_effect_at_once():
+    async with serving() as api:
+        await api.post(CRDS, definition())
+        made = await api.get(f"{CRDS}/widgets.example.io")
+        properties = made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+        del properties["spec"]["properties"]["label"]
+        await api.put(f"{CRDS}/widgets.example.io", made)
+        assert "label" not in (await api.post(WIDGETS, widget(label="abc")))["spec"]
+
+
+@pytest.mark.parametrize("path", sorted(MANIFESTS.glob("gpu*.yaml")), ids=lambda path: path.stem)
+async def test_the_projects_own_definitions_are_accepted_strictly(path):
+    async with serving() as api:
+        body = yaml.safe_load(path.read_text())
+        await api.post(CRDS, body, fieldValidation="Strict")
+        spec = body["spec"]
+        group, version = spec["group"], spec["versions"][0]["name"]
+        assert (await api.get(f"/apis/{group}/{version}/{spec['names']['plural']}"))["items"] == []
