@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from hack.sim.cluster.client import Object
 
@@ -42,13 +43,19 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gang:
-    """A training job over several nodes, all or nothing: an Indexed Job that ignores disruptions."""
+    """A training job over several nodes.
+
+    As a Job it is Indexed and ignores disruptions: an evicted pod costs nothing but itself. As a
+    JobSet it is all or nothing: one evicted pod restarts the whole gang and is counted.
+    """
 
     name: str
     pods: int
     pool: str
     gpus: int = 8
     namespace: str = "training"
+    owner: Literal["Job", "JobSet"] = "Job"
+    max_restarts: int = 10
     budget: Budget | None = None
     stop_after: str | None = None
 

@@ -15,7 +15,15 @@ from datetime import datetime
 from typing import TypeVar
 
 from hack.sim.cluster.client import ApiError, Client, Object
-from hack.sim.cluster.controllers import daemonset, deployment, job, replicaset, statefulset
+from hack.sim.cluster.controllers import (
+    daemonset,
+    deployment,
+    job,
+    jobset,
+    replicaset,
+    statefulset,
+)
+from hack.sim.cluster.controllers.jobset import JOB_SETS
 from hack.sim.cluster.controllers.kubelet import KubeletSettings, PodMemory, act
 from hack.sim.cluster.controllers.node_objects import node_object
 from hack.sim.cluster.controllers.placement import NodeRoom, pinned_node
@@ -54,6 +62,7 @@ from hack.sim.cluster.resource import (
     STATEFUL_SETS,
     Resource,
 )
+from hack.sim.manifests import post_manifests
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -89,7 +98,7 @@ def resource_of(workload: Workload) -> Resource:
         case Serving():
             return DEPLOYMENTS
         case Gang():
-            return JOBS
+            return JOBS if workload.owner == "Job" else JOB_SETS
         case Daemon():
             return DAEMON_SETS
         case Stateful():
@@ -100,6 +109,8 @@ async def _load_nodes(
     client: Client, fleet: Fleet, now: datetime, bulk: Bulk | None
 ) -> list[Object]:
     await _each(fleet.namespaces(), lambda name: _ensure_namespace(client, name))
+    if any(isinstance(one, Gang) and one.owner == "JobSet" for one in fleet.workloads):
+        await post_manifests(client, [jobset.definition()])
     nodes = [node for pool in fleet.pools for node in pool_nodes(pool, now)]
     if bulk is None:
         await _each(nodes, lambda node: create_node(client, node))
@@ -161,8 +172,12 @@ class _Loader:
                 for replica_set in sets:
                     made = await _create(self._client, REPLICA_SETS, replica_set)
                     await self._pods(workload.pool, self._step(replicaset.reconcile, made))
-            case Gang():
+            case Gang() if workload.owner == "Job":
                 await self._pods(workload.pool, self._step(job.reconcile, stored))
+            case Gang():
+                for member in _created(jobset.reconcile(stored, [], self._now), JOBS):
+                    made = await _create(self._client, JOBS, member)
+                    await self._pods(workload.pool, self._step(job.reconcile, made))
             case Daemon():
                 await self._pods(
                     "", lambda have: daemonset.reconcile(stored, have, self._nodes, self._now)

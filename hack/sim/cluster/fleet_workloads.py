@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from hack.sim.cluster.client import Object
+from hack.sim.cluster.controllers.jobset import JOB_SETS
 from hack.sim.cluster.controllers.pods import GPU
 from hack.sim.cluster.fleet import (
     GPU_TOLERATION,
@@ -48,7 +49,7 @@ def manifest(workload: Workload) -> Object:
     """The object that owns the workload's pods."""
     match workload:
         case Gang():
-            return _job(workload)
+            return _job(workload) if workload.owner == "Job" else _job_set(workload)
         case Serving():
             spec = {"replicas": workload.replicas, **_selection(workload.name)}
             spec["template"] = pod_template(
@@ -90,21 +91,33 @@ def _budget_spec(workload: Gang | Serving | Stateful) -> Object:
 
 
 def _job(gang: Gang) -> Object:
+    disrupted = {"type": "DisruptionTarget", "status": "True"}
+    ignore = {"action": "Ignore", "onPodConditions": [disrupted]}
+    spec = {**_job_spec(gang), "podFailurePolicy": {"rules": [ignore]}}
+    return _object("batch/v1", "Job", gang, spec)
+
+
+def _job_set(gang: Gang) -> Object:
+    workers = {"name": "workers", "replicas": 1, "template": {"spec": _job_spec(gang)}}
+    spec = {
+        "failurePolicy": {"maxRestarts": gang.max_restarts},
+        "replicatedJobs": [workers],
+    }
+    return _object(JOB_SETS.api_version, JOB_SETS.kind, gang, spec)
+
+
+def _job_spec(gang: Gang) -> Object:
     template = pod_template(
         gang.name, gpus=gang.gpus, pool=gang.pool, annotations=_stop_after(gang.stop_after)
     )
     template["spec"]["restartPolicy"] = "Never"
-    disrupted = {"type": "DisruptionTarget", "status": "True"}
-    ignore = {"action": "Ignore", "onPodConditions": [disrupted]}
-    spec = {
+    return {
         "completions": gang.pods,
         "parallelism": gang.pods,
         "completionMode": "Indexed",
         "backoffLimit": 0,
-        "podFailurePolicy": {"rules": [ignore]},
         "template": template,
     }
-    return _object("batch/v1", "Job", gang, spec)
 
 
 def _daemon_set(daemon: Daemon) -> Object:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hack.sim.cluster.client import ApiError
+from hack.sim.cluster.controllers.jobset import JOB_SETS
 from hack.sim.cluster.controllers.pods import is_ready, node_of
 from hack.sim.cluster.controllers.suite import ClusterControllers, Parts, utc_now
 from hack.sim.cluster.engine import Engine
@@ -341,3 +342,52 @@ async def test_a_job_runs_to_its_end() -> None:
 
         status = await until(complete, "the Job complete")
         assert (status["succeeded"], status.get("active")) == (3, None)
+
+
+async def test_a_deleted_job_takes_its_pods_along() -> None:
+    async with cluster_of(Gang(name="llm", pods=2, pool="gpu")) as cluster:
+        await cluster.ready_pods("llm", 2)
+        await cluster.client.delete(JOBS, "llm", "training", propagation="Background")
+
+        async def none_left() -> bool:
+            return not await cluster.pods("llm")
+
+        await until(none_left, "the pods gone")
+
+
+async def test_one_eviction_restarts_a_job_set_once() -> None:
+    gang = Gang(name="llm", pods=3, pool="gpu", owner="JobSet")
+    async with cluster_of(gang, pool=Pool(name="gpu", nodes=4)) as cluster:
+        before = await cluster.ready_pods("llm", 3)
+        uids = {pod["metadata"]["uid"] for pod in before}
+        await cluster.cordon(node_of(before[0]))
+        await cluster.client.evict("training", before[0]["metadata"]["name"])
+
+        async def all_new() -> bool:
+            return not uids & {pod["metadata"]["uid"] for pod in await cluster.pods("llm")}
+
+        await until(all_new, "every pod of the gang replaced")
+        after = await cluster.ready_pods("llm", 3)
+        assert node_of(before[0]) not in {node_of(pod) for pod in after}
+        job_set = await cluster.client.get(JOB_SETS, "llm", "training")
+        assert job_set["status"]["restarts"] == 1
+        owner = after[0]["metadata"]["ownerReferences"][0]
+        job = await cluster.client.get(JOBS, owner["name"], "training")
+        assert job["metadata"]["ownerReferences"][0]["kind"] == "JobSet"
+
+
+async def test_a_loaded_job_set_runs_on_untouched() -> None:
+    engine = Engine()
+    client = InProcessClient(engine, RequestLog())
+    gang = Gang(name="llm", pods=3, pool="gpu", owner="JobSet")
+    await load(client, Fleet(pools=(POOL,), workloads=(gang,)), utc_now(), bulk=engine.load)
+    before, _ = await client.list(PODS)
+    async with ClusterControllers(client):
+
+        async def counted() -> bool:
+            jobs, _ = await client.list(JOBS)
+            return [(job.get("status") or {}).get("ready") for job in jobs] == [3]
+
+        await until(counted, "the Job counts its pods")
+        after, _ = await client.list(PODS)
+    assert {pod["metadata"]["uid"] for pod in after} == {pod["metadata"]["uid"] for pod in before}

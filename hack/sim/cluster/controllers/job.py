@@ -14,12 +14,11 @@ from hack.sim.cluster.controllers import job_pods as jobs
 from hack.sim.cluster.controllers import pods as pod_state
 from hack.sim.cluster.controllers.caches import Caches, Key
 from hack.sim.cluster.controllers.job_pods import FailureAction
-from hack.sim.cluster.controllers.owners import controlled_by
+from hack.sim.cluster.controllers.owners import controlled_by, controller_of
 from hack.sim.cluster.controllers.replicaset import own_key, owner_key
 from hack.sim.cluster.controllers.running import Controller
 from hack.sim.cluster.controllers.timestamps import parse_stamp, stamp
 from hack.sim.cluster.controllers.writes import (
-    NOTHING,
     Create,
     Delete,
     Outcome,
@@ -247,10 +246,20 @@ def _release(pod: Object) -> Patch:
     return Patch(resource=PODS, target=pod, patch={"metadata": {"finalizers": finalizers or None}})
 
 
+def release_orphans(key: Key, pods: list[Object]) -> Outcome:
+    """Pods of a Job that no longer exists lose the finalizer that only it would remove."""
+    writes: list[Write] = []
+    for pod in pods:
+        owner = controller_of(pod)
+        if owner and (owner["kind"], owner["name"]) == ("Job", key[1]) and jobs.is_tracked(pod):
+            writes.append(_release(pod))
+    return Outcome(writes=tuple(writes))
+
+
 def _reconcile_key(key: Key, caches: Caches, now: datetime) -> Outcome:
     job = caches[JOBS].get(key)
     if job is None:
-        return NOTHING
+        return release_orphans(key, caches[PODS].in_namespace(key[0]))
     owned = controlled_by(caches[PODS].owned_by(job["metadata"]["uid"]), job)
     return reconcile(job, owned, now)
 

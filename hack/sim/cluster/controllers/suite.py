@@ -16,7 +16,14 @@ from types import TracebackType
 from typing import Self
 
 from hack.sim.cluster.client import Client, Object
-from hack.sim.cluster.controllers import daemonset, deployment, job, replicaset, statefulset
+from hack.sim.cluster.controllers import (
+    daemonset,
+    deployment,
+    job,
+    jobset,
+    replicaset,
+    statefulset,
+)
 from hack.sim.cluster.controllers.caches import Caches
 from hack.sim.cluster.controllers.disruption_loop import disruption_controllers
 from hack.sim.cluster.controllers.garbage_collector import GarbageCollector
@@ -135,8 +142,13 @@ class ClusterControllers:
 
         def definition_changed(old: Object | None, new: Object | None) -> None:
             resource = collector.learn(new) if new is not None else None
-            if resource is not None:
-                garbage.follow(resource, collector.route(resource))
+            if resource is None:
+                return
+            garbage.follow(resource, collector.route(resource))
+            if resource == jobset.JOB_SETS:
+                gangs = self._runner(jobset.CONTROLLER)
+                gangs.subscribe()
+                self._spawn(gangs.run(), jobset.CONTROLLER.name)
 
         self.caches[CUSTOM_RESOURCE_DEFINITIONS].subscribe(definition_changed)
         self._spawn(garbage.run(), "garbage-collector")
