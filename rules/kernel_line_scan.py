@@ -30,8 +30,8 @@ ANCHORS: Final = (
 
 _ANY_ANCHOR: Final = re.compile(b"|".join(re.escape(anchor) for anchor in ANCHORS))
 
-_DENSE: Final = 8
-"""With more than one candidate in so many lines, parsing line by line is the faster way."""
+_DENSE: Final = 2
+"""Where more than one line in so many is a candidate, going line by line is the faster way."""
 
 _SAMPLE: Final = 65536
 
