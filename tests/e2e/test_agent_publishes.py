@@ -1,0 +1,201 @@
+"""A real agent process against a cluster: from the kernel's line to what Kubernetes shows."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent_process import XID79, AgentProcess, running
+
+from hack.sim.cluster.client import MERGE_PATCH, ApiError
+from hack.sim.cluster.fleet_health import GPU_NODE_HEALTHS
+from hack.sim.cluster.resource import NODES
+from hack.sim.driver import NODES as DESCRIPTIONS
+from hack.sim.driver import set_gpu
+
+NODE = "gpu-1"
+PCI = "0000:3b:00"
+LOST = "Xid79GPUFallenOffBus"
+
+
+def condition(node: dict[str, Any], kind: str) -> tuple[str, str]:
+    for found in node["status"].get("conditions") or ():
+        if found["type"] == kind:
+            return found["status"], found["reason"]
+    return "", ""
+
+
+def inject(device: Path, text: str) -> None:
+    """Print one line through the real kernel log; the kernel takes one record per opening."""
+    device.write_text(f"{text}\n")
+
+
+class Seen:
+    """What the cluster shows of the node."""
+
+    def __init__(self, cluster: Any) -> None:
+        self._cluster = cluster
+
+    async def condition(self, kind: str, status: str, reason: str) -> dict[str, Any]:
+        async def there() -> dict[str, Any] | None:
+            node = await self._cluster.node(NODE)
+            return node if condition(node, kind) == (status, reason) else None
+
+        return await self._cluster.until(there, f"{kind} {status} {reason}")
+
+    async def health(self, word: str) -> dict[str, Any]:
+        async def there() -> dict[str, Any] | None:
+            try:
+                found = await self._cluster.client.get(GPU_NODE_HEALTHS, NODE)
+            except ApiError:
+                return None
+            return found if found.get("status", {}).get("health") == word else None
+
+        return await self._cluster.until(there, f"GPUNodeHealth {word}")
+
+    async def source(self, name: str, state: str) -> None:
+        async def there() -> bool:
+            try:
+                found = await self._cluster.client.get(GPU_NODE_HEALTHS, NODE)
+            except ApiError:
+                return False
+            sources = found.get("status", {}).get("sources", ())
+            return (name, state) in {(each["name"], each["state"]) for each in sources}
+
+        await self._cluster.until(there, f"source {name} {state}")
+
+    async def label(self, name: str, value: str) -> dict[str, Any]:
+        async def there() -> dict[str, Any] | None:
+            node = await self._cluster.node(NODE)
+            return node if node["metadata"]["labels"].get(name) == value else None
+
+        return await self._cluster.until(there, f"label {name}={value}")
+
+
+@pytest.fixture
+async def seen(cluster) -> Seen:
+    await cluster.add_nodes(NODE)
+    return Seen(cluster)
+
+
+@pytest.fixture
+def agent(cluster, seen: Seen, tmp_path: Path) -> AgentProcess:
+    return AgentProcess(tmp_path, cluster.plane.kubeconfig, NODE)
+
+
+async def test_xid_79_reaches_condition_label_and_health_object(
+    cluster, seen: Seen, agent: AgentProcess
+) -> None:
+    with running(agent):
+        await seen.condition("GPUHealthy", "True", "AllChecksPassing")
+        agent.kernel_line(XID79.format(pci=PCI))
+        node = await seen.condition("GPUHealthy", "False", LOST)
+        health = await seen.health("Unhealthy")
+        await seen.label("gpuward.io/health", "unhealthy")
+    assert condition(node, "GPUDegraded") == ("False", "NotDegraded")
+    (incident,) = health["status"]["incidents"]
+    assert (incident["reason"], incident["xids"], incident["level"]) == (LOST, [79], "Drain")
+    assert XID79.format(pci=PCI) in incident["evidence"][0]
+    (owner,) = health["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["uid"]) == ("Node", node["metadata"]["uid"])
+    assert health["status"]["nodeUID"] == node["metadata"]["uid"]
+
+
+async def test_a_restarted_agent_keeps_the_incident_and_its_id(
+    seen: Seen, agent: AgentProcess
+) -> None:
+    with running(agent):
+        await seen.condition("GPUHealthy", "True", "AllChecksPassing")
+        agent.kernel_line(XID79.format(pci=PCI))
+        before = (await seen.health("Unhealthy"))["status"]["incidents"]
+    with running(agent):
+        agent.kernel_line(XID79.format(pci="0000:5e:00"))
+
+        async def two() -> list[dict[str, Any]] | None:
+            found = (await seen.health("Unhealthy"))["status"]["incidents"]
+            return found if len(found) == 2 else None
+
+        after = await seen._cluster.until(two, "both incidents")
+    assert before[0]["id"] in {incident["id"] for incident in after}
+    assert len({incident["id"] for incident in after}) == 2
+    assert all(incident["active"] for incident in after)
+
+
+async def test_what_somebody_else_changed_is_put_right(
+    cluster, seen: Seen, agent: AgentProcess
+) -> None:
+    with running(agent):
+        await seen.label("gpuward.io/health", "healthy")
+        patch = {"metadata": {"labels": {"gpuward.io/health": "unhealthy"}}}
+        await cluster.client.patch(NODES, NODE, patch, MERGE_PATCH)
+        await seen.label("gpuward.io/health", "healthy")
+
+
+async def test_a_node_that_comes_back_under_its_name_gets_its_verdict(
+    cluster, seen: Seen, agent: AgentProcess
+) -> None:
+    with running(agent):
+        first = await seen.label("gpuward.io/health", "healthy")
+        agent.kernel_line(XID79.format(pci=PCI))
+        await seen.health("Unhealthy")
+        await cluster.client.delete(NODES, NODE)
+        await cluster.gone(NODES, NODE)
+        await cluster.add_nodes(NODE)
+        second = await seen.condition("GPUHealthy", "False", LOST)
+
+        async def adopted() -> bool:
+            health = await seen.health("Unhealthy")
+            return health["metadata"]["ownerReferences"][0]["uid"] == second["metadata"]["uid"]
+
+        await cluster.until(adopted, "the new node owns the GPUNodeHealth")
+    assert first["metadata"]["uid"] != second["metadata"]["uid"]
+
+
+async def test_a_fault_that_only_nvml_sees_reaches_the_node(
+    cluster, seen: Seen, tmp_path: Path
+) -> None:
+    description = tmp_path / "node.yaml"
+    description.write_bytes((DESCRIPTIONS / "h100-8-nvswitch.yaml").read_bytes())
+    agent = AgentProcess(
+        tmp_path, cluster.plane.kubeconfig, NODE, nvml=f"sim:{description}", poll="1"
+    )
+    with running(agent):
+        await seen.condition("GPUHealthy", "True", "AllChecksPassing")
+        await seen.label("gpuward.io/gpus-healthy", "8")
+        set_gpu(description, 2, remap={"failure": True})
+        await seen.condition("GPUHealthy", "False", "RowRemapFailure")
+        health = await seen.health("Unhealthy")
+        assert health["status"]["gpusHealthy"] == "7/8"
+
+
+async def test_the_real_kernel_log_reaches_the_node(cluster, seen: Seen, tmp_path: Path) -> None:
+    device = Path("/dev/kmsg")
+    if not os.access(device, os.R_OK | os.W_OK):
+        pytest.skip("/dev/kmsg is not here or not for this user to write")
+    agent = AgentProcess(
+        tmp_path,
+        cluster.plane.kubeconfig,
+        NODE,
+        kmsg=str(device),
+        **{"accept-user-kmsg": ""},
+    )
+    with running(agent):
+        await seen.source("kernel-log", "Up")
+        inject(device, XID79.format(pci="00ff:3b:00"))
+
+        async def reported() -> bool:
+            health = await cluster.client.get(GPU_NODE_HEALTHS, NODE)
+            found = health["status"].get("incidents") or ()
+            return any("00ff:3b:00" in incident.get("pci", ()) for incident in found)
+
+        await cluster.until(reported, "the injected line in the GPUNodeHealth")
+
+
+async def test_a_node_that_does_not_exist_is_wrong_use(cluster, tmp_path: Path) -> None:
+    agent = AgentProcess(tmp_path, cluster.plane.kubeconfig, "nobody")
+    with running(agent):
+        assert await agent.exit_status() == 64
+    assert "no node nobody" in agent.log.read_text()
+    assert "--node-name" in agent.log.read_text()
