@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -28,6 +27,7 @@ from agent.metrics import AgentCollector, Snapshot, exposition
 from agent.node_watch import NodeWatch, as_observation
 from agent.publish import Publisher
 from agent.publish_plan import Wanted
+from agent.rules_file import load_rules
 from agent.senses import Senses, SensesError
 from agent.settings import USAGE_ERROR, Settings, SettingsError, add_options, settings_of
 from agent.stats import Latencies, XidCounts
@@ -35,7 +35,7 @@ from agent.version import USER_AGENT
 from rules.judge_state import NodeState
 from rules.observation import NodeSeen
 from rules.publication import Publication
-from rules.thresholds import DEFAULT_RULES, Rules, RulesError, parse_rules
+from rules.thresholds import RulesError
 from rules.verdict import verdict
 
 LAST_PUBLISH_S = 5.0
@@ -66,19 +66,6 @@ def run(arguments: argparse.Namespace) -> int:
     except (SettingsError, KubeConfigError, RulesError, SensesError, ListenError) as error:
         print(f"gpuward-agent run: {error}", file=sys.stderr)  # noqa: T201 - the terminal is the interface here
         return USAGE_ERROR
-
-
-def load_rules(path: str) -> Rules:
-    """The rules in force. Raises SettingsError for an unreadable file, RulesError for a bad one."""
-    if not path:
-        return DEFAULT_RULES
-    try:
-        text = Path(path).read_bytes()
-    except OSError as error:
-        raise SettingsError(
-            f"--rules {path} cannot be read ({error.strerror}): name a readable file"
-        ) from error
-    return parse_rules(text)
 
 
 class Agent:

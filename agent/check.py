@@ -1,0 +1,196 @@
+"""`gpuward-agent check`: one look at this machine, without Kubernetes.
+
+Called by `agent.cli`. Uses the daemon's own senses and judgement for some seconds, prints what it
+found and ends: a health check for Slurm, Nomad or a person. It changes nothing anywhere.
+"""
+
+import argparse
+import os
+import sys
+import time
+from typing import Any, Final
+
+import msgspec
+
+from agent.check_table import print_plain, print_rich
+from agent.composer import Composer, Pod
+from agent.inbox import Inbox
+from agent.judgement import Judgement, Who
+from agent.loop import Item, NvmlSaid
+from agent.nvml.messages import Hello, Readings, SourceStatus, Tier
+from agent.nvml.messages import SourceState as NvmlState
+from agent.nvml_facts import observation_of
+from agent.rules_file import load_rules
+from agent.senses import Senses, SensesError
+from agent.settings import (
+    USAGE_ERROR,
+    Settings,
+    SettingsError,
+    add_options,
+    host_name,
+    settings_of,
+)
+from rules.health_object import HealthStatus, plain
+from rules.observation import (
+    DcgmSeen,
+    HostSeen,
+    KernelGap,
+    KernelLineSeen,
+    KernelRead,
+    Observation,
+    PciSeen,
+    SourceChanged,
+    SourceName,
+    SourceState,
+    Tick,
+)
+from rules.thresholds import RulesError
+from rules.verdict import Health
+
+LOOK_FOR_S: Final = 20.0
+"""A driver without persistence initialises each GPU for a second or two when first asked."""
+REREAD_FOR_S: Final = 5.0
+NVML_GRACE_S: Final = 5.0
+
+EXIT_STATUS: Final = {
+    Health.HEALTHY: 0,
+    Health.DEGRADED: 1,
+    Health.UNHEALTHY: 2,
+    Health.UNKNOWN: 3,
+}
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``check`` to the program's commands."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "check",
+        help="look at this machine once, without Kubernetes",
+        description="Look at this machine's GPUs once and say how they are, with the same senses"
+        " and rules as the daemon.",
+        epilog="Exit status: 0 healthy, 1 degraded, 2 unhealthy, 3 unknown, 64 wrong use."
+        " Every option is also a variable of the environment, named in brackets.",
+    )
+    parser.add_argument("--json", action="store_true", help="print the verdict as one JSON object")
+    add_options(parser, os.environ, senses_only=True)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Look, print, and say by the exit status how it is."""
+    try:
+        status = look(settings_of(arguments))
+    except (SettingsError, RulesError, SensesError) as error:
+        sys.stderr.write(f"gpuward-agent check: {error}\n")
+        return USAGE_ERROR
+    if arguments.json:
+        sys.stdout.write(msgspec.json.encode(plain(status)).decode() + "\n")
+    elif sys.stdout.isatty() and "NO_COLOR" not in os.environ:
+        print_rich(status, host_name())
+    else:
+        print_plain(status, host_name(), sys.stdout)
+    return EXIT_STATUS[Health(status.health)]
+
+
+def look(settings: Settings) -> HealthStatus:
+    """The verdict on this machine after one look at everything that is configured."""
+    rules = load_rules(settings.rules)
+    inbox: Inbox[Item] = Inbox()
+    senses = Senses(settings, inbox)
+    judgement = Judgement(
+        Who(
+            node_name=settings.node_name,
+            expected_gpus=settings.expected_gpus,
+            boot_id=senses.boot_id,
+        ),
+        rules,
+        time.time,
+    )
+    judgement.remember(None)
+    looking = Looking(settings)
+    senses.start(past_within_s=0.0)
+    try:
+        _take_until(inbox, judgement, looking, LOOK_FOR_S)
+        if judgement.wants_reread:
+            looking.expect_reread()
+            senses.nvml.request_refresh()
+            _take_until(inbox, judgement, looking, REREAD_FOR_S)
+    finally:
+        senses.close_log()
+        senses.close(NVML_GRACE_S)
+    judgement.observe(Tick(at=time.time()))
+    return Composer(Pod(), rules).compose(judgement.state, time.time()).status
+
+
+def _take_until(
+    inbox: Inbox[Item], judgement: Judgement, looking: "Looking", within_s: float
+) -> None:
+    deadline = time.monotonic() + within_s
+    while not looking.done and (left_s := deadline - time.monotonic()) > 0:
+        item = inbox.get(left_s)
+        if isinstance(item, KernelLineSeen | KernelGap | KernelRead):
+            inbox.judged()
+        observation = _observation(item, looking)
+        if observation is not None:
+            looking.saw(observation)
+            judgement.observe(observation)
+
+
+def _observation(item: Item | None, looking: "Looking") -> Observation | None:
+    if isinstance(item, NvmlSaid):
+        looking.nvml_said(item)
+        return observation_of(item.message, item.at)
+    return item if isinstance(item, Observation) else None
+
+
+class Looking:
+    """What is still to be seen before the look is complete."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._pending = {SourceName.KERNEL_LOG, SourceName.PCI, SourceName.HOST}
+        if settings.nvml != "off":
+            self._pending.add(SourceName.NVML)
+        if settings.dcgm != "off":
+            self._pending.add(SourceName.DCGM)
+        self._gpus: frozenset[str] = frozenset()
+        self._read: set[tuple[str, Tier]] = set()
+
+    @property
+    def done(self) -> bool:
+        """Whether everything was seen."""
+        return not self._pending
+
+    def expect_reread(self) -> None:
+        """NVML is asked for everything once more."""
+        self._read.clear()
+        if self._gpus:
+            self._pending.add(SourceName.NVML)
+
+    def saw(self, observation: Observation) -> None:
+        """Take note of one fact."""
+        match observation:
+            case KernelRead():
+                self._pending.discard(SourceName.KERNEL_LOG)
+            case PciSeen():
+                self._pending.discard(SourceName.PCI)
+            case HostSeen():
+                self._pending.discard(SourceName.HOST)
+            case DcgmSeen():
+                self._pending.discard(SourceName.DCGM)
+            case SourceChanged(source=source, state=state) if source is not SourceName.NVML:
+                if state is not SourceState.UP:
+                    self._pending.discard(source)
+
+    def nvml_said(self, said: NvmlSaid) -> None:
+        """NVML is seen when each GPU was read in each tier, or when it cannot be."""
+        match said.message:
+            case Hello(devices=devices):
+                self._gpus = frozenset(device.uuid for device in devices if device.uuid)
+            case Readings(gpu=gpu, tier=tier):
+                self._read.add((gpu, tier))
+            case SourceStatus(state=state) if state is not NvmlState.UP:
+                self._pending.discard(SourceName.NVML)
+                return
+            case _:
+                return
+        if self._gpus and self._read >= {(gpu, tier) for gpu in self._gpus for tier in Tier}:
+            self._pending.discard(SourceName.NVML)
