@@ -117,6 +117,11 @@ def test_after_a_reboot_containers_start_again() -> None:
     assert memory.boot == 1
 
 
+def test_after_a_reboot_a_pod_that_never_restarts_has_failed() -> None:
+    outcome, _ = act(running(spec={"restartPolicy": "Never"}), STARTED, 1, SETTINGS, NOW)
+    assert status(outcome)["phase"] == "Failed"
+
+
 def test_a_running_pod_needs_nothing() -> None:
     outcome, _ = act(running(), STARTED, 0, SETTINGS, NOW)
     assert (outcome.writes, outcome.again_in_s) == ((), None)

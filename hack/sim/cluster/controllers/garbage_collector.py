@@ -190,8 +190,16 @@ class GarbageCollector:
             writes = finish_deletion(resource, obj, self._dependents(obj, caches))
             waits = FOREGROUND in (obj["metadata"].get("finalizers") or ())
             return Outcome(writes=tuple(writes), again_in_s=_LOOK_AGAIN_S if waits else None)
+        owners = obj["metadata"].get("ownerReferences") or ()
+        if not all(self._is_known(owner, caches) for owner in owners):
+            return Outcome(again_in_s=_LOOK_AGAIN_S)
         writes = judge(resource, obj, lambda owner: self._is_alive(owner, namespace, caches))
         return Outcome(writes=tuple(writes))
+
+    def _is_known(self, owner: Object, caches: Caches) -> bool:
+        """Whether the owner's collection has been listed: until then nobody may be called dead."""
+        resource = self.kinds.resource_of(owner)
+        return resource is None or caches[resource].synced.is_set()
 
     def _dependents(self, owner: Object, caches: Caches) -> list[tuple[Resource, Object]]:
         uid = owner["metadata"]["uid"]

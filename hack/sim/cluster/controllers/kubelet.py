@@ -30,7 +30,7 @@ from hack.sim.cluster.controllers.writes import Delete, Outcome, UpdateStatus, W
 from hack.sim.cluster.resource import PODS
 
 PREFIX = "sim.gpuward.io/"
-SIGTERM_EXIT = 143
+SIGTERM_EXIT, SIGKILL_EXIT = 143, 137
 CRASH_RESTARTS = 7
 
 
@@ -67,6 +67,9 @@ def act(
             return Outcome(again_in_s=wait_s), memory
         return _run(pod, restarts=0, now=now), replace(memory, boot=boot)
     if memory.boot != boot:
+        if pod["spec"].get("restartPolicy") == "Never":
+            ended = _ended_status(pod, SIGKILL_EXIT, now)
+            return Outcome(writes=(_put(pod, ended),)), replace(memory, boot=boot)
         restarts = _restart_count(pod) + 1
         return _run(pod, restarts=restarts, now=now), replace(memory, boot=boot)
     return _finish(pod, now), memory

@@ -57,7 +57,7 @@ class Kubelets:
         self._runner = Runner(
             Controller(
                 name="kubelets",
-                routes={PODS: _bound_pod},
+                routes={PODS: _bound_pod, NODES: _pods_of_new_node},
                 reconcile=self._reconcile,
                 workers=32,
             ),
@@ -84,7 +84,7 @@ class Kubelets:
         if pod is None:
             return NOTHING
         node, uid = pod_state.node_of(pod), pod["metadata"]["uid"]
-        if node in self._silent or not self._serves(node):
+        if node in self._silent or not self._serves(node) or not caches[NODES].get(("", node)):
             return NOTHING
         boot = self._boots.get(node, 0)
         memory = self._memory.get(uid) or PodMemory(seen_at=now, boot=boot)
@@ -216,3 +216,9 @@ class Kubelets:
 def _bound_pod(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
     if new is not None and pod_state.node_of(new):
         yield key_of(new)
+
+
+def _pods_of_new_node(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
+    if old is None and new is not None:
+        for pod in caches[PODS].on_node(new["metadata"]["name"]):
+            yield key_of(pod)

@@ -105,6 +105,7 @@ class ClusterControllers:
             self._spawn(scheduler.run(), "scheduler")
         if parts.controllers:
             self._start_controllers()
+        self._start_gangs_once_defined()
         await self.caches.synced()
 
     async def stop(self) -> None:
@@ -142,16 +143,25 @@ class ClusterControllers:
 
         def definition_changed(old: Object | None, new: Object | None) -> None:
             resource = collector.learn(new) if new is not None else None
-            if resource is None:
-                return
-            garbage.follow(resource, collector.route(resource))
-            if resource == jobset.JOB_SETS:
+            if resource is not None:
+                garbage.follow(resource, collector.route(resource))
+
+        self.caches[CUSTOM_RESOURCE_DEFINITIONS].subscribe(definition_changed)
+        self._spawn(garbage.run(), "garbage-collector")
+
+    def _start_gangs_once_defined(self) -> None:
+        """No control plane brings a JobSet controller: ours runs wherever the kind is defined."""
+        started: list[str] = []
+
+        def definition_changed(old: Object | None, new: Object | None) -> None:
+            name = jobset.JOB_SETS.group_resource
+            if new is not None and new["metadata"]["name"] == name and not started:
+                started.append(name)
                 gangs = self._runner(jobset.CONTROLLER)
                 gangs.subscribe()
                 self._spawn(gangs.run(), jobset.CONTROLLER.name)
 
         self.caches[CUSTOM_RESOURCE_DEFINITIONS].subscribe(definition_changed)
-        self._spawn(garbage.run(), "garbage-collector")
 
     def _runner(self, controller: Controller) -> Runner:
         return Runner(controller, self.client, self.caches, self._clock, self.parts.seed)
