@@ -97,7 +97,7 @@ def _in_order(opened: list[QuarantineView], snapshot: FleetSnapshot) -> list[Qua
     """Pending sessions: Fatal before Degraded, gang mates together, then oldest."""
     pending = [s for s in opened if s.status.phase in {"", "Pending"}]
     first: dict[str, float] = {}
-    for session in pending:
+    for session in opened:
         for gang in snapshot.gangs.get(session.spec.node_name, ()):
             created = session.metadata.created_at
             first[gang.key] = min(first.get(gang.key, created), created)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from rules import session_status as st
-from rules.fleet_gangs import drain_turn
+from rules.fleet_gangs import drain_turn, moving_gangs
 from rules.quarantine_object import Mode, Phase
 from rules.reason import Level
 from rules.session_observation import Permit, opted_out, pause_covers
@@ -35,6 +35,7 @@ def drain_permits(
         if s.status.phase in {"", Phase.PENDING} and s.spec.level == Level.DRAIN
     ]
     names = [s.spec.node_name for s in draining]
+    moving = dict(moving_gangs(sessions, snapshot))
     permits: dict[str, Permit] = {s.name: _GOES_ON for s in sessions}
     for session in sorted(marked, key=lambda s: (s.status.phase_since, s.name)):
         node = session.spec.node_name
@@ -43,7 +44,7 @@ def drain_permits(
             permits[session.name] = _own_node(snapshot, bool(names or mates))
             continue
         since = parse_time(session.status.phase_since) or snapshot.now
-        turn = drain_turn(node, since, [*mates, *to_come], names, snapshot)
+        turn = drain_turn(node, since, [*mates, *to_come], moving, snapshot)
         if not turn.go:
             permits[session.name] = Permit(
                 start=True, reason=turn.reason, message=turn.message, until=turn.until
@@ -60,6 +61,7 @@ def drain_permits(
         else:
             places -= 1
             names.append(node)
+            moving[node] = frozenset(gang.key for gang in snapshot.gangs.get(node, ()))
     return permits
 
 

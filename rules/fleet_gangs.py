@@ -1,15 +1,19 @@
 """Gangs across nodes: drain the bad nodes of one gang together, heal Kueue's one at a time.
 
-Used by ``rules.fleet`` for the turn to be marked (does the gang fit the budget) and the turn to
-drain (is the window for mates over). Knows nodes and gang keys only, never pods.
+Used by ``rules.fleet_drains`` for the turn to drain. Which gangs a draining node had is read from
+its session's evidence: once its pods are gone, nothing else remembers it.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from rules.gang import Gang
-from rules.session_time import clock
-from rules.snapshot import FleetSnapshot
+from rules.quarantine_object import Phase
+from rules.session_time import clock, parse_time
+from rules.snapshot import FleetSnapshot, QuarantineView
+
+EVIDENCE = "gangs"
+"""Key of the gang keys in a session's evidence, written when its drain begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,51 +26,62 @@ class GangTurn:
     until: float | None = None
 
 
-def shared_gangs(one: Iterable[Gang], other: Iterable[Gang]) -> list[Gang]:
-    """The gangs two nodes have in common, sorted."""
-    keys = {gang.key for gang in other}
-    return sorted(gang for gang in one if gang.key in keys)
+def moving_gangs(
+    sessions: Iterable[QuarantineView], snapshot: FleetSnapshot
+) -> Mapping[str, frozenset[str]]:
+    """Gang keys of nodes that drain now or were drained within ``gangWindow``, by node."""
+    moving: dict[str, frozenset[str]] = {}
+    for session in sessions:
+        since = parse_time(session.status.phase_since) or snapshot.now
+        just_drained = (
+            session.status.phase == Phase.QUARANTINED
+            and snapshot.now - since < snapshot.policy.drain.gang_window_s
+        )
+        if session.status.phase != Phase.DRAINING and not just_drained:
+            continue
+        kept = session.status.evidence.get(EVIDENCE)
+        keys = {str(key) for key in kept} if isinstance(kept, list | tuple) else set()
+        keys |= {gang.key for gang in snapshot.gangs.get(session.spec.node_name, ())}
+        moving[session.spec.node_name] = frozenset(keys)
+    return moving
 
 
 def drain_turn(
     node: str,
     marked_at: float,
     waiting: Iterable[str],
-    draining: Iterable[str],
+    moving: Mapping[str, frozenset[str]],
     snapshot: FleetSnapshot,
 ) -> GangTurn:
-    """``waiting`` and ``draining`` are other nodes with a session in that state."""
-    gangs: Mapping[str, tuple[Gang, ...]] = snapshot.gangs
-    own = gangs.get(node, ())
-    if not own:
-        return GangTurn(go=True)
-    draining = tuple(draining)
+    """``waiting`` are other nodes whose session has not begun to drain."""
+    own = snapshot.gangs.get(node, ())
     for gang in own:
         if not gang.topology_aware:
             continue
-        busy = [name for name in draining if shared_gangs([gang], gangs.get(name, ()))]
+        busy = [name for name, keys in moving.items() if gang.key in keys and name != node]
         pending = [name for name in snapshot.kueue_unhealthy.get(gang.key, ()) if name != node]
         if busy or pending:
-            other = min([*busy, *pending])
             return GangTurn(
                 go=False,
                 reason="KueueReplacing",
-                message=f"Kueue still replaces node {other} of {gang.key}",
+                message=f"Kueue still replaces node {min([*busy, *pending])} of {gang.key}",
             )
-    restarting = [g for g in own if not g.topology_aware]
-    if not restarting:
-        return GangTurn(go=True)
-    if any(shared_gangs(restarting, gangs.get(name, ())) for name in draining):
+    restarting = {gang.key for gang in own if not gang.topology_aware}
+    if not restarting or any(restarting & keys for keys in moving.values()):
         return GangTurn(go=True)
     until = marked_at + snapshot.policy.drain.gang_window_s
     if snapshot.now >= until:
         return GangTurn(go=True)
-    mates = [name for name in waiting if shared_gangs(restarting, gangs.get(name, ()))]
+    mates = [name for name in waiting if restarting & _keys(snapshot.gangs.get(name, ()))]
     with_mates = f", {len(mates)} more bad nodes of it so far" if mates else ""
     return GangTurn(
         go=False,
         reason="GangWindow",
-        message=f"gang {restarting[0].key} is given until {clock(until)} to show all its bad "
+        message=f"gang {min(restarting)} is given until {clock(until)} to show all its bad "
         f"nodes{with_mates}",
         until=until,
     )
+
+
+def _keys(gangs: Iterable[Gang]) -> set[str]:
+    return {gang.key for gang in gangs}

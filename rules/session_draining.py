@@ -1,11 +1,14 @@
 """The drain as a session sees it: begin, follow the plan, finish; and the dry run of Shadow."""
 
+from typing import Final
+
 import msgspec
 
 from rules import session_status as st
 from rules.decision import Decision, Evicting
 from rules.drain import DrainPlan
 from rules.drain_clock import overdue
+from rules.fleet_gangs import EVIDENCE
 from rules.quarantine_object import DrainStatus, Phase, QuarantineStatus
 from rules.sentence import blocked_clause, some
 from rules.sentence import draining as draining_sentence
@@ -14,13 +17,18 @@ from rules.session_case import Case, touched
 from rules.session_halt import Halt, unreachable
 from rules.session_time import format_time
 
+_MAX_GANGS: Final = 16
+
 
 def begin_drain(case: Case, status: QuarantineStatus) -> Decision:
     """Start evicting; the drain's clock starts here."""
     status = st.with_condition(status, "Blocked", case.now)
     evicted = status.drain.evicted if status.drain else 0
     drain = DrainStatus(started_at=format_time(case.now), evicted=evicted)
-    status = touched(status, drain=drain)
+    evidence = dict(status.evidence)
+    if case.seen.gangs:
+        evidence[EVIDENCE] = list(case.seen.gangs[:_MAX_GANGS])
+    status = touched(status, drain=drain, evidence=evidence)
     sentence = draining_sentence(drain, case.now, "")
     status = st.enter(status, Phase.DRAINING, sentence, case.now)
     return case.decision(

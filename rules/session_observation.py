@@ -79,6 +79,8 @@ class NodeObservation:
     """Sessions of this node that somebody deleted while they were open."""
     untolerating: tuple[str, ...] = ()
     """DaemonSets that select the node and do not tolerate our taint (``namespace/name``)."""
+    gangs: tuple[str, ...] = ()
+    """Keys of the gangs with GPU pods on the node."""
     plan: "DrainPlan | None" = None
     """The drain as of the last uncached lists; None before the first."""
     last_active_at: float | None = None
@@ -206,6 +208,7 @@ def observe(
         relatives=_relatives(snapshot, session),
         deleted=deleted,
         untolerating=untolerating,
+        gangs=tuple(gang.key for gang in snapshot.gangs.get(name, ())),
         plan=plan,
         last_active_at=last_active_at,
     )

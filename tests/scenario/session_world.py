@@ -51,7 +51,7 @@ START = 1_790_000_000.0
 MAX_ROUNDS = 12
 
 
-class Crashed(Exception):
+class CrashError(Exception):
     """The controller died between two writes."""
 
 
@@ -549,9 +549,9 @@ class World:
             for session in open_sessions:
                 decision = self._decide(name, session, snapshot, verdict, sessions)
                 self._follow(name, session, decision)
-                if all(self._send(write) < 300 for write in decision.writes):
-                    if session is not None:
-                        self.controller.active_at[session.name] = self.now
+                accepted = all(self._send(write) < 300 for write in decision.writes)
+                if accepted and session is not None:
+                    self.controller.active_at[session.name] = self.now
                 progressed = progressed or bool(decision.writes)
             if not progressed:
                 return snapshot, verdict
@@ -718,7 +718,7 @@ class World:
         if self.crash_after is not None:
             if self.crash_after <= 0:
                 self.crash_after = None
-                raise Crashed
+                raise CrashError
             self.crash_after -= 1
         wire = request(write)
         if self.meddler is not None:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from session_world import ROOMY, Crashed, World, policy_of
+from session_world import ROOMY, CrashError, World, policy_of
 
 from rules import decision as d
 from rules.names import ANNOTATION_SESSION, TAINT_QUARANTINE
@@ -159,7 +159,7 @@ def test_a_crash_between_any_two_writes_converges_to_the_same_end() -> None:
         for _ in range(2):
             try:
                 life(world)
-            except Crashed:
+            except CrashError:
                 world.restart()
         assert state(world) == state(clean), f"crash before write {position}"
         assert len(world.sessions(NODE)) == 1
