@@ -77,46 +77,50 @@ def explanation(xid: int, gpu: str | None = None, branch: int | None = None) -> 
         return [
             f"Xid {xid}: unknown to the catalog {catalog_version()}.",
             "",
-            f"What we do   {_judgement(reason)}",
-            "             A number that nobody has explained must never cost a node, unless the",
-            "             driver's recovery action says more.",
+            _entry("What we do", _judgement(reason)),
+            _entry("Why", "a number that nobody explained must never cost a node, unless the"),
+            _entry("", "driver's recovery action says more."),
         ]
     lines = [f"Xid {xid}: {reason.reason}" + (f"  ({row.mnemonic})" if row.mnemonic else "")]
-    lines += ["", f"Means        {row.says}"]
-    lines += [f"What we do   {_judgement(reason)}", f"Why          {WHY[reason.klass]}."]
+    lines += ["", _entry("Means", row.says), _entry("What we do", _judgement(reason))]
+    lines.append(_entry("Why", f"{WHY[reason.klass]}."))
     if reason.needs:
-        lines.append(f"Waits for    {reason.needs}.")
-    lines.append(f"Ends with    {reason.closes_on}")
-    lines += _driver(row, branch)
-    lines.append(f"NVIDIA       {_buckets(row)}")
-    lines += [f"{name:<12} {peer_sentence(row, key)}" for key, name in PEERS]
+        lines.append(_entry("Waits for", f"{reason.needs}."))
+    lines.append(_entry("Ends with", f"{reason.closes_on}."))
+    if answer := _driver(row, branch):
+        lines.append(_entry("Driver", answer))
+    lines.append(_entry("NVIDIA", _buckets(row)))
+    lines += [_entry(name, peer_sentence(row, key)) for key, name in PEERS]
     if gpu is not None:
         known = applies_to(xid, gpu)
-        words = {True: "yes", False: "no (a line that says so is believed all the same)"}
-        lines.append(f"On {gpu:<9} {'nothing published' if known is None else words[known]}")
+        words = {True: "yes.", False: "no (a line that says so is believed all the same)."}
+        lines.append(_entry(f"On {gpu}", "nothing published." if known is None else words[known]))
     return lines
+
+
+def _entry(label: str, text: str) -> str:
+    return f"{label:<14} {text}"
 
 
 def _judgement(reason: Reason) -> str:
     return f"{reason.klass}: {reason.severity}, {reason.level}, {reason.action}."
 
 
-def _driver(row: XidRow, branch: int | None) -> list[str]:
+def _driver(row: XidRow, branch: int | None) -> str:
     if row.linked_from is None:
-        return []
+        return ""
     if row.xid == GPU_LOST_XID:
-        return ["Driver       Its own answer can only add to this: a lost GPU needs a restart."]
+        return "its own answer can only add to this: a lost GPU needs a restart."
     if row.linked(branch):
-        return [
-            "Driver       Its own answer (Xid 154, recovery action) replaces this, up and down."
-        ]
-    return [f"Driver       Says nothing of its own before R{row.linked_from}."]
+        return "its own answer (Xid 154, recovery action) replaces this, up and down."
+    return f"says nothing of its own before R{row.linked_from}."
 
 
 def _buckets(row: XidRow) -> str:
     immediate = BUCKETS.get(row.immediate, row.immediate) or "nothing published"
-    more = f"; then {row.investigatory}" if row.investigatory else ""
-    return f"{immediate}{more}."
+    if not row.investigatory or row.investigatory == row.immediate:
+        return f"{immediate}."
+    return f"{immediate}; then {BUCKETS.get(row.investigatory, row.investigatory)}."
 
 
 def _usage(message: str) -> int:

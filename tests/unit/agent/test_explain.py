@@ -17,11 +17,11 @@ def test_a_fatal_xid_is_explained_in_full(capsys: pytest.CaptureFixture[str]) ->
         "Xid79GPUFallenOffBus",
         "ROBUST_CHANNEL_GPU_HAS_FALLEN_OFF_THE_BUS",
         "Decisive: Fatal, Drain, RestartNode.",
-        "Ends with    Reboot",
+        "Ends with      Reboot.",
         "a lost GPU needs a restart",
         "restart the machine",
         "auto-repair replaces the node",
-        "On h100      yes",
+        "On h100        yes.",
     ):
         assert part in text
 
@@ -34,7 +34,7 @@ def test_every_xid_says_what_we_and_others_do(xid: int) -> None:
     assert any(f"{reason.severity}, {reason.level}, {reason.action}" in line for line in lines)
     for key, name in PEERS:
         row = catalog()[xid]
-        assert f"{name:<12} {peer_sentence(row, key)}" in lines
+        assert f"{name:<14} {peer_sentence(row, key)}" in lines
         assert peer_sentence(row, key) != getattr(row, key) + ".", "a code without words"
 
 
@@ -50,8 +50,8 @@ def test_the_driver_answers_from_its_branch_on() -> None:
 
 
 def test_a_no_of_the_catalog_is_said_and_hides_nothing() -> None:
-    assert explanation(74, gpu="b100")[-1].startswith("On b100      no")
-    assert explanation(173, gpu="b100")[-1] == "On b100      nothing published"
+    assert explanation(74, gpu="b100")[-1].startswith("On b100        no ")
+    assert explanation(173, gpu="b100")[-1] == "On b100        nothing published."
 
 
 @pytest.mark.parametrize("word", ["Xid79", "79", "xid 79", "XID79"])
