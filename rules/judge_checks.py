@@ -44,9 +44,9 @@ _MOST_PCIE_GENERATION: Final = 6
 
 def number_of(value: Value) -> float | None:
     """A reading as a number; None for what is absent, no number, or none that exists."""
-    if not isinstance(value, int | float) or abs(value) > _LARGEST:
-        return None
-    return float(value) if value == value else None
+    if isinstance(value, int | float) and abs(value) <= _LARGEST:  # NaN fails this, too
+        return float(value)
+    return None
 
 
 class Measured(NamedTuple):

@@ -81,9 +81,10 @@ def _polled_action(
     source: SourceName,
 ) -> NodeState:
     """The recovery action by polling: a change takes one confirming re-read."""
-    value = values.get(Signal.RECOVERY_ACTION)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+    number = number_of(values.get(Signal.RECOVERY_ACTION))
+    if number is None or number < 0:
         return state
+    value = int(number)
     view = _current(state, view)
     if view.action == value or (view.action is None and value == 0):
         return with_gpu(state, replace(view, action=value, action_seen=None))
