@@ -24,10 +24,9 @@ def main(mode: str, poll_s: float) -> int:
         # The parent says when to end: it gets these signals too, and knows what hangs.
         signal.signal(ignored, signal.SIG_IGN)
     _stay_small()
-    from agent.nvml.caller import DriverGoneError
     from agent.nvml.life import Child
     from agent.nvml.messages import Note
-    from agent.nvml.supervisor import EXIT_REINITIALISE, EXIT_UNUSABLE
+    from agent.nvml.supervisor import EXIT_UNUSABLE
 
     reports = os.dup(REPORTS)
     # A library that prints must not garble the stream.
@@ -41,10 +40,6 @@ def main(mode: str, poll_s: float) -> int:
                 child.send(Note(trouble))
                 return EXIT_UNUSABLE
         return child.run()
-    except DriverGoneError as gone:
-        if gone.fault.code:
-            child.send(gone.fault)
-        return EXIT_REINITIALISE
     except BrokenPipeError:
         # The parent is gone. Leaving NVML by process exit is all that is left to do.
         return 0

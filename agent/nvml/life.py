@@ -25,6 +25,7 @@ from agent.nvml.messages import (
     Hello,
     Readings,
     Refresh,
+    Reinitialise,
     Tier,
     ToChild,
     Value,
@@ -33,6 +34,7 @@ from agent.nvml.messages import (
 from agent.nvml.poller import Poller
 from agent.nvml.return_codes import Meaning, meaning
 from agent.nvml.schedule import Schedule
+from agent.nvml.supervisor import EXIT_REINITIALISE, INIT_CALL
 from agent.nvml.table import CONFIRMED
 from agent.nvml.topology import topology
 from rules.signals import Signal
@@ -67,6 +69,7 @@ class Child:
         self._silent: set[int] = set()
         self._last: dict[tuple[int, Tier], dict[Signal, Value]] = {}
         self._finished = False
+        self._status = 0
         self._refresh_wanted = False
 
     def send(self, message: FromChild) -> None:
@@ -78,7 +81,14 @@ class Child:
 
     def run(self) -> int:
         """Live; the exit status."""
-        started = self._call("nvmlInitWithFlags", nvml.nvmlInitWithFlags, 0)
+        try:
+            return self._live()
+        except DriverGoneError as gone:
+            self.send(gone.fault)
+            return EXIT_REINITIALISE
+
+    def _live(self) -> int:
+        started = self._call(INIT_CALL, nvml.nvmlInitWithFlags, nvml.NVML_INIT_FLAG_NO_GPUS)
         if isinstance(started, Failed):
             self.send(Fault(call=started.call, code=started.code))
             return EXIT_INIT_FAILED
@@ -97,7 +107,7 @@ class Child:
         self._events.free()
         self._system.free()
         self._call("nvmlShutdown", nvml.nvmlShutdown)
-        return 0
+        return self._status
 
     def _enumerate(self) -> None:
         """Say what there is, and start every tier afresh."""
@@ -236,8 +246,9 @@ class Child:
         if event.kind is EventKind.MIG_CONFIG_CHANGE:
             self._refresh_wanted = True
         elif event.kind is EventKind.DRIVER_BIND:
-            # NVML counts GPUs once per initialisation: a new one needs a fresh process.
-            raise DriverGoneError("nvmlSystemEventSetWait", 0)
+            # NVML counts GPUs once per initialisation.
+            self._finished = True
+            self._status = EXIT_REINITIALISE
 
     def _hear(self, timeout_s: float) -> None:
         """Take the parent's orders; its end of the pipe closing is the order to finish."""
@@ -253,3 +264,6 @@ class Child:
                     self._finished = True
                 case Refresh():
                     self._refresh_wanted = True
+                case Reinitialise():
+                    self._finished = True
+                    self._status = EXIT_REINITIALISE

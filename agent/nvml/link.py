@@ -28,6 +28,7 @@ from agent.nvml.supervisor import (
     Kill,
     Output,
     RefreshWanted,
+    ReinitialiseWanted,
     Release,
     Resume,
     Said,
@@ -45,6 +46,8 @@ __all__ = ["NvmlLink"]
 
 READ_BYTES = 1 << 16
 NOTE_BYTES = 2048
+NOT_STARTED = 1
+"""The status of a child that never was: no process, no descriptors or no memory for one."""
 REAP_LOOK_S = 0.1
 """How often a child that closed its pipe is looked at until it is reaped."""
 
@@ -97,6 +100,14 @@ class NvmlLink:
     def request_refresh(self) -> None:
         """Enumerate again and read every tier now (after a reset, a bind, a person's wish)."""
         self._command(RefreshWanted())
+
+    def reinitialise(self) -> None:
+        """Let a fresh child initialise NVML: it alone counts a GPU that was bound since.
+
+        Not for a mere refresh: on a node without persistence mode the driver unloads the GPUs
+        when its last client goes.
+        """
+        self._command(ReinitialiseWanted())
 
     def gsp_timeout_seen(self) -> None:
         """An Xid 119 or 120 was seen: a hung child is not killed for 10 minutes from now."""
@@ -194,8 +205,12 @@ class NvmlLink:
     def _execute(self, output: Output) -> None:
         match output:
             case Spawn():
-                self._child = self._spawn()
                 self._framer = Framer()
+                try:
+                    self._child = self._spawn()
+                except OSError as error:
+                    self._on_message(Note(f"The NVML child cannot be started: {error}."))
+                    self._feed(Exited(NOT_STARTED))
             case Kill():
                 if self._child is not None:
                     self._child.kill()

@@ -27,6 +27,7 @@ __all__ = [
     "Note",
     "Readings",
     "Refresh",
+    "Reinitialise",
     "SourceReason",
     "SourceState",
     "SourceStatus",
@@ -236,7 +237,11 @@ class Refresh(msgspec.Struct, frozen=True, tag=True):
     """To the child: enumerate again and read every tier now."""
 
 
-ToChild = Finish | Refresh
+class Reinitialise(msgspec.Struct, frozen=True, tag=True):
+    """To the child: make room for one that initialises NVML anew, which alone sees new GPUs."""
+
+
+ToChild = Finish | Refresh | Reinitialise
 
 _LENGTH = struct.Struct(">I")
 _encode = msgspec.msgpack.Encoder().encode

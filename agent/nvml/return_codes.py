@@ -44,7 +44,6 @@ _MEANINGS = {
     25: Meaning.FIELD_ABSENT,  # argument version mismatch
     26: Meaning.FIELD_ABSENT,  # deprecated
     27: Meaning.ASK_AGAIN,  # not ready
-    28: Meaning.DRIVER_GONE,  # no GPU found
     999: Meaning.UNKNOWN,
 }
 

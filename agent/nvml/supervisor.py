@@ -21,6 +21,7 @@ from agent.nvml.messages import (
     Hello,
     Note,
     Refresh,
+    Reinitialise,
     SourceStatus,
     ToChild,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "Output",
     "Phase",
     "RefreshWanted",
+    "ReinitialiseWanted",
     "Release",
     "Resume",
     "Said",
@@ -65,6 +67,7 @@ BACKOFF_MAX_S = 60.0
 STEADY_AFTER_S = 60.0
 """A child that lived this long has earned a quick restart."""
 GSP_XIDS = (119, 120)
+INIT_CALL = "nvmlInitWithFlags"
 
 EXIT_REINITIALISE = 4
 """The child's exit status when the driver went away or a GPU came: a fresh process is needed."""
@@ -139,6 +142,10 @@ class RefreshWanted(msgspec.Struct, frozen=True):
     """Enumerate again and read everything now."""
 
 
+class ReinitialiseWanted(msgspec.Struct, frozen=True):
+    """A GPU came or went: only a fresh initialisation counts it."""
+
+
 class GspTimeoutSeen(msgspec.Struct, frozen=True):
     """An Xid 119 or 120 was seen in the kernel log."""
 
@@ -179,7 +186,17 @@ class Emit(msgspec.Struct, frozen=True):
     status: SourceStatus
 
 
-Input = Said | Exited | Release | Resume | RefreshWanted | GspTimeoutSeen | Close | Tick
+Input = (
+    Said
+    | Exited
+    | Release
+    | Resume
+    | RefreshWanted
+    | ReinitialiseWanted
+    | GspTimeoutSeen
+    | Close
+    | Tick
+)
 Output = Spawn | Kill | Stop | Send | Emit
 Step = tuple[State, list[Output]]
 
@@ -196,8 +213,9 @@ def step(state: State, event: Input, now: float) -> Step:
         case Resume():
             return _resume(state, now)
         case RefreshWanted():
-            running = state.phase is Phase.RUNNING
-            return state, [Send(Refresh())] if running else []
+            return state, [Send(Refresh())] if state.phase is Phase.RUNNING else []
+        case ReinitialiseWanted():
+            return state, [Send(Reinitialise())] if state.phase is Phase.RUNNING else []
         case GspTimeoutSeen():
             return state._replace(gsp_seen_at=now), []
         case Close(timeout_s):
@@ -240,7 +258,7 @@ def _said(state: State, message: FromChild, now: float) -> Step:
     state = state._replace(call=call, gpu=gpu, expected_by=now + within_s, hung=False)
     if isinstance(message, Event) and message.kind is EventKind.XID and message.data in GSP_XIDS:
         state = state._replace(gsp_seen_at=now)
-    elif isinstance(message, Fault) and message.code in INIT_FAILURES and not message.gpu:
+    elif isinstance(message, Fault) and _explains_an_end(message):
         state = state._replace(fault=message)
     elif isinstance(message, Note):
         state = state._replace(note=message.text)
@@ -250,6 +268,11 @@ def _said(state: State, message: FromChild, now: float) -> Step:
     if was_hung and state.greeted and state.phase is Phase.RUNNING:
         return _emit(state, statuses.up("NVML answers again."))
     return state, []
+
+
+def _explains_an_end(fault: Fault) -> bool:
+    """Whether the child may end because of this: a fault of the driver, not of one GPU."""
+    return fault.call == INIT_CALL or (fault.code in INIT_FAILURES and not fault.gpu)
 
 
 def _exited(state: State, status: int, now: float) -> Step:
@@ -272,8 +295,8 @@ def _exited(state: State, status: int, now: float) -> Step:
         return _emit(state._replace(attempts=0), statuses.released(state.release_reason))
     if status == EXIT_UNUSABLE:
         return _emit(state._replace(start_at=None), statuses.unusable(note))
-    if status == EXIT_REINITIALISE and attempts == 0:
-        return _tick(state._replace(start_at=now), now)
+    if status == EXIT_REINITIALISE and (attempts == 0 or fault is None):
+        return _tick(state._replace(start_at=now if attempts == 0 else now + 1.0), now)
     wait_s = min(BACKOFF_MAX_S, 2.0**attempts)
     return _emit(
         state._replace(start_at=now + wait_s), statuses.down(fault, status, killed, wait_s)

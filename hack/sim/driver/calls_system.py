@@ -6,6 +6,7 @@ Registered with `library`; called by `pynvml` through the simulated library only
 from typing import Any
 
 from hack.sim.driver.library import (
+    GPU_NOT_FOUND,
     INSUFFICIENT_SIZE,
     INVALID_ARGUMENT,
     NOT_FOUND,
@@ -21,11 +22,17 @@ from hack.sim.driver.library import (
 )
 from hack.sim.driver.node import Gpu
 
+NO_GPUS = 1
+"""NVML_INIT_FLAG_NO_GPUS: a node without a GPU is no error."""
+
 
 @system_call("nvmlInitWithFlags", "nvmlInit_v2", needs_init=False)
-def initialise(library: SimulatedLibrary, _flags: Any = 0) -> int:
-    if library.node.init_error:
-        return library.node.init_error
+def initialise(library: SimulatedLibrary, flags: Any = 0) -> int:
+    node = library.node
+    if node.init_error:
+        return node.init_error
+    if all(gpu.unplugged for gpu in node.gpus) and not number_of(flags) & NO_GPUS:
+        return GPU_NOT_FOUND
     library.attach()
     return SUCCESS
 

@@ -29,6 +29,7 @@ GPU_IS_LOST = 15
 RESET_REQUIRED = 16
 NO_DATA = 21
 ARGUMENT_VERSION_MISMATCH = 25
+GPU_NOT_FOUND = 28
 
 Function = Callable[..., int]
 _BYTE = re.compile(rb"\\x([0-9a-fA-F]{2})")

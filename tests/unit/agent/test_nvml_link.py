@@ -251,6 +251,20 @@ def test_a_gpu_that_is_bound_later_is_found_by_a_fresh_child(started, path):
     assert len(heard.until(Hello).devices) == 8
 
 
+def test_a_node_without_a_gpu_is_no_error_and_finds_one_when_told(started, tmp_path):
+    path = tmp_path / "one.yaml"
+    shutil.copy(NODES / "h100-1.yaml", path)
+    set_gpu(path, 0, unplugged=True)
+    heard = started(f"sim:{path}")
+    assert heard.until(Hello).devices == []
+    heard.until(Topology)
+    set_gpu(path, 0, unplugged=False)
+    heard.link.reinitialise()
+    assert [device.product for device in heard.until(Hello).devices] == ["NVIDIA H100 PCIe"]
+    heard.until(Topology)
+    assert [m.state for m in heard.said if isinstance(m, SourceStatus)] == [SourceState.UP]
+
+
 def test_an_absent_driver_is_told_and_found_when_it_comes(started, path):
     set_node(path, init_error=9)
     heard = started(f"sim:{path}")
@@ -282,6 +296,15 @@ def test_off_is_absent_and_starts_nothing(started):
     assert heard.link._child is None
     heard.link.release("upgrade")
     assert heard.link.close() is True
+
+
+def test_a_child_that_cannot_be_started_is_told_and_tried_again(started, path, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    heard = started(f"sim:{path}")
+    assert "cannot be started" in heard.until(Note).text
+    heard.status(SourceState.DOWN)
+    monkeypatch.undo()
+    heard.status(SourceState.UP)
 
 
 def run_child(mode, folder=ROOT, **options):

@@ -228,8 +228,12 @@ def test_mig_hides_row_remapping_which_is_absent_and_not_zero(sense):
 
 @pytest.mark.parametrize(
     ("fault", "word", "code"),
-    [({"lost": True}, "lost", 15), ({"reset_required": True}, "reset_required", 16)],
-    ids=["lost", "reset required"],
+    [
+        ({"lost": True}, "lost", 15),
+        ({"unplugged": True}, "lost", 15),
+        ({"reset_required": True}, "reset_required", 16),
+    ],
+    ids=["lost", "unplugged", "reset required"],
 )
 def test_a_broken_gpu_is_one_call_a_round_and_no_readings(sense, fault, word, code):
     set_gpu(sense.path, 3, **fault)

@@ -13,6 +13,7 @@ from agent.nvml.messages import (
     Hello,
     Note,
     Refresh,
+    Reinitialise,
     SourceReason,
     SourceState,
 )
@@ -25,6 +26,7 @@ from agent.nvml.supervisor import (
     GspTimeoutSeen,
     Kill,
     RefreshWanted,
+    ReinitialiseWanted,
     Release,
     Resume,
     Said,
@@ -181,7 +183,7 @@ def test_a_gsp_timeout_seen_during_the_hang_counts(bench):
         (17, SourceReason.NO_ACCESS, False),
         (18, SourceReason.DRIVER_MISMATCH, True),
         (999, SourceReason.NVML_FAILED, True),
-        (20, SourceReason.CHILD_DIED, False),
+        (20, SourceReason.NVML_FAILED, False),
     ],
 )
 def test_a_failed_initialisation_is_told_by_its_reason_and_tried_again(
@@ -228,6 +230,14 @@ def test_a_driver_that_went_away_is_met_with_a_fresh_child_at_once(bench):
     bench.now += 300
     outputs = bench.feed(CALL, Exited(EXIT_REINITIALISE))
     assert [type(output) for output in outputs] == [Spawn]
+
+
+def test_an_ordered_fresh_start_is_no_alarm_but_no_storm_either(bench):
+    assert bench.feed(ReinitialiseWanted()) == [Send(Reinitialise())]
+    assert [type(o) for o in bench.feed(Exited(EXIT_REINITIALISE))] == [Spawn]
+    bench.feed(HELLO, CALL)
+    assert bench.feed(Exited(EXIT_REINITIALISE)) == []
+    assert [type(o) for o in bench.run(1.0)] == [Spawn]
 
 
 def test_what_cannot_be_used_is_told_and_not_tried_again():

@@ -200,6 +200,15 @@ def test_initialisation_fails_as_told(path, error):
         assert code(pynvml.nvmlDeviceGetCount) == pynvml.NVML_ERROR_UNINITIALIZED
 
 
+def test_no_gpu_is_an_error_unless_the_caller_can_live_with_it(path):
+    for gpu in range(8):
+        set_gpu(path, gpu, unplugged=True)
+    with install(path):
+        assert code(pynvml.nvmlInit) == pynvml.NVML_ERROR_GPU_NOT_FOUND
+        assert code(pynvml.nvmlInitWithFlags, pynvml.NVML_INIT_FLAG_NO_GPUS) == 0
+        assert pynvml.nvmlDeviceGetCount() == 0
+
+
 def test_a_driver_restart_makes_every_handle_stale_until_initialised_again(gpu, path):
     set_node(path, driver_restart=1)
     assert code(pynvml.nvmlDeviceGetTemperature, gpu, 0) == pynvml.NVML_ERROR_UNINITIALIZED
