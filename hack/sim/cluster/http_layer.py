@@ -60,7 +60,9 @@ class HttpLayer:
                 return answered
         caller, body = Caller("system:anonymous"), b""
         try:
-            caller = self._admit(request, address)
+            caller = self._authenticate(request, address)
+            if self.authorizer is not None:
+                self.authorizer.check(caller, address)
             if method in {"POST", "PUT", "PATCH", "DELETE"}:
                 body = await self._read(request)
             response = await self._answer(request, address, caller, body)
@@ -71,13 +73,10 @@ class HttpLayer:
         self._note(request, address, caller, response.status, body)
         return response
 
-    def _admit(self, request: web.BaseRequest, address: Address) -> Caller:
+    def _authenticate(self, request: web.BaseRequest, address: Address) -> Caller:
         if not address.is_resource and address.path in _OPEN_PATHS:
             return ADMIN
-        caller = self.authenticator.authenticate(request.headers.get("Authorization"))
-        if self.authorizer is not None:
-            self.authorizer.check(caller, address)
-        return caller
+        return self.authenticator.authenticate(request.headers.get("Authorization"))
 
     @staticmethod
     async def _read(request: web.BaseRequest) -> bytes:
