@@ -22,8 +22,21 @@ from agent.publish_plan import Wanted
 from agent.stats import Latencies, XidCounts
 from rules.judge_change import Change, ChangeKind
 from rules.judge_state import NodeState
-from rules.observation import KernelGap, KernelLineSeen, KernelRead, Observation, Tick
+from rules.observation import (
+    DcgmSeen,
+    HostSeen,
+    Inventory,
+    KernelGap,
+    KernelLineSeen,
+    KernelRead,
+    Observation,
+    PciSeen,
+    Readings,
+    SourceName,
+    Tick,
+)
 from rules.publication import Difference, Publication, differs
+from rules.publication_events import NodeEvent, events_for
 
 LONGEST_WAIT_S = 10.0
 """The loop turns at least this often: its heartbeat, and the check of timers."""
@@ -33,6 +46,15 @@ ALIVE_WITHIN_S = 60.0
 REREAD_SPACING_S = 2.0
 """A flag that was seen once is read again this soon; a GPU that keeps raising flags no faster."""
 GSP_TIMEOUT_XIDS = (119, 120)
+SOURCE_OF: dict[type, SourceName] = {
+    KernelLineSeen: SourceName.KERNEL_LOG,
+    KernelRead: SourceName.KERNEL_LOG,
+    Inventory: SourceName.NVML,
+    Readings: SourceName.NVML,
+    DcgmSeen: SourceName.DCGM,
+    PciSeen: SourceName.PCI,
+    HostSeen: SourceName.HOST,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +95,9 @@ class Outside(Protocol):
 
     def past_known(self) -> None:
         """The past is restored: sensing of the kernel log may begin behind its cursor."""
+
+    def announce(self, event: NodeEvent) -> None:
+        """Create this Event about the node."""
 
     def release_nvml(self, reason: str) -> None:
         """Let go of the driver."""
@@ -122,6 +147,8 @@ class Loop:
         self._released = False
         self._reread_at = 0.0
         self._beat = clock()
+        self.heard_at: dict[SourceName, float] = {}
+        """When each sense last reported something (wall), for the metrics."""
 
     @property
     def alive(self) -> bool:
@@ -227,11 +254,16 @@ class Loop:
             self._observe(observation)
 
     def _observe(self, observation: Observation) -> None:
+        source = SOURCE_OF.get(type(observation))
+        if source is not None:
+            self.heard_at[source] = self._wall()
         changes = self._judgement.observe(observation)
         if not isinstance(observation, KernelRead):
             self._stale = True
         for change in changes:
             self._say(change)
+        for event in events_for(self._judgement.state, changes):
+            self._outside.announce(event)
         now = self._clock()
         if self._judgement.wants_reread and now >= self._reread_at:
             self._reread_at = now + REREAD_SPACING_S

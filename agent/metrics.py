@@ -4,7 +4,7 @@ One custom collector, scraped by `agent.http` from its own thread. It reads the 
 the main loop last made, so a scrape costs the loop nothing and never sees half of a change.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +19,7 @@ from agent.publish import PublishReport
 from agent.stats import XidCounts
 from agent.version import VERSION
 from rules.judge_state import GpuView, NodeState, identify
-from rules.observation import SourceState
+from rules.observation import SourceName, SourceState
 from rules.signals import Signal
 from rules.verdict import Health, Verdict
 
@@ -34,6 +34,7 @@ class Snapshot:
     state: NodeState
     verdict: Verdict
     records: RecordCounts
+    heard_at: Mapping[SourceName, float]
     xids: XidCounts
     publishing: PublishReport
     dcgm_bad_lines: int
@@ -52,7 +53,7 @@ class AgentCollector(Collector):
         yield from _gpus(now)
         yield from _signals(now.state.gpus.values())
         yield from _incidents(now)
-        yield from _sources(now.state)
+        yield from _sources(now)
         yield from _agent(now)
 
     def describe(self) -> Iterable[Metric]:
@@ -175,7 +176,7 @@ def _incidents(now: Snapshot) -> Iterator[Metric]:
         yield family
 
 
-def _sources(state: NodeState) -> Iterator[Metric]:
+def _sources(now: Snapshot) -> Iterator[Metric]:
     up = GaugeMetricFamily(
         "gpuward_source_up",
         "1 while the source works, 0 while it does not; no series for one that is off.",
@@ -186,19 +187,20 @@ def _sources(state: NodeState) -> Iterator[Metric]:
         "State of the source and why; always 1.",
         labels=["source", "state", "reason"],
     )
-    since = GaugeMetricFamily(
-        "gpuward_source_since_timestamp_seconds",
-        "Since when the source is in its state.",
+    heard = GaugeMetricFamily(
+        "gpuward_source_last_success_timestamp_seconds",
+        "When the source last reported something.",
         labels=["source"],
     )
-    for name, view in sorted(state.sources.items()):
+    for name, view in sorted(now.state.sources.items()):
         if view.state is not SourceState.ABSENT:
             up.add_metric([name.value], float(view.state is SourceState.UP))
         info.add_metric([name.value, view.state.value, view.reason], 1)
-        since.add_metric([name.value], view.since)
     yield up
     yield info
-    yield since
+    for name, at in sorted(now.heard_at.items()):
+        heard.add_metric([name.value], at)
+    yield heard
 
 
 def _agent(now: Snapshot) -> Iterator[Metric]:

@@ -12,11 +12,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from agent.events import EventLane
 from agent.kube import Kube
 from agent.kube_objects import NodeObject
 from agent.publish_lanes import HealthLane, NodeLane
 from agent.publish_plan import Wanted
 from rules.health_object import HealthStatus
+from rules.publication_events import NodeEvent
 
 LONGEST_WAIT_S = 3600.0
 
@@ -76,7 +78,9 @@ class Publisher:
         self._wall = wall
         self._node_lane = NodeLane(api, node_name, luck=luck)
         self._health_lane = HealthLane(api, node_name, luck=luck)
+        self._event_lane = EventLane(api, luck=luck)
         self._changed = threading.Condition()
+        self._poked = False
         self._wanted: Wanted | None = None
         self._node: NodeObject | None = None
         self._settled: Wanted | None = None
@@ -95,14 +99,20 @@ class Publisher:
         """This is the verdict now; it replaces one that was not written yet."""
         with self._changed:
             self._wanted = wanted
-            self._changed.notify_all()
+            self._poke()
+
+    def announce(self, event: NodeEvent) -> None:
+        """Create this Event about the node, when the verdict itself has been written."""
+        with self._changed:
+            self._event_lane.add(event, self._wall())
+            self._poke()
 
     def node_seen(self, node: NodeObject) -> None:
         """The node as the API server has it now; somebody may have changed our words."""
         with self._changed:
             if self._node is None or not _older(node, self._node):
                 self._node = node
-                self._changed.notify_all()
+                self._poke()
 
     def node_gone(self) -> None:
         """The node was deleted: there is nothing to write to until it is back."""
@@ -123,10 +133,10 @@ class Publisher:
         """Give the newest verdict `timeout_s` to be accepted, then end; True when it was."""
         with self._changed:
             self._hurry = True
-            self._changed.notify_all()
+            self._poke()
             done = self._changed.wait_for(lambda: self._settled is self._wanted, timeout_s)
             self._stopping = True
-            self._changed.notify_all()
+            self._poke()
         self._thread.join(timeout_s)
         return done
 
@@ -136,13 +146,14 @@ class Publisher:
                 self._wait(self._first_read())
                 continue
             with self._changed:
+                self._poked = False
                 wanted, node = self._wanted, self._node
                 if self._hurry:
                     self._hurry = False
                     self._node_lane.hurry()
                     self._health_lane.hurry()
             if wanted is None or node is None:
-                self._wait(self._clock() + LONGEST_WAIT_S, wanted, node)
+                self._wait(self._clock() + LONGEST_WAIT_S)
                 continue
             # The health object first: it carries the state that a restarted agent needs.
             health = self._health_lane.turn(wanted.publication, node, self._clock())
@@ -150,10 +161,11 @@ class Publisher:
             self._say_trouble()
             if patched.node is not None:
                 self._answered(node, patched.node)
-                node = patched.node
+            announced = float("inf")
             if health.settled and patched.settled:
                 self._settle(wanted)
-            self._wait(min(health.until, patched.until), wanted, node)
+                announced = self._event_lane.turn(node, self._clock())
+            self._wait(min(health.until, patched.until, announced))
 
     def _first_read(self) -> float:
         turn = self._health_lane.read(self._clock())
@@ -184,18 +196,16 @@ class Publisher:
             self._trouble = trouble
             self._tell(Trouble(sentence=trouble))
 
-    def _wait(
-        self, until: float, wanted: Wanted | None = None, node: NodeObject | None = None
-    ) -> None:
-        """Sleep until then, or until there is something else to write."""
+    def _poke(self) -> None:
+        """There is something else to do than to wait; called with the lock held."""
+        self._poked = True
+        self._changed.notify_all()
+
+    def _wait(self, until: float) -> None:
+        """Sleep until then, or until somebody pokes."""
         with self._changed:
             wait_s = until - self._clock()
-            if (
-                wait_s > 0
-                and self._wanted is wanted
-                and self._node is node
-                and not (self._stopping or self._hurry)
-            ):
+            if wait_s > 0 and not self._poked:
                 self._changed.wait(min(wait_s, LONGEST_WAIT_S))
 
 

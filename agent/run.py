@@ -35,6 +35,7 @@ from agent.version import USER_AGENT
 from rules.judge_state import NodeState
 from rules.observation import NodeSeen
 from rules.publication import Publication
+from rules.publication_events import NodeEvent
 from rules.thresholds import RulesError
 from rules.verdict import verdict
 
@@ -154,6 +155,10 @@ class Agent:
         """The verdict on this state as it should be published now."""
         return self._composer.compose(state, time.time())
 
+    def announce(self, event: NodeEvent) -> None:
+        """Create this Event about the node."""
+        self._publisher.announce(event)
+
     def past_known(self) -> None:
         """The past is restored."""
         state = self._judgement.state
@@ -219,6 +224,7 @@ class Agent:
             state=state,
             verdict=verdict(state, time.time(), self._rules),
             records=self._senses.counts,
+            heard_at=dict(self._loop.heard_at),
             xids=self._xids,
             publishing=self._publisher.report(),
             dcgm_bad_lines=self._senses.dcgm.bad_lines if self._senses.dcgm is not None else 0,
