@@ -25,8 +25,7 @@ def main(mode: str, poll_s: float) -> int:
         signal.signal(ignored, signal.SIG_IGN)
     _stay_small()
     from agent.nvml.life import Child
-    from agent.nvml.messages import Note
-    from agent.nvml.supervisor import EXIT_UNUSABLE
+    from agent.nvml.messages import EXIT_UNUSABLE, Note
 
     reports = os.dup(REPORTS)
     # A library that prints must not garble the stream.

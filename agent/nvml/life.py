@@ -14,6 +14,8 @@ from agent.nvml.caller import Caller, DriverGoneError, Failed
 from agent.nvml.events import GpuEvents, SystemEvents
 from agent.nvml.inventory import Gpu, driver_branch, enumerate_gpus, excluded, virtualization
 from agent.nvml.messages import (
+    EXIT_REINITIALISE,
+    INIT_CALL,
     Absent,
     Calling,
     Event,
@@ -34,7 +36,6 @@ from agent.nvml.messages import (
 from agent.nvml.poller import Poller
 from agent.nvml.return_codes import Meaning, meaning
 from agent.nvml.schedule import Schedule
-from agent.nvml.supervisor import EXIT_REINITIALISE, INIT_CALL
 from agent.nvml.table import CONFIRMED
 from agent.nvml.topology import topology
 from rules.signals import Signal

@@ -13,6 +13,9 @@ import msgspec
 from rules.signals import Signal
 
 __all__ = [
+    "EXIT_REINITIALISE",
+    "EXIT_UNUSABLE",
+    "INIT_CALL",
     "Absent",
     "Calling",
     "Device",
@@ -40,6 +43,13 @@ __all__ = [
 
 MAX_FRAME_BYTES = 1 << 20
 """A frame beyond this is a broken stream: the largest real one, a topology, is some 10 KiB."""
+
+EXIT_REINITIALISE = 4
+"""The child's exit status when the driver went away or a GPU came: a fresh process is needed."""
+EXIT_UNUSABLE = 64
+"""The child's exit status when what it was asked to use cannot be used; trying again is no use."""
+INIT_CALL = "nvmlInitWithFlags"
+"""A fault of this call is why NVML as a whole does not answer."""
 
 
 class Tier(StrEnum):

@@ -12,6 +12,9 @@ import msgspec
 
 from agent.nvml import statuses
 from agent.nvml.messages import (
+    EXIT_REINITIALISE,
+    EXIT_UNUSABLE,
+    INIT_CALL,
     Calling,
     Event,
     EventKind,
@@ -28,8 +31,6 @@ from agent.nvml.messages import (
 from agent.nvml.return_codes import INIT_FAILURES
 
 __all__ = [
-    "EXIT_REINITIALISE",
-    "EXIT_UNUSABLE",
     "Close",
     "Emit",
     "Exited",
@@ -67,12 +68,6 @@ BACKOFF_MAX_S = 60.0
 STEADY_AFTER_S = 60.0
 """A child that lived this long has earned a quick restart."""
 GSP_XIDS = (119, 120)
-INIT_CALL = "nvmlInitWithFlags"
-
-EXIT_REINITIALISE = 4
-"""The child's exit status when the driver went away or a GPU came: a fresh process is needed."""
-EXIT_UNUSABLE = 64
-"""The child's exit status when what it was asked to use cannot be used; trying again is no use."""
 
 
 class Phase(enum.Enum):

@@ -5,6 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.nvml.messages import (
+    EXIT_REINITIALISE,
+    EXIT_UNUSABLE,
     Calling,
     Event,
     EventKind,
@@ -18,8 +20,6 @@ from agent.nvml.messages import (
     SourceState,
 )
 from agent.nvml.supervisor import (
-    EXIT_REINITIALISE,
-    EXIT_UNUSABLE,
     Close,
     Emit,
     Exited,
