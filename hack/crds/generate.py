@@ -175,11 +175,11 @@ def crds() -> dict[str, dict[str, Any]]:
             spec=quarantine_spec,
             status=schema_of(QuarantineStatus),
             columns=[
-                _column("Node", ".spec.nodeName"),
+                _column("Node", ".spec.nodeName", wide=True),
                 _column("Phase", ".status.phase"),
                 _column("Reason", ".spec.causes[0].reason"),
                 _column("Blocked", '.status.conditions[?(@.type=="Blocked")].reason'),
-                _column("Evicted", ".status.drain.evicted", "integer"),
+                _column("Evicted", ".status.drain.evicted", "integer", wide=True),
                 _column("Mode", ".status.mode", wide=True),
                 _column("Message", ".status.message", wide=True),
                 age,

@@ -16,6 +16,8 @@ from rules.snapshot import FreshNode, HealthView, PauseView, QuarantineView
 SHOWN_INCIDENTS = 5
 SHOWN_EVIDENCE = 2
 SHOWN_STEPS = 6
+CORDON_TAINT = "node.kubernetes.io/unschedulable"
+"""Kubernetes puts it beside every cordon; the cordon has its own line."""
 
 
 def open_session(sessions: Sequence[QuarantineView]) -> QuarantineView | None:
@@ -118,8 +120,10 @@ def _done(session: QuarantineView | None) -> Iterator[str]:
 def _blocks(session: QuarantineView | None) -> Iterator[str]:
     if session is None:
         return
+    said = {session.status.message, ""}
     for condition in session.status.conditions:
-        if condition.status == "True":
+        if condition.status == "True" and condition.message not in said:
+            said.add(condition.message)
             yield f"{condition.type}: {condition.reason}: {condition.message}".rstrip(": ")
     for block in session.status.drain.blocked if session.status.drain else ():
         lasting = "waiting cannot help" if block.permanent else "may clear by itself"
@@ -133,6 +137,8 @@ def _marks(node: FreshNode, session: QuarantineView | None) -> Iterator[str]:
     record = read_note(node)
     ours = "gpuward" if record is not None else "not gpuward"
     for taint in node.spec.taints:
+        if taint.key == CORDON_TAINT:
+            continue
         owner = "gpuward" if taint.key == TAINT_QUARANTINE else "not gpuward"
         yield f"mark: taint {taint.key}={taint.value}:{taint.effect} ({owner})"
     if node.spec.unschedulable:
