@@ -83,7 +83,7 @@ def judge_fleet(snapshot: FleetSnapshot) -> FleetVerdict:
         breaker=breaker,
         lines=lines,
         findings=breaker.findings,
-        events=tuple(_event(finding, snapshot) for finding in breaker.findings),
+        events=tuple(finding_event(finding, snapshot) for finding in breaker.findings),
         selected=len(selected),
     )
 
@@ -263,7 +263,7 @@ def pool_of(node: NodeView) -> str:
     return ""
 
 
-def _event(finding: FleetFinding, snapshot: FleetSnapshot) -> EmitEvent:
+def finding_event(finding: FleetFinding, snapshot: FleetSnapshot) -> EmitEvent:
     """One Event on the Deployment per finding: its key does not change while it grows."""
     return EmitEvent(
         node="",

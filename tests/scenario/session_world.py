@@ -21,7 +21,7 @@ from rules import pdb_queue
 from rules.decision_request import MERGE_PATCH, Request, request
 from rules.drain import DrainInput, DrainPlan, plan_drain
 from rules.drain_memory import DrainMemory, answered, forced
-from rules.eviction import EvictionOutcome, classify
+from rules.eviction import EvictionOutcome, classify, no_answer
 from rules.fleet import FleetVerdict, judge_fleet
 from rules.gang import Gang, gangs_of
 from rules.mark import marked
@@ -34,6 +34,7 @@ from rules.policy_selector import selects
 from rules.reason import Severity
 from rules.session import decide
 from rules.session_observation import Permit, is_open, observe, sessions_by_node
+from rules.session_recheck import recheck
 from rules.session_time import format_time, parse_time
 from rules.snapshot import (
     AgentPod,
@@ -665,6 +666,9 @@ class World:
         return outcome is not None and (outcome.done or eviction.dry_run)
 
     def _evict(self, eviction: d.EvictPod) -> EvictionOutcome:
+        node = msgspec.convert(self.nodes[eviction.node], FreshNode)
+        if eviction.harmful and (held := recheck(eviction, node, self.snapshot())):
+            return no_answer(held)
         pod = self.pods.get((eviction.namespace, eviction.name))
         view = msgspec.convert(pod, PodView) if pod else None
         pdbs = (
@@ -721,6 +725,9 @@ class World:
                 raise CrashError
             self.crash_after -= 1
         wire = request(write)
+        if write.harmful:
+            node = msgspec.convert(self.nodes[write.node], FreshNode)
+            assert recheck(write, node, self.snapshot()) == "", "the rules contradict themselves"
         if self.meddler is not None:
             self.meddler(write)
         status = self._apply(write, wire)
