@@ -12,7 +12,7 @@ from remediator.caches import Caches
 from remediator.clock import Clock
 from remediator.owners import OwnerLookup
 from remediator.pace import Lane
-from rules.drain import DrainInput, DrainPlan
+from rules.drain import DrainInput, DrainPlan, OwnerWanted
 from rules.drain_memory import DrainMemory
 from rules.pod_view import ClaimView, OwnerView, PodView, VolumeAttachmentView
 from rules.quarantine_object import DrainStatus
@@ -51,6 +51,23 @@ class DrainLook:
             if not page.metadata.continue_:
                 return tuple(found)
             query["continue"] = page.metadata.continue_
+
+    async def pods_and_owners(self, node: str) -> tuple[tuple[PodView, ...], dict[str, OwnerView]]:
+        """The node's pods and their owner chains."""
+        pods = await self.pods_on(node)
+        wanted = {
+            c.uid: OwnerWanted(
+                api_version=c.api_version,
+                kind=c.kind,
+                namespace=pod.metadata.namespace,
+                name=c.name,
+                uid=c.uid,
+            )
+            for pod in pods
+            if pod.gpus and not pod.finished and (c := pod.metadata.controller) is not None
+        }
+        owners = await self._owners.look_up(tuple(wanted.values()))
+        return pods, owners.known
 
     async def look(
         self,

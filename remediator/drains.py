@@ -66,6 +66,7 @@ class Drains:
         clock: Clock,
         metrics: Metrics,
         *,
+        look: DrainLook,
         policy: Callable[[], Policy],
         wake: Callable[[str], None],
         last_active_at: Callable[[str], float | None],
@@ -78,7 +79,7 @@ class Drains:
         self._policy = policy
         self._wake = wake
         self._last_active_at = last_active_at
-        self._look = DrainLook(api, clock, world.caches)
+        self._look = look
         self._drains: dict[str, _Drain] = {}
         self._queue = pdb_queue.PdbQueue()
         self._held_until: dict[str, float] = {}

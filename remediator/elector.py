@@ -26,6 +26,7 @@ LEASE_S = 15.0
 RENEW_S = 10.0
 RETRY_S = 2.0
 """Duration, deadline and interval of Kubernetes' own components."""
+_NOT_READY_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +83,10 @@ class Elector:
     async def run(self) -> None:
         """Campaign until cancelled."""
         while True:
-            await self._once()
-            await self._clock.sleep(RETRY_S)
+            ready = self._ready()
+            if ready or self._leading:
+                await self._once()
+            await self._clock.sleep(RETRY_S if ready else _NOT_READY_S)
 
     async def release(self) -> None:
         """At shutdown: give the lease up, so that the other replica need not wait."""
@@ -100,8 +103,6 @@ class Elector:
             if self._leading:
                 self._stop("stepping aside")
                 await self._give_up()
-            return
-        if not self._ready():
             return
         answer = await self._api.call(
             Lane.LEASE, "GET", f"{self._path}/{LEASE_NAME}", timeout_s=RENEW_S / 2

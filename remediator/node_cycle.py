@@ -35,6 +35,7 @@ _ROUNDS = 12
 _STATUS_INTERVAL_S = 1.0
 _HEALTH_FRESH_S = 2.0
 _BACKOFF_S = (0.1, 30.0)
+_NOT_JUDGED = Permit()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +129,9 @@ class NodeCycle:
         looked = Looked()
         wake_s: float | None = None
         for session in sessions:
+            if session is not None and not self._judged(session):
+                # The fleet wakes this node with its permit, within milliseconds when it is quiet.
+                continue
             decision = self._decide(name, session, fresh, gone)
             if decision.needs_fresh_node:
                 fresh = await self._fresh(name)
@@ -150,6 +154,12 @@ class NodeCycle:
         if sessions == [None]:
             self._world.deleted.pop(name, None)
         return None, looked, wake_s
+
+    def _judged(self, session: QuarantineView) -> bool:
+        """Whether the fleet rules have an answer for a session that waits for one."""
+        if session.status.phase not in {"", "Pending", "Marked"}:
+            return True
+        return self._senses.permit(session.name).reason != _NOT_JUDGED.reason
 
     def _decide(
         self, name: str, session: QuarantineView | None, fresh: FreshNode | None, gone: bool

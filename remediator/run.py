@@ -15,10 +15,13 @@ from remediator.access import Access
 from remediator.api import Api, release_version
 from remediator.caches import Caches, Listeners, nodes_selected
 from remediator.clock import SystemClock
+from remediator.drain_look import DrainLook
 from remediator.drains import Drains
 from remediator.elector import Elector
 from remediator.fleet import Fleet
+from remediator.gang_scout import GangScout
 from remediator.gateway import Gateway
+from remediator.housekeeping import Housekeeping
 from remediator.logs import configure_logs
 from remediator.loop import Loop
 from remediator.metrics import Metrics
@@ -28,9 +31,11 @@ from remediator.policy_source import PolicySource
 from remediator.server import make_app, start_server
 from remediator.settings import Settings
 from remediator.world import World
+from rules.daemon_set_fit import untolerating
 from rules.decision import Write
 from rules.drain import DrainPlan
 from rules.policy import Policy
+from rules.session_recheck import recheck
 from rules.session_time import parse_time
 from rules.snapshot import FreshNode, HealthView, NodeView, QuarantineView
 
@@ -133,12 +138,30 @@ class Replica:
                 untolerating=self._untolerating,
             ),
         )
+        look = DrainLook(self.api, self.clock, self.caches)
+        self.scout = GangScout(
+            look,
+            self.world,
+            self.clock,
+            may_act=self.may_act,
+            fleet_changed=self.fleet.changed,
+        )
+        self.housekeeping = Housekeeping(
+            self.api,
+            self.gateway,
+            self.world,
+            self.clock,
+            self.metrics,
+            policy=lambda: self.policy.policy,
+            may_act=self.may_act,
+        )
         self.drains = Drains(
             self.api,
             self.gateway,
             self.world,
             self.clock,
             self.metrics,
+            look=look,
             policy=lambda: self.policy.policy,
             wake=self._wake,
             last_active_at=self.cycle.last_active_at,
@@ -204,10 +227,10 @@ class Replica:
         return self.drains.plan(node)
 
     def _recheck(self, write: Write, node: FreshNode) -> str:
-        return ""
+        return recheck(write, node, self.world.snapshot())
 
     def _untolerating(self, node: NodeView) -> tuple[str, ...]:
-        return ()
+        return untolerating(node, self.caches.daemon_sets.items.values())
 
     def _policy_changed(self, policy: Policy) -> None:
         self.pace.apply(rates_of(policy))
@@ -253,6 +276,8 @@ async def run(settings: Settings) -> int:
         replica.fleet.run(),
         replica.drains.run(),
         replica.loop.run(),
+        replica.scout.run(),
+        replica.housekeeping.run(),
     ]
     try:
         await _until_stopped(tasks, stopped)

@@ -1,0 +1,76 @@
+"""Which gangs run on the nodes that wait: so that mates are drained together and restart once.
+
+Reads the pods of nodes whose session is Pending or Marked, in the background and at a gentle rate;
+`rules.fleet` uses what it finds for order and budget. A gang that is not known yet delays nothing.
+"""
+
+from collections.abc import Callable
+
+import structlog
+
+from remediator.answer import ApiError
+from remediator.clock import Clock
+from remediator.drain_look import DrainLook
+from remediator.world import World
+from rules.gang import gangs_of
+
+_LOG = structlog.get_logger()
+
+_SWEEP_S = 0.5
+_FRESH_S = 20.0
+_NODES_PER_SWEEP = 20
+_WAITING = frozenset({"", "Pending", "Marked"})
+
+
+class GangScout:
+    """Keeps `World.gangs` for one process."""
+
+    def __init__(
+        self,
+        look: DrainLook,
+        world: World,
+        clock: Clock,
+        *,
+        may_act: Callable[[], bool],
+        fleet_changed: Callable[[], None],
+    ) -> None:
+        self._look = look
+        self._world = world
+        self._clock = clock
+        self._may_act = may_act
+        self._fleet_changed = fleet_changed
+        self._read_at: dict[str, float] = {}
+
+    async def run(self) -> None:
+        """Sweep until cancelled."""
+        while True:
+            await self._clock.sleep(_SWEEP_S)
+            if self._may_act():
+                await self._sweep()
+
+    async def _sweep(self) -> None:
+        waiting = self._waiting()
+        for name in self._world.gangs.keys() - waiting:
+            del self._world.gangs[name]
+        now = self._clock.elapsed()
+        due = [n for n in waiting if now - self._read_at.get(n, float("-inf")) >= _FRESH_S]
+        for name in due[:_NODES_PER_SWEEP]:
+            self._read_at[name] = now
+            try:
+                pods, owners = await self._look.pods_and_owners(name)
+            except ApiError as error:
+                _LOG.warning("gangs", node=name, why=str(error))
+                continue
+            found = gangs_of(pods, owners)
+            if found != self._world.gangs.get(name, ()):
+                self._world.gangs[name] = found
+                self._fleet_changed()
+        self._read_at = {n: at for n, at in self._read_at.items() if n in waiting}
+
+    def _waiting(self) -> set[str]:
+        return {
+            session.spec.node_name
+            for sessions in self._world.sessions.values()
+            for session in sessions
+            if session.status.phase in _WAITING and session.spec.level == "Drain"
+        }
