@@ -273,7 +273,7 @@ def _explains_an_end(fault: Fault) -> bool:
 def _exited(state: State, status: int, now: float) -> Step:
     lived_s = now - state.started_at
     attempts = 0 if lived_s >= STEADY_AFTER_S else state.attempts
-    killed = state.phase is Phase.KILLED
+    killed, asked = state.phase is Phase.KILLED, state.phase is Phase.FINISHING
     fault, note = state.fault, state.note
     state = state._replace(
         phase=Phase.NONE,
@@ -290,6 +290,9 @@ def _exited(state: State, status: int, now: float) -> Step:
         return _emit(state._replace(attempts=0), statuses.released(state.release_reason))
     if status == EXIT_UNUSABLE:
         return _emit(state._replace(start_at=None), statuses.unusable(note))
+    if asked:
+        # Released and resumed before it had gone: its end is what was asked for.
+        return _tick(state._replace(start_at=now, attempts=0), now)
     if status == EXIT_REINITIALISE and (attempts == 0 or fault is None):
         return _tick(state._replace(start_at=now if attempts == 0 else now + 1.0), now)
     wait_s = min(BACKOFF_MAX_S, 2.0**attempts)

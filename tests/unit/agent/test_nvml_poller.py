@@ -2,6 +2,8 @@
 
 import pynvml
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from agent.nvml.caller import Caller, DriverGoneError
 from agent.nvml.events import GpuEvents, SystemEvents
@@ -16,6 +18,7 @@ from agent.nvml.messages import Absent, Calling, EventKind, Fault, Tier
 from agent.nvml.poller import Poller
 from agent.nvml.topology import topology
 from hack.sim.driver import NODES, install, push_event, set_gpu, set_node
+from hack.sim.driver.library import CALLS
 from hack.sim.driver.since import SYMBOLS
 from rules.signals import Signal
 
@@ -287,6 +290,34 @@ def test_a_driver_that_went_away_ends_the_process(sense, edit):
     with pytest.raises(DriverGoneError) as gone:
         sense.poll(0, Tier.FAST)
     assert gone.value.fault.gpu == ""
+
+
+CODES = (2, 3, 4, 6, 7, 10, 13, 14, 15, 16, 17, 20, 21, 25, 26, 27, 29, 999)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.dictionaries(st.sampled_from(sorted(CALLS)), st.sampled_from(CODES), max_size=6),
+    st.sampled_from(SIMULATED),
+)
+def test_whatever_calls_fail_the_rest_is_read_and_nothing_is_made_up(errors, node):
+    path = NODES / f"{node}.yaml"
+    with install(path) as driver:
+        healthy = Sense(path).poll()
+        # In memory only: the shipped file stays as it is.
+        driver.library.node.gpus[0].errors.update(errors)
+        sense = Sense(path)
+        values = sense.poll()
+        events = GpuEvents(sense.call, sense.branch)
+        events.build(sense.gpus)
+        joined = topology(sense.call, sense.gpus, sense.branch)
+    assert len(sense.gpus) == len(joined.gpus)
+    if errors.get("nvmlDeviceValidateInforom") == 14:
+        healthy[Signal.INFOROM_VALID] = 0
+    if values.pop(Signal.PRESENCE) != healthy.pop(Signal.PRESENCE):
+        assert set(errors.values()) & {15, 16}
+    read = {signal: value for signal, value in values.items() if not isinstance(value, Absent)}
+    assert read == {signal: healthy[signal] for signal in read}
 
 
 def test_a_gpu_that_is_lost_while_enumerated_keeps_what_was_known(sense):
