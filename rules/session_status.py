@@ -16,6 +16,9 @@ from rules.session_time import format_time, parse_time
 
 BY_GPUWARD: Final = "gpuward"
 BY_PERSON: Final = "person"
+_REMEMBERED: Final = frozenset({"Paused"})
+"""Conditions that keep their reason when they end: for a minute it matters who had paused. The
+others drop it, so that `kubectl get` does not show what is over."""
 _FIRST_KEPT: Final = 20
 """A long timeline keeps its beginning and its end."""
 
@@ -72,7 +75,7 @@ def with_condition(
     updated = Condition(
         type=kind,
         status=value,
-        reason=reason or (known.reason if known else ""),
+        reason=reason or (known.reason if known and kind in _REMEMBERED else ""),
         message=bounded(message) if reason else "",
         last_transition_time=format_time(now)
         if changed or known is None
