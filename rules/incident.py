@@ -45,8 +45,8 @@ class Phase(StrEnum):
     SETTLED = "Settled"
     CONTEXT = "Context"
     """Waits for the rest of the burst or the driver's answer; published as Info."""
-    HISTORY = "History"
-    """Read from before the agent's start; waits for the present to agree."""
+    PRESENT = "Present"
+    """From before the agent's start, or no proof alone: waits for the present to agree."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,8 @@ class Finding:
     """One sighting, already read through the catalog.
 
     ``gpu`` is a UUID and ``pci`` a plain address; either may be empty. ``sequence`` is the kernel
-    record's, None for anything else. ``counts`` is False for a second view of the same fault.
+    record's, None for anything else. ``needs_present``: no proof unless the GPU looks sick now.
+    ``counts`` is False for a second view of the same fault.
     """
 
     at: float
@@ -66,6 +67,7 @@ class Finding:
     evidence: str = ""
     sequence: int | None = None
     lookback: bool = False
+    needs_present: bool = False
     counts: bool = True
     scope: Scope = Scope.GPU
     mig: MigInstance | None = None
@@ -88,7 +90,7 @@ class Incident:
 
     ``row`` is what is published. ``opened_at``, ``touched_at`` and ``due_at`` are judgement's own
     time, the other times those of the facts. ``reset_at`` and ``rebooted`` remember evidence that the
-    present did not confirm yet; ``answer`` is the recovery action that the driver gave to it.
+    present did not confirm yet; ``present_since`` is the time since which the present counts; ``answer`` is the recovery action that the driver gave to it.
     """
 
     id: str
@@ -109,6 +111,7 @@ class Incident:
     opened_at: float
     touched_at: float
     due_at: float | None = None
+    present_since: float = 0.0
     count: int = 1
     closed_at: float = 0.0
     closed_by: str = ""
@@ -243,7 +246,7 @@ def find_home(incidents: Iterable[Incident], finding: Finding, rules: Rules) -> 
         if incident.xids
         and abs(finding.at - incident.last_seen) <= gap
         and abs(finding.at - incident.first_seen) <= whole
-        and (incident.phase is Phase.HISTORY) == finding.lookback
+        and (incident.phase is Phase.PRESENT) == finding.lookback
     ]
     return max(bursts, key=lambda incident: incident.last_seen, default=None)
 

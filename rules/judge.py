@@ -12,7 +12,7 @@ from dataclasses import replace
 from rules.gauge import Gauge
 from rules.incident import Incident, Phase
 from rules.judge_change import Change, changes_between
-from rules.judge_closing import close_what_ended, mark_reboot
+from rules.judge_closing import close_what_ended, grace_end, mark_reboot
 from rules.judge_dcgm import judge_page
 from rules.judge_events import judge_event, mature_events
 from rules.judge_kernel import judge_line
@@ -94,9 +94,9 @@ def wants_reread(state: NodeState) -> bool:
 def _deadline(state: NodeState, incident: Incident) -> float | None:
     if incident.phase is Phase.CONTEXT:
         return incident.due_at
-    if incident.phase is Phase.HISTORY:
-        grace_end = state.started_at + START_GRACE_S
-        return grace_end if incident.row.severity is Severity.INFO else None
+    if incident.phase is Phase.PRESENT:
+        waits = incident.row.severity is Severity.INFO
+        return grace_end(state, incident) if waits else None
     ends = incident.row.closes_on
     if incident.row.severity is Severity.INFO and ends.kind is ClosesKind.SILENCE:
         return incident.touched_at + ends.silence_s

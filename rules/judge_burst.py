@@ -100,7 +100,7 @@ def judged_row(
 def settled(incident: Incident, now: float, around: Surroundings, rules: Rules) -> Incident:
     """Work out phase and row of an active incident at ``now``."""
     full = judged_row(incident.members, incident.answer, around, rules)
-    if incident.phase is Phase.HISTORY:
+    if incident.phase is Phase.PRESENT:
         return replace(incident, row=being_judged(full))
     if incident.answer is None and _waits(incident):
         due_at = min(

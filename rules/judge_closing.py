@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from rules.incident import Incident, Phase, closed
-from rules.judge_burst import settled, unconfirmed
+from rules.judge_burst import judged_row, settled, unconfirmed
 from rules.judge_present import Present, present_of
 from rules.judge_record import BEFORE_START, surroundings
 from rules.judge_state import START_GRACE_S, NodeState, find_gpu
@@ -21,6 +21,7 @@ from rules.reason import ClosesKind, Severity
 from rules.session_time import parse_time
 from rules.thresholds import Rules
 
+NOT_CONFIRMED: Final = "NotConfirmed"
 _BOOT_MARGIN_S: Final = 60.0
 """The wall clock of a fresh boot may still be corrected by so much. Source: gpuward."""
 
@@ -105,8 +106,8 @@ def close_what_ended(state: NodeState, now: float, rules: Rules) -> NodeState:
 
 
 def _aged(state: NodeState, incident: Incident, now: float, rules: Rules) -> Incident:
-    if incident.phase is Phase.HISTORY:
-        return _history(state, incident, now, rules)
+    if incident.phase is Phase.PRESENT:
+        return _confronted(state, incident, now, rules)
     if incident.phase is Phase.CONTEXT:
         incident = settled(incident, now, surroundings(state), rules)
         if incident.phase is Phase.CONTEXT:
@@ -122,28 +123,35 @@ def _aged(state: NodeState, incident: Incident, now: float, rules: Rules) -> Inc
     return incident
 
 
-def _history(state: NodeState, incident: Incident, now: float, rules: Rules) -> Incident:
-    """A fault from before the agent's start: the present accuses, acquits or is not seen yet."""
-    present = present_of(state, incident, since=0.0)
+def _confronted(state: NodeState, incident: Incident, now: float, rules: Rules) -> Incident:
+    """What proves nothing alone: the present accuses, acquits or is not seen yet."""
+    around = surroundings(state)
+    present = present_of(state, incident, since=incident.present_since)
     if present is Present.BAD:
         live = replace(incident, phase=Phase.CONTEXT, opened_at=now, touched_at=now)
-        return settled(live, now, surroundings(state), rules)
+        return settled(live, now, around, rules)
+    by = NOT_CONFIRMED if incident.present_since else BEFORE_START
     if present is Present.GOOD:
-        return closed(incident, now, BEFORE_START)
-    full = settled(replace(incident, phase=Phase.HISTORY), now, surroundings(state), rules)
-    if not _blind(state, now):
-        return full
-    members = replace(full, phase=Phase.SETTLED, due_at=None)
-    row = settled(members, now, surroundings(state), rules).row
-    return replace(full, row=unconfirmed(row))
+        return closed(incident, now, by)
+    if not _blind(state, incident, now):
+        return settled(incident, now, around, rules)
+    row = unconfirmed(judged_row(incident.members, incident.answer, around, rules))
+    if row.severity is Severity.INFO:
+        return closed(incident, now, by)
+    return replace(incident, row=row)
 
 
-def _blind(state: NodeState, now: float) -> bool:
+def _blind(state: NodeState, incident: Incident, now: float) -> bool:
     """Whether waiting longer for the sense that sees the GPUs makes no sense."""
     source = state.view_source
     spoken = state.source(source) if source else SourceState.ABSENT
-    grace_over = now >= state.started_at + START_GRACE_S
+    grace_over = now >= grace_end(state, incident)
     return grace_over or spoken in (SourceState.DOWN, SourceState.ABSENT, SourceState.RELEASED)
+
+
+def grace_end(state: NodeState, incident: Incident) -> float:
+    """Until when the present may take to be seen."""
+    return max(state.started_at, incident.present_since) + START_GRACE_S
 
 
 def _reset_or_rebooted(state: NodeState, incident: Incident, now: float) -> Incident:

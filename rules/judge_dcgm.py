@@ -72,14 +72,18 @@ def _is_foreign(state: NodeState, seen: DcgmSeen) -> bool:
 
 
 def _judge_xids(state: NodeState, seen: DcgmSeen, now: float, rules: Rules) -> NodeState:
-    """A changed last Xid is an event, where no better sense would have seen it."""
+    """A changed last Xid is an event, where no better sense would have seen it.
+
+    Healthy GPUs may export none: a series that appears has changed, too.
+    """
     before = state.dcgm_xids
-    state = replace(state, dcgm_xids=dict(list(seen.xids.items())[:_MAX_XIDS]))
+    last = {uuid: seen.xids.get(uuid, 0) for uuid in list(seen.gpus)[:_MAX_XIDS]}
+    state = replace(state, dcgm_xids=last)
     blind = (
         state.source(SourceName.NVML) is not SourceState.UP
         and state.source(SourceName.KERNEL_LOG) is not SourceState.UP
     )
-    for uuid, xid in seen.xids.items():
+    for uuid, xid in last.items():
         if not blind or uuid not in before or before[uuid] == xid or not 0 < xid < 1 << 16:
             continue
         gpu, pci = identify(state, uuid, seen.pci.get(uuid, ""))

@@ -13,6 +13,7 @@ from typing import Final
 from rules.expected_gpus import GPU_CLASSES, NVIDIA_VENDOR, plain_address
 from rules.health_object import MigInstance, NvidiaAction
 from rules.incident import Finding, Scope
+from rules.judge_burst import being_judged
 from rules.judge_closing import mark_reset
 from rules.judge_events import forget_event
 from rules.judge_record import finding_for_action, record, take_answer
@@ -20,7 +21,7 @@ from rules.judge_repeats import repeated_row
 from rules.judge_state import MAX_ADDRESSES, NodeState, find_gpu, identify, with_gpu
 from rules.kernel_line_kind import KernelLine, Kind
 from rules.observation import KernelLineSeen, SourceName
-from rules.reason import Reason
+from rules.reason import SILENCE_3M, Reason
 from rules.reason_table import REASONS
 from rules.signals import Signal
 from rules.sxid import reason_for_sxid
@@ -52,6 +53,18 @@ _REASON_OF_KIND: Final = {
     Kind.NCCL_SEGFAULT: "NcclSegfault",
     Kind.HUNG_TASK: "HungNvidiaTask",
 }
+_NO_PROOF: Final = frozenset(
+    {
+        Kind.RM_INIT_FAILED,
+        Kind.PROBE_FAILED,
+        Kind.RESET_REQUIRED,
+        Kind.GSP_ERROR,
+        Kind.NVLINK_DETECT,
+        Kind.D3COLD,
+    }
+)
+"""Lines that healthy GPUs have printed, too: they count when the present agrees."""
+
 _PCI_KINDS: Final = frozenset({Kind.AER, Kind.PCIE_BANDWIDTH, Kind.D3COLD})
 """Lines about any PCI device: of interest only where the device is a GPU of ours."""
 
@@ -144,7 +157,12 @@ def _judge_other(state: NodeState, seen: KernelLineSeen, now: float, rules: Rule
         reason = _REASON_OF_KIND.get(line.kind, "")
     if not reason:
         return state
-    return record(state, _finding(state, seen, REASONS[reason]), now, rules)
+    row = REASONS[reason]
+    if line.kind is Kind.DPC:
+        # Which GPUs are behind the port is not known here; one that is cut off will be missed.
+        row = replace(being_judged(row), closes_on=SILENCE_3M)
+    finding = replace(_finding(state, seen, row), needs_present=line.kind in _NO_PROOF)
+    return record(state, finding, now, rules)
 
 
 def _finding(state: NodeState, seen: KernelLineSeen, row: Reason) -> Finding:

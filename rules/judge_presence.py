@@ -134,13 +134,15 @@ def _report_missing(
     """Fatal only where people said the count and the PCI bus misses one too."""
     on_pci = len(gpu_addresses(state.functions, state.excluded))
     said = expected.source in (CONFIG, ANNOTATION)
-    gone = said and state.pci_at > 0 and on_pci < expected.count
+    gone = said and state.pci_at > 0 and on_pci < expected.count and _any_answers(state, now)
     row = REASONS["GPULost" if gone else MISMATCH]
     known = any(i.active and i.scope is Scope.NODE and i.row == row for i in state.incidents)
     evidence = (
         f"expected {expected.count} GPUs ({expected.source}), the driver enumerates "
         f"{enumerated}, the PCI bus shows {on_pci}"
     )
+    if state.minors is not None:
+        evidence += f", /dev has {len(state.minors)}"
     finding = Finding(
         at=now,
         row=row,
@@ -223,11 +225,16 @@ def _found_again(state: NodeState, view: GpuView, now: float) -> NodeState:
 def _others_answer(state: NodeState, view: GpuView, now: float) -> bool:
     """Whether another GPU answers; a node's only GPU has no other to compare with."""
     others = [v for v in state.gpus.values() if v.enumerated and v.seen.uuid != view.seen.uuid]
-    return not others or any(
-        abs(now - other.answered_at) < _ANSWER_AGE_S
-        and other.values.get(Signal.PRESENCE, "present") == "present"
-        for other in others
-    )
+    return not others or any(_answers(other, now) for other in others)
+
+
+def _any_answers(state: NodeState, now: float) -> bool:
+    return any(view.enumerated and _answers(view, now) for view in state.gpus.values())
+
+
+def _answers(view: GpuView, now: float) -> bool:
+    lately = abs(now - view.answered_at) < _ANSWER_AGE_S
+    return lately and view.values.get(Signal.PRESENCE, "present") == "present"
 
 
 def _given_away(state: NodeState) -> int:

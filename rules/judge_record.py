@@ -13,6 +13,7 @@ from rules.incident import (
     Finding,
     Incident,
     Phase,
+    Scope,
     capped,
     closed,
     find_home,
@@ -30,7 +31,8 @@ from rules.judge_burst import (
 )
 from rules.judge_state import NodeState, find_gpu, identify, replace_incident, with_gpu
 from rules.observation import SourceName
-from rules.reason import ReasonClass, Severity
+from rules.reason import Action, ClosesKind, ReasonClass, Severity
+from rules.signals import Signal
 from rules.thresholds import Rules
 from rules.topology import Interconnect, interconnect
 
@@ -64,18 +66,18 @@ def record(state: NodeState, finding: Finding, now: float, rules: Rules) -> Node
     home = find_home(state.incidents, finding, rules)
     if home is not None:
         merged = joined(home, finding, now)
-        if home.phase is Phase.HISTORY and not finding.lookback:
+        if home.phase is Phase.PRESENT and not finding.lookback and not finding.needs_present:
             merged = replace(merged, phase=Phase.CONTEXT, opened_at=now)
         return replace_incident(state, settled(merged, now, surroundings(state), rules))
     fresh = opened(finding, state.node.boot_id or state.cursor_boot, now)
     if any(known.id == fresh.id for known in state.incidents):
         return state
-    if finding.lookback:
-        fresh = settled(replace(fresh, phase=Phase.HISTORY), now, surroundings(state), rules)
-        if finding.row.severity is Severity.INFO:
-            fresh = closed(fresh, finding.at, BEFORE_START)
-    else:
-        fresh = settled(fresh, now, surroundings(state), rules)
+    if finding.lookback or finding.needs_present:
+        since = 0.0 if finding.lookback else now
+        fresh = replace(fresh, phase=Phase.PRESENT, present_since=since)
+    fresh = settled(fresh, now, surroundings(state), rules)
+    if finding.lookback and finding.row.severity is Severity.INFO:
+        fresh = closed(fresh, finding.at, BEFORE_START)
     kept, gone = capped((*state.incidents, fresh))
     return replace(state, incidents=kept, dropped=state.dropped + gone)
 
@@ -101,7 +103,7 @@ def take_answer(
         state = with_gpu(state, replace(view, action=value, action_seen=None))
     around = surroundings(state)
     if value == NO_ACTION:
-        return state
+        return _no_action(state, gpu, pci, finding.at)
     asked = _asked(state, gpu, pci, finding.at, rules)
     if asked is None:
         row = row_for_action(value, around)
@@ -117,9 +119,24 @@ def take_answer(
         last_seen=max(asked.last_seen, finding.at),
         sources=tuple(dict.fromkeys((*asked.sources, finding.source))),
     )
-    if asked.phase is Phase.HISTORY and not finding.lookback:
+    if asked.phase is Phase.PRESENT and not finding.lookback:
         answered = replace(answered, phase=Phase.CONTEXT, opened_at=now)
     return replace_incident(state, settled(answered, now, around, rules))
+
+
+def _no_action(state: NodeState, gpu: str, pci: str, at: float) -> NodeState:
+    """The driver asks for nothing any more: what only its wish kept open is over."""
+    return replace(
+        state,
+        incidents=tuple(
+            closed(incident, at, ClosesKind.STATE)
+            if incident.active
+            and incident.row.closes_on.signal == Signal.RECOVERY_ACTION
+            and incident.concerns(gpu, pci)
+            else incident
+            for incident in state.incidents
+        ),
+    )
 
 
 def finding_for_action(
@@ -127,7 +144,8 @@ def finding_for_action(
 ) -> Finding:
     """The recovery action as a sighting of its own."""
     row = row_for_action(value, surroundings(state))
-    return Finding(at=at, row=row, source=source, evidence=evidence)
+    scope = Scope.DOMAIN if row.action is Action.RECOVER_IMEX_DOMAIN else Scope.GPU
+    return Finding(at=at, row=row, source=source, evidence=evidence, scope=scope)
 
 
 def _asked(state: NodeState, gpu: str, pci: str, at: float, rules: Rules) -> Incident | None:

@@ -31,7 +31,7 @@ from rules.judge_state import (
 )
 from rules.observation import GpuSeen, SourceName, SourceState, TopologySeen
 from rules.reason import Action, ClosesKind, Level, ReasonClass
-from rules.reason_table import reason_for_recovery_action
+from rules.reason_table import REASONS, reason_for_recovery_action
 from rules.session_time import parse_time
 from rules.topology import Interconnect
 from rules.xid import reason_for_xid
@@ -107,9 +107,10 @@ def _incidents(status: HealthStatus, now: float) -> tuple[Incident, ...]:
 def _restored(incident: Incident, now: float) -> Incident:
     """Take up again what was not judged to its end: the catalog's word waits for the present."""
     xid = incident.members[0].xid
-    if not incident.active or xid is None or incident.row.closes_on.kind is ClosesKind.SILENCE:
+    full = REASONS.get(incident.row.reason) if xid is None else reason_for_xid(xid)
+    if not incident.active or full is None or incident.row.closes_on.kind is ClosesKind.SILENCE:
         return incident
-    full = replace(reason_for_xid(xid), reason=incident.row.reason)
+    full = replace(full, reason=incident.row.reason)
     unjudged = (
         full.severity > incident.row.severity
         and incident.row.level is Level.REPORT
@@ -119,7 +120,7 @@ def _restored(incident: Incident, now: float) -> Incident:
         return incident
     member = replace(incident.members[0], row=full)
     return replace(
-        incident, phase=Phase.HISTORY, members=(member,), row=being_judged(full), touched_at=now
+        incident, phase=Phase.PRESENT, members=(member,), row=being_judged(full), touched_at=now
     )
 
 

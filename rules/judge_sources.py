@@ -56,6 +56,9 @@ _INIT_CODES: Final = {
 }
 """What a failed initialisation says about the driver."""
 
+_GONE_CODES: Final = frozenset({9, 18, 999})
+"""Also after initialisation these speak of the driver, where the call names no GPU."""
+
 _UPGRADING: Final = frozenset(
     {
         "cordon-required",
@@ -113,7 +116,8 @@ def expire_restored(state: NodeState, now: float) -> NodeState:
 
 def judge_failed_call(state: NodeState, seen: CallFailed, now: float, rules: Rules) -> NodeState:
     """One NVML call failed: the code says whether driver, GPU or field is meant."""
-    if "Init" in seen.call and seen.code in _INIT_CODES:
+    whole_driver = "Init" in seen.call or (seen.code in _GONE_CODES and not seen.gpu)
+    if whole_driver and seen.code in _INIT_CODES:
         down = SourceChanged(
             at=seen.at,
             source=SourceName.NVML,
@@ -243,6 +247,6 @@ def take_host(state: NodeState, seen: HostSeen, now: float, rules: Rules) -> Nod
             scope=Scope.NODE,
         )
         return record(state, finding, now, rules)
-    if old.raised and not new.raised:
+    if not new.raised and sum(new.good) >= rules[name].count:
         return close_where(state, lambda i: i.row.reason == name, now, ClosesKind.STATE)
     return state

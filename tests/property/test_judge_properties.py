@@ -233,7 +233,9 @@ def test_any_observations_are_survived_and_leave_a_small_sound_state(
         assert len(incident.evidence) <= 5
         assert all(len(line.encode()) <= 512 for line in incident.evidence)
         assert incident.active or incident.closed_by
-    next_deadline(state)
+    after, _ = judge(state, Tick(at=now), now, DEFAULT_RULES)
+    due = next_deadline(after)
+    assert due is None or due > now, "a deadline that passed would wake the agent for ever"
     publication = publish(state, verdict(state, now), now, IDENTITY)
     status = publication.status
     raw = msgspec.json.encode(status)
