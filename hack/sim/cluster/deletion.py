@@ -13,12 +13,13 @@ from hack.sim.cluster import resource as r
 from hack.sim.cluster.calls import DeleteOptions
 from hack.sim.cluster.kinds import Kind, Object
 from hack.sim.cluster.objects import ObjectApi
-from hack.sim.cluster.statuses import FieldProblem, conflict, invalid, unprocessable
+from hack.sim.cluster.statuses import FieldProblem, conflict, forbidden, invalid, unprocessable
 from hack.sim.cluster.store import Stored
 from hack.sim.cluster.timestamps import epoch, rfc3339
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 _PROPAGATIONS = ("Foreground", "Background", "Orphan")
+_IMMORTAL_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
 _FINISHED = frozenset({"Succeeded", "Failed"})
 
 
@@ -72,6 +73,8 @@ def delete(
     api: ObjectApi, kind: Kind, name: str, namespace: str | None, options: DeleteOptions
 ) -> tuple[Stored, bool]:
     """Delete or begin to delete; what is left or was, and whether it is gone."""
+    if kind.resource == r.NAMESPACES and name in _IMMORTAL_NAMESPACES:
+        raise forbidden(kind.resource, name, "this namespace may not be deleted")
     old = api.get(kind, name, namespace)
     check_preconditions(old.obj, options)
     if kind.resource == r.PODS:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import format_datetime
 
 import msgspec
 from aiohttp import web
@@ -44,6 +46,8 @@ class HttpLayer:
     log: RequestLog
     url: str = ""
     bookmark_interval_s: float = 60.0
+    tells_time: bool = False
+    """Whether answers are dated by the server's own clock (one that was set on purpose)."""
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """One request, answered whatever happens."""
@@ -70,7 +74,12 @@ class HttpLayer:
             response = refusal(error)
         if fault is not None and fault.after:
             response = await self._after(request, fault)
-        self._note(request, address, caller, response.status, body)
+        if not response.prepared:
+            if self.tells_time:
+                response.headers["Date"] = format_datetime(
+                    datetime.fromtimestamp(self.engine.clock(), UTC), usegmt=True
+                )
+            self._note(request, address, caller, response.status, body)
         return response
 
     def _authenticate(self, request: web.BaseRequest, address: Address) -> Caller:
@@ -102,6 +111,7 @@ class HttpLayer:
             kind = calls.kind(address)
             subscription = self.engine.watch(kind, selection, options)
             subscription.pause(paused=self.faults.watches_paused)
+            self._note(request, address, caller, 200, body)
             try:
                 return await stream_watch(
                     request,

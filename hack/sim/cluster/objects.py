@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hack.sim.cluster import resource as r
+from hack.sim.cluster.bodies import decode_body
 from hack.sim.cluster.calls import WriteOptions
 from hack.sim.cluster.client import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from hack.sim.cluster.errors import ApiError
@@ -48,7 +49,6 @@ _NEVER_ON_CREATE = (
     "managedFields",
     "generation",
 )
-_BASES = ("kind", "apiVersion", "metadata")
 
 
 class ObjectApi:
@@ -109,7 +109,7 @@ class ObjectApi:
         self, kind: Kind, body: Object, options: WriteOptions, namespace: str | None = None
     ) -> Object:
         """A new object as admission and defaults leave it, before validation."""
-        obj, metadata = self._begin(kind, body, namespace, options)
+        obj, metadata = decode_body(kind, body, namespace, options)
         if metadata.get("resourceVersion"):
             raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
         if not metadata.get("name") and metadata.get("generateName"):
@@ -151,7 +151,7 @@ class ObjectApi:
     ) -> Stored:
         """Replace an object, or only its status."""
         resource = kind.resource
-        obj, metadata = self._begin(kind, body, namespace, options)
+        obj, metadata = decode_body(kind, body, namespace, options)
         if not metadata.get("name"):
             raise bad_request("name must be provided")
         if metadata["name"] != name:
@@ -173,7 +173,7 @@ class ObjectApi:
                 f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
                 f"{old.obj['metadata']['uid']}",
             )
-        if not version and not kind.unconditional_update and subresource == "":
+        if not version and not kind.unconditional_update:
             problem = invalid("metadata.resourceVersion", 0, "must be specified for an update")
             raise unprocessable(resource, name, [problem])
         return self.replace(kind, old, obj, options, subresource)
@@ -203,7 +203,7 @@ class ObjectApi:
             patched = strategic_merge(old.obj, patch, service=kind.resource == r.SERVICES)
         if not isinstance(patched, dict) or not isinstance(patched.get("metadata"), dict):
             raise bad_request("the patched object has no metadata")
-        obj, _ = self._begin(kind, patched, namespace, options, old.obj)
+        obj, _ = decode_body(kind, patched, namespace, options, old.obj)
         return self.replace(kind, old, obj, options, subresource)
 
     def replace(
@@ -271,77 +271,6 @@ class ObjectApi:
         metadata = obj["metadata"]
         key = self.key(kind, metadata["name"], metadata.get("namespace"))
         return self.store.put(self.collection(kind), key, obj)
-
-    def _begin(
-        self,
-        kind: Kind,
-        body: Any,
-        namespace: str | None,
-        options: WriteOptions,
-        known: Object | None = None,
-    ) -> tuple[Object, Object]:
-        """The body decoded for its kind: type, namespace and fields checked, metadata our own."""
-        resource = kind.resource
-        if not isinstance(body, dict):
-            raise bad_request(
-                f'{resource.kind} in version "{resource.version}" cannot be handled as a '
-                f"{resource.kind}: the body is no JSON object"
-            )
-        self._check_type(kind, body)
-        metadata = body.get("metadata") or {}
-        if not isinstance(metadata, dict):
-            raise bad_request("metadata: Invalid value: it is no JSON object")
-        rest = {key: value for key, value in body.items() if key not in _BASES}
-        obj: Object = {
-            "kind": resource.kind,
-            "apiVersion": resource.api_version,
-            "metadata": metadata,
-            **rest,
-        }
-        obj, unknown = kind.schema.complete(obj, known)
-        if unknown:
-            self._report_unknown(kind, unknown, options)
-        metadata = dict(obj.get("metadata") or {})
-        obj["metadata"] = metadata
-        if resource.namespaced:
-            stated = metadata.setdefault("namespace", namespace or "")
-            if namespace and stated and stated != namespace:
-                raise bad_request(
-                    "the namespace of the provided object does not match the namespace sent on "
-                    "the request"
-                )
-            metadata["namespace"] = namespace or stated
-        else:
-            metadata.pop("namespace", None)
-        return obj, metadata
-
-    def _check_type(self, kind: Kind, body: Object) -> None:
-        resource = kind.resource
-        stated_version, stated_kind = body.get("apiVersion"), body.get("kind")
-        if kind.custom and not (stated_version and stated_kind):
-            missing = "Kind" if not stated_kind else "apiVersion"
-            raise bad_request(f"Object '{missing}' is missing in the body")
-        if stated_kind and stated_kind != resource.kind:
-            raise bad_request(
-                f'{stated_kind} in version "{resource.version}" cannot be handled as a '
-                f"{resource.kind}: the kind in the data does not match the expected kind"
-            )
-        if stated_version and stated_version != resource.api_version:
-            raise bad_request(
-                f"the API version in the data ({stated_version}) does not match the expected "
-                f"API version ({resource.api_version})"
-            )
-
-    def _report_unknown(self, kind: Kind, unknown: list[str], options: WriteOptions) -> None:
-        texts = [f'unknown field "{path}"' for path in unknown]
-        if options.field_validation == "Strict":
-            resource = kind.resource
-            raise bad_request(
-                f'{resource.kind} in version "{resource.version}" cannot be handled as a '
-                f"{resource.kind}: strict decoding error: {', '.join(texts)}"
-            )
-        if options.field_validation == "Warn":
-            options.warnings.extend(texts)
 
     def _generated(self, prefix: str) -> str:
         suffix = "".join(random.choice(_SUFFIX_LETTERS) for _ in range(5))

@@ -69,6 +69,7 @@ class SimulatedApiServer:
             faults=self.faults,
             log=self.requests,
             bookmark_interval_s=bookmark_interval_s,
+            tells_time=clock is not time.time,
         )
         self.client = InProcessClient(self.engine, self.requests)
 

@@ -302,9 +302,12 @@ async def test_the_body_is_checked(body, code):
 
 async def test_a_terminating_namespace_answers_403_with_its_cause():
     async with serving() as api:
-        await running_pod(api)
-        await api.delete(f"{NAMESPACES}/default")
-        answer = await api("POST", EVICT, eviction())
+        await api.post(NAMESPACES, {"metadata": {"name": "ending"}})
+        await api.post(PODS.replace("default", "ending"), pod())
+        await api.delete(f"{NAMESPACES}/ending")
+        body = eviction()
+        body["metadata"]["namespace"] = "ending"
+        answer = await api("POST", EVICT.replace("default", "ending"), body)
         assert (answer.code, answer.reason) == (403, "Forbidden")
         assert answer.causes[0]["reason"] == "NamespaceTerminating"
 

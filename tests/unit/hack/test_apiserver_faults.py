@@ -125,3 +125,14 @@ async def test_requests_are_counted_by_what_they_did():
         assert b"policy/v1" in ours[0].body
         api.server.requests.clear()
         assert count() == 0
+
+
+async def test_watches_are_counted_when_they_begin():
+    async with serving() as api, api.watch(NODES):
+        assert api.server.requests.count("watch", "nodes", code=200) == 1
+
+
+async def test_answers_are_dated_by_a_clock_that_was_set():
+    async with serving(clock=lambda: 1_700_000_000.0) as api:
+        answer = await api("GET", NODES)
+        assert answer.headers["Date"] == "Tue, 14 Nov 2023 22:13:20 GMT"

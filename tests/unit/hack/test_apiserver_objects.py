@@ -350,6 +350,13 @@ async def test_a_namespace_terminates_until_it_is_finalized():
         assert (await api("GET", f"{NAMESPACES}/team-a")).code == 404
 
 
+@pytest.mark.parametrize("name", ["default", "kube-system", "kube-public"])
+async def test_some_namespaces_are_for_ever(name):
+    async with serving() as api:
+        answer = await api("DELETE", f"{NAMESPACES}/{name}")
+        assert (answer.code, answer.reason) == (403, "Forbidden")
+
+
 async def test_binding_gives_a_pod_its_node_once():
     async with serving() as api:
         await api.post(PODS, pod(node_name=None))
