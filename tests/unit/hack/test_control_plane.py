@@ -14,7 +14,13 @@ import pytest
 from hack.sim.cluster.controllers.suite import Parts
 from hack.sim.cluster.fleet import Fleet, Pool, Serving
 from hack.sim.cluster.resource import NODES, PODS
-from hack.sim.control_plane import Setup, control_plane, control_plane_in_thread, real_parts
+from hack.sim.control_plane import (
+    ASSETS,
+    Setup,
+    control_plane,
+    control_plane_in_thread,
+    real_parts,
+)
 from hack.sim.real_control_plane import (
     Binaries,
     ControlPlaneError,
@@ -38,6 +44,11 @@ LAYOUT = Layout(
     controller_manager_port=1004,
     scheduler_port=1005,
 )
+
+
+@pytest.fixture(autouse=True)
+def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(ASSETS, raising=False)
 
 
 def flags(command: list[str]) -> dict[str, str]:
