@@ -1,0 +1,260 @@
+"""Whatever happens to a fleet, in whatever order: the promises hold.
+
+A Hypothesis state machine plays faults, repairs, people, owners, outages and crashes against the
+deciding rules in the virtual cluster of the scenario tests, and checks after every step what must
+be true always: never over budget, never a foreign cordon undone, never a pod evicted that is not
+on the node, every mark owned, every wait explained, nothing touched in Shadow.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from rules import decision as d
+from rules.mark import own_taint, read_note
+from rules.session_observation import is_open
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "scenario"))
+
+from session_world import CrashError, World, policy_of
+
+NODES = [f"{rack}{index}" for rack in "ab" for index in range(6)]
+PERCENT = 25
+SHADOW_KINDS = (d.CreateSession, d.PatchSessionSpec, d.WriteSessionStatus, d.EmitEvent)
+
+nodes = st.sampled_from(NODES)
+
+
+class Fleet(RuleBasedStateMachine):
+    @initialize(shadow=st.booleans(), mark=st.sampled_from(["CordonAndTaint", "Taint", "Cordon"]))
+    def start(self, shadow: bool, mark: str) -> None:
+        policy = policy_of(
+            mode="Shadow" if shadow else "Enforce",
+            mark=mark,
+            budget={
+                "maxUnavailable": {"percent": PERCENT, "atMost": 50},
+                "per": ["rack"],
+                "maxNew": {"count": 4, "window": "2m"},
+                "perReason": {"count": 6, "window": "10m"},
+                "cooldown": "1m",
+            },
+            release={"healthyFor": "30s", "cancelExpiry": "5m"},
+            drain={"settle": "2s", "gangWindow": "5s"},
+        )
+        self.shadow = shadow
+        self.world = World(policy)
+        self.cordoned: set[str] = set()
+        """Nodes a person cordoned while they were not ours."""
+        for name in NODES:
+            self.world.add_node(name, labels={"rack": name[0]})
+            self.world.add_pod(f"web-{name}", name, labels={"app": name[0]})
+        self.world.add_pdb("some", app="a", minAvailable=3)
+        self.world.meddler = self._before
+        self.world.run(70, step=35)
+
+    # ------------------------------------------------------------------ what is sent
+
+    def _before(self, write: d.Write) -> None:
+        """Called with every write just before it is applied."""
+        if self.shadow:
+            dry = isinstance(write, d.EvictPod) and write.dry_run
+            assert dry or isinstance(write, SHADOW_KINDS), f"{write} in Shadow"
+        if isinstance(write, d.MarkNode):
+            self._within_budget(write)
+        if isinstance(write, d.UnmarkNode) and write.node in self.cordoned:
+            assert "unschedulable" not in write.patch.get("spec", {}), "a foreign cordon undone"
+
+    def _within_budget(self, write: d.MarkNode) -> None:
+        lost = {name for name in self.world.nodes if self._lost(name)}
+        note = read_note(self.world.node(write.node))
+        if write.node in lost or (note is not None and note.session == write.session):
+            return
+        if any(c.source == "Human" for c in self.world.session(write.node).spec.causes):
+            return
+        for rack in ("", write.node[0]):
+            total = [n for n in self.world.nodes if n.startswith(rack)]
+            gone = [n for n in lost if n.startswith(rack)]
+            limit = max(1, math.floor(len(total) * PERCENT / 100))
+            assert len(gone) + 1 <= limit, f"{write.node} over the budget of {rack or 'all'}"
+
+    def _lost(self, name: str) -> bool:
+        node = self.world.node(name)
+        return node.ready != "True" or node.spec.unschedulable or own_taint(node) is not None
+
+    # ------------------------------------------------------------------ what happens
+
+    @rule(node=nodes, reason=st.sampled_from(["Xid79", "RowRemap", "Thermal"]), bad=st.booleans())
+    def fault(self, node: str, reason: str, bad: bool) -> None:
+        self.world.incident(
+            node,
+            reason,
+            severity="Fatal" if bad else "Degraded",
+            level="Drain" if bad else "Cordon",
+        )
+        self._go(1)
+
+    @rule(node=nodes)
+    def repair(self, node: str) -> None:
+        self.world.close_all(node)
+        self._go(1)
+
+    @rule(seconds=st.sampled_from([1, 5, 40, 200]))
+    def time_passes(self, seconds: int) -> None:
+        self._go(seconds)
+
+    @rule(node=nodes)
+    def a_person_cordons(self, node: str) -> None:
+        if self.world.is_marked(node):
+            return  # kubectl sends nothing for a cordoned node; a tainted one is covered below
+        self.world.cordon(node)
+        self.cordoned.add(node)
+        self._go(1)
+
+    @rule(node=nodes)
+    def a_person_uncordons(self, node: str) -> None:
+        self.world.cordon(node, on=False)
+        self.cordoned.discard(node)
+        self._go(1)
+
+    @rule(node=nodes)
+    def a_person_asks(self, node: str) -> None:
+        name = f"by-hand-{node}"
+        if name not in self.world.quarantines:
+            self.world.open_by_person(node, name)
+        self._go(1)
+
+    @rule(node=nodes)
+    def a_person_releases(self, node: str) -> None:
+        for session in self.world.sessions(node):
+            if is_open(session):
+                item = self.world.quarantines[session.name]
+                item["spec"]["release"] = {"by": "ada"}
+                self.world.touch(item)
+        self._go(1)
+
+    @rule(node=nodes)
+    def a_person_deletes_the_sessions(self, node: str) -> None:
+        for session in self.world.sessions(node):
+            del self.world.quarantines[session.name]
+        self._go(1)
+
+    @rule(on=st.booleans())
+    def pause(self, on: bool) -> None:
+        if on:
+            self.world.pause()
+        else:
+            self.world.pauses.clear()
+        self._go(1)
+
+    @rule(node=nodes)
+    def reboot(self, node: str) -> None:
+        self.world.reboot(node)
+        self._go(1)
+
+    @rule(node=nodes)
+    def replaced(self, node: str) -> None:
+        self.world.add_node(node, labels={"rack": node[0]})
+        self.cordoned.discard(node)
+        self._go(1)
+
+    @rule(node=nodes, status=st.sampled_from(["True", "False", "Unknown"]))
+    def readiness(self, node: str, status: str) -> None:
+        self.world.set_ready(node, status)
+        self._go(1)
+
+    @rule(node=nodes, silent=st.booleans())
+    def agent(self, node: str, silent: bool) -> None:
+        if silent:
+            self.world.silence(node)
+        else:
+            self.world.speak(node)
+        self._go(1)
+
+    @rule(node=nodes, state=st.sampled_from(["drain-required", "upgrade-done"]))
+    def upgrade(self, node: str, state: str) -> None:
+        self.world.label(node, **{"nvidia.com__gpu_driver_upgrade_state": state})
+        self._go(1)
+
+    @rule(node=nodes)
+    def foreign_taint(self, node: str) -> None:
+        self.world.taint(node, "someone/else")
+        self._go(1)
+
+    @rule(node=nodes, after=st.integers(0, 6))
+    def crash(self, node: str, after: int) -> None:
+        """The controller dies between two writes, right after something happened."""
+        self.world.crash_after = after
+        self.world.incident(node)
+        try:
+            self._go(20)
+        except CrashError:
+            self.world.restart()
+        self.world.crash_after = None
+        self._go(1)
+
+    def _go(self, seconds: int) -> None:
+        self.world.run(seconds, step=max(1, seconds // 20))
+
+    # ------------------------------------------------------------------ what must hold
+
+    @invariant()
+    def every_mark_is_owned(self) -> None:
+        for name in self.world.nodes if hasattr(self, "world") else ():
+            note = read_note(self.world.node(name))
+            if note is None:
+                assert own_taint(self.world.node(name)) is None, f"{name}: a taint without a note"
+                continue
+            session = self.world.quarantines.get(note.session)
+            assert session is not None, f"{name} carries the mark of no session"
+            phase = session.get("status", {}).get("phase")
+            assert phase not in {"Released", "Cancelled", "NodeGone"}, f"{name}: {phase}"
+
+    @invariant()
+    def one_open_session_per_node(self) -> None:
+        for name in NODES:
+            if hasattr(self, "world"):
+                assert sum(map(is_open, self.world.sessions(name))) <= 1
+
+    @invariant()
+    def every_wait_is_explained(self) -> None:
+        for name in NODES if hasattr(self, "world") else ():
+            for session in self.world.sessions(name):
+                status = session.status
+                assert status.message, f"{name}: {status.phase} says nothing"
+                true = [c for c in status.conditions if c.status == "True"]
+                assert all(c.reason and c.message for c in true), true
+                if status.phase == "Pending":
+                    kinds = {c.type for c in true}
+                    assert kinds & {"Blocked", "Paused"}, f"{name} waits without a reason"
+
+    @invariant()
+    def foreign_taints_stay(self) -> None:
+        if hasattr(self, "world"):
+            for node in self.world.nodes.values():
+                taints = [t["key"] for t in node["spec"].get("taints", [])]
+                assert taints.count("gpuward.io/quarantine") <= 1
+
+    @invariant()
+    def it_comes_to_rest(self) -> None:
+        if hasattr(self, "world"):
+            before = len(self.world.sent)
+            self.world.cycle()
+            kinds = (d.MarkNode, d.UnmarkNode, d.CreateSession, d.PatchSessionSpec)
+            again = [w for _, w, _, _ in self.world.sent[before:] if isinstance(w, kinds)]
+            assert again == [], "a cycle at the same moment marks, unmarks and opens nothing"
+
+
+Fleet.TestCase.settings = settings(
+    max_examples=15,
+    stateful_step_count=25,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+TestFleet = Fleet.TestCase
