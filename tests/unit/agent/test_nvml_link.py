@@ -109,6 +109,13 @@ def test_the_child_inherits_nothing_but_its_pipes(started, path, tmp_path):
     assert {target.split(":")[0] for target in targets} == {"pipe"}
 
 
+def test_what_is_read_first_is_read_again_soon(started, path):
+    set_gpu(path, 4, remap__failure=True)
+    heard = started(f"sim:{path}")
+    for _ in ("first seen", "confirmed"):
+        heard.until(Readings, lambda m: m.values.get(Signal.REMAP_FAILURE) == 1)
+
+
 def test_an_xid_is_told_at_once_and_the_gpu_read_again(started, path):
     heard = started(f"sim:{path}")
     heard.until(Topology)
@@ -139,12 +146,14 @@ def test_a_lost_gpu_is_found_and_confirmed_while_the_others_still_send_events(st
 
 def test_a_gpu_that_was_dead_at_the_start_is_lost_until_it_enumerates(started, path):
     set_gpu(path, 3, lost=True)
-    heard = started(f"sim:{path}", poll_s=0.5)
+    heard = started(f"sim:{path}")
     hello = heard.until(Hello)
     assert [device.uuid == "" for device in hello.devices].index(True) == 3
-    lost = heard.until(Readings, lambda m: m.values.get(Signal.PRESENCE) == "lost")
-    assert (lost.gpu, lost.pci) == ("", "")
+    for _ in ("first seen", "confirmed"):
+        lost = heard.until(Readings, lambda m: m.values.get(Signal.PRESENCE) == "lost")
+        assert (lost.gpu, lost.pci) == ("", "")
     set_gpu(path, 3, lost=False)
+    heard.link.request_refresh()
     again = heard.until(Hello)
     assert again.devices[3].pci == "0000:61:00.0"
 
