@@ -31,7 +31,9 @@ def run_until_it_stays_up(process: subprocess.Popen[str]) -> list[str]:
 def normal(table: str) -> str:
     """The table without what differs from run to run: hashes and ages."""
     table = re.sub(r"-[0-9a-f]{8}\b", "-########", table)
-    lines = [re.sub(r"\s+\d+(?:d|h|m|s|m\d+s)$", "   AGE", line) for line in table.splitlines()]
+    # The age of a Node stands in the middle, followed by the version column.
+    table = re.sub(r"\b\d+(?:s|m|m\d+s)(?= +v1\.)", "AGE", table)
+    lines = [re.sub(r"(\s)\d+(?:d|h|m|s|m\d+s)$", r"\1AGE", line) for line in table.splitlines()]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
