@@ -65,7 +65,8 @@ def enumerate_gpus(call: Caller, known: list[Gpu]) -> list[Gpu]:
     count = call("nvmlDeviceGetCount_v2", nvml.nvmlDeviceGetCount)
     if isinstance(count, Failed):
         raise DriverGoneError(count.call, count.code)
-    return [_gpu(call, index, known) for index in range(count)]
+    # Where their number changed, an index may mean another GPU than before.
+    return [_gpu(call, index, known if len(known) == count else []) for index in range(count)]
 
 
 def _gpu(call: Caller, index: int, known: list[Gpu]) -> Gpu:

@@ -166,13 +166,15 @@ class Child:
             self._refresh_wanted = True
 
     def _confirm(self, index: int, readings: Readings) -> None:
-        """Read again soon what changed and must not be believed, or waited for, on one reading."""
+        """Read again soon what is new: it must not be believed, or waited for, on one reading."""
         watched = {name: value for name, value in readings.values.items() if name in CONFIRMED}
         before = self._last.get((index, readings.tier))
         self._last[index, readings.tier] = watched
-        if before is None or before == watched:
+        if before == watched or (before is None and readings.tier is Tier.SLOW):
             return
         self._schedule.hurry(index, readings.tier, time.monotonic() + CONFIRM_AFTER_S)
+        if before is None:
+            return
         if before.get(Signal.PRESENCE, "present") != watched.get(Signal.PRESENCE, "present"):
             # A GPU that came back has no place in the event set yet, and may be another one.
             self._refresh_wanted = watched[Signal.PRESENCE] == "present"
@@ -189,14 +191,14 @@ class Child:
         self.send(Fault(call=found.call, code=found.code, gpu=gpu.device.uuid, pci=gpu.device.pci))
         if found.meaning in (Meaning.GPU_LOST, Meaning.GPU_NEEDS_RESET):
             word = "lost" if found.meaning is Meaning.GPU_LOST else "reset_required"
-            self.send(
-                Readings(
-                    gpu=gpu.device.uuid,
-                    pci=gpu.device.pci,
-                    tier=tier,
-                    values={Signal.PRESENCE: word},
-                )
+            readings = Readings(
+                gpu=gpu.device.uuid,
+                pci=gpu.device.pci,
+                tier=tier,
+                values={Signal.PRESENCE: word},
             )
+            self.send(readings)
+            self._confirm(index, readings)
 
     def _notice_silence(self, index: int, readings: Readings) -> None:
         """One field may fail without a reason; a driver that so fails every GPU is gone."""
