@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -131,3 +132,18 @@ async def test_a_silent_kubelet_shows_as_an_unknown_node(client: HttpClient) -> 
             return "node.kubernetes.io/unreachable" in keys
 
         await until(tainted, "the unreachable taint")
+
+
+async def test_status_heartbeats_show_on_the_node(client: HttpClient) -> None:
+    parts = Parts(heartbeat_s=0.02, status_heartbeats=True)
+    now = [datetime(2026, 3, 1, 12, 0, tzinfo=UTC)]
+    async with ClusterControllers(client, parts, clock=lambda: now[0]):
+        await apply_fleet(client, Fleet(pools=(Pool(name="gpu", nodes=1),)), now[0])
+        now[0] += timedelta(minutes=5)
+
+        async def beaten() -> bool:
+            node = await client.get(NODES, "gpu-0000")
+            beats = {c.get("lastHeartbeatTime") for c in node["status"]["conditions"]}
+            return beats == {"2026-03-01T12:05:00Z"}
+
+        await until(beaten, "the heartbeat of five minutes later")

@@ -31,7 +31,11 @@ _ATTEMPTS = 10
 
 
 class Kubelets:
-    """All the kubelets of a simulated fleet."""
+    """All the kubelets of a simulated fleet.
+
+    With `heartbeat_s` each renews its Lease that often, with `status_heartbeats` its conditions'
+    heartbeat time too.
+    """
 
     def __init__(
         self,
@@ -42,6 +46,7 @@ class Kubelets:
         *,
         serves: Callable[[str], bool] = lambda _node: True,
         heartbeat_s: float | None = None,
+        status_heartbeats: bool = False,
         seed: int = 0,
     ) -> None:
         self._client = client
@@ -50,6 +55,7 @@ class Kubelets:
         self._settings = settings or KubeletSettings()
         self._serves = serves
         self._heartbeat_s = heartbeat_s
+        self._status_heartbeats = status_heartbeats
         self._rng = random.Random(f"kubelets {seed}")
         self._memory: dict[str, PodMemory] = {}
         self._boots: dict[str, int] = {}
@@ -200,6 +206,10 @@ class Kubelets:
         try:
             renewed = {"spec": {"renewTime": stamp_micro(self._clock())}}
             await self._client.patch(LEASES, name, renewed, LEASE_NAMESPACE)
+            if self._status_heartbeats:
+                await self._put_node_status(
+                    name, lambda status: self._alive(name, status, ready=True)
+                )
         except ApiError as error:
             if error.code == 404:
                 await self._first_lease(node)

@@ -55,6 +55,7 @@ class Parts:
     kubelet: KubeletSettings = field(default_factory=KubeletSettings)
     serves: Callable[[str], bool] = lambda _node: True
     heartbeat_s: float | None = None
+    status_heartbeats: bool = False
     judge_silence: bool = False
     orphan_quarantine_s: float = 2.0
     seed: int = 0
@@ -94,6 +95,7 @@ class ClusterControllers:
             parts.kubelet,
             serves=parts.serves,
             heartbeat_s=parts.heartbeat_s,
+            status_heartbeats=parts.status_heartbeats,
             seed=parts.seed,
         )
         if parts.kubelets:
