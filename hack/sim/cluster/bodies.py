@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from hack.sim.cluster.calls import WriteOptions
+from hack.sim.cluster.event_shapes import to_core
 from hack.sim.cluster.kinds import Kind, Object
 from hack.sim.cluster.statuses import bad_request
 
@@ -41,6 +42,8 @@ def decode_body(
         **rest,
     }
     obj, unknown = kind.schema.complete(obj, known)
+    if kind.respelled:
+        obj = to_core(obj)
     if unknown:
         _report_unknown(kind, unknown, options)
     metadata = dict(obj.get("metadata") or {})

@@ -85,6 +85,7 @@ def _kind(
     fields: Mapping[str, FieldReader] | None = None,
     indexed: tuple[str, ...] = (),
     storage: str = "",
+    respelled: bool = False,
     generation: bool = False,
     status_on_create: bool = False,
     unconditional_update: bool = True,
@@ -108,6 +109,7 @@ def _kind(
         indexed=("metadata.name", *indexed),
         schema=BuiltinSchema(resource.kind, resource.group),
         storage=storage,
+        respelled=respelled,
     )
 
 
@@ -137,7 +139,7 @@ def builtin_kinds() -> tuple[Kind, ...]:
             fields={"status.phase": _at("status", "phase")},
         ),
         _kind(r.EVENTS, "ev", fields=_EVENT_FIELDS, storage="events"),
-        _kind(r.NEW_EVENTS, "ev", fields=_EVENT_FIELDS, storage="events"),
+        _kind(r.NEW_EVENTS, "ev", fields=_EVENT_FIELDS, storage="events", respelled=True),
         _kind(r.CONFIGMAPS, "cm"),
         _kind(r.SECRETS, fields={"type": _at("type")}),
         _kind(r.SERVICES, "svc", categories="all", subresources="status"),

@@ -15,15 +15,16 @@ from hack.sim.cluster.calls import DeleteOptions, WriteOptions
 from hack.sim.cluster.client import MERGE_PATCH, Object, Objects, WatchEvent
 from hack.sim.cluster.engine import Engine
 from hack.sim.cluster.errors import ApiError
-from hack.sim.cluster.listing import ListOptions, list_objects, read_selection
+from hack.sim.cluster.kinds import Kind
+from hack.sim.cluster.listing import ListOptions, list_objects, read_selection, shown
 from hack.sim.cluster.request_log import RequestLog
 from hack.sim.cluster.resource import Resource
 from hack.sim.cluster.store import Stored, decode
 from hack.sim.cluster.watching import WatchOptions
 
 
-def _copy(stored: Stored) -> Object:
-    obj: Object = decode(stored.encoded)
+def _copy(kind: Kind, stored: Stored) -> Object:
+    obj: Object = decode(shown(kind, stored).encoded)
     return obj
 
 
@@ -50,7 +51,7 @@ class InProcessClient:
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Object:
         """One object, or ApiError 404."""
         kind = self._engine.kind(resource)
-        return _copy(self._engine.objects.get(kind, name, namespace))
+        return _copy(kind, self._engine.objects.get(kind, name, namespace))
 
     async def list(
         self,
@@ -64,7 +65,7 @@ class InProcessClient:
         kind = self._engine.kind(resource)
         selection = read_selection(kind, namespace, label_selector, field_selector)
         listed = list_objects(self._engine.objects, kind, selection, ListOptions())
-        return [_copy(one) for one in listed.items], str(listed.revision)
+        return [_copy(kind, one) for one in listed.items], str(listed.revision)
 
     async def create(
         self,
@@ -79,15 +80,15 @@ class InProcessClient:
         """POST to a collection, or below an object."""
         options = self._options(dry_run=dry_run)
         body = copy.deepcopy(obj)
+        kind = self._engine.kind(resource)
         if subresource and name:
-            kind = self._engine.kind(resource)
             self._note("create", resource, name, namespace, subresource)
             return await self._engine.post_subresource(
                 kind, name, namespace or "", subresource, body, options
             )
         stored = self._engine.create(resource, body, namespace, options)
         self._note("create", resource, stored.obj["metadata"]["name"], namespace)
-        return _copy(stored)
+        return _copy(kind, stored)
 
     async def update(
         self,
@@ -105,7 +106,7 @@ class InProcessClient:
         stored = self._engine.objects.update(
             kind, name, where, copy.deepcopy(obj), self._options(), subresource or ""
         )
-        return _copy(stored)
+        return _copy(kind, stored)
 
     async def update_status(
         self, resource: Resource, obj: Object, namespace: str | None = None
@@ -131,7 +132,7 @@ class InProcessClient:
         stored = self._engine.objects.patch(
             kind, name, namespace, copy.deepcopy(patch), content_type, options, subresource or ""
         )
-        return _copy(stored)
+        return _copy(kind, stored)
 
     async def delete(
         self,
@@ -168,7 +169,7 @@ class InProcessClient:
         try:
             while notices := await subscription.drain():
                 for notice in notices:
-                    obj = _copy(notice.stored)
+                    obj = _copy(kind, notice.stored)
                     if notice.type == "ERROR":
                         raise ApiError.from_status(obj)
                     yield notice.type, obj

@@ -70,6 +70,8 @@ class Kind:
     indexed: tuple[str, ...] = ()
     schema: Schema = field(default_factory=Schema)
     storage: str = ""
+    respelled: bool = False
+    """Stored in the spelling of another API version (see ``event_shapes``)."""
 
     @property
     def has_status(self) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from hack.sim.cluster.errors import ApiError
+from hack.sim.cluster.event_shapes import to_new
 from hack.sim.cluster.kinds import Kind
 from hack.sim.cluster.objects import ObjectApi
 from hack.sim.cluster.selectors import (
@@ -181,6 +182,11 @@ def _read_token(token: str) -> tuple[int, Key]:
         raise bad_request("continue key is not valid") from None
 
 
+def shown(kind: Kind, stored: Stored) -> Stored:
+    """An object as the API of its kind shows it."""
+    return Stored(to_new(stored.obj), stored.revision) if kind.respelled else stored
+
+
 def encode_list(kind: Kind, listed: Listed) -> bytes:
     """The page as JSON, from bytes that were encoded once; built-in items carry no type."""
     resource = kind.resource
@@ -192,8 +198,8 @@ def encode_list(kind: Kind, listed: Listed) -> bytes:
     head = encode(
         {"kind": kind.list_kind, "apiVersion": resource.api_version, "metadata": metadata}
     )
-    if kind.custom or kind.storage:
-        body = b",".join([one.encoded for one in listed.items])
+    if kind.custom or kind.respelled:
+        body = b",".join([shown(kind, one).encoded for one in listed.items])
     else:
         typed = len(encode({"kind": resource.kind, "apiVersion": resource.api_version}))
         body = b",".join([b"{" + one.encoded[typed:] for one in listed.items])

@@ -16,6 +16,7 @@ from hack.sim.cluster.bodies import decode_body
 from hack.sim.cluster.calls import WriteOptions
 from hack.sim.cluster.client import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from hack.sim.cluster.errors import ApiError
+from hack.sim.cluster.event_shapes import to_new
 from hack.sim.cluster.kinds import Kind, Registry
 from hack.sim.cluster.managed_fields import update_managed_fields
 from hack.sim.cluster.names import metadata_change_problems, metadata_problems
@@ -193,14 +194,15 @@ class ObjectApi:
         if content_type not in accepted:
             raise unsupported_media(accepted)
         old = self.get(kind, name, namespace)
+        base = to_new(old.obj) if kind.respelled else old.obj
         if content_type == JSON_PATCH:
-            patched = json_patch(old.obj, patch)
+            patched = json_patch(base, patch)
         elif not isinstance(patch, dict):
             raise bad_request("error decoding patch: a merge patch of an object is an object")
         elif content_type == MERGE_PATCH:
-            patched = merge_patch(old.obj, patch)
+            patched = merge_patch(base, patch)
         else:
-            patched = strategic_merge(old.obj, patch, service=kind.resource == r.SERVICES)
+            patched = strategic_merge(base, patch, service=kind.resource == r.SERVICES)
         if not isinstance(patched, dict) or not isinstance(patched.get("metadata"), dict):
             raise bad_request("the patched object has no metadata")
         obj, _ = decode_body(kind, patched, namespace, options, old.obj)

@@ -26,6 +26,7 @@ from hack.sim.cluster.listing import (
     encode_list,
     list_objects,
     read_selection,
+    shown,
 )
 from hack.sim.cluster.negotiation import PLAIN, Answer, read_accept
 from hack.sim.cluster.protobuf import MEDIA, read_protobuf
@@ -281,7 +282,7 @@ class ResourceCalls:
         self, kind: Kind, stored: Stored, accept: Answer, query: Mapping[str, str]
     ) -> bytes:
         if accept is PLAIN or accept.shape == "Object":
-            return stored.encoded
+            return shown(kind, stored).encoded
         if accept.shape == "Metadata":
             return encode(partial(stored.obj, accept.version))
         include = query.get("includeObject", "Metadata")

@@ -125,7 +125,7 @@ def role_ref_problems(_: ObjectApi, binding: Object, old: Object | None) -> list
 def event_problems(_: ObjectApi, event: Object, old: Object | None) -> list[FieldProblem]:
     """Every rule that an Event breaks; those with an ``eventTime`` are held to more of them."""
     namespace = event["metadata"].get("namespace") or ""
-    target = (event.get("involvedObject") or event.get("regarding") or {}).get("namespace") or ""
+    target = (event.get("involvedObject") or {}).get("namespace") or ""
     misplaced = namespace not in _CLUSTER_EVENT_NAMESPACES if not target else namespace != target
     problems = []
     if misplaced:
@@ -134,7 +134,7 @@ def event_problems(_: ObjectApi, event: Object, old: Object | None) -> list[Fiel
         )
     if not event.get("eventTime"):
         return problems
-    controller = event.get("reportingComponent") or event.get("reportingController") or ""
+    controller = event.get("reportingComponent") or ""
     if not controller:
         problems.append(required("reportingController"))
     elif why := qualified_name_problem(controller):
@@ -149,6 +149,6 @@ def event_problems(_: ObjectApi, event: Object, old: Object | None) -> list[Fiel
             problems.append(required(field))
         elif len(text) > limit:
             problems.append(invalid(field, "", f"can have at most {limit} characters"))
-    if len(event.get("message") or event.get("note") or "") > _MESSAGE_LIMIT:
+    if len(event.get("message") or "") > _MESSAGE_LIMIT:
         problems.append(invalid("message", "", f"can have at most {_MESSAGE_LIMIT} characters"))
     return problems

@@ -12,6 +12,7 @@ import contextlib
 from aiohttp import web
 
 from hack.sim.cluster.engine import Engine
+from hack.sim.cluster.listing import shown
 from hack.sim.cluster.negotiation import Answer
 from hack.sim.cluster.store import encode
 from hack.sim.cluster.tables import partial, table
@@ -72,8 +73,13 @@ class _Renderer:
 
     def line(self, notice: Notice) -> bytes:
         """One event."""
-        if self._answer.shape == "Object" or notice.type == "ERROR":
+        if notice.type == "ERROR":
             return notice.line()
+        if self._answer.shape == "Object":
+            if not self._kind.respelled or notice.type == "BOOKMARK":
+                return notice.line()
+            respelled = shown(self._kind, notice.stored)
+            return encode({"type": notice.type, "object": respelled.obj}) + b"\n"
         if self._answer.shape == "Metadata":
             obj = partial(notice.stored.obj, self._answer.version)
         elif notice.type == "BOOKMARK":

@@ -414,3 +414,31 @@ async def test_a_deployment_is_completed_and_its_selector_must_fit():
         spec = {**spec, "selector": {"matchLabels": {"app": "y"}}}
         answer = await api("POST", path, {"metadata": {"name": "e"}, "spec": spec})
         assert "`selector` does not match template `labels`" in answer.message
+
+
+async def test_an_event_is_the_same_through_both_event_apis():
+    path = "/apis/events.k8s.io/v1/namespaces/default/events"
+    async with serving() as api:
+        event = {
+            "metadata": {"name": "e"},
+            "regarding": {"kind": "Node", "name": "n1"},
+            "eventTime": "2026-01-01T00:00:00.000000Z",
+            "reportingController": "gpuward.io/remediator",
+            "reportingInstance": "r-0",
+            "action": "Quarantine",
+            "reason": "Marked",
+            "type": "Normal",
+            "note": "marked",
+        }
+        async with api.watch(path) as watch:
+            made = await api.post(path, event)
+            seen = (await watch.next())[1]
+        assert made["note"] == seen["note"] == "marked"
+        assert made["apiVersion"] == seen["apiVersion"] == "events.k8s.io/v1"
+        core = await api.get(f"{EVENTS}/e")
+        assert (core["apiVersion"], core["message"]) == ("v1", "marked")
+        assert core["involvedObject"]["name"] == "n1"
+        patched = await api.patch(f"{path}/e", {"note": "again"})
+        assert patched["regarding"]["name"] == "n1"
+        assert (await api.get(EVENTS))["items"][0]["message"] == "again"
+        assert (await api.get(path))["items"][0]["note"] == "again"
