@@ -13,7 +13,9 @@ from typing import Final
 from rules.incident import Incident, Member, Phase
 from rules.reason import (
     ON_REBOOT,
+    ON_RESET,
     Action,
+    ClosesKind,
     Level,
     Reason,
     ReasonClass,
@@ -94,6 +96,8 @@ def judged_row(
         row = _answered(lead.xid, row, answer, around)
     if any(is_lost(member) for member in members):
         row = _at_least_restart(row, virtual=around.virtual)
+    if row.severity is not Severity.INFO and row.closes_on.kind is ClosesKind.SILENCE:
+        row = replace(row, closes_on=ON_RESET)  # silence ends a record, never a fault
     return row
 
 
