@@ -98,7 +98,7 @@ def _compare(
             _compare(
                 _metadata(before or {}), _metadata(value), inner_set, inner_gone, 1, custom=custom
             )
-        elif isinstance(value, dict) and value:
+        elif isinstance(value, dict) and (value or before):
             was = before if isinstance(before, dict) else {}
             _compare(was, value, inner_set, inner_gone, depth + 1, custom=custom)
             if not was:
