@@ -25,7 +25,7 @@ from hack.sim.cluster.fleet_health_objects import (
     node_status_patch,
 )
 from hack.sim.cluster.resource import NODES, Resource
-from rules.health_object import Incident, plain
+from rules.health_object import Incident, PublisherPod, plain
 from rules.names import API_VERSION, GROUP, VERSION
 
 GPU_NODE_HEALTHS = Resource(GROUP, VERSION, "gpunodehealths", False, "GPUNodeHealth")
@@ -40,6 +40,7 @@ class _Story:
     facts: NodeFacts
     incidents: list[Incident] = field(default_factory=list)
     blind: bool = False
+    publisher: PublisherPod | None = None
     opened: int = 0
     conditions: dict[str, Object] = field(default_factory=dict)
 
@@ -106,6 +107,14 @@ class FleetHealth:
             story.opened = old.opened
         await self._publish(story)
 
+    async def publish_from(self, node: str, pod: Object) -> None:
+        """From now on the verdict names this pod as its publisher instead of a heartbeat."""
+        story = await self._story(node)
+        meta = pod["metadata"]
+        name = f"{meta['namespace']}/{meta['name']}"
+        story.publisher = PublisherPod(pod=name, pod_uid=meta["uid"])
+        await self._publish(story)
+
     def stop_heartbeat(self, node: str) -> None:
         """The agent of that node is dead: its verdict goes stale."""
         self._dead.add(node)
@@ -113,7 +122,7 @@ class FleetHealth:
     async def beat(self) -> None:
         """One heartbeat of every living agent."""
         for node, story in list(self._stories.items()):
-            if node not in self._dead:
+            if node not in self._dead and story.publisher is None:
                 await self._publish(story, node_too=False)
 
     async def run(self, period_s: float = HEARTBEAT_S) -> None:
@@ -130,7 +139,13 @@ class FleetHealth:
         return story
 
     async def _publish(self, story: _Story, *, node_too: bool = True) -> None:
-        status = health_status(story.facts, story.incidents, self._clock(), blind=story.blind)
+        status = health_status(
+            story.facts,
+            story.incidents,
+            self._clock(),
+            blind=story.blind,
+            publisher=story.publisher,
+        )
         await self._put_health(story.facts, plain(status))
         if node_too:
             patch = node_status_patch(status, story.facts, self._clock(), story.conditions)

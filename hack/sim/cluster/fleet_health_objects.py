@@ -133,9 +133,17 @@ def incident_of(fault: Fault, facts: NodeFacts, now: datetime, number: int) -> I
 
 
 def health_status(
-    facts: NodeFacts, incidents: Sequence[Incident], now: datetime, *, blind: bool = False
+    facts: NodeFacts,
+    incidents: Sequence[Incident],
+    now: datetime,
+    *,
+    blind: bool = False,
+    publisher: PublisherPod | None = None,
 ) -> HealthStatus:
-    """The verdict that the active incidents make (DESIGN: Unhealthy, Unknown, Degraded, Healthy)."""
+    """The verdict that the active incidents make: Unhealthy, Unknown, Degraded, Healthy.
+
+    Without a publishing pod it carries a heartbeat of now.
+    """
     active = [incident for incident in incidents if incident.active]
     fatal = [incident for incident in active if incident.severity == Severity.FATAL]
     degraded = [incident for incident in active if incident.severity == Severity.DEGRADED]
@@ -159,7 +167,7 @@ def health_status(
     )
     reason = first.reason if first else ("SourceDown" if blind else "AllChecksPassing")
     return HealthStatus(
-        publisher=PublisherPod(heartbeat=stamp(now)),
+        publisher=publisher or PublisherPod(heartbeat=stamp(now)),
         node_uid=facts.uid,
         boot_id=facts.boot_id,
         observed_at=stamp(now),

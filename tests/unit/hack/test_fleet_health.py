@@ -149,6 +149,14 @@ async def test_heartbeats_go_on_until_the_agent_dies(story: Story) -> None:
     assert (await story.status()).publisher.heartbeat == beat
 
 
+async def test_a_pod_can_be_the_publisher(story: Story) -> None:
+    pod = {"metadata": {"namespace": "gpuward-system", "name": "agent-x", "uid": "u-1"}}
+    await story.health.publish_from("n1", pod)
+    publisher = (await story.status()).publisher
+    assert (publisher.pod, publisher.pod_uid) == ("gpuward-system/agent-x", "u-1")
+    assert publisher.heartbeat == ""
+
+
 async def test_a_returned_node_carries_its_own_uid_and_boot(story: Story) -> None:
     await story.health.fail("n1", XID_79)
     node = await story.client.get(NODES, "n1")

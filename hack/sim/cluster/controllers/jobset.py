@@ -45,10 +45,7 @@ def definition() -> Object:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": JOB_SETS.group_resource,
-            "annotations": {"api-approved.kubernetes.io": "unapproved, a stand-in for tests"},
-        },
+        "metadata": {"name": JOB_SETS.group_resource},
         "spec": {
             "group": JOB_SETS.group,
             "scope": "Namespaced",
