@@ -54,6 +54,22 @@ class Metrics:
             "condition",
             "reason",
         )
+        self.open_session = self._gauge(
+            "gpuward_open_session",
+            "1 for each open session: its node, worst severity and first reason.",
+            "node",
+            "phase",
+            "mode",
+            "severity",
+            "reason",
+        )
+        self.open_session_condition = self._gauge(
+            "gpuward_open_session_condition",
+            "1 while a node's open session carries this condition, by condition and reason.",
+            "node",
+            "condition",
+            "reason",
+        )
         self.fault_to_unschedulable = Histogram(
             "gpuward_fault_to_unschedulable_seconds",
             "From the incident's firstSeen to the answer of the patch that made the node "

@@ -29,6 +29,7 @@ from remediator.node_cycle import NodeCycle, Senses
 from remediator.pace import Lane, Pace, Rates
 from remediator.policy_source import PolicySource
 from remediator.server import make_app, start_server
+from remediator.session_gauges import set_session_gauges
 from remediator.settings import Settings
 from remediator.world import World
 from rules.daemon_set_fit import untolerating
@@ -194,6 +195,7 @@ class Replica:
         metrics, now = self.metrics, self.clock.elapsed()
         metrics.leader.set(1 if self.elector.may_write() else 0)
         metrics.clock_skew.set(self.clock.skew.seconds())
+        set_session_gauges(metrics, self.caches.quarantines.items.values())
         for cache in self.caches.all:
             name = cache.resource.name
             metrics.watch_synced.labels(name).set(1 if cache.synced else 0)

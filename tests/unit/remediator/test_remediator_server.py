@@ -67,7 +67,11 @@ def example() -> str:
     metrics.fault_to_unschedulable.observe(0.3)
     metrics.evictions.labels("evicted").inc()
     metrics.writes.labels("MarkNode", "done").inc()
-    metrics.session_conditions.labels("Blocked", "PdbBlocks").set(1)
+    metrics.session_conditions.labels("Blocked", "BudgetNeverAllows").set(1)
+    metrics.open_session.labels(
+        "gpu-7", "Draining", "Enforce", "Fatal", "Xid79GPUFallenOffBus"
+    ).set(1)
+    metrics.open_session_condition.labels("gpu-7", "NeedsHuman", "BudgetNeverAllows").set(1)
     metrics.budget_size.labels("all").set(10)
     metrics.budget_used.labels("all").set(1)
     metrics.correlated_cause.labels("Xid79GPUFallenOffBus", "driver=580.65.06").set(4)

@@ -1,0 +1,50 @@
+"""What the sessions look like in metrics: counted by phase, and one series per open session.
+
+Called by `run` at every scrape with the sessions of the cache, by every replica: sessions are API
+objects, so each replica says the same. Series of open sessions name their node, so that an alert
+can; ended sessions are only counted. Reads, never decides.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from remediator.metrics import Metrics
+from rules.quarantine_object import Mode, Phase
+from rules.session_causes import worst
+from rules.session_observation import is_open
+from rules.session_status import is_true
+from rules.snapshot import QuarantineView
+
+
+def set_session_gauges(metrics: Metrics, sessions: Iterable[QuarantineView]) -> None:
+    """Set every gauge about sessions anew."""
+    by_phase: Counter[tuple[str, str]] = Counter()
+    conditions: Counter[tuple[str, str]] = Counter()
+    budgets: dict[str, bool] = {}
+    metrics.open_session.clear()
+    metrics.open_session_condition.clear()
+    for session in sessions:
+        status = session.status
+        phase, mode = status.phase or Phase.PENDING.value, status.mode or Mode.SHADOW.value
+        by_phase[phase, mode] += 1
+        if not is_open(session):
+            continue
+        node, causes = session.spec.node_name, session.spec.causes
+        reason = causes[0].reason if causes else ""
+        metrics.open_session.labels(node, phase, mode, worst(causes), reason).set(1)
+        for found in status.conditions:
+            if is_true(status, found.type):
+                conditions[found.type, found.reason] += 1
+                metrics.open_session_condition.labels(node, found.type, found.reason).set(1)
+        for block in status.drain.blocked if status.drain else ():
+            if block.pdb:
+                budgets[block.pdb] = budgets.get(block.pdb, False) or block.permanent
+    for known in Phase:
+        for made in Mode:
+            metrics.sessions.labels(known.value, made.value).set(by_phase[known.value, made.value])
+    metrics.session_conditions.clear()
+    for (kind, why), count in conditions.items():
+        metrics.session_conditions.labels(kind, why).set(count)
+    lasting = sum(budgets.values())
+    metrics.blocked_pdbs.labels("true").set(lasting)
+    metrics.blocked_pdbs.labels("false").set(len(budgets) - lasting)
