@@ -191,9 +191,9 @@ def test_a_hung_call_is_named_and_recovers_by_itself(started, path, monkeypatch)
     heard.until(Topology)
     set_gpu(path, 3, hang_s={"nvmlDeviceGetFieldValues": 0.8})
     push_event(path, "xid", 3, 119)
-    down = heard.status(SourceState.DOWN)
-    assert (down.reason, down.call) == (SourceReason.CALL_HUNG, "nvmlDeviceGetFieldValues")
-    assert down.gpu == hello.devices[3].uuid
+    down = heard.until(SourceStatus, lambda status: status.gpu == hello.devices[3].uuid)
+    assert (down.state, down.reason) == (SourceState.DOWN, SourceReason.CALL_HUNG)
+    assert down.call == "nvmlDeviceGetFieldValues"
     set_gpu(path, 3, hang_s={})
     assert heard.status(SourceState.UP).message == "NVML answers again."
 
