@@ -147,3 +147,25 @@ async def test_status_heartbeats_show_on_the_node(client: HttpClient) -> None:
             return beats == {"2026-03-01T12:05:00Z"}
 
         await until(beaten, "the heartbeat of five minutes later")
+
+
+async def test_silence_is_judged_by_leases_on_request(client: HttpClient) -> None:
+    parts = Parts(heartbeat_s=0.02, judge_silence=True)
+    now = [datetime(2026, 3, 1, 12, 0, tzinfo=UTC)]
+    async with ClusterControllers(client, parts, clock=lambda: now[0]) as controllers:
+        await apply_fleet(client, Fleet(pools=(Pool(name="gpu", nodes=1),)), now[0])
+
+        async def has_lease() -> bool:
+            return bool((await client.list(LEASES, "kube-node-lease"))[0])
+
+        await until(has_lease, "a lease")
+        await controllers.kubelets.fall_silent("gpu-0000", noticed=False)
+        now[0] += timedelta(seconds=60)
+        await client.patch(NODES, "gpu-0000", {"metadata": {"labels": {"look": "again"}}})
+
+        async def unknown() -> bool:
+            node = await client.get(NODES, "gpu-0000")
+            ready = [c["status"] for c in node["status"]["conditions"] if c["type"] == "Ready"]
+            return ready == ["Unknown"]
+
+        await until(unknown, "Ready=Unknown")

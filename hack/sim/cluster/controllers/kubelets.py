@@ -193,7 +193,8 @@ class Kubelets:
             nodes = [node for node in self._caches[NODES] if self._beats(node)]
             self._rng.shuffle(nodes)
             for node in nodes:
-                await self._beat(node)
+                if self._beats(node):  # it may have fallen silent since the round began
+                    await self._beat(node)
                 await asyncio.sleep(period_s / (len(nodes) + 1))
             await asyncio.sleep(period_s / (len(nodes) + 1))
 
