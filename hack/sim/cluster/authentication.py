@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hack.sim.cluster import resource as r
@@ -137,6 +137,14 @@ def service_account(
         uid,
         extra or {},
     )
+
+
+def impersonated(name: str, groups: Sequence[str]) -> Caller:
+    """The user that a caller wants to be for one request (``kubectl --as``)."""
+    parts = name.split(":")
+    if len(parts) == 4 and parts[:2] == ["system", "serviceaccount"] and not groups:
+        return service_account(parts[2], parts[3])
+    return Caller(name, (*groups, "system:authenticated"))
 
 
 def _token(caller: Caller, ends: float) -> str:

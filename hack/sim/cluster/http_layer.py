@@ -15,7 +15,7 @@ import msgspec
 from aiohttp import web
 
 from hack.sim.cluster.addresses import Address, read_address
-from hack.sim.cluster.authentication import Authenticator
+from hack.sim.cluster.authentication import Authenticator, impersonated
 from hack.sim.cluster.authorization import Authorizer
 from hack.sim.cluster.calls import ADMIN, Caller
 from hack.sim.cluster.discovery import HEALTH_PATHS, discover
@@ -85,7 +85,16 @@ class HttpLayer:
     def _authenticate(self, request: web.BaseRequest, address: Address) -> Caller:
         if not address.is_resource and address.path in _OPEN_PATHS:
             return ADMIN
-        return self.authenticator.authenticate(request.headers.get("Authorization"))
+        caller = self.authenticator.authenticate(request.headers.get("Authorization"))
+        wanted = request.headers.get("Impersonate-User")
+        if not wanted:
+            return caller
+        if self.authorizer is not None:
+            impersonation = Address(
+                verb="impersonate", path="", version="v1", resource="users", name=wanted
+            )
+            self.authorizer.check(caller, impersonation)
+        return impersonated(wanted, request.headers.getall("Impersonate-Group", []))
 
     @staticmethod
     async def _read(request: web.BaseRequest) -> bytes:

@@ -295,6 +295,33 @@ async def test_token_reviews(token, known):
         assert answer.body["status"]["authenticated"] is known
 
 
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        pytest.param({"Impersonate-User": "eve"}, 403, id="user"),
+        pytest.param(
+            {"Impersonate-User": "x", "Impersonate-Group": "system:masters"}, 200, id="group"
+        ),
+        pytest.param({"Impersonate-User": "system:serviceaccount:a:b"}, 200, id="service-account"),
+    ],
+)
+async def test_an_administrator_may_act_as_somebody_else(headers, code):
+    async with secured() as api:
+        everyone_of_a = {"kind": "Group", "name": "system:serviceaccounts:a"}
+        await grant(api, [{**ALL_NODES, "verbs": ["list"]}], everyone_of_a)
+        answer = await api("GET", NODES, headers={**bearer("admin"), **headers})
+        assert answer.code == code
+        assert api.server.requests.all[-1].user == headers["Impersonate-User"]
+
+
+async def test_acting_as_somebody_else_needs_permission():
+    async with secured() as api:
+        headers = {**bearer("eve"), "Impersonate-User": "kubernetes-admin"}
+        answer = await api("GET", NODES, headers=headers)
+        assert answer.code == 403
+        assert 'cannot impersonate resource "users"' in answer.message
+
+
 async def test_requests_are_logged_with_their_user():
     async with secured() as api:
         await api("GET", NODES, headers=bearer("eve"))
