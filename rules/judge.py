@@ -145,9 +145,14 @@ def _let_time_pass(state: NodeState, now: float, rules: Rules) -> NodeState:
 
 
 def _readings(state: NodeState, seen: Readings, now: float, rules: Rules) -> NodeState:
-    """A poll with the presence it found: lost and reset required are states of the whole GPU."""
-    presence = seen.values.get(Signal.PRESENCE, "present")
+    """A poll with the presence it found: lost and reset required are states of the whole GPU.
+
+    Only some polls look for it; the others say nothing about presence.
+    """
     state = judge_readings(state, seen, now, rules)
+    presence = seen.values.get(Signal.PRESENCE)
+    if presence is None:
+        return state
     if presence == "lost":
         return lost_poll(state, seen.gpu, seen.pci, "NVML: the GPU is lost", now, rules)
     state = answered_poll(state, seen.gpu, seen.pci, now, rules)

@@ -24,7 +24,7 @@ from rules.health_object import ExpectedGpus
 from rules.incident import Finding, Scope
 from rules.judge_burst import is_lost
 from rules.judge_closing import close_where
-from rules.judge_record import record
+from rules.judge_record import SUPERSEDED, record
 from rules.judge_state import MAX_GPUS, GpuView, NodeState, find_gpu, with_gpu
 from rules.observation import GpuSeen, Inventory, PciSeen, SourceName, SourceState
 from rules.reason import ClosesKind
@@ -34,8 +34,8 @@ from rules.thresholds import Rules
 
 MISMATCH: Final = "GPUCountMismatch"
 BY_REPLACEMENT: Final = "GPUReplaced"
-_SAME_POLL_S: Final = 5.0
-"""Two looks closer than this are one poll. Source: gpuward, polls are 15 s apart."""
+_SAME_POLL_S: Final = 1.0
+"""What is closer than this is one poll. Source: gpuward, a confirming poll comes 2 s later."""
 _ANSWER_AGE_S: Final = 60.0
 """A GPU that answered within four polls counts as answering. Source: gpuward."""
 
@@ -168,8 +168,8 @@ def _look(state: NodeState, address: str, now: float, rules: Rules) -> NodeState
         state = with_gpu(state, view)
     if gone:
         evidence = "PCI: the device is gone or its configuration space reads all ones"
-        if view.enumerated and abs(now - view.answered_at) < _SAME_POLL_S:
-            return state  # it answers this very moment: the look and the poll contradict
+        if view.enumerated and _answers(view, now):
+            return state  # it still answers: the bus alone proves nothing
         return _step_lost(state, view, evidence, now, rules, gone=True)
     if not view.enumerated and view.lost != Gauge():
         return _step_lost(state, view, "", now, rules, gone=False)
@@ -191,10 +191,13 @@ def _step_lost(
     lost = view.lost.step(bad=gone, good=not gone, threshold=rules["GPULost"])
     state = with_gpu(state, replace(view, lost=lost, lost_at=now))
     if not gone:
-        return _found_again(state, view, now) if view.lost.raised and not lost.raised else state
+        found = view.lost.raised and not lost.raised
+        return _end_mismatch(state, view, now, ClosesKind.STATE) if found else state
     if not lost.raised or not _others_answer(state, view, now):
         return state
     confirmed = state.pci_at > 0 and _gone(state, view.pci)
+    if confirmed:
+        state = _end_mismatch(state, view, now, SUPERSEDED)
     row = REASONS["GPULost" if confirmed else MISMATCH]
     known = any(
         i.active and i.has_reason(row.reason) and i.concerns(view.seen.uuid, view.pci)
@@ -213,12 +216,12 @@ def _step_lost(
     return record(state, finding, now, rules)
 
 
-def _found_again(state: NodeState, view: GpuView, now: float) -> NodeState:
+def _end_mismatch(state: NodeState, view: GpuView, now: float, by: str) -> NodeState:
     return close_where(
         state,
         lambda i: i.row.reason == MISMATCH and i.concerns(view.seen.uuid, view.pci),
         now,
-        ClosesKind.STATE,
+        by,
     )
 
 

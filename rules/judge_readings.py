@@ -56,9 +56,8 @@ def judge_readings(
     if view is None:
         view = GpuView(seen=GpuSeen(uuid=seen.gpu, index=-1, pci=seen.pci))
     values = seen.values
-    presence = values.get(Signal.PRESENCE, "present")
     view = replace(view, values={**view.values, **values}, read_at=now)
-    if presence != "present":
+    if view.values.get(Signal.PRESENCE, "present") != "present" or not values:
         return with_gpu(state, view)
     view = replace(view, answered_at=now)
     before = view.counters

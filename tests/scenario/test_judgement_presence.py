@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 from judgement_world import World
 
-from rules.observation import EventKind, HostProcess, PciFunction, PciSeen, SourceName, SourceState
+from rules.observation import (
+    EventKind,
+    HostProcess,
+    PciFunction,
+    PciSeen,
+    Readings,
+    SourceName,
+    SourceState,
+)
+from rules.signals import Signal
 from rules.verdict import Health
 
 
@@ -33,6 +42,31 @@ def test_lost_for_nvml_but_alive_on_the_bus_is_not_fatal(world: World) -> None:
     world.values[3] = dict(world.values[0])
     world.advance(120, polling=True)
     assert not world.active
+
+
+def test_a_poll_that_does_not_look_for_presence_proves_no_presence(world: World) -> None:
+    world.pull(3)
+    world.advance(15, polling=True)
+    for values in ({}, {Signal.REMAP_FAILURE: None}):
+        world.see(Readings(at=world.now, gpu=world.inventory[3].uuid, values=values))
+    world.advance(15, polling=True)
+    assert world.verdict().reason == "GPULost"
+
+
+def test_the_bus_alone_proves_nothing_while_the_gpu_answers(world: World) -> None:
+    world.config_space[3] = False
+    world.advance(600, polling=True)
+    assert not world.active
+
+
+def test_the_bus_confirms_later_what_nvml_said_first(world: World) -> None:
+    world.pull(3)
+    world.config_space[3] = True
+    world.advance(60, polling=True)
+    assert world.verdict().reason == "GPUCountMismatch"
+    world.config_space[3] = False
+    world.advance(15, polling=True)
+    assert world.only().row.reason == "GPULost"
 
 
 def test_one_failed_poll_is_a_hiccup(world: World) -> None:
