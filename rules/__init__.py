@@ -1,0 +1,1 @@
+"""What a signal means and what should happen: pure functions and data, no I/O, no clock."""

@@ -26,14 +26,15 @@ from rules.incident import in_order
 from rules.incident_wire import to_wire
 from rules.judge_presence import expected_of
 from rules.judge_restore import action_word
-from rules.judge_state import GpuView, NodeState
+from rules.judge_state import GpuView, NodeState, SourceView
 from rules.label_value import Refused
 from rules.names import CONDITION_DEGRADED, CONDITION_HEALTHY
+from rules.observation import SourceState
 from rules.publication_labels import labels
 from rules.publication_size import fitted
 from rules.session_time import format_time
 from rules.topology import describe
-from rules.verdict import ALL_PASSING, GpuVerdict, Health, Verdict
+from rules.verdict import ALL_PASSING, STARTING, GpuVerdict, Health, Verdict, not_looked_yet
 
 NOT_DEGRADED: Final = "NotDegraded"
 RIDE_ALONG_S: Final = 60.0
@@ -113,15 +114,7 @@ def publish(state: NodeState, judged: Verdict, now: float, identity: Identity) -
         message=judged.message,
         gpus_healthy="" if healthy is None else f"{healthy}/{judged.gpus_expected}",
         expected_gpus=ExpectedGpus(count=expected.count, source=expected.source[:32]),
-        sources=tuple(
-            SourceStatus(
-                name=name.value,
-                state=view.state.value,
-                reason=view.reason[:63],
-                since=format_time(view.since),
-            )
-            for name, view in sorted(state.sources.items())
-        ),
+        sources=_sources(state, now),
         gpus=tuple(
             _gpu(view, judged.gpus[key], state.branch)
             for key, view in sorted(state.gpus.items(), key=lambda item: _position(item[1]))
@@ -208,6 +201,27 @@ def _conditions(judged: Verdict) -> tuple[Condition, ...]:
             reason=NOT_DEGRADED if degraded is None else degraded.row.reason,
             message=judged.degraded_message,
         ),
+    )
+
+
+def _sources(state: NodeState, now: float) -> tuple[SourceStatus, ...]:
+    """Every sense by name. The one that is to see the GPUs is Down until it has looked."""
+    views = dict(state.sources)
+    eye = state.view_source
+    if eye is not None and (eye not in views or not_looked_yet(state, now)):
+        views[eye] = SourceView(
+            state=SourceState.DOWN,
+            reason=STARTING,
+            since=views[eye].since if eye in views else now,
+        )
+    return tuple(
+        SourceStatus(
+            name=name.value,
+            state=view.state.value,
+            reason=view.reason[:63],
+            since=format_time(view.since),
+        )
+        for name, view in sorted(views.items())
     )
 
 

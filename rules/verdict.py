@@ -15,7 +15,8 @@ from rules.expected_gpus import gpu_addresses
 from rules.incident import Incident
 from rules.judge_burst import strength
 from rules.judge_presence import expected_of
-from rules.judge_state import GpuView, NodeState
+from rules.judge_present import Present, present_of
+from rules.judge_state import START_GRACE_S, GpuView, NodeState
 from rules.observation import SourceName, SourceState
 from rules.reason import Severity
 from rules.signals import Signal
@@ -109,7 +110,7 @@ def view_problem(state: NodeState, now: float, rules: Rules = DEFAULT_RULES) -> 
     if source is None:
         return ""
     view = state.sources.get(source)
-    if view is None:
+    if view is None or not_looked_yet(state, now):
         return STARTING
     if view.state is SourceState.UP and _none_answers(state):
         return NONE_ANSWERS
@@ -122,6 +123,20 @@ def view_problem(state: NodeState, now: float, rules: Rules = DEFAULT_RULES) -> 
     if reason == DRIVER_ABSENT and now < booted_at + rules["BootGrace"].value:
         return WAITING
     return reason
+
+
+def not_looked_yet(state: NodeState, now: float) -> bool:
+    """Whether a new boot's GPUs were not seen yet while faults of an earlier boot stand.
+
+    Such a verdict repeats the past, so the GPU view counts as starting, for a grace, and nobody
+    acts on it.
+    """
+    return now < state.started_at + START_GRACE_S and any(
+        incident.active
+        and incident.rebooted
+        and present_of(state, incident, since=0.0) is Present.UNSEEN
+        for incident in state.incidents
+    )
 
 
 def boot_grace_ends(state: NodeState, rules: Rules = DEFAULT_RULES) -> float:
