@@ -129,7 +129,7 @@ def _take(state: NodeState, seen: Observation, now: float, rules: Rules) -> Node
         case DevNodesSeen():
             return replace(state, minors=seen.minors[:256])
         case DcgmSeen():
-            return judge_page(state, seen, now, rules)
+            return count_gpus(judge_page(state, seen, now, rules), now, rules)
         case NodeSeen():
             return take_node(state, seen, now)
         case HostSeen():

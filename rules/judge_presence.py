@@ -106,6 +106,8 @@ def count_gpus(state: NodeState, now: float, rules: Rules) -> NodeState:
     """Compare what the driver enumerates with what should be there."""
     if not _may_judge(state) or not state.inventory_at:
         return state
+    if abs(now - state.missing_at) < _SAME_POLL_S:
+        return state
     expected = expected_of(state)
     enumerated = sum(view.enumerated for view in state.gpus.values())
     explained = sum(
@@ -115,7 +117,7 @@ def count_gpus(state: NodeState, now: float, rules: Rules) -> NodeState:
     if expected.source not in (CONFIG, ANNOTATION):
         missing -= _given_away(state)
     old = state.missing
-    state = replace(state, missing=old.measure(missing, rules[MISMATCH]))
+    state = replace(state, missing=old.measure(missing, rules[MISMATCH]), missing_at=now)
     if state.missing.raised and missing > 0:
         return _report_missing(state, expected, enumerated, now, rules)
     if old.raised and not state.missing.raised:
@@ -155,7 +157,10 @@ def _report_missing(
 
 
 def _may_judge(state: NodeState) -> bool:
-    return state.source(SourceName.NVML) is SourceState.UP and not state.standing_down
+    source = state.view_source
+    if source is None or state.standing_down:
+        return False
+    return state.source(source) is SourceState.UP
 
 
 def _look(state: NodeState, address: str, now: float, rules: Rules) -> NodeState:

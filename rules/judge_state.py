@@ -146,6 +146,7 @@ class NodeState:
     minors: tuple[int, ...] | None = None
     inventory_at: float = 0.0
     missing: Gauge = field(default_factory=Gauge)
+    missing_at: float = 0.0
     learned: Learned = field(default_factory=Learned)
     topology: TopologySeen | None = None
     published_topology: Topology = field(default_factory=Topology)

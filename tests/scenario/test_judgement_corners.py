@@ -113,7 +113,7 @@ def test_a_series_that_appears_has_changed() -> None:
 
 
 def test_with_a_kernel_log_the_exporters_last_xid_adds_nothing() -> None:
-    world = World(nvml=False).start()
+    world = World(1, nvml=False).start()
     world.dcgm({"GPU-0": {}})
     world.dcgm({"GPU-0": {}}, xids={"GPU-0": 79})
     assert not world.active

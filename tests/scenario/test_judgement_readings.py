@@ -317,6 +317,33 @@ def test_without_nvml_dcgm_exporter_is_the_source() -> None:
     assert world.verdict().health is Health.UNHEALTHY
 
 
+def test_without_nvml_a_gpu_that_vanishes_from_page_and_bus_is_lost() -> None:
+    world = World(nvml=False).start()
+    page = {gpu.uuid: {Signal.TEMPERATURE: 40} for gpu in world.inventory}
+    addresses = {gpu.uuid: gpu.pci for gpu in world.inventory}
+    world.dcgm(page, pci=addresses)
+    del page[world.inventory[3].uuid]
+    world.config_space[3] = False
+    for _ in range(3):
+        world.advance(15)
+        world.dcgm(page, pci=addresses)
+        world.look_at_pci()
+    assert [i.gpus for i in world.active if i.row.reason == "GPULost"] == [
+        (world.inventory[3].uuid,)
+    ]
+
+
+def test_without_nvml_a_series_that_vanishes_alone_is_degraded() -> None:
+    world = World(nvml=False).start()
+    page = {gpu.uuid: {Signal.TEMPERATURE: 40} for gpu in world.inventory}
+    world.dcgm(page)
+    del page[world.inventory[3].uuid]
+    for _ in range(3):
+        world.advance(15)
+        world.dcgm(page)
+    assert world.says() == "Degraded Report Investigate"
+
+
 def test_a_failing_exporter_without_nvml_is_unknown_never_a_drain() -> None:
     world = World(nvml=False).start()
     world.dcgm({"GPU-0": {}})
