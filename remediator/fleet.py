@@ -15,7 +15,8 @@ from remediator.metrics import Metrics
 from remediator.world import World
 from rules.decision import EmitEvent
 from rules.fleet import FleetVerdict, judge_fleet
-from rules.session_observation import Permit
+from rules.session_observation import Permit, is_open
+from rules.snapshot import QuarantineView
 
 _LOG = structlog.get_logger()
 
@@ -51,11 +52,17 @@ class Fleet:
         self._not_before = float("-inf")
         self._changed = asyncio.Event()
         self._reported: set[str] = set()
+        self._phases: dict[str, str] = {}
 
     def changed(self) -> None:
         """Something the verdict rests on changed."""
         self._dirty = True
         self._changed.set()
+
+    def judged(self, session: QuarantineView) -> bool:
+        """Whether the verdict knows the session in its present phase; if not, it soon does."""
+        self.permit(session.name)
+        return self._phases.get(session.name) == session.status.phase
 
     def permit(self, session: str) -> Permit:
         """The session's permit, judged anew if something changed and it was not judged just now."""
@@ -81,17 +88,18 @@ class Fleet:
 
     def _judge(self) -> None:
         began = self._clock.elapsed()
-        before = self.verdict.permits
+        before, phases = self.verdict.permits, self._phases
+        sessions = self._world.caches.quarantines.items
+        self._phases = {name: s.status.phase for name, s in sessions.items() if is_open(s)}
         self.verdict = judge_fleet(self._world.snapshot())
         self._dirty = False
         took_s = self._clock.elapsed() - began
         pause_s = min(_LONGEST_PAUSE_S, max(_SHORTEST_S, took_s * _SHARE))
         self._not_before = began + took_s + pause_s
-        for name, permit in self.verdict.permits.items():
-            if before.get(name, _NOT_JUDGED) != permit:
-                session = self._world.caches.quarantines.items.get(name)
-                if session is not None:
-                    self._wake(session.spec.node_name)
+        permits = self.verdict.permits
+        for name, phase in self._phases.items():
+            if phases.get(name) != phase or before.get(name) != permits.get(name):
+                self._wake(sessions[name].spec.node_name)
         self._set_gauges()
 
     def _set_gauges(self) -> None:

@@ -6,7 +6,7 @@ order, takes the answers into the world and decides again. Two looks at one node
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import structlog
@@ -35,7 +35,6 @@ _ROUNDS = 12
 _STATUS_INTERVAL_S = 1.0
 _HEALTH_FRESH_S = 2.0
 _BACKOFF_S = (0.1, 30.0)
-_NOT_JUDGED = Permit()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +54,8 @@ class Senses:
 
     permit: Callable[[str], Permit]
     """By session name."""
+    judged: Callable[[QuarantineView], bool]
+    """Whether the fleet rules know the session as it is now."""
     fleet_changed: Callable[[], None]
     plan: Callable[[str], DrainPlan | None]
     untolerating: Callable[[NodeView], tuple[str, ...]]
@@ -145,6 +146,8 @@ class NodeCycle:
                 wake_s = due_s if wake_s is None else min(wake_s, due_s)
             writes, postponed_s = self._spread(session, decision)
             if postponed_s is not None:
+                # What the status says of the drain is not stored yet: the drain goes on meanwhile.
+                looked = replace(looked, evicting=None)
                 wake_s = postponed_s if wake_s is None else min(wake_s, postponed_s)
             result = await self._carry_out(name, writes)
             if result is not None:
@@ -159,7 +162,7 @@ class NodeCycle:
         """Whether the fleet rules have an answer for a session that waits for one."""
         if session.status.phase not in {"", "Pending", "Marked"}:
             return True
-        return self._senses.permit(session.name).reason != _NOT_JUDGED.reason
+        return self._senses.judged(session)
 
     def _decide(
         self, name: str, session: QuarantineView | None, fresh: FreshNode | None, gone: bool

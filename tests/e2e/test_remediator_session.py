@@ -1,0 +1,217 @@
+"""A real remediator process on a cluster: from a verdict to a drained node and back."""
+
+from __future__ import annotations
+
+import pytest
+from remediator_process import (
+    PAUSES,
+    QUARANTINES,
+    QUICK,
+    UNMARKED,
+    RemediatorProcess,
+    condition_of,
+    leads,
+    marks_of,
+    phase,
+    prepare,
+    running,
+    sessions,
+    steps,
+)
+
+from hack.sim.cluster.controllers.pods import node_of
+from hack.sim.cluster.fleet import Budget, Pool, Serving
+from hack.sim.cluster.fleet_health_objects import XID_79
+from hack.sim.cluster.resource import EVENTS, NODES
+
+POOL = Pool(name="gpu", nodes=4)
+WEB = Serving(name="web", replicas=3, pool="gpu", gpus=8, budget=Budget(max_unavailable=1))
+XID = "Xid79GPUFallenOffBus"
+
+
+@pytest.fixture
+async def fleet(cluster):
+    await prepare(cluster)
+    await cluster.add(pool=POOL)
+    await cluster.health.all_healthy([f"gpu-000{n}" for n in range(4)])
+    return cluster
+
+
+def remediator(cluster, folder, **options):
+    return RemediatorProcess(folder, cluster.plane.kubeconfig, **options)
+
+
+async def test_a_fatal_verdict_takes_the_node_out_within_the_budget_and_repair_brings_it_back(
+    fleet, tmp_path
+):
+    await fleet.add(WEB)
+    node = node_of((await fleet.ready_pods("web", 3))[0])
+    await fleet.budget_allows("web", "serving")
+    one = remediator(fleet, tmp_path)
+    with running(one):
+        await leads(fleet, "one")
+        await fleet.health.fail(node, XID_79)
+        session = await phase(fleet, node, "Quarantined")
+        assert steps(session) == ["Pending", "Marked", "Draining", "Quarantined"]
+        assert session["status"]["drain"]["evicted"] == 1
+        assert session["status"]["evidence"]["incidents"][0]["evidence"]
+        assert marks_of(await fleet.node(node)) == {
+            "unschedulable": True,
+            "taints": [XID],
+            "label": "quarantined",
+            "session": True,
+        }
+        after = await fleet.ready_pods("web", 3)
+        assert node not in {node_of(pod) for pod in after}
+
+        await fleet.health.healthy(node)
+        session = await phase(fleet, node, "Released")
+        assert steps(session)[-2:] == ["Validating", "Released"]
+
+        async def unmarked():
+            return marks_of(await fleet.node(node)) == UNMARKED
+
+        await fleet.until(unmarked, "the mark gone")
+        events, _ = await fleet.client.list(EVENTS, "default")
+        uid = (await fleet.node(node))["metadata"]["uid"]
+        mine = [e for e in events if e["involvedObject"].get("uid") == uid]
+        reasons = {e["reason"] for e in mine if e["reason"].startswith("Quarantine")}
+        assert {"QuarantineMarked", "QuarantineQuarantined", "QuarantineReleased"} <= reasons
+        assert {e["type"] for e in mine} <= {"Normal", "Warning"}
+    assert one.stop() == 0
+
+
+async def test_shadow_says_what_it_would_do_and_touches_no_node_and_no_pod(fleet, tmp_path):
+    await fleet.add(WEB)
+    pods = await fleet.ready_pods("web", 3)
+    node = node_of(pods[0])
+    await fleet.budget_allows("web", "serving")
+    one = remediator(fleet, tmp_path)
+    one.flags.append("--shadow")
+    with running(one):
+        await leads(fleet, "one")
+        await fleet.health.fail(node, XID_79)
+        session = await phase(fleet, node, "Marked")
+
+        async def probed():
+            return (await sessions(fleet, node))[-1]["status"].get("drain")
+
+        await fleet.until(probed, "the answer of the dry run")
+        assert session["status"]["mode"] == "Shadow"
+        await fleet.health.healthy(node)
+        await phase(fleet, node, "Released")
+    assert marks_of(await fleet.node(node)) == UNMARKED
+    assert {p["metadata"]["uid"] for p in await fleet.ready_pods("web", 3)} == {
+        p["metadata"]["uid"] for p in pods
+    }
+    if fleet.plane.simulator is not None:
+        written = [
+            entry
+            for entry in fleet.plane.simulator.requests.mutations()
+            if entry.agent.startswith("gpuward-remediator")
+        ]
+        assert {e.resource for e in written} <= {"events", "leases", "gpuquarantines", "pods"}
+        assert all(
+            e.dry_run and e.subresource == "eviction" for e in written if e.resource == "pods"
+        )
+
+
+async def test_a_permanently_blocking_pdb_is_named_on_the_first_pass_and_kept(fleet, tmp_path):
+    alone = Serving(name="solo", replicas=1, pool="gpu", gpus=8, budget=Budget(min_available=1))
+    await fleet.add(alone)
+    pod = (await fleet.ready_pods("solo", 1))[0]
+    node = node_of(pod)
+    with running(remediator(fleet, tmp_path)):
+        await leads(fleet, "one")
+        await fleet.health.fail(node, XID_79)
+        await phase(fleet, node, "Draining")
+
+        async def blocked():
+            session = (await sessions(fleet, node))[-1]
+            return session if condition_of(session, "Blocked").get("status") == "True" else None
+
+        session = await fleet.until(blocked, "condition Blocked")
+        found = session["status"]["drain"]["blocked"][0]
+        assert found["pdb"] == "serving/solo"
+        assert found["permanent"] is True
+        assert found["pods"] == [f"serving/{pod['metadata']['name']}"]
+        assert "Deployment" in found["owner"]
+        assert "solo" in found["owner"]
+        assert condition_of(session, "NeedsHuman")["status"] == "True"
+        assert (await fleet.ready_pods("solo", 1))[0]["metadata"]["uid"] == pod["metadata"]["uid"]
+
+
+async def test_an_uncordon_by_a_person_cancels_and_the_incident_stays_quiet(fleet, tmp_path):
+    with running(remediator(fleet, tmp_path)):
+        await leads(fleet, "one")
+        await fleet.health.fail("gpu-0001", XID_79)
+        await phase(fleet, "gpu-0001", "Quarantined")
+        await fleet.client.patch(NODES, "gpu-0001", {"spec": {"unschedulable": None}})
+        session = await phase(fleet, "gpu-0001", "Cancelled")
+        assert "uncordoned" in session["status"]["message"]
+
+        async def unmarked():
+            return marks_of(await fleet.node("gpu-0001")) == UNMARKED
+
+        await fleet.until(unmarked, "the mark gone")
+        await fleet.health.fail("gpu-0002", XID_79)
+        await phase(fleet, "gpu-0002", "Quarantined")
+        assert len(await sessions(fleet, "gpu-0001")) == 1
+
+
+async def test_a_pause_stops_new_harm_and_its_end_lets_it_go_on(fleet, tmp_path):
+    body = {
+        "apiVersion": "gpuward.io/v1alpha1",
+        "kind": "GPUWardPause",
+        "metadata": {"name": "maintenance"},
+        "spec": {"scope": {"all": True}, "reason": "network change", "by": "alice"},
+    }
+    await fleet.client.create(PAUSES, body)
+    with running(remediator(fleet, tmp_path)):
+        await leads(fleet, "one")
+        await fleet.health.fail("gpu-0001", XID_79)
+
+        async def paused():
+            found = await sessions(fleet, "gpu-0001")
+            return found and condition_of(found[-1], "Paused").get("status") == "True"
+
+        await fleet.until(paused, "condition Paused")
+        session = (await sessions(fleet, "gpu-0001"))[-1]
+        assert "alice" in condition_of(session, "Paused")["message"]
+        assert marks_of(await fleet.node("gpu-0001")) == UNMARKED
+        await fleet.client.delete(PAUSES, "maintenance")
+        await phase(fleet, "gpu-0001", "Quarantined")
+
+
+async def test_deleting_the_session_cancels_it(fleet, tmp_path):
+    with running(remediator(fleet, tmp_path)):
+        await leads(fleet, "one")
+        await fleet.health.fail("gpu-0001", XID_79)
+        session = await phase(fleet, "gpu-0001", "Quarantined")
+        await fleet.client.delete(QUARANTINES, session["metadata"]["name"])
+
+        async def unmarked():
+            return marks_of(await fleet.node("gpu-0001")) == UNMARKED
+
+        await fleet.until(unmarked, "the mark gone")
+
+
+async def test_the_budget_holds_and_names_itself_to_those_who_wait(fleet, tmp_path):
+    policy = QUICK.replace("percent: 50", "percent: 25")
+    with running(remediator(fleet, tmp_path, policy=policy)):
+        await leads(fleet, "one")
+        await fleet.health.fail("gpu-0000", XID_79)
+        await phase(fleet, "gpu-0000", "Quarantined")
+        await fleet.health.fail("gpu-0001", XID_79)
+        session = await phase(fleet, "gpu-0001", "Pending")
+
+        async def told():
+            found = (await sessions(fleet, "gpu-0001"))[-1]
+            return found if "1 may be" in found["status"]["message"] else None
+
+        session = await fleet.until(told, "the budget in the message")
+        assert marks_of(await fleet.node("gpu-0001")) == UNMARKED
+        await fleet.health.healthy("gpu-0000")
+        await phase(fleet, "gpu-0000", "Released")
+        session = await phase(fleet, "gpu-0001", "Quarantined")
+        assert session["status"]["mode"] == "Enforce"
