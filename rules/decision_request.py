@@ -46,7 +46,7 @@ def request(write: d.Write) -> Request:
         case d.MarkNode() | d.UnmarkNode() | d.RelabelNode():
             return Request(
                 method="PATCH",
-                path=f"/api/v1/nodes/{quote(write.node)}?fieldManager={COMPONENT_REMEDIATOR}",
+                path=f"/api/v1/nodes/{_segment(write.node)}?fieldManager={COMPONENT_REMEDIATOR}",
                 content_type=MERGE_PATCH,
                 body=dict(write.patch),
             )
@@ -57,17 +57,22 @@ def request(write: d.Write) -> Request:
         case d.EmitEvent():
             return Request(
                 method="POST",
-                path=f"/api/v1/namespaces/{quote(write.namespace)}/events",
+                path=f"/api/v1/namespaces/{_segment(write.namespace)}/events",
                 body=_event(write),
             )
         case _:
             return _session_request(write)
 
 
+def _segment(name: str) -> str:
+    """A name as one segment of a path, whatever it contains."""
+    return quote(name, safe="")
+
+
 def _session_request(
     write: d.CreateSession | d.PatchSessionSpec | d.WriteSessionStatus | d.DeleteSession,
 ) -> Request:
-    path = f"{QUARANTINES}/{quote(write.name)}"
+    path = f"{QUARANTINES}/{_segment(write.name)}"
     match write:
         case d.CreateSession():
             body = {
@@ -106,7 +111,7 @@ def status_patch(status: QuarantineStatus) -> dict[str, Any]:
 
 
 def _pod_request(write: d.EvictPod | d.DeletePod | d.SetDisruptionTarget) -> Request:
-    path = f"/api/v1/namespaces/{quote(write.namespace)}/pods/{quote(write.name)}"
+    path = f"/api/v1/namespaces/{_segment(write.namespace)}/pods/{_segment(write.name)}"
     match write:
         case d.EvictPod():
             options: dict[str, Any] = {"preconditions": {"uid": write.uid}}
@@ -161,7 +166,7 @@ def _set_unknown(write: d.SetNodeUnknown) -> Request:
     }
     return Request(
         method="PATCH",
-        path=f"/api/v1/nodes/{quote(write.node)}/status",
+        path=f"/api/v1/nodes/{_segment(write.node)}/status",
         content_type=STRATEGIC_PATCH,
         body={
             "metadata": {

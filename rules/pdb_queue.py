@@ -26,8 +26,9 @@ class Lane:
     sent_at: float = 0.0
     failures: int = 0
     not_before: float = 0.0
-    turns: Mapping[str, int] = field(default_factory=dict)
-    """How many attempts each node has had: the fewest goes first."""
+    turn: int = 0
+    served: Mapping[str, int] = field(default_factory=dict)
+    """The turn in which each node was last served: the longest ago goes first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +62,15 @@ def due(
         busy = lane.in_flight and now - lane.sent_at < _LONGEST_IN_FLIGHT_S
         if busy or now < lane.not_before:
             continue
-        turns = dict(lane.turns)
-        chosen = min(evictions, key=lambda e: turns.get(e.node, 0))
-        # A node that comes late starts level with the others, not with their whole history.
-        level = min((turns.get(e.node, 0) for e in evictions), default=0)
-        turns[chosen.node] = max(turns.get(chosen.node, 0), level) + 1
-        lanes[key] = replace(lane, in_flight=chosen.uid, sent_at=now, turns=turns)
+        chosen = min(evictions, key=lambda e: lane.served.get(e.node, 0))
+        turn = lane.turn + 1
+        lanes[key] = replace(
+            lane,
+            in_flight=chosen.uid,
+            sent_at=now,
+            turn=turn,
+            served={**lane.served, chosen.node: turn},
+        )
         send.append(chosen)
     return replace(queue, lanes=lanes, free_in_flight=frozenset(free)), tuple(send)
 
