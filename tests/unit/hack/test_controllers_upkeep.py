@@ -162,6 +162,15 @@ class TestCache:
         cache.forget(moved)
         assert (cache.on_node("n2"), cache.in_namespace("team")) == ([], [])
 
+    def test_pods_are_found_by_their_rarest_label(self) -> None:
+        cache = Cache(PODS)
+        gold, plain = pod("a", labels={"tier": "gold"}), pod("b")
+        cache.replace([gold, plain])
+        assert cache.labelled("team", {"app": "web", "tier": "gold"}) == [gold]
+        assert cache.labelled("team", {"tier": "tin"}) == []
+        assert cache.labelled("team", {}) == [gold, plain]
+        assert cache.labelled("other", {"app": "web"}) == []
+
     def test_deleting_the_old_namesake_keeps_the_new(self) -> None:
         cache = Cache(PODS)
         old, new = pod("a"), pod("a")

@@ -8,14 +8,14 @@ place: whoever wants another object builds a new one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 
 import aiohttp
 
 from hack.sim.cluster.client import ApiError, Client, Object
 from hack.sim.cluster.controllers.timestamps import stamp
-from hack.sim.cluster.resource import Resource
+from hack.sim.cluster.resource import PODS, Resource
 
 Key = tuple[str, str]
 Handler = Callable[[Object | None, Object | None], None]
@@ -29,12 +29,16 @@ def key_of(obj: Object) -> Key:
     return meta.get("namespace") or "", meta["name"]
 
 
+def _label_value(namespace: str, key: str, value: str) -> str:
+    return f"{namespace} {key} {value}"
+
+
 def _version(obj: Object) -> int:
     return int(obj["metadata"].get("resourceVersion") or 0)
 
 
 class Cache:
-    """One collection: objects by key, by owner UID, by namespace and (pods) by node."""
+    """One collection: objects by key, owner UID, namespace and (pods) by node and label."""
 
     def __init__(self, resource: Resource) -> None:
         self.resource = resource
@@ -43,6 +47,7 @@ class Cache:
         self._by_owner: dict[str, dict[Key, None]] = {}
         self._by_namespace: dict[str, dict[Key, None]] = {}
         self._by_node: dict[str, dict[Key, None]] = {}
+        self._by_label: dict[str, dict[Key, None]] = {}
         self._handlers: list[Handler] = []
 
     def __len__(self) -> int:
@@ -66,6 +71,16 @@ class Cache:
     def on_node(self, node: str) -> list[Object]:
         """Pods bound to a node."""
         return [self._objects[key] for key in self._by_node.get(node, ())]
+
+    def labelled(self, namespace: str, labels: Mapping[str, str]) -> list[Object]:
+        """Pods of a namespace with one of the labels: the one that fewest have (any without)."""
+        entries = [
+            self._by_label.get(_label_value(namespace, key, value), {})
+            for key, value in labels.items()
+        ]
+        if not entries:
+            return self.in_namespace(namespace)
+        return [self._objects[key] for key in min(entries, key=len)]
 
     def subscribe(self, handler: Handler) -> None:
         """Tell `handler` of every change as (old, new); what is there now comes as new."""
@@ -130,7 +145,11 @@ class Cache:
         for owner in meta.get("ownerReferences") or ():
             yield self._by_owner, owner["uid"]
         yield self._by_namespace, meta.get("namespace") or ""
-        node = obj.get("spec", {}).get("nodeName") if self.resource.plural == "pods" else None
+        if self.resource != PODS:
+            return
+        for key, value in (meta.get("labels") or {}).items():
+            yield self._by_label, _label_value(meta["namespace"], key, value)
+        node = obj.get("spec", {}).get("nodeName")
         if node:
             yield self._by_node, node
 

@@ -178,7 +178,8 @@ def _reconcile_budget(
         budget = caches[POD_DISRUPTION_BUDGETS].get(key)
         if budget is None:
             return NOTHING
-        pods = selected_pods(budget, caches[PODS].in_namespace(key[0]))
+        wanted = (budget["spec"].get("selector") or {}).get("matchLabels") or {}
+        pods = selected_pods(budget, caches[PODS].labelled(key[0], wanted))
         outcome = reconcile(budget, pods, scale_lookup(caches), now)
         budgets = caches[POD_DISRUPTION_BUDGETS].in_namespace(key[0])
         events = memory.events(key[0], pods, budgets) if len(budgets) > 1 else []
