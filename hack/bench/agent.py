@@ -1,0 +1,227 @@
+"""What the agent costs and how fast it is, measured on real processes.
+
+    python -m hack.bench.agent [--seconds 120] [--samples 200] [--json]
+
+Memory and CPU of the agent with 8 simulated GPUs beside the same agent with `--nvml off`, in one
+run; start to first verdict; kernel line to node condition. The API server is the simulated one, or
+a real one where KUBEBUILDER_ASSETS names its programs. The kernel log is a FIFO in the format of
+/dev/kmsg. Times are of this machine: compare columns, not runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import queue
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agent.kube import ApiError, Kube
+from agent.kube_config import from_file
+from hack.bench.agent_processes import Memory, memory, used
+from hack.sim.cluster.resource import NODES
+from hack.sim.control_plane import Setup, ThreadedControlPlane, control_plane_in_thread
+from hack.sim.driver import NODES as DESCRIPTIONS
+
+ROOT = Path(__file__).resolve().parents[2]
+DEFINITIONS = ROOT / "daemonset" / "crds"
+LINE = "NVRM: Xid (PCI:{pci}): 79, pid=1234, name=python, GPU has fallen off the bus."
+SETTLE_S = 20.0
+LINES_PER_AGENT = 50
+"""An object holds 64 incidents: then another agent begins on another node."""
+BETWEEN_LINES_S = 0.3
+PATIENCE_S = 30.0
+
+
+@dataclass(slots=True)
+class Bench:
+    """All results; seconds unless a name says otherwise."""
+
+    control_plane: str = ""
+    memory: dict[str, list[Memory]] = field(default_factory=dict)
+    cpu_share: dict[str, float] = field(default_factory=dict)
+    longest_burst_ms: dict[str, float] = field(default_factory=dict)
+    first_verdict_s: list[float] = field(default_factory=list)
+    line_to_condition_s: list[float] = field(default_factory=list)
+
+
+class BenchedAgent:
+    """One agent on its own node, with a kernel log to write to."""
+
+    def __init__(self, plane: ThreadedControlPlane, number: int, nvml: str) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="gpuward-bench-"))
+        self.node = f"bench-{number}"
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.node}}
+        plane.call(plane.plane.client.create(NODES, body))
+        fifo = self._folder / "kmsg"
+        os.mkfifo(fifo)
+        self._writer = os.open(fifo, os.O_RDWR)
+        self._sequence = 0
+        if nvml == "sim":
+            description = self._folder / "node.yaml"
+            description.write_bytes((DESCRIPTIONS / "h100-8-nvswitch.yaml").read_bytes())
+            nvml = f"sim:{description}"
+        self._command = [
+            sys.executable, "-m", "agent.cli", "run", "--kmsg", str(fifo), "--nvml", nvml,
+            "--udev", "off", "--listen", "off", "--node-name", self.node,
+            "--kubeconfig", str(plane.plane.kubeconfig), "--log", "json",
+        ]  # fmt: skip
+
+    def start(self) -> None:
+        """Start the process."""
+        self._log = (self._folder / "log").open("wb")
+        self.process = subprocess.Popen(self._command, cwd=ROOT, stderr=self._log)
+
+    def print(self, text: str) -> None:
+        """The driver prints a line."""
+        self._sequence += 1
+        os.write(self._writer, f"4,{self._sequence},1,-;{text}\n".encode())
+
+    def end(self) -> None:
+        """Stop it."""
+        self.process.terminate()
+        self.process.wait(PATIENCE_S)
+        os.close(self._writer)
+        self._log.close()
+
+
+class Conditions:
+    """Tells when the node's GPUHealthy condition changes, by a watch."""
+
+    def __init__(self, plane: ThreadedControlPlane, node: str) -> None:
+        config = from_file(plane.plane.kubeconfig)
+        self._kube = Kube(config, user_agent="gpuward-bench")
+        self._node = node
+        self._changes: queue.SimpleQueue[tuple[float, str]] = queue.SimpleQueue()
+        self._version = self._kube.node(node).metadata.resource_version
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        last = ""
+        try:
+            for _, node in self._kube.watch_node(self._node, self._version):
+                for condition in node.status.conditions or ():
+                    said = f"{condition.status} {condition.reason} {condition.message}"
+                    if condition.type == "GPUHealthy" and said != last:
+                        last = said
+                        self._changes.put((time.monotonic(), said))
+        except ApiError:
+            # The control plane ends with the measurement.
+            return
+
+    def next(self) -> tuple[float, str]:
+        """When the next change arrived, and what it says."""
+        return self._changes.get(timeout=PATIENCE_S)
+
+    def settled(self) -> None:
+        """Wait until nothing has changed for a while."""
+        while True:
+            try:
+                self._changes.get(timeout=1.0)
+            except queue.Empty:
+                return
+
+
+@contextmanager
+def running(
+    plane: ThreadedControlPlane, number: int, nvml: str
+) -> Iterator[tuple[Any, Any, float]]:
+    """A started agent, its node's conditions, and the seconds to its first verdict."""
+    agent = BenchedAgent(plane, number, nvml)
+    conditions = Conditions(plane, agent.node)
+    began = time.monotonic()
+    agent.start()
+    try:
+        at, _ = conditions.next()
+        yield agent, conditions, at - began
+    finally:
+        agent.end()
+
+
+def measure_use(plane: ThreadedControlPlane, bench: Bench, seconds: float) -> None:
+    """Memory and CPU with simulated GPUs and without NVML."""
+    for number, nvml in enumerate(("sim", "off")):
+        with running(plane, number, nvml) as (agent, _, first_s):
+            bench.first_verdict_s.append(first_s)
+            time.sleep(SETTLE_S)
+            share, burst_ms = used(agent.process.pid, seconds)
+            bench.cpu_share[nvml], bench.longest_burst_ms[nvml] = share, burst_ms
+            bench.memory[nvml] = memory(agent.process.pid)
+
+
+def measure_latency(plane: ThreadedControlPlane, bench: Bench, samples: int) -> None:
+    """From writing a kernel line to seeing the changed condition in a watch."""
+    number = 100
+    while len(bench.line_to_condition_s) < samples:
+        number += 1
+        with running(plane, number, "sim") as (agent, conditions, first_s):
+            bench.first_verdict_s.append(first_s)
+            conditions.settled()
+            for slot in range(min(LINES_PER_AGENT, samples - len(bench.line_to_condition_s))):
+                time.sleep(BETWEEN_LINES_S)
+                began = time.monotonic()
+                agent.print(LINE.format(pci=f"0000:{slot:02x}:1f"))
+                at, _ = conditions.next()
+                bench.line_to_condition_s.append(at - began)
+
+
+def p99(values: list[float]) -> float:
+    """The 99th percentile, the nearest measured value above it."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, -(-99 * len(ordered) // 100) - 1)]
+
+
+def report(bench: Bench) -> str:
+    """The results as a table with the targets beside them."""
+    pss = {mode: sum(each.pss_kib for each in found) for mode, found in bench.memory.items()}
+    above = bench.cpu_share["sim"] - bench.cpu_share["off"]
+    parts = ", ".join(f"{each.name} {each.pss_kib / 1024:.1f}" for each in bench.memory["sim"])
+    latency = bench.line_to_condition_s
+    rows = [
+        ("measure", "result", "target"),
+        ("memory, 8 simulated GPUs and the simulator", f"{pss['sim'] / 1024:.1f} MiB ({parts})", "40 MiB without the simulator"),
+        ("memory, --nvml off", f"{pss['off'] / 1024:.1f} MiB", ""),
+        ("CPU, 8 simulated GPUs", f"{bench.cpu_share['sim']:.3%} of a core", ""),
+        ("CPU, --nvml off", f"{bench.cpu_share['off']:.3%} of a core", ""),
+        ("CPU of NVML", f"{above:.3%} of a core", "0.2 %"),
+        ("most CPU in 100 ms", f"{bench.longest_burst_ms['sim']:.1f} ms", "50 ms"),
+        ("start to first verdict, median", f"{statistics.median(bench.first_verdict_s):.3f} s", "1.5 s"),
+        (f"kernel line to condition, median of {len(latency)}", f"{statistics.median(latency) * 1e3:.1f} ms", ""),
+        ("kernel line to condition, p99", f"{p99(latency) * 1e3:.1f} ms", "250 ms"),
+        ("kernel line to condition, worst", f"{max(latency) * 1e3:.1f} ms", ""),
+    ]  # fmt: skip
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    return "\n".join([f"control plane: {bench.control_plane}", *lines])
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--seconds", type=float, default=120.0, help="CPU is measured this long")
+    parser.add_argument("--samples", type=int, default=200, help="kernel lines to time")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead")
+    arguments = parser.parse_args()
+    bench = Bench()
+    with control_plane_in_thread(Setup(manifests=(DEFINITIONS,))) as plane:
+        bench.control_plane = "real" if plane.plane.is_real else "simulated"
+        measure_latency(plane, bench, arguments.samples)
+        measure_use(plane, bench, arguments.seconds)
+    print(json.dumps(asdict(bench)) if arguments.json else report(bench))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""What the agent's processes use, read from /proc: memory, CPU time, the longest burst.
+
+Used by `hack.bench.agent`. Linux only; needs no privilege for one's own processes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+BURST_WINDOW_S = 0.1
+
+
+class Memory(NamedTuple):
+    """Kilobytes of one process: proportional set size, and what is its alone."""
+
+    name: str
+    pss_kib: int
+    private_kib: int
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """The process and all its descendants."""
+    parent = psutil.Process(pid)
+    return [parent, *parent.children(recursive=True)]
+
+
+def memory(pid: int) -> list[Memory]:
+    """The memory of each process of the family."""
+    found = []
+    for process in family(pid):
+        fields = dict(
+            line.split(":", 1)
+            for line in Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()[1:]
+        )
+        private = _kib(fields["Private_Clean"]) + _kib(fields["Private_Dirty"])
+        name = "main" if process.pid == pid else "nvml child"
+        found.append(Memory(name, _kib(fields["Pss"]), private))
+    return found
+
+
+def _kib(field: str) -> int:
+    return int(field.split()[0])
+
+
+def cpu_ns(pid: int) -> int:
+    """CPU time of all threads of the family since they began, in nanoseconds."""
+    total = 0
+    for process in family(pid):
+        for task in Path(f"/proc/{process.pid}/task").iterdir():
+            try:
+                total += int((task / "schedstat").read_text().split()[0])
+            except (FileNotFoundError, ProcessLookupError):
+                # The thread ended while it was being counted.
+                continue
+    return total
+
+
+class Bursts:
+    """Samples the CPU time of a family and keeps the most that was used in one window."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._stop = threading.Event()
+        self.longest_ms = 0.0
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Bursts:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        before = cpu_ns(self._pid)
+        while not self._stop.wait(BURST_WINDOW_S):
+            now = cpu_ns(self._pid)
+            self.longest_ms = max(self.longest_ms, (now - before) / 1e6)
+            before = now
+
+
+def used(pid: int, seconds: float) -> tuple[float, float]:
+    """Share of one core used over this time, and the longest burst in milliseconds."""
+    began, before = time.monotonic(), cpu_ns(pid)
+    with Bursts(pid) as bursts:
+        time.sleep(seconds)
+    share = (cpu_ns(pid) - before) / 1e9 / (time.monotonic() - began)
+    return share, bursts.longest_ms
