@@ -83,12 +83,17 @@ def next_deadline(state: NodeState) -> float | None:
 
 
 def wants_reread(state: NodeState) -> bool:
-    """Whether a flag or a recovery action was seen once and waits for its confirming re-read."""
-    return any(
+    """Whether something was seen once and waits for its confirming re-read."""
+    return _unconfirmed(state.missing) or any(
         (view.action_seen is not None and view.action_seen != view.action)
         or any(latch.seen and not latch.raised for latch in view.latches.values())
+        or _unconfirmed(view.lost)
         for view in state.gpus.values()
     )
+
+
+def _unconfirmed(gauge: Gauge) -> bool:
+    return gauge.bad[-1:] == (True,) and not gauge.raised
 
 
 def _deadline(state: NodeState, incident: Incident) -> float | None:

@@ -14,6 +14,7 @@ from rules.incident import Incident
 from rules.judge_state import GpuView, NodeState, find_gpu
 from rules.observation import SourceState
 from rules.signals import Signal
+from rules.topology import Interconnect, interconnect
 
 LINK_DOWN = 0
 
@@ -89,14 +90,19 @@ def links_down(state: NodeState, view: GpuView) -> int:
 
 
 def expected_links(state: NodeState, uuid: str) -> int | None:
-    """How many NVLinks the GPU has by design; None when that is not known."""
+    """How many NVLinks the GPU has by design; None when that is not known.
+
+    On a switch all GPUs have as many, so one that lost a link before it was first described is
+    measured by the others.
+    """
     topology = state.topology
     if topology is None or uuid not in topology.gpus:
         return None
+    counts = [sum(remote != "" for remote in remotes) for remotes in topology.remotes]
     row = topology.gpus.index(uuid)
-    if row >= len(topology.remotes):
+    if row >= len(counts):
         return None
-    return sum(remote != "" for remote in topology.remotes[row])
+    return max(counts) if interconnect(topology) is Interconnect.NVSWITCH else counts[row]
 
 
 def _unknown_gpu(state: NodeState, incident: Incident, since: float) -> Present:

@@ -83,7 +83,8 @@ def verdict(state: NodeState, now: float, rules: Rules = DEFAULT_RULES) -> Verdi
         health, reason = Health.DEGRADED, degraded.row.reason
         message = incident_sentence(state, degraded, len(active) - 1)
     else:
-        health, reason, message = Health.HEALTHY, ALL_PASSING, _healthy_sentence(state, expected)
+        health, reason = Health.HEALTHY, ALL_PASSING
+        message = _healthy_sentence(state, expected, healthy)
     return Verdict(
         health=health,
         reason=reason,
@@ -188,7 +189,7 @@ def _count_healthy(state: NodeState, gpus: Mapping[str, GpuVerdict]) -> int:
     )
 
 
-def _healthy_sentence(state: NodeState, expected: int) -> str:
+def _healthy_sentence(state: NodeState, expected: int, healthy: int | None) -> str:
     if state.view_source is None:
         return "The kernel log reports no fault; no other sense of the GPUs is configured."
     if state.standing_down and state.stand_down is not None:
@@ -198,6 +199,8 @@ def _healthy_sentence(state: NodeState, expected: int) -> str:
         )
     if not expected:
         return "This node has no GPU."
+    if healthy is not None and healthy < expected:
+        return f"All checks pass on {healthy} of {expected} GPUs; the others are looked for."
     return f"All checks pass on {expected} GPU{'s' if expected != 1 else ''}."
 
 
