@@ -134,6 +134,7 @@ class Replica:
             policy=lambda: self.policy.policy,
             senses=Senses(
                 permit=self.fleet.permit,
+                judged=self.fleet.judged,
                 fleet_changed=self.fleet.changed,
                 plan=self._plan,
                 untolerating=self._untolerating,

@@ -107,7 +107,7 @@ async def test_shadow_says_what_it_would_do_and_touches_no_node_and_no_pod(fleet
     if fleet.plane.simulator is not None:
         written = [
             entry
-            for entry in fleet.plane.simulator.requests.mutations()
+            for entry in fleet.plane.simulator.requests.mutations
             if entry.agent.startswith("gpuward-remediator")
         ]
         assert {e.resource for e in written} <= {"events", "leases", "gpuquarantines", "pods"}

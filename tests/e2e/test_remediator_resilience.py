@@ -1,0 +1,183 @@
+"""A real remediator process on bad days: another leader, an outage, wrong or changing input."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+
+import pytest
+from remediator_process import (
+    QUICK,
+    REPOSITORY,
+    RemediatorProcess,
+    leads,
+    marks_of,
+    phase,
+    prepare,
+    running,
+    sessions,
+)
+
+from hack.sim.cluster.client import ApiError
+from hack.sim.cluster.fleet import Pool
+from hack.sim.cluster.fleet_health_objects import XID_79
+
+POOL = Pool(name="gpu", nodes=4)
+NAMES = [f"gpu-000{number}" for number in range(4)]
+
+
+@pytest.fixture
+async def fleet(cluster):
+    await prepare(cluster)
+    await cluster.add(pool=POOL)
+    await cluster.health.all_healthy(NAMES)
+    return cluster
+
+
+def fetch(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+async def test_the_other_replica_takes_over_a_session_where_the_first_left_it(fleet, tmp_path):
+    one = RemediatorProcess(tmp_path, fleet.plane.kubeconfig, name="one")
+    two = RemediatorProcess(tmp_path, fleet.plane.kubeconfig, name="two")
+    with running(one, two):
+        await fleet.until(
+            lambda: asyncio.to_thread(lambda: one.said("leading") or two.said("leading")),
+            "a leader",
+        )
+        first, second = (one, two) if one.said('"leading"') else (two, one)
+        await fleet.health.fail("gpu-0001", XID_79)
+        session = await phase(fleet, "gpu-0001", "Quarantined")
+        assert not second.said("CreateSession")
+        assert await asyncio.to_thread(first.stop) == 0
+        await leads(fleet, second.name)
+        await fleet.health.healthy("gpu-0001")
+        released = await phase(fleet, "gpu-0001", "Released")
+        assert released["metadata"]["uid"] == session["metadata"]["uid"]
+        assert len(await sessions(fleet, "gpu-0001")) == 1
+
+
+async def test_a_killed_remediator_goes_on_after_its_restart(fleet, tmp_path):
+    one = RemediatorProcess(tmp_path, fleet.plane.kubeconfig)
+    with running(one):
+        await leads(fleet, "one")
+        await fleet.health.fail("gpu-0001", XID_79)
+        await phase(fleet, "gpu-0001", "Quarantined")
+        await asyncio.to_thread(one.kill)
+        await fleet.health.healthy("gpu-0001")
+        one.start()
+        await phase(fleet, "gpu-0001", "Released")
+        assert marks_of(await fleet.node("gpu-0001"))["unschedulable"] is False
+
+
+async def test_expired_watches_and_refused_calls_lose_nothing(fleet, tmp_path):
+    if fleet.plane.simulator is None:
+        pytest.skip("a real API server takes no orders to fail")
+    faults = fleet.plane.simulator.faults
+    with running(RemediatorProcess(tmp_path, fleet.plane.kubeconfig)):
+        await leads(fleet, "one")
+        agent = "gpuward-remediator"
+        broken = ApiError(503, "ServiceUnavailable", "injected by the test")
+        faults.fail(broken, path="/api", agent=agent, times=40)
+        fleet.plane.simulator.engine.close_watches(
+            error=ApiError(410, "Expired", "injected by the test")
+        )
+        await fleet.health.fail("gpu-0001", XID_79)
+        await phase(fleet, "gpu-0001", "Quarantined")
+        lost = faults.fail(
+            ApiError(504, "Timeout", "it happened all the same"),
+            method="PATCH",
+            path="/api/v1/nodes/gpu-0002",
+            agent=agent,
+            after=True,
+        )
+        await fleet.health.fail("gpu-0002", XID_79)
+        await phase(fleet, "gpu-0002", "Quarantined")
+        assert lost.hits == 1
+        assert len(await sessions(fleet, "gpu-0002")) == 1
+
+
+async def test_a_policy_is_reloaded_and_a_broken_one_is_not_believed(fleet, tmp_path):
+    one = RemediatorProcess(tmp_path, fleet.plane.kubeconfig, policy="mode: Shadow\n")
+    with running(one):
+        await leads(fleet, "one")
+        one.policy.write_text("mode: Enforce\nbudgets: {}\n")
+        await fleet.until(
+            lambda: asyncio.to_thread(one.said, "budgets is not a known key"), "the problem named"
+        )
+        _, page = await asyncio.to_thread(fetch, f"http://127.0.0.1:{one.port}/metrics")
+        assert "gpuward_policy_reload_ok 0.0" in page
+        assert "gpuward_enforcing 0.0" in page
+        one.policy.write_text(QUICK)
+        await fleet.health.fail("gpu-0001", XID_79)
+        session = await phase(fleet, "gpu-0001", "Quarantined")
+        assert session["status"]["mode"] == "Enforce"
+
+
+async def test_an_unreachable_api_is_waited_for_and_missing_definitions_are_named(tmp_path):
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        "{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: "
+        "{cluster: c}}], clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]}"
+    )
+    one = RemediatorProcess(tmp_path, kubeconfig)
+    with running(one):
+        async with asyncio.timeout(20):
+            while not one.said("no answer from the API server"):  # noqa: ASYNC110 - a file's lines
+                await asyncio.sleep(0.05)
+        status, why = await asyncio.to_thread(fetch, f"http://127.0.0.1:{one.port}/readyz")
+        assert status == 503
+        assert "no answer from the API server" in why
+        assert (await asyncio.to_thread(fetch, f"http://127.0.0.1:{one.port}/healthz"))[0] == 200
+
+
+async def test_missing_definitions_are_named_with_the_remedy(tmp_path):
+    from hack.sim.control_plane import control_plane
+
+    async with control_plane() as plane:
+        one = RemediatorProcess(tmp_path, plane.kubeconfig)
+        with running(one):
+            async with asyncio.timeout(20):
+                while not one.said("gpuquarantines.gpuward.io is missing"):  # noqa: ASYNC110 - a file
+                    await asyncio.sleep(0.05)
+            status, why = await asyncio.to_thread(fetch, f"http://127.0.0.1:{one.port}/readyz")
+            assert status == 503
+            assert "kubectl apply -k daemonset/crds" in why
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        pytest.param(["run", "--kubeconfig", "/nowhere"], "/nowhere does not exist", id="no file"),
+        pytest.param(["run", "--listen", "x"], "HOST:PORT", id="listen address"),
+        pytest.param(["run", "--frobnicate"], "unrecognized arguments", id="unknown flag"),
+        pytest.param(["policy", "check", "/nowhere"], "cannot be read", id="no policy file"),
+        pytest.param([], "required", id="no command"),
+    ],
+)
+def test_wrong_use_ends_with_64_and_one_sentence(arguments, words, tmp_path):
+    config = tmp_path / "kubeconfig"
+    config.write_text(
+        "{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: "
+        "{cluster: c}}], clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]}"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-m", "remediator.cli", *arguments],
+        cwd=REPOSITORY,
+        env={"KUBECONFIG": str(config), "PATH": "/usr/bin"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert ended.returncode == 64
+    assert words in ended.stderr
+    assert "Traceback" not in ended.stderr
