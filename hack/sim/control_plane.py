@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import secrets
 import tempfile
@@ -23,7 +24,7 @@ from hack.sim.cluster.calls import Caller
 from hack.sim.cluster.client import ApiError, Client
 from hack.sim.cluster.controllers.suite import ClusterControllers, Parts, utc_now
 from hack.sim.cluster.fleet import Fleet
-from hack.sim.cluster.fleet_load import apply_fleet, load
+from hack.sim.cluster.fleet_load import apply_fleet, collection_paused, load
 from hack.sim.cluster.http_client import HttpClient
 from hack.sim.cluster.kubeconfig import kubeconfig_text
 from hack.sim.cluster.resource import NAMESPACES, SERVICE_ACCOUNTS
@@ -151,13 +152,15 @@ async def control_plane(setup: Setup | None = None) -> AsyncIterator[ControlPlan
         plane = await stack.enter_async_context(start)
         for path in setup.manifests:
             await post_manifests(plane.client, read_manifests(path))
-        fill_first = plane.simulator is not None
-        if setup.fleet is not None and fill_first:
-            bulk = plane.simulator.load if plane.simulator else None
-            await load(plane.client, setup.fleet, utc_now(), bulk=bulk)
-        await stack.enter_async_context(plane.controllers)
-        if setup.fleet is not None and not fill_first:
+        with collection_paused():
+            if setup.fleet is not None and plane.simulator is not None:
+                await load(plane.client, setup.fleet, utc_now(), bulk=plane.simulator.load)
+            await stack.enter_async_context(plane.controllers)
+        if setup.fleet is not None and plane.is_real:
             await apply_fleet(plane.client, setup.fleet, utc_now())
+        elif setup.fleet is not None:
+            gc.freeze()  # the fleet lives as long as the plane: no collection need look at it
+            stack.callback(gc.unfreeze)
         yield plane
 
 
