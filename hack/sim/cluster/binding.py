@@ -13,7 +13,7 @@ from hack.sim.cluster.calls import WriteOptions
 from hack.sim.cluster.kinds import Kind, Object
 from hack.sim.cluster.managed_fields import update_managed_fields
 from hack.sim.cluster.objects import ObjectApi
-from hack.sim.cluster.statuses import conflict, required, unprocessable
+from hack.sim.cluster.statuses import accepted, conflict, required, unprocessable
 from hack.sim.cluster.timestamps import rfc3339
 
 _BINDING = r.Resource("", "v1", "pods/binding", True, "Binding")
@@ -75,10 +75,4 @@ def bind(
             custom=False,
         )
         api.put(kind, old, bound)
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Success",
-        "code": 201,
-    }
+    return accepted()

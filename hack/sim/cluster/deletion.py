@@ -13,7 +13,13 @@ from hack.sim.cluster import resource as r
 from hack.sim.cluster.calls import DeleteOptions
 from hack.sim.cluster.kinds import Kind, Object
 from hack.sim.cluster.objects import ObjectApi
-from hack.sim.cluster.statuses import FieldProblem, conflict, forbidden, invalid, unprocessable
+from hack.sim.cluster.statuses import (
+    FieldProblem,
+    forbidden,
+    invalid,
+    precondition_failed,
+    unprocessable,
+)
 from hack.sim.cluster.store import Stored
 from hack.sim.cluster.timestamps import epoch, rfc3339
 
@@ -52,18 +58,16 @@ def read_delete_options(body: Any, query: dict[str, str]) -> DeleteOptions:
 def check_preconditions(obj: Object, options: DeleteOptions) -> None:
     """409 when the object is not the one, or not the revision, that the caller means."""
     metadata = obj["metadata"]
-    name, uid, version = metadata["name"], metadata["uid"], metadata["resourceVersion"]
+    uid, version = metadata["uid"], metadata["resourceVersion"]
     if options.uid and options.uid != uid:
-        raise conflict(
-            None,
-            name,
+        raise precondition_failed(
+            obj,
             f"the UID in the precondition ({options.uid}) does not match the UID in record "
             f"({uid}). The object might have been deleted and then recreated",
         )
     if options.resource_version and options.resource_version != version:
-        raise conflict(
-            None,
-            name,
+        raise precondition_failed(
+            obj,
             f"the ResourceVersion in the precondition ({options.resource_version}) does not match "
             f"the ResourceVersion in record ({version}). The object might have been modified",
         )

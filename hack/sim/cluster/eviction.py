@@ -15,10 +15,21 @@ from hack.sim.cluster import resource as r
 from hack.sim.cluster.calls import DeleteOptions, WriteOptions
 from hack.sim.cluster.deletion import check_preconditions, delete, read_delete_options
 from hack.sim.cluster.errors import ApiError
+from hack.sim.cluster.eviction_answers import (
+    charged_status,
+    ignores_budgets,
+    is_ready,
+    multiple_budgets,
+    refusal,
+    stale,
+    too_many,
+    with_disruption_target,
+)
 from hack.sim.cluster.kinds import Kind, Object
 from hack.sim.cluster.objects import ObjectApi, namespace_terminating
 from hack.sim.cluster.selectors import selector_of_object
 from hack.sim.cluster.statuses import (
+    accepted,
     bad_request,
     conflict,
     forbidden,
@@ -33,15 +44,12 @@ RETRIES = 20
 RETRY_DELAY_S = 0.5
 """How often and how long apart the server itself tries again on a conflict (about 10 s)."""
 
-STALE_RETRY_AFTER_S = 10
 MAX_DISRUPTED_PODS = 2000
 
 _EVICTION = r.Resource("policy", "v1", "evictions", True, "Eviction")
-_MULTIPLE = (
-    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not "
-    "support."
-)
-_VIOLATION = "Cannot evict pod as it would violate the pod's disruption budget."
+_BUDGET = r.Resource("policy", "v1", "poddisruptionbudget", True, "PodDisruptionBudget")
+"""A budget as the forbidden answers of the eviction API spell it."""
+
 _API_VERSIONS = frozenset({"policy/v1", "policy/v1beta1"})
 
 BeforeUpdate = Callable[[Object], Awaitable[None]]
@@ -61,18 +69,18 @@ class Evictions:
         options = self._read(namespace, name, body, query_dry_run)
         self._check_namespace(namespace, name)
         pod = self._pod(namespace, name)
-        if _ignores_budgets(pod.obj):
+        if ignores_budgets(pod.obj):
             await self._delete_ignored(pod, namespace, name, options)
-            return _accepted()
+            return accepted()
         budgets = self._matching(pod.obj)
         if len(budgets) > 1:
-            raise ApiError(500, "", _MULTIPLE)
+            raise multiple_budgets()
         if budgets:
             if await self._delete_unready(pod, budgets[0], options):
-                return _accepted()
+                return accepted()
             await self._charge(pod.obj, budgets[0]["metadata"]["name"], options)
         self._delete(namespace, name, options)
-        return _accepted()
+        return accepted()
 
     def _read(self, namespace: str, name: str, body: Any, query_dry_run: str) -> DeleteOptions:
         if not isinstance(body, dict) or body.get("kind", "Eviction") != "Eviction":
@@ -100,7 +108,8 @@ class Evictions:
             raise ApiError(
                 500,
                 "",
-                f"Non-matching dry-run options in request and content: {in_query} vs {in_body}",
+                "Non-matching dry-run options in request and content: "
+                f"[{' '.join(in_query)}] and [{' '.join(in_body)}]",
             )
         options = read_delete_options(stated, {})
         return replace(options, dry_run=bool(in_body or in_query))
@@ -162,7 +171,7 @@ class Evictions:
 
     async def _delete_unready(self, pod: Stored, budget: Object, options: DeleteOptions) -> bool:
         """Delete an unready pod without charging its budget, where the budget allows that."""
-        if _is_ready(pod.obj):
+        if is_ready(pod.obj):
             return False
         status = budget.get("status") or {}
         policy = (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy")
@@ -179,7 +188,7 @@ class Evictions:
             self._delete(metadata["namespace"], metadata["name"], guarded)
         except ApiError as error:
             if error.code == 409 and not options.resource_version:
-                raise _stale(budget["metadata"]["name"]) from error
+                raise stale(budget["metadata"]["name"]) from error
             raise
         return True
 
@@ -194,16 +203,12 @@ class Evictions:
                 return
             if self.before_budget_update:
                 await self.before_budget_update(budget.obj)
-            disrupted = dict(status.get("disruptedPods") or {})
-            disrupted[pod["metadata"]["name"]] = rfc3339(self._api.clock())
             charged = {
                 **budget.obj,
                 "metadata": dict(budget.obj["metadata"]),
-                "status": {
-                    **status,
-                    "disruptionsAllowed": status["disruptionsAllowed"] - 1,
-                    "disruptedPods": disrupted,
-                },
+                "status": charged_status(
+                    status, pod["metadata"]["name"], rfc3339(self._api.clock())
+                ),
             }
             try:
                 present = self._api.get(kind, budget_name, namespace)
@@ -225,18 +230,18 @@ class Evictions:
         name = metadata["name"]
         status: Object = budget.get("status") or {}
         if (status.get("observedGeneration") or 0) < (metadata.get("generation") or 0):
-            raise _stale(name)
+            raise stale(name)
         allowed = status.get("disruptionsAllowed") or 0
         if allowed < 0:
-            raise forbidden(r.POD_DISRUPTION_BUDGETS, name, "pdb disruptions allowed is negative")
+            raise forbidden(_BUDGET, name, "pdb disruptions allowed is negative")
         if len(status.get("disruptedPods") or {}) > MAX_DISRUPTED_PODS:
             raise forbidden(
-                r.POD_DISRUPTION_BUDGETS,
+                _BUDGET,
                 name,
                 "DisruptedPods map too big - too many evictions not confirmed by PDB controller",
             )
         if allowed == 0:
-            raise _too_many(_refusal(name, status), None)
+            raise too_many(refusal(name, status), None)
         return status
 
     def _delete(self, namespace: str, name: str, options: DeleteOptions) -> None:
@@ -249,95 +254,8 @@ class Evictions:
             marked = {
                 **pod.obj,
                 "metadata": dict(pod.obj["metadata"]),
-                "status": _with_condition(pod.obj.get("status") or {}, now),
+                "status": with_disruption_target(pod.obj.get("status") or {}, now),
             }
             self._api.replace(kind, pod, marked, WriteOptions(manager="kube-apiserver"), "status")
             options = replace(options, resource_version=None)
         delete(self._api, kind, name, namespace, options)
-
-
-def _accepted() -> Object:
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Success",
-        "code": 201,
-    }
-
-
-def _ignores_budgets(pod: Object) -> bool:
-    phase = (pod.get("status") or {}).get("phase")
-    return phase in {"Succeeded", "Failed", "Pending"} or bool(
-        pod["metadata"].get("deletionTimestamp")
-    )
-
-
-def _is_ready(pod: Object) -> bool:
-    return any(
-        one.get("type") == "Ready" and one.get("status") == "True"
-        for one in (pod.get("status") or {}).get("conditions") or []
-    )
-
-
-def _too_many(cause: str, retry_after_s: int | None) -> ApiError:
-    details: Object = {"causes": [{"reason": "DisruptionBudget", "message": cause}]}
-    headers = {}
-    if retry_after_s:
-        details["retryAfterSeconds"] = retry_after_s
-        headers["Retry-After"] = str(retry_after_s)
-    return ApiError(429, "TooManyRequests", _VIOLATION, details, headers=headers)
-
-
-def _stale(name: str) -> ApiError:
-    return _too_many(
-        f"The disruption budget {name} is still being processed by the server.",
-        STALE_RETRY_AFTER_S,
-    )
-
-
-def _refusal(name: str, status: Object) -> str:
-    allowed = next(
-        (
-            one
-            for one in status.get("conditions") or []
-            if one.get("type") == "DisruptionAllowed" and one.get("status") == "False"
-        ),
-        None,
-    )
-    subject = f"The disruption budget {name}"
-    if allowed is not None and allowed.get("reason") == "SyncFailed":
-        return (
-            f"{subject} does not allow evicting pods currently because it failed sync: "
-            f"{allowed.get('message', '')}"
-        )
-    current, desired = status.get("currentHealthy") or 0, status.get("desiredHealthy") or 0
-    if current <= desired:
-        return f"{subject} needs {desired} healthy pods and has {current} currently"
-    text = f"{subject} does not allow evicting pods currently"
-    if allowed is not None and allowed.get("message"):
-        text += f" ({allowed.get('reason', '')}): {allowed['message']}"
-    return text
-
-
-def _with_condition(status: Object, now: str) -> Object:
-    present = status.get("conditions") or []
-    if any(
-        one.get("type") == "DisruptionTarget"
-        and one.get("status") == "True"
-        and one.get("reason") == "EvictionByEvictionAPI"
-        for one in present
-    ):
-        return status
-    conditions = [one for one in present if one.get("type") != "DisruptionTarget"]
-    conditions.append(
-        {
-            "type": "DisruptionTarget",
-            "status": "True",
-            "lastProbeTime": None,
-            "lastTransitionTime": now,
-            "reason": "EvictionByEvictionAPI",
-            "message": "Eviction API: evicting",
-        }
-    )
-    return {**status, "conditions": conditions}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -24,11 +24,14 @@ from hack.sim.cluster.eviction import RETRY_DELAY_S
 from hack.sim.cluster.faults import Faults
 from hack.sim.cluster.http_layer import BODY_LIMIT, HttpLayer
 from hack.sim.cluster.inprocess import InProcessClient
+from hack.sim.cluster.kinds import Object
 from hack.sim.cluster.kubeconfig import kubeconfig_text
 from hack.sim.cluster.request_log import RequestLog
+from hack.sim.cluster.resource import Resource
 from hack.sim.cluster.store import HISTORY_LIMIT, Store
 
 _SHUTDOWN_S = 0.5
+_LINE_LIMIT = 64 * 1024
 
 
 class SimulatedApiServer:
@@ -100,7 +103,7 @@ class SimulatedApiServer:
         path.write_text(self.kubeconfig_text(token), encoding="utf-8")
         return path
 
-    def load(self, resource: Any, objects: Any) -> int:
+    def load(self, resource: Resource, objects: Iterable[Object]) -> int:
         """Store many finished objects at once, without HTTP; how many."""
         return self.engine.load(resource, objects)
 
@@ -109,13 +112,15 @@ class SimulatedApiServer:
             subscription.pause(paused=paused)
 
     async def start(self) -> None:
-        """Listen."""
+        """Listen; after a stop again at the same address, with everything still stored."""
         server = web.Server(
             self._layer.handle,
             request_factory=_request,
             handler_cancellation=True,
             access_log=None,
             keepalive_timeout=3600.0,
+            max_line_size=_LINE_LIMIT,
+            max_field_size=_LINE_LIMIT,
         )
         self._runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_S)
         await self._runner.setup()

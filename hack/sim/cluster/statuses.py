@@ -78,12 +78,11 @@ def _shown(value: Any) -> str:
     return str(value)
 
 
-def _details(resource: Resource | None, name: str) -> dict[str, Any]:
+def _details(resource: Resource, name: str) -> dict[str, Any]:
     details: dict[str, Any] = {"name": name} if name else {}
-    if resource is not None:
-        if resource.group:
-            details["group"] = resource.group
-        details["kind"] = resource.plural
+    if resource.group:
+        details["group"] = resource.group
+    details["kind"] = resource.plural
     return details
 
 
@@ -112,15 +111,34 @@ def already_exists(resource: Resource, name: str) -> ApiError:
     )
 
 
-def conflict(resource: Resource | None, name: str, why: str = MODIFIED) -> ApiError:
-    """409: a precondition does not hold (preconditions of deletes name no resource)."""
-    named = resource.group_resource if resource else ""
+def conflict(resource: Resource, name: str, why: str = MODIFIED) -> ApiError:
+    """409: somebody else was faster, or a precondition does not hold."""
+    named = resource.group_resource
     return ApiError(
         409,
         "Conflict",
         f'Operation cannot be fulfilled on {named} "{name}": {why}',
         _details(resource, name),
     )
+
+
+def precondition_failed(obj: dict[str, Any], why: str) -> ApiError:
+    """409 of a delete or an eviction: it names the kind where others name the resource."""
+    group = obj["apiVersion"].rpartition("/")[0]
+    name = obj["metadata"]["name"]
+    kind = Resource(group, "", obj["kind"], True, obj["kind"])
+    return conflict(kind, name, why)
+
+
+def accepted() -> dict[str, Any]:
+    """The Status of an accepted eviction (the pod terminates, it is not gone) or binding."""
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "code": 201,
+    }
 
 
 def bad_request(message: str) -> ApiError:

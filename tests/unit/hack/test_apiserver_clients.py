@@ -6,6 +6,7 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
+from aiohttp import ClientConnectionError
 from apiserver_support import eventually, node, pod, serving
 
 from hack.sim.cluster import resource as r
@@ -179,3 +180,25 @@ async def test_stopping_the_server_ends_its_watches():
         await eventually(lambda: server.engine.subscriptions)
         await server.stop()
         assert await task == []
+
+
+async def test_an_outage_loses_nothing():
+    server = SimulatedApiServer()
+    await server.start()
+    url = server.url
+    async with HttpClient(url) as client:
+        made = await client.create(r.NODES, node())
+        await server.stop()
+        with pytest.raises(ClientConnectionError):
+            await client.get(r.NODES, "n1")
+        await server.start()
+        assert server.url == url
+        assert await client.get(r.NODES, "n1") == made
+    await server.stop()
+
+
+async def test_long_queries_are_read():
+    async with serving() as api, HttpClient(api.server.url) as client:
+        values = ",".join(f"value-{index:05}" for index in range(2000))
+        items, _ = await client.list(r.NODES, label_selector=f"key in ({values})")
+        assert items == []

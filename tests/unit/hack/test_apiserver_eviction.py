@@ -17,7 +17,6 @@ from apiserver_support import (
 )
 
 from hack.sim.cluster import resource as r
-from hack.sim.cluster.statuses import conflict
 
 EVICT = f"{PODS}/p1/eviction"
 VIOLATION = "Cannot evict pod as it would violate the pod's disruption budget."
@@ -98,6 +97,20 @@ async def test_a_budget_that_allows_nothing_answers_429(status, retry_after, cau
         assert answer.headers.get("Retry-After") == retry_after
         assert answer.causes == [{"reason": "DisruptionBudget", "message": cause}]
         assert "deletionTimestamp" not in (await api.get(f"{PODS}/p1"))["metadata"]
+
+
+async def test_the_last_disruption_turns_the_budgets_condition():
+    async with serving() as api:
+        await running_pod(api, "p1")
+        await running_pod(api, "p2")
+        await budget(api, disruptionsAllowed=1, currentHealthy=2, desiredHealthy=1)
+        assert (await api("POST", EVICT, eviction())).code == 201
+        conditions = (await api.get(f"{BUDGETS}/b1"))["status"]["conditions"]
+        assert [(one["type"], one["status"], one["reason"]) for one in conditions] == [
+            ("DisruptionAllowed", "False", "InsufficientPods")
+        ]
+        answer = await api("POST", f"{PODS}/p2/eviction", eviction("p2"))
+        assert (answer.code, answer.headers.get("Retry-After")) == (429, None)
 
 
 async def test_two_budgets_answer_500_without_a_reason():
@@ -182,7 +195,9 @@ async def test_a_stale_uid_answers_409_after_the_budget_was_charged():
         await budget(api, disruptionsAllowed=1, currentHealthy=2)
         answer = await api("POST", EVICT, eviction(preconditions={"uid": "another"}))
         assert (answer.code, answer.reason) == (409, "Conflict")
+        assert answer.message.startswith('Operation cannot be fulfilled on Pod "p1": the UID in ')
         assert "the UID in the precondition (another) does not match" in answer.message
+        assert answer.details == {"name": "p1", "kind": "Pod"}
         status = (await api.get(f"{BUDGETS}/b1"))["status"]
         assert (status["disruptionsAllowed"], list(status["disruptedPods"])) == (0, ["p1"])
         assert "deletionTimestamp" not in (await api.get(f"{PODS}/p1"))["metadata"]
@@ -365,7 +380,3 @@ async def test_an_unbound_pod_is_gone_at_once_and_a_bound_one_needs_its_kubelet(
         uid = (await api.get(f"{PODS}/p1"))["metadata"]["uid"]
         await api.delete(f"{PODS}/p1", {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}})
         assert (await api("GET", f"{PODS}/p1")).code == 404
-
-
-def test_conflicts_of_preconditions_name_no_resource():
-    assert conflict(None, "p1", "why").details == {"name": "p1"}
