@@ -1,0 +1,135 @@
+"""Which pods leave, which stay, and which GPU DaemonSets the taint keeps out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from drain_objects import node, pod
+
+from rules.pod_fate import Fate, Moment, fate_of, tier
+from rules.pod_tolerations import untolerating
+from rules.pod_view import DaemonSetView, PodView
+from rules.policy import Policy
+from rules.policy_load import load_policy
+from rules.session_time import format_time, parse_time
+
+NOW = parse_time("2026-01-01T01:00:00Z") or 0.0
+
+
+def owned(version: str, kind: str) -> dict[str, Any]:
+    reference = {"apiVersion": version, "kind": kind, "name": "o", "uid": "o", "controller": True}
+    return {"ownerReferences": [reference]}
+
+
+def judged(target: PodView, *, severity: str = "Fatal", missing: str = "", **policy: Any) -> Any:
+    loaded = load_policy(policy)
+    assert isinstance(loaded, Policy)
+    at = Moment(now=NOW, started_at=NOW - 60, severity=severity, policy=loaded)
+    return fate_of(target, frozenset({missing}), at)
+
+
+@pytest.mark.parametrize(
+    ("target", "fate", "why"),
+    [
+        pytest.param(pod(), Fate.EVICT, "", id="ordinary"),
+        pytest.param(
+            pod(metadata=owned("apps/v1", "DaemonSet")), Fate.STAYS, "DaemonSet", id="ds"
+        ),
+        pytest.param(
+            pod(metadata=owned("apps.example.com/v1", "DaemonSet")),
+            Fate.EVICT,
+            "",
+            id="other-group",
+        ),
+        pytest.param(
+            pod(metadata={"annotations": {"kubernetes.io/config.mirror": "x"}}),
+            Fate.STAYS,
+            "static pod",
+            id="mirror",
+        ),
+        pytest.param(pod(metadata=owned("v1", "Node")), Fate.STAYS, "static pod", id="node-owned"),
+        pytest.param(pod(status={"phase": "Succeeded"}), Fate.STAYS, "", id="finished"),
+        pytest.param(pod(metadata={"ownerReferences": []}), Fate.STAYS, "unmanaged", id="bare"),
+        pytest.param(pod(status={"phase": "Pending"}), Fate.EVICT, "", id="pending"),
+    ],
+)
+def test_by_default(target: PodView, fate: Fate, why: str) -> None:
+    verdict = judged(target)
+    assert (verdict.fate, verdict.why) == (fate, why)
+
+
+def test_an_orphan_of_a_deleted_daemonset_goes() -> None:
+    assert judged(pod(metadata=owned("apps/v1", "DaemonSet")), missing="o").fate is Fate.EVICT
+
+
+def terminating(seconds_ago: float, **parts: Any) -> PodView:
+    meta = {"deletionTimestamp": format_time(NOW - seconds_ago), **parts.pop("metadata", {})}
+    return pod(metadata=meta, **parts)
+
+
+ENDED = {"containerStatuses": [{"name": "main", "state": {"terminated": {}}}]}
+RUNNING = {"containerStatuses": [{"name": "main", "state": {"running": {}}}]}
+
+
+@pytest.mark.parametrize(
+    ("target", "fate", "reason"),
+    [
+        pytest.param(terminating(-30, status=RUNNING), Fate.LEAVING, "", id="in-grace"),
+        pytest.param(terminating(59, status=RUNNING), Fate.LEAVING, "", id="just-over"),
+        pytest.param(terminating(61, status=RUNNING), Fate.STUCK, "NotTerminating", id="hung"),
+        pytest.param(
+            terminating(61, status=ENDED, metadata={"finalizers": ["a/b"]}),
+            Fate.STUCK,
+            "FinalizerHeld",
+            id="finalizer",
+        ),
+        pytest.param(
+            terminating(61, status=RUNNING, metadata={"finalizers": ["a/b"]}),
+            Fate.STUCK,
+            "NotTerminating",
+            id="finalizer-and-still-running",
+        ),
+    ],
+)
+def test_terminating_pods_are_told_apart(target: PodView, fate: Fate, reason: str) -> None:
+    verdict = judged(target)
+    assert (verdict.fate, verdict.reason) == (fate, reason)
+
+
+def test_the_order_of_groups() -> None:
+    policy = load_policy({"pods": [{"selector": "app=web", "order": 3}]})
+    assert isinstance(policy, Policy)
+    critical = pod(spec={"priorityClassName": "system-node-critical"})
+    by_number = pod(spec={"priority": 2_000_000_000})
+    other = pod(metadata={"labels": {"app": "db"}})
+    ordered = sorted([critical, pod(), other, by_number], key=lambda p: tier(p, policy))
+    assert [tier(p, policy) for p in ordered] == [(False, 0), (False, 3), (True, 3), (True, 3)]
+
+
+def test_the_first_matching_rule_wins() -> None:
+    rules = [{"namespaces": ["team-a"], "strategy": "Skip"}, {"strategy": "WaitCompleted"}]
+    assert judged(pod(), pods=rules).fate is Fate.STAYS
+    assert judged(pod(metadata={"namespace": "team-b"}), pods=rules).fate is Fate.WAITS
+
+
+def daemon_set(name: str, selector: dict[str, str], *tolerations: dict[str, str]) -> DaemonSetView:
+    spec = {"nodeSelector": selector, "tolerations": list(tolerations)}
+    value = {"metadata": {"name": name, "namespace": "gpu"}, "spec": {"template": {"spec": spec}}}
+    return msgspec.convert(value, DaemonSetView)
+
+
+def test_gpu_daemonsets_that_could_not_come_back_are_named() -> None:
+    gpu = {"nvidia.com/gpu.present": "true"}
+    target = node(metadata={"labels": gpu})
+    sets = [
+        daemon_set("plugin", gpu, {"key": "nvidia.com/gpu", "operator": "Exists"}),
+        daemon_set("driver", gpu, {"operator": "Exists"}),
+        daemon_set("ours", gpu, {"key": "gpuward.io/quarantine", "operator": "Exists"}),
+        daemon_set("only-execute", gpu, {"operator": "Exists", "effect": "NoExecute"}),
+        daemon_set("elsewhere", {"nvidia.com/gpu.present": "false"}),
+        daemon_set("logs", {}),
+        daemon_set("by-toleration", {}, {"key": "nvidia.com/gpu", "operator": "Exists"}),
+    ]
+    assert untolerating(target, sets) == ("gpu/by-toleration", "gpu/only-execute", "gpu/plugin")

@@ -1,0 +1,284 @@
+"""The looks around a decision: recheck before harm, silent agents, history, freshness, pauses."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+from drain_objects import node
+
+from rules import decision as d
+from rules.names import ANNOTATION_SESSION
+from rules.policy import Policy
+from rules.policy_load import load_policy
+from rules.session_agents import say_unknown, silence_finding, silent_nodes
+from rules.session_history import outlived
+from rules.session_observation import staleness
+from rules.session_recheck import recheck
+from rules.session_time import format_time, parse_time
+from rules.snapshot import AgentPod, FleetSnapshot, HealthView, PauseView, QuarantineView
+
+NOW = parse_time("2026-06-01T00:00:00Z") or 0.0
+NOTE = json.dumps({"session": "s1", "mark": "CordonAndTaint"})
+OURS = {"key": "gpuward.io/quarantine", "effect": "NoSchedule"}
+MARKED = {"unschedulable": True, "taints": [OURS]}
+
+
+def policy(**parts: Any) -> Policy:
+    loaded = load_policy({"mode": "Enforce", **parts})
+    assert isinstance(loaded, Policy)
+    return loaded
+
+
+def session(
+    name: str = "s1", *, spec: dict[str, Any] | None = None, **status: Any
+) -> QuarantineView:
+    value = {
+        "metadata": {"name": name, "uid": f"uid-{name}", "creationTimestamp": format_time(NOW)},
+        "spec": {"nodeName": "n0", "nodeUID": "uid-n0", **(spec or {})},
+        "status": {"phase": "Draining", "bootID": "boot-1", **status},
+    }
+    return msgspec.convert(value, QuarantineView)
+
+
+def marked_node(**parts: Any) -> Any:
+    meta = {"annotations": {ANNOTATION_SESSION: NOTE}, **parts.pop("metadata", {})}
+    return node(metadata=meta, spec=parts.pop("spec", MARKED), **parts)
+
+
+def snapshot(**parts: Any) -> FleetSnapshot:
+    given: dict[str, Any] = {
+        "now": NOW,
+        "policy": policy(),
+        "nodes": {},
+        "quarantines": {"s1": session()},
+    }
+    return FleetSnapshot(**{**given, **parts})
+
+
+def pause(**spec: Any) -> dict[str, PauseView]:
+    value = {"metadata": {"name": "p"}, "spec": {"scope": {"all": True}, **spec}}
+    return {"p": msgspec.convert(value, PauseView)}
+
+
+EVICT = d.EvictPod(node="n0", namespace="a", name="p", uid="u", session="s1")
+MARK = d.MarkNode(node="n0", node_uid="uid-n0", session="s1", patch={})
+
+
+class TestRecheck:
+    def test_all_is_as_it_was_decided(self) -> None:
+        assert recheck(EVICT, marked_node(), snapshot()) == ""
+        assert recheck(MARK, node(), snapshot()) == ""
+
+    @pytest.mark.parametrize(
+        ("seen", "fleet"),
+        [
+            pytest.param(marked_node(), {"policy": policy(mode="Shadow")}, id="shadow"),
+            pytest.param(marked_node(), {"pauses": pause()}, id="paused"),
+            pytest.param(
+                marked_node(metadata={"labels": {"gpuward.io/opt-out": "true"}}),
+                {},
+                id="opted-out",
+            ),
+            pytest.param(
+                marked_node(
+                    spec={
+                        **MARKED,
+                        "taints": [
+                            OURS,
+                            {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"},
+                        ],
+                    }
+                ),
+                {},
+                id="karpenter",
+            ),
+            pytest.param(
+                marked_node(metadata={"deletionTimestamp": "2026-06-01T00:00:00Z"}),
+                {},
+                id="deleting",
+            ),
+            pytest.param(
+                marked_node(status={"conditions": [{"type": "Ready", "status": "Unknown"}]}),
+                {},
+                id="unreachable",
+            ),
+            pytest.param(node(), {}, id="no-mark"),
+            pytest.param(marked_node(spec={"taints": [OURS]}), {}, id="uncordoned"),
+            pytest.param(marked_node(spec={"unschedulable": True}), {}, id="untainted"),
+            pytest.param(marked_node(), {"quarantines": {}}, id="session-deleted"),
+            pytest.param(
+                marked_node(), {"quarantines": {"s1": session(phase="Cancelled")}}, id="ended"
+            ),
+            pytest.param(
+                marked_node(),
+                {"quarantines": {"s1": session(spec={"release": {"by": "ada"}})}},
+                id="released",
+            ),
+            pytest.param(
+                marked_node(), {"quarantines": {"s1": session(bootID="boot-0")}}, id="rebooted"
+            ),
+            pytest.param(marked_node(metadata={"uid": "other"}), {}, id="replaced"),
+        ],
+    )
+    def test_an_eviction_is_held_back(self, seen: Any, fleet: dict[str, Any]) -> None:
+        assert recheck(EVICT, seen, snapshot(**fleet)) != ""
+
+    def test_a_mark_is_held_back_on_a_namesake(self) -> None:
+        assert (
+            recheck(MARK, node(metadata={"uid": "other"}), snapshot()) == "the node was replaced"
+        )
+
+    def test_the_mark_of_another_session_stops_an_eviction(self) -> None:
+        other = d.EvictPod(node="n0", namespace="a", name="p", uid="u", session="s0")
+        assert "s1" in recheck(other, marked_node(), snapshot())
+
+    def test_a_pause_that_is_over_stops_nothing(self) -> None:
+        over = pause(until=format_time(NOW - 1))
+        assert recheck(EVICT, marked_node(), snapshot(pauses=over)) == ""
+
+    def test_what_does_no_harm_is_not_held_back(self) -> None:
+        unmark = d.UnmarkNode(node="n0", node_uid="u", session="s1", patch={})
+        assert recheck(unmark, node(), snapshot(pauses=pause(), quarantines={})) == ""
+
+
+def health(**status: Any) -> HealthView:
+    given = {
+        "nodeUID": "uid-n0",
+        "bootID": "boot-1",
+        "publisher": {"pod": "gpuward/agent", "podUID": "pod-1"},
+        "sources": [{"name": "nvml", "state": "Up"}],
+    }
+    return msgspec.convert({"metadata": {"name": "n0"}, "status": {**given, **status}}, HealthView)
+
+
+READY = AgentPod(uid="pod-1", node="n0", ready=True, ready_changed_at=NOW - 9999)
+
+
+class TestFreshness:
+    @pytest.mark.parametrize(
+        ("verdict", "agents", "fresh"),
+        [
+            pytest.param(health(), {"pod-1": READY}, True, id="pod-ready"),
+            pytest.param(health(), {}, False, id="pod-gone"),
+            pytest.param(health(), {"pod-1": replace(READY, ready=False)}, False, id="not-ready"),
+            pytest.param(health(bootID="boot-0"), {"pod-1": READY}, False, id="other-boot"),
+            pytest.param(health(nodeUID="old"), {"pod-1": READY}, False, id="other-node"),
+            pytest.param(None, {"pod-1": READY}, False, id="no-verdict"),
+            pytest.param(
+                health(publisher={"heartbeat": format_time(NOW - 700)}), {}, True, id="heartbeat"
+            ),
+            pytest.param(
+                health(publisher={"heartbeat": format_time(NOW - 800)}),
+                {},
+                False,
+                id="no-heartbeat",
+            ),
+            pytest.param(health(publisher={}), {}, False, id="nobody"),
+            pytest.param(
+                health(sources=[{"name": "nvml", "state": "Down"}]),
+                {"pod-1": READY},
+                False,
+                id="blind",
+            ),
+            pytest.param(
+                health(sources=[{"name": "nvml", "state": "Released"}]),
+                {"pod-1": READY},
+                False,
+                id="released",
+            ),
+            pytest.param(
+                health(
+                    sources=[{"name": "nvml", "state": "Absent"}, {"name": "dcgm", "state": "Up"}]
+                ),
+                {"pod-1": READY},
+                True,
+                id="dcgm-instead",
+            ),
+            pytest.param(
+                health(
+                    sources=[{"name": "nvml", "state": "Down"}, {"name": "dcgm", "state": "Up"}]
+                ),
+                {"pod-1": READY},
+                False,
+                id="dcgm-does-not-replace-a-failing-nvml",
+            ),
+            pytest.param(
+                health(sources=[{"name": "kmsg", "state": "Up"}]),
+                {"pod-1": READY},
+                True,
+                id="kmsg",
+            ),
+        ],
+    )
+    def test_when_a_verdict_may_be_acted_on(
+        self, verdict: HealthView | None, agents: dict[str, AgentPod], fresh: bool
+    ) -> None:
+        assert (staleness(verdict, node(), agents, NOW) == "") == fresh
+
+
+def gpu_node(name: str, status: str = "True", label: str = "healthy") -> Any:
+    return node(
+        name,
+        metadata={"labels": {"gpuward.io/gpus": "8", "gpuward.io/health": label}},
+        status={"conditions": [{"type": "GPUHealthy", "status": status}]},
+    )
+
+
+class TestSilentAgents:
+    def fleet(self, **parts: Any) -> FleetSnapshot:
+        nodes = {f"n{i}": gpu_node(f"n{i}") for i in range(5)}
+        agents = {
+            f"p{i}": AgentPod(uid=f"p{i}", node=f"n{i}", ready=i != 0, ready_changed_at=NOW - 301)
+            for i in range(4)
+        }
+        return snapshot(**{"nodes": nodes, "agents": agents, **parts})
+
+    def test_unknown_after_five_minutes_unready_or_gone(self) -> None:
+        fleet = self.fleet()
+        silent = silent_nodes(fleet, {"n4": NOW - 301})
+        assert sorted(silent) == ["n0", "n4"]
+        writes = say_unknown(fleet, silent)
+        assert [write.node for write in writes] == ["n0", "n4"]
+        assert "not Ready" in writes[0].message
+
+    def test_our_own_absence_is_not_held_against_an_agent(self) -> None:
+        assert silent_nodes(self.fleet(observing_since=NOW - 100), {"n4": NOW - 9999}) == {}
+
+    def test_said_once(self) -> None:
+        nodes = {"n0": gpu_node("n0", "Unknown", "unknown")}
+        fleet = self.fleet(nodes=nodes)
+        assert say_unknown(fleet, silent_nodes(fleet, {})) == ()
+
+    def test_nothing_is_written_in_shadow(self) -> None:
+        fleet = self.fleet(policy=policy(mode="Shadow"))
+        assert say_unknown(fleet, silent_nodes(fleet, {})) == ()
+
+    def test_s09_many_silent_agents_are_one_finding(self) -> None:
+        gone = {f"n{i}": NOW - 400 for i in range(5)}
+        silent = silent_nodes(self.fleet(agents={}), gone)
+        finding = silence_finding(silent)
+        assert finding is not None
+        assert len(finding.nodes) == 5
+        assert silence_finding(dict(list(silent.items())[:2])) is None
+
+
+class TestHistory:
+    def ended(self, index: int, age_d: float) -> QuarantineView:
+        return session(f"s{index}", phase="Released", phaseSince=format_time(NOW - age_d * 86400))
+
+    def test_old_and_surplus_sessions_go(self) -> None:
+        rules = policy(history={"keep": "28d", "maxPerNode": 3})
+        sessions = [self.ended(i, age) for i, age in enumerate([29, 2, 3, 4, 5, 40])]
+        assert sorted(w.name for w in outlived(sessions, rules, NOW)) == ["s0", "s4", "s5"]
+
+    def test_what_still_has_an_effect_stays(self) -> None:
+        rules = policy(history={"keep": "1h", "maxPerNode": 1}, release={"cancelExpiry": "48h"})
+        sessions = [self.ended(0, 0.5), self.ended(1, 1.5), self.ended(2, 2.5)]
+        assert [w.name for w in outlived(sessions, rules, NOW)] == ["s2"]
+
+    def test_open_sessions_stay(self) -> None:
+        assert outlived([session()], policy(history={"keep": "1s"}), NOW + 1e8) == ()
