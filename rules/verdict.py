@@ -113,6 +113,8 @@ def view_problem(state: NodeState, now: float, rules: Rules = DEFAULT_RULES) -> 
     view = state.sources.get(source)
     if view is None or not_looked_yet(state, now):
         return STARTING
+    if view.state is SourceState.UP and not state.inventory_at and not state.gpus:
+        return STARTING
     if view.state is SourceState.UP and _none_answers(state):
         return NONE_ANSWERS
     if view.state is not SourceState.DOWN:
