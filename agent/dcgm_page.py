@@ -136,7 +136,7 @@ def _value(value: float) -> Value:
     """The number, or None for what DCGM and Prometheus use to say that there is none."""
     if value != value or value in (float("inf"), float("-inf")):
         return None
-    if value >= BLANK_64 - 1024 or value == BLANK_FLOAT:
+    if value >= BLANK_64 - 1024 or BLANK_FLOAT <= value < BLANK_FLOAT + 16:
         return None
     if float(value).is_integer():
         whole = int(value)

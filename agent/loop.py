@@ -143,7 +143,7 @@ class Loop:
         self._lines_at: list[float] = []
         self._stale = True
         self._published_at = 0.0
-        self._stop: Stop | None = None
+        self._stops: list[Stop] = []
         self._released = False
         self._reread_at = 0.0
         self._beat = clock()
@@ -157,7 +157,7 @@ class Loop:
 
     def run(self) -> Stop:
         """Judge until told to stop; the last verdict has been submitted then."""
-        while self._stop is None:
+        while not self._stops:
             self._beat = self._clock()
             item = self._inbox.get(self._wait_s())
             if item is None:
@@ -168,7 +168,7 @@ class Loop:
             late = self._clock() - self._published_at > PUBLISH_WITHIN_S
             if self._stale and (late or self._inbox.queue.empty()):
                 self.publish()
-        return self._stop
+        return self._stops.pop()
 
     def publish(self) -> None:
         """Submit the verdict as it stands, if it differs from the last one."""
@@ -197,7 +197,7 @@ class Loop:
     def _take(self, item: Item) -> None:
         match item:
             case Stop():
-                self._stop = item
+                self._stops.append(item)
             case Known():
                 self._judgement.remember(item.status)
                 self._outside.past_known()
@@ -248,7 +248,7 @@ class Loop:
         elif isinstance(message, SourceStatus):
             self._log.info(message.message, source="nvml", state=str(message.state))
             if message.restart_agent:
-                self._stop = Stop(1, message.message)
+                self._stops.append(Stop(1, message.message))
         observation = observation_of(message, said.at)
         if observation is not None:
             self._observe(observation)

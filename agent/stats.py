@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from prometheus_client import CollectorRegistry, Histogram, disable_created_metrics
 
 # A second series per histogram that says when this process began: process metrics say it too.
-disable_created_metrics()
+disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types there
 
 LATENCY_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)
 MAX_AWAITING = 1024
