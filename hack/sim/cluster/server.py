@@ -133,9 +133,17 @@ class SimulatedApiServer:
     async def stop(self) -> None:
         """End every watch and connection."""
         self.engine.close_watches()
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        if self._runner is None:
+            return
+        serving = self._runner.server
+        open_connections = [one.transport for one in serving.connections] if serving else []
+        await self._runner.cleanup()
+        self._runner = None
+        for transport in open_connections:
+            if transport is not None:
+                # A TLS connection would wait for its peer's goodbye and outlive the event loop.
+                transport.abort()
+        await asyncio.sleep(0)
 
     async def __aenter__(self) -> Self:
         await self.start()
