@@ -1,0 +1,139 @@
+"""What the machine itself shows: PCI functions, device files, processes, NUMA, udev."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent.devnodes import nvidia_minors
+from agent.host import host_seen
+from agent.machine import Machine, MachineSense, simulated
+from agent.pci import pci_functions
+from agent.udev import concerns_gpus
+from hack.sim.driver import NODES, set_gpu
+from rules.observation import (
+    DevNodesSeen,
+    HostSeen,
+    PciFunction,
+    PciSeen,
+    SourceChanged,
+    SourceState,
+)
+
+
+def function(
+    root: Path,
+    address: str,
+    *,
+    vendor: str = "0x10de",
+    kind: str = "0x030200",
+    config: bytes = b"",
+) -> Path:
+    """A device folder of sysfs."""
+    device = root / address
+    device.mkdir(parents=True)
+    (device / "vendor").write_text(f"{vendor}\n")
+    (device / "class").write_text(f"{kind}\n")
+    if config:
+        (device / "config").write_bytes(config)
+    return device
+
+
+def bind(device: Path, driver: str) -> None:
+    target = device.parent / "drivers" / driver
+    target.mkdir(parents=True, exist_ok=True)
+    (device / "driver").symlink_to(target)
+
+
+def test_gpus_and_switches_are_found_and_nothing_else(tmp_path: Path) -> None:
+    bind(function(tmp_path, "0000:3B:00.0", config=b"\xde\x10\x30\x23" * 16), "nvidia")
+    function(tmp_path, "0000:5e:00.0", kind="0x030000", config=b"\xff" * 64)
+    bind(function(tmp_path, "0000:86:00.0"), "vfio-pci")
+    function(tmp_path, "0000:c1:00.0", kind="0x068000")
+    function(tmp_path, "0000:3b:00.1", kind="0x040300")
+    function(tmp_path, "0000:00:02.0", vendor="0x8086", kind="0x030000")
+    (tmp_path / "0000:00:1f.0").mkdir()
+    found = {
+        each.address: (each.device_class, each.driver, each.config_space_ok)
+        for each in pci_functions(tmp_path)
+    }
+    assert found == {
+        "0000:3b:00.0": (0x0302, "nvidia", True),
+        "0000:5e:00.0": (0x0300, "", False),
+        "0000:86:00.0": (0x0302, "vfio-pci", None),
+        "0000:c1:00.0": (0x0680, "", None),
+    }
+
+
+def test_device_files_are_those_of_gpus_only(tmp_path: Path) -> None:
+    for name in ("nvidia0", "nvidia11", "nvidiactl", "nvidia-uvm", "nvidia0x", "null"):
+        (tmp_path / name).touch()
+    assert nvidia_minors(tmp_path) == (0, 11)
+
+
+def test_numa_nodes_without_cpus_do_not_count(tmp_path: Path) -> None:
+    for number, cpus in ((0, "0-31\n"), (1, "32-63\n"), (8, "\n")):
+        node = tmp_path / "node" / f"node{number}"
+        node.mkdir(parents=True)
+        (node / "cpulist").write_text(cpus)
+    (tmp_path / "product_uuid").write_text("4C4C4544-0000\n")
+    seen = host_seen(5.0, dmi=tmp_path, numa=tmp_path / "node")
+    assert seen.cpu_numa_nodes == (0, 1)
+    assert seen.product_uuid == "4C4C4544-0000"
+    assert seen.booted_at > 0
+
+
+@pytest.mark.parametrize(
+    ("action", "properties", "concerned"),
+    [
+        pytest.param("remove", {"PCI_ID": "10DE:2330"}, True, id="a GPU leaves"),
+        pytest.param("bind", {"PCI_ID": "10de:2330"}, True, id="lower case"),
+        pytest.param("add", {"PCI_ID": "8086:1533"}, False, id="another vendor"),
+        pytest.param("move", {"PCI_ID": "10DE:2330"}, False, id="another action"),
+        pytest.param("add", {}, False, id="no identity"),
+        pytest.param(None, {"PCI_ID": "10DE:2330"}, False, id="no action"),
+    ],
+)
+def test_announcements_about_gpus_are_heard(
+    action: str | None, properties: dict[str, str], concerned: bool
+) -> None:
+    assert concerns_gpus(action, properties) is concerned
+
+
+def facts_of(machine: Machine, looks: int = 1) -> list[object]:
+    facts: list[object] = []
+    sense = MachineSense(facts.append, machine)
+    for _ in range(looks):
+        sense.look()
+    return facts
+
+
+def test_one_look_sees_bus_device_files_and_host() -> None:
+    gpu = PciFunction(address="0000:3b:00.0", vendor=0x10DE, device_class=0x0302)
+    facts = facts_of(Machine(functions=lambda: (gpu,), minors=lambda: (0,)), looks=2)
+    kinds = [type(fact) for fact in facts]
+    assert kinds == [PciSeen, DevNodesSeen, SourceChanged, HostSeen, PciSeen, DevNodesSeen]
+
+
+def test_a_machine_without_a_pci_bus_has_no_such_source() -> None:
+    def nothing() -> tuple[PciFunction, ...]:
+        raise FileNotFoundError("/sys/bus/pci/devices")
+
+    changed, host = facts_of(Machine(functions=nothing, minors=lambda: ()))
+    assert isinstance(changed, SourceChanged)
+    assert (changed.state, changed.reason) == (SourceState.ABSENT, "NoPciBus")
+    assert isinstance(host, HostSeen)
+
+
+def test_a_simulated_machine_changes_with_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "node.yaml"
+    path.write_bytes((NODES / "h100-8-nvswitch.yaml").read_bytes())
+    machine = simulated(str(path))
+    assert len(machine.functions()) == 8
+    assert machine.minors() == tuple(range(8))
+    set_gpu(path, 3, lost=True)
+    assert [each.config_space_ok for each in machine.functions()].count(False) == 1
+    set_gpu(path, 3, unplugged=True)
+    assert len(machine.functions()) == 7
+    assert len(machine.minors()) == 7
