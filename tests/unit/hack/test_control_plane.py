@@ -209,7 +209,10 @@ def gone(pid: int) -> bool:
     """Whether the process ends (or waits for its parent) soon: signals take a moment."""
     state = Path(f"/proc/{pid}/status")
     for _ in range(1000):
-        if not state.exists() or "State:\tZ" in state.read_text():
+        try:
+            if "State:\tZ" in state.read_text():
+                return True
+        except (FileNotFoundError, ProcessLookupError):
             return True
         time.sleep(0.01)
     return False
