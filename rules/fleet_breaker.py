@@ -5,6 +5,7 @@ cannot forget a storm. The breaker stops new harm only; releases go on, and when
 sessions that still wait are judged on their present state.
 """
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -221,15 +222,12 @@ def _last_burst(
     members: list[QuarantineView], several: int, window_s: float
 ) -> list[QuarantineView] | None:
     """The latest run of sessions on at least ``several`` nodes, each within the window."""
-    burst: list[QuarantineView] | None = None
-    start = 0
-    for end, session in enumerate(members):
-        while session.metadata.created_at - members[start].metadata.created_at >= window_s:
-            start += 1
-        run = members[start : end + 1]
-        if len({member.spec.node_name for member in run}) >= several:
-            burst = run
-    return burst
+    times = [member.metadata.created_at for member in members]
+    for end in range(len(members) - 1, several - 2, -1):
+        run = members[bisect_right(times, times[end] - window_s) : end + 1]
+        if len(run) >= several and len({m.spec.node_name for m in run}) >= several:
+            return run
+    return None
 
 
 def _shared(session: QuarantineView, snapshot: FleetSnapshot) -> list[str]:

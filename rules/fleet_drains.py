@@ -32,19 +32,18 @@ def drain_permits(
     to_come = [
         s.spec.node_name
         for s in sessions
-        if s.status.phase in {"", Phase.PENDING} and s.spec.level == Level.DRAIN
+        if s.status.phase in {"", Phase.PENDING, Phase.MARKED} and s.spec.level == Level.DRAIN
     ]
     names = [s.spec.node_name for s in draining]
     moving = dict(moving_gangs(sessions, snapshot))
     permits: dict[str, Permit] = {s.name: _GOES_ON for s in sessions}
     for session in sorted(marked, key=lambda s: (s.status.phase_since, s.name)):
         node = session.spec.node_name
-        mates = [s.spec.node_name for s in marked if s is not session]
         if node == snapshot.own_node:
-            permits[session.name] = _own_node(snapshot, bool(names or mates))
+            permits[session.name] = _own_node(snapshot, bool(names) or len(marked) > 1)
             continue
         since = parse_time(session.status.phase_since) or snapshot.now
-        turn = drain_turn(node, since, [*mates, *to_come], moving, snapshot)
+        turn = drain_turn(node, since, to_come, moving, snapshot)
         if not turn.go:
             permits[session.name] = Permit(
                 start=True, reason=turn.reason, message=turn.message, until=turn.until

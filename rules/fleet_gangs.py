@@ -53,7 +53,7 @@ def drain_turn(
     moving: Mapping[str, frozenset[str]],
     snapshot: FleetSnapshot,
 ) -> GangTurn:
-    """``waiting`` are other nodes whose session has not begun to drain."""
+    """``waiting`` are the nodes whose session has not begun to drain."""
     own = snapshot.gangs.get(node, ())
     for gang in own:
         if not gang.topology_aware:
@@ -72,7 +72,11 @@ def drain_turn(
     until = marked_at + snapshot.policy.drain.gang_window_s
     if snapshot.now >= until:
         return GangTurn(go=True)
-    mates = [name for name in waiting if restarting & _keys(snapshot.gangs.get(name, ()))]
+    mates = [
+        name
+        for name in waiting
+        if name != node and restarting & _keys(snapshot.gangs.get(name, ()))
+    ]
     with_mates = f", {len(mates)} more bad nodes of it so far" if mates else ""
     return GangTurn(
         go=False,
