@@ -38,6 +38,8 @@ class DrainMemory:
     volumes: frozenset[str] = frozenset()
     """Claims (``namespace/name``) of the pods that were asked to go."""
     pods_gone_at: float | None = None
+    forced: tuple[str, ...] = ()
+    """Pods deleted by force in this process, bounded; the session's timeline keeps them."""
 
     @classmethod
     def resume(cls, drain: DrainStatus | None) -> "DrainMemory":
@@ -61,7 +63,9 @@ def answered(memory: DrainMemory, eviction: EvictPod, outcome: EvictionOutcome) 
 
 def forced(memory: DrainMemory, eviction: EvictPod) -> DrainMemory:
     """Book a pod that was deleted by force (policy ``onTimeout: Force``)."""
-    return answered(memory, eviction, EvictionOutcome(kind=EvictionKind.ACCEPTED, message="force"))
+    accepted = EvictionOutcome(kind=EvictionKind.ACCEPTED, message="force")
+    names = (*memory.forced, f"{eviction.namespace}/{eviction.name}")[-MAX_RECENT:]
+    return replace(answered(memory, eviction, accepted), forced=names)
 
 
 def listed(memory: DrainMemory, pods: Iterable[PodView], now: float) -> DrainMemory:

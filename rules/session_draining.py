@@ -51,7 +51,7 @@ def draining(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decisio
     drain = status.drain or DrainStatus(started_at=format_time(case.now))
     if plan is not None:
         drain = plan.status(drain)
-        status = touched(status, drain=drain)
+        status = _with_forced(touched(status, drain=drain), plan, case.now)
     if halt is not None or unreachable(case):
         why = (
             halt.clause if halt else "the node's kubelet is silent, an eviction ends nothing there"
@@ -65,6 +65,16 @@ def draining(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decisio
     if plan.drained:
         return _drained(case, status, drain)
     return _blocked_or_going(case, status, drain, plan)
+
+
+def _with_forced(status: QuarantineStatus, plan: DrainPlan, now: float) -> QuarantineStatus:
+    """Every pod that a policy deleted past its PDB is on record, by name."""
+    known = {entry.message for entry in status.timeline if entry.step == "Forced"}
+    for pod in plan.memory.forced:
+        message = f"{pod[:200]} deleted by policy (drain.onTimeout: Force)"
+        if message not in known:
+            status = st.noted(status, "Forced", message, now)
+    return status
 
 
 def _drained(case: Case, status: QuarantineStatus, drain: DrainStatus) -> Decision:

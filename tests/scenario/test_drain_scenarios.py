@@ -185,6 +185,11 @@ def test_s22_force_keeps_job_semantics_and_is_per_pod(grace: int) -> None:
     assert wire.body["preconditions"] == {"uid": delete.uid}
     assert ("team-a", "late") in world.pods, "a later pod has its own full time"
     assert "drain.onTimeout: Force" in delete.by_policy
+    world.run(5)
+    forced_entries = [e for e in world.session(NODE).status.timeline if e.step == "Forced"]
+    assert [entry.message for entry in forced_entries] == [
+        "team-a/worker deleted by policy (drain.onTimeout: Force)"
+    ]
 
 
 def test_s24_ordinary_pods_leave_before_critical_ones() -> None:

@@ -106,7 +106,7 @@ class TestBootChanged:
 
 
 class TestUnreachable:
-    def test_no_eviction_and_no_force_while_the_kubelet_is_silent(self) -> None:
+    def test_s23_no_eviction_and_no_force_while_the_kubelet_is_silent(self) -> None:
         drain = {"fatalTimeout": "1m", "onTimeout": "Force"}
         world = at("Draining", drain=drain)
         world.set_ready(NODE, "Unknown")
