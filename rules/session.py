@@ -214,7 +214,8 @@ def _release_asked(case: Case) -> Decision | None:
     reasons = f", {asked.reason}" if asked.reason else ""
     still = "" if not case.causes else f"; {len(case.causes)} of its causes still hold"
     who = asked.by or "a person"
-    return end(case, Phase.RELEASED, f"{who} asked for it{reasons}{still}", by=st.BY_PERSON)
+    why = f"{who} asked for it{reasons}{still}"
+    return end(case, Phase.RELEASED, why, by=asked.by or st.BY_PERSON)
 
 
 def _undone(case: Case) -> Decision | None:

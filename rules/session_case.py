@@ -109,7 +109,12 @@ class Case:
     @property
     def primary(self) -> QuarantineView:
         """The oldest open session of this node: the others join it."""
-        rivals = [other for other in self.seen.siblings if is_open(other)]
+        uid = self.node.uid
+        rivals = [
+            other
+            for other in self.seen.siblings
+            if is_open(other) and other.spec.node_uid in {"", uid}
+        ]
         return min((self.session, *rivals), key=lambda s: (s.metadata.created_at, s.name))
 
     def decision(

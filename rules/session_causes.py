@@ -91,15 +91,24 @@ def opening_incidents(
 
 
 def session_name(node: NodeView, incident: str, sessions: Iterable[QuarantineView]) -> str:
-    """Deterministic, so that two writers cannot open two sessions for one incident."""
+    """Deterministic, so that two writers cannot open two sessions for one incident.
+
+    Names that history still holds are passed over: it may have forgotten an earlier session.
+    """
+    known = list(sessions)
     ended = sum(
         1
-        for session in sessions
+        for session in known
         if not is_open(session)
         and any(cause.incident == incident for cause in session.spec.causes)
     )
-    digest = hashlib.sha256(f"{node.uid}/{incident}/{ended}".encode()).hexdigest()
-    return f"{node.name[:200]}-{digest[:8]}"
+    names = {session.name for session in known}
+    while True:
+        digest = hashlib.sha256(f"{node.uid}/{incident}/{ended}".encode()).hexdigest()
+        name = f"{node.name[:200]}-{digest[:8]}"
+        if name not in names:
+            return name
+        ended += 1
 
 
 def cause_of(incident: Incident) -> Cause:
@@ -107,10 +116,15 @@ def cause_of(incident: Incident) -> Cause:
     return Cause(
         source="Detector",
         incident=incident.id,
-        reason=incident.reason,
-        severity=incident.severity,
+        reason=incident.reason[:63],
+        severity=_known_severity(incident.severity),
         message=_evidence_line(incident),
     )
+
+
+def _known_severity(severity: str) -> str:
+    """The CRD knows three words; a newer agent's other word counts as Degraded."""
+    return str(list(Severity)[severity_rank(severity)])
 
 
 def _evidence_line(incident: Incident) -> str:

@@ -35,6 +35,8 @@ HEARTBEAT_FRESH_S: Final = 720.0
 """An agent without a pod beats every 300 s: two missed beats and some slack."""
 AGENT_GONE_S: Final = 300.0
 """How long an agent's pod may be unready before GPUHealthy becomes Unknown."""
+NOT_JUDGED: Final = "NotJudged"
+"""The reason of a permit that the fleet rules have not spoken about yet."""
 _GPU_SOURCES: Final = ("nvml", "dcgm")
 
 
@@ -44,7 +46,7 @@ class Permit:
 
     start: bool = False
     drain: bool = False
-    reason: str = "NotJudged"
+    reason: str = NOT_JUDGED
     """Why not, as a stable word: Budget, MaxNew, PerReason, CorrelatedCause, GangBudget..."""
     message: str = "the fleet was not judged yet"
     storm: bool = False

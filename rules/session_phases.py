@@ -14,7 +14,7 @@ from rules.session_draining import begin_drain, draining, probe
 from rules.session_end import end
 from rules.session_halt import Halt, halt_of, unreachable, with_halts
 from rules.session_history import needs_replacement
-from rules.session_observation import is_open
+from rules.session_observation import NOT_JUDGED, is_open
 from rules.session_validating import begin_validation, validating
 
 
@@ -66,6 +66,8 @@ def _pending(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decisio
         reason, why = halt.reason, halt.clause
     elif case.seen.stale and not human:
         reason, why = "VerdictStale", case.seen.stale
+    elif permit.reason == NOT_JUDGED:
+        return _await_judgement(case)
     elif not permit.start:
         reason, why = permit.reason, permit.message
     else:
@@ -82,6 +84,17 @@ def _pending(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decisio
     sentence = pending_sentence(case.causes, case.phase_since, why)
     status = st.enter(status, Phase.PENDING, sentence, case.now)
     return case.decision("Wait", status, because=why, blocked_by=reason)
+
+
+def _await_judgement(case: Case) -> Decision:
+    """The fleet is judged in a moment: nothing to say or write until then."""
+    return Decision(
+        step="Judge",
+        because=case.seen.permit.message,
+        message=case.session.status.message,
+        status=case.session.status,
+        wake_at=case.now + 1.0,
+    )
 
 
 def _start(case: Case, status: QuarantineStatus) -> Decision:
@@ -170,6 +183,8 @@ def _marked(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decision
             reason, waiting_for = halt.reason, halt.clause
         elif unreachable(case):
             reason, waiting_for = "NodeUnreachable", "the node's kubelet is silent"
+        elif permit.reason == NOT_JUDGED:
+            return _await_judgement(case)
         elif permit.drain:
             return begin_drain(case, status)
         else:
