@@ -1,16 +1,14 @@
-"""Which pods leave, which stay, and which GPU DaemonSets the taint keeps out."""
+"""Which pods leave and which stay."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
-from drain_objects import node, pod
+from drain_objects import pod
 
 from rules.pod_fate import Fate, Moment, fate_of, tier
-from rules.pod_tolerations import untolerating
-from rules.pod_view import DaemonSetView, PodView
+from rules.pod_view import PodView
 from rules.policy import Policy
 from rules.policy_load import load_policy
 from rules.session_time import format_time, parse_time
@@ -112,24 +110,3 @@ def test_the_first_matching_rule_wins() -> None:
     rules = [{"namespaces": ["team-a"], "strategy": "Skip"}, {"strategy": "WaitCompleted"}]
     assert judged(pod(), pods=rules).fate is Fate.STAYS
     assert judged(pod(metadata={"namespace": "team-b"}), pods=rules).fate is Fate.WAITS
-
-
-def daemon_set(name: str, selector: dict[str, str], *tolerations: dict[str, str]) -> DaemonSetView:
-    spec = {"nodeSelector": selector, "tolerations": list(tolerations)}
-    value = {"metadata": {"name": name, "namespace": "gpu"}, "spec": {"template": {"spec": spec}}}
-    return msgspec.convert(value, DaemonSetView)
-
-
-def test_gpu_daemonsets_that_could_not_come_back_are_named() -> None:
-    gpu = {"nvidia.com/gpu.present": "true"}
-    target = node(metadata={"labels": gpu})
-    sets = [
-        daemon_set("plugin", gpu, {"key": "nvidia.com/gpu", "operator": "Exists"}),
-        daemon_set("driver", gpu, {"operator": "Exists"}),
-        daemon_set("ours", gpu, {"key": "gpuward.io/quarantine", "operator": "Exists"}),
-        daemon_set("only-execute", gpu, {"operator": "Exists", "effect": "NoExecute"}),
-        daemon_set("elsewhere", {"nvidia.com/gpu.present": "false"}),
-        daemon_set("logs", {}),
-        daemon_set("by-toleration", {}, {"key": "nvidia.com/gpu", "operator": "Exists"}),
-    ]
-    assert untolerating(target, sets) == ("gpu/by-toleration", "gpu/only-execute", "gpu/plugin")

@@ -1,4 +1,4 @@
-"""The looks around a decision: recheck before harm, silent agents, history, freshness, pauses."""
+"""The looks around a decision: recheck before harm, history, freshness, pauses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from rules import decision as d
 from rules.names import ANNOTATION_SESSION
 from rules.policy import Policy
 from rules.policy_load import load_policy
-from rules.session_agents import say_unknown, silence_finding, silent_nodes
 from rules.session_history import outlived
 from rules.session_observation import staleness
 from rules.session_recheck import recheck
@@ -218,52 +217,6 @@ class TestFreshness:
         self, verdict: HealthView | None, agents: dict[str, AgentPod], fresh: bool
     ) -> None:
         assert (staleness(verdict, node(), agents, NOW) == "") == fresh
-
-
-def gpu_node(name: str, status: str = "True", label: str = "healthy") -> Any:
-    return node(
-        name,
-        metadata={"labels": {"gpuward.io/gpus": "8", "gpuward.io/health": label}},
-        status={"conditions": [{"type": "GPUHealthy", "status": status}]},
-    )
-
-
-class TestSilentAgents:
-    def fleet(self, **parts: Any) -> FleetSnapshot:
-        nodes = {f"n{i}": gpu_node(f"n{i}") for i in range(5)}
-        agents = {
-            f"p{i}": AgentPod(uid=f"p{i}", node=f"n{i}", ready=i != 0, ready_changed_at=NOW - 301)
-            for i in range(4)
-        }
-        return snapshot(**{"nodes": nodes, "agents": agents, **parts})
-
-    def test_unknown_after_five_minutes_unready_or_gone(self) -> None:
-        fleet = self.fleet()
-        silent = silent_nodes(fleet, {"n4": NOW - 301})
-        assert sorted(silent) == ["n0", "n4"]
-        writes = say_unknown(fleet, silent)
-        assert [write.node for write in writes] == ["n0", "n4"]
-        assert "not Ready" in writes[0].message
-
-    def test_our_own_absence_is_not_held_against_an_agent(self) -> None:
-        assert silent_nodes(self.fleet(observing_since=NOW - 100), {"n4": NOW - 9999}) == {}
-
-    def test_said_once(self) -> None:
-        nodes = {"n0": gpu_node("n0", "Unknown", "unknown")}
-        fleet = self.fleet(nodes=nodes)
-        assert say_unknown(fleet, silent_nodes(fleet, {})) == ()
-
-    def test_nothing_is_written_in_shadow(self) -> None:
-        fleet = self.fleet(policy=policy(mode="Shadow"))
-        assert say_unknown(fleet, silent_nodes(fleet, {})) == ()
-
-    def test_s09_many_silent_agents_are_one_finding(self) -> None:
-        gone = {f"n{i}": NOW - 400 for i in range(5)}
-        silent = silent_nodes(self.fleet(agents={}), gone)
-        finding = silence_finding(silent)
-        assert finding is not None
-        assert len(finding.nodes) == 5
-        assert silence_finding(dict(list(silent.items())[:2])) is None
 
 
 class TestHistory:
