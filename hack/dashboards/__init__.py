@@ -1,0 +1,1 @@
+"""Generates the Grafana dashboards and the Prometheus Operator objects; not in the image or wheel."""
