@@ -1,0 +1,170 @@
+"""A real agent process when things around it are bad: API server away, least rights, floods."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import urllib3
+from agent_process import REPOSITORY, XID79, AgentProcess, running
+
+from hack.sim.cluster.client import ApiError
+from hack.sim.cluster.fleet_health import GPU_NODE_HEALTHS
+from hack.sim.cluster.resource import EVENTS, NODES
+from hack.sim.cluster.threaded import HostedServer, run_in_thread
+from hack.sim.manifests import post_manifests, read_manifests
+
+DEFINITIONS = REPOSITORY / "daemonset" / "crds"
+RIGHTS = REPOSITORY / "daemonset" / "base" / "agent-rbac.yaml"
+NODE = "gpu-1"
+LOST = "Xid79GPUFallenOffBus"
+
+
+@pytest.fixture
+def hosted() -> Iterator[HostedServer]:
+    with run_in_thread() as server:
+        client = server.server.client
+        server.run(post_manifests(client, read_manifests(DEFINITIONS)))
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}
+        server.run(client.create(NODES, body))
+        yield server
+
+
+def agent_of(hosted: HostedServer, folder: Path, **options: str) -> AgentProcess:
+    return AgentProcess(folder, hosted.server.write_kubeconfig(folder / "config"), NODE, **options)
+
+
+def until(check: Callable[[], Any], what: str, timeout_s: float = 60.0) -> Any:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if found := check():
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"never seen: {what}")
+
+
+def healthy(hosted: HostedServer) -> str:
+    """The status of the node's GPUHealthy condition."""
+    node = hosted.run(hosted.server.client.get(NODES, NODE))
+    conditions = node.get("status", {}).get("conditions") or ()
+    return next((each["status"] for each in conditions if each["type"] == "GPUHealthy"), "")
+
+
+def status(hosted: HostedServer) -> dict[str, Any]:
+    found = hosted.run(hosted.server.client.get(GPU_NODE_HEALTHS, NODE))
+    return dict(found.get("status", {}))
+
+
+def test_a_fault_during_an_outage_is_published_after_it(
+    hosted: HostedServer, tmp_path: Path
+) -> None:
+    faults = hosted.server.faults
+    away = faults.fail(
+        ApiError(503, "ServiceUnavailable", "away"), agent="gpuward-agent", times=None
+    )
+    with running(agent_of(hosted, tmp_path)) as agent:
+        until(lambda: away.hits >= 3, "the agent trying")
+        agent.kernel_line(XID79.format(pci="0000:3b:00"))
+        until(lambda: "incident Opened" in agent.log.read_text(), "the fault being judged")
+        assert healthy(hosted) == ""
+        faults.clear()
+        until(lambda: healthy(hosted) == "False", "the verdict after the outage")
+        assert [i["reason"] for i in status(hosted)["incidents"]] == [LOST]
+
+
+def test_the_past_is_not_erased_by_an_agent_that_started_during_an_outage(
+    hosted: HostedServer, tmp_path: Path
+) -> None:
+    agent = agent_of(hosted, tmp_path)
+    with running(agent):
+        until(lambda: healthy(hosted) == "True", "the first verdict")
+        agent.kernel_line(XID79.format(pci="0000:3b:00"))
+        until(lambda: healthy(hosted) == "False", "the fault")
+    (before,) = status(hosted)["incidents"]
+    faults = hosted.server.faults
+    away = faults.fail(
+        ApiError(503, "ServiceUnavailable", "away"), agent="gpuward-agent", times=None
+    )
+    with running(agent):
+        until(lambda: away.hits >= 6, "the agent trying")
+        agent.kernel_line(XID79.format(pci="0000:5e:00"))
+        until(lambda: agent.log.read_text().count("incident Opened") >= 2, "the second fault")
+        faults.clear()
+        after = until(lambda: len(status(hosted)["incidents"]) == 2, "both faults")
+        assert after
+        assert before["id"] in {each["id"] for each in status(hosted)["incidents"]}
+        assert healthy(hosted) == "False"
+
+
+def test_ten_thousand_xids_in_a_burst_are_all_read_and_written_a_few_times(
+    hosted: HostedServer, tmp_path: Path
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with running(agent_of(hosted, tmp_path, listen=f"127.0.0.1:{port}")) as agent:
+        until(lambda: healthy(hosted) == "True", "the first verdict")
+        for number in range(10_000):
+            agent.kernel_line(
+                f"NVRM: Xid (PCI:0000:{number % 200:02x}:00): 79, pid={number}, name=python, lost"
+            )
+
+        def recognised() -> bool:
+            url = f"http://127.0.0.1:{port}/metrics"
+            page = urllib3.request("GET", url, timeout=10.0, retries=False).data.decode()
+            return 'gpuward_kernel_records_total{result="recognised"} 10000.0' in page
+
+        until(recognised, "every line recognised")
+        until(lambda: healthy(hosted) == "False", "the fault")
+        assert len(status(hosted)["incidents"]) == 64
+    writes = [each for each in hosted.server.requests.all if each.verb in ("update", "patch")]
+    assert len(writes) < 200
+
+
+def test_missing_definitions_are_named_once_and_the_node_gets_its_verdict(
+    tmp_path: Path,
+) -> None:
+    with run_in_thread() as hosted:
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}
+        hosted.run(hosted.server.client.create(NODES, body))
+        with running(agent_of(hosted, tmp_path)) as agent:
+            until(lambda: healthy(hosted) == "True", "the verdict on the node")
+            agent.kernel_line(XID79.format(pci="0000:3b:00"))
+            until(lambda: healthy(hosted) == "False", "the fault on the node")
+        assert agent.log.read_text().count("apply the CRDs of gpuward") == 1
+
+
+async def test_the_rights_in_the_manifests_are_enough(secure_cluster: Any, tmp_path: Path) -> None:
+    cluster = secure_cluster
+    await cluster.add_nodes(NODE)
+    kubeconfig = await cluster.plane.service_account_kubeconfig("gpuward", "gpuward-agent")
+    rights = [each for each in read_manifests(RIGHTS) if each["kind"] != "ServiceAccount"]
+    await post_manifests(cluster.client, rights)
+
+    async def reason() -> str:
+        conditions = (await cluster.node(NODE))["status"].get("conditions") or ()
+        return next((c["reason"] for c in conditions if c["type"] == "GPUHealthy"), "")
+
+    async def passing() -> bool:
+        return await reason() == "AllChecksPassing"
+
+    async def lost() -> bool:
+        return await reason() == LOST
+
+    async def told() -> bool:
+        events, _ = await cluster.client.list(EVENTS, "default")
+        return any(each.get("reason") == LOST for each in events)
+
+    agent = AgentProcess(tmp_path, kubeconfig, NODE)
+    with running(agent):
+        await cluster.until(passing, "the first verdict")
+        agent.kernel_line(XID79.format(pci="0000:3b:00"))
+        await cluster.until(lost, "the fault")
+        await cluster.until(told, "its Event")
+        health = await cluster.client.get(GPU_NODE_HEALTHS, NODE)
+        assert health["status"]["health"] == "Unhealthy"
+    assert "could not be written" not in agent.log.read_text()
