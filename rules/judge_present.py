@@ -66,11 +66,10 @@ def gpu_now(state: NodeState, view: GpuView, since: float) -> Present:
         return Present.BAD if state.inventory_at > since else Present.UNSEEN
     if view.answered_at <= since:
         return Present.UNSEEN
-    if view.action or view.action_seen or view.values.get(Signal.REMAP_FAILURE):
+    asked = view.values.get(Signal.RECOVERY_ACTION) or (view.action and view.action_seen != 0)
+    if asked or view.values.get(Signal.REMAP_FAILURE) or links_down(state, view):
         return Present.BAD
-    if links_down(state, view):
-        return Present.BAD
-    return Present.GOOD
+    return Present.UNSEEN if view.action else Present.GOOD  # taken back, to be read once more
 
 
 def links_down(state: NodeState, view: GpuView) -> int:

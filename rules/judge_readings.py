@@ -213,8 +213,8 @@ def _find(
         and incident.concerns(view.seen.uuid, view.pci)
         for incident in state.incidents
     )
-    if not first and not known and row.severity is Severity.INFO:
-        return state  # a standing record that silence closed is not opened over and over
+    if not first and row.severity is Severity.INFO:
+        return state  # a standing record is neither renewed nor opened over and over
     finding = Finding(
         at=now,
         row=row,

@@ -99,7 +99,7 @@ def take_answer(
     """
     gpu, pci = identify(state, gpu, pci)
     view = find_gpu(state, gpu, pci)
-    if view is not None:
+    if view is not None and not finding.lookback:
         state = with_gpu(state, replace(view, action=value, action_seen=None))
     around = surroundings(state)
     if value == NO_ACTION:

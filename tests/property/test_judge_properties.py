@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -44,19 +46,32 @@ from rules.verdict import verdict
 START = 1_700_000_000.0
 QUICK = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
-uuids = st.sampled_from(["", *(f"GPU-{n}" for n in range(4))]) | st.text(max_size=8)
-pcis = st.sampled_from(["", "0000:10:00", "0000:11:00.0", "00000000:12:00.0", "x"])
+UUIDS = [f"GPU-{n}" for n in range(4)]
+uuids = st.sampled_from([*UUIDS, *UUIDS, "", "GPU-é\n"])
+pcis = st.sampled_from(["0000:10:00", "0000:11:00.0", "00000000:12:00.0", "0000:13:00.0", "", "x"])
 texts = st.text(max_size=40)
 boots = st.sampled_from(["boot-1", "boot-2"])
 numbers = st.integers(-(2**40), 2**70) | st.integers(0, 8)
 xids = st.sampled_from([13, 31, 43, 45, 48, 63, 64, 74, 79, 94, 95, 109, 119, 145, 149, 154, 999])
-values = (
-    st.none()
-    | numbers
-    | st.floats(allow_nan=True, allow_infinity=True)
-    | texts
-    | st.sampled_from(["present", "lost", "reset_required"])
-    | st.lists(st.none() | st.integers(0, 3), max_size=20).map(tuple)
+odd_values = st.one_of(
+    st.none(),
+    numbers,
+    st.sampled_from([float("nan"), float("inf"), -1.5]),
+    texts,
+    st.lists(st.none() | st.integers(0, 3), max_size=20).map(tuple),
+)
+values = st.integers(0, 8) | odd_values
+usual = st.fixed_dictionaries(
+    {Signal.PRESENCE: st.sampled_from(["present", "present", "lost", "reset_required"])},
+    optional={
+        Signal.RECOVERY_ACTION: st.integers(0, 8),
+        Signal.REMAP_FAILURE: st.integers(0, 1),
+        Signal.REMAP_PENDING: st.integers(0, 1),
+        Signal.CLOCK_EVENT_REASONS: st.sampled_from([0, 0x40, float("nan")]),
+        Signal.ECC_UNCORRECTED_VOLATILE: st.integers(0, 3),
+        Signal.NVLINK_CRC_ERRORS: st.sampled_from([0, 10**4, 10**7]),
+        Signal.THERMAL_MARGIN: st.integers(-5, 30),
+    },
 )
 lines = st.builds(
     KernelLine,
@@ -134,8 +149,7 @@ observations: st.SearchStrategy[Observation] = st.one_of(
         Readings,
         at=T,
         gpu=uuids,
-        values=st.dictionaries(st.sampled_from(Signal), values, max_size=12),
-        pci=pcis,
+        values=usual | usual | st.dictionaries(st.sampled_from(Signal), values, max_size=12),
     ),
     st.builds(
         GpuEvent,
@@ -203,17 +217,36 @@ observations: st.SearchStrategy[Observation] = st.one_of(
     st.builds(Tick, at=T),
 )
 steps = st.lists(
-    st.tuples(observations, st.sampled_from([0.0, 0.01, 1.0, 16.0, 200.0, 8000.0, -3600.0])),
+    st.tuples(
+        observations, st.sampled_from([0.0, 0.01, 1.0, 1.0, 16.0, 16.0, 200.0, 8000.0, -3600.0])
+    ),
+    min_size=8,
     max_size=40,
 )
+PREAMBLE: list[tuple[Observation, float]] = [
+    (SourceChanged(at=START, source=SourceName.NVML, state=SourceState.UP), 0.0),
+    (
+        Inventory(
+            at=START,
+            driver="580.1",
+            gpus=tuple(
+                GpuSeen(uuid=name, index=n, pci=f"0000:1{n}:00.0") for n, name in enumerate(UUIDS)
+            ),
+        ),
+        0.0,
+    ),
+]
 IDENTITY = Identity(agent_version="1", rules_version="1", pod="ns/p", pod_uid="u")
 
 
 def run(sequence: list[tuple[Observation, float]]) -> tuple[NodeState, float]:
+    """Judge in order on a node with four GPUs; kernel records come in growing sequence."""
     now = START
     state = initial(now, boot_id="boot-1", node_name="n1")
-    for observation, gap in sequence:
+    for number, (observation, gap) in enumerate(PREAMBLE + sequence):
         now = max(1.0, now + gap)
+        if isinstance(observation, KernelLineSeen):
+            observation = replace(observation, sequence=number, at=now)
         state, _ = judge(state, observation, now, DEFAULT_RULES)
     return state, now
 
@@ -292,7 +325,9 @@ def test_a_damaged_status_never_stops_the_agent(
 @given(st.lists(st.tuples(lines, st.booleans()), max_size=25))
 def test_replaying_the_kernel_log_changes_nothing(recorded: list[tuple[KernelLine, bool]]) -> None:
     seen = [
-        KernelLineSeen(at=START, sequence=n, boot_id="boot-1", lookback=lookback, line=line)
+        KernelLineSeen(
+            at=START, sequence=n + len(PREAMBLE), boot_id="boot-1", lookback=lookback, line=line
+        )
         for n, (line, lookback) in enumerate(recorded)
     ]
     state, now = run([(observation, 0.0) for observation in seen])

@@ -96,6 +96,26 @@ def test_a_line_written_while_the_agent_was_away_needs_the_present(world: World)
     assert not world.active
 
 
+def test_an_old_answer_of_the_driver_is_history_too(world: World) -> None:
+    world.restart_agent()
+    world.xid(79, lookback=True)
+    world.xid(154, 0, "GPU recovery action changed from 0x0 (None) to 0x2 (x)", lookback=True)
+    world.start()
+    world.advance(120, polling=True)
+    assert not world.active
+
+
+def test_a_reset_while_the_agent_was_away_is_seen_in_the_action(world: World) -> None:
+    world.xid(95)
+    world.action_line(1)
+    world.restart_agent()
+    world.xid(79, gpu=0, lookback=True)
+    world.start()
+    world.advance(60, polling=True)
+    assert not world.active
+    assert {i.closed_by for i in world.incidents} == {"Reset", "BeforeStart"}
+
+
 def test_a_restart_of_the_agent_restores_everything(world: World) -> None:
     world.xid(79, gpu=3)
     world.xid(31, gpu=1)
