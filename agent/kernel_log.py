@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Protocol
 
 from agent.kernel_ring import KernelRing
-from agent.kmsg_device import KmsgDevice, Sink
+from agent.kmsg_device import KmsgDevice
 from agent.kmsg_file import KmsgFile
-from agent.kmsg_record import Sieve
+from agent.kmsg_record import Sieve, Sink
 from rules.observation import SourceState
 
 DEFAULT_PATH = "/dev/kmsg"

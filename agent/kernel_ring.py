@@ -11,8 +11,7 @@ import re
 import threading
 import time
 
-from agent.kmsg_device import Sink
-from agent.kmsg_record import Sieve
+from agent.kmsg_record import Reading, Sieve, Sink
 from rules.observation import KernelGap, KernelRead
 
 READ_ALL = 3
@@ -58,6 +57,7 @@ class KernelRing:
     def __init__(self, sieve: Sieve, sink: Sink) -> None:
         self._sieve = sieve
         self._sink = sink
+        self._reading = Reading(sink)
         self._tail = b""
         self._offset_s = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)
         self._wake = threading.Event()
@@ -93,8 +93,15 @@ class KernelRing:
         while not self._stopping:
             self._wake.wait(READ_EVERY_S)
             self._wake.clear()
-            if not self._stopping:
-                self.take(read_ring(), lookback=False)
+            if self.stopping():
+                return
+            try:
+                ring = read_ring()
+            except OSError:
+                self._reading.failed()
+                continue
+            self._reading.worked()
+            self.take(ring, lookback=False)
 
     def take(self, ring: bytes, *, lookback: bool) -> None:
         """Report what is new in one read of the ring."""

@@ -5,16 +5,16 @@ end on a bad record, and never use a record's own clock for anything but records
 started: the order of records is their sequence, which nothing can adjust.
 """
 
+import errno
 import os
 import select
 import threading
 import time
 from collections.abc import Callable
 
-from agent.kmsg_record import MAX_RECORD_BYTES, Sieve, parse_record
-from rules.observation import KernelGap, KernelLineSeen, KernelRead
+from agent.kmsg_record import MAX_RECORD_BYTES, Reading, Sieve, Sink, parse_record
+from rules.observation import KernelGap, KernelRead
 
-Sink = Callable[[KernelLineSeen | KernelGap | KernelRead], None]
 Read = Callable[[int, int], bytes]
 """`os.read`, or a kernel that a test plays."""
 
@@ -22,6 +22,8 @@ PROGRESS_EVERY_S = 30.0
 """How often progress without a finding is reported: it rides along with other writes."""
 
 LARGEST_BUFFER_BYTES = 64 * 1024
+RETRY_S = 5.0
+"""A device that cannot be read is tried again this often, and its source is Down meanwhile."""
 
 
 class Lookback:
@@ -91,6 +93,7 @@ class KmsgDevice:
         self._path = path
         self._sieve = sieve
         self._sink = sink
+        self._reading = Reading(sink)
         self._after = after
         self._last = b""
         self._last_sequence = after
@@ -131,8 +134,17 @@ class KmsgDevice:
         poller = select.poll()
         poller.register(self._fd, select.POLLIN)
         poller.register(self._wake_read, select.POLLIN)
+        wake_only = select.poll()
+        wake_only.register(self._wake_read, select.POLLIN)
         while not self._stopping:
-            self._drain()
+            try:
+                self._drain()
+                self._reading.worked()
+            except OSError:
+                self._reading.failed()
+                # Not before this: a device that fails is readable all the time.
+                wake_only.poll(RETRY_S * 1000)
+                continue
             self._lookback.end()
             self._report_progress()
             poller.poll(PROGRESS_EVERY_S * 1000)
@@ -155,8 +167,7 @@ class KmsgDevice:
                     return
                 except OSError as error:
                     self._last = raw
-                    if not self._survives(error):
-                        return
+                    self._step_over(error)
                     size = self._buffer_bytes
                     continue
                 if not raw:
@@ -182,17 +193,16 @@ class KmsgDevice:
         if seen is not None:
             self._sink(seen)
 
-    def _survives(self, error: OSError) -> bool:
-        """Whether reading goes on after this error; what was lost is counted."""
-        if isinstance(error, BrokenPipeError):
+    def _step_over(self, error: OSError) -> None:
+        """Go on after what the device answers in the normal course; raise anything else."""
+        if error.errno == errno.EPIPE:
             self._count_gap()
-            return True
-        if isinstance(error, InterruptedError):
-            return True
-        # EINVAL: the record is larger than the buffer; the kernel has moved past it.
-        self._sieve.counts.malformed += 1
-        self._buffer_bytes = min(2 * self._buffer_bytes, LARGEST_BUFFER_BYTES)
-        return self._buffer_bytes < LARGEST_BUFFER_BYTES
+        elif error.errno == errno.EINVAL and self._buffer_bytes < LARGEST_BUFFER_BYTES:
+            # The record is larger than the buffer; the kernel has moved past it.
+            self._sieve.counts.malformed += 1
+            self._buffer_bytes *= 2
+        elif error.errno != errno.EINTR:
+            raise error
 
     def _count_gap(self) -> None:
         """Records were overwritten: the next record's sequence says how many."""

@@ -11,8 +11,8 @@ import stat
 import threading
 import time
 
-from agent.kmsg_device import PROGRESS_EVERY_S, Sink
-from agent.kmsg_record import MAX_RECORD_BYTES, Sieve, parse_record
+from agent.kmsg_device import PROGRESS_EVERY_S
+from agent.kmsg_record import MAX_RECORD_BYTES, Reading, Sieve, Sink, parse_record
 from rules.observation import KernelRead
 
 CHUNK_BYTES = 256 * 1024
@@ -57,6 +57,7 @@ class KmsgFile:
         self._path = path
         self._sieve = sieve
         self._sink = sink
+        self._reading = Reading(sink)
         self._after = after
         self._lines = Lines()
         self._sequence = after
@@ -105,10 +106,15 @@ class KmsgFile:
             poller.register(self._fd, select.POLLIN)
         wait_s = PROGRESS_EVERY_S if self._fifo else LOOK_EVERY_S
         while not self._stopping:
-            self._drain()
+            try:
+                self._drain()
+                if not self._fifo:
+                    self._follow_rotation()
+                self._reading.worked()
+            except OSError:
+                # A file system that went away: the name is opened again when it is back.
+                self._reading.failed()
             self._report_progress()
-            if not self._fifo:
-                self._follow_rotation()
             poller.poll(wait_s * 1000)
 
     def _drain(self) -> None:

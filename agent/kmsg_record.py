@@ -6,12 +6,23 @@ have written them, so nothing here raises on any input and nothing is interprete
 """
 
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from rules.kernel_line import KernelLine
-from rules.observation import KernelLineSeen
+from rules.observation import (
+    KernelGap,
+    KernelLineSeen,
+    KernelRead,
+    SourceChanged,
+    SourceName,
+    SourceState,
+)
+
+Sink = Callable[[KernelLineSeen | KernelGap | KernelRead | SourceChanged], None]
+"""Takes the facts of a reader, in order, from its thread; it may make the reader wait."""
 
 MAX_RECORD_BYTES = 8192
 """The kernel's own bound on one record of the device (CONSOLE_EXT_LOG_MAX); newer ones use less."""
@@ -75,4 +86,33 @@ class Sieve:
         self.counts.recognised += 1
         return KernelLineSeen(
             at=at, sequence=sequence, boot_id=self.boot_id, lookback=lookback, line=line
+        )
+
+
+class Reading:
+    """Tells when reading begins to fail and when it works again; a reader never gives up."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._fails = False
+
+    def failed(self) -> None:
+        """The system refused a read."""
+        self._say(fails=True)
+
+    def worked(self) -> None:
+        """A read was answered."""
+        self._say(fails=False)
+
+    def _say(self, *, fails: bool) -> None:
+        if fails == self._fails:
+            return
+        self._fails = fails
+        self._sink(
+            SourceChanged(
+                at=time.time(),
+                source=SourceName.KERNEL_LOG,
+                state=SourceState.DOWN if fails else SourceState.UP,
+                reason="ReadFailed" if fails else "",
+            )
         )

@@ -4,6 +4,7 @@ Called once at start by the agent's edge. Reads files, opens no connection. Ever
 wrong with them is one sentence in a `KubeConfigError`; secrets never appear in it.
 """
 
+import atexit
 import base64
 import binascii
 import os
@@ -184,6 +185,7 @@ def _file(config: Path, name: str, data: str) -> str:
         ) from error
     # Python's TLS takes files only; mkstemp makes them readable to this user alone.
     descriptor, path = tempfile.mkstemp(prefix="gpuward-", suffix=".pem")
+    atexit.register(Path(path).unlink, missing_ok=True)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
     return path

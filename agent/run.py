@@ -8,7 +8,9 @@ import argparse
 import os
 import signal
 import sys
+import threading
 import time
+import traceback
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -121,6 +123,7 @@ class Agent:
         """Sense, judge and publish until told to stop."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
+        threading.excepthook = self._on_broken_thread
         settings = self._settings
         self._log.info(
             "watching this machine", node=settings.node_name, agent=USER_AGENT, kmsg=settings.kmsg
@@ -188,6 +191,13 @@ class Agent:
 
     def _on_signal(self, number: int, _frame: object) -> None:
         self._inbox.put(Stop(0, f"ending because of {signal.Signals(number).name}"))
+
+    def _on_broken_thread(self, args: threading.ExceptHookArgs) -> None:
+        """A thread ended by a defect of ours: end too, since half an agent reports half."""
+        name = args.thread.name if args.thread is not None else "a thread"
+        trace = "".join(traceback.format_exception(args.exc_value)) if args.exc_value else ""
+        self._log.error(f"{name} ended by a defect of gpuward: please report it", trace=trace)
+        self._inbox.put(Stop(1, f"ending because {name} ended: the container restarts"))
 
     def _node_seen(self, node: NodeObject) -> None:
         self._node_was_seen = True

@@ -114,8 +114,13 @@ class Senses:
             self.dcgm.close()
         return self.nvml.close(nvml_grace_s)
 
-    def _put_kernel_fact(self, fact: KernelLineSeen | KernelGap | KernelRead) -> None:
-        self._inbox.put_when_room(fact, give_up=lambda: self._log_closed)
+    def _put_kernel_fact(
+        self, fact: KernelLineSeen | KernelGap | KernelRead | SourceChanged
+    ) -> None:
+        if isinstance(fact, SourceChanged):
+            self._inbox.put(fact)
+        else:
+            self._inbox.put_when_room(fact, give_up=lambda: self._log_closed)
 
     def _nvml_said(self, message: NvmlMessage) -> None:
         self._inbox.put(NvmlSaid(message, time.time()))

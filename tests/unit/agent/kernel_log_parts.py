@@ -7,9 +7,9 @@ from collections.abc import Callable
 from agent.kmsg_record import RecordCounts, Sieve
 from rules.kernel_line import parse
 from rules.kernel_line_scan import worth_parsing
-from rules.observation import KernelGap, KernelLineSeen, KernelRead
+from rules.observation import KernelGap, KernelLineSeen, KernelRead, SourceChanged
 
-Fact = KernelLineSeen | KernelGap | KernelRead
+Fact = KernelLineSeen | KernelGap | KernelRead | SourceChanged
 XID79 = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, name=python, GPU has fallen off the bus."
 
 

@@ -8,9 +8,10 @@ import pytest
 from kernel_log_parts import XID79, Facts, record, sieve
 
 from agent.kmsg_device import KmsgDevice
-from rules.observation import KernelRead
+from rules.observation import KernelRead, SourceChanged, SourceState
 
 Step = bytes | OSError
+OVERRUN = OSError(32, "Broken pipe")
 
 
 class PlayedKernel:
@@ -69,7 +70,7 @@ def test_what_an_earlier_run_judged_is_not_reported_again(ring: Path) -> None:
 
 
 def test_a_gap_is_counted_by_sequence_and_reading_goes_on(ring: Path) -> None:
-    kernel = PlayedKernel([record(7), BrokenPipeError(), record(20), record(21)])
+    kernel = PlayedKernel([record(7), OVERRUN, record(20), record(21)])
     facts, counts = read_all(ring, kernel)
     assert facts.sequences == [7, 20, 21]
     assert [(gap.lost, gap.sequence) for gap in facts.gaps] == [(12, 19)]
@@ -77,7 +78,7 @@ def test_a_gap_is_counted_by_sequence_and_reading_goes_on(ring: Path) -> None:
 
 
 def test_a_gap_right_after_the_cursor_of_an_earlier_run_is_counted(ring: Path) -> None:
-    facts, counts = read_all(ring, PlayedKernel([BrokenPipeError(), record(20)]), after=9)
+    facts, counts = read_all(ring, PlayedKernel([OVERRUN, record(20)]), after=9)
     assert counts.lost == 10
     assert facts.sequences == [20]
 
@@ -120,6 +121,21 @@ def test_uninteresting_records_move_the_cursor_but_are_not_parsed(ring: Path) ->
     assert facts.lines == []
     assert counts.read == 2
     assert facts.all == [KernelRead(at=facts.all[0].at, boot_id="boot-1", sequence=2)]
+
+
+def test_a_device_that_fails_is_said_and_read_again(
+    ring: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.kmsg_device.RETRY_S", 0.01)
+    facts = Facts()
+    kernel = PlayedKernel([record(1), OSError(5, "Input/output error"), record(2)])
+    reader = KmsgDevice(str(ring), sieve(), facts, read=kernel.read)
+    reader.start()
+    facts.until(lambda seen: any(isinstance(fact, KernelRead) for fact in seen.all))
+    reader.close()
+    states = [fact.state for fact in facts.all if isinstance(fact, SourceChanged)]
+    assert facts.sequences == [1, 2]
+    assert states == [SourceState.DOWN, SourceState.UP]
 
 
 def test_the_real_device_yields_what_was_written_to_it() -> None:
