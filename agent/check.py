@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def look(settings: Settings) -> HealthStatus:
     """The verdict on this machine after one look at everything that is configured."""
-    rules = load_rules(settings.rules)
+    loaded = load_rules(settings.rules)
     inbox: Inbox[Item] = Inbox()
     senses = Senses(settings, inbox)
     judgement = Judgement(
@@ -102,7 +102,7 @@ def look(settings: Settings) -> HealthStatus:
             expected_gpus=settings.expected_gpus,
             boot_id=senses.boot_id,
         ),
-        rules,
+        loaded.rules,
         time.time,
     )
     judgement.remember(None)
@@ -118,7 +118,7 @@ def look(settings: Settings) -> HealthStatus:
         senses.close_log()
         senses.close(NVML_GRACE_S)
     judgement.observe(Tick(at=time.time()))
-    status = Composer(Pod(), rules).compose(judgement.state, time.time()).status
+    status = Composer(Pod(), loaded).compose(judgement.state, time.time()).status
     # Nothing is published: there is no life to prove.
     return msgspec.structs.replace(status, publisher=PublisherPod())
 

@@ -7,10 +7,10 @@ life (its pod, or its heartbeat) is added here.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from agent.rules_file import LoadedRules
 from agent.version import VERSION
 from rules.judge_state import NodeState
 from rules.publication import Identity, Publication, publish
-from rules.thresholds import Rules
 from rules.verdict import verdict
 
 HEARTBEAT_EVERY_S = 300.0
@@ -35,16 +35,17 @@ def pod_of(environ: Mapping[str, str]) -> Pod:
 class Composer:
     """Keeps the heartbeat; all else is a function of the state."""
 
-    def __init__(self, pod: Pod, rules: Rules) -> None:
+    def __init__(self, pod: Pod, loaded: LoadedRules) -> None:
         self._pod = pod
-        self._rules = rules
+        self._rules = loaded.rules
+        self._rules_version = loaded.version
         self._beat_at: float | None = None
 
     def compose(self, state: NodeState, now: float) -> Publication:
         """What is to be published at `now` (wall seconds)."""
         identity = Identity(
             agent_version=VERSION,
-            rules_version=VERSION,
+            rules_version=self._rules_version,
             pod=self._pod.name,
             pod_uid=self._pod.uid,
             heartbeat_at=None if self._pod.uid else self._heartbeat(now),

@@ -1,19 +1,35 @@
 """Reads the file that `--rules` names; shared by `run` and `check`."""
 
+import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 
 from agent.settings import SettingsError
+from agent.version import VERSION
 from rules.thresholds import DEFAULT_RULES, Rules, parse_rules
 
 
-def load_rules(path: str) -> Rules:
-    """The rules in force. Raises SettingsError for an unreadable file, RulesError for a bad one."""
+@dataclass(frozen=True, slots=True)
+class LoadedRules:
+    """The rules in force and the version that is published with verdicts made by them."""
+
+    rules: Rules
+    version: str
+
+
+def load_rules(path: str) -> LoadedRules:
+    """The built-in rules, or with the changes of a file.
+
+    Nodes with different files publish different versions, so that the remediator counts what
+    each of them finds apart. Raises SettingsError for an unreadable file, RulesError for a bad
+    one.
+    """
     if not path:
-        return DEFAULT_RULES
+        return LoadedRules(DEFAULT_RULES, VERSION)
     try:
         text = Path(path).read_bytes()
     except OSError as error:
         raise SettingsError(
             f"--rules {path} cannot be read ({error.strerror}): name a readable file"
         ) from error
-    return parse_rules(text)
+    return LoadedRules(parse_rules(text), f"{VERSION}+{hashlib.sha256(text).hexdigest()[:12]}")

@@ -78,7 +78,8 @@ class Agent:
         logging.configure(settings.log)
         self._log = logging.get()
         self._settings = settings
-        rules = self._rules = load_rules(settings.rules)
+        loaded = load_rules(settings.rules)
+        self._rules = loaded.rules
         kube_config = load_kube_config(settings.kubeconfig)
         self._inbox: Inbox[Item] = Inbox()
         self._kube = Kube(kube_config, user_agent=USER_AGENT)
@@ -89,10 +90,10 @@ class Agent:
                 expected_gpus=settings.expected_gpus,
                 boot_id=self._senses.boot_id,
             ),
-            rules,
+            loaded.rules,
             time.time,
         )
-        self._composer = Composer(pod_of(os.environ), rules)
+        self._composer = Composer(pod_of(os.environ), loaded)
         self._publisher = Publisher(self._kube, settings.node_name, tell=self._inbox.put)
         self._watch = NodeWatch(
             self._kube,

@@ -17,6 +17,7 @@ from agent.loop import Item, Loop, NvmlSaid, Stop
 from agent.nvml.messages import Event, EventKind, SourceReason, SourceState, SourceStatus
 from agent.publish import Accepted, Known
 from agent.publish_plan import Wanted
+from agent.rules_file import LoadedRules
 from agent.stats import Latencies, XidCounts
 from rules.health_object import HealthStatus
 from rules.judge_state import NodeState
@@ -34,7 +35,7 @@ class Recorded:
     """The rest of the agent, which remembers what it was asked."""
 
     def __init__(self) -> None:
-        self.composer = Composer(Pod(name="ns/agent", uid="u"), DEFAULT_RULES)
+        self.composer = Composer(Pod(name="ns/agent", uid="u"), LoadedRules(DEFAULT_RULES, "test"))
         self.submitted: list[Wanted] = []
         self.events: list[NodeEvent] = []
         self.asked: list[str] = []
