@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from rules.expected_gpus import plain_address
 from rules.health_object import (
     MAX_EVIDENCE,
     MAX_EVIDENCE_BYTES,
@@ -21,7 +20,7 @@ from rules.health_object import (
     MigInstance,
     NvidiaAction,
 )
-from rules.reason import Reason, Severity
+from rules.reason import Reason
 from rules.thresholds import Rules
 
 _T = TypeVar("_T")
@@ -276,16 +275,6 @@ def capped(incidents: tuple[Incident, ...]) -> tuple[tuple[Incident, ...], int]:
         return incidents, 0
     ordered = in_order(incidents)
     return ordered[:MAX_INCIDENTS], excess
-
-
-def worst(incidents: Iterable[Incident]) -> Severity | None:
-    """The gravest severity among the active ones."""
-    return max((i.row.severity for i in incidents if i.active), default=None)
-
-
-def address_of(pci: str) -> str:
-    """The form in which incidents keep an address; empty stays empty."""
-    return plain_address(pci) if pci else ""
 
 
 def _union(old: tuple[_T, ...], new: tuple[_T, ...], limit: int) -> tuple[_T, ...]:

@@ -115,7 +115,6 @@ def _take(state: NodeState, seen: Observation, now: float, rules: Rules) -> Node
         case KernelRead():
             return _read_up_to(_boot(state, seen.boot_id), seen.boot_id, seen.sequence)
         case KernelGap():
-            state = replace(state, lost_records=state.lost_records + max(0, seen.lost))
             return _read_up_to(state, seen.boot_id, seen.sequence) if seen.boot_id else state
         case SourceChanged():
             return change_source(state, seen, now)

@@ -41,7 +41,7 @@ def judge_page(state: NodeState, seen: DcgmSeen, now: float, rules: Rules) -> No
     state = _judge_xids(state, seen, now, rules)
     if state.source(SourceName.NVML) is not SourceState.ABSENT:
         return state
-    state = replace(state, driver=seen.driver or state.driver, dcgm_at=now, inventory_at=now)
+    state = replace(state, driver=seen.driver or state.driver, inventory_at=now)
     state = _enumerate(state, seen)
     for uuid, values in list(seen.gpus.items())[:64]:
         page = Readings(at=seen.at, gpu=uuid, values=values, pci=seen.pci.get(uuid, ""))

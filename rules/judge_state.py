@@ -133,7 +133,6 @@ class NodeState:
     node: NodeFacts = NodeFacts()
     cursor_boot: str = ""
     cursor_seq: int = -1
-    lost_records: int = 0
     sources: Mapping[SourceName, SourceView] = field(default_factory=dict)
     restored_sources: frozenset[SourceName] = frozenset()
     driver: str = ""
@@ -157,7 +156,6 @@ class NodeState:
     bursts: tuple[Burst, ...] = ()
     host: Mapping[str, Gauge] = field(default_factory=dict)
     dcgm_xids: Mapping[str, int] = field(default_factory=dict)
-    dcgm_at: float = 0.0
 
     def source(self, name: SourceName) -> SourceState | None:
         """The state of a sense; None while it has not spoken."""

@@ -1,7 +1,7 @@
 """From state and verdict to what is written: status, conditions, labels, and when.
 
-The agent's edge calls ``publish`` after each change and asks ``differs`` and ``write_due`` whether
-to write now. Every string is cut to what the CRD takes, so that no odd name can lose a verdict.
+The agent's edge calls ``publish`` after each change and asks ``differs`` how
+urgent it is. Every string is cut to what the CRD takes, so that no odd name can lose a verdict.
 """
 
 from __future__ import annotations
@@ -139,20 +139,6 @@ def differs(old: Publication | None, new: Publication) -> Difference:
         return Difference.NOW
     same = _lasting(old.status) == _lasting(new.status) and old.conditions == new.conditions
     return Difference.NONE if same else Difference.RIDES_ALONG
-
-
-def write_due(
-    difference: Difference, now: float, last_write_at: float, reassert_at: float
-) -> bool:
-    """Whether to write at ``now``; ``reassert_at`` (jittered by the caller) is due in any case."""
-    if difference is Difference.NOW or now >= reassert_at:
-        return True
-    return difference is Difference.RIDES_ALONG and now - last_write_at >= RIDE_ALONG_S
-
-
-def size_of(status: HealthStatus) -> int:
-    """Bytes of the status as it is sent."""
-    return len(msgspec.json.encode(status))
 
 
 def _lasting(status: HealthStatus) -> HealthStatus:

@@ -142,11 +142,6 @@ def not_looked_yet(state: NodeState, now: float) -> bool:
     )
 
 
-def boot_grace_ends(state: NodeState, rules: Rules = DEFAULT_RULES) -> float:
-    """When an absent driver stops being one that has not come yet."""
-    return (state.node.booted_at or state.started_at) + rules["BootGrace"].value
-
-
 def _none_answers(state: NodeState) -> bool:
     """Whether the driver is loaded and every GPU it enumerates says that it is lost."""
     enumerated = [view for view in state.gpus.values() if view.enumerated]

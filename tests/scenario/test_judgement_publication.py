@@ -11,7 +11,7 @@ from judgement_world import World
 from rules.health_object import MAX_OBJECT_BYTES, HealthStatus, Incident
 from rules.incident import in_order
 from rules.observation import EventKind, SourceName, SourceState
-from rules.publication import Difference, Publication, differs, write_due
+from rules.publication import Difference, Publication, differs
 from rules.publication_events import events_for
 from rules.publication_size import SOFT_LIMIT_BYTES, fitted
 
@@ -145,22 +145,6 @@ def test_more_of_the_same_rides_along(world: World) -> None:
     for _ in range(100):
         world.xid(31)
     assert differs(before, world.published()) is Difference.RIDES_ALONG
-
-
-@pytest.mark.parametrize(
-    ("difference", "since_write", "reassert_in", "due"),
-    [
-        (Difference.NOW, 0, 300, True),
-        (Difference.RIDES_ALONG, 59, 300, False),
-        (Difference.RIDES_ALONG, 60, 300, True),
-        (Difference.NONE, 299, 1, False),
-        (Difference.NONE, 299, 0, True),
-    ],
-)
-def test_when_a_write_is_due(
-    difference: Difference, since_write: float, reassert_in: float, *, due: bool
-) -> None:
-    assert write_due(difference, 1000.0, 1000.0 - since_write, 1000.0 + reassert_in) is due
 
 
 def test_a_flood_of_faults_keeps_the_object_small_and_the_gravest_in_it(world: World) -> None:
