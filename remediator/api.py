@@ -33,7 +33,15 @@ JSON = "application/json"
 # (EvictionsRetry of the eviction registry), so nothing may give up earlier than this.
 CALL_TIMEOUT_S = 30.0
 # Calls in flight per lane; evictions wait on the server, so they need the most.
-_IN_FLIGHT = {Lane.LEASE: 2, Lane.MARK: 48, Lane.EVICT: 64, Lane.READ: 48, Lane.STATUS: 32}
+# Few records at a time leave the API server to the marks of a storm.
+_IN_FLIGHT = {
+    Lane.LEASE: 2,
+    Lane.MARK: 48,
+    Lane.EVICT: 64,
+    Lane.READ: 48,
+    Lane.STATUS: 32,
+    Lane.RECORD: 8,
+}
 _RELOAD_AFTER_401_S = 5.0
 _BODY_LIMIT = 256 * 1024 * 1024
 

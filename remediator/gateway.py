@@ -35,6 +35,10 @@ _LANES: dict[type, Lane] = {
     d.EvictPod: Lane.EVICT,
     d.SetDisruptionTarget: Lane.EVICT,
     d.DeletePod: Lane.EVICT,
+    d.WriteSessionStatus: Lane.RECORD,
+    d.RelabelNode: Lane.RECORD,
+    d.EmitEvent: Lane.RECORD,
+    d.DeleteSession: Lane.RECORD,
 }
 _ON_NODES_OR_PODS = (
     d.MarkNode,

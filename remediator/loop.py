@@ -21,8 +21,9 @@ from rules.snapshot import HealthView, NodeView, QuarantineView
 
 _LOG = structlog.get_logger()
 
-# Looks at a time. Most of a look is waiting for the API server, whose own limits are in `pace`.
-_LOOKS = 64
+# Looks at a time. Most of a look is waiting for the API server, whose own limits are in `pace`; a
+# look that waits to record must not keep another node from being marked.
+_LOOKS = 1_024
 # A look that fails in a way nobody foresaw is tried again after this long.
 _AFTER_SURPRISE_S = 5.0
 

@@ -5,6 +5,7 @@ The loop calls `NodeCycle.look` for every node that may need something. Decision
 order, takes the answers into the world and decides again. Two looks at one node never overlap.
 """
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -35,6 +36,8 @@ _ROUNDS = 12
 _STATUS_INTERVAL_S = 1.0
 _HEALTH_FRESH_S = 2.0
 _BACKOFF_S = (0.1, 30.0)
+# Beyond this many Events that wait to be sent, new ones are dropped; the sessions tell all.
+_EVENTS_WAITING = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +90,7 @@ class NodeCycle:
         self._status_written: dict[str, tuple[float, str]] = {}
         self._active: dict[str, float] = {}
         self._health_read: dict[str, float] = {}
+        self._telling: set[asyncio.Task[Sent]] = set()
 
     def took_over_at(self, at: float, sessions: list[QuarantineView]) -> None:
         """Another replica was active until then; its outage-free time is ours too."""
@@ -246,11 +250,12 @@ class NodeCycle:
         """Send in order; DONE when all were, the first failure else, None without writes."""
         done: Result | None = None
         for write in writes:
+            if isinstance(write, d.EmitEvent):
+                self._tell(write)
+                continue
             sent = await self._gateway.send(write)
             if isinstance(write, d.MarkNode):
                 self._marked(write, sent)
-            if isinstance(write, d.EmitEvent):
-                continue
             if sent.done:
                 self._learn(write, sent)
                 done = Result.DONE
@@ -260,6 +265,13 @@ class NodeCycle:
             await self._catch_up(write, sent)
             return sent.result
         return done
+
+    def _tell(self, event: d.EmitEvent) -> None:
+        """Send an Event in the background: nothing waits for it, and it may fail."""
+        if len(self._telling) < _EVENTS_WAITING:
+            task = asyncio.create_task(self._gateway.send(event))
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
 
     def _marked(self, write: d.MarkNode, sent: Sent) -> None:
         session = self._world.caches.quarantines.items.get(write.session)

@@ -18,6 +18,9 @@ class Lane(enum.StrEnum):
     EVICT = "evict"
     READ = "read"
     STATUS = "status"
+    """Sessions: what must be stored before harm may follow."""
+    RECORD = "record"
+    """What only tells people; it yields to everything else in a storm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

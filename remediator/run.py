@@ -57,7 +57,8 @@ def rates_of(policy: Policy) -> Rates:
             Lane.MARK: limits.marks_per_second,
             Lane.EVICT: limits.evictions_per_second,
             Lane.READ: 2 * both,
-            Lane.STATUS: 2 * both,
+            Lane.STATUS: both,
+            Lane.RECORD: 2 * both,
         }
     )
 

@@ -1,0 +1,280 @@
+"""How fast the remediator acts and what it costs idle, measured on a real process.
+
+    python -m hack.bench.remediator [storm|evictions|drain|idle ...] [--json FILE]
+
+storm: half of 1,500 nodes fail at once, until all are unschedulable. evictions: per second over
+twelve PDBs and within one. drain: one node, beside `kubectl drain` of its neighbour. idle: memory,
+CPU and writes with 5,000 healthy nodes. The API server is the simulated one (in this process), or a
+real one where KUBEBUILDER_ASSETS names its programs: compare columns of one run, not runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from hack.bench.remediator_replica import LIFTED, Replica, bench_cluster, publish_sick
+from hack.sim.cluster.controllers.pods import is_ready, is_terminating, node_of
+from hack.sim.cluster.fleet import Budget, Fleet, Pool, Serving
+from hack.sim.cluster.resource import NODES, PODS
+from hack.sim.control_plane import ControlPlane
+
+AGENT = {"gpuward.io/gpus": "8"}
+Figures = dict[str, Any]
+
+
+async def storm(nodes: int = 1500, sick: int = 750) -> Figures:
+    """From the first sick verdict to the last node unschedulable."""
+    fleet = Fleet(pools=(Pool(name="gpu", nodes=nodes, labels=AGENT),))
+    async with bench_cluster(fleet, living=False) as plane:
+        names = fleet.node_names()[:sick]
+        verdicts = await publish_sick(plane, names, prepare=True)
+        with Replica(plane) as replica:
+            await replica.leads(plane)
+            began = time.time()
+            marked: dict[str, float] = {}
+            watcher = asyncio.create_task(_unschedulable(plane, set(names), marked))
+            await verdicts()
+            published_s = time.time() - began
+            async with asyncio.timeout(300):
+                await watcher
+            at = sorted(marked.values())
+            return {
+                "nodes": nodes,
+                "sick": sick,
+                "verdicts published after s": published_s,
+                "first unschedulable s": at[0] - began,
+                "half unschedulable s": at[len(at) // 2] - began,
+                "all unschedulable s": at[-1] - began,
+                "API calls": replica.calls(await replica.page()),
+            }
+
+
+async def _unschedulable(plane: ControlPlane, wanted: set[str], marked: dict[str, float]) -> None:
+    async for kind, node in plane.client.watch(NODES):
+        name = node["metadata"]["name"]
+        if kind != "DELETED" and name in wanted and node["spec"].get("unschedulable"):
+            marked.setdefault(name, time.time())
+            if len(marked) == len(wanted):
+                return
+
+
+async def evictions(budgets: int = 12, nodes: int = 8, pods: int = 20) -> Figures:
+    """Evictions per second while several nodes drain at once."""
+    total = nodes * pods
+    pools = (Pool(name="gpu", nodes=nodes * 3, gpus=pods, labels=AGENT),)
+    each = total * 3 // budgets
+    served = tuple(
+        Serving(
+            name=f"api-{number:02d}",
+            replicas=each,
+            pool="gpu",
+            budget=Budget(max_unavailable="60%"),
+        )
+        for number in range(budgets)
+    )
+    async with bench_cluster(Fleet(pools=pools, workloads=served)) as plane:
+        names = Fleet(pools=pools).node_names()[:nodes]
+        verdicts = await publish_sick(plane, names, prepare=True)
+        with Replica(plane) as replica:
+            await replica.leads(plane)
+            wanted = [pod for pod in await _pods(plane) if node_of(pod) in names]
+            await verdicts()
+            times = await _evicted(plane, len(wanted))
+            span = max(0.001, times[-1] - times[0])
+            return {
+                "PDBs": budgets,
+                "nodes": nodes,
+                "evicted": len(times),
+                "seconds": span,
+                "evictions per second": len(times) / span,
+            }
+
+
+async def _evicted(plane: ControlPlane, count: int) -> list[float]:
+    """Times at which pods began to terminate, until that many did (or none did for 15 s)."""
+    seen: dict[str, float] = {}
+    async with asyncio.timeout(180):
+        last = time.time()
+        while len(seen) < count and time.time() - last < 15:
+            for pod in await _pods(plane):
+                stamp = next(
+                    (
+                        c
+                        for c in pod.get("status", {}).get("conditions", [])
+                        if c["type"] == "DisruptionTarget"
+                    ),
+                    None,
+                )
+                if stamp and pod["metadata"]["uid"] not in seen:
+                    seen[pod["metadata"]["uid"]] = last = time.time()
+            await asyncio.sleep(0.05)
+    return sorted(seen.values())
+
+
+async def _pods(plane: ControlPlane) -> list[Any]:
+    pods, _ = await plane.client.list(PODS)
+    return pods
+
+
+async def drain(pods: int = 15) -> Figures:
+    """One node by verdict and its neighbour by kubectl, in one run."""
+    web = Serving(name="web", replicas=pods * 4, pool="gpu", budget=Budget(max_unavailable="10%"))
+    fleet = Fleet(
+        pools=(Pool(name="gpu", nodes=6, gpus=pods + 5, labels=AGENT),), workloads=(web,)
+    )
+    async with bench_cluster(fleet) as plane:
+        await _until(lambda: _all_ready(plane, pods * 4))
+        by_node: dict[str, int] = {}
+        for pod in await _pods(plane):
+            by_node[node_of(pod)] = by_node.get(node_of(pod), 0) + 1
+        first, second = sorted(by_node, key=lambda name: -by_node[name])[:2]
+        verdicts = await publish_sick(plane, [first], prepare=True)
+        with Replica(plane) as replica:
+            await replica.leads(plane)
+            began = time.time()
+            await verdicts()
+            await _until(lambda: _empty(plane, first))
+            ours = time.time() - began
+        await _until(lambda: _all_ready(plane, pods * 4))
+        on_second = sum(1 for pod in await _pods(plane) if node_of(pod) == second)
+        theirs = await _kubectl_drain(plane, second)
+        return {
+            "pods, ours": by_node[first],
+            "verdict to last pod gone s": ours,
+            "pods, kubectl": on_second,
+            "kubectl drain s": theirs if theirs is not None else "kubectl is not installed",
+        }
+
+
+async def _all_ready(plane: ControlPlane, count: int) -> bool:
+    staying = [pod for pod in await _pods(plane) if not is_terminating(pod)]
+    return sum(1 for pod in staying if is_ready(pod)) == count == len(staying)
+
+
+async def _empty(plane: ControlPlane, node: str) -> bool:
+    return not any(node_of(pod) == node for pod in await _pods(plane))
+
+
+async def _until(check: Callable[[], Awaitable[bool]], patience_s: float = 120) -> None:
+    async with asyncio.timeout(patience_s):
+        while not await check():  # noqa: ASYNC110 - the API server has no event to wait for
+            await asyncio.sleep(0.05)
+
+
+async def _kubectl_drain(plane: ControlPlane, node: str) -> float | None:
+    program = shutil.which("kubectl")
+    if program is None:
+        return None
+    began = time.time()
+    process = await asyncio.create_subprocess_exec(
+        program,
+        f"--kubeconfig={plane.kubeconfig}",
+        "drain",
+        node,
+        "--ignore-daemonsets",
+        "--delete-emptydir-data",
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+        env={**os.environ, "HOME": tempfile.gettempdir()},
+    )
+    status = await process.wait()
+    if status != 0:
+        raise RuntimeError(f"kubectl drain ended with {status}")
+    return time.time() - began
+
+
+async def idle(nodes: int = 5000, seconds: float = 60.0) -> Figures:
+    """A healthy fleet: what the replica costs and what it writes."""
+    fleet = Fleet(pools=(Pool(name="gpu", nodes=nodes, labels=AGENT),))
+    async with bench_cluster(fleet, living=False) as plane:
+        began = time.time()
+        with Replica(plane) as replica:
+            await replica.ready()
+            ready_s = time.time() - began
+            await replica.leads(plane)
+            await asyncio.sleep(3)
+            before, cpu = replica.calls(await replica.page()), replica.cpu_s()
+            await asyncio.sleep(seconds)
+            after = replica.calls(await replica.page())
+            lease = {key for key in after if "lease" in key}
+            reads = {key for key in after if key.startswith("GET") or key in lease}
+            return {
+                "nodes": nodes,
+                "start to ready s": ready_s,
+                "proportional set MiB": replica.memory_mib(),
+                "CPU % of a core": 100 * (replica.cpu_s() - cpu) / seconds,
+                "lease writes": sum(
+                    after[k] - before.get(k, 0) for k in lease if not k.startswith("GET")
+                ),
+                "other writes": sum(
+                    after[key] - before.get(key, 0) for key in after if key not in reads
+                ),
+            }
+
+
+async def one_budget() -> Figures:
+    """The same within a single PDB."""
+    return await evictions(budgets=1, nodes=4)
+
+
+BENCHES: dict[str, list[tuple[str, Callable[[], Coroutine[Any, Any, Figures]]]]] = {
+    "storm": [("storm", storm)],
+    "evictions": [("evictions over 12 PDBs", evictions), ("evictions within one PDB", one_budget)],
+    "drain": [("drain of one node", drain)],
+    "idle": [("idle", idle)],
+}
+
+
+def show(title: str, figures: Figures) -> None:
+    """One table."""
+    print(f"\n{title}")
+    for name, value in figures.items():
+        text = f"{value:.2f}" if isinstance(value, float) else str(value)
+        print(f"  {name:<34}{text}")
+
+
+def main() -> int:
+    """Run what was asked for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("which", nargs="*", choices=[*BENCHES, []], default=list(BENCHES))
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
+    parser.add_argument("--repeat", type=int, default=1, help="runs of each (default: 1)")
+    arguments = parser.parse_args()
+    real = bool(os.environ.get("KUBEBUILDER_ASSETS"))
+    results: dict[str, Any] = {"control plane": "real" if real else "simulated"}
+    print(f"control plane: {results['control plane']}, limits lifted: {' '.join(LIFTED.split())}")
+    for which in arguments.which:
+        for title, bench in BENCHES[which]:
+            runs: list[Figures] = [asyncio.run(bench()) for _ in range(arguments.repeat)]
+            for run in runs:
+                show(title, run)
+            results[title] = runs
+            if len(runs) > 1:
+                results[f"{title}, median"] = _medians(runs)
+                show(f"{title}, median of {len(runs)}", results[f"{title}, median"])
+    if arguments.json:
+        arguments.json.write_text(json.dumps(results, indent=2) + "\n")
+    return 0
+
+
+def _medians(runs: list[Figures]) -> Figures:
+    return {
+        name: statistics.median(run[name] for run in runs)
+        for name, value in runs[0].items()
+        if isinstance(value, int | float)
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

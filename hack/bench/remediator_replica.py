@@ -1,0 +1,169 @@
+"""The cluster and the remediator process that `hack.bench.remediator` measures."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from hack.bench.agent_processes import cpu_ns, memory
+from hack.sim.cluster.controllers.suite import Parts, utc_now
+from hack.sim.cluster.fleet import Fleet
+from hack.sim.cluster.fleet_health import (
+    GPU_NODE_HEALTHS,
+    facts_of,
+    health_object,
+)
+from hack.sim.cluster.fleet_health_objects import XID_79, health_status, incident_of
+from hack.sim.cluster.resource import LEASES, NAMESPACES, NODES
+from hack.sim.control_plane import ControlPlane, Setup, control_plane
+from rules.health_object import plain
+
+ROOT = Path(__file__).resolve().parents[2]
+LIFTED = """
+mode: Enforce
+budget:
+  maxUnavailable: {percent: 100, atMost: 100000}
+  maxNew: {count: 100000, window: 1m}
+  perReason: {count: 100000, window: 1m}
+drain: {settle: 1s, gangWindow: 1s, backoff: {min: 1s, max: 5s}}
+"""
+
+
+@asynccontextmanager
+async def bench_cluster(fleet: Fleet, *, living: bool = True) -> AsyncIterator[ControlPlane]:
+    """A cluster with that fleet; `living` gives it controllers, scheduler and kubelets."""
+    parts = Parts(controllers=living, scheduler=living, kubelets=living)
+    definitions = (ROOT / "daemonset" / "crds",)
+    async with control_plane(Setup(parts=parts, fleet=fleet, manifests=definitions)) as plane:
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpuward"}}
+        await plane.client.create(NAMESPACES, namespace)
+        yield plane
+
+
+async def publish_sick(
+    plane: ControlPlane, names: list[str], *, prepare: bool
+) -> Callable[[], Awaitable[None]]:
+    """Publish healthy verdicts now; the result publishes all the sick ones at once."""
+    bodies = []
+    for name in names:
+        facts = facts_of(await plane.client.get(NODES, name))
+        stored = await plane.client.create(GPU_NODE_HEALTHS, health_object(facts))
+        if prepare:
+            stored["status"] = plain(health_status(facts, [], utc_now(), blind=False))
+            stored = await plane.client.update_status(GPU_NODE_HEALTHS, stored)
+        bodies.append((facts, stored))
+
+    async def publish() -> None:
+        for facts, stored in bodies:
+            now = datetime.now(UTC)
+            incident = incident_of(XID_79, facts, now, 1)
+            stored["status"] = plain(health_status(facts, [incident], now, blind=False))
+            await plane.client.update_status(GPU_NODE_HEALTHS, stored)
+            # A fleet's agents are many programs; the server answers others in between.
+            await asyncio.sleep(0)
+
+    return publish
+
+
+class Replica:
+    """One remediator process."""
+
+    def __init__(self, plane: ControlPlane, policy: str = LIFTED) -> None:
+        self._stack = contextlib.ExitStack()
+        self._kubeconfig, self._policy = plane.kubeconfig, policy
+        self.log = Path()
+
+    def __enter__(self) -> Self:
+        folder = Path(
+            self._stack.enter_context(tempfile.TemporaryDirectory(prefix="gpuward-bench-"))
+        )
+        (folder / "policy.yaml").write_text(self._policy)
+        self.log = folder / "remediator.log"
+        command = [
+            *(sys.executable, "-m", "remediator.cli", "run"),
+            f"--kubeconfig={self._kubeconfig}",
+            f"--policy={folder / 'policy.yaml'}",
+            "--listen=127.0.0.1:0",
+            "--identity=bench",
+        ]
+        log = self._stack.enter_context(self.log.open("wb"))
+        self._process = subprocess.Popen(command, cwd=ROOT, stderr=log)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # The cluster may live in this very process and cannot answer a goodbye now.
+        self._process.kill()
+        self._process.wait()
+        self._stack.close()
+
+    async def leads(self, plane: ControlPlane) -> None:
+        """Wait until it holds the lease."""
+        async with asyncio.timeout(120):
+            while True:
+                leases, _ = await plane.client.list(LEASES, "gpuward")
+                if any(lease["spec"].get("holderIdentity") == "bench" for lease in leases):
+                    return
+                await asyncio.sleep(0.05)
+
+    async def ready(self) -> None:
+        """Wait until /readyz says so."""
+        async with asyncio.timeout(120):
+            while await asyncio.to_thread(self._status, "/readyz") != 200:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)  # another process has no event to wait for
+
+    async def page(self) -> str:
+        """The metrics."""
+        url = f"http://127.0.0.1:{self._port()}/metrics"
+        return await asyncio.to_thread(
+            lambda: urllib.request.urlopen(url, timeout=30).read().decode()
+        )
+
+    def calls(self, page: str) -> dict[str, int]:
+        """Calls so far, by method and lane."""
+        found: dict[str, int] = {}
+        pattern = r'gpuward_api_requests_total\{code="\d+",lane="(\w+)",method="(\w+)"\} (\S+)'
+        for lane, method, count in re.findall(pattern, page):
+            key = f"{method} {lane}"
+            found[key] = found.get(key, 0) + int(float(count))
+        return found
+
+    def cpu_s(self) -> float:
+        """CPU time so far."""
+        return cpu_ns(self._process.pid) / 1e9
+
+    def memory_mib(self) -> float:
+        """Proportional set size."""
+        return sum(part.pss_kib for part in memory(self._process.pid)) / 1024
+
+    def _port(self) -> int:
+        found = re.search(r'"port": (\d+)', self.log.read_text())
+        return int(found[1]) if found else 0
+
+    def _status(self, path: str) -> int:
+        port = self._port()
+        if not port:
+            return 0
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+        except OSError:
+            return 0
