@@ -47,10 +47,25 @@ def pending(causes: Sequence[Cause], since: float, why: str) -> str:
     )
 
 
-def marked(causes: Sequence[Cause], since: float, next_step: str) -> str:
-    """The mark is on."""
+_MARKS: Final = {
+    "CordonAndTaint": "Cordoned and tainted",
+    "Taint": "Tainted",
+    "Cordon": "Cordoned",
+}
+
+
+def marked(causes: Sequence[Cause], since: float, next_step: str, mark: str) -> str:
+    """The mark is on; ``mark`` is the policy's word for what it is made of."""
     return bounded(
-        f"Cordoned and tainted since {clock(since)} for {causes_clause(causes)}; {next_step}."
+        f"{_MARKS.get(mark, 'Marked')} since {clock(since)} for {causes_clause(causes)}; "
+        f"{next_step}."
+    )
+
+
+def shadowed(causes: Sequence[Cause], since: float, would: str) -> str:
+    """The mark is virtual."""
+    return bounded(
+        f"Shadow since {clock(since)}: {causes_clause(causes)} {would}; nothing is touched."
     )
 
 

@@ -8,6 +8,7 @@ from rules.reason import Level
 from rules.sentence import marked as marked_sentence
 from rules.sentence import pending as pending_sentence
 from rules.sentence import quarantined as quarantined_sentence
+from rules.sentence import shadowed as shadowed_sentence
 from rules.sentence import some
 from rules.session_case import Case, is_fresh, unmark
 from rules.session_draining import begin_drain, draining, probe
@@ -126,7 +127,7 @@ def mark_write(case: Case, phase: str) -> MarkNode:
 def _enter_marked(case: Case, status: QuarantineStatus, mark: MarkNode | None = None) -> Decision:
     for kind in ("Blocked", "Storm"):
         status = st.with_condition(status, kind, case.now)
-    sentence = marked_sentence(case.causes, case.now, _next_step(case, ""))
+    sentence = _sentence(case, case.now, "")
     status = st.enter(status, Phase.MARKED, sentence, case.now)
     before = () if mark is None else (mark,)
     return case.decision("Mark", status, because=case.severity, before=before, wake_at=case.now)
@@ -149,12 +150,13 @@ def _clear_foreign(case: Case, status: QuarantineStatus) -> Decision:
     return case.decision("Unmark", status, because=f"{name} has ended", before=(old,))
 
 
-def _next_step(case: Case, waiting_for: str) -> str:
+def _sentence(case: Case, since: float, waiting_for: str) -> str:
+    """What was done, what is next, what else a person should know."""
     drain = case.session.spec.level == Level.DRAIN
     if case.shadow:
-        text = "in Shadow nothing is touched; enforcing would cordon and taint the node"
-        text += " and drain it" if drain else ""
-    elif not drain:
+        would = f"be marked ({case.policy.mark})" + (" and drained" if drain else "")
+        return shadowed_sentence(case.causes, since, f"asks that the node {would}")
+    if not drain:
         text = "level Cordon leaves its pods alone until the causes close"
     elif waiting_for:
         text = f"its pods are evicted later: {waiting_for}"
@@ -167,7 +169,9 @@ def _next_step(case: Case, waiting_for: str) -> str:
         )
     if case.seen.stale:
         text += f"; {case.seen.stale}, so nothing is released"
-    return text
+    note = read_note(case.node)
+    mark = note.mark if note else case.policy.mark
+    return marked_sentence(case.causes, since, text, mark)
 
 
 def _marked(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decision:
@@ -176,7 +180,7 @@ def _marked(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decision
     if case.session.spec.level == Level.DRAIN:
         if case.shadow:
             status, evicting = probe(case, status)
-            sentence = marked_sentence(case.causes, case.phase_since, _next_step(case, ""))
+            sentence = _sentence(case, case.phase_since, "")
             status = st.enter(status, Phase.MARKED, sentence, case.now)
             return case.decision("Shadow", status, because=case.severity, evicting=evicting)
         if halt is not None:
@@ -190,7 +194,7 @@ def _marked(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decision
         else:
             reason, waiting_for = permit.reason, permit.message
     status = st.with_condition(status, "Blocked", case.now, reason, f"Waiting: {waiting_for}.")
-    sentence = marked_sentence(case.causes, case.phase_since, _next_step(case, waiting_for))
+    sentence = _sentence(case, case.phase_since, waiting_for)
     status = st.enter(status, Phase.MARKED, sentence, case.now)
     return case.decision(
         "Cordoned",

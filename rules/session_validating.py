@@ -87,6 +87,6 @@ def _back(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decision:
     status = st.noted(status, "CauseReturned", case.causes[-1].reason, case.now)
     if case.session.spec.level == Level.DRAIN and halt is None:
         return begin_drain(case, status)
-    sentence = marked(case.causes, case.now, "a cause came back")
+    sentence = marked(case.causes, case.now, "a cause came back", case.policy.mark)
     status = st.enter(status, Phase.MARKED, sentence, case.now)
     return case.decision("CauseReturned", status, because=case.causes[-1].reason, wake_at=case.now)

@@ -6,6 +6,9 @@ from session_phases_reached import NO_ROOM, NODE, at, evictions_after
 from session_world import ROOMY, World, policy_of
 
 from rules import decision as d
+from rules.fleet import judge_fleet
+from rules.session import decide
+from rules.session_observation import observe, sessions_by_node
 
 
 class TestShadow:
@@ -172,3 +175,32 @@ def test_a_returning_cause_goes_on_in_the_same_session_without_a_new_budget() ->
     world.run(30)
     assert len(world.sessions(NODE)) == 1
     assert world.phase(NODE) == "Quarantined"
+
+
+def test_a_graver_cause_turns_a_cordon_into_a_drain() -> None:
+    world = at("Marked")
+    world.add_pod("web-1", NODE)
+    world.run(10)
+    assert world.phase(NODE) == "Marked"
+    assert ("team-a", "web-1") in world.pods
+    world.incident(NODE, "RowRemapFailure", level="Drain")
+    world.run_until(NODE, "Quarantined", limit=30)
+    assert world.session(NODE).spec.level == "Drain"
+    assert ("team-a", "web-1") not in world.pods
+
+
+def test_daemonsets_that_could_not_come_back_are_named() -> None:
+    world = at("Marked")
+    snapshot = world.snapshot()
+    sessions = sessions_by_node(snapshot.quarantines)
+    session = world.session(NODE)
+    seen = observe(
+        snapshot,
+        NODE,
+        permit=judge_fleet(snapshot).permits[session.name],
+        sessions=sessions,
+        session=session,
+        untolerating=("gpu/driver", "gpu/plugin"),
+    )
+    message = decide(session, seen, world.now, world.policy).message
+    assert "DaemonSets gpu/driver, gpu/plugin do not tolerate the taint" in message

@@ -6,7 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules.quarantine_object import BlockedBy, Cause, DrainStatus
-from rules.sentence import blocked_clause, bounded, causes_clause, draining, marked, pending, some
+from rules.sentence import (
+    blocked_clause,
+    bounded,
+    causes_clause,
+    draining,
+    marked,
+    pending,
+    shadowed,
+    some,
+)
 
 names = st.lists(st.text(max_size=300), max_size=300)
 
@@ -54,6 +63,14 @@ def test_people_and_detectors_read_differently() -> None:
 
 def test_sentences_name_what_was_done_and_what_is_next() -> None:
     cause = Cause(source="Detector", reason="Xid79", severity="Fatal")
-    assert marked([cause], 0.0, "its pods are evicted next") == (
+    assert marked([cause], 0.0, "its pods are evicted next", "CordonAndTaint") == (
         "Cordoned and tainted since 00:00 for Xid79 (Fatal); its pods are evicted next."
+    )
+
+
+def test_shadow_says_what_would_be_and_that_nothing_is() -> None:
+    cause = Cause(source="Detector", reason="Xid79", severity="Fatal")
+    assert shadowed([cause], 0.0, "asks that the node would be drained") == (
+        "Shadow since 00:00: Xid79 (Fatal) asks that the node would be drained; "
+        "nothing is touched."
     )
