@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import html
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,17 +20,19 @@ from remediator.kubectl.text import printable
 Tree = list[object]
 """`[tag, {attribute: value}, child, ...]`; a child is a string or a tree."""
 
-TAGS: Final = frozenset(
-    "html head meta title link script body header nav main footer section article aside h1 h2 h3 h4 "
-    "p a ul ol li dl dt dd div span strong em small code pre time table caption thead tbody tr th td "
-    "form label input button details summary svg g rect line path text".split()
-)
+_NAMES_OF_TAGS: Final = """
+    html head meta title link script body header nav main footer section article aside h1 h2 h3 h4
+    p a ul ol li dl dt dd div span strong em small code pre time table caption thead tbody tr th td
+    form label input button details summary figure figcaption svg g rect line path text
+"""
+_NAMES_OF_ATTRIBUTES: Final = """
+    href src rel type name content charset lang id class title role for value method action
+    placeholder maxlength datetime scope colspan open tabindex defer autocomplete spellcheck
+    viewBox width height x y x1 x2 y1 y2 rx d text-anchor
+"""
+TAGS: Final = frozenset(_NAMES_OF_TAGS.split())
 _VOID: Final = frozenset({"meta", "link", "input"})
-ATTRIBUTES: Final = frozenset(
-    "href src rel type name content charset lang id class title role for value method action "
-    "placeholder maxlength datetime scope colspan open tabindex defer autocomplete spellcheck "
-    "viewBox width height x y x1 x2 y1 y2 rx d dy preserveAspectRatio text-anchor sizes".split()
-)
+ATTRIBUTES: Final = frozenset(_NAMES_OF_ATTRIBUTES.split())
 _ADDRESSES: Final = frozenset({"href", "src", "action"})
 MAX_TEXT: Final = 2_000
 """No single piece of text on a page is longer; everything shown is bounded at its source too."""
@@ -45,7 +48,7 @@ class Element:
 
 
 Child = Element | str
-Content = Child | None | list[Child] | tuple[Child, ...]
+Content = Child | Sequence[Child | None] | None
 
 
 def el(tag: str, attributes: dict[str, str] | None = None, *content: Content) -> Element:
@@ -74,10 +77,10 @@ def _flat(content: tuple[Content, ...]) -> list[Child]:
     for item in content:
         if item is None or item == "":
             continue
-        if isinstance(item, (list, tuple)):
-            children.extend(child for child in item if child != "")
-        else:
+        if isinstance(item, (str, Element)):
             children.append(item)
+        else:
+            children.extend(child for child in item if child is not None and child != "")
     return children
 
 

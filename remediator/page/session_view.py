@@ -101,17 +101,14 @@ def _drain(drain: DrainStatus) -> Drain:
 def evidence_of(session: QuarantineView, state: PageState) -> tuple[IncidentEvidence, ...]:
     """What the session kept at its opening; before that, what the live verdict says."""
     kept = session.status.evidence.get("incidents")
-    found = [_kept(one) for one in kept[:8] if isinstance(one, Mapping)] if _listed(kept) else []
+    listed = kept[:8] if isinstance(kept, list) else []
+    found = [_kept(one) for one in listed if isinstance(one, Mapping)]
     if found:
         return tuple(found)
     ids = {cause.incident for cause in session.spec.causes if cause.incident}
     verdict = state.health(session.spec.node_name)
     incidents = verdict.status.incidents if verdict else ()
     return tuple(_live(incident) for incident in incidents if incident.id in ids)
-
-
-def _listed(value: object) -> bool:
-    return isinstance(value, list)
 
 
 def _kept(one: Mapping[str, Any]) -> IncidentEvidence:

@@ -25,7 +25,7 @@ class PageState:
     identity: str = ""
     leading: bool = False
     problem: str = ""
-    keys: GroupKeys = GroupKeys()
+    keys: GroupKeys = field(default_factory=GroupKeys)
     by_node: Mapping[str, tuple[QuarantineView, ...]] = field(default_factory=dict)
     """Sessions by node, oldest first."""
 

@@ -1,0 +1,198 @@
+"""What is served at each address: from a state to HTML text or a JSON value. Pure.
+
+`site` calls these in a worker thread, on a state that does not change.
+"""
+
+from collections.abc import Mapping
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import msgspec
+
+from remediator.page.fleet_page import fleet_page
+from remediator.page.fleet_view import node_rows, summary
+from remediator.page.history_page import history_page
+from remediator.page.history_view import history
+from remediator.page.layout import page
+from remediator.page.markup import Element, as_tree, el
+from remediator.page.node_page import node_page
+from remediator.page.node_view import node_detail
+from remediator.page.paging import RequestError, page_of
+from remediator.page.parts import live_regions
+from remediator.page.session_page import session_page
+from remediator.page.session_table import sessions_page
+from remediator.page.session_view import ended_rows, open_rows, session_detail, urgency
+from remediator.page.shapes import (
+    FleetSummary,
+    History,
+    LivePage,
+    NodeDetail,
+    NodePage,
+    NodeRow,
+    SessionDetail,
+    SessionPage,
+    SessionRow,
+)
+from remediator.page.state import PageState
+from rules.session_time import format_time, parse_time
+from rules.snapshot import HealthView
+
+NODES_PER_PAGE = 500
+MOST_REGIONS = 64
+Query = Mapping[str, str]
+
+
+class NotThereError(Exception):
+    """There is nothing at this address; one sentence."""
+
+
+def api_fleet(state: PageState) -> FleetSummary:
+    """`/api/fleet`."""
+    return summary(state, node_rows(state))
+
+
+def api_nodes(state: PageState, query: Query) -> NodePage:
+    """`/api/nodes`: every GPU node by pool, rack and name."""
+    rows = node_rows(state)
+    if wanted := query.get("health"):
+        rows = [row for row in rows if row.health == wanted]
+    items, token = page_of(rows, _place, query, NODES_PER_PAGE)
+    return NodePage(items=tuple(items), next=token, total=len(rows))
+
+
+def _place(row: NodeRow) -> tuple[str, str, str]:
+    return row.pool, row.rack, row.name
+
+
+def api_node(state: PageState, name: str, read: HealthView | None) -> NodeDetail:
+    """`/api/nodes/NAME`."""
+    node = state.snapshot.nodes.get(name)
+    if node is None:
+        raise NotThereError(f"No GPU node {name} is known; /api/nodes lists them.")
+    return node_detail(node, state, read)
+
+
+def api_sessions(state: PageState, query: Query) -> SessionPage:
+    """`/api/sessions`: open ones by urgency, or ended ones, the latest first."""
+    wanted = query.get("state", "open")
+    if wanted not in {"open", "ended"}:
+        raise RequestError("state must be open or ended.")
+    if wanted == "open":
+        rows = open_rows(state)
+        items, token = page_of(rows, urgency, query)
+    else:
+        rows = ended_rows(state)
+        items, token = page_of(rows, _latest, query)
+    return SessionPage(items=tuple(items), next=token, total=len(rows))
+
+
+def _latest(row: SessionRow) -> tuple[float, str]:
+    return -(parse_time(row.phase_since) or 0.0), row.name
+
+
+def api_session(state: PageState, name: str) -> SessionDetail:
+    """`/api/sessions/NAME`."""
+    session = state.snapshot.quarantines.get(name)
+    if session is None:
+        raise NotThereError(f"There is no session {name}; /api/sessions lists them.")
+    return session_detail(session, state)
+
+
+def api_history(state: PageState) -> History:
+    """`/api/history`."""
+    return history(state)
+
+
+def document_of(state: PageState, path: str, query: Query, read: HealthView | None) -> Element:
+    """The page at a path of this site; NotThereError where there is none."""
+    replica, now = state.replica(), state.now
+    match path.strip("/").split("/"):
+        case [""]:
+            rows = node_rows(state)
+            return fleet_page(summary(state, rows), rows, open_rows(state), now)
+        case ["sessions"]:
+            found, wanted = api_sessions(state, query), query.get("state", "open")
+            return sessions_page(replica, found, wanted, now, first="continue" not in query)
+        case ["sessions", name]:
+            return session_page(api_session(state, unquote(name)), replica, now)
+        case ["nodes", name]:
+            return node_page(api_node(state, unquote(name), read), replica, now)
+        case ["history"]:
+            return history_page(history(state), ended_rows(state), replica, now)
+    raise NotThereError(f"There is no page {path}; the fleet is at /.")
+
+
+def node_named_by(path: str) -> str:
+    """The node that a path is about; empty for every other page."""
+    match path.strip("/").split("/"):
+        case ["nodes", name]:
+            return unquote(name)
+    return ""
+
+
+def api_live(document: Element, state: PageState, wanted: list[str]) -> LivePage:
+    """`/api/live`: digests of a page's regions, and the regions that were asked for."""
+    regions = live_regions(document)
+    return LivePage(
+        at=format_time(state.now),
+        digests={name: dict(one.attributes)["data-digest"] for name, one in regions.items()},
+        regions={
+            name: as_tree(regions[name]) for name in wanted[:MOST_REGIONS] if name in regions
+        },
+    )
+
+
+def split_page(page_address: str) -> tuple[str, dict[str, str]]:
+    """Path and query of the page that the script stands on."""
+    if not page_address.startswith("/") or len(page_address) > 4096:
+        raise RequestError("page must be the path of a page of this site, for example /.")
+    parts = urlsplit(page_address)
+    return parts.path, dict(parse_qsl(parts.query, max_num_fields=8))
+
+
+def find(state: PageState, name: str) -> str:
+    """Where a search goes: the node or session of that name, or the only one that begins so."""
+    name = name.strip()
+    if name in state.snapshot.nodes:
+        return f"/nodes/{name}"
+    if name in state.snapshot.quarantines:
+        return f"/sessions/{name}"
+    nodes = [one for one in state.snapshot.nodes if name and one.startswith(name)]
+    if len(nodes) == 1:
+        return f"/nodes/{nodes[0]}"
+    past = state.by_node.get(name)
+    if past:
+        return f"/sessions/{past[-1].name}"
+    more = f"{len(nodes)} nodes begin so; write more of the name." if nodes else "Nothing has it."
+    raise NotThereError(f"No node and no session is called {name[:253]}. {more}")
+
+
+def problem_page(state: PageState, title: str, sentence: str) -> Element:
+    """A page that says why there is nothing else to show."""
+    return page(
+        title,
+        "",
+        state.replica(),
+        el("h1", None, title),
+        el("p", {"class": "sentence"}, sentence),
+        el("p", None, el("a", {"href": "/"}, "To the fleet")),
+    )
+
+
+def schema() -> dict[str, object]:
+    """The JSON Schema of every answer, by address."""
+    answers = {
+        "/api/fleet": FleetSummary,
+        "/api/nodes": NodePage,
+        "/api/nodes/{name}": NodeDetail,
+        "/api/sessions": SessionPage,
+        "/api/sessions/{name}": SessionDetail,
+        "/api/history": History,
+        "/api/live": LivePage,
+    }
+    found, definitions = msgspec.json.schema_components(answers.values())
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "gpuward review page: answers under /api/",
+        "answers": dict(zip(answers, found, strict=True)),
+        "$defs": definitions,
+    }

@@ -1,0 +1,150 @@
+"""The front page: what needs somebody now, what the limits allow, and the whole fleet at a glance."""
+
+from remediator.page.heat_map import heat_map, legend
+from remediator.page.layout import page, trouble
+from remediator.page.markup import Element, el
+from remediator.page.parts import bar, chip, live, nothing, section
+from remediator.page.session_table import open_table
+from remediator.page.shapes import BudgetRow, Counts, FleetSummary, NodeRow, SessionRow
+
+SHOWN_SESSIONS = 25
+SHOWN_BUDGETS = 12
+SHOWN_FINDINGS = 5
+
+
+def fleet_page(
+    fleet: FleetSummary, rows: list[NodeRow], opened: list[SessionRow], now: float
+) -> Element:
+    """The whole document."""
+    return page(
+        headline(fleet.counts),
+        "/",
+        fleet.replica,
+        trouble(fleet.replica),
+        el("h1", {"class": "quiet"}, "Fleet"),
+        live("headline", "p", {"class": "headline", "role": "status"}, headline(fleet.counts)),
+        live("counts", "dl", {"class": "counts"}, _counts(fleet.counts)),
+        live("alarms", "div", {"class": "alarms"}, _alarms(fleet)),
+        section("open", "Open sessions", _sessions(opened, now)),
+        section("limits", "Budget and breaker", live("limits", "div", {}, _limits(fleet))),
+        section("map", "Nodes", _map(rows)),
+    )
+
+
+def headline(counts: Counts) -> str:
+    """The fleet in one sentence."""
+    if not counts.nodes:
+        return "No agent has found a GPU yet"
+    ill = [
+        f"{number} {word}"
+        for number, word in (
+            (counts.unhealthy, "unhealthy"),
+            (counts.unknown, "unknown"),
+            (counts.degraded, "degraded"),
+        )
+        if number
+    ]
+    nodes = f"{counts.nodes:,} nodes: " + (", ".join(ill) if ill else "all healthy")
+    if not counts.open_sessions:
+        return f"{nodes}; no open session"
+    one = "session" if counts.open_sessions == 1 else "sessions"
+    need = f", {counts.need_human} of them " + ("needs" if counts.need_human == 1 else "need")
+    return f"{nodes}; {counts.open_sessions} open {one}" + (
+        f"{need} a person" if counts.need_human else ""
+    )
+
+
+def _counts(counts: Counts) -> list[Element]:
+    shown = (
+        ("nodes", counts.nodes, ""),
+        ("healthy", counts.healthy, "ok"),
+        ("degraded", counts.degraded, "warn"),
+        ("unhealthy", counts.unhealthy, "bad"),
+        ("unknown", counts.unknown, "dim"),
+        ("unschedulable", counts.unschedulable, ""),
+    )
+    tiles = [
+        el(
+            "div",
+            {"class": f"count {kind if number else 'zero'}".strip()},
+            el("dt", None, name),
+            el("dd", None, f"{number:,}"),
+        )
+        for name, number, kind in shown
+    ]
+    gpus = el(
+        "div",
+        {"class": "count wide"},
+        el("dt", None, "GPUs healthy"),
+        el("dd", None, f"{counts.gpus_healthy:,}", el("small", None, f" of {counts.gpus:,}")),
+    )
+    return [*tiles, gpus]
+
+
+def _alarms(fleet: FleetSummary) -> list[Element]:
+    found = []
+    if fleet.breaker.open:
+        until = f" Judged afresh at {fleet.breaker.until}." if fleet.breaker.until else ""
+        found.append(
+            el("p", {"class": "banner warn"}, el("strong", None, "The breaker is open. "),
+               fleet.breaker.message, until)
+        )  # fmt: skip
+    for pause in fleet.pauses:
+        by, until = f" by {pause.by}" if pause.by else "", pause.until or "somebody ends it"
+        found.append(
+            el("p", {"class": "banner warn"}, el("strong", None, f"Paused{by}. "),
+               f"{pause.scope}, until {until}: {pause.reason or 'no reason given'}")
+        )  # fmt: skip
+    told = [one for one in fleet.findings[:SHOWN_FINDINGS] if one != fleet.breaker.message]
+    return [*found, *(el("p", {"class": "banner warn"}, finding) for finding in told)]
+
+
+def _sessions(opened: list[SessionRow], now: float) -> list[Element]:
+    shown = opened[:SHOWN_SESSIONS]
+    body = (
+        [open_table(shown, now)]
+        if shown
+        else [nothing("No node is in quarantine and none is waiting to be.")]
+    )
+    if len(opened) > len(shown):
+        body.append(
+            el("p", {"class": "more"},
+               el("a", {"href": "/sessions"}, f"All {len(opened):,} open sessions"))
+        )  # fmt: skip
+    return [live("sessions", "div", {}, body)]
+
+
+def _limits(fleet: FleetSummary) -> list[Element]:
+    breaker = fleet.breaker
+    state = (
+        el("p", None, chip("Storm"), f" Breaker open: {breaker.reason}.")
+        if breaker.open
+        else el("p", {"class": "calm"}, "Breaker closed: new sessions may start.")
+    )
+    tight = sorted(fleet.budgets[1:], key=lambda row: (row.room, row.scope))
+    shown = [*fleet.budgets[:1], *tight[: SHOWN_BUDGETS - 1]]
+    hidden = len(fleet.budgets) - len(shown)
+    return [
+        state,
+        el("ul", {"class": "budgets"}, [_budget(row) for row in shown]),
+        *([el("p", {"class": "more"}, f"and {hidden} budgets with more room")] if hidden else []),
+    ]
+
+
+def _budget(row: BudgetRow) -> Element:
+    words = f"{row.unavailable} of {row.limit} allowed nodes unavailable"
+    share = row.unavailable / row.limit if row.limit else 1.0
+    full = "bad" if row.unavailable > row.limit else "warn" if row.room == 0 else "ok"
+    return el(
+        "li",
+        None,
+        el("span", {"class": "scope"}, row.scope),
+        bar([(full, min(share, 1.0))], words),
+        el("span", {"class": "words"}, f"{words}, room for {row.room}; {row.nodes:,} nodes"),
+    )
+
+
+def _map(rows: list[NodeRow]) -> list[Element]:
+    if not rows:
+        return [nothing("No node carries the label gpuward.io/gpus; look at the agent's pods.")]
+    return [legend(), el("div", {"class": "heat"}, heat_map(rows))]

@@ -1,0 +1,114 @@
+"""The frame around every page: head, navigation, search, footer. Works without the script."""
+
+from remediator.page.markup import Content, Element, el
+from remediator.page.parts import chip, live
+from remediator.page.shapes import Replica
+
+PLACES = (("/", "Fleet"), ("/sessions", "Sessions"), ("/history", "History"))
+
+
+def page(title: str, here: str, replica: Replica, *content: Content) -> Element:
+    """A whole document. `here` is the address of the navigation entry that is current."""
+    return el(
+        "html",
+        {"lang": "en"},
+        _head(title),
+        el(
+            "body",
+            None,
+            el("a", {"class": "skip", "href": "#main"}, "Skip to the content"),
+            _header(here, replica),
+            el("main", {"id": "main", "tabindex": "-1"}, *content),
+            _footer(replica),
+        ),
+    )
+
+
+def _head(title: str) -> Element:
+    return el(
+        "head",
+        None,
+        el("meta", {"charset": "utf-8"}),
+        el("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}),
+        el("meta", {"name": "color-scheme", "content": "light dark"}),
+        el("title", None, f"{title} · gpuward"),
+        el("link", {"rel": "icon", "type": "image/svg+xml", "href": "/static/icon.svg"}),
+        el("link", {"rel": "stylesheet", "href": "/static/page.css"}),
+        el("script", {"src": "/static/page.js", "defer": "defer"}),
+    )
+
+
+def _header(here: str, replica: Replica) -> Element:
+    return el(
+        "header",
+        {"class": "top"},
+        el("a", {"class": "brand", "href": "/"}, "gpuward"),
+        el(
+            "nav",
+            {"aria-label": "Pages"},
+            [_place(address, name, here) for address, name in PLACES],
+        ),
+        el(
+            "form",
+            {"class": "find", "role": "search", "method": "get", "action": "/find"},
+            el("label", {"class": "quiet", "for": "find"}, "Node or session"),
+            el(
+                "input",
+                {
+                    "id": "find",
+                    "name": "name",
+                    "type": "search",
+                    "placeholder": "node or session",
+                    "maxlength": "253",
+                    "autocomplete": "off",
+                    "spellcheck": "false",
+                },
+            ),
+            el("button", {"type": "submit"}, "Find"),
+        ),
+        live("mode", "p", {"class": "mode"}, _mode(replica)),
+    )
+
+
+def _mode(replica: Replica) -> list[Element]:
+    what = {
+        "Shadow": "Shadow: nothing is touched; sessions say what would be done",
+        "Enforce": "Enforce: nodes are marked and drained",
+    }.get(replica.mode, replica.mode)
+    return [el("span", {"title": what}, chip(replica.mode))]
+
+
+def _place(address: str, name: str, here: str) -> Element:
+    current = {"aria-current": "page"} if address == here else {}
+    return el("a", {"href": address, **current}, name)
+
+
+def _footer(replica: Replica) -> Element:
+    role = "leads" if replica.leading else "stands by"
+    return el(
+        "footer",
+        None,
+        el(
+            "p",
+            None,
+            f"State of {replica.at}, from {replica.identity or 'this replica'}, which {role}. "
+            "Read-only: people act with kubectl gpuward. ",
+            el("span", {"id": "pulse"}),
+        ),
+        el("p", None, "The same as JSON: ", el("a", {"href": "/api/fleet"}, "/api/fleet"), ", ",
+           el("a", {"href": "/api/nodes"}, "/api/nodes"), ", ",
+           el("a", {"href": "/api/sessions"}, "/api/sessions"), ", ",
+           el("a", {"href": "/api/history"}, "/api/history"), ", schema at ",
+           el("a", {"href": "/api/schema"}, "/api/schema"), "."),
+    )  # fmt: skip
+
+
+def trouble(replica: Replica) -> Element:
+    """A banner while the replica does not see everything; an empty region otherwise."""
+    said = (
+        el("p", {"class": "banner bad"}, el("strong", None, "The view is incomplete. "),
+           replica.problem)
+        if replica.problem
+        else None
+    )  # fmt: skip
+    return live("trouble", "div", {"role": "status"}, said)

@@ -1,0 +1,186 @@
+"""One node: its GPUs, active incidents with evidence, senses, marks, sessions, topology."""
+
+from collections.abc import Sequence
+
+from remediator.page.heat_map import described
+from remediator.page.layout import page, trouble
+from remediator.page.markup import Content, Element, el
+from remediator.page.parts import (
+    ago,
+    chip,
+    evidence_lines,
+    facts,
+    live,
+    nothing,
+    section,
+    session_link,
+    table,
+)
+from remediator.page.session_page import marks_list
+from remediator.page.session_table import ended_table, open_table
+from remediator.page.shapes import NodeDetail, Replica
+from rules.health_object import GpuStatus, HealthStatus, Incident
+
+SHOWN_GPUS = 64
+SHOWN_CLOSED = 10
+SHOWN_SESSIONS = 20
+
+
+def node_page(detail: NodeDetail, replica: Replica, now: float) -> Element:
+    """The whole document."""
+    node, health = detail.node, detail.health
+    return page(
+        f"{node.name}: {node.health}",
+        "/",
+        replica,
+        trouble(replica),
+        el("h1", None, node.name),
+        el("p", {"class": "under"}, f"pool {node.pool}, rack {node.rack}"),
+        live("state", "div", {"class": "state"}, _state(detail, now)),
+        section("gpus", "GPUs", live("gpus", "div", {}, _gpus(health))),
+        section("incidents", "Incidents", live("incidents", "div", {}, _incidents(health, now))),
+        section(
+            "marks",
+            "What keeps work off the node",
+            live("marked", "div", {}, marks_list(detail.marks, "No taint and no cordon.")),
+        ),
+        section("history", "Sessions", live("sessions", "div", {}, _sessions(detail, now))),
+        section("senses", "Senses", live("senses", "div", {}, _senses(health, now))),
+        section("topology", "Topology", _topology(health)) if health else None,
+    )
+
+
+def _state(detail: NodeDetail, now: float) -> list[Element | None]:
+    node, health = detail.node, detail.health
+    chips = [chip(node.health)]
+    if node.phase:
+        chips.append(chip(node.phase))
+    if node.mode == "Shadow":
+        chips.append(chip("Shadow"))
+    said = health.message if health else ""
+    if not health:
+        said = "No verdict is at hand: the agent published none, or it could not be read just now."
+    return [
+        el("p", {"class": "chips"}, chips),
+        el("p", {"class": "sentence", "role": "status"}, said or f"{described(node)}."),
+        el("ul", {"class": "notes"}, [el("li", None, note) for note in detail.notes])
+        if detail.notes
+        else None,
+        facts(
+            [
+                ("GPUs healthy", f"{node.gpus_healthy} of {node.gpus}"),
+                ("Session", session_link(node.session) if node.session else None),
+                ("Kubelet ready", node.ready),
+                ("Driver", health.driver_version if health else ""),
+                ("Agent", health.agent_version if health else ""),
+                ("Verdict", ago(health.observed_at, now, after=" ago") if health else None),
+            ]
+        ),
+    ]
+
+
+def _gpus(health: HealthStatus | None) -> list[Element]:
+    if health is None or not health.gpus:
+        return [nothing("The verdict names no GPU.")]
+    return [
+        table(
+            "GPUs of the node",
+            ("GPU", "Health", "Reason", "Product", "PCI", "Serial", "UUID"),
+            [_gpu(position, gpu) for position, gpu in enumerate(health.gpus[:SHOWN_GPUS])],
+            kind="gpu-rows",
+        )
+    ]
+
+
+def _gpu(position: int, gpu: GpuStatus) -> Sequence[Content]:
+    action = gpu.recovery_action if gpu.recovery_action not in {"", "None"} else ""
+    pending = " reset pending" if gpu.reset_pending else ""
+    return (
+        str(gpu.index if gpu.index >= 0 else position),
+        chip(gpu.health.lower()),
+        f"{gpu.reason}{' driver asks: ' + action if action else ''}{pending}".strip() or "-",
+        gpu.product or "-",
+        [el("code", None, gpu.pci)] if gpu.pci else "-",
+        gpu.serial or "-",
+        [el("code", {"class": "long"}, gpu.uuid)] if gpu.uuid else "-",
+    )
+
+
+def _incidents(health: HealthStatus | None, now: float) -> list[Element]:
+    incidents = health.incidents if health else ()
+    active = [one for one in incidents if one.active]
+    closed = [one for one in incidents if not one.active][:SHOWN_CLOSED]
+    if not active and not closed:
+        return [nothing("None, as far as the verdict tells.")]
+    told = [_incident(one, now) for one in active] or [nothing("None is active.")]
+    if closed:
+        told.append(el("h3", None, "Recently closed"))
+        told.extend(_incident(one, now) for one in closed)
+    return told
+
+
+def _incident(incident: Incident, now: float) -> Element:
+    xids = ", ".join(str(xid) for xid in incident.xids)
+    closed = f"by {incident.closed_by}" if incident.closed_by else ""
+    return el(
+        "article",
+        {"class": "incident" if incident.active else "incident over"},
+        el("h4", None, incident.reason, " ", chip(incident.severity)),
+        facts(
+            [
+                ("First seen", ago(incident.first_seen, now, after=" ago")),
+                ("Seen", f"{incident.count} times" if incident.count > 1 else "once"),
+                ("Asks for", f"{incident.level}, repair {incident.recommended_action}"),
+                ("Xid", xids),
+                ("Where", ", ".join((*incident.pci, *incident.gpus)[:8])),
+                ("Closes on", incident.closes_on if incident.active else ""),
+                ("Closed", ago(incident.closed_at, now, after=f" ago {closed}")
+                 if incident.closed_at else None),
+            ]
+        ),
+        evidence_lines(incident.evidence) if incident.evidence else None,
+    )  # fmt: skip
+
+
+def _sessions(detail: NodeDetail, now: float) -> list[Element]:
+    opened = [row for row in detail.sessions if row.open]
+    ended = [row for row in detail.sessions if not row.open]
+    if not detail.sessions:
+        return [nothing("This node has never been in quarantine, as far as history is kept.")]
+    return [
+        *([open_table(opened, now)] if opened else []),
+        *([ended_table(ended[:SHOWN_SESSIONS], now)] if ended else []),
+    ]
+
+
+def _senses(health: HealthStatus | None, now: float) -> list[Element]:
+    if health is None or not health.sources:
+        return [nothing("The verdict names no source.")]
+    return [
+        table(
+            "How the agent sees this node",
+            ("Source", "State", "Since", "Why"),
+            [
+                (one.name, one.state, ago(one.since, now), one.reason or "-")
+                for one in health.sources
+            ],
+        )
+    ]
+
+
+def _topology(health: HealthStatus) -> list[Element]:
+    topology = health.topology
+    lines = topology.links.splitlines()[:40]
+    return [
+        facts(
+            [
+                ("Interconnect", topology.interconnect),
+                ("NVLink domain", topology.nvlink_domain),
+                ("GPUs per NUMA node", topology.numa),
+            ]
+        ),
+        el("pre", {"class": "matrix", "tabindex": "0", "role": "region",
+                   "aria-label": "NVLink matrix as nvidia-smi topo -m spells it"},
+           [el("code", None, " ".join(line.split("\t"))) for line in lines])
+        if lines else nothing("No NVLink matrix was published."),
+    ]  # fmt: skip

@@ -1,0 +1,189 @@
+"""Small pieces that every page is made of: chips, ages, tables, bars, live regions."""
+
+from collections.abc import Sequence
+from urllib.parse import quote
+
+from remediator.kubectl.text import age
+from remediator.page.markup import Child, Content, Element, digest, el
+
+_SHAPES = {
+    "healthy": "ok",
+    "degraded": "warn",
+    "unhealthy": "bad",
+    "unknown": "dim",
+    "Fatal": "bad",
+    "Degraded": "warn",
+    "Info": "dim",
+    "Pending": "wait",
+    "Marked": "act",
+    "Draining": "act",
+    "Quarantined": "held",
+    "Validating": "act",
+    "Released": "ok",
+    "Cancelled": "dim",
+    "NodeGone": "dim",
+    "Blocked": "bad",
+    "NeedsHuman": "bad",
+    "Storm": "warn",
+    "Paused": "warn",
+    "NodeUnreachable": "warn",
+    "Replace": "bad",
+    "Shadow": "dim",
+    "Enforce": "act",
+}
+_SPELLED = {
+    "NeedsHuman": "needs a person",
+    "NodeUnreachable": "node unreachable",
+    "NodeGone": "node gone",
+    "Replace": "replace the part",
+    "Storm": "breaker holds it",
+}
+
+
+def chip(word: str) -> Element:
+    """A state as a small label: the word itself, its colour only underlines it."""
+    return el("span", {"class": f"chip {_SHAPES.get(word, 'dim')}"}, _SPELLED.get(word, word))
+
+
+def ago(since: str, now: float, *, before: str = "", after: str = "") -> Element:
+    """How long ago, with the exact time on hover and for machines."""
+    words = age(since, now) if since else "-"
+    return el("time", {"datetime": since, "title": since}, f"{before}{words}{after}")
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `3 min`, `2.5 h`."""
+    if seconds < 120:
+        return f"{int(seconds)} s"
+    if seconds < 7200:
+        return f"{int(seconds // 60)} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def node_link(name: str) -> Element:
+    """The node's page."""
+    return el("a", {"href": f"/nodes/{quote(name, safe='')}"}, name)
+
+
+def session_link(name: str, text: str = "") -> Element:
+    """The session's page."""
+    return el("a", {"href": f"/sessions/{quote(name, safe='')}"}, text or name)
+
+
+def live(name: str, tag: str, attributes: dict[str, str], *content: Content) -> Element:
+    """A region that the script keeps up to date by its id."""
+    region = el(tag, attributes, *content)
+    return el(tag, {"id": name, "data-digest": digest(region), **attributes}, *region.children)
+
+
+def live_regions(root: Element) -> dict[str, Element]:
+    """Every live region of a page, by id."""
+    found: dict[str, Element] = {}
+    waiting: list[Child] = [root]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            continue
+        given = dict(item.attributes)
+        if "data-digest" in given:
+            found[given["id"]] = item
+        else:
+            waiting.extend(item.children)
+    return found
+
+
+def table(
+    caption: str, header: Sequence[str], rows: Sequence[Sequence[Content]], *, kind: str = ""
+) -> Element:
+    """A table whose first column names the row. On a phone each row becomes a card."""
+    return el(
+        "table",
+        {"class": f"rows {kind}".strip()},
+        el("caption", {"class": "quiet"}, caption),
+        el("thead", None, el("tr", None, [el("th", {"scope": "col"}, name) for name in header])),
+        el("tbody", None, [_row(header, row) for row in rows]),
+    )
+
+
+def _row(header: Sequence[str], cells: Sequence[Content]) -> Element:
+    first, *rest = zip(header, cells, strict=True)
+    return el(
+        "tr",
+        None,
+        el("th", {"scope": "row"}, first[1]),
+        [el("td", {"data-label": name}, cell) for name, cell in rest],
+    )
+
+
+def facts(pairs: Sequence[tuple[str, Content]], *, kind: str = "") -> Element:
+    """Names and values; a pair without a value is left out."""
+    return el(
+        "dl",
+        {"class": f"facts {kind}".strip()},
+        [
+            el("div", None, el("dt", None, name), el("dd", None, value))
+            for name, value in pairs
+            if value not in (None, "", [], ())
+        ],
+    )
+
+
+def bar(parts: Sequence[tuple[str, float]], label: str, *, width: int = 240) -> Element:
+    """Shares of a whole side by side, as (class, share of 1)."""
+    x, drawn = 0.0, []
+    for kind, share in parts:
+        length = max(0.0, min(share, 1.0 - x / width)) * width
+        if length > 0:
+            drawn.append(
+                el(
+                    "rect",
+                    {
+                        "class": kind,
+                        "x": f"{x:.1f}",
+                        "y": "0",
+                        "width": f"{length:.1f}",
+                        "height": "10",
+                    },
+                )
+            )
+        x += length
+    return el(
+        "svg",
+        {
+            "class": "bar",
+            "role": "img",
+            "aria-label": label,
+            "viewBox": f"0 0 {width} 10",
+            "width": str(width),
+            "height": "10",
+        },
+        el(
+            "rect",
+            {"class": "track", "x": "0", "y": "0", "width": str(width), "height": "10", "rx": "2"},
+        ),
+        drawn,
+    )
+
+
+def evidence_lines(lines: Sequence[str]) -> Element:
+    """Verbatim lines, one under the other."""
+    return el(
+        "ol",
+        {"class": "verbatim", "aria-label": "evidence, verbatim"},
+        [el("li", None, el("code", None, line)) for line in lines],
+    )
+
+
+def section(name: str, title: str, *content: Content) -> Element:
+    """A titled part of a page that can be jumped to."""
+    return el(
+        "section",
+        {"aria-labelledby": f"{name}-title", "class": f"part {name}"},
+        el("h2", {"id": f"{name}-title"}, title),
+        *content,
+    )
+
+
+def nothing(sentence: str) -> Element:
+    """What stands where a list would be, when it is empty."""
+    return el("p", {"class": "nothing"}, sentence)

@@ -1,0 +1,97 @@
+"""Plots as SVG, drawn on the server: bars with their numbers written on them.
+
+Every plot says its numbers in words too (`aria-label`), carries no colour that means something by
+itself, and needs no script.
+"""
+
+from collections.abc import Sequence
+
+from remediator.page.markup import Element, el
+
+_WIDTH = 520
+_HEIGHT = 150
+_BASE = 118
+_TOP = 20
+_ROW = 24
+_NAMES = 230
+
+
+def columns(title: str, values: Sequence[tuple[str, int]]) -> Element:
+    """Upright bars over their labels, left to right."""
+    most = max((value for _, value in values), default=0) or 1
+    step = _WIDTH / max(1, len(values))
+    drawn: list[Element] = []
+    for position, (label, value) in enumerate(values):
+        height = (_BASE - _TOP) * value / most
+        middle = f"{step * (position + 0.5):.1f}"
+        drawn.append(
+            _box(step * position + step * 0.15, _BASE - height, step * 0.7, height)
+            if value
+            else el("line", {"class": "none", "x1": f"{step * (position + 0.3):.1f}",
+                             "x2": f"{step * (position + 0.7):.1f}", "y1": str(_BASE - 1),
+                             "y2": str(_BASE - 1)})
+        )  # fmt: skip
+        if value:
+            drawn.append(_word(middle, f"{_BASE - height - 5:.1f}", f"{value:,}", "value"))
+        drawn.append(_word(middle, str(_BASE + 16), label, "label"))
+    axis = el(
+        "line",
+        {"class": "axis", "x1": "0", "x2": str(_WIDTH), "y1": str(_BASE), "y2": str(_BASE)},
+    )
+    return _figure(title, values, _HEIGHT, [axis, *drawn])
+
+
+def rows(title: str, values: Sequence[tuple[str, int]]) -> Element:
+    """Lying bars beside their labels, top to bottom."""
+    most = max((value for _, value in values), default=0) or 1
+    drawn: list[Element] = []
+    for position, (label, value) in enumerate(values):
+        y = position * _ROW
+        length = (_WIDTH - _NAMES - 50) * value / most
+        drawn.append(_word(str(_NAMES - 8), f"{y + 16}", _cut(label), "label", "end"))
+        drawn.append(_box(_NAMES, y + 4, max(length, 1.0), _ROW - 8))
+        drawn.append(_word(f"{_NAMES + length + 6:.1f}", f"{y + 16}", f"{value:,}", "value",
+                           "start"))  # fmt: skip
+    return _figure(title, values, max(_ROW, _ROW * len(values)), drawn)
+
+
+def _cut(label: str) -> str:
+    return label if len(label) <= 32 else label[:31] + "…"
+
+
+def _box(x: float, y: float, width: float, height: float) -> Element:
+    return el(
+        "rect",
+        {
+            "class": "value-bar",
+            "x": f"{x:.1f}",
+            "y": f"{y:.1f}",
+            "width": f"{width:.1f}",
+            "height": f"{height:.1f}",
+            "rx": "2",
+        },
+    )
+
+
+def _word(x: str, y: str, text: str, kind: str, anchor: str = "middle") -> Element:
+    return el("text", {"class": kind, "x": x, "y": y, "text-anchor": anchor}, text)
+
+
+def _figure(
+    title: str, values: Sequence[tuple[str, int]], height: int, drawn: Sequence[Element]
+) -> Element:
+    said = ", ".join(f"{label}: {value}" for label, value in values if value) or "nothing yet"
+    return el(
+        "figure",
+        {"class": "plot"},
+        el("figcaption", None, title),
+        el(
+            "svg",
+            {
+                "role": "img",
+                "aria-label": f"{title}. {said}",
+                "viewBox": f"0 0 {_WIDTH} {height}",
+            },
+            drawn,
+        ),
+    )

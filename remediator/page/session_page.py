@@ -1,0 +1,267 @@
+"""One session: the sentence, what blocks it and the remedy, the evidence, the drain, the timeline."""
+
+from collections.abc import Sequence
+
+from remediator.page.layout import page, trouble
+from remediator.page.markup import Child, Element, el
+from remediator.page.parts import (
+    ago,
+    bar,
+    chip,
+    duration,
+    evidence_lines,
+    facts,
+    live,
+    node_link,
+    nothing,
+    section,
+)
+from remediator.page.shapes import (
+    Drain,
+    GpuIdentity,
+    IncidentEvidence,
+    NodeMark,
+    Replica,
+    SessionDetail,
+)
+from rules.quarantine_object import BlockedBy, TimelineEntry
+
+SHOWN_PODS = 20
+
+
+def session_page(detail: SessionDetail, replica: Replica, now: float) -> Element:
+    """The whole document."""
+    row = detail.session
+    return page(
+        f"{row.node}: {row.phase}",
+        "/sessions",
+        replica,
+        trouble(replica),
+        el("h1", None, node_link(row.node)),
+        el("p", {"class": "under"}, "session ", el("code", None, row.name)),
+        live("state", "div", {"class": "state"}, _state(detail, now)),
+        live("blocks", "div", {}, _blocked(detail)),
+        section("evidence", "Why", live("why", "div", {}, _why(detail, now))),
+        section("drain", "Drain", live("drained", "div", {}, _drain(detail.drain, now))),
+        section("marks", "What keeps work off the node", live("marked", "div", {}, marks_list(
+            detail.marks, "Nothing of ours is on the node."))),
+        section("timeline", "Timeline", live("steps", "div", {}, _timeline(detail.timeline, now))),
+        section("acts", "What you can do", *_acts(detail)),
+    )  # fmt: skip
+
+
+def _state(detail: SessionDetail, now: float) -> list[Element]:
+    row = detail.session
+    chips = [chip(row.phase), chip(row.severity)]
+    if row.mode == "Shadow":
+        chips.append(chip("Shadow"))
+    chips.extend(chip(word) for word in row.conditions)
+    held = "yes: it stays out after repair" if detail.hold else ""
+    return [
+        el("p", {"class": "chips"}, chips),
+        el("p", {"class": "sentence", "role": "status"}, row.message),
+        facts(
+            [
+                (row.phase + " for", ago(row.phase_since, now)),
+                ("Opened", ago(row.opened_at, now, after=" ago")),
+                ("Level", row.level),
+                ("Hold", held),
+                ("Release asked by", detail.release_asked_by),
+            ]
+        ),
+    ]
+
+
+def _blocked(detail: SessionDetail) -> list[Element]:
+    blocked = detail.drain.blocked if detail.drain else ()
+    said = {detail.session.message}
+    told = [
+        el("p", {"class": "banner warn"}, el("strong", None, f"{one.type}: "), one.message)
+        for one in detail.conditions
+        if one.status == "True" and one.message and one.message not in said and not blocked
+    ]
+    if not blocked:
+        return told
+    return [*told, section("blocked", "What blocks it", [_block(one) for one in blocked])]
+
+
+def _block(block: BlockedBy) -> Element:
+    lasting = "waiting cannot help" if block.permanent else "may clear by itself"
+    kind = "bad" if block.permanent else "warn"
+    budget: list[Child] = [el("span", {"class": "quiet-word"}, "PodDisruptionBudget "), block.pdb]
+    return el(
+        "article",
+        {"class": f"block {kind}"},
+        el(
+            "h3",
+            None,
+            budget if block.pdb else "Not a budget",
+            " ",
+            el("span", {"class": f"chip {kind}"}, lasting),
+        ),
+        el("p", None, block.why),
+        facts(
+            [
+                ("Remedy", el("strong", None, block.remedy) if block.remedy else None),
+                ("Pods", _pods(block.pods)),
+                ("Owner", block.owner),
+            ]
+        ),
+    )
+
+
+def _pods(pods: Sequence[str]) -> Element | None:
+    if not pods:
+        return None
+    more = len(pods) - SHOWN_PODS
+    return el(
+        "ul",
+        {"class": "pods"},
+        [el("li", None, el("code", None, pod)) for pod in pods[:SHOWN_PODS]],
+        el("li", None, f"and {more} more") if more > 0 else None,
+    )
+
+
+def _why(detail: SessionDetail, now: float) -> list[Element]:
+    asked = [
+        el(
+            "p",
+            None,
+            el("strong", None, cause.reason or cause.source),
+            f" {'asked by ' + cause.by if cause.by else 'asked by a person'}: {cause.message}",
+        )
+        for cause in detail.causes
+        if cause.source == "Human"
+    ]
+    told = [_incident(one, now) for one in detail.evidence]
+    if not told:
+        told = [
+            el("article", None, el("h3", None, cause.reason, " ", chip(cause.severity)),
+               evidence_lines([cause.message]) if cause.message else None)
+            for cause in detail.causes
+            if cause.source != "Human"
+        ]  # fmt: skip
+    return [*asked, *told, *_gpu_list(detail.gpus)]
+
+
+def _incident(incident: IncidentEvidence, now: float) -> Element:
+    return el(
+        "article",
+        None,
+        el("h3", None, incident.reason, " ", chip(incident.severity)),
+        facts(
+            [
+                ("First seen", ago(incident.first_seen, now, after=" ago")),
+                ("Repair", incident.recommended_action),
+            ]
+        ),
+        evidence_lines(incident.lines) if incident.lines else nothing("No line was kept."),
+    )
+
+
+def _gpu_list(gpus: Sequence[GpuIdentity]) -> list[Element]:
+    if not gpus:
+        return []
+    told: list[Child] = []
+    for gpu in gpus:
+        index = f"GPU {gpu.index} " if gpu.index >= 0 else ""
+        serial = f" serial {gpu.serial}" if gpu.serial else ""
+        told.append(el("li", None, index, el("code", None, gpu.uuid), serial))
+    return [el("ul", {"class": "gpus", "aria-label": "GPUs"}, told)]
+
+
+def _drain(drain: Drain | None, now: float) -> list[Element]:
+    if drain is None:
+        return [nothing("Nothing was evicted: the drain has not begun.")]
+    waiting, left = len(drain.waiting), len(drain.left_by_failure)
+    stuck = len({pod for block in drain.blocked for pod in block.pods})
+    whole = max(1, drain.evicted + waiting + stuck + left)
+    words = f"{drain.evicted} evicted, {waiting} leaving, {stuck} blocked, {left} left by failure"
+    parts = [
+        ("ok", drain.evicted / whole),
+        ("act", waiting / whole),
+        ("bad", (stuck + left) / whole),
+    ]
+    suspended = drain.suspended_seconds
+    return [
+        el("p", {"class": "progress"}, bar(parts, words), " ", words),
+        facts(
+            [
+                ("Began", ago(drain.started_at, now, after=" ago") if drain.started_at else None),
+                ("Clock stopped for", duration(suspended) if suspended else None),
+                ("Leaving now", _pods(drain.waiting)),
+                ("Left by policy", _pods(drain.left_by_policy)),
+                ("Left by failure", _pods(drain.left_by_failure)),
+                ("Evicted first", _pods(drain.recent)),
+            ]
+        ),
+    ]
+
+
+def marks_list(marks: Sequence[NodeMark], none: str) -> list[Element]:
+    """Marks with their owners, or the sentence that there is none."""
+    if not marks:
+        return [nothing(none)]
+    return [
+        el(
+            "ul",
+            {"class": "marks"},
+            [
+                el("li", None, el("code", None, mark.what), " ",
+                   el("span", {"class": "quiet-word"}, mark.owner))
+                for mark in marks
+            ],
+        )
+    ]  # fmt: skip
+
+
+def _timeline(timeline: Sequence[TimelineEntry], now: float) -> list[Element]:
+    if not timeline:
+        return [nothing("Nothing has happened yet.")]
+    return [
+        el(
+            "ol",
+            {"class": "timeline"},
+            [
+                el(
+                    "li",
+                    None,
+                    el("time", {"datetime": step.at, "title": step.at}, _clock(step.at)),
+                    el(
+                        "div",
+                        None,
+                        el("p", None, chip(step.step), " ", ago(step.at, now, after=" ago"),
+                           el("span", {"class": "quiet-word"}, f" by {step.by}") if step.by
+                           else None),
+                        el("p", None, step.message) if step.message else None,
+                    ),
+                )
+                for step in reversed(timeline)
+            ],
+        )
+    ]  # fmt: skip
+
+
+def _clock(at: str) -> str:
+    """Day and time of an RFC 3339 time, as short as it stays plain."""
+    return at[5:19].replace("T", " ") if len(at) >= 19 else at
+
+
+def _acts(detail: SessionDetail) -> list[Element]:
+    row = detail.session
+    if not row.open:
+        lines = [(f"kubectl gpuward history {row.node}", "every session of this node")]
+    else:
+        lines = [
+            (f"kubectl gpuward why {row.node}", "the same in the terminal"),
+            (f'kubectl gpuward hold {row.node} --reason "..."', "keep it out after repair"),
+            (f'kubectl gpuward release {row.node} --reason "..."', "give it back now"),
+            (
+                f'kubectl gpuward repaired {row.node} --reason "..."',
+                "say that the part was replaced",
+            ),
+        ]
+    return [
+        facts([(why, el("code", None, line)) for line, why in lines], kind="commands"),
+        el("p", {"class": "more"}, "This page only shows; who acts is known by kubectl and RBAC."),
+    ]

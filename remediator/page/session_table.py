@@ -1,0 +1,95 @@
+"""Tables of sessions, and the page that lists them all."""
+
+from urllib.parse import quote
+
+from remediator.page.layout import page, trouble
+from remediator.page.markup import Content, Element, el
+from remediator.page.parts import ago, chip, live, node_link, nothing, section, session_link, table
+from remediator.page.shapes import Replica, SessionPage, SessionRow
+
+_TELLING = ("NeedsHuman", "Storm", "Paused", "NodeUnreachable", "Replace")
+"""Conditions worth a chip in a table; Blocked is said by NeedsHuman or by the sentence."""
+
+
+def open_table(rows: list[SessionRow] | tuple[SessionRow, ...], now: float) -> Element:
+    """Open sessions: node, phase, age, reason, the sentence."""
+    return table(
+        "Open sessions, those that need a person first",
+        ("Node", "Phase", "For", "Reason", "What was done, what is next, what blocks it"),
+        [
+            (
+                [session_link(row.name, row.node)],
+                _phase(row),
+                ago(row.phase_since, now),
+                [el("span", {"class": "reason"}, row.reason), *_more_causes(row)],
+                row.message,
+            )
+            for row in rows
+        ],
+        kind="sessions",
+    )
+
+
+def ended_table(rows: list[SessionRow] | tuple[SessionRow, ...], now: float) -> Element:
+    """Ended sessions: node, how it ended, when, reason."""
+    return table(
+        "Ended sessions, the latest first",
+        ("Session", "Node", "Ended", "When", "Reason", "Evicted"),
+        [
+            (
+                [session_link(row.name)],
+                [node_link(row.node)],
+                _phase(row),
+                ago(row.phase_since, now, after=" ago"),
+                [el("span", {"class": "reason"}, row.reason), *_more_causes(row)],
+                str(row.evicted),
+            )
+            for row in rows
+        ],
+        kind="ended",
+    )
+
+
+def _phase(row: SessionRow) -> Content:
+    chips = [chip(row.phase)]
+    if row.mode == "Shadow":
+        chips.append(chip("Shadow"))
+    return [*chips, *(chip(word) for word in _TELLING if word in row.conditions)]
+
+
+def _more_causes(row: SessionRow) -> list[Element]:
+    more = row.causes - 1
+    return [el("small", None, f" and {more} more")] if more > 0 else []
+
+
+def sessions_page(
+    replica: Replica, found: SessionPage, state: str, now: float, first: bool
+) -> Element:
+    """One page of the list; `state` is `open` or `ended`."""
+    other = "ended" if state == "open" else "open"
+    make = open_table if state == "open" else ended_table
+    title = "Open sessions" if state == "open" else "Ended sessions"
+    body: list[Element] = (
+        [make(found.items, now)] if found.items else [nothing(f"There is no {state} session.")]
+    )
+    here = f"/sessions?state={state}"
+    links = [] if first else [el("a", {"href": here}, "First page")]
+    if found.next:
+        links.append(el("a", {"href": f"{here}&continue={quote(found.next)}", "rel": "next"},
+                        "Next page"))  # fmt: skip
+    return page(
+        title,
+        "/sessions",
+        replica,
+        trouble(replica),
+        el("h1", None, "Sessions"),
+        el(
+            "nav",
+            {"class": "tabs", "aria-label": "Which sessions"},
+            el("a", {"href": f"/sessions?state={state}", "aria-current": "page"},
+               f"{state} ({found.total:,})"),
+            el("a", {"href": f"/sessions?state={other}"}, other),
+        ),
+        section("list", title, live("sessions", "div", {}, body)),
+        el("nav", {"class": "pages", "aria-label": "Pages of the list"}, links) if links else None,
+    )  # fmt: skip
