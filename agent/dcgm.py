@@ -33,9 +33,15 @@ class DcgmScraper:
     """The scraping thread; `put` receives its facts."""
 
     def __init__(
-        self, url: str, put: Callable[[DcgmSeen | SourceChanged], None], *, user_agent: str
+        self,
+        url: str,
+        put: Callable[[DcgmSeen | SourceChanged], None],
+        *,
+        user_agent: str,
+        every_s: float = SCRAPE_EVERY_S,
     ) -> None:
         self._url = url
+        self._every_s = every_s
         self._put = put
         self._pool = urllib3.PoolManager(maxsize=1, retries=False)
         self._headers = {"User-Agent": user_agent, "Accept": "text/plain"}
@@ -55,7 +61,7 @@ class DcgmScraper:
     def _run(self) -> None:
         while not self._stop.is_set():
             self.scrape_once()
-            self._stop.wait(SCRAPE_EVERY_S)
+            self._stop.wait(self._every_s)
 
     def scrape_once(self) -> None:
         """One scrape and what follows from it."""

@@ -43,7 +43,7 @@ from rules.verdict import verdict
 
 LAST_PUBLISH_S = 5.0
 NVML_GRACE_S = 60.0
-"""A hung NVML client must not be killed early: JUDGEMENT allows it a minute to shut down."""
+"""Killing an NVML client in a call has frozen GPUs: it is given this long to shut down."""
 PAST_WITHIN_S = 2.0
 """The kernel log is not opened before the past is known, or this long after the start."""
 

@@ -51,7 +51,9 @@ class Senses:
         self._udev: UdevMonitor | None = None
         self.dcgm: DcgmScraper | None = None
         if settings.dcgm != "off":
-            self.dcgm = DcgmScraper(settings.dcgm, inbox.put, user_agent=USER_AGENT)
+            self.dcgm = DcgmScraper(
+                settings.dcgm, inbox.put, user_agent=USER_AGENT, every_s=settings.poll_s
+            )
         self._log: OpenedLog | None = None
         self._log_lock = threading.Lock()
         self._log_closed = False

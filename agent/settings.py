@@ -60,7 +60,8 @@ OPTIONS: Sequence[Option] = (
         name="poll",
         default="15",
         metavar="SECONDS",
-        help="how often the fast readings are taken (recovery action, temperature, presence); the"
+        help="how often the fast readings are taken (recovery action, temperature, presence,"
+        " dcgm-exporter); the"
         " slower ones keep their ratio to it: 4 times and 240 times as long",
     ),
     Option(

@@ -5,7 +5,7 @@ function makes the host sensing thread look at the bus again, at once instead of
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 NVIDIA_ID = "10DE:"
 ACTIONS = frozenset({"add", "remove", "bind", "unbind", "change"})
@@ -46,8 +46,6 @@ class UdevMonitor:
                 self._on_change()
 
 
-def concerns_gpus(action: str | None, properties: object) -> bool:
+def concerns_gpus(action: str | None, properties: Mapping[str, str]) -> bool:
     """Whether an announcement is about an NVIDIA function."""
-    get = getattr(properties, "get", None)
-    vendor_device = str(get("PCI_ID", "")) if get is not None else ""
-    return action in ACTIONS and vendor_device.upper().startswith(NVIDIA_ID)
+    return action in ACTIONS and properties.get("PCI_ID", "").upper().startswith(NVIDIA_ID)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +172,69 @@ async def test_a_fault_that_only_nvml_sees_reaches_the_node(
         await seen.condition("GPUHealthy", "False", "RowRemapFailure")
         health = await seen.health("Unhealthy")
         assert health["status"]["gpusHealthy"] == "7/8"
+
+
+async def test_the_driver_is_let_go_while_an_operator_works_on_it(
+    cluster, seen: Seen, tmp_path: Path
+) -> None:
+    description = tmp_path / "node.yaml"
+    description.write_bytes((DESCRIPTIONS / "h100-1.yaml").read_bytes())
+    agent = AgentProcess(tmp_path, cluster.plane.kubeconfig, NODE, nvml=f"sim:{description}")
+    label = "nvidia.com/gpu.deploy.device-plugin"
+
+    async def set_label(value: str | None) -> None:
+        patch = {"metadata": {"labels": {label: value}}}
+        await cluster.client.patch(NODES, NODE, patch, MERGE_PATCH)
+
+    with running(agent):
+        await seen.source("nvml", "Up")
+        await set_label("paused-for-driver-upgrade")
+        await seen.source("nvml", "Released")
+        await seen.condition("GPUHealthy", "True", "AllChecksPassing")
+        await set_label("true")
+        await seen.source("nvml", "Up")
+
+
+async def test_where_nvml_is_off_limits_dcgm_exporter_is_the_view(
+    cluster, seen: Seen, tmp_path: Path
+) -> None:
+    gpu = "GPU-6f2a1d30-8c1e-4b57-9f60-0a41c2d7e100"
+    labels = f'gpu="0",UUID="{gpu}",pci_bus_id="00000000:3B:00.0",Hostname="{NODE}"'
+    page = {"failed": 0}
+
+    def content() -> bytes:
+        return (
+            f"DCGM_FI_DEV_GPU_TEMP{{{labels}}} 40\n"
+            f"DCGM_FI_DEV_ROW_REMAP_FAILURE{{{labels}}} {page['failed']}\n"
+        ).encode()
+
+    with exporter(content) as url:
+        agent = AgentProcess(tmp_path, cluster.plane.kubeconfig, NODE, dcgm=url, poll="1")
+        with running(agent):
+            await seen.source("dcgm-exporter", "Up")
+            health = await seen.health("Healthy")
+            page["failed"] = 1
+            await seen.condition("GPUHealthy", "False", "RowRemapFailure")
+    assert [each["uuid"] for each in health["status"]["gpus"]] == [gpu]
+
+
+@contextmanager
+def exporter(content: Callable[[], bytes]) -> Iterator[str]:
+    """A dcgm-exporter that serves this page."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(content())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/metrics"
+        server.shutdown()
 
 
 async def test_the_real_kernel_log_reaches_the_node(cluster, seen: Seen, tmp_path: Path) -> None:
