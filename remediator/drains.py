@@ -249,7 +249,7 @@ class Drains:
             return EvictionOutcome(kind=EvictionKind.OTHER_POD, message="another pod by that name")
         if pod.terminating:
             # Somebody else was faster; asking again could only shorten its grace.
-            return EvictionOutcome(kind=EvictionKind.IN_PROGRESS, message="it is terminating")
+            return EvictionOutcome(kind=EvictionKind.LEAVING, message="it is terminating")
         sent = await self._gateway.send(eviction)
         if sent.result is Result.HELD or sent.answer is None:
             return no_answer(sent.why)

@@ -1,7 +1,8 @@
 """Which gangs run on the nodes that wait: so that mates are drained together and restart once.
 
 Reads the pods of nodes whose session is Pending or Marked, in the background and at a gentle rate;
-`rules.fleet` uses what it finds for order and budget. A gang that is not known yet delays nothing.
+`rules.fleet` uses what it finds for order and budget, and lets a drain wait up to 10 s for a node
+that was not read yet.
 """
 
 from collections.abc import Callable
@@ -62,7 +63,7 @@ class GangScout:
                 _LOG.warning("gangs", node=name, why=str(error))
                 continue
             found = gangs_of(pods, owners)
-            if found != self._world.gangs.get(name, ()):
+            if name not in self._world.gangs or found != self._world.gangs[name]:
                 self._world.gangs[name] = found
                 self._fleet_changed()
         self._read_at = {n: at for n, at in self._read_at.items() if n in waiting}

@@ -1,6 +1,7 @@
 """Whose pods may be evicted next: the limit of nodes draining, gangs, and our own node last."""
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from rules import session_status as st
 from rules.fleet_gangs import drain_turn, moving_gangs
@@ -11,6 +12,8 @@ from rules.session_time import parse_time
 from rules.snapshot import FleetSnapshot, QuarantineView
 from rules.standdown import working_owner
 
+GANGS_READ_S: Final = 10.0
+"""How long a drain waits to learn which gangs its node has: one restart beats a quick start."""
 _GOES_ON = Permit(start=True, drain=True, reason="", message="")
 
 
@@ -43,6 +46,13 @@ def drain_permits(
             permits[session.name] = _own_node(snapshot, bool(names) or len(marked) > 1)
             continue
         since = parse_time(session.status.phase_since) or snapshot.now
+        if node not in snapshot.gangs and snapshot.now - since < GANGS_READ_S:
+            permits[session.name] = Permit(
+                start=True,
+                message="the gangs on the node are being read",
+                until=since + GANGS_READ_S,
+            )
+            continue
         turn = drain_turn(node, since, to_come, moving, snapshot)
         if not turn.go:
             permits[session.name] = Permit(

@@ -203,7 +203,7 @@ class FleetSnapshot:
     reserved: frozenset[str] = frozenset()
     gangs: Mapping[str, tuple[Gang, ...]] = field(default_factory=dict)
     """Gangs with GPU pods on a node (``rules.gang.gangs_of``), by node name: needed for nodes
-    whose session is Pending or Marked."""
+    whose session is Pending or Marked. Empty says none; a missing node was not read yet."""
     kueue_unhealthy: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Node names in ``status.unhealthyNodes`` of a gang's Kueue Workload, by gang key."""
 

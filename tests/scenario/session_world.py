@@ -92,6 +92,8 @@ class World(ApiServer):
         self.policy = policy or policy_of(budget=ROOMY)
         self.no_room: frozenset[str] = frozenset()
         self.kueue_unhealthy: dict[str, tuple[str, ...]] = {}
+        self.unread: set[str] = set()
+        """Nodes whose gangs our controller has not read yet."""
         self.own_node = ""
         self.nobody_took_over = False
         self.said: list[Said] = []
@@ -128,7 +130,8 @@ class World(ApiServer):
 
     def _gangs(self) -> dict[str, tuple[Gang, ...]]:
         owners = {uid: msgspec.convert(o, OwnerView) for uid, o in self.owners.items()}
-        return {name: gangs_of(self.pods_on(name), owners) for name in self.nodes}
+        known = (name for name in self.nodes if name not in self.unread)
+        return {name: gangs_of(self.pods_on(name), owners) for name in known}
 
     # ------------------------------------------------------------------ time
 

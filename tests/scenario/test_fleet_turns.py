@@ -108,6 +108,26 @@ class TestGangs:
         assert abs(times["n0"] - times["n1"]) <= 2
         assert times["n0"] - world.sent[0][0] >= 30
 
+    def test_a_drain_waits_a_little_to_learn_its_gangs(self) -> None:
+        world = fleet(10)
+        world.unread.add("n0")
+        gang_pod(world, "n0")
+        world.incident("n0")
+        world.run(5)
+        assert world.phase("n0") == "Marked"
+        said = len(world.said)
+        world.unread.clear()
+        world.run(20)
+        assert world.condition("n0", "Blocked") == "GangWindow"
+        assert len(world.said) == said + 1
+
+    def test_gangs_that_cannot_be_read_do_not_hold_it_for_ever(self) -> None:
+        world = fleet(10)
+        world.unread.add("n0")
+        gang_pod(world, "n0")
+        world.incident("n0")
+        world.run_until("n0", "Quarantined", limit=30)
+
     def test_without_mates_it_goes_after_the_window(self) -> None:
         world = fleet(10)
         gang_pod(world, "n0")
