@@ -227,6 +227,9 @@ def _undone(case: Case) -> Decision | None:
         return None
     if case.seen.owner:
         return in_phase(case)
+    if not is_fresh(case.node):
+        # A cache that lags behind our own mark looks just the same.
+        return Decision(step="ReadNode", because="the mark looks undone", needs_fresh_node=True)
     if _owner_just_left(case):
         return _mark_again(case)
     what = {

@@ -7,16 +7,28 @@ asked for and nothing else; RBAC of that person decides.
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
+from urllib.parse import parse_qsl
 
 import msgspec
 
 from remediator.access import Access, AccessError
 from remediator.answer import Answer
 from remediator.api import MERGE_PATCH, Api
+from remediator.caches import AGENT_SELECTOR, DAEMON_SETS, PDBS, AgentPodObject
 from remediator.clock import SystemClock
 from remediator.pace import Lane, Pace, Rates
+from rules.decision_request import Request
 from rules.names import API_VERSION
-from rules.snapshot import FreshNode, HealthView, NodeView, PauseView, QuarantineView
+from rules.pdb_view import PdbView
+from rules.pod_view import DaemonSetView, PodView
+from rules.snapshot import (
+    AgentPod,
+    FreshNode,
+    HealthView,
+    NodeView,
+    PauseView,
+    QuarantineView,
+)
 
 T = TypeVar("T")
 
@@ -89,6 +101,38 @@ class Cluster:
     async def pauses(self) -> list[PauseView]:
         """Every GPUWardPause."""
         return await self._list(f"{GROUP_PATH}/gpuwardpauses", PauseView, {})
+
+    async def agents(self) -> list[AgentPod]:
+        """The agents' pods, wherever they run."""
+        query = {"labelSelector": AGENT_SELECTOR}
+        return [pod.as_agent() for pod in await self._list("/api/v1/pods", AgentPodObject, query)]
+
+    async def pods_on(self, node: str) -> tuple[PodView, ...]:
+        """Every pod bound to the node."""
+        query = {"fieldSelector": f"spec.nodeName={node}"}
+        return tuple(await self._list("/api/v1/pods", PodView, query))
+
+    async def pdbs(self) -> tuple[PdbView, ...]:
+        """Every PodDisruptionBudget."""
+        return tuple(await self._list(PDBS, PdbView, {}))
+
+    async def daemon_sets(self) -> tuple[DaemonSetView, ...]:
+        """Every DaemonSet."""
+        return tuple(await self._list(DAEMON_SETS, DaemonSetView, {}))
+
+    async def get(self, path: str) -> dict[str, Any] | None:
+        """Any object as plain values; None where there is none."""
+        answer = await self._api.call(Lane.READ, "GET", path)
+        return None if answer.code == 404 else dict(msgspec.json.decode(checked(answer).body))
+
+    async def send(self, request: Request) -> Answer:
+        """One request of the rules, such as a dry-run eviction; the answer, whatever it is."""
+        path, _, text = request.path.partition("?")
+        query = dict(parse_qsl(text))
+        return await self._api.call(
+            Lane.READ, request.method, path, query=query, body=request.body,
+            content_type=request.content_type,
+        )  # fmt: skip
 
     async def create(self, plural: str, body: dict[str, Any]) -> dict[str, Any]:
         """POST one of our objects."""

@@ -1,0 +1,177 @@
+"""`kubectl gpuward plan`: what would happen now if the policy enforced, node by node.
+
+Reads the live cluster, judges it with the remediator's own rules and asks the API server with one
+dry-run eviction per pod. It writes nothing: dry runs do not add up, so each pod answers for itself.
+"""
+
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from remediator.kubectl.cluster import Cluster
+from remediator.kubectl.text import columns, document
+from rules.daemon_set_fit import untolerating
+from rules.decision import CreateSession
+from rules.decision_request import request
+from rules.drain import DrainInput, DrainPlan, plan_drain
+from rules.drain_memory import DrainMemory, answered
+from rules.eviction import EvictionKind, classify
+from rules.fleet import judge_fleet
+from rules.pdb import matching
+from rules.pod_view import OwnerView
+from rules.policy import Policy
+from rules.quarantine_object import Mode, Phase, QuarantineStatus
+from rules.reason import Level
+from rules.session import decide
+from rules.session_causes import worst
+from rules.session_observation import Permit, is_open, observe, sessions_by_node
+from rules.snapshot import FleetSnapshot, ObjectMeta, QuarantineView
+
+IN_DRAIN = {str(Phase.DRAINING), str(Phase.MARKED), str(Phase.PENDING)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePlan:
+    """One node: what would be done, why not more, and what its pods answer."""
+
+    node: str
+    would: str
+    reason: str
+    because: str = ""
+    evictable: int = 0
+    blocked: tuple[str, ...] = ()
+    left: int = 0
+    untolerating: tuple[str, ...] = ()
+
+
+async def plan(cluster: Cluster, policy: Policy, *, node: str, form: str) -> str:
+    """The plan as text, or as JSON or YAML."""
+    snapshot = await _snapshot(cluster, msgspec.structs.replace(policy, mode=Mode.ENFORCE))
+    sessions = [s for s in _with_wanted(snapshot).values() if is_open(s)]
+    wanted = [s for s in sessions if not node or s.spec.node_name == node]
+    verdict = judge_fleet(replace(snapshot, quarantines={s.name: s for s in sessions}
+                                  | dict(snapshot.quarantines)))  # fmt: skip
+    planned = [
+        await _node_plan(cluster, snapshot, session, verdict.permits.get(session.name, Permit()))
+        for session in sorted(wanted, key=lambda s: s.spec.node_name)
+    ]
+    if form in {"json", "yaml"}:
+        return document([msgspec.to_builtins(one) for one in planned], form)
+    head = f"policy mode {policy.mode}; {len(snapshot.nodes)} nodes selected"
+    if policy.mode == Mode.SHADOW:
+        head += "; this is what Enforce would do, nothing is done now"
+    if not planned:
+        return f"{head}\nnothing would be done"
+    rows = [
+        [
+            p.node, p.would, p.reason, str(p.evictable), str(len(p.blocked)), str(p.left), p.because
+        ]
+        for p in planned
+    ]  # fmt: skip
+    header = ["NODE", "WOULD", "REASON", "EVICT", "BLOCKED", "LEFT", "BECAUSE"]
+    lines = [head, "", columns(header, rows)]
+    for one in planned:
+        lines += [f"{one.node}: blocked: {text}" for text in one.blocked]
+        if one.untolerating:
+            names = ", ".join(one.untolerating)
+            lines.append(f"{one.node}: could not come back: {names} (no toleration for the taint)")
+    return "\n".join(lines)
+
+
+async def _snapshot(cluster: Cluster, policy: Policy) -> FleetSnapshot:
+    nodes = {n.name: n for n in await cluster.nodes(policy.node_selector)}
+    return FleetSnapshot(
+        now=cluster.now(),
+        policy=policy,
+        nodes=nodes,
+        healths={h.metadata.name: h for h in await cluster.healths()},
+        quarantines={s.name: s for s in await cluster.sessions()},
+        pauses={p.metadata.name: p for p in await cluster.pauses()},
+        agents={a.uid: a for a in await cluster.agents()},
+        observing_since=0.0,
+    )
+
+
+def _with_wanted(snapshot: FleetSnapshot) -> dict[str, QuarantineView]:
+    """The sessions there are, Shadow ones left out, and those that would be opened now."""
+    found = {
+        name: session
+        for name, session in snapshot.quarantines.items()
+        if session.status.mode != Mode.SHADOW
+    }
+    by_node = sessions_by_node(found)
+    for name in snapshot.nodes:
+        if any(is_open(session) for session in by_node.get(name, ())):
+            continue
+        seen = observe(snapshot, name, permit=Permit(), sessions=by_node)
+        for write in decide(None, seen, snapshot.now, snapshot.policy).writes:
+            if isinstance(write, CreateSession):
+                found[write.name] = _imagined(write, snapshot)
+    return found
+
+
+def _imagined(write: CreateSession, snapshot: FleetSnapshot) -> QuarantineView:
+    meta = ObjectMeta(name=write.name, uid=write.name, creation_timestamp="")
+    status = QuarantineStatus(mode=str(snapshot.policy.mode), phase=str(Phase.PENDING))
+    return QuarantineView(metadata=meta, spec=write.spec, status=status)
+
+
+async def _node_plan(
+    cluster: Cluster, snapshot: FleetSnapshot, session: QuarantineView, permit: Permit
+) -> NodePlan:
+    name = session.spec.node_name
+    phase = session.status.phase
+    reason = session.spec.causes[0].reason if session.spec.causes else ""
+    if phase == Phase.PENDING and not permit.start:
+        return NodePlan(node=name, would="wait", reason=reason, because=permit.message)
+    drains = session.spec.level == Level.DRAIN and phase in IN_DRAIN
+    if not drains:
+        would = "cordon and taint" if phase == Phase.PENDING else f"stay {phase}"
+        return NodePlan(node=name, would=would, reason=reason, because=session.status.message)
+    result = await _probe(cluster, snapshot, session)
+    accepted = sum(
+        outcome.kind is EvictionKind.ACCEPTED for outcome in result.memory.outcomes.values()
+    )
+    daemon_sets = await cluster.daemon_sets()
+    return NodePlan(
+        node=name,
+        would="drain",
+        reason=reason,
+        because="" if permit.drain or permit.start else permit.message,
+        evictable=accepted,
+        blocked=tuple(
+            f"{b.pdb or ', '.join(b.pods)}: {b.why}; {b.remedy}" for b in result.blocked
+        ),
+        left=len(result.left_by_policy),
+        untolerating=untolerating(snapshot.nodes[name], daemon_sets)
+        if name in snapshot.nodes
+        else (),
+    )
+
+
+async def _probe(cluster: Cluster, snapshot: FleetSnapshot, session: QuarantineView) -> DrainPlan:
+    pods = await cluster.pods_on(session.spec.node_name)
+    pdbs = await cluster.pdbs()
+    look = DrainInput(
+        node=session.spec.node_name,
+        session=session.name,
+        pods=pods,
+        pdbs=pdbs,
+        owners={
+            ds.metadata.uid: OwnerView(
+                api_version="apps/v1", kind="DaemonSet", metadata=ds.metadata
+            )
+            for ds in await cluster.daemon_sets()
+        },
+        severity=worst(session.spec.causes),
+        dry_run=True,
+    )
+    memory = DrainMemory()
+    first = plan_drain(look, snapshot.policy, memory, snapshot.now)
+    by_uid = {pod.metadata.uid: pod for pod in pods}
+    for eviction in first.evict:
+        pod = by_uid[eviction.uid]
+        answer = await cluster.send(request(eviction))
+        outcome = classify(answer.code, {}, answer.body, pod, matching(pod, pdbs), snapshot.now)
+        memory = answered(memory, eviction, outcome)
+    return plan_drain(look, snapshot.policy, memory, snapshot.now)
