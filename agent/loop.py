@@ -142,7 +142,7 @@ class Loop:
         self._serial = 0
         self._lines_at: list[float] = []
         self._stale = True
-        self._published_at = 0.0
+        self._published_at = clock()
         self._stops: list[Stop] = []
         self._released = False
         self._reread_at = 0.0

@@ -27,6 +27,7 @@ ALL_PASSING: Final = "AllChecksPassing"
 DRIVER_ABSENT: Final = "DriverAbsent"
 WAITING: Final = "WaitingForDriver"
 STARTING: Final = "Starting"
+NO_SENSE: Final = "NoSenseWorks"
 NONE_ANSWERS: Final = "NoGPUAnswers"
 MAX_MESSAGE_BYTES: Final = 1024
 
@@ -109,7 +110,7 @@ def view_problem(state: NodeState, now: float, rules: Rules = DEFAULT_RULES) -> 
     """
     source = state.view_source
     if source is None:
-        return ""
+        return _log_problem(state)
     view = state.sources.get(source)
     if view is None or not_looked_yet(state, now):
         return STARTING
@@ -126,6 +127,12 @@ def view_problem(state: NodeState, now: float, rules: Rules = DEFAULT_RULES) -> 
     if reason == DRIVER_ABSENT and now < booted_at + rules["BootGrace"].value:
         return WAITING
     return reason
+
+
+def _log_problem(state: NodeState) -> str:
+    """The same where the kernel log is all there is: without it nothing at all is seen."""
+    log = state.source(SourceName.KERNEL_LOG)
+    return NO_SENSE if log in (SourceState.ABSENT, SourceState.DOWN) else ""
 
 
 def not_looked_yet(state: NodeState, now: float) -> bool:

@@ -97,3 +97,11 @@ def test_without_any_sense_of_the_gpus_it_is_unknown(
     found = json.loads(capsys.readouterr().out)
     assert status == 3
     assert found["health"] == "Unknown"
+
+
+def test_without_driver_and_kernel_log_nothing_is_known(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    status = main(["check", "--kmsg=off", "--nvml=off"])
+    assert status == 3
+    assert "(NoSenseWorks)" in capsys.readouterr().out
