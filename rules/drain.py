@@ -106,6 +106,7 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
     """Judge every pod of the list and say what follows."""
     owners = look.owners
     pods = sorted((p for p in look.pods if p.spec.node_name == look.node), key=lambda p: p.key)
+    budgets = _budgets(pods, look.pdbs)
     memory = listed(memory, pods, now)
     at = Moment(
         now=now,
@@ -133,7 +134,7 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
         if late and policy.drain.on_timeout == "Force" and _own_time_over(pod, look, policy, now):
             force.append(_force(pod, look, now))
             continue
-        obstacle = _obstacle(pod, verdict, look, memory, owners, now)
+        obstacle = _obstacle(pod, verdict, look, budgets[pod.uid], memory, now)
         if obstacle is not None:
             obstacles.append((pod, obstacle))
         if verdict.fate is Fate.WAITS:
@@ -142,7 +143,7 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
             if turn is not None and tier(pod, policy) > turn and not late:
                 waiting.append(pod.key)
             else:
-                evict.append(_evict(pod, look))
+                evict.append(_evict(pod, look, budgets[pod.uid]))
     stuck = [f"{p.key}: {v.why}" for p, v in verdicts if v.fate is Fate.STUCK]
     blocked = grouped(obstacles, owners)
     remaining = [p for p, v in verdicts if v.fate is not Fate.STAYS]
@@ -188,8 +189,8 @@ def _obstacle(
     pod: PodView,
     verdict: Verdict,
     look: DrainInput,
+    pdbs: tuple[PdbView, ...],
     memory: DrainMemory,
-    owners: Mapping[str, OwnerView],
     now: float,
 ) -> Obstacle | None:
     controller = pod.metadata.controller
@@ -213,14 +214,21 @@ def _obstacle(
             remedy="it goes when there is room, or when the fault becomes Fatal",
             holds=True,
         )
-    gang = gang_of(pod, owners)
-    return obstacle_of(
-        pod, matching(pod, look.pdbs), memory.outcomes.get(pod.uid), gang, now, look.dry_run
-    )
+    gang = gang_of(pod, look.owners)
+    return obstacle_of(pod, pdbs, memory.outcomes.get(pod.uid), gang, now, look.dry_run)
 
 
-def _evict(pod: PodView, look: DrainInput) -> EvictPod:
-    pdbs = matching(pod, look.pdbs)
+def _budgets(
+    pods: Iterable[PodView], pdbs: Iterable[PdbView]
+) -> Mapping[str, tuple[PdbView, ...]]:
+    """The PDBs that select each pod, by pod UID; a cluster has many, a namespace few."""
+    near: dict[str, list[PdbView]] = {}
+    for pdb in pdbs:
+        near.setdefault(pdb.metadata.namespace, []).append(pdb)
+    return {pod.uid: matching(pod, near.get(pod.metadata.namespace, ())) for pod in pods}
+
+
+def _evict(pod: PodView, look: DrainInput, pdbs: tuple[PdbView, ...]) -> EvictPod:
     return EvictPod(
         node=look.node,
         namespace=pod.metadata.namespace,

@@ -22,3 +22,18 @@ def test_a_fatal_fault_goes_the_whole_way() -> None:
     assert not world.is_marked("n3")
     assert not world.unschedulable("n3")
     assert world.phases("n3") == ["Marked", "Draining", "Quarantined", "Validating", "Released"]
+
+
+def test_the_same_input_twice_gives_the_same_decisions_and_the_same_words() -> None:
+    runs = []
+    for _ in range(2):
+        world = World()
+        world.add_nodes(5)
+        for index in range(6):
+            world.add_pod(f"web-{index}", f"n{index % 3}", grace=3)
+        world.add_pdb("keep", minAvailable=4)
+        for name in ("n2", "n0", "n1"):
+            world.incident(name)
+        world.run(120, step=2)
+        runs.append((world.said, [(at, wire, code) for at, _, wire, code in world.sent]))
+    assert runs[0] == runs[1]
