@@ -231,7 +231,7 @@ def _undone(case: Case) -> Decision | None:
         # A cache that lags behind our own mark looks just the same.
         return Decision(step="ReadNode", because="the mark looks undone", needs_fresh_node=True)
     if _owner_just_left(case):
-        return _mark_again(case)
+        return in_phase(case) if case.policy.mode == Mode.SHADOW else _mark_again(case)
     what = {
         MarkState.UNCORDONED: "a person uncordoned the node",
         MarkState.UNTAINTED: "a person removed the quarantine taint",

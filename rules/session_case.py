@@ -159,7 +159,9 @@ class Case:
 
     def _label(self, status: QuarantineStatus, node_written: bool) -> RelabelNode | None:
         node = self.seen.node
-        if node is None or self.shadow or node_written or Phase(status.phase).ended:
+        if node is None or node_written or Phase(status.phase).ended:
+            return None
+        if self.shadow or self.policy.mode == Mode.SHADOW:
             return None
         note = read_note(node)
         if note is None or note.session != self.session.name:

@@ -66,6 +66,20 @@ class TestShadow:
         assert world.is_marked(NODE)
         assert world.condition(NODE, "Paused") == "PolicyIsShadow"
 
+    def test_after_a_flip_to_shadow_a_mark_still_comes_off(self) -> None:
+        world = at("Quarantined")
+        world.policy = policy_of(mode="Shadow", budget=ROOMY)
+        world.close_all(NODE)
+        sent = len(world.sent)
+        world.run_until(NODE, "Released", limit=700, step=5)
+        assert not world.is_marked(NODE)
+        on_nodes = [
+            w
+            for _, w, _, _ in world.sent[sent:]
+            if isinstance(w, d.MarkNode | d.UnmarkNode | d.RelabelNode | d.EvictPod)
+        ]
+        assert [type(write) for write in on_nodes] == [d.UnmarkNode]
+
 
 class TestReplace:
     def test_s37_the_third_session_within_the_window_is_never_released_by_itself(self) -> None:
