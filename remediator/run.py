@@ -27,6 +27,10 @@ from remediator.loop import Loop
 from remediator.metrics import Metrics
 from remediator.node_cycle import NodeCycle, Senses
 from remediator.pace import Lane, Pace, Rates
+from remediator.page.grouping import GroupKeys
+from remediator.page.live import LiveSource
+from remediator.page.service import serve_page
+from remediator.page.verdict_reader import VerdictReader, reading
 from remediator.policy_source import PolicySource
 from remediator.server import make_app, start_server
 from remediator.session_gauges import set_session_gauges
@@ -175,7 +179,7 @@ class Replica:
             self.cycle,
             may_write=self.may_act,
             steer=self.drains.steer,
-            hand_over=lambda: self.elector.step_aside(30.0),
+            hand_over=self.elector.step_aside,
             fleet_changed=self.fleet.changed,
         )
 
@@ -191,6 +195,18 @@ class Replica:
         """Why this process should be restarted."""
         silent_s = self.clock.elapsed() - self.loop.ticked_at
         return f"The loop has not ticked for {silent_s:.0f} s." if silent_s > _STUCK_S else ""
+
+    def page_source(self) -> LiveSource:
+        """What the review page shows: this replica's caches."""
+        return LiveSource(
+            self.world,
+            self.clock,
+            VerdictReader(reading(self.api), self.clock),
+            identity=self.settings.identity,
+            leading=self.elector.may_write,
+            problem=self.caches.problem,
+            keys=GroupKeys.of(self.settings.page_pool_labels, self.settings.page_rack_labels),
+        )
 
     def refresh(self) -> None:
         """Gauges that are only worth computing per scrape."""
@@ -220,6 +236,7 @@ class Replica:
         self, before: QuarantineView | None, after: QuarantineView | None
     ) -> None:
         self.loop.session_changed(before, after)
+        self.scout.sessions_changed()
 
     def _pauses_changed(self) -> None:
         self.loop.pauses_changed()
@@ -243,6 +260,7 @@ class Replica:
         self.loop.wake_all()
 
     def _took_over(self, renewed: str) -> None:
+        self.world.nobody_took_over = self.elector.nobody_took_over
         at = parse_time(renewed)
         if at is not None:
             self.cycle.took_over_at(at, list(self.caches.quarantines.items.values()))
@@ -262,6 +280,7 @@ async def run(settings: Settings) -> int:
         replica.metrics, healthy=replica.healthy, ready=replica.ready, refresh=replica.refresh
     )
     runner, port = await start_server(app, settings.listen)
+    page = await serve_page(replica.page_source(), settings.page_listen)
     _LOG.info(
         "started",
         identity=settings.identity,
@@ -289,6 +308,8 @@ async def run(settings: Settings) -> int:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_SHUTDOWN_S):
                 await replica.elector.release()
+        if page is not None:
+            await page.cleanup()
         await replica.api.close()
         await runner.cleanup()
         _LOG.info("stopped")

@@ -33,6 +33,11 @@ class Settings:
     """Who holds the lease; different for every replica."""
     node_name: str
     """The node this process runs on; empty outside a cluster."""
+    page_listen: str
+    """Where the review page is served; `off` for nowhere."""
+    page_pool_labels: str
+    """Comma-separated label keys that name a node's pool; empty for the defaults."""
+    page_rack_labels: str
 
 
 class _Parser(argparse.ArgumentParser):
@@ -78,6 +83,16 @@ def make_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
         run, env, "--identity", "NAME", "name on the lease (default: the pod's, else the host's)"
     )
     _flag(run, env, "--node-name", "NAME", "the node this runs on, which is drained last")
+    _flag(
+        run,
+        env,
+        "--page-listen",
+        "HOST:PORT",
+        "read-only review page and its JSON, off for none (default: :9414)",
+        ":9414",
+    )
+    _flag(run, env, "--page-pool-labels", "KEYS", "node labels that name a pool, comma-separated")
+    _flag(run, env, "--page-rack-labels", "KEYS", "node labels that name a rack, comma-separated")
     policy = commands.add_parser("policy", help="check or show a policy file")
     actions = policy.add_subparsers(dest="action", required=True, metavar="ACTION")
     check = actions.add_parser("check", help="say whether a policy file is valid, and why not")
@@ -112,6 +127,9 @@ def run_settings(arguments: argparse.Namespace, env: Mapping[str, str]) -> Setti
         namespace=arguments.namespace or env.get("POD_NAMESPACE") or _own_namespace(),
         identity=arguments.identity or env.get("POD_NAME") or f"{host}-{os.getpid()}",
         node_name=arguments.node_name or "",
+        page_listen=arguments.page_listen,
+        page_pool_labels=arguments.page_pool_labels or "",
+        page_rack_labels=arguments.page_rack_labels or "",
     )
 
 

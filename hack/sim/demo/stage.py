@@ -146,9 +146,11 @@ class Stage:
             agent = DemoAgent(node, number, self.folder, self.kubeconfig, boot)
             self.agents[node] = agent
             agent.program.start()
+        page = free_address()
+        self.page_url = f"http://{page}"
         self.remediator = Program(
             ["remediator.cli", "run", "--policy", str(POLICY_FILE), "--kubeconfig",
-             str(self.kubeconfig), "--listen", free_address()],
+             str(self.kubeconfig), "--listen", free_address(), "--page-listen", page],
             self.folder / "remediator.log",
             {},
         )  # fmt: skip

@@ -1,0 +1,224 @@
+"""The review page's own HTTP site: GET only, nothing that writes, no address outside.
+
+`mount` adds every route to an application; `service` puts it on its own port. Pages are made in a
+worker thread, each address at most once per state.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final, TypeVar
+from urllib.parse import quote
+
+import msgspec
+from aiohttp import web
+
+from remediator.page import answers
+from remediator.page.answers import NotThereError
+from remediator.page.live import PageSource
+from remediator.page.markup import Element, document
+from remediator.page.paging import RequestError
+from remediator.page.shapes import Problem
+from remediator.page.state import PageState
+from rules.snapshot import HealthView
+
+_FOLDER = Path(__file__).parent
+_STATIC: Final = {
+    "page.css": "text/css",
+    "page.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+}
+HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+        "img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+_PAGES = ("/", "/sessions", "/sessions/{name}", "/nodes/{name}", "/history")
+_MOST_KEPT = 64
+_COMPRESSED_FROM = 4096
+
+T = TypeVar("T")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Site:
+    """Handlers over one source."""
+
+    def __init__(self, source: PageSource) -> None:
+        self._source = source
+        self._static = {name: (_FOLDER / name).read_bytes() for name in _STATIC}
+        self._schema = msgspec.json.encode(answers.schema())
+        self._of: PageState | None = None
+        self._documents: dict[str, asyncio.Task[Element]] = {}
+        self._texts: dict[str, asyncio.Task[str]] = {}
+
+    def mount(self, app: web.Application) -> None:
+        """Add every route."""
+        routes = app.router
+        for path in _PAGES:
+            routes.add_get(path, self.page)
+        routes.add_get("/find", self.find)
+        routes.add_get("/static/{name}", self.static)
+        routes.add_get("/api/fleet", self._json(lambda state, _: answers.api_fleet(state)))
+        routes.add_get(
+            "/api/nodes",
+            self._json(lambda state, request: answers.api_nodes(state, request.query)),
+        )
+        routes.add_get(
+            "/api/sessions",
+            self._json(lambda state, request: answers.api_sessions(state, request.query)),
+        )
+        routes.add_get(
+            "/api/sessions/{name}",
+            self._json(
+                lambda state, request: answers.api_session(state, request.match_info["name"])
+            ),
+        )
+        routes.add_get("/api/history", self._json(lambda state, _: answers.api_history(state)))
+        routes.add_get("/api/nodes/{name}", self.node)
+        routes.add_get("/api/live", self.live)
+        routes.add_get("/api/schema", self.schema)  # fmt: skip
+        app.middlewares.append(self.explain)
+        app.on_response_prepare.append(_set_headers)
+
+    async def page(self, request: web.Request) -> web.StreamResponse:
+        """Any page, as HTML."""
+        state = await self._source.state()
+        address = request.rel_url.raw_path_qs
+        text = await self._kept(state, self._texts, address, lambda: self._text(state, request))
+        return _html(text)
+
+    async def _text(self, state: PageState, request: web.Request) -> str:
+        url = request.rel_url
+        made = await self._document(state, url.raw_path, dict(request.query))
+        return await asyncio.to_thread(document, made)
+
+    async def _document(self, state: PageState, path: str, query: dict[str, str]) -> Element:
+        read = await self._read(state, answers.node_named_by(path))
+        key = f"{path}?{sorted(query.items())}"
+        return await self._kept(
+            state,
+            self._documents,
+            key,
+            lambda: asyncio.to_thread(answers.document_of, state, path, query, read),
+        )
+
+    async def _read(self, state: PageState, node: str) -> HealthView | None:
+        if node not in state.snapshot.nodes or state.health(node) is not None:
+            return None
+        return await self._source.verdict(node)
+
+    async def _kept(
+        self,
+        state: PageState,
+        kept: dict[str, asyncio.Task[T]],
+        key: str,
+        make: Callable[[], Awaitable[T]],
+    ) -> T:
+        """What was made of this state already, else made now, once for all who wait for it."""
+        if state is not self._of:
+            self._of = state
+            self._documents.clear()
+            self._texts.clear()
+        if key not in kept:
+            if len(kept) >= _MOST_KEPT:
+                kept.clear()
+            kept[key] = asyncio.ensure_future(make())
+        return await asyncio.shield(kept[key])
+
+    async def find(self, request: web.Request) -> web.StreamResponse:
+        """The search field."""
+        state = await self._source.state()
+        raise web.HTTPFound(quote(answers.find(state, request.query.get("name", ""))))
+
+    async def static(self, request: web.Request) -> web.StreamResponse:
+        """Style sheet, script and icon."""
+        name = request.match_info["name"]
+        if name not in self._static:
+            raise NotThereError("There is no such file.")
+        body = self._static[name]
+        tag = hashlib.sha256(body).hexdigest()[:16]
+        headers = {"ETag": f'"{tag}"', "Cache-Control": "no-cache"}
+        if any(one.value == tag for one in request.if_none_match or ()):
+            return web.Response(status=304, headers=headers)
+        return web.Response(
+            body=body, headers=headers, content_type=_STATIC[name], charset="utf-8"
+        )
+
+    def _json(self, answer: Callable[[PageState, web.Request], object]) -> Handler:
+        async def serve(request: web.Request) -> web.StreamResponse:
+            state = await self._source.state()
+            return _json(await asyncio.to_thread(answer, state, request))
+
+        return serve
+
+    async def node(self, request: web.Request) -> web.StreamResponse:
+        """`/api/nodes/NAME`."""
+        name = request.match_info["name"]
+        state = await self._source.state()
+        read = await self._read(state, name)
+        return _json(await asyncio.to_thread(answers.api_node, state, name, read))
+
+    async def live(self, request: web.Request) -> web.StreamResponse:
+        """`/api/live`: what changed on the page that the script stands on."""
+        path, query = answers.split_page(request.query.get("page", ""))
+        state = await self._source.state()
+        made = await self._document(state, path, query)
+        wanted = request.query.getall("region", [])
+        return _json(await asyncio.to_thread(answers.api_live, made, state, wanted))
+
+    async def schema(self, _: web.Request) -> web.StreamResponse:
+        """The JSON Schema of every answer."""
+        return web.Response(body=self._schema, content_type="application/schema+json")
+
+    @web.middleware
+    async def explain(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Answer what cannot be answered with a sentence, in the form that was asked for."""
+        try:
+            return await handler(request)
+        except RequestError as problem:
+            status, title, sentence = 400, "Not understood", str(problem)
+        except NotThereError as problem:
+            status, title, sentence = 404, "Not found", str(problem)
+        except web.HTTPNotFound:
+            status, title = 404, "Not found"
+            sentence = "There is nothing at this address; the fleet is at /."
+        if request.path.startswith("/api/"):
+            return _json(Problem(error=sentence), status)
+        state = await self._source.state()
+        return _html(document(answers.problem_page(state, title, sentence)), status)
+
+
+async def _set_headers(_: web.Request, response: web.StreamResponse) -> None:
+    for name, value in HEADERS.items():
+        response.headers[name] = value
+    response.headers.setdefault("Cache-Control", "no-store")
+
+
+def _html(text: str, status: int = 200) -> web.Response:
+    return _squeezed(web.Response(text=text, status=status, content_type="text/html"))
+
+
+def _json(value: object, status: int = 200) -> web.Response:
+    return _squeezed(
+        web.Response(
+            body=msgspec.json.encode(value), status=status, content_type="application/json"
+        )
+    )
+
+
+def _squeezed(response: web.Response) -> web.Response:
+    if (response.content_length or 0) > _COMPRESSED_FROM:
+        response.enable_compression()
+    return response
+
+
+def mount(app: web.Application, source: PageSource) -> None:
+    """Serve the review page and its JSON from `source`."""
+    Site(source).mount(app)
