@@ -42,6 +42,6 @@ class Inbox(Generic[T]):
         except queue.Empty:
             return None
 
-    def judged(self, count: int = 1) -> None:
-        """The consumer is done with `count` facts of the fast producer: there is room again."""
-        self._room.release(count)
+    def judged(self) -> None:
+        """The consumer took a fact of the fast producer: there is room for another."""
+        self._room.release()

@@ -29,9 +29,6 @@ class KernelLogReader(Protocol):
     def read_now(self) -> None:
         """Read at once what the kernel has, where the reader would not notice by itself."""
 
-    def stopping(self) -> bool:
-        """Whether `close` was called."""
-
     def close(self) -> None:
         """End the thread and release what it holds."""
 

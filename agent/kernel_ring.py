@@ -76,10 +76,6 @@ class KernelRing:
         """The driver says that there is a line to be read."""
         self._wake.set()
 
-    def stopping(self) -> bool:
-        """Whether `close` was called; a sink that waits for room gives up then."""
-        return self._stopping
-
     def close(self) -> None:
         """Stop reading."""
         self._stopping = True
@@ -93,15 +89,17 @@ class KernelRing:
         while not self._stopping:
             self._wake.wait(READ_EVERY_S)
             self._wake.clear()
-            if self.stopping():
-                return
-            try:
-                ring = read_ring()
-            except OSError:
-                self._reading.failed()
-                continue
-            self._reading.worked()
-            self.take(ring, lookback=False)
+            if not self._stopping:
+                self._read_again()
+
+    def _read_again(self) -> None:
+        try:
+            ring = read_ring()
+        except OSError:
+            self._reading.failed()
+            return
+        self._reading.worked()
+        self.take(ring, lookback=False)
 
     def take(self, ring: bytes, *, lookback: bool) -> None:
         """Report what is new in one read of the ring."""

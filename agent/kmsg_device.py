@@ -115,10 +115,6 @@ class KmsgDevice:
     def read_now(self) -> None:
         """Nothing to do: the kernel wakes this reader."""
 
-    def stopping(self) -> bool:
-        """Whether `close` was called; a sink that waits for room gives up then."""
-        return self._stopping
-
     def close(self) -> None:
         """Stop reading and release the device."""
         self._stopping = True

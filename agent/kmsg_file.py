@@ -78,10 +78,6 @@ class KmsgFile:
     def read_now(self) -> None:
         """Nothing to do: the file is looked at often enough."""
 
-    def stopping(self) -> bool:
-        """Whether `close` was called; a sink that waits for room gives up then."""
-        return self._stopping
-
     def close(self) -> None:
         """Stop following and close the file."""
         self._stopping = True
