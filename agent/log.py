@@ -3,8 +3,9 @@
 Configured once by `agent.run`. Never give it a secret, a token or a whole object.
 """
 
+import contextlib
 import sys
-from typing import Any
+from typing import Any, TextIO, cast
 
 _NO_RICH = "rich" not in sys.modules
 if _NO_RICH:
@@ -15,6 +16,18 @@ import structlog  # noqa: E402 - after the lines above, which exist for it
 
 if _NO_RICH:
     del sys.modules["rich"]
+
+
+class _StandardError:
+    """Standard error that may be full or gone: then a log line is lost, not the agent."""
+
+    def write(self, text: str) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.flush()
 
 
 def configure(style: str) -> None:
@@ -37,7 +50,7 @@ def configure(style: str) -> None:
             structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
             renderer,
         ],
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", _StandardError())),
         cache_logger_on_first_use=True,
     )
 

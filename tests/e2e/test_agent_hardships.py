@@ -125,6 +125,18 @@ def test_ten_thousand_xids_in_a_burst_are_all_read_and_written_a_few_times(
     assert len(writes) < 200
 
 
+def test_a_full_disk_under_the_log_does_not_stop_the_agent(
+    hosted: HostedServer, tmp_path: Path
+) -> None:
+    agent = agent_of(hosted, tmp_path)
+    agent.log = Path("/dev/full")
+    with running(agent):
+        until(lambda: healthy(hosted) == "True", "the first verdict")
+        agent.kernel_line(XID79.format(pci="0000:3b:00"))
+        until(lambda: healthy(hosted) == "False", "the fault")
+        assert agent.stop() == 0
+
+
 def test_missing_definitions_are_named_once_and_the_node_gets_its_verdict(
     tmp_path: Path,
 ) -> None:
