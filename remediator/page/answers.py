@@ -6,8 +6,6 @@
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-import msgspec
-
 from remediator.page.fleet_page import fleet_page
 from remediator.page.fleet_view import node_rows, summary
 from remediator.page.history_page import history_page
@@ -176,23 +174,3 @@ def problem_page(state: PageState, title: str, sentence: str) -> Element:
         el("p", {"class": "sentence"}, sentence),
         el("p", None, el("a", {"href": "/"}, "To the fleet")),
     )
-
-
-def schema() -> dict[str, object]:
-    """The JSON Schema of every answer, by address."""
-    answers = {
-        "/api/fleet": FleetSummary,
-        "/api/nodes": NodePage,
-        "/api/nodes/{name}": NodeDetail,
-        "/api/sessions": SessionPage,
-        "/api/sessions/{name}": SessionDetail,
-        "/api/history": History,
-        "/api/live": LivePage,
-    }
-    found, definitions = msgspec.json.schema_components(answers.values())
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "gpuward review page: answers under /api/",
-        "answers": dict(zip(answers, found, strict=True)),
-        "$defs": definitions,
-    }

@@ -4,6 +4,8 @@
 an answer. Times are RFC 3339 as the objects spell them; durations are seconds.
 """
 
+from typing import Any
+
 import msgspec
 
 from rules.health_object import HealthStatus
@@ -303,5 +305,5 @@ class LivePage(Shape, frozen=True, kw_only=True):
     at: str
     digests: dict[str, str]
     """Of every live region of the page, by its element id."""
-    regions: dict[str, list[object]]
+    regions: dict[str, list[Any]]
     """The regions that were asked for, as `[tag, {attribute: value}, child, ...]`."""

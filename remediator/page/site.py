@@ -53,7 +53,7 @@ class Site:
     def __init__(self, source: PageSource) -> None:
         self._source = source
         self._static = {name: (_FOLDER / name).read_bytes() for name in _STATIC}
-        self._schema = msgspec.json.encode(answers.schema())
+        self._schema = (_FOLDER / "schema.json").read_bytes()
         self._of: PageState | None = None
         self._documents: dict[str, asyncio.Task[Element]] = {}
         self._texts: dict[str, asyncio.Task[str]] = {}
