@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
 from remediator.answer import ApiError
-from remediator.kubectl import act, look
+from remediator.kubectl import act, look, plan, preflight, uninstall
 from remediator.kubectl.cluster import Cluster, CommandError, connect
 
 USAGE_ERROR = 64
@@ -62,6 +62,9 @@ def parser() -> argparse.ArgumentParser:
     """Every command with its help."""
     shared = Parser(add_help=False)
     shared.add_argument("--kubeconfig", help="kubeconfig (default: $KUBECONFIG, ~/.kube/config)")
+    shared.add_argument(
+        "-n", "--namespace", default="gpuward", help="where gpuward is installed (%(default)s)"
+    )
     shared.add_argument("--context", help="context of the kubeconfig (default: its current one)")
     shared.add_argument(
         "-o", "--output", choices=("json", "yaml", "wide"), default="", help="another form"
@@ -101,8 +104,32 @@ def _looks(add: Callable[..., argparse.ArgumentParser]) -> None:
         lambda c, o: look.why_node(c, o.node, form=o.output), node=True)  # fmt: skip
     one = add("show", "One session whole.", lambda c, o: look.show(c, o.session, form=o.output))
     one.add_argument("session", metavar="SESSION")
+    one = add("plan", "What would happen now, node by node, if the policy enforced.", _plan)
+    one.add_argument("node", metavar="NODE", nargs="?", default="", help="only this one")
+    add("preflight", "Is this cluster ready, and what would get in the way?", _preflight)
     add("history", "All sessions of one node.",
         lambda c, o: look.history(c, o.node, form=o.output), node=True)  # fmt: skip
+
+
+async def _plan(cluster: Cluster, options: argparse.Namespace) -> str:
+    policy = await cluster.policy(options.namespace)
+    return await plan.plan(cluster, policy, node=options.node, form=options.output)
+
+
+async def _preflight(cluster: Cluster, options: argparse.Namespace) -> str:
+    policy = await cluster.policy(options.namespace)
+    report, passed = await preflight.preflight(cluster, policy, namespace=options.namespace)
+    if not passed:
+        raise CommandError(f"not ready yet\n{report}")
+    return report
+
+
+async def _uninstall(cluster: Cluster, options: argparse.Namespace) -> str:
+    return await uninstall.uninstall(
+        cluster,
+        namespace=options.namespace,
+        say=lambda line: print(line, file=sys.stderr),
+    )
 
 
 def _acts(add: Callable[..., argparse.ArgumentParser]) -> None:
@@ -129,6 +156,11 @@ def _acts(add: Callable[..., argparse.ArgumentParser]) -> None:
               reason=True)  # fmt: skip
     one.add_argument("nodes", metavar="NODE", nargs="*", help="only these (default: all)")
     one.add_argument("--until", default="", help="RFC 3339 time at which it ends by itself")
+    one = add(
+        "uninstall", "Stop gpuward and take every mark and label off every node.", _uninstall
+    )
+    one.add_argument("--yes", action="store_true", help="do not ask")
+    one.set_defaults(takes_capacity=True, question="This ends all protection by gpuward.")
     one = add("resume", "End pauses.", lambda c, o: act.resume(c, o.pauses))
     one.add_argument("pauses", metavar="PAUSE", nargs="*", help="only these (default: all)")
 

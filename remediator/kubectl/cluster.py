@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
+import yaml
 
 from remediator.access import Access, AccessError
 from remediator.answer import Answer
@@ -21,6 +22,8 @@ from rules.decision_request import Request
 from rules.names import API_VERSION
 from rules.pdb_view import PdbView
 from rules.pod_view import DaemonSetView, PodView
+from rules.policy import Policy
+from rules.policy_load import load_policy
 from rules.snapshot import (
     AgentPod,
     FreshNode,
@@ -106,6 +109,42 @@ class Cluster:
         """The agents' pods, wherever they run."""
         query = {"labelSelector": AGENT_SELECTOR}
         return [pod.as_agent() for pod in await self._list("/api/v1/pods", AgentPodObject, query)]
+
+    async def pods_of_gpuward(self) -> list[str]:
+        """namespace/name of every pod that is ours, in any namespace."""
+        query = {"labelSelector": "app.kubernetes.io/name=gpuward"}
+        found = await self._list("/api/v1/pods", AgentPodObject, query)
+        return sorted(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in found)
+
+    async def may(
+        self, user: str, group: str, resource: str, verb: str, namespace: str
+    ) -> bool | None:
+        """Whether RBAC allows a user a verb; None where we may not ask."""
+        name, _, subresource = resource.partition("/")
+        attributes = {"group": group, "resource": name, "subresource": subresource, "verb": verb}
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": user,
+                "groups": ["system:serviceaccounts", "system:authenticated"],
+                "resourceAttributes": {**attributes, "namespace": namespace},
+            },
+        }
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        answer = await self._api.call(Lane.READ, "POST", path, body=review)
+        if answer.code in {403, 404}:
+            return None
+        return bool(msgspec.json.decode(checked(answer).body).get("status", {}).get("allowed"))
+
+    async def policy(self, namespace: str) -> Policy:
+        """The policy in the cluster's ConfigMap; the default where there is none."""
+        found = await self.get(f"/api/v1/namespaces/{namespace}/configmaps/gpuward-policy")
+        text = ((found or {}).get("data") or {}).get("policy.yaml", "")
+        loaded = load_policy(yaml.safe_load(text) if text else None)
+        if isinstance(loaded, Policy):
+            return loaded
+        raise CommandError("; ".join(problem.sentence("gpuward-policy") for problem in loaded))
 
     async def pods_on(self, node: str) -> tuple[PodView, ...]:
         """Every pod bound to the node."""

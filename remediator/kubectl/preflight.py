@@ -1,0 +1,156 @@
+"""`kubectl gpuward preflight`: is this cluster ready, and what would get in the way.
+
+Each check is one line: ok, warn or FAIL, what was found, and the remedy. It only reads.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from remediator.kubectl.cluster import GROUP_PATH, Cluster, CommandError
+from remediator.kubectl.text import printable
+from rules.daemon_set_fit import untolerating
+from rules.names import COMPONENT_REMEDIATOR
+from rules.policy import Policy
+
+OK, WARN, FAIL = "ok", "warn", "FAIL"
+MINIMUM_MINOR = 32
+KINDS = ("gpunodehealths", "gpuquarantines", "gpuwardpauses")
+GPU_LABELS = ("nvidia.com/gpu.present", "feature.node.kubernetes.io/pci-10de.present")
+RIVAL_WORKLOADS = {
+    "fault-quarantine": "NVSentinel",
+    "node-drainer": "NVSentinel",
+    "draino": "draino",
+    "node-healthcheck-controller-manager": "Node Healthcheck Operator",
+    "self-node-remediation-controller-manager": "Self Node Remediation",
+}
+RIVAL_GROUPS = {
+    "remediation.medik8s.io": "Node Healthcheck Operator",
+    "healthcheck.nvsentinel.nvidia.com": "NVSentinel",
+}
+NEEDED = (
+    ("", "nodes", "patch"),
+    ("", "pods", "list"),
+    ("", "pods/eviction", "create"),
+    ("policy", "poddisruptionbudgets", "watch"),
+    ("gpuward.io", "gpuquarantines", "create"),
+    ("coordination.k8s.io", "leases", "update"),
+)
+"""What the remediator cannot do without: group, resource, verb."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One line of the report."""
+
+    verdict: str
+    name: str
+    found: str
+
+
+async def preflight(cluster: Cluster, policy: Policy, *, namespace: str) -> tuple[str, bool]:
+    """The report, and whether nothing failed."""
+    checks: list[Check] = []
+    steps: tuple[Callable[[], Awaitable[list[Check]]], ...] = (
+        lambda: _version(cluster),
+        lambda: _kinds(cluster),
+        lambda: _nodes(cluster, policy),
+        lambda: _daemon_sets(cluster, policy),
+        lambda: _rivals(cluster),
+        lambda: _permissions(cluster, namespace),
+    )
+    for step in steps:
+        try:
+            checks += await step()
+        except CommandError as error:
+            checks.append(Check(verdict=WARN, name="could not look", found=str(error)))
+    lines = [printable(f"{c.verdict:4}  {c.name}: {c.found}") for c in checks]
+    return "\n".join(lines), all(check.verdict != FAIL for check in checks)
+
+
+async def _version(cluster: Cluster) -> list[Check]:
+    version = await cluster.get("/version") or {}
+    text = f"Kubernetes {version.get('major', '?')}.{version.get('minor', '?')}"
+    digits = "".join(c for c in str(version.get("minor", "")) if c.isdigit())
+    good = digits.isdigit() and int(digits) >= MINIMUM_MINOR
+    remedy = "" if good else f"; gpuward needs 1.{MINIMUM_MINOR} or later"
+    return [Check(verdict=OK if good else FAIL, name="API version", found=text + remedy)]
+
+
+async def _kinds(cluster: Cluster) -> list[Check]:
+    group = await cluster.get(GROUP_PATH) or {}
+    served = {r["name"] for r in group.get("resources", ())}
+    missing = [kind for kind in KINDS if kind not in served]
+    found = (
+        f"missing {', '.join(missing)}; install them with kubectl apply -k daemonset/crds"
+        if missing
+        else "all three kinds are served"
+    )
+    return [Check(verdict=FAIL if missing else OK, name="definitions", found=found)]
+
+
+async def _nodes(cluster: Cluster, policy: Policy) -> list[Check]:
+    selected = await cluster.nodes(policy.node_selector)
+    gpu_nodes = {n.name for label in GPU_LABELS for n in await cluster.nodes(label)}
+    unseen = sorted(gpu_nodes - {node.name for node in selected})
+    checks = [
+        Check(
+            verdict=OK if selected else WARN,
+            name="nodes selected",
+            found=f"{len(selected)} by {policy.node_selector!r}"
+            + ("" if selected else "; agents label their nodes once they run"),
+        )
+    ]
+    if unseen:
+        checks.append(
+            Check(
+                verdict=WARN,
+                name="GPU nodes without an agent's label",
+                found=f"{len(unseen)}, such as {unseen[0]}; look at the agent's pods there",
+            )
+        )
+    return checks
+
+
+async def _daemon_sets(cluster: Cluster, policy: Policy) -> list[Check]:
+    nodes = await cluster.nodes(policy.node_selector)
+    daemon_sets = await cluster.daemon_sets()
+    names = sorted({name for node in nodes for name in untolerating(node, daemon_sets)})
+    if not names:
+        found = "every GPU DaemonSet tolerates the quarantine taint"
+        return [Check(verdict=OK, name="DaemonSets", found=found)]
+    found = (
+        f"{', '.join(names[:8])} do not tolerate gpuward.io/quarantine and could not come back on "
+        "a quarantined node; add the toleration (the gpu-operator component shows how)"
+    )
+    return [Check(verdict=WARN, name="DaemonSets", found=found)]
+
+
+async def _rivals(cluster: Cluster) -> list[Check]:
+    found = set()
+    for plural in ("deployments", "daemonsets"):
+        page = await cluster.get(f"/apis/apps/v1/{plural}") or {}
+        names = [item["metadata"]["name"] for item in page.get("items", ())]
+        found |= {who for name in names for part, who in RIVAL_WORKLOADS.items() if part in name}
+    groups = await cluster.get("/apis") or {}
+    served = {group["name"] for group in groups.get("groups", ())}
+    found |= {who for group, who in RIVAL_GROUPS.items() if group in served}
+    if not found:
+        return [Check(verdict=OK, name="other remediators", found="none known is installed")]
+    text = f"{', '.join(sorted(found))}; let one of them act on GPU nodes, not two"
+    return [Check(verdict=WARN, name="other remediators", found=text)]
+
+
+async def _permissions(cluster: Cluster, namespace: str) -> list[Check]:
+    user = f"system:serviceaccount:{namespace}:{COMPONENT_REMEDIATOR}"
+    lacking = []
+    for group, resource, verb in NEEDED:
+        allowed = await cluster.may(user, group, resource, verb, namespace)
+        if allowed is None:
+            found = "you may not ask for others' permissions; ask a cluster administrator"
+            return [Check(verdict=WARN, name="permissions", found=found)]
+        if not allowed:
+            lacking.append(f"{verb} {resource}")
+    if lacking:
+        found = f"{user} may not {', '.join(lacking)}; apply the manifests of daemonset/base"
+        return [Check(verdict=FAIL, name="permissions", found=found)]
+    return [Check(verdict=OK, name="permissions", found=f"{user} may do what it needs")]
