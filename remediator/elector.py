@@ -27,6 +27,8 @@ RENEW_S = 10.0
 RETRY_S = 2.0
 """Duration, deadline and interval of Kubernetes' own components."""
 _NOT_READY_S = 0.1
+_ASIDE_S = 5 * RETRY_S
+"""Another replica asks every 2 s; when none took a free lease in this time, there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +57,9 @@ class Elector:
         """`ready` gates the campaign; `on_start` gets the renewTime of the leader before."""
         self.problem = ""
         self.holder = ""
+        self.nobody_took_over = False
+        """The lease was offered to others and is back unused: there is no other replica."""
+        self._stepped_aside = False
         self._api = api
         self._clock = clock
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
@@ -66,7 +71,7 @@ class Elector:
         self._held: Held | None = None
         self._leading = False
         self._renewed_at = float("-inf")
-        self._step_aside_until = float("-inf")
+        self._aside_until = float("-inf")
 
     def may_write(self) -> bool:
         """This replica leads, and its lease cannot have run out."""
@@ -76,16 +81,15 @@ class Elector:
         """The start of the last successful renewal is less than 10 s ago."""
         return self._leading and self._clock.elapsed() - self._renewed_at < RENEW_S
 
-    def step_aside(self, seconds: float) -> None:
-        """Give the lease up and let others have it for that long (own node's turn to drain)."""
-        self._step_aside_until = self._clock.elapsed() + seconds
+    def step_aside(self) -> None:
+        """Give the lease up and let others have it for a while: the own node's turn to drain."""
+        self._aside_until = self._clock.elapsed() + _ASIDE_S
 
     async def run(self) -> None:
         """Campaign until cancelled."""
         while True:
-            ready = self._ready()
-            if ready or self._leading:
-                await self._once()
+            await self.campaign()
+            ready = self._leading or self._ready()
             await self._clock.sleep(RETRY_S if ready else _NOT_READY_S)
 
     async def release(self) -> None:
@@ -95,14 +99,18 @@ class Elector:
         self._stop("released")
         await self._give_up()
 
-    async def _once(self) -> None:
+    async def campaign(self) -> None:
+        """Once: renew or take the lease if that may be."""
         began = self._clock.elapsed()
         if not self.may_write() and self._leading:
             self._stop("the lease was not renewed in time")
-        if began < self._step_aside_until:
+        if began < self._aside_until:
             if self._leading:
                 self._stop("stepping aside")
+                self._stepped_aside = True
                 await self._give_up()
+            return
+        if not self._leading and not self._ready():
             return
         answer = await self._api.call(
             Lane.LEASE, "GET", f"{self._path}/{LEASE_NAME}", timeout_s=RENEW_S / 2
@@ -148,6 +156,9 @@ class Elector:
             if answer.code != 409:
                 self._note(f"The lease cannot be written: {answer.sentence()}.")
             return
+        if not mine:
+            self.nobody_took_over = self._stepped_aside and not spec.holder_identity
+            self._stepped_aside = False
         self.problem, self.holder = "", self._identity
         self._renewed_at = began
         if not self._leading:

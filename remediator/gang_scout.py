@@ -5,6 +5,8 @@ Reads the pods of nodes whose session is Pending or Marked, in the background an
 that was not read yet.
 """
 
+import asyncio
+import contextlib
 from collections.abc import Callable
 
 import structlog
@@ -17,7 +19,8 @@ from rules.gang import gangs_of
 
 _LOG = structlog.get_logger()
 
-_SWEEP_S = 0.5
+_SWEEP_S = 5.0
+_PAUSE_S = 0.05
 _FRESH_S = 20.0
 _NODES_PER_SWEEP = 20
 _WAITING = frozenset({"", "Pending", "Marked"})
@@ -41,15 +44,25 @@ class GangScout:
         self._may_act = may_act
         self._fleet_changed = fleet_changed
         self._read_at: dict[str, float] = {}
+        self._changed = asyncio.Event()
 
     async def run(self) -> None:
         """Sweep until cancelled."""
         while True:
-            await self._clock.sleep(_SWEEP_S)
-            if self._may_act():
-                await self._sweep()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_SWEEP_S):
+                    await self._changed.wait()
+            self._changed.clear()
+            if self._may_act() and await self._sweep():
+                self._changed.set()
+            await self._clock.sleep(_PAUSE_S)
 
-    async def _sweep(self) -> None:
+    def sessions_changed(self) -> None:
+        """A node may have begun to wait."""
+        self._changed.set()
+
+    async def _sweep(self) -> bool:
+        """Read some nodes; whether more are due."""
         waiting = self._waiting()
         for name in self._world.gangs.keys() - waiting:
             del self._world.gangs[name]
@@ -67,6 +80,7 @@ class GangScout:
                 self._world.gangs[name] = found
                 self._fleet_changed()
         self._read_at = {n: at for n, at in self._read_at.items() if n in waiting}
+        return len(due) > _NODES_PER_SWEEP
 
     def _waiting(self) -> set[str]:
         return {

@@ -20,7 +20,7 @@ from rules.quarantine_object import Mode
 _LOG = structlog.get_logger()
 
 # A ConfigMap volume changes at most every few seconds; looking is one stat call.
-_LOOK_EVERY_S = 2.0
+_LOOK_EVERY_S = 1.0
 _MAX_BYTES = 1024 * 1024
 
 

@@ -86,7 +86,7 @@ async def test_expired_watches_and_refused_calls_lose_nothing(fleet, tmp_path):
         await leads(fleet, "one")
         agent = "gpuward-remediator"
         broken = ApiError(503, "ServiceUnavailable", "injected by the test")
-        faults.fail(broken, path="/api", agent=agent, times=40)
+        faults.fail(broken, path="/api", agent=agent, times=8)
         fleet.plane.simulator.engine.close_watches(
             error=ApiError(410, "Expired", "injected by the test")
         )

@@ -1,0 +1,164 @@
+"""The gateway: what may be sent, when, by whom; and what every answer means."""
+
+import asyncio
+
+import pytest
+from edge import edge
+
+from remediator.answer import Answer
+from remediator.gateway import Gateway, Result, classify
+from rules import decision as d
+from rules.mark import mark_patch
+from rules.quarantine_object import Cause, Mode, QuarantineSpec
+
+
+class Lead:
+    """Leadership as a test says."""
+
+    def __init__(self, *, write=True, harm=True):
+        self.write, self.harm = write, harm
+
+    def may_write(self):
+        return self.write
+
+    def may_harm(self):
+        return self.harm
+
+
+@pytest.fixture
+async def cluster(tmp_path):
+    async with edge(tmp_path) as found:
+        await found.add_node("n1")
+        yield found
+
+
+def gateway(cluster, *, lead=None, mode=Mode.ENFORCE, recheck=lambda write, node: ""):
+    return Gateway(
+        cluster.api,
+        cluster.clock,
+        lead or Lead(),
+        cluster.metrics,
+        mode=lambda: mode,
+        recheck=recheck,
+    )
+
+
+async def mark(gate):
+    node = await gate.fresh_node("n1")
+    patch = mark_patch(node, session="s", reason="Xid79", phase="Marked", mark="Taint", now=0.0)
+    return d.MarkNode(node="n1", node_uid=node.uid, session="s", patch=patch)
+
+
+CAUSE = Cause(source="Human", message="a fire drill")
+CREATE = d.CreateSession(name="s", spec=QuarantineSpec(node_name="n1", causes=(CAUSE,)))
+
+
+async def test_a_mark_is_sent_on_a_fresh_node(cluster):
+    gate = gateway(cluster)
+    sent = await gate.send(await mark(gate))
+    assert sent.result is Result.DONE
+    assert cluster.writes() == [("patch", "nodes")]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        pytest.param({"mode": Mode.SHADOW}, "mode is Shadow", id="Shadow"),
+        pytest.param({"lead": Lead(write=False)}, "another replica leads", id="not leading"),
+        pytest.param({"lead": Lead(harm=False)}, "not renewed within 10 s", id="stale lease"),
+        pytest.param(
+            {"recheck": lambda write, node: "paused by alice"}, "paused by alice", id="recheck"
+        ),
+    ],
+)
+async def test_harm_is_held_back_and_says_why(cluster, options, why):
+    gate = gateway(cluster, **options)
+    sent = await gate.send(await mark(gate))
+    assert sent.result is Result.HELD
+    assert why in sent.why
+    assert cluster.writes() == []
+
+
+async def test_a_pause_between_the_check_and_the_connection_still_stops_it(cluster):
+    answers = iter(["", "paused just now"])
+    gate = gateway(cluster, recheck=lambda write, node: next(answers))
+    sent = await gate.send(await mark(gate))
+    assert (sent.result, sent.why) == (Result.HELD, "paused just now")
+    assert cluster.writes() == []
+
+
+async def test_an_old_read_of_the_node_is_not_good_enough(cluster):
+    gate = gateway(cluster)
+    write = await mark(gate)
+    before = cluster.server.requests.count(verb="get", resource="nodes")
+    cluster.clock.ahead_s += 2.0
+    assert (await gate.send(write)).done
+    assert cluster.server.requests.count(verb="get", resource="nodes") == before + 1
+
+
+async def test_records_go_out_in_shadow_and_without_a_fresh_lease(cluster):
+    gate = gateway(cluster, mode=Mode.SHADOW, lead=Lead(harm=False))
+    assert (await gate.send(CREATE)).done
+    assert cluster.writes() == [("create", "gpuquarantines")]
+
+
+async def test_a_dry_run_eviction_is_no_harm(cluster):
+    eviction = d.EvictPod(node="n1", namespace="default", name="p", uid="u", dry_run=True)
+    sent = await gateway(cluster, mode=Mode.SHADOW).send(eviction)
+    assert sent.result is Result.GONE
+
+
+async def test_a_stale_mark_is_a_conflict_and_changes_nothing(cluster):
+    gate = gateway(cluster)
+    write = await mark(gate)
+    assert (await gate.send(write)).done
+    assert (await gate.send(write)).result is Result.CONFLICT
+
+
+async def test_a_node_that_does_not_exist_is_gone(cluster):
+    gate = gateway(cluster)
+    write = d.MarkNode(node="nowhere", node_uid="u", session="s", patch={})
+    assert (await gate.send(write)).result is Result.GONE
+
+
+async def test_writes_are_counted_by_kind_and_result(cluster):
+    gate = gateway(cluster)
+    await gate.send(CREATE)
+    await gate.send(CREATE)
+    page = cluster.metrics.page().decode()
+    assert 'gpuward_writes_total{kind="CreateSession",result="done"} 1.0' in page
+    assert 'gpuward_writes_total{kind="CreateSession",result="conflict"} 1.0' in page
+
+
+async def test_many_marks_at_once_are_each_sent_on_their_own_fresh_read(cluster):
+    names = [f"m{number}" for number in range(30)]
+    for name in names:
+        await cluster.add_node(name)
+    gate = gateway(cluster)
+
+    async def one(name):
+        node = await gate.fresh_node(name)
+        patch = mark_patch(node, session="s", reason="R", phase="Marked", mark="Taint", now=0.0)
+        return await gate.send(d.MarkNode(node=name, node_uid=node.uid, session="s", patch=patch))
+
+    assert {sent.result for sent in await asyncio.gather(*map(one, names))} == {Result.DONE}
+
+
+@pytest.mark.parametrize(
+    ("code", "result"),
+    [
+        pytest.param(200, Result.DONE, id="200"),
+        pytest.param(201, Result.DONE, id="201"),
+        pytest.param(409, Result.CONFLICT, id="409"),
+        pytest.param(404, Result.GONE, id="404"),
+        pytest.param(429, Result.THROTTLED, id="429"),
+        pytest.param(401, Result.REFUSED, id="401"),
+        pytest.param(403, Result.REFUSED, id="403"),
+        pytest.param(422, Result.REFUSED, id="422"),
+        pytest.param(500, Result.UNKNOWN, id="500"),
+        pytest.param(503, Result.UNKNOWN, id="503"),
+        pytest.param(0, Result.UNKNOWN, id="no answer"),
+    ],
+)
+def test_answers_of_writes(code, result):
+    assert classify(Answer(code=code)) is result
