@@ -125,3 +125,42 @@ def test_group_names_are_unique() -> None:
     names = [group["name"] for group in rule_groups()]
 
     assert sorted(set(names)) == sorted(names)
+
+
+def blocks(page: str) -> list[dict]:
+    """The YAML examples of a page."""
+    text = (REPOSITORY / "docs" / page).read_text()
+    return [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
+
+
+def test_the_page_about_alerting_names_alerts_that_exist() -> None:
+    text = (REPOSITORY / "docs" / "alerting.md").read_text()
+
+    assert set(re.findall(r"GPUWard\w+", text)) <= set(NAMES)
+
+
+def test_every_alert_finds_a_receiver_in_the_example_routes() -> None:
+    """By the matchers of the example; the first that takes it, else the ticket queue."""
+    routes = blocks("alerting.md")[1]["route"]
+    taken = {re.search(r'severity="(\w+)"', route["matchers"][1])[1]: route["receiver"]
+             for route in routes["routes"]}  # fmt: skip
+
+    assert taken == {"page": "pager", "info": "channel"}
+    assert routes["receiver"] == "tickets"
+    assert {r["name"] for r in blocks("alerting.md")[1]["receivers"]} == {
+        "pager",
+        "tickets",
+        "channel",
+    }
+
+
+@needs_promtool
+def test_promtool_accepts_the_example_configuration(tmp_path: Path) -> None:
+    """All but how pods are discovered: Debian builds Prometheus without that."""
+    (tmp_path / "rules").symlink_to(ALERTS)
+    config = blocks("alerting.md")[0]
+    for scrape in config["scrape_configs"]:
+        assert scrape.pop("kubernetes_sd_configs")
+    (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(config))
+
+    promtool("check", "config", tmp_path / "prometheus.yaml")
