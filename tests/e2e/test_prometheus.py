@@ -1,0 +1,234 @@
+"""A real Prometheus with our rules scrapes a real agent and a real remediator: an Xid fires the alert."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+import urllib.request
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import remediator_process
+import yaml
+from agent_process import XID79, AgentProcess
+from agent_process import running as running_agent
+from remediator_process import RemediatorProcess
+
+from hack.sim.demo.programs import free_address
+from hack.sim.driver import NODES as DESCRIPTIONS
+
+PROMETHEUS = shutil.which("prometheus")
+RULES = Path(__file__).parents[2] / "rules" / "alerts"
+NODE, OTHER = "gpu-1", "gpu-2"
+PCI = "0000:61:00"
+LOST = "Xid79GPUFallenOffBus"
+DOCS = "https://docs.example.com/gpuward/"
+LOOKS, LOOK_EVERY_S = 100, 0.2
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(PROMETHEUS is None, reason="prometheus is not installed"),
+]
+
+
+class Prometheus:
+    """One server with its own folder; scrapes and judges every second."""
+
+    def __init__(self, folder: Path, targets: list[tuple[str, str, dict[str, str]]]) -> None:
+        self._folder = folder
+        self._address = free_address()
+        self._process: subprocess.Popen[bytes] | None = None
+        config = {
+            "global": {
+                "scrape_interval": "1s",
+                "evaluation_interval": "1s",
+                "external_labels": {"gpuward_docs": DOCS},
+            },
+            "rule_files": [f"{RULES}/*.yaml"],
+            "scrape_configs": [
+                {"job_name": job, "static_configs": [{"targets": [address], "labels": labels}]}
+                for job, address, labels in targets
+            ],
+        }
+        (folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
+
+    def start(self) -> None:
+        with (self._folder / "prometheus.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [
+                    str(PROMETHEUS),
+                    f"--config.file={self._folder}/prometheus.yaml",
+                    f"--storage.tsdb.path={self._folder}/data",
+                    f"--web.listen-address={self._address}",
+                ],
+                cwd=self._folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )  # fmt: skip
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    async def ask(self, path: str) -> dict[str, Any]:
+        """The data of an answer of its API; nothing while it does not answer."""
+        try:
+            text = await asyncio.to_thread(self._read, f"http://{self._address}/api/v1/{path}")
+        except OSError:
+            return {}
+        found: dict[str, Any] = json.loads(text)["data"]
+        return found
+
+    def _read(self, url: str) -> bytes:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            found: bytes = answer.read()
+        return found
+
+    async def scraped(self) -> dict[str, str]:
+        """Health of each target by job."""
+        found = (await self.ask("targets")).get("activeTargets", ())
+        return {target["labels"]["job"]: target["health"] for target in found}
+
+    async def rules(self) -> list[dict[str, Any]]:
+        groups = (await self.ask("rules")).get("groups", ())
+        return [rule for group in groups for rule in group["rules"]]
+
+    async def firing(self, name: str) -> list[dict[str, Any]]:
+        found = (await self.ask("alerts")).get("alerts", ())
+        return [
+            alert
+            for alert in found
+            if alert["state"] == "firing" and alert["labels"]["alertname"] == name
+        ]
+
+
+@contextmanager
+def running(prometheus: Prometheus) -> Iterator[None]:
+    prometheus.start()
+    try:
+        yield
+    finally:
+        prometheus.stop()
+
+
+async def until(check: Callable[[], Awaitable[Any]], what: str) -> Any:
+    """Look until the check gives something true."""
+    for _ in range(LOOKS):
+        if found := await check():
+            return found
+        await asyncio.sleep(LOOK_EVERY_S)
+    raise AssertionError(f"never seen: {what}")
+
+
+@pytest.fixture
+async def fleet(cluster: Any) -> Any:
+    """Two nodes of one pool, so that one of them may go."""
+    await remediator_process.prepare(cluster)
+    await cluster.add_nodes(NODE, OTHER)
+    await cluster.health.all_healthy([OTHER])
+    return cluster
+
+
+async def boot_file(cluster: Any, folder: Path) -> Path:
+    """The boot ID of the node, which the agent must share to be believed."""
+    node = await cluster.node(NODE)
+    file = folder / "boot_id"
+    file.write_text(f"{node['status']['nodeInfo']['bootID']}\n")
+    return file
+
+
+async def test_an_xid_79_fires_the_alerts_that_name_node_and_gpu(
+    fleet: Any, tmp_path: Path
+) -> None:
+    description = tmp_path / "node.yaml"
+    description.write_bytes((DESCRIPTIONS / "h100-8-nvswitch.yaml").read_bytes())
+    listen = free_address()
+    agent = AgentProcess(
+        tmp_path,
+        fleet.plane.kubeconfig,
+        NODE,
+        **{
+            "listen": listen,
+            "nvml": f"sim:{description}",
+            "poll": "1",
+            "boot-id": str(await boot_file(fleet, tmp_path)),
+        },
+    )
+    remediator = RemediatorProcess(tmp_path, fleet.plane.kubeconfig)
+    with running_agent(agent), remediator_process.running(remediator):
+        await remediator_process.leads(fleet, "one")
+        prometheus = Prometheus(
+            tmp_path,
+            [
+                ("gpuward-agent", listen, {"node": NODE}),
+                ("gpuward-remediator", f"127.0.0.1:{remediator.port}", {}),
+            ],
+        )
+        with running(prometheus):
+            await _all_is_well(prometheus)
+            for address in (listen, f"127.0.0.1:{remediator.port}"):
+                await asyncio.to_thread(_promtool_accepts, f"http://{address}/metrics")
+            agent.kernel_line(XID79.format(pci=PCI))
+            await _the_fault_fires(prometheus)
+            await _the_quarantine_fires(prometheus)
+
+
+async def _all_is_well(prometheus: Prometheus) -> None:
+    """Both are scraped, every rule can be evaluated, nothing is wrong with the GPUs."""
+
+    async def scraped() -> bool:
+        wanted = {"gpuward-agent": "up", "gpuward-remediator": "up"}
+        return await prometheus.scraped() == wanted
+
+    async def judged() -> bool:
+        rules = await prometheus.rules()
+        return bool(rules) and all(rule["health"] == "ok" for rule in rules)
+
+    await until(scraped, "both programs scraped")
+
+    async def seen() -> bool:
+        found = await prometheus.ask("query?query=" + quote(f'gpuward_gpu_info{{pci="{PCI}"}}'))
+        return bool(found.get("result"))
+
+    async def silent() -> bool:
+        return (await prometheus.ask("alerts")).get("alerts") == []
+
+    await until(judged, "every rule evaluated")
+    await until(seen, "the GPU through NVML")
+    await until(silent, "no alert, not even a pending one")
+
+
+def _promtool_accepts(url: str) -> None:
+    with urllib.request.urlopen(url, timeout=5) as page:
+        done = subprocess.run(
+            ["promtool", "check", "metrics"], input=page.read(), capture_output=True, check=False
+        )
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()
+
+
+async def _the_fault_fires(prometheus: Prometheus) -> None:
+    (alert,) = await until(lambda: prometheus.firing("GPUWardGPUFaultFatal"), "the fault")
+
+    assert alert["labels"]["reason"] == LOST
+    assert alert["labels"]["severity"] == "ticket"
+    assert alert["labels"]["pci"] == PCI
+    assert alert["labels"]["uuid"] == "GPU-6f2a1d33-8c1e-4b57-9f60-0a41c2d7e103"
+    assert alert["annotations"]["summary"] == (
+        f"GPU {alert['labels']['index']} ({PCI}) of {NODE} has a fatal fault: {LOST}"
+    )
+    assert alert["annotations"]["runbook_url"] == (f"{DOCS}docs/runbooks/GPUWardGPUFaultFatal.md")
+
+
+async def _the_quarantine_fires(prometheus: Prometheus) -> None:
+    (alert,) = await until(
+        lambda: prometheus.firing("GPUWardNodeQuarantined"), "the node out of service"
+    )
+
+    assert alert["labels"]["severity"] == "info"
+    assert alert["annotations"]["summary"] == f"Node {NODE} is out of service: {LOST}"
+    assert await prometheus.firing("GPUWardFatalUntouched") == []
