@@ -10,12 +10,14 @@ from remediator.answer import ApiError
 from remediator.api import Api
 from remediator.caches import Caches
 from remediator.clock import Clock
+from remediator.free_gpus import FreeGpus
 from remediator.owners import OwnerLookup
 from remediator.pace import Lane
 from rules.drain import DrainInput, DrainPlan, OwnerWanted
 from rules.drain_memory import DrainMemory
 from rules.pod_view import ClaimView, OwnerView, PodView, VolumeAttachmentView
 from rules.quarantine_object import DrainStatus
+from rules.reason import Severity
 from rules.session_causes import worst
 from rules.snapshot import ListMeta, QuarantineView
 
@@ -39,6 +41,7 @@ class DrainLook:
         self._api = api
         self._caches = caches
         self._owners = OwnerLookup(api, clock)
+        self._free = FreeGpus(api, clock, caches)
         self._claims: dict[str, ClaimView] = {}
 
     async def pods_on(self, node: str) -> tuple[PodView, ...]:
@@ -83,6 +86,8 @@ class DrainLook:
         pods = await self.pods_on(node)
         owners = await self._owners.look_up(before.wants_owners if before else ())
         attachments = await self._attachments(node) if memory.volumes else ()
+        severity = worst(session.spec.causes)
+        fatal = severity == Severity.FATAL
         return DrainInput(
             node=node,
             session=session.name,
@@ -92,7 +97,8 @@ class DrainLook:
             missing_owners=owners.missing,
             attachments=attachments,
             claims=await self._claims_of(memory) if attachments else {},
-            severity=worst(session.spec.causes),
+            no_room=frozenset() if fatal else await self._free.without_room(node, pods),
+            severity=severity,
             reasons=tuple(cause.reason for cause in session.spec.causes if cause.reason),
             drain=session.status.drain or DrainStatus(),
             last_active_at=last_active_at,

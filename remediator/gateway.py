@@ -157,7 +157,7 @@ class Gateway:
             try:
                 node = await self.fresh_node(write.node, FRESH_NODE_S)
             except ApiError as error:
-                return Sent(result=classify(error.answer), answer=error.answer, why=str(error))
+                return Sent(result=classify(error.answer), why=f"node not read: {error}")
             why = self._recheck(write, node)
             if why:
                 return Sent(result=Result.HELD, why=why)

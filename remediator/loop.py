@@ -24,6 +24,8 @@ _LOG = structlog.get_logger()
 # Looks at a time. Most of a look is waiting for the API server, whose own limits are in `pace`; a
 # look that waits to record must not keep another node from being marked.
 _LOOKS = 1_024
+# Every replica asks for the lease every 2 s, so a silence this long is an outage.
+_OUTAGE_S = 15.0
 # A look that fails in a way nobody foresaw is tried again after this long.
 _AFTER_SURPRISE_S = 5.0
 
@@ -49,7 +51,9 @@ class Loop:
         steer: Callable[[str, d.Evicting], None],
         hand_over: Callable[[], None],
         fleet_changed: Callable[[], None],
+        answered_at: Callable[[], float | None],
     ) -> None:
+        """`answered_at` is when the API server last said anything (CLOCK_BOOTTIME)."""
         self.queue = WorkQueue(clock)
         self.ticked_at = clock.elapsed()
         """CLOCK_BOOTTIME of the dispatcher's last sign of life."""
@@ -60,7 +64,8 @@ class Loop:
         self._steer = steer
         self._hand_over = hand_over
         self._fleet_changed = fleet_changed
-        self._looks: set[asyncio.Task[None]] = set()
+        self._answered_at = answered_at
+        self._outage = False
 
     async def run(self) -> None:
         """Dispatch until cancelled."""
@@ -132,7 +137,19 @@ class Loop:
     async def _tick(self) -> None:
         while True:
             self.ticked_at = self._clock.elapsed()
+            self._note_outage()
             await self._clock.sleep(1.0)
+
+    def _note_outage(self) -> None:
+        """What nobody could see during an outage proves nothing afterwards."""
+        answered_at = self._answered_at()
+        if answered_at is not None and self.ticked_at - answered_at > _OUTAGE_S:
+            self._outage = True
+        elif self._outage:
+            self._outage = False
+            self._world.observing_since = self._clock.now()
+            _LOG.info("the API server answers again")
+            self.wake_all()
 
     async def _work(self, name: str) -> None:
         try:

@@ -181,6 +181,7 @@ class Replica:
             steer=self.drains.steer,
             hand_over=self.elector.step_aside,
             fleet_changed=self.fleet.changed,
+            answered_at=self._answered_at,
         )
 
     def may_act(self) -> bool:
@@ -243,6 +244,9 @@ class Replica:
 
     def _pdb_changed(self, key: str) -> None:
         self.drains.pdb_changed(key)
+
+    def _answered_at(self) -> float | None:
+        return self.api.last_answer_at
 
     def _plan(self, node: str) -> DrainPlan | None:
         return self.drains.plan(node)

@@ -43,4 +43,6 @@ def test_the_written_schema_is_generated_from_the_types() -> None:
 def test_the_document_names_every_address() -> None:
     text = (ROOT / "docs" / "api.md").read_text()
 
-    assert [address for address in ANSWERS if address.startswith("/") and address not in text] == []
+    assert [
+        address for address in ANSWERS if address.startswith("/") and address not in text
+    ] == []
