@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ from promql_names import known, rules, unknown
 
 from hack.dashboards.__main__ import COMPONENT, DASHBOARDS, rendered
 
+KUBECTL = shutil.which("kubectl")
 PROMTOOL = shutil.which("promtool")
 METRICS = known()
 FILES = sorted(rendered())
@@ -129,6 +131,41 @@ def test_monitors_select_what_the_base_installs() -> None:
     assert pods["podMetricsEndpoints"][0]["relabelings"][0]["targetLabel"] == "node"
     assert [s["metadata"]["name"] for s in chosen] == ["gpuward-remediator"]
     assert service["endpoints"][0]["port"] in {p["name"] for p in chosen[0]["spec"]["ports"]}
+
+
+def kubectl_minor() -> int:
+    """Minor version of kubectl; 0 where there is none."""
+    if KUBECTL is None:
+        return 0
+    done = subprocess.run(
+        [KUBECTL, "version", "--client", "-o", "json"], capture_output=True, check=False
+    )
+    return int(json.loads(done.stdout)["clientVersion"]["minor"].rstrip("+")) if done.stdout else 0
+
+
+@pytest.mark.skipif(kubectl_minor() < 27, reason="kubectl 1.27 or later is not installed")
+def test_the_component_builds_and_follows_its_overlay_into_another_namespace(
+    tmp_path: Path,
+) -> None:
+    overlay = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "namespace": "gpu-health",
+        "components": [os.path.relpath(COMPONENT, tmp_path)],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+
+    done = subprocess.run(
+        [str(KUBECTL), "kustomize", str(tmp_path)], capture_output=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr.decode()
+    made = list(yaml.safe_load_all(done.stdout))
+    assert {(one["kind"], one["metadata"]["namespace"]) for one in made} == {
+        ("PodMonitor", "gpu-health"),
+        ("PrometheusRule", "gpu-health"),
+        ("ServiceMonitor", "gpu-health"),
+    }
 
 
 def test_the_operator_gets_every_rule_unchanged() -> None:
