@@ -10,6 +10,8 @@ from remediator.page.shapes import BudgetRow, Counts, FleetSummary, NodeRow, Ses
 SHOWN_SESSIONS = 25
 SHOWN_BUDGETS = 12
 SHOWN_FINDINGS = 5
+DENSE_FROM = 600
+"""Nodes from which each takes less room."""
 
 
 def fleet_page(
@@ -84,10 +86,9 @@ def _counts(counts: Counts) -> list[Element]:
 def _alarms(fleet: FleetSummary) -> list[Element]:
     found = []
     if fleet.breaker.open:
-        until = f" Judged afresh at {fleet.breaker.until}." if fleet.breaker.until else ""
         found.append(
             el("p", {"class": "banner warn"}, el("strong", None, "The breaker is open. "),
-               fleet.breaker.message, until)
+               sentence(fleet.breaker.message))
         )  # fmt: skip
     for pause in fleet.pauses:
         by, until = f" by {pause.by}" if pause.by else "", pause.until or "somebody ends it"
@@ -96,7 +97,12 @@ def _alarms(fleet: FleetSummary) -> list[Element]:
                f"{pause.scope}, until {until}: {pause.reason or 'no reason given'}")
         )  # fmt: skip
     told = [one for one in fleet.findings[:SHOWN_FINDINGS] if one != fleet.breaker.message]
-    return [*found, *(el("p", {"class": "banner warn"}, finding) for finding in told)]
+    return [*found, *(el("p", {"class": "banner warn"}, sentence(finding)) for finding in told)]
+
+
+def sentence(text: str) -> str:
+    """A clause of the rules as a sentence of its own."""
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
 
 
 def _sessions(opened: list[SessionRow], now: float) -> list[Element]:
@@ -147,4 +153,5 @@ def _budget(row: BudgetRow) -> Element:
 def _map(rows: list[NodeRow]) -> list[Element]:
     if not rows:
         return [nothing("No node carries the label gpuward.io/gpus; look at the agent's pods.")]
-    return [legend(), el("div", {"class": "heat"}, heat_map(rows))]
+    size = "heat dense" if len(rows) > DENSE_FROM else "heat"
+    return [legend(), el("div", {"class": size}, heat_map(rows))]

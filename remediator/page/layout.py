@@ -33,7 +33,10 @@ def _head(title: str) -> Element:
         el("meta", {"name": "color-scheme", "content": "light dark"}),
         el("title", None, f"{title} · gpuward"),
         el("link", {"rel": "icon", "type": "image/svg+xml", "href": "/static/icon.svg"}),
-        el("link", {"rel": "stylesheet", "href": "/static/page.css"}),
+        [
+            el("link", {"rel": "stylesheet", "href": f"/static/{name}.css"})
+            for name in ("page", "parts", "details", "map")
+        ],
         el("script", {"src": "/static/page.js", "defer": "defer"}),
     )
 

@@ -70,7 +70,7 @@ def _state(detail: NodeDetail, now: float) -> list[Element | None]:
             [
                 ("GPUs healthy", f"{node.gpus_healthy} of {node.gpus}"),
                 ("Session", session_link(node.session) if node.session else None),
-                ("Kubelet ready", node.ready),
+                ("Kubelet ready", {"True": "yes", "False": "no"}.get(node.ready, "not known")),
                 ("Driver", health.driver_version if health else ""),
                 ("Agent", health.agent_version if health else ""),
                 ("Verdict", ago(health.observed_at, now, after=" ago") if health else None),
@@ -170,7 +170,7 @@ def _senses(health: HealthStatus | None, now: float) -> list[Element]:
 
 def _topology(health: HealthStatus) -> list[Element]:
     topology = health.topology
-    lines = topology.links.splitlines()[:40]
+    lines = aligned(topology.links)
     return [
         facts(
             [
@@ -181,6 +181,13 @@ def _topology(health: HealthStatus) -> list[Element]:
         ),
         el("pre", {"class": "matrix", "tabindex": "0", "role": "region",
                    "aria-label": "NVLink matrix as nvidia-smi topo -m spells it"},
-           [el("code", None, " ".join(line.split("\t"))) for line in lines])
+           [el("code", None, line) for line in lines])
         if lines else nothing("No NVLink matrix was published."),
     ]  # fmt: skip
+
+
+def aligned(matrix: str) -> list[str]:
+    """The lines of a matrix whose cells are apart by tabs, as columns of equal width."""
+    lines = [[cell.strip() for cell in line.split("\t")] for line in matrix.splitlines()[:40]]
+    width = max((len(cell) for line in lines for cell in line), default=0)
+    return ["  ".join(cell[:12].ljust(min(width, 12)) for cell in line).rstrip() for line in lines]

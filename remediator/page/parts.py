@@ -178,7 +178,7 @@ def section(name: str, title: str, *content: Content) -> Element:
     """A titled part of a page that can be jumped to."""
     return el(
         "section",
-        {"aria-labelledby": f"{name}-title", "class": f"part {name}"},
+        {"aria-labelledby": f"{name}-title", "class": f"part part-{name}"},
         el("h2", {"id": f"{name}-title"}, title),
         *content,
     )

@@ -45,7 +45,7 @@ def session_page(detail: SessionDetail, replica: Replica, now: float) -> Element
         section("drain", "Drain", live("drained", "div", {}, _drain(detail.drain, now))),
         section("marks", "What keeps work off the node", live("marked", "div", {}, marks_list(
             detail.marks, "Nothing of ours is on the node."))),
-        section("timeline", "Timeline", live("steps", "div", {}, _timeline(detail.timeline, now))),
+        section("timeline", "Timeline (UTC)", live("steps", "div", {}, _timeline(detail.timeline, now))),
         section("acts", "What you can do", *_acts(detail)),
     )  # fmt: skip
 

@@ -26,10 +26,14 @@ from rules.snapshot import HealthView
 _FOLDER = Path(__file__).parent
 _STATIC: Final = {
     "page.css": "text/css",
+    "parts.css": "text/css",
+    "details.css": "text/css",
+    "map.css": "text/css",
     "page.js": "text/javascript",
     "icon.svg": "image/svg+xml",
 }
 HEADERS: Final = {
+    "Server": "gpuward",
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
         "img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"

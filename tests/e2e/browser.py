@@ -1,0 +1,177 @@
+"""A headless Chromium driven over its DevTools protocol, for the tests of the review page.
+
+Nothing but aiohttp's websocket client: no driver program, no package. Every request that the page
+makes is kept, so that a test can say that none left the machine.
+"""
+
+import asyncio
+import base64
+import contextlib
+import itertools
+import shutil
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any, Self
+
+import aiohttp
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+PATIENCE_S = 30.0
+_FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+    "--remote-debugging-port=0",
+)
+
+
+class Browser:
+    """`async with Browser() as browser`: one empty page."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="gpuward-chromium-"))
+        self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._numbers = itertools.count(1)
+        self._loaded = asyncio.Event()
+        self.requests: list[str] = []
+        """Address of every request of every page."""
+        self.complaints: list[str] = []
+        """What the console and the content security policy said."""
+
+    async def __aenter__(self) -> Self:
+        assert CHROMIUM is not None
+        self._process = subprocess.Popen(
+            [CHROMIUM, *_FLAGS, f"--user-data-dir={self._folder}", "about:blank"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self._http = aiohttp.ClientSession()
+        try:
+            page = await self._page_address()
+            self._socket = await self._http.ws_connect(page, max_msg_size=0)
+            self._reader = asyncio.create_task(self._read())
+            for domain in ("Page", "Network", "Runtime", "Log"):
+                await self.send(f"{domain}.enable")
+        except BaseException:
+            await self._end()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._reader.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._reader
+        await self._socket.close()
+        await self._end()
+
+    async def _end(self) -> None:
+        await self._http.close()
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            await asyncio.to_thread(self._process.wait, 10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            await asyncio.to_thread(self._process.wait)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def _page_address(self) -> str:
+        async with asyncio.timeout(PATIENCE_S):
+            told = self._folder / "DevToolsActivePort"
+            while not (told.exists() and told.read_text().strip()):
+                await asyncio.sleep(0.05)
+            port = told.read_text().split()[0]
+            while True:
+                async with self._http.get(f"http://127.0.0.1:{port}/json/list") as answer:
+                    pages = [one for one in await answer.json() if one["type"] == "page"]
+                if pages:
+                    return str(pages[0]["webSocketDebuggerUrl"])
+                await asyncio.sleep(0.05)
+
+    async def _read(self) -> None:
+        async for message in self._socket:
+            said = message.json()
+            if "id" in said:
+                waiting = self._answers.pop(said["id"], None)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(said)
+                continue
+            match said.get("method"):
+                case "Network.requestWillBeSent":
+                    self.requests.append(said["params"]["request"]["url"])
+                case "Network.webSocketCreated":
+                    self.requests.append(said["params"]["url"])
+                case "Page.loadEventFired":
+                    self._loaded.set()
+                case "Log.entryAdded":
+                    self.complaints.append(str(said["params"]["entry"].get("text")))
+                case "Runtime.exceptionThrown":
+                    self.complaints.append(str(said["params"]["exceptionDetails"]))
+
+    async def send(self, method: str, **params: Any) -> dict[str, Any]:
+        """One command of the protocol; its result."""
+        number = next(self._numbers)
+        waiting = asyncio.get_running_loop().create_future()
+        self._answers[number] = waiting
+        await self._socket.send_json({"id": number, "method": method, "params": params})
+        async with asyncio.timeout(PATIENCE_S):
+            said: dict[str, Any] = await waiting
+        assert "error" not in said, said
+        result: dict[str, Any] = said["result"]
+        return result
+
+    async def go(self, address: str) -> None:
+        """Open an address and wait until it is loaded."""
+        self._loaded.clear()
+        await self.send("Page.navigate", url=address)
+        await self._until_loaded()
+
+    async def click(self, selector: str) -> None:
+        """Follow a link."""
+        self._loaded.clear()
+        await self.js(f"document.querySelector({selector!r}).click()")
+        await self._until_loaded()
+
+    async def _until_loaded(self) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await self._loaded.wait()
+
+    async def js(self, expression: str) -> Any:
+        """The value of an expression in the page."""
+        result = await self.send("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in result, result
+        return result["result"].get("value")
+
+    async def text(self, selector: str) -> str:
+        """Everything a person can read in the element."""
+        return str(await self.js(f"document.querySelector({selector!r})?.innerText ?? ''"))
+
+    async def until(self, expression: str, within_s: float = PATIENCE_S) -> None:
+        """Wait until the expression is true in the page."""
+        async with asyncio.timeout(within_s):
+            while not await self.js(expression):
+                await asyncio.sleep(0.1)
+
+    async def look(self, *, width: int, height: int, dark: bool, phone: bool = False) -> None:
+        """Take another window size and colour scheme."""
+        await self.send(
+            "Emulation.setDeviceMetricsOverride",
+            width=width, height=height, deviceScaleFactor=2 if phone else 1, mobile=phone,
+        )  # fmt: skip
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        await self.send("Emulation.setEmulatedMedia", features=[scheme])
+
+    async def picture(self, path: Path) -> None:
+        """Write a screenshot of the window."""
+        shot = await self.send("Page.captureScreenshot", format="png")
+        path.write_bytes(base64.b64decode(shot["data"]))
