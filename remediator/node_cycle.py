@@ -95,7 +95,8 @@ class NodeCycle:
     def took_over_at(self, at: float, sessions: list[QuarantineView]) -> None:
         """Another replica was active until then; its outage-free time is ours too."""
         for session in sessions:
-            self._active.setdefault(session.metadata.uid, at)
+            uid = session.metadata.uid
+            self._active[uid] = max(at, self._active.get(uid, at))
 
     def last_active_at(self, session_uid: str) -> float | None:
         """When this session was last decided with every write accepted."""
@@ -159,8 +160,19 @@ class NodeCycle:
             if session is not None and postponed_s is None:
                 self._active[session.metadata.uid] = self._clock.now()
         if sessions == [None]:
-            self._world.deleted.pop(name, None)
+            self._forget(name)
         return None, looked, wake_s
+
+    def _forget(self, name: str) -> None:
+        """No session concerns the node any more, and all that followed from it is done."""
+        self._world.deleted.pop(name, None)
+        self._health_read.pop(name, None)
+        self._gateway.forget(name)
+        if name not in self._world.caches.healths.items:
+            self._world.health_changed(name, None)
+        for session in self._world.sessions.get(name, ()):
+            self._status_written.pop(session.metadata.uid, None)
+            self._active.pop(session.metadata.uid, None)
 
     def _judged(self, session: QuarantineView) -> bool:
         """Whether the fleet rules have an answer for a session that waits for one."""
@@ -300,6 +312,7 @@ class NodeCycle:
                     self._gateway.forget(write.node)
                     if write.node in self._world.caches.nodes.items:
                         self._world.caches.nodes.learn(sent.answer.decode(NodeView))
+                    self._senses.fleet_changed()
                     self._world.reserved.discard(write.node)
                 case _:
                     return

@@ -116,6 +116,7 @@ class Reflector(Generic[T]):
         self._newest = ""
         self._older_answers = 0
         self._failures = 0
+        self._response: aiohttp.ClientResponse | None = None
 
     async def run(self) -> None:
         """List and watch until cancelled."""
@@ -143,6 +144,8 @@ class Reflector(Generic[T]):
         self.resource = resource
         self._version = ""
         self.synced = False
+        if self._response is not None:
+            self._response.close()
 
     def learn(self, item: T) -> None:
         """Take in an object that a write returned, before the watch brings it."""
@@ -253,7 +256,7 @@ class Reflector(Generic[T]):
                 if answer.code == 410:
                     raise _RelistError("the server no longer keeps our version")
                 raise ApiError(answer)
-            resource = self.resource
+            resource, self._response = self.resource, response
             async for line in _lines(response.content):
                 if resource is not self.resource:
                     raise _RelistError("the selection changed")

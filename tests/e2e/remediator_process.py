@@ -114,8 +114,9 @@ def running(*processes: RemediatorProcess) -> Iterator[None]:
     try:
         yield
     finally:
+        # The cluster may live in this very thread and cannot answer a goodbye now.
         for process in processes:
-            process.stop()
+            process.kill()
 
 
 async def prepare(cluster: Any) -> None:

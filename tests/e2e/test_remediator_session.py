@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from remediator_process import (
     PAUSES,
@@ -72,13 +74,13 @@ async def test_a_fatal_verdict_takes_the_node_out_within_the_budget_and_repair_b
             return marks_of(await fleet.node(node)) == UNMARKED
 
         await fleet.until(unmarked, "the mark gone")
+        assert await asyncio.to_thread(one.stop) == 0
         events, _ = await fleet.client.list(EVENTS, "default")
         uid = (await fleet.node(node))["metadata"]["uid"]
         mine = [e for e in events if e["involvedObject"].get("uid") == uid]
         reasons = {e["reason"] for e in mine if e["reason"].startswith("Quarantine")}
         assert {"QuarantineMarked", "QuarantineQuarantined", "QuarantineReleased"} <= reasons
         assert {e["type"] for e in mine} <= {"Normal", "Warning"}
-    assert one.stop() == 0
 
 
 async def test_shadow_says_what_it_would_do_and_touches_no_node_and_no_pod(fleet, tmp_path):

@@ -211,3 +211,17 @@ async def test_a_refused_list_says_what_to_do_and_is_tried_again(
         refused = False
         await until(lambda: cache.synced)
         assert cache.problem == ""
+
+
+async def test_a_changed_selection_is_listed_at_once(tmp_path):
+    async def handler(request):
+        if is_watch(request):
+            return await stream(request)
+        return page([node("x" if request.query["labelSelector"] == "other" else "a", 1)], 5)
+
+    async with watching(tmp_path, handler) as (cache, heard):
+        await until(lambda: cache.synced)
+        await asyncio.sleep(0.05)
+        cache.use(Resource(name="nodes", path=NODES.path, query={"labelSelector": "other"}))
+        await until(lambda: list(cache.items) == ["x"])
+        assert heard.changes == [("added", "a"), ("removed", "a"), ("added", "x")]
