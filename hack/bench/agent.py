@@ -73,7 +73,7 @@ class BenchedAgent:
             nvml = f"sim:{description}"
         self._command = [
             sys.executable, "-m", "agent.cli", "run", "--kmsg", str(fifo), "--nvml", nvml,
-            "--udev", "off", "--listen", "off", "--node-name", self.node,
+            "--udev", "auto", "--listen", "127.0.0.1:0", "--node-name", self.node,
             "--kubeconfig", str(plane.plane.kubeconfig), "--log", "json",
         ]  # fmt: skip
 
