@@ -55,6 +55,18 @@ def test_a_page_says_meaning_check_remedy_and_way_back(page: Path) -> None:
     assert len(page.read_text().splitlines()) < 70
 
 
+@pytest.mark.parametrize("alert", sorted(ALERTS))
+def test_a_page_and_the_index_say_how_urgent_the_alert_is(alert: str) -> None:
+    found = [(r["labels"]["severity"], r.get("for")) for r in rules() if r.get("alert") == alert]
+    times = [f"{word}, after {wait}" if wait else f"{word}, at once" for word, wait in found]
+    words = ", ".join(dict.fromkeys(word for word, _ in found))
+
+    assert f"Severity: {'; '.join(times)}." in " ".join(
+        (RUNBOOKS / f"{alert}.md").read_text().split()
+    )
+    assert f"| [{alert}]({alert}.md) | {words} |" in (RUNBOOKS / "README.md").read_text()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=ids(PAGES))
 def test_links_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)\)", page.read_text())
