@@ -113,3 +113,10 @@ def test_policy_keys_that_a_page_names_exist(page: Path) -> None:
         })  # fmt: skip
         if not isinstance(problems, Policy):
             assert not any("not a known key" in p.sentence("policy.yaml") for p in problems), key
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids(PAGES))
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    named = re.findall(r"`((?:daemonset|docs|rules|hack)/[\w./-]+)`", page.read_text())
+
+    assert [name for name in named if not (REPOSITORY / name).exists()] == []
