@@ -143,8 +143,11 @@ def split_page(page_address: str) -> tuple[str, dict[str, str]]:
     """Path and query of the page that the script stands on."""
     if not page_address.startswith("/") or len(page_address) > 4096:
         raise RequestError("page must be the path of a page of this site, for example /.")
-    parts = urlsplit(page_address)
-    return parts.path, dict(parse_qsl(parts.query, max_num_fields=8))
+    try:
+        parts = urlsplit(page_address)
+        return parts.path, dict(parse_qsl(parts.query, max_num_fields=8))
+    except ValueError:
+        raise RequestError("page is not an address that can be read.") from None
 
 
 def find(state: PageState, name: str) -> str:

@@ -9,9 +9,8 @@ import base64
 import contextlib
 import itertools
 import shutil
-import signal
-import subprocess
 import tempfile
+from asyncio.subprocess import DEVNULL
 from pathlib import Path
 from typing import Any, Self
 
@@ -49,11 +48,14 @@ class Browser:
 
     async def __aenter__(self) -> Self:
         assert CHROMIUM is not None
-        self._process = subprocess.Popen(
-            [CHROMIUM, *_FLAGS, f"--user-data-dir={self._folder}", "about:blank"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+        self._process = await asyncio.create_subprocess_exec(
+            CHROMIUM,
+            *_FLAGS,
+            f"--user-data-dir={self._folder}",
+            "about:blank",
+            stdin=DEVNULL,
+            stdout=DEVNULL,
+            stderr=DEVNULL,
             start_new_session=True,
         )
         self._http = aiohttp.ClientSession()
@@ -77,18 +79,20 @@ class Browser:
 
     async def _end(self) -> None:
         await self._http.close()
-        self._process.send_signal(signal.SIGTERM)
+        self._process.terminate()
         try:
-            await asyncio.to_thread(self._process.wait, 10)
-        except subprocess.TimeoutExpired:
+            async with asyncio.timeout(10):
+                await self._process.wait()
+        except TimeoutError:
             self._process.kill()
-            await asyncio.to_thread(self._process.wait)
+            await self._process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _page_address(self) -> str:
         async with asyncio.timeout(PATIENCE_S):
             told = self._folder / "DevToolsActivePort"
-            while not (told.exists() and told.read_text().strip()):
+            # Chromium tells its port in a file: there is nothing to wait on but the file.
+            while not (told.exists() and told.read_text().strip()):  # noqa: ASYNC110 (see above)
                 await asyncio.sleep(0.05)
             port = told.read_text().split()[0]
             while True:
@@ -159,7 +163,8 @@ class Browser:
     async def until(self, expression: str, within_s: float = PATIENCE_S) -> None:
         """Wait until the expression is true in the page."""
         async with asyncio.timeout(within_s):
-            while not await self.js(expression):
+            # The page tells nobody when an expression becomes true.
+            while not await self.js(expression):  # noqa: ASYNC110 (see above)
                 await asyncio.sleep(0.1)
 
     async def look(self, *, width: int, height: int, dark: bool, phone: bool = False) -> None:
@@ -174,4 +179,4 @@ class Browser:
     async def picture(self, path: Path) -> None:
         """Write a screenshot of the window."""
         shot = await self.send("Page.captureScreenshot", format="png")
-        path.write_bytes(base64.b64decode(shot["data"]))
+        await asyncio.to_thread(path.write_bytes, base64.b64decode(shot["data"]))

@@ -7,6 +7,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -43,6 +44,13 @@ async def stage() -> AsyncIterator[Stage]:
         )
         assert [one.text for one in outcomes if not one.true] == []
         yield running
+
+
+async def open_sessions(stage: Stage) -> list[dict[str, Any]]:
+    address = f"{stage.page_url}/api/sessions"
+    async with aiohttp.ClientSession() as plain, plain.get(address) as answer:
+        found: list[dict[str, Any]] = (await answer.json())["items"]
+    return found
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -134,10 +142,7 @@ async def test_nothing_is_wider_than_a_phone(stage: Stage, browser: Browser) -> 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_every_page_reads_whole_without_the_script(stage: Stage, browser: Browser) -> None:
     await browser.send("Emulation.setScriptExecutionDisabled", value=True)
-    async with aiohttp.ClientSession() as plain:
-        async with plain.get(f"{stage.page_url}/api/sessions") as answer:
-            sessions = (await answer.json())["items"]
-    for row in sessions:
+    for row in await open_sessions(stage):
         await browser.go(f"{stage.page_url}/sessions/{row['name']}")
 
         assert row["message"] in await browser.text(".state")
@@ -148,9 +153,7 @@ async def test_every_page_reads_whole_without_the_script(stage: Stage, browser: 
 async def test_screenshots(stage: Stage, browser: Browser) -> None:
     """Pictures for the documentation, at desktop and phone width, light and dark."""
     IMAGES.mkdir(parents=True, exist_ok=True)
-    async with aiohttp.ClientSession() as plain:
-        async with plain.get(f"{stage.page_url}/api/sessions") as answer:
-            blocked = (await answer.json())["items"][0]["name"]
+    blocked = (await open_sessions(stage))[0]["name"]
     pages = {"fleet": "/", "session": f"/sessions/{blocked}", "history": "/history"}
     for look, size in (("desktop", DESKTOP), ("phone", PHONE)):
         for dark in (False, True):
