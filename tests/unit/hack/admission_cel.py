@@ -1,0 +1,107 @@
+"""Evaluates our ValidatingAdmissionPolicies with a CEL interpreter, as an API server would.
+
+Used by admission tests. Like the API server: matchConditions first, variables in their order, all
+validations, and an expression that cannot be evaluated refuses (failurePolicy Fail).
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import celpy
+import celpy.adapter
+
+from hack.sim.manifests import read_manifests
+
+BASE = Path(__file__).parents[3] / "daemonset" / "base"
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """One request as admission sees it."""
+
+    user: str
+    resource: str
+    operation: str = "UPDATE"
+    group: str = ""
+    extra: Object | None = field(default_factory=dict)
+    new: Object = field(default_factory=dict)
+    old: Object | None = None
+
+
+def policies() -> list[Object]:
+    """Our policies that are bound to deny."""
+    objects = read_manifests(BASE)
+    bound = {
+        o["spec"]["policyName"]
+        for o in objects
+        if o["kind"] == "ValidatingAdmissionPolicyBinding"
+        and o["spec"]["validationActions"] == ["Deny"]
+    }
+    return [
+        o
+        for o in objects
+        if o["kind"] == "ValidatingAdmissionPolicy" and o["metadata"]["name"] in bound
+    ]
+
+
+def refusals(write: Write) -> list[str]:
+    """The messages of all validations that refuse; empty when the write passes."""
+    return [said for policy in policies() for said in _judge(policy["spec"], write)]
+
+
+def _judge(spec: Object, write: Write) -> list[str]:
+    if not any(_concerns(rule, write) for rule in spec["matchConstraints"]["resourceRules"]):
+        return []
+    user: Object = {"username": write.user, "groups": ["system:authenticated"]}
+    if write.extra is not None:
+        user["extra"] = write.extra
+    context = {
+        "object": celpy.adapter.json_to_cel(write.new),
+        "oldObject": celpy.adapter.json_to_cel(write.old),
+        "request": celpy.adapter.json_to_cel(
+            {"userInfo": user, "operation": write.operation, "resource": {"group": write.group}}
+        ),
+    }
+    if not all(_evaluate(c["expression"], context) is True for c in spec["matchConditions"]):
+        return []
+    variables = celpy.celtypes.MapType()
+    context["variables"] = variables
+    for variable in spec.get("variables", ()):
+        name = celpy.celtypes.StringType(variable["name"])
+        variables[name] = _value(variable["expression"], context)
+    return [
+        rule["message"]
+        for rule in spec["validations"]
+        if _evaluate(rule["expression"], context) is not True
+    ]
+
+
+def _concerns(rule: Object, write: Write) -> bool:
+    return (
+        write.group in rule["apiGroups"]
+        and write.operation in rule["operations"]
+        and write.resource in rule["resources"]
+    )
+
+
+def _evaluate(expression: str, context: Object) -> bool:
+    try:
+        return bool(_value(expression, context))
+    except celpy.CELEvalError:
+        return False
+
+
+def _value(expression: str, context: Object) -> Any:
+    return _program(expression).evaluate(context)
+
+
+@functools.cache
+def _program(expression: str) -> Any:
+    environment = celpy.Environment()
+    return environment.program(environment.compile(expression))
