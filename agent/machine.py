@@ -5,9 +5,11 @@ simulated one, so that both views come from the same description.
 """
 
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 from agent.devnodes import nvidia_minors
@@ -48,6 +50,10 @@ def simulated(path: str) -> Machine:
 
     Raises ImportError outside a checkout, OSError and ValueError for a file that is no such node.
     """
+    # A console script has its own folder on the path, and not the checkout it was installed from.
+    checkout = Path(__file__).parents[1]
+    if (checkout / "hack" / "sim").is_dir() and str(checkout) not in sys.path:
+        sys.path.append(str(checkout))
     # Imported here: the simulator is not part of an installation.
     from hack.sim.driver import NodeFile, device_files, functions_of
 

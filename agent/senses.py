@@ -174,4 +174,5 @@ def _machine(nvml: str) -> Machine:
             f"--nvml {nvml} cannot be read ({error.strerror}): name a node description"
         ) from error
     except ValueError as error:
-        raise SensesError(f"--nvml {nvml} is no node description: {error}") from error
+        said = " ".join(str(error).split())
+        raise SensesError(f"--nvml {nvml} is no node description: {said}") from error

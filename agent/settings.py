@@ -160,7 +160,7 @@ def add_options(
             parser.add_argument(
                 f"--{option.name}",
                 action="store_true",
-                default=_truth(variable, default),
+                default=default,
                 help=f"{option.help} [default: no; {variable}]",
             )
             continue
@@ -197,7 +197,7 @@ def settings_of(
         raise SettingsError(f"--log {log!r} is none of auto, json and console")
     return Settings(
         kmsg=given["kmsg"],
-        accept_user_kmsg=given["accept_user_kmsg"],
+        accept_user_kmsg=_truth("accept-user-kmsg", given["accept_user_kmsg"]),
         nvml=nvml,
         dcgm=dcgm,
         poll_s=_seconds(given["poll"]),
@@ -235,9 +235,13 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _truth(variable: str, text: str) -> bool:
-    if text.lower() in ("", "0", "false", "no"):
+def _truth(name: str, given: bool | str) -> bool:
+    """A switch: True from its flag, else the text of its variable or default."""
+    if isinstance(given, bool):
+        return given
+    if given.lower() in ("", "0", "false", "no"):
         return False
-    if text.lower() in ("1", "true", "yes"):
+    if given.lower() in ("1", "true", "yes"):
         return True
-    raise SettingsError(f"{variable}={text!r} is neither true nor false")
+    variable = ENV_PREFIX + name.upper().replace("-", "_")
+    raise SettingsError(f"{variable}={given!r} is neither true nor false")

@@ -114,14 +114,15 @@ def staleness(
 ) -> str:
     """Why the verdict is not fresh; "" when it may be acted on.
 
-    Fresh: of this node and boot, its publisher alive, and the GPUs can be seen.
+    Fresh: of this node and boot, its publisher alive, and the GPUs can be seen. A node whose
+    kubelet reported no boot gives nothing to compare with.
     """
     if health is None:
         return "there is no verdict for the node"
     status = health.status
     if status.node_uid and status.node_uid != node.uid:
         return "the verdict is about an earlier node of that name"
-    if status.boot_id != node.boot_id:
+    if node.boot_id and status.boot_id != node.boot_id:
         return "the verdict is from another boot"
     silence, _ = publisher_silence(health, agents, now)
     if silence:

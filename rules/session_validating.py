@@ -61,7 +61,10 @@ def _blind(status: QuarantineStatus) -> bool:
 
 
 def _not_ready(case: Case) -> str:
-    return "" if case.node.ready == "True" else f"the node's Ready condition is {case.node.ready}"
+    # A node without the condition is not called broken: nobody has said that it is.
+    if case.node.ready in {"True", ""}:
+        return ""
+    return f"the node's Ready condition is {case.node.ready}"
 
 
 def _forbidden(case: Case, status: QuarantineStatus, halt: Halt | None) -> tuple[str, str]:

@@ -107,9 +107,9 @@ class NodeView(View, frozen=True, kw_only=True):
 
     @property
     def ready(self) -> str:
-        """``True``, ``False`` or ``Unknown``; Unknown too where the condition is missing."""
+        """``True``, ``False`` or ``Unknown``; "" where nobody has said anything yet."""
         condition = self.condition("Ready")
-        return condition.status if condition else "Unknown"
+        return condition.status if condition else ""
 
 
 class FreshNode(NodeView, frozen=True, kw_only=True):

@@ -37,3 +37,16 @@ def test_the_same_input_twice_gives_the_same_decisions_and_the_same_words() -> N
         world.run(120, step=2)
         runs.append((world.said, [(at, wire, code) for at, _, wire, code in world.sent]))
     assert runs[0] == runs[1]
+
+
+def test_a_node_that_no_kubelet_reported_is_drained_and_released_too() -> None:
+    world = World()
+    world.add_nodes(10)
+    bare = world.nodes["n3"]
+    bare["status"].pop("conditions", None)
+    bare["status"].pop("nodeInfo", None)
+    incident = world.incident("n3")
+    world.run_until("n3", "Quarantined", limit=30)
+    world.close("n3", incident)
+    world.run_until("n3", "Released", limit=700)
+    assert not world.is_marked("n3")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -96,6 +97,50 @@ def test_wrong_use_ends_with_64_and_one_sentence(arguments: tuple[str, ...], sai
     assert ended.returncode == 64
     assert said in ended.stderr
     assert "Traceback" not in ended.stderr
+    assert len(ended.stderr.strip().splitlines()) == 1
+
+
+def test_a_switch_that_is_neither_yes_nor_no_is_wrong_use(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "agent.cli", "check", "--nvml=off", "--kmsg=off"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "GPUWARD_ACCEPT_USER_KMSG": "perhaps"},
+    )
+    assert ended.returncode == 64
+    assert "GPUWARD_ACCEPT_USER_KMSG='perhaps'" in ended.stderr
+    assert len(ended.stderr.strip().splitlines()) == 1
+
+
+def test_the_installed_program_finds_the_simulator_from_any_folder(tmp_path: Path) -> None:
+    program = Path(sys.executable).with_name("gpuward-agent")
+    if not program.exists():
+        pytest.skip("gpuward is not installed in this environment (pip install -e .)")
+    node = ROOT / "hack" / "sim" / "driver" / "nodes" / "h100-1.yaml"
+    looked = subprocess.run(
+        [program, "check", "--json", f"--nvml=sim:{node}", "--kmsg=off"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (looked.returncode, json.loads(looked.stdout)["health"]) == (0, "Healthy")
+
+
+def test_a_node_description_that_is_no_yaml_is_wrong_use(tmp_path: Path) -> None:
+    broken = tmp_path / "node.yaml"
+    broken.write_text("gpus: [\n")
+    ended = subprocess.run(
+        [sys.executable, "-m", "agent.cli", "check", f"--nvml=sim:{broken}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 64
+    assert "is no node description" in ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1
 
 

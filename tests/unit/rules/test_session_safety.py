@@ -218,6 +218,12 @@ class TestFreshness:
     ) -> None:
         assert (staleness(verdict, node(), agents, NOW) == "") == fresh
 
+    @pytest.mark.parametrize("boot", ["", "boot-1"])
+    def test_a_node_that_reports_no_boot_gives_nothing_to_compare_with(self, boot: str) -> None:
+        silent = node(status={"nodeInfo": {}})
+        assert silent.boot_id == ""
+        assert staleness(health(bootID=boot), silent, {"pod-1": READY}, NOW) == ""
+
 
 class TestHistory:
     def ended(self, index: int, age_d: float) -> QuarantineView:

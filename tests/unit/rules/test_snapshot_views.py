@@ -64,7 +64,7 @@ def test_a_taint_is_encoded_back_unchanged() -> None:
 
 def test_a_bare_node_before_its_first_report() -> None:
     view = msgspec.convert({"metadata": {"name": "n0"}}, NodeView)
-    assert (view.ready, view.boot_id, view.metadata.created_at) == ("Unknown", "", 0.0)
+    assert (view.ready, view.boot_id, view.metadata.created_at) == ("", "", 0.0)
 
 
 @pytest.mark.parametrize("value", [1, "25%"])
