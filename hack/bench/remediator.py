@@ -238,10 +238,10 @@ BENCHES: dict[str, list[tuple[str, Callable[[], Coroutine[Any, Any, Figures]]]]]
 
 def show(title: str, figures: Figures) -> None:
     """One table."""
-    print(f"\n{title}")
+    print(f"\n{title}", flush=True)
     for name, value in figures.items():
         text = f"{value:.2f}" if isinstance(value, float) else str(value)
-        print(f"  {name:<34}{text}")
+        print(f"  {name:<34}{text}", flush=True)
 
 
 def main() -> int:
