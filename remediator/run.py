@@ -200,7 +200,7 @@ class Replica:
     def page_source(self) -> LiveSource:
         """What the review page shows: this replica's caches."""
         return LiveSource(
-            self.world,
+            self.world.snapshot,
             self.clock,
             VerdictReader(reading(self.api), self.clock),
             identity=self.settings.identity,

@@ -13,7 +13,6 @@ from remediator.clock import Clock
 from remediator.page.grouping import GroupKeys
 from remediator.page.state import PageState, sessions_by_node
 from remediator.page.verdict_reader import VerdictReader
-from remediator.world import World
 from rules.fleet import judge_fleet
 from rules.snapshot import FleetSnapshot, HealthView
 
@@ -37,7 +36,7 @@ class LiveSource:
 
     def __init__(
         self,
-        world: World,
+        snapshot: Callable[[], FleetSnapshot],
         clock: Clock,
         verdicts: VerdictReader,
         *,
@@ -46,7 +45,7 @@ class LiveSource:
         problem: Callable[[], str],
         keys: GroupKeys,
     ) -> None:
-        self._world = world
+        self._snapshot = snapshot
         self._clock = clock
         self._verdicts = verdicts
         self._identity = identity
@@ -62,7 +61,7 @@ class LiveSource:
         async with self._making:
             if self._made is None or self._clock.elapsed() - self._made_at >= KEPT_S:
                 # Copied before the first await: the caches go on, the page is of one moment.
-                snapshot = _copied(self._world.snapshot())
+                snapshot = _copied(self._snapshot())
                 leading, problem = self._leading(), self._problem()
                 self._made = await asyncio.to_thread(self._judged, snapshot, leading, problem)
                 self._made_at = self._clock.elapsed()
