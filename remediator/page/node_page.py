@@ -112,20 +112,20 @@ def _incidents(health: HealthStatus | None, now: float) -> list[Element]:
     closed = [one for one in incidents if not one.active][:SHOWN_CLOSED]
     if not active and not closed:
         return [nothing("None, as far as the verdict tells.")]
-    told = [_incident(one, now) for one in active] or [nothing("None is active.")]
+    told = [_incident(one, now, "h3") for one in active] or [nothing("None is active.")]
     if closed:
         told.append(el("h3", None, "Recently closed"))
-        told.extend(_incident(one, now) for one in closed)
+        told.extend(_incident(one, now, "h4") for one in closed)
     return told
 
 
-def _incident(incident: Incident, now: float) -> Element:
+def _incident(incident: Incident, now: float, heading: str) -> Element:
     xids = ", ".join(str(xid) for xid in incident.xids)
     closed = f"by {incident.closed_by}" if incident.closed_by else ""
     return el(
         "article",
         {"class": "incident" if incident.active else "incident over"},
-        el("h4", None, incident.reason, " ", chip(incident.severity)),
+        el(heading, None, incident.reason, " ", chip(incident.severity)),
         facts(
             [
                 ("First seen", ago(incident.first_seen, now, after=" ago")),

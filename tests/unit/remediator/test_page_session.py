@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from typing import Any
 
 import pytest
@@ -195,3 +197,18 @@ def test_unknown_names_and_words_are_refused_in_a_sentence() -> None:
         api_session(state(), "nope")
     with pytest.raises(RequestError, match="open or ended"):
         api_sessions(state(), {"state": "all"})
+
+
+@pytest.mark.parametrize("path", ["/", "/sessions", "/sessions/b-1", "/nodes/b", "/history"])
+def test_headings_and_landmarks_tell_the_page_to_a_screen_reader(path: str) -> None:
+    said = render(document_of(blocked(), path, {}, None))
+    levels = [int(level) for level in re.findall(r"<h([1-4])[ >]", said)]
+
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+    for landmark in ("<main ", "<header ", "<nav aria-label", 'role="search"', "<footer>"):
+        assert landmark in said
+    named = set(re.findall(r' id="([^"]+)"', said))
+    assert set(re.findall(r'aria-labelledby="([^"]+)"', said)) <= named
+    assert len(re.findall(r' id="', said)) == len(named)
