@@ -12,8 +12,15 @@ from typing import Any
 
 import yaml
 from kubernetes.aio.client import Configuration
-from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+from kubernetes.aio.config import (
+    ConfigException,
+    list_kube_config_contexts,
+    load_incluster_config,
+    load_kube_config,
+)
 
+DEFAULT_NAMESPACE = "gpuward"
+"""Where the manifests install us."""
 _SERVICE_HOST = "KUBERNETES_SERVICE_HOST"
 
 
@@ -27,6 +34,7 @@ class Access:
     def __init__(self, kubeconfig: str | None, context: str | None = None) -> None:
         self._kubeconfig = kubeconfig
         self._context = context
+        self._context_namespace = ""
         self._configuration: Any = None
         self._tls: ssl.SSLContext | None = None
 
@@ -60,6 +68,7 @@ class Access:
         else:
             path = kubeconfig_path(self._kubeconfig)
             await _load_kubeconfig(configuration, path, self._context)
+            self._context_namespace = _context_namespace(path, self._context)
         try:
             tls = _tls_context(configuration)
         except (OSError, ssl.SSLError) as error:
@@ -68,6 +77,17 @@ class Access:
                 "check certificate-authority, client-certificate and client-key."
             ) from error
         self._configuration, self._tls = configuration, tls
+
+    def namespaces(self, given: str) -> tuple[str, ...]:
+        """Where the lease may be, best first: only `given` where somebody named one.
+
+        `gpuward` comes before the kubeconfig context's own namespace, so that a replica started
+        by hand competes with those installed in the cluster instead of leading beside them.
+        """
+        if given:
+            return (given,)
+        found = (DEFAULT_NAMESPACE, self._context_namespace, "default")
+        return tuple(dict.fromkeys(filter(None, found)))
 
     async def headers(self) -> dict[str, str]:
         """The Authorization header; a mounted token is read again every minute."""
@@ -115,6 +135,13 @@ async def _load_kubeconfig(configuration: Any, path: str, context: str | None) -
         raise AccessError(f"Kubeconfig {path} is not valid: {said}; {remedy}.") from e
     if not configuration.host:
         raise AccessError(f"Kubeconfig {path} names no server for its current context; {remedy}.")
+
+
+def _context_namespace(path: str, context: str | None) -> str:
+    """The namespace of the context in a kubeconfig that was loaded before; often it has none."""
+    contexts, current = list_kube_config_contexts(path)
+    chosen = next((item for item in contexts if item["name"] == context), current)
+    return str(chosen["context"].get("namespace") or "")
 
 
 def _any_file(path: str) -> bool:

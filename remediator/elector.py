@@ -48,13 +48,16 @@ class Elector:
         api: Api,
         clock: Clock,
         *,
-        namespace: str,
+        namespaces: tuple[str, ...],
         identity: str,
         ready: Callable[[], bool],
         on_start: Callable[[str], None],
         on_stop: Callable[[], None],
     ) -> None:
-        """`ready` gates the campaign; `on_start` gets the renewTime of the leader before."""
+        """`ready` gates the campaign; `on_start` gets the renewTime of the leader before.
+
+        The Lease is in the first of `namespaces` that exists.
+        """
         self.problem = ""
         self.holder = ""
         self.nobody_took_over = False
@@ -62,8 +65,7 @@ class Elector:
         self._stepped_aside = False
         self._api = api
         self._clock = clock
-        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-        self._namespace = namespace
+        self.namespace, *self._other_namespaces = namespaces
         self._identity = identity
         self._ready = ready
         self._on_start = on_start
@@ -72,6 +74,10 @@ class Elector:
         self._leading = False
         self._renewed_at = float("-inf")
         self._aside_until = float("-inf")
+
+    @property
+    def _path(self) -> str:
+        return f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
 
     def may_write(self) -> bool:
         """This replica leads, and its lease cannot have run out."""
@@ -153,7 +159,10 @@ class Elector:
         )
         answer = await self._send(method, path, body)
         if not answer.ok:
-            if answer.code != 409:
+            if answer.code == 404 and method == "POST" and self._other_namespaces:
+                self._move_on()
+                await self.campaign()
+            elif answer.code != 409:
                 self._note(f"The lease cannot be written: {answer.sentence()}.")
             return
         if not mine:
@@ -165,6 +174,15 @@ class Elector:
             self._leading = True
             _LOG.info("leading", identity=self._identity)
             self._on_start("" if mine else before)
+
+    def _move_on(self) -> None:
+        """Creating the Lease answered 404: there is no such namespace."""
+        missing, self.namespace = self.namespace, self._other_namespaces.pop(0)
+        _LOG.info(
+            "election",
+            message=f"there is no namespace {missing}, so the lease is in {self.namespace}; "
+            "--namespace NAME says where else",
+        )
 
     async def _give_up(self) -> None:
         answer = await self._api.call(
@@ -182,7 +200,7 @@ class Elector:
         return await self._api.call(Lane.LEASE, method, path, body=body, timeout_s=RENEW_S / 2)
 
     def _body(self, spec: LeaseSpec, lease: LeaseView | None) -> dict[str, Any]:
-        metadata = {"name": LEASE_NAME, "namespace": self._namespace}
+        metadata = {"name": LEASE_NAME, "namespace": self.namespace}
         if lease is not None:
             metadata["resourceVersion"] = lease.metadata.resource_version
         return {

@@ -71,6 +71,7 @@ class Replica:
     """All parts of one process, wired."""
 
     def __init__(self, settings: Settings, access: Access) -> None:
+        homes = access.namespaces(settings.namespace)
         self.settings = settings
         self.clock = SystemClock()
         self.metrics = Metrics()
@@ -88,7 +89,7 @@ class Replica:
             self.api,
             self.clock,
             node_selector=self.policy.policy.node_selector,
-            namespace=settings.namespace,
+            namespace=homes[0],
             to=Listeners(
                 node=self._node_changed,
                 health=self._health_changed,
@@ -103,12 +104,12 @@ class Replica:
             self.clock,
             policy=lambda: self.policy.policy,
             own_node=settings.node_name,
-            namespace=settings.namespace,
+            namespace=lambda: self.elector.namespace,
         )
         self.elector = Elector(
             self.api,
             self.clock,
-            namespace=settings.namespace,
+            namespaces=homes,
             identity=settings.identity,
             ready=lambda: not self.caches.problem(),
             on_start=self._took_over,
@@ -290,7 +291,7 @@ async def run(settings: Settings) -> int:
         identity=settings.identity,
         server=access.host,
         port=port,
-        namespace=settings.namespace,
+        namespace=replica.elector.namespace,
     )
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

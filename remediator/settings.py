@@ -15,7 +15,6 @@ from typing import NoReturn
 EX_USAGE = 64
 """Wrong use or configuration (sysexits.h); 2 would read as an unhealthy node in the agent."""
 
-_DEFAULT_NAMESPACE = "gpuward"
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _TRUE = {"1", "true", "yes", "on"}
 
@@ -29,6 +28,7 @@ class Settings:
     shadow: bool
     listen: str
     namespace: str
+    """Of the lease and of the agent's pods; empty where nobody named one."""
     identity: str
     """Who holds the lease; different for every replica."""
     node_name: str
@@ -77,7 +77,8 @@ def make_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
         env,
         "--namespace",
         "NAME",
-        "namespace of the lease and of the agent's pods (default: the pod's own, else gpuward)",
+        "namespace of the lease and of the agent's pods (default: the pod's own, else gpuward; "
+        "where that does not exist the kubeconfig context's, else default)",
     )
     _flag(
         run, env, "--identity", "NAME", "name on the lease (default: the pod's, else the host's)"
@@ -135,9 +136,9 @@ def run_settings(arguments: argparse.Namespace, env: Mapping[str, str]) -> Setti
 
 def _own_namespace() -> str:
     try:
-        return _NAMESPACE_FILE.read_text("utf-8").strip() or _DEFAULT_NAMESPACE
+        return _NAMESPACE_FILE.read_text("utf-8").strip()
     except OSError:
-        return _DEFAULT_NAMESPACE
+        return ""
 
 
 def fail(sentence: str) -> int:

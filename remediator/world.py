@@ -28,7 +28,7 @@ class World:
         *,
         policy: Callable[[], Policy],
         own_node: str,
-        namespace: str,
+        namespace: Callable[[], str],
     ) -> None:
         self.caches = caches
         self.sessions: dict[str, list[QuarantineView]] = {}
@@ -62,7 +62,7 @@ class World:
             maintenance_leases=self.maintenance_leases,
             observing_since=self.observing_since,
             own_node=self._own_node,
-            own_namespace=self._namespace,
+            own_namespace=self._namespace(),
             nobody_took_over=self.nobody_took_over,
             reserved=frozenset(self.reserved),
             gangs=self.gangs,

@@ -58,7 +58,7 @@ class Setting:
             cluster.api, cluster.clock, node_selector="", namespace="gpuward", to=listeners
         )
         self.world = World(
-            caches, cluster.clock, policy=lambda: POLICY, own_node="", namespace="gpuward"
+            caches, cluster.clock, policy=lambda: POLICY, own_node="", namespace=lambda: "gpuward"
         )
         gateway = Gateway(
             cluster.api,

@@ -4,18 +4,19 @@ import pytest
 from edge import edge
 
 from hack.sim.cluster.resource import LEASES
+from remediator.access import Access
 from remediator.elector import LEASE_NAME, Elector
 
 
 class Replica:
     """An elector that records what it was told."""
 
-    def __init__(self, cluster, name, *, ready=True):
+    def __init__(self, cluster, name, *, ready=True, namespaces=("gpuward",)):
         self.events = []
         self.elector = Elector(
             cluster.api,
             cluster.clock,
-            namespace="gpuward",
+            namespaces=namespaces,
             identity=name,
             ready=lambda: ready,
             on_start=lambda renewed: self.events.append("start"),
@@ -118,3 +119,31 @@ async def test_an_unreadable_lease_is_named(cluster):
     one = Replica(cluster, "one")
     assert not await one.ask()
     assert "leases is forbidden" in one.elector.problem
+
+
+async def test_the_lease_is_in_the_first_namespace_that_exists(cluster):
+    one = Replica(cluster, "one", namespaces=("nowhere", "gpuward", "default"))
+    assert await one.ask()
+    assert one.elector.namespace == "gpuward"
+    assert await holder(cluster) == "one"
+
+
+async def test_a_namespace_that_somebody_named_is_never_left(cluster):
+    one = Replica(cluster, "one", namespaces=("nowhere",))
+    assert not await one.ask()
+    assert one.elector.namespace == "nowhere"
+    assert "nowhere" in one.elector.problem
+
+
+async def test_where_nobody_named_a_namespace_the_context_may(tmp_path):
+    config = tmp_path / "kubeconfig"
+    context = "contexts: [{name: %s, context: {cluster: c, user: u%s}}]"
+    head = "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\nusers: [{name: u, user: {}}]\n"
+    found = []
+    for extra in (", namespace: team-a", ""):
+        config.write_text(f"{head}current-context: now\n" + context % ("now", extra))
+        access = Access(str(config))
+        await access.load()
+        found.append(access.namespaces(""))
+        assert access.namespaces("mine") == ("mine",)
+    assert found == [("gpuward", "team-a", "default"), ("gpuward", "default")]
