@@ -1,141 +1,155 @@
-"""The commands that write: each one states who acted and why, and touches one object.
+"""The commands that steer one node: each states who acted and why, and touches one object or two.
 
 They never touch a node's taints or cordon themselves: they tell the remediator, which owns the mark
 and respects budget and PodDisruptionBudgets.
 """
 
+import argparse
 import re
 import secrets
 
 from remediator.kubectl.cluster import GROUP_PATH, Cluster, CommandError
 from remediator.kubectl.look import existing_node
-from remediator.kubectl.why import open_session
+from remediator.kubectl.node_look import open_session
+from remediator.kubectl.terminal import Terminal
+from remediator.kubectl.text import count
 from rules.health_object import plain
 from rules.names import ANNOTATION_HOLD, ANNOTATION_REPAIRED, API_VERSION
-from rules.quarantine_object import (
-    MAX_MESSAGE,
-    Cause,
-    PauseScope,
-    PauseSpec,
-    QuarantineSpec,
-)
+from rules.quarantine_object import MAX_MESSAGE, Cause, Mode, QuarantineSpec
+from rules.session_causes import MAX_CAUSES
 from rules.session_time import format_time
+from rules.snapshot import QuarantineView
 
 HUMAN_REASON = "Requested"
 
 
-async def quarantine(cluster: Cluster, name: str, reason: str, *, level: str) -> str:
+async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
     """Ask for a session on the node, or add a Human cause to the one that is open."""
-    node = await existing_node(cluster, name)
-    by = await cluster.who()
-    cause = Cause(source="Human", reason=HUMAN_REASON, message=reason[:MAX_MESSAGE], by=by)
+    node = await existing_node(cluster, options.node)
+    name = node.name
     session = open_session(await cluster.sessions(name))
+    if not options.yes:
+        terminal.ask(await _consequence(cluster, name, options.level))
+    by = await cluster.who()
+    cause = Cause(source="Human", reason=HUMAN_REASON, message=options.reason[:MAX_MESSAGE], by=by)
     if session is not None:
-        causes = (*session.spec.causes, cause)
-        await cluster.patch(
-            f"{GROUP_PATH}/gpuquarantines/{session.name}",
-            {
-                "metadata": {"resourceVersion": session.metadata.resource_version},
-                "spec": {"causes": [plain(one) for one in causes]},
-            },
-        )
-        return f"{name}: your reason was added to session {session.name}, which is already open"
-    prefix = re.sub(r"[^a-z0-9.-]", "-", node.name)[:200]
-    spec = QuarantineSpec(node_name=name, causes=(cause,), level=level)
+        return await _join(cluster, session, cause, options.level)
+    prefix = re.sub(r"[^a-z0-9.-]", "-", name)[:200]
     created = await cluster.create(
         "gpuquarantines",
         {
             "apiVersion": API_VERSION,
             "kind": "GPUQuarantine",
             "metadata": {"name": f"{prefix}-by-hand-{secrets.token_hex(4)}"},
-            "spec": plain(spec),
+            "spec": plain(QuarantineSpec(node_name=name, causes=(cause,), level=options.level)),
         },
     )
     opened = created["metadata"]["name"]
-    return f"{name}: session {opened} is open; kubectl gpuward why {name} says how it goes"
-
-
-async def release(cluster: Cluster, name: str, reason: str) -> str:
-    """Ask for release now."""
-    await existing_node(cluster, name)
-    session = open_session(await cluster.sessions(name))
-    if session is None:
-        raise CommandError(
-            f"{name} is not in quarantine, so there is nothing to release; if it is cordoned, "
-            f"somebody else did it: kubectl uncordon {name}"
-        )
-    release_request = {"by": await cluster.who(), "reason": reason[:MAX_MESSAGE]}
-    await cluster.patch(
-        f"{GROUP_PATH}/gpuquarantines/{session.name}", {"spec": {"release": release_request}}
+    return (
+        f"{name}: session {opened} is open{await _in_shadow(cluster, options)}\n"
+        f"see how it goes with: kubectl gpuward why {name}"
     )
-    return f"{name}: release of session {session.name} is asked for"
 
 
-async def repaired(cluster: Cluster, name: str, reason: str) -> str:
-    """Tell the agent that a part was replaced: it closes what only a person can close."""
-    await existing_node(cluster, name)
-    value = f"{format_time(cluster.now())} {reason} ({await cluster.who()})"
-    await _annotate(cluster, name, ANNOTATION_REPAIRED, value[:MAX_MESSAGE])
-    return f"{name}: the agent will close what a repair closes, if the present agrees"
+async def _consequence(cluster: Cluster, name: str, level: str) -> str:
+    if level == "Cordon":
+        return f"This cordons {name}: nothing new starts there."
+    try:
+        pods = count(len(await cluster.pods_on(name)), "pod")
+    except CommandError:
+        pods = "some pods"
+    return (
+        f"This takes {name} out of service: {pods} on it, those that may go are evicted within "
+        "their budgets."
+    )
 
 
-async def hold(cluster: Cluster, name: str, reason: str) -> str:
-    """Keep the node: no release, whatever the verdict says."""
-    await existing_node(cluster, name)
-    note = f"{reason} ({await cluster.who()})"[:MAX_MESSAGE]
+async def _join(cluster: Cluster, session: QuarantineView, cause: Cause, level: str) -> str:
+    if len(session.spec.causes) >= MAX_CAUSES:
+        raise CommandError(
+            f"session {session.name} holds {MAX_CAUSES} causes already, no more fit"
+        )
+    causes = [plain(one) for one in (*session.spec.causes, cause)]
+    deeper = level == "Drain" and session.spec.level != "Drain"
+    await cluster.patch(
+        f"{GROUP_PATH}/gpuquarantines/{session.name}",
+        {
+            "metadata": {"resourceVersion": session.metadata.resource_version},
+            "spec": {"causes": causes, **({"level": "Drain"} if deeper else {})},
+        },
+    )
+    drains = " and it will be drained" if deeper else ""
+    return (
+        f"{session.spec.node_name}: your reason was added to session {session.name}, which is "
+        f"open already{drains}"
+    )
+
+
+async def _in_shadow(cluster: Cluster, options: argparse.Namespace) -> str:
+    """People should know when their request will only be played."""
+    try:
+        policy = await cluster.policy(options.namespace)
+    except CommandError:
+        return ""
+    shadow = policy is not None and policy.mode == Mode.SHADOW
+    return "; the policy is Shadow, so nothing is touched" if shadow else ""
+
+
+async def release(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
+    """Ask for release now."""
+    name = options.node
     session = open_session(await cluster.sessions(name))
     if session is None:
-        await _annotate(cluster, name, ANNOTATION_HOLD, note)
+        node = await existing_node(cluster, name)
+        cordoned = f"; it is cordoned by somebody else: kubectl uncordon {name}"
+        raise CommandError(
+            f"{name} is not in quarantine, there is nothing to release"
+            f"{cordoned if node.spec.unschedulable else ''}"
+        )
+    asked = {"by": await cluster.who(), "reason": options.reason[:MAX_MESSAGE]}
+    await cluster.patch(
+        f"{GROUP_PATH}/gpuquarantines/{session.name}", {"spec": {"release": asked}}
+    )
+    return f"{name}: release of session {session.name} is asked for, as {asked['by']}"
+
+
+async def repaired(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
+    """Tell the agent that a part was replaced: it closes what only a person can close."""
+    await existing_node(cluster, options.node)
+    value = f"{format_time(cluster.now())} {options.reason} ({await cluster.who()})"
+    await _annotate(cluster, options.node, ANNOTATION_REPAIRED, value[:MAX_MESSAGE])
+    return f"{options.node}: the agent closes what a repair closes, if what it sees now agrees"
+
+
+async def hold(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
+    """Keep the node: no release, whatever the verdict says."""
+    name = options.node
+    await existing_node(cluster, name)
+    note = f"{options.reason} ({await cluster.who()})"[:MAX_MESSAGE]
+    # The annotation also carries who holds and why; the session's flag survives its removal.
+    await _annotate(cluster, name, ANNOTATION_HOLD, note)
+    session = open_session(await cluster.sessions(name))
+    if session is None:
         return f"{name}: held; it is not in quarantine now, and would not be released from one"
     await cluster.patch(f"{GROUP_PATH}/gpuquarantines/{session.name}", {"spec": {"hold": True}})
-    await _annotate(cluster, name, ANNOTATION_HOLD, note)
     return f"{name}: session {session.name} is held; a drain goes on, a release does not happen"
 
 
-async def unhold(cluster: Cluster, name: str) -> str:
+async def unhold(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
     """Take the hold back."""
-    await existing_node(cluster, name)
+    name = options.node
+    node = await existing_node(cluster, name)
     session = open_session(await cluster.sessions(name))
+    annotated = ANNOTATION_HOLD in node.annotations
     if session is not None and session.spec.hold:
         await cluster.patch(
             f"{GROUP_PATH}/gpuquarantines/{session.name}", {"spec": {"hold": False}}
         )
-    await _annotate(cluster, name, ANNOTATION_HOLD, None)
+    elif not annotated:
+        return f"{name}: was not held"
+    if annotated:
+        await _annotate(cluster, name, ANNOTATION_HOLD, None)
     return f"{name}: no longer held"
-
-
-async def pause(cluster: Cluster, reason: str, *, nodes: list[str], until: str) -> str:
-    """No new harm on these nodes (on all, without any), within a second."""
-    spec = PauseSpec(
-        scope=PauseScope(all=not nodes, nodes=tuple(nodes)),
-        reason=reason[:MAX_MESSAGE],
-        by=await cluster.who(),
-        until=until,
-    )
-    name = f"pause-{secrets.token_hex(4)}"
-    await cluster.create(
-        "gpuwardpauses",
-        {
-            "apiVersion": API_VERSION,
-            "kind": "GPUWardPause",
-            "metadata": {"name": name},
-            "spec": plain(spec),
-        },
-    )
-    where = ", ".join(nodes) if nodes else "every node"
-    return f"paused on {where} as {name}; marks stay, kubectl gpuward resume ends it"
-
-
-async def resume(cluster: Cluster, names: list[str]) -> str:
-    """End the named pauses, or all of them."""
-    existing = {p.metadata.name for p in await cluster.pauses()}
-    missing = sorted(set(names) - existing)
-    if missing:
-        raise CommandError(f"there is no pause {', '.join(missing)}; kubectl get gp lists them")
-    ending = sorted(names or existing)
-    for name in ending:
-        await cluster.delete(f"{GROUP_PATH}/gpuwardpauses/{name}")
-    return f"ended: {', '.join(ending)}" if ending else "nothing was paused"
 
 
 async def _annotate(cluster: Cluster, node: str, key: str, value: str | None) -> None:

@@ -37,14 +37,36 @@ T = TypeVar("T")
 
 GROUP_PATH = f"/apis/{API_VERSION}"
 PAGE = 500
+POLICY_MAP = "gpuward-policy"
+MANAGER = "kubectl-gpuward"
+"""Who wrote a field, in managedFields: uninstall takes off what these commands put there."""
+_MANAGER = {"fieldManager": MANAGER}
 
 
 class CommandError(Exception):
     """A command cannot do what was asked; the text says what and what to do about it."""
 
-    def __init__(self, sentence: str, exit_code: int = 1) -> None:
+    def __init__(
+        self, sentence: str, exit_code: int = 1, *, forbidden: bool = False, report: str = ""
+    ) -> None:
         super().__init__(sentence)
         self.exit_code = exit_code
+        self.forbidden = forbidden
+        """RBAC refused it: what else may be read is still worth telling."""
+        self.report = report
+        """What was found all the same, for standard output."""
+
+
+class _UserInfo(msgspec.Struct):
+    username: str = ""
+
+
+class _Reviewed(msgspec.Struct, rename="camel"):
+    user_info: _UserInfo = _UserInfo()
+
+
+class _SelfSubjectReview(msgspec.Struct):
+    status: _Reviewed = _Reviewed()
 
 
 class _Page(msgspec.Struct, rename="camel"):
@@ -71,8 +93,8 @@ class Cluster:
         )
         if not answer.ok:
             return "unknown user"
-        found = msgspec.json.decode(answer.body)
-        return str(found.get("status", {}).get("userInfo", {}).get("username") or "unknown user")
+        found = answer.decode(_SelfSubjectReview)
+        return found.status.user_info.username or "unknown user"
 
     async def node(self, name: str) -> FreshNode | None:
         """The Node, None where there is none."""
@@ -105,9 +127,11 @@ class Cluster:
         """Every GPUWardPause."""
         return await self._list(f"{GROUP_PATH}/gpuwardpauses", PauseView, {})
 
-    async def agents(self) -> list[AgentPod]:
-        """The agents' pods, wherever they run."""
+    async def agents(self, node: str = "") -> list[AgentPod]:
+        """The agents' pods, on one node where one is named."""
         query = {"labelSelector": AGENT_SELECTOR}
+        if node:
+            query["fieldSelector"] = f"spec.nodeName={node}"
         return [pod.as_agent() for pod in await self._list("/api/v1/pods", AgentPodObject, query)]
 
     async def pods_of_gpuward(self) -> list[str]:
@@ -135,16 +159,23 @@ class Cluster:
         answer = await self._api.call(Lane.READ, "POST", path, body=review)
         if answer.code in {403, 404}:
             return None
-        return bool(msgspec.json.decode(checked(answer).body).get("status", {}).get("allowed"))
+        status = checked(answer).decode(dict[str, Any]).get("status") or {}
+        return bool(status.get("allowed"))
 
-    async def policy(self, namespace: str) -> Policy:
-        """The policy in the cluster's ConfigMap; the default where there is none."""
-        found = await self.get(f"/api/v1/namespaces/{namespace}/configmaps/gpuward-policy")
-        text = ((found or {}).get("data") or {}).get("policy.yaml", "")
-        loaded = load_policy(yaml.safe_load(text) if text else None)
+    async def policy(self, namespace: str) -> Policy | None:
+        """The policy of the cluster's ConfigMap; None where there is none."""
+        found = await self.get(f"/api/v1/namespaces/{namespace}/configmaps/{POLICY_MAP}")
+        if found is None:
+            return None
+        text = (found.get("data") or {}).get("policy.yaml", "")
+        try:
+            loaded = load_policy(yaml.safe_load(text))
+        except yaml.YAMLError as error:
+            said = " ".join(str(error).split())
+            raise CommandError(f"{POLICY_MAP} is not YAML: {said}; correct it") from error
         if isinstance(loaded, Policy):
             return loaded
-        raise CommandError("; ".join(problem.sentence("gpuward-policy") for problem in loaded))
+        raise CommandError("; ".join(problem.sentence(POLICY_MAP) for problem in loaded))
 
     async def pods_on(self, node: str) -> tuple[PodView, ...]:
         """Every pod bound to the node."""
@@ -162,7 +193,7 @@ class Cluster:
     async def get(self, path: str) -> dict[str, Any] | None:
         """Any object as plain values; None where there is none."""
         answer = await self._api.call(Lane.READ, "GET", path)
-        return None if answer.code == 404 else dict(msgspec.json.decode(checked(answer).body))
+        return None if answer.code == 404 else checked(answer).decode(dict[str, Any])
 
     async def send(self, request: Request) -> Answer:
         """One request of the rules, such as a dry-run eviction; the answer, whatever it is."""
@@ -175,23 +206,23 @@ class Cluster:
 
     async def create(self, plural: str, body: dict[str, Any]) -> dict[str, Any]:
         """POST one of our objects."""
-        answer = await self._api.call(Lane.STATUS, "POST", f"{GROUP_PATH}/{plural}", body=body)
-        return dict(msgspec.json.decode(checked(answer).body))
+        answer = await self._api.call(
+            Lane.STATUS, "POST", f"{GROUP_PATH}/{plural}", body=body, query=_MANAGER
+        )
+        return checked(answer, writes=True).decode(dict[str, Any])
 
     async def patch(self, path: str, body: dict[str, Any]) -> None:
         """Merge patch of an object."""
-        checked(
-            await self._api.call(
-                Lane.STATUS, "PATCH", path, body=body, content_type=MERGE_PATCH,
-                query={"fieldManager": "kubectl-gpuward"},
-            )
-        )  # fmt: skip
+        answer = await self._api.call(
+            Lane.STATUS, "PATCH", path, body=body, content_type=MERGE_PATCH, query=_MANAGER
+        )
+        checked(answer, writes=True)
 
     async def delete(self, path: str) -> None:
         """Delete an object; one that is gone already is fine."""
         answer = await self._api.call(Lane.STATUS, "DELETE", path)
         if answer.code != 404:
-            checked(answer)
+            checked(answer, writes=True)
 
     async def _find(self, path: str, kind: type[T]) -> T | None:
         answer = await self._api.call(Lane.READ, "GET", path)
@@ -208,28 +239,43 @@ class Cluster:
             page_query = {**query, "limit": str(PAGE), **({"continue": token} if token else {})}
             answer = checked(await self._api.call(Lane.READ, "GET", path, query=page_query))
             page = answer.decode(_Page)
-            found += [msgspec.json.decode(raw, type=kind) for raw in page.items]
+            found += _decoded(page.items, kind, path)
             token = page.metadata.get("continue", "")
             if not token:
                 return found
 
 
-def checked(answer: Answer) -> Answer:
+def _decoded(items: list[msgspec.Raw], kind: type[T], path: str) -> list[T]:
+    try:
+        return [msgspec.json.decode(raw, type=kind) for raw in items]
+    except msgspec.DecodeError as error:
+        raise CommandError(
+            f"the API server sent an unreadable object of {path}: {error}"
+        ) from error
+
+
+def checked(answer: Answer, *, writes: bool = False) -> Answer:
     """The answer, or CommandError with the remedy."""
     if answer.ok:
         return answer
     said = answer.sentence()
-    if answer.code == 404 and answer.status().details is None:
-        raise CommandError(
-            "this cluster does not know gpuward's objects; install them with "
-            "kubectl apply -k daemonset/crds"
-        )
-    if answer.code == 403:
-        raise CommandError(f"not allowed: {said}; ask for the ClusterRole gpuward-operator")
-    if answer.code == 401:
-        raise CommandError(f"not logged in: {said}; renew the credentials of this kubeconfig")
-    if answer.code == 0:
-        raise CommandError(f"{said}; check the kubeconfig and the network")
+    match answer.code:
+        case 404 if answer.status().details is None:
+            remedy = "install its definitions with kubectl apply -k daemonset/crds"
+            raise CommandError(f"this cluster does not know gpuward's objects; {remedy}")
+        case 403:
+            role = "gpuward-operator" if writes else "gpuward-viewer"
+            remedy = f"ask for the ClusterRole {role}"
+            raise CommandError(f"not allowed: {said}; {remedy}", forbidden=True)
+        case 401:
+            raise CommandError(f"not logged in: {said}; renew the credentials of this kubeconfig")
+        case 0:
+            remedy = "check the cluster's address in the kubeconfig, --context and the network"
+            raise CommandError(f"{said}; {remedy}")
+        case 409:
+            raise CommandError(f"somebody else changed it at the same moment ({said}); try again")
+        case code if code >= 500 or code == 429:
+            raise CommandError(f"the API server could not answer ({said}); try again in a moment")
     raise CommandError(said)
 
 

@@ -1,171 +1,201 @@
-"""The commands that only look: list, fleet, why, show, history."""
+"""The commands that only look: list, why, show, history. `fleet` is in `fleet_look`."""
 
-from collections import Counter
+import argparse
+import difflib
 from typing import Any
 
-from remediator.kubectl.cluster import Cluster, CommandError
-from remediator.kubectl.text import NONE, age, columns, document
-from remediator.kubectl.why import ended, open_session, why
+from remediator.kubectl.cluster import GROUP_PATH, Cluster, CommandError
+from remediator.kubectl.fleet_look import fleet
+from remediator.kubectl.node_look import NodeLook, look_at
+from remediator.kubectl.terminal import Terminal
+from remediator.kubectl.text import NONE, age, columns, document, labelled, span
+from remediator.kubectl.why import why
 from rules.health_object import plain
-from rules.names import API_VERSION, LABEL_GPUS, LABEL_HEALTH
-from rules.snapshot import FreshNode, HealthView, QuarantineView
+from rules.mark import read_note
+from rules.names import ANNOTATION_HOLD, API_VERSION
+from rules.session_observation import is_open, opted_out
+from rules.session_time import parse_time
+from rules.snapshot import FreshNode, QuarantineView
 
-GRAVITY = {"Unhealthy": 0, "Unknown": 1, "Degraded": 2, "Healthy": 3}
+__all__ = ["existing_node", "fleet", "history", "list_sessions", "show", "why_node"]
 
 
-async def list_sessions(cluster: Cluster, *, form: str, all_sessions: bool) -> str:
-    """Open sessions, or all of them."""
-    found = [s for s in await cluster.sessions() if all_sessions or not ended(s)]
-    if form in {"json", "yaml"}:
-        return document({"items": [_wire(s) for s in found]}, form)
+async def list_sessions(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
+    """Open sessions, or all of them, by node."""
+    wide = options.output == "wide"
+    found = [s for s in await cluster.sessions() if options.all or is_open(s)]
+    found.sort(key=lambda s: (s.spec.node_name, s.metadata.creation_timestamp, s.name))
+    if options.output in {"json", "yaml"}:
+        return document(_wire_list(found), options.output)
     if not found:
-        return "no node is in quarantine" if not all_sessions else "there is no session yet"
+        return "no node is in quarantine" if not options.all else "there is no session yet"
     now = cluster.now()
-    header = ["NODE", "PHASE", "SINCE", "REASON", "SESSION"]
     rows = [
         [
             s.spec.node_name,
-            _phase(s),
+            phase_of(s),
             age(s.status.phase_since or s.metadata.creation_timestamp, now),
-            _first_reason(s),
+            first_reason(s),
+            _blocked(s),
             s.name,
-            *([s.status.message] if form == "wide" else []),
+            *((s.spec.level, _askers(s), s.status.message) if wide else ()),
         ]
         for s in found
     ]
-    return columns([*header, *(["MESSAGE"] if form == "wide" else [])], rows)
+    header = ["NODE", "PHASE", "SINCE", "REASON", "BLOCKED", "SESSION"]
+    return columns([*header, *(["LEVEL", "BY", "MESSAGE"] if wide else [])], rows)
 
 
-async def fleet(cluster: Cluster, *, form: str) -> str:
-    """One line of totals, then every GPU node that is not plainly healthy."""
-    nodes = await cluster.nodes(LABEL_GPUS)
-    healths = {h.metadata.name: h for h in await cluster.healths()}
-    sessions = {s.spec.node_name: s for s in await cluster.sessions() if not ended(s)}
-    words = Counter(n.labels.get(LABEL_HEALTH, "unknown") for n in nodes)
-    out = sum(n.spec.unschedulable for n in nodes)
+async def why_node(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
+    """Everything about one node, in short lines."""
+    name, form = options.node, options.output
+    look = await look_at(cluster, name, namespace=options.namespace)
+    unread = look.node is None and any("the node" in text for text in look.unseen)
+    if look.node is None and not unread:
+        return await _gone(cluster, look, form)
     if form in {"json", "yaml"}:
-        total: dict[str, Any] = {"nodes": len(nodes), "unschedulable": out, "health": dict(words)}
-        return document(total, form)
-    if not nodes:
-        return (
-            f"no node carries the label {LABEL_GPUS}: no agent has found a GPU yet; "
-            "look at the gpuward-agent pods"
-        )
-    parts = ", ".join(f"{words[w]} {w}" for w in ("healthy", "degraded", "unhealthy", "unknown"))
-    lines = [f"{len(nodes)} GPU nodes: {parts}; {out} cordoned, {len(sessions)} open sessions"]
-    notable = [n for n in nodes if n.labels.get(LABEL_HEALTH) != "healthy" or n.name in sessions]
-    if notable:
-        lines += ["", columns(_FLEET_HEADER, _fleet_rows(notable, healths, sessions))]
+        return document(_why_document(look), form)
+    return "\n".join(why(look, wide=form == "wide"))
+
+
+def _why_document(look: NodeLook) -> dict[str, Any]:
+    node, session = look.node, look.session
+    note = read_note(node) if node else None
+    return {
+        "node": look.name,
+        "exists": node is not None or None,
+        "unschedulable": node.spec.unschedulable if node else None,
+        "mark": plain(note) if note else None,
+        "hold": node.annotations.get(ANNOTATION_HOLD) if node else None,
+        "optedOut": opted_out(node) if node else None,
+        "stale": look.stale or None,
+        "health": plain(look.health.status) if look.health else None,
+        "session": wire(session) if session else None,
+        "ended": [s.name for s in look.sessions if not is_open(s)],
+        "pauses": [{"name": p.metadata.name, **plain(p.spec)} for p in look.pauses],
+        "lines": why(look, wide=True),
+        "unseen": list(look.unseen),
+    }
+
+
+async def _gone(cluster: Cluster, look: NodeLook, form: str) -> str:
+    if not look.sessions:
+        raise CommandError(f"there is no node {look.name}{await _nearest(cluster, look.name)}")
+    last = look.sessions[-1]
+    if form in {"json", "yaml"}:
+        value = {"node": look.name, "exists": False, "session": wire(last)}
+        return document(value, form)
+    since = age(last.status.phase_since or last.metadata.creation_timestamp, look.now)
+    lines = [f"{look.name}: there is no such node any more"]
+    lines += labelled("last", [f"session {last.name} is {phase_of(last)} for {since}"])
+    lines += labelled("", [last.status.message] if last.status.message else [])
+    evidence = last.status.evidence.get("incidents")
+    lines += labelled("cause", _kept(evidence if isinstance(evidence, list) else []))
+    lines += labelled("before", [f"kubectl gpuward history {look.name}"])
     return "\n".join(lines)
 
 
-_FLEET_HEADER = ("NODE", "HEALTH", "GPUS", "PHASE", "REASON")
+def _kept(incidents: list[Any]) -> list[str]:
+    """Reasons and evidence that the session kept: they survive the node."""
+    lines = []
+    for incident in incidents:
+        if isinstance(incident, dict):
+            lines.append(f"{incident.get('reason', '?')} ({incident.get('severity', '?')})")
+            lines += [f"  > {line}" for line in incident.get("evidence", ())]
+    return lines
 
 
-def _fleet_rows(
-    nodes: list[Any], healths: dict[str, HealthView], sessions: dict[str, QuarantineView]
-) -> list[list[str]]:
-    rows = []
-    for node in nodes:
-        status = healths[node.name].status if node.name in healths else None
-        session = sessions.get(node.name)
-        health = status.health if status else "Unknown"
-        rows.append(
-            (
-                GRAVITY.get(health, 1),
-                [
-                    node.name,
-                    health,
-                    status.gpus_healthy if status else "",
-                    _phase(session) if session else "",
-                    (status.reason if status else "")
-                    or (_first_reason(session) if session else ""),
-                ],
-            )
+async def show(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
+    """One session as its object, as the API server has it."""
+    found = await cluster.get(f"{GROUP_PATH}/gpuquarantines/{options.session}")
+    if found is None:
+        raise CommandError(
+            f"there is no session {options.session}; kubectl gpuward list --all names them"
         )
-    return [row for _, row in sorted(rows)]
+    found.get("metadata", {}).pop("managedFields", None)
+    return document(found, options.output or "yaml")
 
 
-async def why_node(cluster: Cluster, name: str, *, form: str) -> str:
-    """Everything about one node, in short lines."""
-    node = await cluster.node(name)
-    sessions = await cluster.sessions(name)
-    if node is None:
-        return _gone(name, sessions, cluster.now())
-    health = await cluster.health(name)
-    if form in {"json", "yaml"}:
-        session = open_session(sessions)
-        return document(
-            {
-                "node": name,
-                "unschedulable": node.spec.unschedulable,
-                "health": plain(health.status) if health else None,
-                "session": _wire(session) if session else None,
-            },
-            form,
-        )
-    return "\n".join(why(node, health, sessions, await cluster.pauses(), cluster.now()))
-
-
-def _gone(name: str, sessions: list[QuarantineView], now: float) -> str:
-    if not sessions:
-        raise CommandError(f"there is no node {name}, and there never was a session on one")
-    last = sessions[-1]
-    when = age(last.status.phase_since or last.metadata.creation_timestamp, now)
-    return (
-        f"{name}: the node is gone from the cluster; its last session {last.name} is "
-        f"{_phase(last)} since {when}\n  {last.status.message}"
-    )
-
-
-async def show(cluster: Cluster, name: str, *, form: str) -> str:
-    """One session whole."""
-    session = await cluster.session(name)
-    if session is None:
-        raise CommandError(f"there is no session {name}; kubectl gpuward list --all names them")
-    return document(_wire(session), form if form in {"json", "yaml"} else "yaml")
-
-
-async def history(cluster: Cluster, name: str, *, form: str) -> str:
+async def history(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
     """All sessions of one node, oldest first."""
-    sessions = await cluster.sessions(name)
-    if form in {"json", "yaml"}:
-        return document({"items": [_wire(s) for s in sessions]}, form)
+    sessions = await cluster.sessions(options.node)
+    if options.output in {"json", "yaml"}:
+        return document(_wire_list(sessions), options.output)
     if not sessions:
-        return f"{name} has never been in quarantine"
+        if await cluster.node(options.node) is None:
+            near = await _nearest(cluster, options.node)
+            raise CommandError(f"there is no node {options.node}, and no session of one{near}")
+        return f"{options.node} has no session on record"
+    wide = options.output == "wide"
+    now = cluster.now()
     rows = [
         [
             s.metadata.creation_timestamp or NONE,
-            _phase(s),
-            _first_reason(s),
+            phase_of(s),
+            _lasted(s, now),
+            first_reason(s),
             str(s.status.drain.evicted if s.status.drain else 0),
-            s.status.message,
+            s.name,
+            *((_askers(s), s.status.message) if wide else ()),
         ]
         for s in sessions
     ]
-    return columns(["OPENED", "PHASE", "REASON", "EVICTED", "MESSAGE"], rows)
+    header = ["OPENED", "PHASE", "LASTED", "REASON", "EVICTED", "SESSION"]
+    return columns([*header, *(["BY", "MESSAGE"] if wide else [])], rows)
 
 
 async def existing_node(cluster: Cluster, name: str) -> FreshNode:
     """The node, or CommandError that says so."""
     node = await cluster.node(name)
     if node is None:
-        raise CommandError(f"there is no node {name}; kubectl get nodes lists them")
+        raise CommandError(f"there is no node {name}{await _nearest(cluster, name)}")
     return node
 
 
-def _phase(session: QuarantineView) -> str:
+async def _nearest(cluster: Cluster, name: str) -> str:
+    try:
+        names = [node.name for node in await cluster.nodes()]
+    except CommandError:
+        names = []
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"; did you mean {near[0]}?" if near else "; kubectl get nodes lists them"
+
+
+def phase_of(session: QuarantineView) -> str:
+    """The phase, and whether it is only a shadow."""
     phase = session.status.phase or "Pending"
     return f"{phase} (Shadow)" if session.status.mode == "Shadow" else phase
 
 
-def _first_reason(session: QuarantineView) -> str:
+def first_reason(session: QuarantineView) -> str:
+    """The first cause, and how many more there are."""
     causes = session.spec.causes
     more = f" +{len(causes) - 1}" if len(causes) > 1 else ""
     return f"{causes[0].reason or causes[0].source}{more}" if causes else ""
 
 
-def _wire(session: QuarantineView) -> dict[str, Any]:
+def _blocked(session: QuarantineView) -> str:
+    conditions = session.status.conditions
+    for kind in ("Blocked", "Paused", "NodeUnreachable"):
+        for condition in conditions:
+            if condition.type == kind and condition.status == "True":
+                return condition.reason
+    return ""
+
+
+def _askers(session: QuarantineView) -> str:
+    people = {cause.by or "a person" for cause in session.spec.causes if cause.source == "Human"}
+    return ", ".join(sorted(people)) or "gpuward"
+
+
+def _lasted(session: QuarantineView, now: float) -> str:
+    end = now if is_open(session) else parse_time(session.status.phase_since)
+    began = parse_time(session.metadata.creation_timestamp)
+    return span(end - began) if end is not None and began is not None else NONE
+
+
+def wire(session: QuarantineView) -> dict[str, Any]:
+    """The session as an API object."""
     return {
         "apiVersion": API_VERSION,
         "kind": "GPUQuarantine",
@@ -177,3 +207,7 @@ def _wire(session: QuarantineView) -> dict[str, Any]:
         "spec": plain(session.spec),
         "status": plain(session.status),
     }
+
+
+def _wire_list(sessions: list[QuarantineView]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "List", "items": [wire(s) for s in sessions]}

@@ -4,12 +4,13 @@ Reads the live cluster, judges it with the remediator's own rules and asks the A
 dry-run eviction per pod. It writes nothing: dry runs do not add up, so each pod answers for itself.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
 
-from remediator.kubectl.cluster import Cluster
-from remediator.kubectl.text import columns, document
+from remediator.kubectl.cluster import Cluster, CommandError
+from remediator.kubectl.text import columns, count, document, labelled, printable
 from rules.daemon_set_fit import untolerating
 from rules.decision import CreateSession
 from rules.decision_request import request
@@ -22,11 +23,13 @@ from rules.pod_view import OwnerView
 from rules.policy import Policy
 from rules.quarantine_object import Mode, Phase, QuarantineStatus
 from rules.reason import Level
+from rules.sentence import some
 from rules.session import decide
 from rules.session_causes import worst
 from rules.session_observation import Permit, is_open, observe, sessions_by_node
 from rules.snapshot import FleetSnapshot, ObjectMeta, QuarantineView
 
+SHOWN_BLOCKS = 3
 IN_DRAIN = {str(Phase.DRAINING), str(Phase.MARKED), str(Phase.PENDING)}
 
 
@@ -44,38 +47,55 @@ class NodePlan:
     untolerating: tuple[str, ...] = ()
 
 
-async def plan(cluster: Cluster, policy: Policy, *, node: str, form: str) -> str:
-    """The plan as text, or as JSON or YAML."""
+async def plan(cluster: Cluster, policy: Policy, source: str, *, node: str, form: str) -> str:
+    """The plan as text, or as JSON or YAML. `source` says where the policy is from."""
     snapshot = await _snapshot(cluster, msgspec.structs.replace(policy, mode=Mode.ENFORCE))
+    if node and node not in snapshot.nodes:
+        raise CommandError(
+            f"the policy's nodeSelector {policy.node_selector!r} selects no node {node}; "
+            f"kubectl gpuward why {node} says more"
+        )
     sessions = [s for s in _with_wanted(snapshot).values() if is_open(s)]
     wanted = [s for s in sessions if not node or s.spec.node_name == node]
-    verdict = judge_fleet(replace(snapshot, quarantines={s.name: s for s in sessions}
-                                  | dict(snapshot.quarantines)))  # fmt: skip
+    both = dict(snapshot.quarantines) | {s.name: s for s in sessions}
+    verdict = judge_fleet(replace(snapshot, quarantines=both))
     planned = [
         await _node_plan(cluster, snapshot, session, verdict.permits.get(session.name, Permit()))
-        for session in sorted(wanted, key=lambda s: s.spec.node_name)
+        for session in sorted(wanted, key=lambda s: (s.spec.node_name, s.name))
     ]
     if form in {"json", "yaml"}:
         return document([msgspec.to_builtins(one) for one in planned], form)
-    head = f"policy mode {policy.mode}; {len(snapshot.nodes)} nodes selected"
+    lines = [f"{source}, mode {policy.mode}; {count(len(snapshot.nodes), 'node')} selected"]
     if policy.mode == Mode.SHADOW:
-        head += "; this is what Enforce would do, nothing is done now"
+        lines.append("this is what Enforce would do; in Shadow nothing is done")
+    lines += [f"budget: {line.clause}" for line in verdict.lines]
     if not planned:
-        return f"{head}\nnothing would be done"
+        return "\n".join([*lines, "nothing would be done"])
+    return "\n".join([*lines, "", _table(planned), *_details(planned, wide=form == "wide")])
+
+
+def _table(planned: Sequence[NodePlan]) -> str:
     rows = [
-        [
-            p.node, p.would, p.reason, str(p.evictable), str(len(p.blocked)), str(p.left), p.because
-        ]
+        [p.node, p.would, p.reason, str(p.evictable), str(len(p.blocked)), str(p.left)]
         for p in planned
-    ]  # fmt: skip
-    header = ["NODE", "WOULD", "REASON", "EVICT", "BLOCKED", "LEFT", "BECAUSE"]
-    lines = [head, "", columns(header, rows)]
+    ]
+    return columns(["NODE", "WOULD", "REASON", "EVICT", "BLOCKED", "LEFT"], rows)
+
+
+def _details(planned: Sequence[NodePlan], *, wide: bool) -> list[str]:
+    """Under the table, node by node: why it waits, what blocks it, what could not come back."""
+    lines: list[str] = []
     for one in planned:
-        lines += [f"{one.node}: blocked: {text}" for text in one.blocked]
+        said = [one.because] if one.because else []
+        blocked = one.blocked if wide else one.blocked[:SHOWN_BLOCKS]
+        said += [f"blocked: {text}" for text in blocked]
+        if len(one.blocked) > len(blocked):
+            said.append(f"and {len(one.blocked) - len(blocked)} more blocks: -o wide")
         if one.untolerating:
-            names = ", ".join(one.untolerating)
-            lines.append(f"{one.node}: could not come back: {names} (no toleration for the taint)")
-    return "\n".join(lines)
+            said.append(f"could not come back: {some(one.untolerating)} (no toleration)")
+        if said:
+            lines += ["", printable(one.node), *labelled("", said)]
+    return lines
 
 
 async def _snapshot(cluster: Cluster, policy: Policy) -> FleetSnapshot:

@@ -3,7 +3,7 @@
 Each check is one line: ok, warn or FAIL, what was found, and the remedy. It only reads.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from remediator.kubectl.cluster import GROUP_PATH, Cluster, CommandError
@@ -47,8 +47,8 @@ class Check:
     found: str
 
 
-async def preflight(cluster: Cluster, policy: Policy, *, namespace: str) -> tuple[str, bool]:
-    """The report, and whether nothing failed."""
+async def preflight(cluster: Cluster, policy: Policy, *, namespace: str) -> list[Check]:
+    """Every check; one that could not be made is a warning that says why."""
     checks: list[Check] = []
     steps: tuple[Callable[[], Awaitable[list[Check]]], ...] = (
         lambda: _version(cluster),
@@ -63,8 +63,12 @@ async def preflight(cluster: Cluster, policy: Policy, *, namespace: str) -> tupl
             checks += await step()
         except CommandError as error:
             checks.append(Check(verdict=WARN, name="could not look", found=str(error)))
-    lines = [printable(f"{c.verdict:4}  {c.name}: {c.found}") for c in checks]
-    return "\n".join(lines), all(check.verdict != FAIL for check in checks)
+    return checks
+
+
+def report(checks: Sequence[Check]) -> str:
+    """One line for each check."""
+    return "\n".join(printable(f"{c.verdict:4}  {c.name}: {c.found}") for c in checks)
 
 
 async def _version(cluster: Cluster) -> list[Check]:

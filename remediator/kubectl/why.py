@@ -1,175 +1,210 @@
-"""Why a node is as it is: one pure function from the objects to short lines for a person.
+"""Why a node is as it is: one pure function from what was read to short lines for a person.
 
-Cause with verbatim evidence, since when, what was done, what is next, what blocks it, who owns each
-mark, and what the reader can do.
+Cause with verbatim evidence, since when, what was done by whom, what is next, what blocks it, who
+owns each mark, and what the reader can do; nothing twice. `why -o wide` says the rest.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from remediator.kubectl.text import age, printable
-from rules.health_object import Incident
-from rules.mark import read_note
-from rules.names import ANNOTATION_HOLD, LABEL_OPT_OUT, TAINT_QUARANTINE
-from rules.quarantine_object import Phase
-from rules.snapshot import FreshNode, HealthView, PauseView, QuarantineView
+from remediator.kubectl.node_look import NodeLook
+from remediator.kubectl.text import age, count, labelled, printable, quoted
+from remediator.kubectl.why_blocked import blocked_lines, next_lines
+from remediator.kubectl.why_calm import calm_lines
+from remediator.kubectl.why_marks import kept_lines, mark_lines
+from rules.health_object import GpuStatus, HealthStatus, Incident
+from rules.quarantine_object import Cause, Phase
+from rules.session_observation import is_open
+from rules.snapshot import QuarantineView
 
 SHOWN_INCIDENTS = 5
 SHOWN_EVIDENCE = 2
-SHOWN_STEPS = 6
-CORDON_TAINT = "node.kubernetes.io/unschedulable"
-"""Kubernetes puts it beside every cordon; the cordon has its own line."""
+SHOWN_STEPS = 8
+SHOWN_GPUS = 4
+_STEPS = {
+    Phase.PENDING: "session opened",
+    Phase.MARKED: "taint and cordon put on",
+    Phase.DRAINING: "evictions began",
+    Phase.QUARANTINED: "nothing left to evict",
+    Phase.VALIDATING: "all causes closed",
+}
+"""A phase in few words; what its sentence said at the time is in `show`."""
 
 
-def open_session(sessions: Sequence[QuarantineView]) -> QuarantineView | None:
-    """The session that has not ended, if there is one."""
-    return next((s for s in reversed(sessions) if not ended(s)), None)
-
-
-def ended(session: QuarantineView) -> bool:
-    """True when the session is history."""
-    return session.status.phase in {str(phase) for phase in Phase if phase.ended}
-
-
-def why(
-    node: FreshNode,
-    health: HealthView | None,
-    sessions: Sequence[QuarantineView],
-    pauses: Sequence[PauseView],
-    now: float,
-) -> list[str]:
+def why(look: NodeLook, *, wide: bool = False) -> list[str]:
     """The answer to "why is my node gone", line by line."""
-    session = open_session(sessions)
-    return [
-        printable(line)
-        for line in (
-            *_headline(node, health, session, now),
-            *_causes(session),
-            *_incidents(health, now),
-            *_done(session),
-            *_blocks(session),
-            *_marks(node, session),
-            *_others(node, pauses),
-            *_history(sessions, now),
-            *_advice(node, session),
-        )
-    ]
+    session = look.session
+    lines = [printable(_headline(look, session))]
+    sections: tuple[tuple[str, Iterator[str]], ...] = (
+        ("now", _now(session)),
+        ("health", _health(look)),
+        ("cause", _causes(look, session, wide=wide)),
+        ("done", _done(session, wide=wide)),
+        ("blocked", blocked_lines(look.name, session)),
+        ("next", next_lines(look.node, session) if session else calm_lines(look)),
+        ("marks", mark_lines(look, session)),
+        ("people", kept_lines(look)),
+        ("before", _history(look)),
+        ("unseen", iter(look.unseen)),
+        ("you can", _advice(look, session)),
+    )
+    for label, text in sections:
+        lines += labelled(label, text)
+    return lines
 
 
-def _headline(
-    node: FreshNode, health: HealthView | None, session: QuarantineView | None, now: float
-) -> Iterator[str]:
+def _headline(look: NodeLook, session: QuarantineView | None) -> str:
     if session is None:
-        said = "in service" if not node.spec.unschedulable else "cordoned, but not by gpuward"
-        yield f"{node.name}: {said}"
-    else:
-        shadow = " (Shadow: nothing was touched)" if session.status.mode == "Shadow" else ""
-        since = age(session.status.phase_since or session.metadata.creation_timestamp, now)
-        yield f"{node.name}: {session.status.phase or 'Pending'} for {since}{shadow}"
-        yield f"  {session.status.message or 'the remediator has not looked at it yet'}"
-    if health is None:
-        yield "  health: no agent has published a verdict; is gpuward-agent running on this node?"
+        if look.node is None:
+            return f"{look.name}: no open session"
+        said = "in service" if not look.node.spec.unschedulable else "cordoned, but not by gpuward"
+        return f"{look.name}: {said}"
+    phase = session.status.phase or Phase.PENDING
+    since = age(session.status.phase_since or session.metadata.creation_timestamp, look.now)
+    shadow = ", Shadow: nothing is touched" if session.status.mode == "Shadow" else ""
+    held = ", held" if session.spec.hold else ""
+    return f"{look.name}: {phase} for {since}{shadow}{held} (session {session.name})"
+
+
+def _now(session: QuarantineView | None) -> Iterator[str]:
+    """The remediator's sentence; what the section `blocked` says in full is cut off."""
+    if session is None:
         return
-    status = health.status
-    seen = age(status.observed_at, now)
-    yield f"  health: {status.health}, {status.gpus_healthy or '?'} GPUs, seen {seen} ago"
-    if status.message:
-        yield f"  agent says: {status.message}"
+    status = session.status
+    if not status.phase:
+        yield "the remediator has not looked at it yet; does it run?"
+        return
+    said = status.message
+    if status.drain is not None and status.drain.blocked:
+        said = said.partition("; blocked by ")[0]
+    yield said or "the remediator said nothing"
+
+
+def _health(look: NodeLook) -> Iterator[str]:
+    if look.health is None:
+        yield "Unknown: no agent has ever published a verdict for this node"
+        yield from _agent_pod(look)
+        return
+    status = look.health.status
+    gpus = f", {status.gpus_healthy} GPUs healthy" if status.gpus_healthy else ""
+    driver = f", driver {status.driver_version}" if status.driver_version else ""
+    yield f"{status.health}{gpus}{driver}, verdict of {age(status.observed_at, look.now)} ago"
+    if look.stale:
+        yield f"not to be believed now: {look.stale}"
+        if "agent" in look.stale or "publisher" in look.stale:
+            yield from _agent_pod(look)
+    if status.message and status.health != "Healthy":
+        yield status.message
     for source in status.sources:
-        if source.state == "Down":
-            yield f"  source {source.name} is Down: {source.reason or 'no reason given'}"
+        if source.state in {"Down", "Released"}:
+            since = f" for {age(source.since, look.now)}" if source.since else ""
+            yield f"source {source.name} is {source.state}{since}: {source.reason or 'no reason'}"
 
 
-def _causes(session: QuarantineView | None) -> Iterator[str]:
+def _agent_pod(look: NodeLook) -> Iterator[str]:
+    if look.agents is None:
+        return
+    if not look.agents:
+        yield "no pod of gpuward-agent is on it: see kubectl get ds -A -l app.kubernetes.io/name=gpuward"
+        return
+    for agent in look.agents:
+        ready = "Ready" if agent.ready else "not Ready"
+        yield f"its agent's pod is {ready}: kubectl describe pod -A --field-selector spec.nodeName={look.name}"
+
+
+def _causes(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
+    """Requests of people, then the active incidents; then causes that only the session knows."""
+    status = look.health.status if look.health else HealthStatus()
+    active = [incident for incident in status.incidents if incident.active]
+    causes = session.spec.causes if session else ()
+    for cause in causes:
+        if cause.source == "Human":
+            yield f"asked for by {cause.by or 'a person'} ({cause.severity}): {cause.message}"
+    shown = active if wide else active[:SHOWN_INCIDENTS]
+    for incident in shown:
+        yield from _incident(incident, status, look.now, wide=wide)
+    if len(active) > len(shown):
+        yield f"and {count(len(active) - len(shown), 'more active incident')}: -o wide"
+    ids = {incident.id for incident in active}
+    for cause in causes:
+        if cause.source != "Human" and cause.incident not in ids:
+            yield from _closed(cause, status, look.now)
+
+
+def _incident(
+    incident: Incident, status: HealthStatus, now: float, *, wide: bool
+) -> Iterator[str]:
+    times = f", {incident.count} times" if incident.count > 1 else ""
+    yield f"{incident.reason} ({incident.severity}), first seen {age(incident.first_seen, now)} ago{times}"
+    gpus = {gpu.uuid: gpu for gpu in status.gpus}
+    uuids = incident.gpus if wide else incident.gpus[:SHOWN_GPUS]
+    for uuid in uuids:
+        yield f"  {_gpu(gpus.get(uuid), uuid, wide=wide)}"
+    if not incident.gpus:
+        yield from (f"  GPU at {address}" for address in incident.pci[:SHOWN_GPUS])
+    if len(incident.gpus) > len(uuids):
+        yield f"  and {count(len(incident.gpus) - len(uuids), 'more GPU')}"
+    evidence = incident.evidence if wide else incident.evidence[-SHOWN_EVIDENCE:]
+    yield from (f"  {quoted(line)}" for line in evidence)
+    repair = incident.recommended_action
+    closes = f"; closes on {incident.closes_on}" if incident.closes_on else ""
+    yield f"  repair: {repair if repair != 'None' else 'nothing to repair'}{closes}"
+
+
+def _gpu(gpu: GpuStatus | None, uuid: str, *, wide: bool) -> str:
+    if gpu is None:
+        return f"GPU {uuid}"
+    parts = [f"GPU {gpu.index}" if gpu.index >= 0 else "GPU", gpu.pci, gpu.product]
+    parts += [f"serial {gpu.serial}"] if gpu.serial else []
+    parts += [uuid] if wide else []
+    return " ".join(part for part in parts if part)
+
+
+def _closed(cause: Cause, status: HealthStatus, now: float) -> Iterator[str]:
+    """A cause of the session that is not active any more: kept by it, with its evidence."""
+    closed = next((i for i in status.incidents if i.id == cause.incident), None)
+    by = f" by {closed.closed_by}" if closed and closed.closed_by else ""
+    when = f", closed {age(closed.closed_at, now)} ago{by}" if closed and closed.closed_at else ""
+    yield f"{cause.reason or cause.source} ({cause.severity}){when or ', not active any more'}"
+    if cause.message:
+        yield f"  {quoted(cause.message)}"
+
+
+def _done(session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
     if session is None:
         return
-    for cause in session.spec.causes[:SHOWN_INCIDENTS]:
-        by = f" by {cause.by}" if cause.by else ""
-        yield f"cause: {cause.reason or cause.source} ({cause.severity}){by}: {cause.message}"
+    timeline = session.status.timeline
+    shown = timeline if wide else timeline[-SHOWN_STEPS:]
+    if len(timeline) > len(shown):
+        yield f"{count(len(timeline) - len(shown), 'earlier step')}: kubectl gpuward show {session.name}"
+    for step in shown:
+        words = {str(phase): text for phase, text in _STEPS.items()}
+        text = step.message if wide else words.get(step.step, step.message)
+        yield f"{step.at} {step.step} by {step.by or '?'}: {text}".removesuffix(": ")
+    if session.spec.release is not None:
+        asked = session.spec.release
+        yield f"release asked for by {asked.by or '?'}: {asked.reason}"
 
 
-def _incidents(health: HealthView | None, now: float) -> Iterator[str]:
-    active: list[Incident] = [i for i in (health.status.incidents if health else ()) if i.active]
-    for incident in active[:SHOWN_INCIDENTS]:
-        seen = f"{age(incident.first_seen, now)} ago, {incident.count} times"
-        yield (
-            f"incident: {incident.reason} ({incident.severity}, {incident.level}), first seen {seen}; "
-            f"repair: {incident.recommended_action}; closes on {incident.closes_on or '?'}"
-        )
-        for where in incident.pci or incident.gpus:
-            yield f"  GPU {where}"
-        for line in incident.evidence[:SHOWN_EVIDENCE]:
-            yield f"  evidence: {line}"
-    if len(active) > SHOWN_INCIDENTS:
-        yield f"  and {len(active) - SHOWN_INCIDENTS} more active incidents"
-
-
-def _done(session: QuarantineView | None) -> Iterator[str]:
-    if session is None:
-        return
-    for step in session.status.timeline[-SHOWN_STEPS:]:
-        by = f" by {step.by}" if step.by else ""
-        yield f"done: {step.at} {step.step}{by} {step.message}".rstrip()
-    drain = session.status.drain
-    if drain is not None:
-        yield (
-            f"drain: {drain.evicted} evicted, {len(drain.waiting)} being waited for, "
-            f"{len(drain.left_by_policy)} left by policy, {len(drain.left_by_failure)} left by failure"
-        )
-
-
-def _blocks(session: QuarantineView | None) -> Iterator[str]:
-    if session is None:
-        return
-    said = {session.status.message, ""}
-    for condition in session.status.conditions:
-        if condition.status == "True" and condition.message not in said:
-            said.add(condition.message)
-            yield f"{condition.type}: {condition.reason}: {condition.message}".rstrip(": ")
-    for block in session.status.drain.blocked if session.status.drain else ():
-        lasting = "waiting cannot help" if block.permanent else "may clear by itself"
-        owner = f", owner {block.owner}" if block.owner else ""
-        yield f"blocked: {block.pdb or 'no PDB'}{owner} ({lasting}): {block.why}"
-        if block.remedy:
-            yield f"  remedy: {block.remedy}"
-
-
-def _marks(node: FreshNode, session: QuarantineView | None) -> Iterator[str]:
-    record = read_note(node)
-    ours = "gpuward" if record is not None else "not gpuward"
-    for taint in node.spec.taints:
-        if taint.key == CORDON_TAINT:
-            continue
-        owner = "gpuward" if taint.key == TAINT_QUARANTINE else "not gpuward"
-        yield f"mark: taint {taint.key}={taint.value}:{taint.effect} ({owner})"
-    if node.spec.unschedulable:
-        before = " and was cordoned before" if record and record.prior_unschedulable else ""
-        yield f"mark: cordoned ({ours}{before})"
-    if record is not None and (session is None or record.session != session.name):
-        yield f"mark: belongs to session {record.session}, which is not open"
-
-
-def _others(node: FreshNode, pauses: Sequence[PauseView]) -> Iterator[str]:
-    if reason := node.annotations.get(ANNOTATION_HOLD):
-        yield f"hold: {reason}"
-    if node.labels.get(LABEL_OPT_OUT) == "true":
-        yield "opt-out: this node is watched and reported, never touched"
-    for pause in pauses:
-        if pause.spec.scope.all or node.name in pause.spec.scope.nodes:
-            yield f"pause {pause.metadata.name} by {pause.spec.by or '?'}: {pause.spec.reason}"
-
-
-def _history(sessions: Sequence[QuarantineView], now: float) -> Iterator[str]:
-    past = [s for s in sessions if ended(s)]
+def _history(look: NodeLook) -> Iterator[str]:
+    past = [session for session in look.sessions if not is_open(session)]
     if past:
         last = past[-1]
-        when = age(last.status.phase_since or last.metadata.creation_timestamp, now)
-        yield f"history: {len(past)} ended sessions, the last {last.status.phase} {when} ago"
+        when = age(last.status.phase_since or last.metadata.creation_timestamp, look.now)
+        yield (
+            f"{count(len(past), 'ended session')}, the last {last.status.phase} {when} ago: "
+            f"kubectl gpuward history {look.name}"
+        )
 
 
-def _advice(node: FreshNode, session: QuarantineView | None) -> Iterator[str]:
+def _advice(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
     if session is None:
         return
-    yield f'you can: kubectl gpuward hold {node.name} --reason "..."      keep it out after repair'
-    yield f'         kubectl gpuward release {node.name} --reason "..."   give it back now'
-    if any(c.type == "NeedsHuman" and c.status == "True" for c in session.status.conditions):
-        yield "         follow the remedy above; the drain goes on by itself once it is done"
+    name = look.name
+    if not session.spec.hold:
+        yield f'kubectl gpuward hold {name} --reason "..."      keep it out after the repair'
+    else:
+        yield f"kubectl gpuward unhold {name}      let it be released"
+    if any(cause.source == "Detector" for cause in session.spec.causes):
+        yield f'kubectl gpuward repaired {name} --reason "..."  a part was replaced'
+    yield f'kubectl gpuward release {name} --reason "..."   give it back now'
+    yield f"kubectl uncordon {name}                       the same, and ends the session"

@@ -1,0 +1,222 @@
+"""All commands of `kubectl gpuward`, in the order of its help: to look, to steer, to operate."""
+
+import argparse
+
+from remediator.kubectl import act, look, operate, pause
+from remediator.kubectl.options import LOOKS, Command, object_name
+
+_DATA = ("json", "yaml")
+
+
+def _list_more(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--all", action="store_true", help="ended sessions as well")
+
+
+def _show_more(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("session", metavar="SESSION", type=object_name, help="as list names it")
+
+
+def _quarantine_more(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--level", choices=("Cordon", "Drain"), default="Drain",
+        help="Cordon only stops new work (default: %(default)s)",
+    )  # fmt: skip
+
+
+def _pause_more(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "nodes", metavar="NODE", nargs="*", type=object_name, help="only these (default: all)"
+    )
+    parser.add_argument(
+        "--selector", "-l", default="", type=pause.selector, metavar="LABELS",
+        help="only nodes with these labels, such as rack=a17",
+    )  # fmt: skip
+    parser.add_argument(
+        "--until", default="", type=pause.end, metavar="TIME",
+        help="ends by itself then: 2h, or 2026-01-31T12:00:00Z (default: until resume)",
+    )  # fmt: skip
+
+
+def _resume_more(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "pauses", metavar="PAUSE", nargs="*", type=object_name, help="only these (default: all)"
+    )
+
+
+def _plan_more(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "node", metavar="NODE", nargs="?", default="", type=object_name, help="only this one"
+    )
+    _policy_option(parser)
+
+
+def _policy_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--policy", metavar="FILE", default="",
+        help="judge by this policy file (default: the ConfigMap gpuward-policy)",
+    )  # fmt: skip
+
+
+COMMANDS = (
+    Command(
+        name="fleet",
+        brief="totals, and every GPU node that is not well",
+        about="How many GPU nodes are healthy, degraded, unhealthy or unknown, and which are not\n"
+        "well or out of service, the gravest first.",
+        run=look.fleet,
+        forms=LOOKS,
+        examples=(("fleet", "the state of everything"), ("fleet -o wide", "with every node")),
+    ),
+    Command(
+        name="list",
+        brief="open sessions: nodes being taken out, out, or on the way back",
+        about="Open quarantine sessions by node.",
+        run=look.list_sessions,
+        forms=LOOKS,
+        more=_list_more,
+        examples=(
+            ("list", "what is going on now"),
+            ("list --all -o wide", "history too, each with its sentence"),
+            ("list -o json | jq -r '.items[].spec.nodeName'", "for a script"),
+        ),
+    ),
+    Command(
+        name="why",
+        brief="why a node is as it is, what is next, what blocks it",
+        about="Cause with its evidence, since when, what was done by whom, what is next, what\n"
+        "blocks it, who owns each mark, and what you can do.",
+        run=look.why_node,
+        forms=LOOKS,
+        node=True,
+        examples=(
+            ("why gpu-7", "start here when a node is gone"),
+            ("why gpu-7 -o wide", "every incident, line of evidence and step"),
+        ),
+    ),
+    Command(
+        name="show",
+        brief="one session whole",
+        about="One session as its object, with its timeline and the evidence it keeps.",
+        run=look.show,
+        forms=_DATA,
+        more=_show_more,
+        examples=(("show gpu-7-0badcafe", "as YAML; list --all names the sessions"),),
+    ),
+    Command(
+        name="history",
+        brief="all sessions of one node",
+        about="Every session of a node that is still kept, oldest first; of nodes that are gone too.",
+        run=look.history,
+        forms=LOOKS,
+        node=True,
+        examples=(("history gpu-7", "is it a repeat offender?"),),
+    ),
+    Command(
+        name="plan",
+        brief="what would happen now if the policy enforced",
+        about="What would be done now, node by node: the remediator's own rules on the live\n"
+        "cluster, and one dry-run eviction per pod. Nothing is written.",
+        run=operate.plan,
+        forms=LOOKS,
+        more=_plan_more,
+        examples=(
+            ("plan", "before mode Enforce is turned on"),
+            ("plan gpu-7 --policy new.yaml", "what another policy would do to one node"),
+        ),
+    ),
+    Command(
+        name="quarantine",
+        brief="take a node out of service",
+        about="Opens a session: taint and cordon, then evictions within PodDisruptionBudgets.\n"
+        "Your reason is added where a session is open already. Asks first.",
+        run=act.quarantine,
+        node=True,
+        reason=True,
+        asks=True,
+        more=_quarantine_more,
+        examples=(
+            ('quarantine gpu-7 --reason "fan noise, ticket 4711"', "drain it"),
+            ('quarantine gpu-7 --level Cordon --reason "watching it"', "only no new work"),
+        ),
+    ),
+    Command(
+        name="release",
+        brief="give a node back now, whatever the verdict says",
+        about="Ends the open session now: our taint and cordon come off. Incidents that are still\n"
+        "active open no new session for a day (release.cancelExpiry).",
+        run=act.release,
+        node=True,
+        reason=True,
+        examples=(('release gpu-7 --reason "tested by hand, it is fine"', "back to work"),),
+    ),
+    Command(
+        name="repaired",
+        brief="say that a part was replaced",
+        about="Tells the agent that a repair was made: it closes what only a person can close, if\n"
+        "what it sees now agrees. The session then ends by the verdict.",
+        run=act.repaired,
+        node=True,
+        reason=True,
+        examples=(('repaired gpu-7 --reason "GPU 3 replaced, RMA 1234"', "after the visit"),),
+    ),
+    Command(
+        name="hold",
+        brief="do not release this node; a drain goes on",
+        about="Keeps a node out of service after its repair. Without an open session the node is\n"
+        "annotated, so that a later session is not released either.",
+        run=act.hold,
+        node=True,
+        reason=True,
+        examples=(('hold gpu-7 --reason "vendor looks at it on Monday"', "keep it out"),),
+    ),
+    Command(
+        name="unhold",
+        brief="take a hold back",
+        about="Takes the hold off the session and the node; release follows by the verdict.",
+        run=act.unhold,
+        node=True,
+        examples=(("unhold gpu-7", "let it come back"),),
+    ),
+    Command(
+        name="pause",
+        brief="no new harm, within a second; marks stay",
+        about="Stops new marks and evictions, also in the middle of a drain, within a second:\n"
+        "on every node, on named nodes, or on those with some labels. Releases go on.",
+        run=pause.pause,
+        reason=True,
+        more=_pause_more,
+        examples=(
+            ('pause --reason "something is odd"', "everything stops"),
+            ('pause --until 2h --reason "switch upgrade" -l rack=a17', "one rack, two hours"),
+            ('pause gpu-7 gpu-8 --reason "benchmark"', "two nodes"),
+        ),
+    ),
+    Command(
+        name="resume",
+        brief="end pauses",
+        about="Ends the named pauses, or all of them; present state is judged afresh.",
+        run=pause.resume,
+        more=_resume_more,
+        examples=(("resume", "all of them"), ("resume pause-1a2b3c4d", "one of them")),
+    ),
+    Command(
+        name="preflight",
+        brief="is this cluster ready, and what would get in the way",
+        about="Checks API version, definitions, nodes, DaemonSets that lack the toleration, other\n"
+        "remediators and permissions. It only reads; exit 1 when something is missing.",
+        run=operate.preflight,
+        forms=_DATA,
+        more=_policy_option,
+        examples=(("preflight", "before and after the installation"),),
+    ),
+    Command(
+        name="uninstall",
+        brief="stop gpuward, take every mark and label off every node",
+        about="Deletes the agents and the remediator, waits for their end, then takes marks, labels\n"
+        "and conditions off every node. What people wrote stays and is listed. Can be\n"
+        "repeated. Afterwards: kubectl delete -k YOUR-OVERLAY. Asks first.",
+        run=operate.uninstall,
+        asks=True,
+        examples=(("uninstall", "the first of two commands"),),
+    ),
+)

@@ -1,0 +1,149 @@
+"""`kubectl gpuward fleet`: totals, and every GPU node that is not plainly well, gravest first."""
+
+import argparse
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from remediator.kubectl.cluster import Cluster, CommandError
+from remediator.kubectl.terminal import Terminal
+from remediator.kubectl.text import columns, count, document
+from rules.names import LABEL_GPUS, LABEL_HEALTH
+from rules.session_observation import is_open
+from rules.snapshot import HealthView, NodeView, QuarantineView
+
+_GRAVITY: Final = {"Unhealthy": 0, "Unknown": 1, "Degraded": 2, "Healthy": 3}
+_WORDS: Final = ("healthy", "degraded", "unhealthy", "unknown")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """One GPU node; without leave to read nodes only what its verdict says."""
+
+    name: str
+    node: NodeView | None
+    health: HealthView | None
+    session: QuarantineView | None
+
+    @property
+    def word(self) -> str:
+        """What the label says: the remediator sets it to unknown when the agent is silent."""
+        if self.node is not None:
+            label = self.node.labels.get(LABEL_HEALTH, "unknown")
+            return label.capitalize()
+        return self.health.status.health if self.health else "Unknown"
+
+    @property
+    def cordoned(self) -> bool:
+        return self.node is not None and self.node.spec.unschedulable
+
+    @property
+    def notable(self) -> bool:
+        return self.word != "Healthy" or self.session is not None or self.cordoned
+
+
+async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
+    """One line of totals, then the nodes to look at; with -o wide every node."""
+    unseen = ""
+    try:
+        nodes: list[NodeView] | None = await cluster.nodes(LABEL_GPUS)
+    except CommandError as error:
+        if not error.forbidden:
+            raise
+        nodes, unseen = None, "you may not list nodes: cordons are not shown"
+    healths = {h.metadata.name: h for h in await cluster.healths()}
+    sessions = {s.spec.node_name: s for s in await cluster.sessions() if is_open(s)}
+    by_name = {node.name: node for node in nodes or ()}
+    names = by_name if nodes is not None else healths
+    rows = sorted(
+        (
+            _Row(name=n, node=by_name.get(n), health=healths.get(n), session=sessions.get(n))
+            for n in names
+        ),
+        key=lambda row: (_GRAVITY.get(row.word, 1), row.name),
+    )
+    if options.output in {"json", "yaml"}:
+        return document(_document(rows), options.output)
+    if not rows:
+        return (
+            f"no node carries the label {LABEL_GPUS}: no agent has found a GPU yet; see "
+            "kubectl get pods -A -l app.kubernetes.io/name=gpuward"
+        )
+    wide = options.output == "wide"
+    lines = [_totals(rows, sessions), *([unseen] if unseen else [])]
+    shown = [row for row in rows if wide or row.notable]
+    if shown:
+        lines += ["", _table(shown, wide=wide)]
+    return "\n".join(lines)
+
+
+def _totals(rows: Sequence[_Row], sessions: dict[str, QuarantineView]) -> str:
+    words = Counter(row.word.lower() for row in rows)
+    parts = ", ".join(f"{words[word]} {word}" for word in _WORDS)
+    cordoned = sum(row.cordoned for row in rows)
+    return (
+        f"{count(len(rows), 'GPU node')}: {parts}; {cordoned} cordoned, "
+        f"{count(len(sessions), 'open session')}"
+    )
+
+
+def _table(rows: Sequence[_Row], *, wide: bool) -> str:
+    header = ["NODE", "HEALTH", "GPUS", "PHASE", "REASON"]
+    extra = ["CORDONED", "PRODUCT", "DRIVER", "INTERCONNECT", "SESSION"] if wide else []
+    return columns([*header, *extra], [_cells(row, wide=wide) for row in rows])
+
+
+def _cells(row: _Row, *, wide: bool) -> list[str]:
+    status = row.health.status if row.health else None
+    session = row.session
+    cells = [
+        row.word,
+        status.gpus_healthy if status else "",
+        (session.status.phase or "Pending") if session else "",
+        _reason(row),
+    ]
+    if not wide:
+        return [row.name, *cells]
+    labels = row.node.labels if row.node else {}
+    return [
+        row.name,
+        *cells,
+        "yes" if row.cordoned else "no",
+        labels.get("gpuward.io/product", ""),
+        labels.get("gpuward.io/driver", ""),
+        labels.get("gpuward.io/interconnect", ""),
+        session.name if session else "",
+    ]
+
+
+def _reason(row: _Row) -> str:
+    """The verdict's reason where it is not well, else the session's cause."""
+    if row.health is not None and row.health.status.health != "Healthy":
+        return row.health.status.reason
+    if row.word != "Healthy":
+        return "AgentSilent" if row.health is not None else "NoVerdict"
+    if row.session is not None and row.session.spec.causes:
+        return row.session.spec.causes[0].reason
+    return "" if row.session is not None or not row.cordoned else "CordonedByOthers"
+
+
+def _document(rows: Sequence[_Row]) -> dict[str, Any]:
+    return {
+        "nodes": len(rows),
+        "health": {word: sum(r.word.lower() == word for r in rows) for word in _WORDS},
+        "unschedulable": sum(row.cordoned for row in rows),
+        "openSessions": sum(row.session is not None for row in rows),
+        "items": [
+            {
+                "node": row.name,
+                "health": row.word,
+                "gpusHealthy": row.health.status.gpus_healthy if row.health else "",
+                "reason": _reason(row),
+                "unschedulable": row.cordoned,
+                "phase": (row.session.status.phase or "Pending") if row.session else "",
+                "session": row.session.name if row.session else "",
+            }
+            for row in rows
+        ],
+    }

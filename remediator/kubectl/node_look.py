@@ -1,0 +1,106 @@
+"""Everything `why` may say about one node, read from the API server on behalf of a person.
+
+What the person's permissions do not show stays unknown and is named; the rest is still told.
+"""
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from remediator.kubectl.cluster import Cluster, CommandError
+from rules.daemon_set_fit import untolerating
+from rules.mark import marked
+from rules.policy import Policy
+from rules.session_observation import is_open, pause_covers, staleness
+from rules.snapshot import AgentPod, FreshNode, HealthView, PauseView, QuarantineView
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLook:
+    """One node as one person may see it, at one moment."""
+
+    name: str
+    now: float
+    node: FreshNode | None
+    """None: it is gone, or `unseen` says why it could not be read."""
+    health: HealthView | None = None
+    sessions: tuple[QuarantineView, ...] = ()
+    """Oldest first."""
+    pauses: tuple[PauseView, ...] = ()
+    """Those that cover the node now."""
+    agents: tuple[AgentPod, ...] | None = None
+    """The agent's pods on the node; None where the person may not list pods."""
+    policy: Policy | None = None
+    untolerating: tuple[str, ...] = ()
+    """DaemonSets that could not come back on the marked node."""
+    unseen: tuple[str, ...] = ()
+    """What could not be read, and what to ask for."""
+
+    @property
+    def session(self) -> QuarantineView | None:
+        """The session that has not ended, if there is one."""
+        return open_session(self.sessions)
+
+    @property
+    def stale(self) -> str:
+        """Why the verdict cannot be believed; "" when it is fresh or nobody can tell."""
+        if self.health is None or self.node is None:
+            return ""
+        if self.agents is None and self.health.status.publisher.pod_uid:
+            return ""
+        agents = {agent.uid: agent for agent in self.agents or ()}
+        return staleness(self.health, self.node, agents, self.now)
+
+
+def open_session(
+    sessions: tuple[QuarantineView, ...] | list[QuarantineView],
+) -> QuarantineView | None:
+    """The session that has not ended; the oldest where one is still to join another."""
+    return next((session for session in sessions if is_open(session)), None)
+
+
+async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
+    """Read it all; CommandError only where nothing at all can be read."""
+    unseen: list[str] = []
+
+    async def allowed(call: Awaitable[T], what: str) -> T | None:
+        try:
+            return await call
+        except CommandError as error:
+            if not error.forbidden:
+                raise
+            unseen.append(what)
+            return None
+
+    sessions = await cluster.sessions(name)
+    node = await allowed(cluster.node(name), "the node (get nodes): its marks and labels")
+    health = await cluster.health(name)
+    agents = await allowed(cluster.agents(name), "pods (list pods): whether its agent runs")
+    try:
+        policy = await allowed(cluster.policy(namespace), "the policy (get configmaps)")
+    except CommandError as error:
+        # A policy that cannot be read is one more thing to know, not the end of the answer.
+        policy = None
+        unseen.append(f"the policy: {error}")
+    now = cluster.now()
+    pauses = [p for p in await cluster.pauses() if node is None or pause_covers(p.spec, node, now)]
+    lacking: tuple[str, ...] = ()
+    if node is not None and marked(node):
+        daemon_sets = await allowed(
+            cluster.daemon_sets(), "DaemonSets (list): which could not come back"
+        )
+        lacking = untolerating(node, daemon_sets or ())
+    return NodeLook(
+        name=name,
+        now=now,
+        node=node,
+        health=health,
+        sessions=tuple(sessions),
+        pauses=tuple(sorted(pauses, key=lambda pause: pause.metadata.name)),
+        agents=None if agents is None else tuple(agents),
+        policy=policy,
+        untolerating=lacking,
+        unseen=tuple(unseen),
+    )

@@ -1,0 +1,57 @@
+"""The commands of whoever installs gpuward: plan, preflight, uninstall."""
+
+import argparse
+from pathlib import Path
+
+import msgspec
+
+from remediator.kubectl import plan as plans
+from remediator.kubectl import preflight as checks
+from remediator.kubectl import uninstall as removal
+from remediator.kubectl.cluster import Cluster, CommandError
+from remediator.kubectl.options import USAGE_ERROR
+from remediator.kubectl.terminal import Terminal
+from remediator.kubectl.text import document
+from remediator.policy_source import read_policy
+from rules.policy import Policy
+
+
+async def plan(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
+    """What would happen now."""
+    policy, source = await _policy(cluster, options)
+    return await plans.plan(cluster, policy, source, node=options.node, form=options.output)
+
+
+async def preflight(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
+    """Ready or not; CommandError with the report when not."""
+    policy, _source = await _policy(cluster, options)
+    found = await checks.preflight(cluster, policy, namespace=options.namespace)
+    if options.output:
+        report = document([msgspec.to_builtins(check) for check in found], options.output)
+    else:
+        report = checks.report(found)
+    failed = sum(check.verdict == checks.FAIL for check in found)
+    if failed:
+        raise CommandError(f"not ready: {failed} of {len(found)} checks failed", report=report)
+    return report
+
+
+async def uninstall(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
+    """Stop everything, then clean every node."""
+    terminal.ask(
+        f"This ends gpuward in namespace {options.namespace} and gives every node it holds back."
+    )
+    return await removal.uninstall(cluster, namespace=options.namespace, say=terminal.say)
+
+
+async def _policy(cluster: Cluster, options: argparse.Namespace) -> tuple[Policy, str]:
+    """The policy and where it is from."""
+    if options.policy:
+        found = read_policy(Path(options.policy))
+        if isinstance(found, Policy):
+            return found, f"policy {options.policy}"
+        raise CommandError("; ".join(found), exit_code=USAGE_ERROR)
+    in_cluster = await cluster.policy(options.namespace)
+    if in_cluster is not None:
+        return in_cluster, f"policy of ConfigMap {options.namespace}/gpuward-policy"
+    return Policy(), f"default policy (there is no ConfigMap {options.namespace}/gpuward-policy)"

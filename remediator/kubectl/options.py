@@ -1,0 +1,163 @@
+"""The command line of `kubectl gpuward`: every command, its options, its help with examples.
+
+Options that all commands share are accepted before and after the command. Wrong use ends with one
+line that names the remedy, and 64.
+"""
+
+import argparse
+import difflib
+import re
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from remediator.api import release_version
+from remediator.kubectl.cluster import Cluster
+from remediator.kubectl.terminal import Terminal
+
+USAGE_ERROR: Final = 64
+PROGRAM: Final = "kubectl gpuward"
+LOOKS: Final = ("json", "yaml", "wide")
+_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+_CHOICE: Final = re.compile(r"invalid choice: '([^']*)'")
+_EXITS: Final = "Exit status: 0 done, 1 could not be done, 64 wrong use, 130 interrupted."
+
+Run = Callable[[Cluster, argparse.Namespace, Terminal], Awaitable[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One command as people see it."""
+
+    name: str
+    brief: str
+    about: str
+    run: Run
+    examples: tuple[tuple[str, str], ...]
+    """(arguments, what it does)."""
+    forms: tuple[str, ...] = ()
+    """What `-o` may say; none where the answer is one sentence."""
+    node: bool = False
+    reason: bool = False
+    asks: bool = False
+    more: Callable[[argparse.ArgumentParser], None] | None = None
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, with the nearest right word, and ends with 64."""
+
+    words: tuple[str, ...] = ()
+
+    def error(self, message: str) -> NoReturn:
+        """One line, and where the help is."""
+        wrong = _CHOICE.search(message)
+        if wrong and "COMMAND" in message:
+            message = f"there is no command {wrong[1]!r:.60}"
+            near = difflib.get_close_matches(wrong[1], self.words, n=1)
+            message += f"; did you mean {near[0]}?" if near else ""
+        sys.stderr.write(f"{self.prog}: {message}; see {self.prog} --help\n")
+        raise SystemExit(USAGE_ERROR)
+
+
+def object_name(text: str) -> str:
+    """A name that an API object can have: nothing else may become part of an address."""
+    if _NAME.fullmatch(text):
+        return text
+    raise argparse.ArgumentTypeError(
+        f"{text!r:.80} cannot be a name in Kubernetes (letters, digits, - and . only)"
+    )
+
+
+def sentence(text: str) -> str:
+    """A reason: something must be said."""
+    if text.strip():
+        return " ".join(text.split())
+    raise argparse.ArgumentTypeError("is empty; say in one sentence why, it is kept as the record")
+
+
+def build(commands: tuple[Command, ...]) -> Parser:
+    """The parser of all commands."""
+    top = Parser(
+        prog=PROGRAM,
+        description="Which GPU nodes are out of service, why, and what you can do about it.",
+        epilog=(
+            "Start here:\n"
+            f"  {PROGRAM} fleet        how many GPU nodes are well, and which are not\n"
+            f"  {PROGRAM} why NODE     what happened to one node, what is next, what blocks it\n"
+            f"  {PROGRAM} COMMAND -h   what a command does, with examples\n\n{_EXITS}"
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    top.words = tuple(command.name for command in commands)
+    top.add_argument("--version", action="version", version=f"gpuward {release_version()}")
+    _shared(top, LOOKS, suppress=False)
+    added = top.add_subparsers(metavar="COMMAND", dest="name", parser_class=Parser)
+    for command in commands:
+        _add(added, command)
+    return top
+
+
+def _add(added: "argparse._SubParsersAction[Parser]", command: Command) -> None:
+    examples = "\n".join(
+        f"  {PROGRAM} {arguments}\n      {text}" for arguments, text in command.examples
+    )
+    one = added.add_parser(
+        command.name,
+        prog=f"{PROGRAM} {command.name}",
+        help=command.brief,
+        description=command.about,
+        epilog=f"examples:\n{examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    if command.node:
+        one.add_argument("node", metavar="NODE", type=object_name, help="name of the node")
+    if command.reason:
+        one.add_argument(
+            "--reason", required=True, type=sentence, help="one sentence, kept as the record"
+        )
+    if command.asks:
+        one.add_argument("--yes", action="store_true", help="do not ask")
+    if command.more is not None:
+        command.more(one)
+    _shared(one, command.forms, suppress=True)
+    one.set_defaults(command=command)
+
+
+def _shared(parser: Parser, forms: tuple[str, ...], *, suppress: bool) -> None:
+    """Said before the command or after it; what is not said after does not undo the former."""
+
+    def default(value: str | None) -> str | None:
+        return argparse.SUPPRESS if suppress else value
+
+    group = parser.add_argument_group("options of every command")
+    group.add_argument(
+        "--kubeconfig", metavar="FILE", default=default(None),
+        help="kubeconfig (default: $KUBECONFIG, then ~/.kube/config)",
+    )  # fmt: skip
+    group.add_argument(
+        "--context", default=default(None), help="context of the kubeconfig (default: current)"
+    )
+    group.add_argument(
+        "-n", "--namespace", type=object_name, default=default("gpuward"),
+        help="where gpuward is installed (default: gpuward)",
+    )  # fmt: skip
+    if forms:
+        group.add_argument(
+            "-o", "--output", choices=forms, default=default(""),
+            help="another form of the answer: " + ", ".join(forms),
+        )  # fmt: skip
+
+
+def parsed(top: Parser, arguments: list[str] | None) -> argparse.Namespace | None:
+    """The options; None where only help was wanted; SystemExit 64 for wrong use."""
+    options = top.parse_args(arguments)
+    command: Command | None = getattr(options, "command", None)
+    if command is None:
+        return None
+    if options.output and options.output not in command.forms:
+        known = f"one of {', '.join(command.forms)}" if command.forms else "for commands that look"
+        top.error(f"-o {options.output} does not go with {command.name}; -o is {known}")
+    return options

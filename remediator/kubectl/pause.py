@@ -1,0 +1,128 @@
+"""`pause` and `resume`: no new harm within a second, on all nodes or some, until a time."""
+
+import argparse
+import re
+import secrets
+from typing import Any, Final
+
+from remediator.kubectl.cluster import GROUP_PATH, Cluster, CommandError
+from remediator.kubectl.look import existing_node
+from remediator.kubectl.terminal import Terminal
+from rules.health_object import plain
+from rules.names import API_VERSION
+from rules.policy_duration import parse_duration
+from rules.policy_selector import parse_selector
+from rules.quarantine_object import MAX_MESSAGE, PauseScope, PauseSpec
+from rules.session_observation import pause_covers
+from rules.session_time import format_time, parse_time
+
+_EQUAL: Final = re.compile(r"\s*([^=!\s]+)\s*==?\s*([^=!\s]*)\s*")
+
+
+def selector(text: str) -> str:
+    """`rack=a17,pool=train`: the object form of a pause knows equality in this short form."""
+    try:
+        parse_selector(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if not text or not all(_EQUAL.fullmatch(part) for part in text.split(",")):
+        raise argparse.ArgumentTypeError(f"{text!r:.80} must be key=value, several with commas")
+    return text
+
+
+def end(text: str) -> str:
+    """An RFC 3339 time, or a duration such as 2h from now on."""
+    if parse_time(text) is not None:
+        return text
+    try:
+        parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"{text!r:.80} is neither a time (2026-01-31T12:00:00Z) nor a duration (2h, 1h30m)"
+        ) from error
+    return text
+
+
+async def pause(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
+    """Create a GPUWardPause."""
+    if options.nodes and options.selector:
+        raise CommandError("name nodes or give --selector, not both", exit_code=64)
+    for node in options.nodes:
+        await existing_node(cluster, node)
+    by = await cluster.who()
+    until = _until(options.until, cluster.now())
+    spec = PauseSpec(
+        scope=_scope(options.nodes, options.selector),
+        reason=options.reason[:MAX_MESSAGE],
+        by=by,
+        until=until,
+    )
+    name = f"pause-{secrets.token_hex(4)}"
+    await cluster.create(
+        "gpuwardpauses",
+        {
+            "apiVersion": API_VERSION,
+            "kind": "GPUWardPause",
+            "metadata": {"name": name},
+            "spec": plain(spec),
+        },
+    )
+    where = await _covered(cluster, options, spec)
+    ends = f"until {until}" if until else "until somebody resumes"
+    return (
+        f"paused {where} as {name}, {ends}; marks stay, releases go on\n"
+        f"end it with: kubectl gpuward resume {name}"
+    )
+
+
+async def _covered(cluster: Cluster, options: argparse.Namespace, spec: PauseSpec) -> str:
+    if options.nodes:
+        return f"on {', '.join(sorted(options.nodes))}"
+    if not options.selector:
+        return "on every node"
+    nodes = await cluster.nodes()
+    covered = sum(pause_covers(spec, node, cluster.now()) for node in nodes)
+    return f"on {covered} of {len(nodes)} nodes ({options.selector})"
+
+
+def _scope(nodes: list[str], labels: str) -> PauseScope:
+    if nodes:
+        return PauseScope(nodes=tuple(sorted(set(nodes))))
+    if not labels:
+        return PauseScope(all=True)
+    pairs: dict[str, Any] = {}
+    for part in labels.split(","):
+        found = _EQUAL.fullmatch(part)
+        if found:
+            pairs[found[1]] = found[2]
+    return PauseScope(node_selector={"matchLabels": pairs})
+
+
+def _until(text: str, now: float) -> str:
+    """The moment; one that is over is a mistake, not a pause."""
+    if not text:
+        return ""
+    at = parse_time(text)
+    if at is None:
+        at = now + parse_duration(text)
+    if at <= now:
+        raise CommandError(f"--until {text} is over already; give a later time", exit_code=64)
+    return format_time(at)
+
+
+async def resume(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
+    """End the named pauses, or all of them."""
+    existing = {pause.metadata.name: pause for pause in await cluster.pauses()}
+    missing = sorted(set(options.pauses) - existing.keys())
+    if missing:
+        known = f"there are {', '.join(sorted(existing))}" if existing else "nothing is paused"
+        raise CommandError(f"there is no pause {', '.join(missing)}; {known}")
+    ending = sorted(set(options.pauses) or existing)
+    for name in ending:
+        await cluster.delete(f"{GROUP_PATH}/gpuwardpauses/{name}")
+    if not ending:
+        return "nothing was paused"
+    return "\n".join(
+        f"ended {name}, paused by {existing[name].spec.by or '?'}: {existing[name].spec.reason}"
+        for name in ending
+    )
