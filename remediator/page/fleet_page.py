@@ -120,33 +120,45 @@ def _sessions(opened: list[SessionRow], now: float) -> list[Element]:
     return [live("sessions", "div", {}, body)]
 
 
-def _limits(fleet: FleetSummary) -> list[Element]:
+def _limits(fleet: FleetSummary) -> list[Element | None]:
     breaker = fleet.breaker
     state = (
         el("p", None, chip("Storm"), f" Breaker open: {breaker.reason}.")
         if breaker.open
         else el("p", {"class": "calm"}, "Breaker closed: new sessions may start.")
     )
-    tight = sorted(fleet.budgets[1:], key=lambda row: (row.room, row.scope))
-    shown = [*fleet.budgets[:1], *tight[: SHOWN_BUDGETS - 1]]
+    full = sorted((row for row in fleet.budgets[1:] if not row.room), key=lambda row: row.scope)
+    shown = [*fleet.budgets[:1], *full[: SHOWN_BUDGETS - 1]]
     hidden = len(fleet.budgets) - len(shown)
+    without = len(full) + 1 - len(shown)
     return [
         state,
         el("ul", {"class": "budgets"}, [_budget(row) for row in shown]),
-        *([el("p", {"class": "more"}, f"and {hidden} budgets with more room")] if hidden else []),
+        el(
+            "p",
+            {"class": "more"},
+            f"{hidden:,} more budgets, "
+            + (f"{without:,} of them without room." if without else "all with room."),
+        )
+        if hidden
+        else None,
     ]
 
 
 def _budget(row: BudgetRow) -> Element:
-    words = f"{row.unavailable} of {row.limit} allowed nodes unavailable"
+    words = f"{row.unavailable:,} unavailable, {row.limit:,} allowed"
     share = row.unavailable / row.limit if row.limit else 1.0
     full = "bad" if row.unavailable > row.limit else "warn" if row.room == 0 else "ok"
     return el(
         "li",
         None,
-        el("span", {"class": "scope"}, row.scope),
+        el("span", {"class": "scope", "title": row.scope}, row.scope.rpartition("/")[2]),
         bar([(full, min(share, 1.0))], words),
-        el("span", {"class": "words"}, f"{words}, room for {row.room}; {row.nodes:,} nodes"),
+        el(
+            "span",
+            {"class": "words"},
+            f"{words}, room for {row.room:,} more; {row.nodes:,} nodes in all",
+        ),
     )
 
 

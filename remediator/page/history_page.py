@@ -19,6 +19,8 @@ from remediator.page.shapes import DrainTimes, GpuOffender, History, Replica, Se
 
 SHOWN_REASONS = 10
 SHOWN_ENDED = 25
+SHOWN_OFFENDERS = 10
+"""`/api/history` names more."""
 
 
 def history_page(past: History, ended: list[SessionRow], replica: Replica, now: float) -> Element:
@@ -85,7 +87,7 @@ def _nodes(past: History, now: float) -> list[Element]:
                     ago(one.last_opened, now, after=" ago"),
                     [chip("Replace") if one.replace else None, " ", ", ".join(one.reasons)],
                 )
-                for one in past.nodes
+                for one in past.nodes[:SHOWN_OFFENDERS]
             ],
         )
     ]
@@ -98,7 +100,7 @@ def _gpus(past: History, now: float) -> list[Element]:
         table(
             "GPUs that several sessions name",
             ("GPU", "Serial", "Nodes", "Sessions", "Last", "Reasons"),
-            [_gpu(one, now) for one in past.gpus],
+            [_gpu(one, now) for one in past.gpus[:SHOWN_OFFENDERS]],
         )
     ]
 

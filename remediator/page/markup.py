@@ -23,7 +23,7 @@ Tree = list[object]
 _NAMES_OF_TAGS: Final = """
     html head meta title link script body header nav main footer section article aside h1 h2 h3 h4
     p a ul ol li dl dt dd div span strong em small code pre time table caption thead tbody tr th td
-    form label input button details summary figure figcaption svg g rect line path text
+    form label input button details summary figure figcaption wbr svg g rect line path text
 """
 _NAMES_OF_ATTRIBUTES: Final = """
     href src rel type name content charset lang id class title role for value method action
@@ -31,7 +31,7 @@ _NAMES_OF_ATTRIBUTES: Final = """
     viewBox width height x y x1 x2 y1 y2 rx d text-anchor
 """
 TAGS: Final = frozenset(_NAMES_OF_TAGS.split())
-_VOID: Final = frozenset({"meta", "link", "input"})
+_VOID: Final = frozenset({"meta", "link", "input", "wbr"})
 ATTRIBUTES: Final = frozenset(_NAMES_OF_ATTRIBUTES.split())
 _ADDRESSES: Final = frozenset({"href", "src", "action"})
 MAX_TEXT: Final = 2_000

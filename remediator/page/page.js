@@ -9,7 +9,7 @@
   const SVG = "http://www.w3.org/2000/svg";
   const TAGS = new Set(
     ("h2 h3 h4 p a ul ol li dl dt dd div span strong em small code pre time table caption thead tbody " +
-      "tr th td section article figure figcaption details summary svg g rect line path text").split(" "),
+      "tr th td section article figure figcaption wbr details summary svg g rect line path text").split(" "),
   );
   const ATTRIBUTES = new Set(
     ("href class title role id datetime scope colspan viewBox width height x y x1 x2 y1 y2 rx d " +

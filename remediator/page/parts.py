@@ -1,11 +1,13 @@
 """Small pieces that every page is made of: chips, ages, tables, bars, live regions."""
 
+import re
 from collections.abc import Sequence
 from urllib.parse import quote
 
 from remediator.kubectl.text import age
 from remediator.page.markup import Child, Content, Element, digest, el
 
+_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SHAPES = {
     "healthy": "ok",
     "degraded": "warn",
@@ -43,6 +45,15 @@ _SPELLED = {
 def chip(word: str) -> Element:
     """A state as a small label: the word itself, its colour only underlines it."""
     return el("span", {"class": f"chip {_SHAPES.get(word, 'dim')}"}, _SPELLED.get(word, word))
+
+
+def reason(code: str) -> Element:
+    """A reason code, which may be broken between its words where there is little room."""
+    words = _WORDS.split(code)
+    broken: list[Child] = [words[0]]
+    for word in words[1:]:
+        broken.extend((el("wbr"), word))
+    return el("span", {"class": "reason"}, broken)
 
 
 def ago(since: str, now: float, *, before: str = "", after: str = "") -> Element:

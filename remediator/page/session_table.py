@@ -4,7 +4,17 @@ from urllib.parse import quote
 
 from remediator.page.layout import page, trouble
 from remediator.page.markup import Content, Element, el
-from remediator.page.parts import ago, chip, live, node_link, nothing, section, session_link, table
+from remediator.page.parts import (
+    ago,
+    chip,
+    live,
+    node_link,
+    nothing,
+    reason,
+    section,
+    session_link,
+    table,
+)
 from remediator.page.shapes import Replica, SessionPage, SessionRow
 
 _TELLING = ("NeedsHuman", "Storm", "Paused", "NodeUnreachable", "Replace")
@@ -21,7 +31,7 @@ def open_table(rows: list[SessionRow] | tuple[SessionRow, ...], now: float) -> E
                 [session_link(row.name, row.node)],
                 _phase(row),
                 ago(row.phase_since, now),
-                [el("span", {"class": "reason"}, row.reason), *_more_causes(row)],
+                [reason(row.reason), *_more_causes(row)],
                 row.message,
             )
             for row in rows
@@ -41,7 +51,7 @@ def ended_table(rows: list[SessionRow] | tuple[SessionRow, ...], now: float) -> 
                 [node_link(row.node)],
                 _phase(row),
                 ago(row.phase_since, now, after=" ago"),
-                [el("span", {"class": "reason"}, row.reason), *_more_causes(row)],
+                [reason(row.reason), *_more_causes(row)],
                 str(row.evicted),
             )
             for row in rows

@@ -159,6 +159,8 @@ async def test_screenshots(stage: Stage, browser: Browser) -> None:
         for dark in (False, True):
             await browser.look(**size, dark=dark)
             for name, path in pages.items():
+                if name == "history" and look == "phone":
+                    continue
                 await browser.go(stage.page_url + path)
                 shot = IMAGES / f"page-{name}-{look}-{'dark' if dark else 'light'}.png"
                 await browser.picture(shot)

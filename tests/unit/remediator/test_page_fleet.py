@@ -189,13 +189,26 @@ def test_pauses_an_open_breaker_and_a_view_that_is_behind_are_said_first() -> No
     assert "The view is incomplete. </strong>No list of nodes." in page
 
 
-def test_the_tightest_budgets_are_shown_and_the_others_counted() -> None:
-    nodes = [node(f"n{i}", rack=f"r{i:02d}", labels={"rack": f"r{i:02d}"}) for i in range(20)]
+@pytest.mark.parametrize(
+    ("full", "shown", "more"),
+    [
+        pytest.param(0, 1, "20 more budgets, all with room.", id="all have room"),
+        pytest.param(3, 4, "17 more budgets, all with room.", id="some are used up"),
+        pytest.param(15, 12, "9 more budgets, 4 of them without room.", id="many are used up"),
+    ],
+)
+def test_budgets_without_room_are_shown_and_the_others_counted(
+    full: int, shown: int, more: str
+) -> None:
+    nodes = [
+        node(f"n{i}", labels={"rack": f"r{i:02d}"}, spec={"unschedulable": i < full})
+        for i in range(20)
+    ]
     policy = Policy(mode=Mode.ENFORCE, budget=Budget(per=("rack",)))
     page = front(state(nodes, policy=policy))
 
-    assert page.count('class="scope"') == 12
-    assert "and 9 budgets with more room" in page
+    assert page.count('class="scope"') == shown
+    assert more in page
 
 
 def test_an_empty_fleet_says_where_to_look() -> None:

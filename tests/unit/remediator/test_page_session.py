@@ -212,3 +212,9 @@ def test_headings_and_landmarks_tell_the_page_to_a_screen_reader(path: str) -> N
     named = set(re.findall(r' id="([^"]+)"', said))
     assert set(re.findall(r'aria-labelledby="([^"]+)"', said)) <= named
     assert len(re.findall(r' id="', said)) == len(named)
+
+
+def test_a_reason_breaks_between_its_words_only() -> None:
+    said = render(document_of(blocked(), "/sessions", {}, None))
+
+    assert "Xid79<wbr>GPUFallen<wbr>Off<wbr>Bus" in said
