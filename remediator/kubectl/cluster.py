@@ -57,15 +57,15 @@ class CommandError(Exception):
         """What was found all the same, for standard output."""
 
 
-class _UserInfo(msgspec.Struct):
+class _UserInfo(msgspec.Struct, frozen=True):
     username: str = ""
 
 
-class _Reviewed(msgspec.Struct, rename="camel"):
+class _Reviewed(msgspec.Struct, frozen=True, rename="camel"):
     user_info: _UserInfo = _UserInfo()
 
 
-class _SelfSubjectReview(msgspec.Struct):
+class _SelfSubjectReview(msgspec.Struct, frozen=True):
     status: _Reviewed = _Reviewed()
 
 
