@@ -28,6 +28,7 @@ from remediator.metrics import Metrics
 from remediator.node_cycle import NodeCycle, Senses
 from remediator.pace import Lane, Pace, Rates
 from remediator.page.grouping import GroupKeys
+from remediator.page.hosts import hosts_of
 from remediator.page.live import LiveSource
 from remediator.page.service import serve_page
 from remediator.page.verdict_reader import VerdictReader, reading
@@ -285,7 +286,9 @@ async def run(settings: Settings) -> int:
         replica.metrics, healthy=replica.healthy, ready=replica.ready, refresh=replica.refresh
     )
     runner, port = await start_server(app, settings.listen)
-    page = await serve_page(replica.page_source(), settings.page_listen)
+    page = await serve_page(
+        replica.page_source(), settings.page_listen, hosts_of(settings.page_hosts)
+    )
     _LOG.info(
         "started",
         identity=settings.identity,

@@ -38,6 +38,8 @@ class Settings:
     page_pool_labels: str
     """Comma-separated label keys that name a node's pool; empty for the defaults."""
     page_rack_labels: str
+    page_hosts: str
+    """Comma-separated public names that the page answers to, besides addresses and cluster names."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -93,6 +95,7 @@ def make_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
         ":9414",
     )
     _flag(run, env, "--page-pool-labels", "KEYS", "node labels that name a pool, comma-separated")
+    _flag(run, env, "--page-hosts", "NAMES", "public host names the page answers to (ingress)")
     _flag(run, env, "--page-rack-labels", "KEYS", "node labels that name a rack, comma-separated")
     policy = commands.add_parser("policy", help="check or show a policy file")
     actions = policy.add_subparsers(dest="action", required=True, metavar="ACTION")
@@ -131,6 +134,7 @@ def run_settings(arguments: argparse.Namespace, env: Mapping[str, str]) -> Setti
         page_listen=arguments.page_listen,
         page_pool_labels=arguments.page_pool_labels or "",
         page_rack_labels=arguments.page_rack_labels or "",
+        page_hosts=arguments.page_hosts or "",
     )
 
 

@@ -4,6 +4,8 @@ Called by `run`. The page only shows: where its port is taken, the remediator sa
 without it.
 """
 
+from collections.abc import Collection
+
 import structlog
 from aiohttp import web
 
@@ -15,7 +17,9 @@ _LOG = structlog.get_logger()
 OFF = "off"
 
 
-async def serve_page(source: PageSource, listen: str) -> web.AppRunner | None:
+async def serve_page(
+    source: PageSource, listen: str, hosts: Collection[str] = ()
+) -> web.AppRunner | None:
     """Listen on `listen` (`off`: do not); the runner to clean up. ListenError for a wrong address."""
     if listen == OFF:
         return None
@@ -26,7 +30,7 @@ async def serve_page(source: PageSource, listen: str) -> web.AppRunner | None:
             f"--page-listen {listen} is not HOST:PORT; write for example :9414, or off."
         ) from None
     app = web.Application(client_max_size=64 * 1024)
-    mount(app, source)
+    mount(app, source, hosts)
     try:
         runner, port = await start_server(app, listen)
     except ListenError as problem:

@@ -6,7 +6,7 @@ worker thread, each address at most once per state.
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import quote
@@ -16,6 +16,7 @@ from aiohttp import web
 
 from remediator.page import answers
 from remediator.page.answers import NotThereError
+from remediator.page.hosts import may_ask
 from remediator.page.live import PageSource
 from remediator.page.markup import Element, document
 from remediator.page.paging import RequestError
@@ -54,8 +55,9 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Site:
     """Handlers over one source."""
 
-    def __init__(self, source: PageSource) -> None:
+    def __init__(self, source: PageSource, hosts: Collection[str]) -> None:
         self._source = source
+        self._hosts = hosts
         self._static = {name: (_FOLDER / name).read_bytes() for name in _STATIC}
         self._schema = (_FOLDER / "schema.json").read_bytes()
         self._of: PageState | None = None
@@ -88,7 +90,7 @@ class Site:
         routes.add_get("/api/nodes/{name}", self.node)
         routes.add_get("/api/live", self.live)
         routes.add_get("/api/schema", self.schema)  # fmt: skip
-        app.middlewares.append(self.explain)
+        app.middlewares.extend([self.check_host, self.explain])
         app.on_response_prepare.append(_set_headers)
 
     async def page(self, request: web.Request) -> web.StreamResponse:
@@ -133,7 +135,9 @@ class Site:
         if key not in kept:
             if len(kept) >= _MOST_KEPT:
                 kept.clear()
-            kept[key] = asyncio.ensure_future(make())
+            kept[key] = made = asyncio.ensure_future(make())
+            # Everybody who waits may have gone by the time it fails; then nobody is to hear of it.
+            made.add_done_callback(lambda task: task.cancelled() or task.exception())
         return await asyncio.shield(kept[key])
 
     async def find(self, request: web.Request) -> web.StreamResponse:
@@ -182,6 +186,17 @@ class Site:
         return web.Response(body=self._schema, content_type="application/schema+json")
 
     @web.middleware
+    async def check_host(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Refuse names that a stranger may have pointed here (`hosts`)."""
+        if may_ask(request.headers.get("Host", ""), self._hosts):
+            return await handler(request)
+        sentence = (
+            "This name is not served; use kubectl port-forward and 127.0.0.1, or allow the name "
+            "with --page-hosts."
+        )
+        return _json(Problem(error=sentence), 421)
+
+    @web.middleware
     async def explain(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Answer what cannot be answered with a sentence, in the form that was asked for."""
         try:
@@ -223,6 +238,6 @@ def _squeezed(response: web.Response) -> web.Response:
     return response
 
 
-def mount(app: web.Application, source: PageSource) -> None:
-    """Serve the review page and its JSON from `source`."""
-    Site(source).mount(app)
+def mount(app: web.Application, source: PageSource, hosts: Collection[str] = ()) -> None:
+    """Serve the review page and its JSON from `source`; `hosts`: public names to answer to."""
+    Site(source, hosts).mount(app)

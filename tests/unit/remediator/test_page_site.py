@@ -248,3 +248,11 @@ async def test_five_thousand_nodes_fit_into_one_page_and_many_json_pages() -> No
             if not token:
                 break
         assert names == [f"train-{number:04d}" for number in range(5000)]
+
+
+@pytest.mark.parametrize("path", ["/", "/api/fleet", "/static/page.js"])
+async def test_a_name_that_a_stranger_points_here_is_refused(client: Client, path: str) -> None:
+    answer = await client.get(path, headers={"Host": "evil.example.com"})
+
+    assert answer.status == 421
+    assert "--page-hosts" in (await answer.json())["error"]
