@@ -44,9 +44,7 @@ def _resume_more(parser: argparse.ArgumentParser) -> None:
 
 
 def _plan_more(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "node", metavar="NODE", nargs="?", default="", type=object_name, help="only this one"
-    )
+    parser.add_argument("node", metavar="NODE", nargs="?", type=object_name, help="only this one")
     _policy_option(parser)
 
 
@@ -214,7 +212,7 @@ COMMANDS = (
         brief="stop gpuward, take every mark and label off every node",
         about="Deletes the agents and the remediator, waits for their end, then takes marks, labels\n"
         "and conditions off every node. What people wrote stays and is listed. Can be\n"
-        "repeated. Afterwards: kubectl delete -k YOUR-OVERLAY. Asks first.",
+        "repeated. Needs cluster-admin. Afterwards: kubectl delete -k YOUR-OVERLAY. Asks first.",
         run=operate.uninstall,
         asks=True,
         examples=(("uninstall", "the first of two commands"),),

@@ -157,7 +157,8 @@ async def _nearest(cluster: Cluster, name: str) -> str:
         names = [node.name for node in await cluster.nodes()]
     except CommandError:
         names = []
-    near = difflib.get_close_matches(name, names, n=1)
+    longer = sorted(known for known in names if known.startswith(name))
+    near = longer or difflib.get_close_matches(name, sorted(names), n=1)
     return f"; did you mean {near[0]}?" if near else "; kubectl get nodes lists them"
 
 

@@ -19,7 +19,7 @@ from rules.policy import Policy
 async def plan(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
     """What would happen now."""
     policy, source = await _policy(cluster, options)
-    return await plans.plan(cluster, policy, source, node=options.node, form=options.output)
+    return await plans.plan(cluster, policy, source, node=options.node or "", form=options.output)
 
 
 async def preflight(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:

@@ -83,8 +83,8 @@ def labelled(label: str, lines: Iterable[str]) -> list[str]:
 
 
 def fold(line: str) -> list[str]:
-    """A sentence in pieces of at most `WIDTH`; quoted evidence stays in one."""
-    if line.lstrip().startswith(_QUOTE):
+    """A sentence in pieces of at most `WIDTH`; evidence and commands, to copy, stay in one."""
+    if line.lstrip().startswith((_QUOTE, "kubectl ")):
         return [line]
     indent = " " * (len(line) - len(line.lstrip()))
     return textwrap.wrap(

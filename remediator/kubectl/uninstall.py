@@ -7,51 +7,59 @@ named.
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from remediator.kubectl.cluster import Cluster, CommandError
-from rules.decision_request import MERGE_PATCH, STRATEGIC_PATCH, Request
-from rules.mark import marked, read_note, unmark_patch
-from rules.names import (
-    AGENT_LABELS,
-    ANNOTATION_EXPECTED_GPUS,
-    ANNOTATION_HOLD,
-    ANNOTATION_RELEASE_GPU,
-    ANNOTATION_REPAIRED,
-    COMPONENT_AGENT,
-    COMPONENT_REMEDIATOR,
-    CONDITION_DEGRADED,
-    CONDITION_HEALTHY,
-    LABEL_OPT_OUT,
-    LABEL_QUARANTINE,
-)
+from remediator.kubectl.node_cleaning import clean, left_by_people, touched
+from remediator.kubectl.text import count
+from rules.names import COMPONENT_AGENT, COMPONENT_REMEDIATOR
+from rules.sentence import some
+from rules.session_observation import HEARTBEAT_FRESH_S
 from rules.session_time import parse_time
-from rules.snapshot import FreshNode
 
-OURS_BY_COMMAND = (ANNOTATION_HOLD, ANNOTATION_REPAIRED)
-"""Annotations that only our own commands write."""
-BY_PEOPLE = (ANNOTATION_EXPECTED_GPUS, ANNOTATION_RELEASE_GPU)
-LEASE_EXPIRES_S = 20.0
-PODS_GONE_WITHIN_S = 120.0
-LOOK_EVERY_S = 1.0
-TRIES = 5
+LEASE_EXPIRES_S: Final = 20.0
+_RENEWED_WITHIN_S: Final = 5.0
+"""A living leader renews every 2 s."""
+PODS_GONE_WITHIN_S: Final = 120.0
+LOOK_EVERY_S: Final = 1.0
 
 Say = Callable[[str], None]
 
 
 async def uninstall(cluster: Cluster, *, namespace: str, say: Say) -> str:
-    """Stop, clean, report; CommandError when something of ours still runs."""
+    """Stop, clean, report; CommandError when something of ours still runs or a node is not clean."""
     await _stop(cluster, namespace, say)
-    cleaned, left = 0, []
-    for view in await cluster.nodes():
-        node = await cluster.node(view.name)
-        if node is None:
-            continue
-        if await _clean(cluster, node, say):
-            cleaned += 1
-        left += _left_by_people(node)
-    lines = [f"{cleaned} nodes cleaned; now: kubectl delete -k YOUR-OVERLAY"]
-    return "\n".join([*lines, *left])
+    names = sorted(view.name for view in await cluster.nodes() if touched(view))
+    results = await asyncio.gather(
+        *(_one(cluster, name, say) for name in names), return_exceptions=True
+    )
+    failed = []
+    for name, result in zip(names, results, strict=True):
+        if isinstance(result, CommandError):
+            failed.append(name)
+            say(f"{name}: {result}")
+        elif isinstance(result, BaseException):
+            raise result
+    cleaned = sum(result is True for result in results)
+    if failed:
+        raise CommandError(
+            f"{count(len(failed), 'node')} could not be cleaned: {some(failed)}; "
+            "the lines above say why, run this again"
+        )
+    lines = [f"{count(cleaned, 'node')} cleaned; now: kubectl delete -k YOUR-OVERLAY"]
+    for view in sorted(await cluster.nodes(), key=lambda node: node.name):
+        lines += left_by_people(view)
+    return "\n".join([*lines, *await _agents_outside(cluster)])
+
+
+async def _one(cluster: Cluster, name: str, say: Say) -> bool:
+    node = await cluster.node(name)
+    if node is None:
+        return False
+    done = await clean(cluster, node)
+    if done:
+        say(f"{name}: {done}")
+    return bool(done)
 
 
 async def _stop(cluster: Cluster, namespace: str, say: Say) -> None:
@@ -59,13 +67,15 @@ async def _stop(cluster: Cluster, namespace: str, say: Say) -> None:
     base = f"/apis/apps/v1/namespaces/{namespace}"
     await cluster.delete(f"{base}/deployments/{COMPONENT_REMEDIATOR}")
     await cluster.delete(f"{base}/daemonsets/{COMPONENT_AGENT}")
-    say("waiting for the pods of gpuward to end")
     waited = 0.0
     while pods := await cluster.pods_of_gpuward():
+        if waited == 0:
+            say(f"waiting for {count(len(pods), 'pod')} of gpuward to end")
         if waited >= PODS_GONE_WITHIN_S:
             raise CommandError(
-                f"{len(pods)} pods still run, such as {pods[0]}; nothing was taken off any node; "
-                "see what holds them and run this again"
+                f"{count(len(pods), 'pod')} of gpuward still there, such as {pods[0]}; nothing was "
+                "taken off any node; kubectl get pods -A -l app.kubernetes.io/name=gpuward shows "
+                "them (another namespace is named with -n), then run this again"
             )
         await asyncio.sleep(LOOK_EVERY_S)
         waited += LOOK_EVERY_S
@@ -87,78 +97,30 @@ async def _leader(cluster: Cluster, namespace: str) -> str:
         return ""
     if cluster.now() - renewed > LEASE_EXPIRES_S:
         return ""
-    await asyncio.sleep(LOOK_EVERY_S * 5)
-    again = ((await cluster.get(path)) or {}).get("spec") or {}
-    alive = again.get("renewTime") != spec.get("renewTime")
-    return str(again.get("holderIdentity") or "") if alive else ""
+    waited = 0.0
+    while waited < _RENEWED_WITHIN_S:
+        await asyncio.sleep(LOOK_EVERY_S)
+        waited += LOOK_EVERY_S
+        again = ((await cluster.get(path)) or {}).get("spec") or {}
+        if again.get("renewTime") != spec.get("renewTime"):
+            return str(again.get("holderIdentity") or "")
+    return ""
 
 
-async def _clean(cluster: Cluster, node: FreshNode, say: Say) -> bool:
-    """One node: mark, labels, our annotations, our conditions. True if anything was there."""
-    for _ in range(TRIES):
-        patch = _metadata_patch(node)
-        if patch is None:
-            break
-        path = f"/api/v1/nodes/{node.name}"
-        answer = await cluster.send(
-            Request(method="PATCH", path=path, body=patch, content_type=MERGE_PATCH)
-        )
-        if answer.ok:
-            say(f"{node.name}: {_what(node)}")
-            break
-        if answer.code != 409:
-            raise CommandError(f"{node.name}: {answer.sentence()}")
-        found = await cluster.node(node.name)
-        if found is None:
-            return True
-        node = found
-    else:
-        raise CommandError(f"{node.name} changes too fast to be cleaned; run this again")
-    ours = [c for c in (CONDITION_HEALTHY, CONDITION_DEGRADED) if node.condition(c)]
-    if ours:
-        body = {"status": {"conditions": [{"$patch": "delete", "type": kind} for kind in ours]}}
-        answer = await cluster.send(
-            Request(
-                method="PATCH",
-                path=f"/api/v1/nodes/{node.name}/status",
-                body=body,
-                content_type=STRATEGIC_PATCH,
-            )
-        )
-        if not answer.ok and answer.code != 404:
-            raise CommandError(f"{node.name}: {answer.sentence()}")
-    return patch is not None or bool(ours)
-
-
-def _metadata_patch(node: FreshNode) -> dict[str, Any] | None:
-    """The reverse of the mark, and our labels and annotations off; None when nothing is ours."""
-    labels = [k for k in (*AGENT_LABELS, LABEL_QUARANTINE) if k in node.labels]
-    annotations = [k for k in OURS_BY_COMMAND if k in node.annotations]
-    if not labels and not annotations and not marked(node):
-        return None
-    patch: dict[str, Any] = (
-        unmark_patch(node)
-        if marked(node)
-        else {"metadata": {"resourceVersion": node.metadata.resource_version}}
-    )
-    patch["metadata"].setdefault("labels", {}).update(dict.fromkeys(labels))
-    patch["metadata"].setdefault("annotations", {}).update(dict.fromkeys(annotations))
-    return patch
-
-
-def _what(node: FreshNode) -> str:
-    note = read_note(node)
-    if note is None:
-        return "labels taken off"
-    return (
-        "mark taken off; it was cordoned before" if note.prior_unschedulable else "mark taken off"
-    )
-
-
-def _left_by_people(node: FreshNode) -> list[str]:
-    found = [k for k in BY_PEOPLE if k in node.annotations]
-    found += [LABEL_OPT_OUT] if LABEL_OPT_OUT in node.labels else []
-    found += (
-        ["its cordon, which is not ours"] if node.spec.unschedulable and not marked(node) else []
-    )
-    return [f"{node.name}: left as people set it: {', '.join(found)}"] if found else []
+async def _agents_outside(cluster: Cluster) -> list[str]:
+    """Agents without a pod: nobody but their owner can stop them, and they would label again."""
+    try:
+        healths = await cluster.healths()
+    except CommandError:
+        return []  # the definitions are gone already, nobody can publish any more
+    beating = [
+        health.metadata.name
+        for health in healths
+        if (at := parse_time(health.status.publisher.heartbeat)) is not None
+        and cluster.now() - at < HEARTBEAT_FRESH_S
+    ]
+    if not beating:
+        return []
+    where = some(beating)
+    remedy = "stop them there and run this again, or they label their nodes anew"
+    return [f"agents outside the cluster (systemd?) published lately on {where}: {remedy}"]

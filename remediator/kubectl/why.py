@@ -200,11 +200,15 @@ def _advice(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
     if session is None:
         return
     name = look.name
-    if not session.spec.hold:
-        yield f'kubectl gpuward hold {name} --reason "..."      keep it out after the repair'
+    can = []
+    if session.spec.hold:
+        can.append((f"unhold {name}", "let it be released"))
     else:
-        yield f"kubectl gpuward unhold {name}      let it be released"
+        can.append(
+            (f'hold {name} --reason "..."', "keep it out (a second cordon leaves no trace)")
+        )
     if any(cause.source == "Detector" for cause in session.spec.causes):
-        yield f'kubectl gpuward repaired {name} --reason "..."  a part was replaced'
-    yield f'kubectl gpuward release {name} --reason "..."   give it back now'
-    yield f"kubectl uncordon {name}                       the same, and ends the session"
+        can.append((f'repaired {name} --reason "..."', "say that a part was replaced"))
+    can.append((f'release {name} --reason "..."', "give it back now"))
+    width = max(len(command) for command, _ in can)
+    yield from (f"kubectl gpuward {command.ljust(width)}   {does}" for command, does in can)

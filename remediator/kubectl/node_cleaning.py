@@ -1,0 +1,116 @@
+"""Everything of ours off one node, and nothing else: the node as it was before the installation.
+
+Used by `uninstall` after our programs have ended. What people wrote stays; only the annotations
+that the commands of `kubectl gpuward` put there for them go, told apart by managedFields.
+"""
+
+from typing import Any, Final
+
+from remediator.kubectl.cluster import MANAGER, Cluster, CommandError, checked
+from rules.decision_request import MERGE_PATCH, STRATEGIC_PATCH, Request
+from rules.mark import cordon_stays, marked, unmark_patch
+from rules.names import (
+    AGENT_LABELS,
+    ANNOTATION_EXPECTED_GPUS,
+    ANNOTATION_HOLD,
+    ANNOTATION_RELEASE_GPU,
+    ANNOTATION_REPAIRED,
+    CONDITION_DEGRADED,
+    CONDITION_HEALTHY,
+    LABEL_OPT_OUT,
+    LABEL_QUARANTINE,
+)
+from rules.snapshot import FreshNode, NodeView
+
+BY_COMMANDS: Final = (ANNOTATION_HOLD, ANNOTATION_REPAIRED)
+"""Annotations that our own commands write for people."""
+BY_PEOPLE: Final = (*BY_COMMANDS, ANNOTATION_EXPECTED_GPUS, ANNOTATION_RELEASE_GPU)
+LABELS: Final = (*AGENT_LABELS, LABEL_QUARANTINE)
+CONDITIONS: Final = (CONDITION_HEALTHY, CONDITION_DEGRADED)
+TRIES: Final = 5
+
+
+def touched(node: NodeView) -> bool:
+    """Whether anything on the node may be ours."""
+    return (
+        marked(node)
+        or any(key in node.labels for key in LABELS)
+        or any(key in node.annotations for key in BY_COMMANDS)
+        or any(node.condition(kind) for kind in CONDITIONS)
+    )
+
+
+async def clean(cluster: Cluster, node: FreshNode) -> str:
+    """Take it off; what was done, "" for nothing. CommandError where it could not be."""
+    path = f"/api/v1/nodes/{node.name}"
+    done = ""
+    for _ in range(TRIES):
+        patch = _metadata_patch(node)
+        if patch is None:
+            break
+        answer = await cluster.send(
+            Request(method="PATCH", path=path, body=patch, content_type=MERGE_PATCH)
+        )
+        if answer.ok:
+            done = _what(node)
+            break
+        if answer.code != 409:
+            checked(answer, writes=True)
+        found = await cluster.node(node.name)
+        if found is None:
+            return ""
+        node = found
+    else:
+        raise CommandError("it changes too fast to be cleaned")
+    ours = [kind for kind in CONDITIONS if node.condition(kind)]
+    if ours:
+        body = {"status": {"conditions": [{"$patch": "delete", "type": kind} for kind in ours]}}
+        answer = await cluster.send(
+            Request(method="PATCH", path=f"{path}/status", body=body, content_type=STRATEGIC_PATCH)
+        )
+        if answer.code != 404:
+            checked(answer, writes=True)
+        done = done or "conditions taken off"
+    return done
+
+
+def _metadata_patch(node: FreshNode) -> dict[str, Any] | None:
+    """The reverse of the mark, and our labels and annotations off; None when nothing is ours."""
+    labels = [key for key in LABELS if key in node.labels]
+    annotations = [
+        key for key in BY_COMMANDS if key in node.annotations and _by_command(node, key)
+    ]
+    if not labels and not annotations and not marked(node):
+        return None
+    patch: dict[str, Any] = (
+        unmark_patch(node)
+        if marked(node)
+        else {"metadata": {"resourceVersion": node.metadata.resource_version}}
+    )
+    patch["metadata"].setdefault("labels", {}).update(dict.fromkeys(labels))
+    patch["metadata"].setdefault("annotations", {}).update(dict.fromkeys(annotations))
+    return patch
+
+
+def _by_command(node: FreshNode, annotation: str) -> bool:
+    for entry in node.metadata.managed_fields:
+        metadata = entry.fields_v1.get("f:metadata")
+        owned = metadata.get("f:annotations") if isinstance(metadata, dict) else None
+        if entry.manager == MANAGER and isinstance(owned, dict) and f"f:{annotation}" in owned:
+            return True
+    return False
+
+
+def _what(node: FreshNode) -> str:
+    if not marked(node):
+        return "labels taken off"
+    stays = cordon_stays(node)
+    return f"mark taken off; it stays cordoned: {stays}" if stays else "mark taken off"
+
+
+def left_by_people(node: NodeView) -> list[str]:
+    """What stays on a cleaned node because people or others put it there."""
+    found = [key for key in BY_PEOPLE if key in node.annotations]
+    found += [LABEL_OPT_OUT] if LABEL_OPT_OUT in node.labels else []
+    found += ["its cordon"] if node.spec.unschedulable else []
+    return [f"{node.name}: left as others set it: {', '.join(found)}"] if found else []
