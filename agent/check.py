@@ -17,7 +17,7 @@ from agent.composer import Composer, Pod
 from agent.inbox import Inbox
 from agent.judgement import Judgement, Who
 from agent.loop import Item, NvmlSaid
-from agent.nvml.messages import Hello, Readings, SourceStatus, Tier
+from agent.nvml.messages import Hello, Readings, SourceReason, SourceStatus, Tier
 from agent.nvml.messages import SourceState as NvmlState
 from agent.nvml_facts import observation_of
 from agent.rules_file import load_rules
@@ -49,7 +49,11 @@ from rules.verdict import Health
 
 LOOK_FOR_S: Final = 20.0
 """A driver without persistence initialises each GPU for a second or two when first asked."""
-REREAD_FOR_S: Final = 5.0
+LOOKS_MORE: Final = 3
+"""One look confirms nothing: presence takes two of three, heat three of five."""
+LOOKS_APART_S: Final = 1.2
+"""What is closer counts as one poll (`rules.judge_presence`)."""
+LOOK_AGAIN_FOR_S: Final = 8.0
 NVML_GRACE_S: Final = 5.0
 
 EXIT_STATUS: Final = {
@@ -110,10 +114,7 @@ def look(settings: Settings) -> HealthStatus:
     senses.start(past_within_s=0.0)
     try:
         _take_until(inbox, judgement, looking, LOOK_FOR_S)
-        if judgement.wants_reread:
-            looking.expect_reread()
-            senses.nvml.request_refresh()
-            _take_until(inbox, judgement, looking, REREAD_FOR_S)
+        _confirm(inbox, judgement, looking, senses)
     finally:
         senses.close_log()
         senses.close(NVML_GRACE_S)
@@ -121,6 +122,22 @@ def look(settings: Settings) -> HealthStatus:
     status = Composer(Pod(), loaded).compose(judgement.state, time.time()).status
     # Nothing is published: there is no life to prove.
     return msgspec.structs.replace(status, publisher=PublisherPod())
+
+
+def _confirm(inbox: Inbox[Item], judgement: Judgement, looking: "Looking", senses: Senses) -> None:
+    """Look again while that may change the verdict, some seconds at most."""
+    if judgement.wants_another_look and sys.stderr.isatty():
+        sys.stderr.write("something looks wrong: looking again for a few seconds\n")
+    ends_at = time.monotonic() + LOOK_AGAIN_FOR_S
+    for _ in range(LOOKS_MORE):
+        left_s = ends_at - time.monotonic() - LOOKS_APART_S
+        if left_s <= 0 or not judgement.wants_another_look:
+            return
+        looking.wait()
+        _take_until(inbox, judgement, looking, LOOKS_APART_S)
+        looking.expect_again()
+        senses.look_again()
+        _take_until(inbox, judgement, looking, left_s)
 
 
 def _take_until(
@@ -155,15 +172,22 @@ class Looking:
             self._pending.add(SourceName.DCGM)
         self._gpus: frozenset[str] = frozenset()
         self._read: set[tuple[str, Tier]] = set()
+        self._waiting = False
 
     @property
     def done(self) -> bool:
         """Whether everything was seen."""
-        return not self._pending
+        return not self._pending and not self._waiting
 
-    def expect_reread(self) -> None:
-        """NVML is asked for everything once more."""
+    def wait(self) -> None:
+        """Nothing more is asked; what is said meanwhile is still taken."""
+        self._waiting = True
+
+    def expect_again(self) -> None:
+        """The bus and NVML are asked for everything once more."""
+        self._waiting = False
         self._read.clear()
+        self._pending.add(SourceName.PCI)
         if self._gpus:
             self._pending.add(SourceName.NVML)
 
@@ -189,6 +213,8 @@ class Looking:
                 self._gpus = frozenset(device.uuid for device in devices if device.uuid)
             case Readings(gpu=gpu, tier=tier):
                 self._read.add((gpu, tier))
+            case SourceStatus(reason=SourceReason.SIMULATOR_UNUSABLE, message=message):
+                raise SensesError(message)
             case SourceStatus(state=state) if state is not NvmlState.UP:
                 self._pending.discard(SourceName.NVML)
                 return

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rules.health_object import HealthStatus
-from rules.judge import judge, next_deadline, wants_reread
+from rules.judge import judge, next_deadline, wants_another_look, wants_reread
 from rules.judge_change import Change
 from rules.judge_restore import restore
 from rules.judge_state import NodeState, initial
@@ -91,6 +91,11 @@ class Judgement:
     def wants_reread(self) -> bool:
         """Whether NVML should be read again at once."""
         return wants_reread(self.state)
+
+    @property
+    def wants_another_look(self) -> bool:
+        """Whether another look at everything may change the verdict."""
+        return wants_another_look(self.state)
 
 
 def _judged_before(published: HealthStatus, observation: Observation) -> bool:

@@ -15,10 +15,11 @@ from agent.judgement import Judgement
 from agent.nvml.messages import Event as NvmlEvent
 from agent.nvml.messages import EventKind as NvmlEventKind
 from agent.nvml.messages import Message as NvmlMessage
-from agent.nvml.messages import Note, SourceStatus
+from agent.nvml.messages import Note, SourceReason, SourceStatus
 from agent.nvml_facts import observation_of
 from agent.publish import Accepted, Known, Trouble
 from agent.publish_plan import Wanted
+from agent.settings import USAGE_ERROR
 from agent.stats import Latencies, XidCounts
 from rules.judge_change import Change, ChangeKind
 from rules.judge_state import NodeState
@@ -249,6 +250,8 @@ class Loop:
             self._log.info(message.message, source="nvml", state=str(message.state))
             if message.restart_agent:
                 self._stops.append(Stop(1, message.message))
+            elif message.reason is SourceReason.SIMULATOR_UNUSABLE:
+                self._stops.append(Stop(USAGE_ERROR, message.message))
         observation = observation_of(message, said.at)
         if observation is not None:
             self._observe(observation)

@@ -37,6 +37,7 @@ def observation_of(message: Message, at: float) -> Observation | None:
             return facts.Inventory(
                 at=at,
                 driver=message.driver,
+                virtualization=message.virtualization,
                 gpus=tuple(_gpu(device) for device in message.devices),
                 excluded=tuple(message.excluded),
             )

@@ -6,6 +6,7 @@ machine lacks becomes a source that is Absent.
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from agent.dcgm import DcgmScraper
@@ -38,9 +39,17 @@ class SensesError(Exception):
 
 
 class Senses:
-    """The kernel log, NVML, the machine, udev and dcgm-exporter. Raises SensesError."""
+    """The kernel log, NVML, the machine, udev and dcgm-exporter. Raises SensesError.
 
-    def __init__(self, settings: Settings, inbox: Inbox[Item]) -> None:
+    `udev` makes the monitor of PCI announcements, given what to call with each.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        inbox: Inbox[Item],
+        udev: Callable[[Callable[[bool], None]], UdevMonitor] = UdevMonitor,
+    ) -> None:
         self._settings = settings
         self._inbox = inbox
         self.boot_id = _boot_id(settings.boot_id)
@@ -48,6 +57,7 @@ class Senses:
         self.counts = RecordCounts()
         self.nvml = NvmlLink(settings.nvml, self._nvml_said, poll_s=settings.poll_s)
         self._machine = MachineSense(inbox.put, machine, every_s=settings.poll_s)
+        self._make_monitor = udev
         self._udev: UdevMonitor | None = None
         self.dcgm: DcgmScraper | None = None
         if settings.dcgm != "off":
@@ -99,6 +109,11 @@ class Senses:
         if self._log is not None and self._log.reader is not None:
             self._log.reader.read_now()
 
+    def look_again(self) -> None:
+        """Look at the bus and ask NVML for everything once more."""
+        self._machine.look_now()
+        self.nvml.request_refresh()
+
     def close_log(self) -> None:
         """Stop reading the kernel log; no fact comes from it after this."""
         with self._log_lock:
@@ -131,7 +146,7 @@ class Senses:
         if self._settings.udev == "off":
             self._source(SourceName.UDEV, SourceState.ABSENT, "Off")
             return
-        monitor = UdevMonitor(self._bus_changed)
+        monitor = self._make_monitor(self._bus_changed)
         try:
             monitor.start()
         except UdevError as error:
@@ -141,9 +156,13 @@ class Senses:
         self._udev = monitor
         self._source(SourceName.UDEV, SourceState.UP, "")
 
-    def _bus_changed(self) -> None:
-        self._machine.look_now()
-        self.nvml.request_refresh()
+    def _bus_changed(self, arrived: bool) -> None:
+        if arrived:
+            # NVML counts GPUs once per initialisation: reading again would not see this one.
+            self._machine.look_now()
+            self.nvml.reinitialise()
+        else:
+            self.look_again()
 
     def _source(self, source: SourceName, state: SourceState, reason: str) -> None:
         self._inbox.put(SourceChanged(at=time.time(), source=source, state=state, reason=reason))

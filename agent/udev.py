@@ -1,7 +1,8 @@
 """Hears the kernel announce that a PCI function came, went, was bound or unbound.
 
 One thread over pyudev's netlink monitor. It judges nothing: each announcement about an NVIDIA
-function makes the host sensing thread look at the bus again, at once instead of in 15 s.
+function makes the host sensing thread look at the bus again, at once instead of in 15 s, and one
+of a new or newly bound function makes NVML count its GPUs afresh.
 """
 
 import threading
@@ -9,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 NVIDIA_ID = "10DE:"
 ACTIONS = frozenset({"add", "remove", "bind", "unbind", "change"})
+ARRIVALS = frozenset({"add", "bind"})
 
 
 class UdevError(Exception):
@@ -16,9 +18,12 @@ class UdevError(Exception):
 
 
 class UdevMonitor:
-    """The listening thread; `on_change` is called from it. Raises UdevError from `start`."""
+    """The listening thread. Raises UdevError from `start`.
 
-    def __init__(self, on_change: Callable[[], None]) -> None:
+    `on_change` is called from the thread with whether a function came or was bound.
+    """
+
+    def __init__(self, on_change: Callable[[bool], None]) -> None:
         self._on_change = on_change
         self._stopping = threading.Event()
 
@@ -43,7 +48,7 @@ class UdevMonitor:
         while not self._stopping.is_set():
             device = self._monitor.poll(timeout=30.0)
             if device is not None and concerns_gpus(device.action, device.properties):
-                self._on_change()
+                self._on_change(device.action in ARRIVALS)
 
 
 def concerns_gpus(action: str | None, properties: Mapping[str, str]) -> bool:

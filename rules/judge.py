@@ -19,6 +19,7 @@ from rules.judge_kernel import judge_line
 from rules.judge_presence import (
     answered_poll,
     count_gpus,
+    expected_of,
     lost_poll,
     take_functions,
     take_inventory,
@@ -31,6 +32,7 @@ from rules.judge_sources import (
     expire_stand_down,
     judge_failed_call,
     reset_required,
+    settle_driver,
     take_host,
     take_node,
 )
@@ -50,6 +52,7 @@ from rules.observation import (
     PciSeen,
     Readings,
     SourceChanged,
+    SourceState,
     TopologySeen,
 )
 from rules.reason import ClosesKind, Severity
@@ -62,7 +65,7 @@ def judge(
     state: NodeState, observation: Observation, now: float, rules: Rules
 ) -> tuple[NodeState, tuple[Change, ...]]:
     """Take one observation at ``now`` (wall seconds)."""
-    new = _take(state, observation, now, rules)
+    new = settle_driver(_take(state, observation, now, rules), now)
     new = _let_time_pass(new, now, rules)
     return new, changes_between(state, new)
 
@@ -90,6 +93,23 @@ def wants_reread(state: NodeState) -> bool:
         or _unconfirmed(view.lost)
         for view in state.gpus.values()
     )
+
+
+def wants_another_look(state: NodeState) -> bool:
+    """Whether looking once more, soon, may change the verdict: for one who does not stay.
+
+    Beyond `wants_reread`: noisy readings that were bad last, and GPUs that the bus or people
+    count and the driver does not.
+    """
+    if wants_reread(state) or any(i.active and i.phase is Phase.CONTEXT for i in state.incidents):
+        return True
+    if any(_unconfirmed(gauge) for view in state.gpus.values() for gauge in view.gauges.values()):
+        return True
+    view = state.view_source
+    if view is None or state.source(view) is not SourceState.UP or state.missing.raised:
+        return False
+    accounted = sum(view.enumerated or view.lost.raised for view in state.gpus.values())
+    return accounted < expected_of(state).count
 
 
 def _unconfirmed(gauge: Gauge) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from rules.expected_gpus import expected_gpus
 from rules.gauge import Gauge, Latch
 from rules.incident import Finding, Scope
 from rules.judge_closing import close_where, mark_older_boot
@@ -23,7 +24,17 @@ from rules.judge_state import (
     find_gpu,
     with_gpu,
 )
-from rules.names import ANNOTATION_EXPECTED_GPUS, ANNOTATION_RELEASE_GPU, ANNOTATION_REPAIRED
+from rules.names import (
+    ANNOTATION_EXPECTED_GPUS,
+    ANNOTATION_RELEASE_GPU,
+    ANNOTATION_REPAIRED,
+    DRIVER_UPGRADING,
+    LABEL_DRIVER_UPGRADE,
+    LABEL_MIG_STATE,
+    MIG_CHANGING,
+    PAUSED,
+    PREFIX_GPU_DEPLOY,
+)
 from rules.observation import (
     CallFailed,
     HostSeen,
@@ -40,6 +51,7 @@ LONGEST_STAND_DOWN_S: Final = 2 * 3600.0
 """A pause that nobody ended by then was forgotten. Source: gpuward."""
 
 STARTING: Final = "Starting"
+DRIVER_ABSENT: Final = "DriverAbsent"
 
 # NVML return codes. Source: NVML reference.
 CODE_IRQ_ISSUE: Final = 14
@@ -48,32 +60,16 @@ CODE_RESET_REQUIRED: Final = 16
 
 _INIT_CODES: Final = {
     4: "NoAccess",
-    9: "DriverAbsent",
-    12: "DriverAbsent",
+    9: DRIVER_ABSENT,
+    12: DRIVER_ABSENT,
     17: "NoAccess",
     18: "DriverMismatch",
-    999: "DriverAbsent",
+    999: DRIVER_ABSENT,
 }
 """What a failed initialisation says about the driver."""
 
 _GONE_CODES: Final = frozenset({9, 18, 999})
 """Also after initialisation these speak of the driver, where the call names no GPU."""
-
-_UPGRADING: Final = frozenset(
-    {
-        "cordon-required",
-        "wait-for-jobs-required",
-        "pod-deletion-required",
-        "drain-required",
-        "node-maintenance-required",
-        "post-maintenance-required",
-        "pod-restart-required",
-        "validation-required",
-        "uncordon-required",
-    }
-)
-"""States of the GPU Operator's driver upgrade from cordon to uncordon; ``upgrade-required`` only
-announces one. Source: GPU Operator."""
 
 _INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 
@@ -100,6 +96,24 @@ def change_source(state: NodeState, seen: SourceChanged, now: float) -> NodeStat
         sources={**state.sources, seen.source: view},
         restored_sources=state.restored_sources - {seen.source},
     )
+
+
+def settle_driver(state: NodeState, now: float) -> NodeState:
+    """Where there is neither a driver nor a GPU, NVML is Absent by nature and blinds nobody.
+
+    One NVIDIA function on the bus, one GPU that should be here, or a bus that was not seen, and
+    an absent driver is what keeps us from seeing.
+    """
+    view = state.sources.get(SourceName.NVML)
+    if view is None or view.reason != DRIVER_ABSENT:
+        return state
+    expected = expected_gpus(state.configured, state.node.expected_annotation, state.learned)
+    none_here = state.pci_at > 0 and not state.functions and not expected.count
+    told = SourceState.ABSENT if none_here else SourceState.DOWN
+    if view.state is told:
+        return state
+    settled = SourceView(state=told, reason=DRIVER_ABSENT, since=now)
+    return replace(state, sources={**state.sources, SourceName.NVML: settled})
 
 
 def expire_restored(state: NodeState, now: float) -> NodeState:
@@ -201,12 +215,12 @@ def wants_release(labels: Mapping[str, str], annotations: Mapping[str, str]) -> 
     """Who asks us to let go of the GPUs, as a reason code; empty when nobody does."""
     if ANNOTATION_RELEASE_GPU in annotations:
         return "ReleaseRequested"
-    if labels.get("nvidia.com/gpu-driver-upgrade-state") in _UPGRADING:
+    if labels.get(LABEL_DRIVER_UPGRADE) in DRIVER_UPGRADING:
         return "DriverUpgrade"
-    if labels.get("nvidia.com/mig.config.state") in ("pending", "rebooting"):
+    if labels.get(LABEL_MIG_STATE) in MIG_CHANGING:
         return "MIGChange"
     paused = any(
-        name.startswith("nvidia.com/gpu.deploy.") and value.startswith("paused-for-")
+        name.startswith(PREFIX_GPU_DEPLOY) and value.startswith(PAUSED)
         for name, value in labels.items()
     )
     return "OperatorPause" if paused else ""

@@ -52,6 +52,28 @@ ANNOTATION_EXPECTED_GPUS = f"{PREFIX}/expected-gpus"
 ANNOTATION_RELEASE_GPU = f"{PREFIX}/release-gpu"
 LABEL_OPT_OUT = f"{PREFIX}/opt-out"
 
+# What the GPU Operator writes on nodes while it works on them.
+LABEL_DRIVER_UPGRADE = "nvidia.com/gpu-driver-upgrade-state"
+DRIVER_UPGRADING = frozenset(
+    {
+        "cordon-required",
+        "wait-for-jobs-required",
+        "pod-deletion-required",
+        "drain-required",
+        "node-maintenance-required",
+        "post-maintenance-required",
+        "pod-restart-required",
+        "validation-required",
+        "uncordon-required",
+    }
+)
+"""States of the driver upgrade from cordon to uncordon. `upgrade-required` only announces one,
+`upgrade-done` and `upgrade-failed` are over. Source: GPU Operator."""
+LABEL_MIG_STATE = "nvidia.com/mig.config.state"
+MIG_CHANGING = frozenset({"pending", "rebooting"})
+PREFIX_GPU_DEPLOY = "nvidia.com/gpu.deploy."
+PAUSED = "paused-for-"
+
 # Who says so in events, managedFields and user agents.
 COMPONENT_AGENT = "gpuward-agent"
 COMPONENT_REMEDIATOR = "gpuward-remediator"

@@ -7,6 +7,14 @@ maintenance Lease of medik8s.
 
 from typing import Final
 
+from rules.names import (
+    DRIVER_UPGRADING,
+    LABEL_DRIVER_UPGRADE,
+    LABEL_MIG_STATE,
+    MIG_CHANGING,
+    PAUSED,
+    PREFIX_GPU_DEPLOY,
+)
 from rules.session_time import parse_time
 from rules.snapshot import LeaseView, NodeView
 
@@ -15,23 +23,6 @@ _OWNER_TAINTS: Final = {
     "karpenter.sh/disrupted": "Karpenter is replacing the node",
     "medik8s.io/drain": "the node maintenance operator is draining the node",
 }
-_UPGRADE_STATE: Final = "nvidia.com/gpu-driver-upgrade-state"
-_UPGRADING: Final = frozenset(
-    {
-        "cordon-required",
-        "wait-for-jobs-required",
-        "pod-deletion-required",
-        "drain-required",
-        "node-maintenance-required",
-        "post-maintenance-required",
-        "pod-restart-required",
-        "validation-required",
-        "uncordon-required",
-    }
-)
-"""`upgrade-required` only announces, `upgrade-done` and `upgrade-failed` are over."""
-_MIG_STATE: Final = "nvidia.com/mig.config.state"
-_DEPLOY_PREFIX: Final = "nvidia.com/gpu.deploy."
 _KURED: Final = "weave.works/kured-reboot-in-progress"
 
 
@@ -42,13 +33,13 @@ def working_owner(node: NodeView, lease: LeaseView | None, now: float) -> str:
     for taint in node.spec.taints:
         if taint.key in _OWNER_TAINTS:
             return _OWNER_TAINTS[taint.key]
-    state = node.labels.get(_UPGRADE_STATE, "")
-    if state in _UPGRADING:
+    state = node.labels.get(LABEL_DRIVER_UPGRADE, "")
+    if state in DRIVER_UPGRADING:
         return f"the GPU Operator is upgrading the driver ({state})"
-    if node.labels.get(_MIG_STATE) in {"pending", "rebooting"}:
+    if node.labels.get(LABEL_MIG_STATE) in MIG_CHANGING:
         return "the MIG manager is changing the GPU partitions"
     for key in sorted(node.labels):
-        if key.startswith(_DEPLOY_PREFIX) and node.labels[key].startswith("paused-for-"):
+        if key.startswith(PREFIX_GPU_DEPLOY) and node.labels[key].startswith(PAUSED):
             return f"the GPU Operator paused its pods ({node.labels[key][:63]})"
     if _KURED in node.annotations:
         return "kured is rebooting the node"

@@ -16,6 +16,7 @@ from rules.incident import Incident
 from rules.judge_burst import strength
 from rules.judge_presence import expected_of
 from rules.judge_present import Present, present_of
+from rules.judge_sources import DRIVER_ABSENT
 from rules.judge_state import START_GRACE_S, GpuView, NodeState
 from rules.observation import SourceName, SourceState
 from rules.reason import Severity
@@ -24,7 +25,6 @@ from rules.thresholds import DEFAULT_RULES, Rules
 from rules.verdict_words import incident_sentence, unknown_sentence
 
 ALL_PASSING: Final = "AllChecksPassing"
-DRIVER_ABSENT: Final = "DriverAbsent"
 WAITING: Final = "WaitingForDriver"
 STARTING: Final = "Starting"
 NO_SENSE: Final = "NoSenseWorks"
@@ -195,7 +195,7 @@ def _count_healthy(state: NodeState, gpus: Mapping[str, GpuVerdict]) -> int:
 
 def _healthy_sentence(state: NodeState, expected: int, healthy: int | None) -> str:
     if state.view_source is None:
-        return "The kernel log reports no fault; no other sense of the GPUs is configured."
+        return "The kernel log reports no fault; nothing else here can see GPUs."
     if state.standing_down and state.stand_down is not None:
         return (
             f"The GPUs are let go on request ({state.stand_down.reason}); "

@@ -67,6 +67,8 @@ BETWEEN_CALLS_S = 1.0
 BACKOFF_MAX_S = 60.0
 STEADY_AFTER_S = 60.0
 """A child that lived this long has earned a quick restart."""
+AFTER_ARRIVAL_S = 1.0
+"""The driver announces a GPU before it has finished with it, and eight of them one by one."""
 GSP_XIDS = (119, 120)
 
 
@@ -210,7 +212,7 @@ def step(state: State, event: Input, now: float) -> Step:
         case RefreshWanted():
             return state, [Send(Refresh())] if state.phase is Phase.RUNNING else []
         case ReinitialiseWanted():
-            return state, [Send(Reinitialise())] if state.phase is Phase.RUNNING else []
+            return _reinitialise(state, now)
         case GspTimeoutSeen():
             return state._replace(gsp_seen_at=now), []
         case Close(timeout_s):
@@ -315,6 +317,16 @@ def _resume(state: State, now: float) -> Step:
         return state, []
     # A child that is still finishing is waited for: its end starts the next one.
     return _tick(state._replace(want=Want.RUN, start_at=now, release_reason=""), now)
+
+
+def _reinitialise(state: State, now: float) -> Step:
+    if state.phase is Phase.RUNNING:
+        return state, [Send(Reinitialise())]
+    if state.phase is Phase.NONE and state.start_at is not None:
+        # What came may be the driver that the last child did not find: do not sit out the wait.
+        soon = min(state.start_at, now + AFTER_ARRIVAL_S)
+        return state._replace(start_at=soon, attempts=0), []
+    return state, []
 
 
 def _close(state: State, timeout_s: float, now: float) -> Step:

@@ -8,15 +8,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import urllib3
 from agent_process import REPOSITORY, XID79, AgentProcess, running
 
+from agent.pci import pci_functions
 from hack.sim.cluster.client import ApiError
 from hack.sim.cluster.fleet_health import GPU_NODE_HEALTHS
 from hack.sim.cluster.resource import EVENTS, NODES
 from hack.sim.cluster.threaded import HostedServer, run_in_thread
 from hack.sim.manifests import post_manifests, read_manifests
+from rules.session_observation import staleness
+from rules.snapshot import HealthView, NodeView
+from rules.snapshot_meta import ObjectMeta
 
 DEFINITIONS = REPOSITORY / "daemonset" / "crds"
 RIGHTS = REPOSITORY / "daemonset" / "base" / "agent-rbac.yaml"
@@ -180,3 +185,28 @@ async def test_the_rights_in_the_manifests_are_enough(secure_cluster: Any, tmp_p
         health = await cluster.client.get(GPU_NODE_HEALTHS, NODE)
         assert health["status"]["health"] == "Unhealthy"
     assert "could not be written" not in agent.log.read_text()
+
+
+def test_without_library_and_gpu_the_kernel_log_alone_judges(
+    hosted: HostedServer, tmp_path: Path
+) -> None:
+    if gpus_on_this_bus():
+        pytest.skip("this machine has NVIDIA functions or no PCI bus: a driver is expected")
+    agent = agent_of(hosted, tmp_path, nvml="real")
+    with running(agent):
+        until(lambda: healthy(hosted) == "True", "the first verdict")
+        sources = {each["name"]: each for each in status(hosted)["sources"]}
+        assert (sources["nvml"]["state"], sources["nvml"]["reason"]) == ("Absent", "DriverAbsent")
+        agent.kernel_line(XID79.format(pci="0000:3b:00"))
+        until(lambda: healthy(hosted) == "False", "the fault")
+        node = NodeView(metadata=ObjectMeta(name=NODE, uid=status(hosted)["nodeUID"]))
+        found = hosted.run(hosted.server.client.get(GPU_NODE_HEALTHS, NODE))
+        published = msgspec.convert(found, HealthView)
+        assert staleness(published, node, {}, time.time()) == ""
+
+
+def gpus_on_this_bus() -> bool:
+    try:
+        return bool(pci_functions())
+    except OSError:
+        return True

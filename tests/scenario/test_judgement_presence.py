@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from judgement_world import World
 
+from rules.health_object import PublisherPod
 from rules.observation import (
     EventKind,
     HostProcess,
@@ -14,7 +16,10 @@ from rules.observation import (
     SourceName,
     SourceState,
 )
+from rules.session_observation import staleness
 from rules.signals import Signal
+from rules.snapshot import AgentPod, HealthView, NodeView
+from rules.snapshot_meta import ObjectMeta
 from rules.verdict import Health
 
 
@@ -168,6 +173,81 @@ def test_a_young_node_waits_for_its_driver() -> None:
     assert world.verdict().reason == "WaitingForDriver"
     world.advance(901)
     assert world.verdict().reason == "DriverAbsent"
+
+
+def gpuless(**annotations: str) -> World:
+    """A machine with a PCI bus and no GPU on it, whose NVML child found no library."""
+    world = World(0)
+    world.annotations.update(annotations)
+    world.node()
+    world.host()
+    world.source(SourceName.KERNEL_LOG, SourceState.UP)
+    world.source(SourceName.DCGM, SourceState.ABSENT, "Off")
+    world.source(SourceName.NVML, SourceState.DOWN, "DriverAbsent")
+    return world
+
+
+def nvml_of(world: World) -> tuple[str, str]:
+    view = world.state.sources[SourceName.NVML]
+    return view.state, view.reason
+
+
+def test_without_driver_and_gpu_the_kernel_log_alone_judges() -> None:
+    world = gpuless()
+    assert world.verdict().reason == "DriverAbsent", "the bus was not looked at yet"
+    world.look_at_pci()
+    assert nvml_of(world) == ("Absent", "DriverAbsent")
+    assert world.verdict().health is Health.HEALTHY
+    world.xid(79)
+    assert world.verdict().health is Health.UNHEALTHY
+
+
+def test_the_published_verdict_of_the_kernel_log_alone_is_fresh() -> None:
+    world = gpuless()
+    world.look_at_pci()
+    world.xid(79)
+    published = msgspec.structs.replace(
+        world.published().status, publisher=PublisherPod(pod="ns/agent", pod_uid="u")
+    )
+    health = HealthView(metadata=ObjectMeta(name="n1"), status=published)
+    node = NodeView(metadata=ObjectMeta(name="n1", uid=published.node_uid))
+    assert (
+        staleness(
+            health,
+            node,
+            {"u": AgentPod(uid="u", node="n1", ready=True, ready_changed_at=0.0)},
+            world.now,
+        )
+        == ""
+    )
+
+
+@pytest.mark.parametrize(
+    ("annotations", "function"),
+    [
+        pytest.param({}, PciFunction(address="0000:10:00.0", vendor=0x10DE, device_class=0x0302),
+                     id="a GPU on the bus"),
+        pytest.param({}, PciFunction(address="0000:11:00.0", vendor=0x10DE, device_class=0x0680),
+                     id="a switch on the bus"),
+        pytest.param({"gpuward.io/expected-gpus": "8"}, None, id="GPUs that should be here"),
+    ],
+)  # fmt: skip
+def test_an_absent_driver_with_gpus_about_leaves_them_unseen(
+    annotations: dict[str, str], function: PciFunction | None
+) -> None:
+    world = gpuless(**annotations)
+    functions = (function,) if function is not None else ()
+    world.see(PciSeen(at=world.now, functions=functions))
+    assert nvml_of(world) == ("Down", "DriverAbsent")
+    assert world.verdict().health is Health.UNKNOWN
+
+
+def test_a_gpu_that_comes_makes_an_absent_driver_a_trouble() -> None:
+    world = gpuless()
+    world.look_at_pci()
+    arrived = PciFunction(address="0000:10:00.0", vendor=0x10DE, device_class=0x0302)
+    world.see(PciSeen(at=world.now, functions=(arrived,)))
+    assert nvml_of(world) == ("Down", "DriverAbsent")
 
 
 def test_gpus_that_no_driver_holds_say_so(world: World) -> None:

@@ -88,15 +88,55 @@ def test_control_characters_of_a_kernel_line_do_not_reach_the_terminal(
     assert "\x1b" not in out
 
 
-def test_without_any_sense_of_the_gpus_it_is_unknown(
-    machine: Machine, capsys: pytest.CaptureFixture[str], tmp_path: Path
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        pytest.param((), (0, "Healthy", "Absent"), id="no GPU here: the kernel log judges"),
+        pytest.param(("--expected-gpus=8",), (3, "Unknown", "Down"), id="eight should be here"),
+        pytest.param(("--kmsg=off",), (3, "Unknown", "Absent"), id="no kernel log either"),
+    ],
+)
+def test_without_driver_and_library(
+    machine: Machine,
+    capsys: pytest.CaptureFixture[str],
+    flags: tuple[str, ...],
+    expected: tuple[int, str, str],
 ) -> None:
-    if Path("/proc/driver/nvidia/version").exists():
-        pytest.skip("this machine has an NVIDIA driver")
-    status = main(["check", f"--kmsg={machine.kernel_log}", "--nvml=real", "--json"])
+    if Path("/proc/driver/nvidia/version").exists() or not Path("/sys/bus/pci/devices").exists():
+        pytest.skip("this machine has an NVIDIA driver, or no PCI bus to look at")
+    arguments = ["check", f"--kmsg={machine.kernel_log}", "--nvml=real", "--json", *flags]
+    status = main(arguments)
     found = json.loads(capsys.readouterr().out)
-    assert status == 3
-    assert found["health"] == "Unknown"
+    states = {source["name"]: source["state"] for source in found["sources"]}
+    assert (status, found["health"], states["nvml"]) == expected
+
+
+def test_a_gpu_lost_before_the_look_is_in_the_table_by_its_address(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_gpu(machine.description, 3, lost=True)
+    status, out = look(machine, capsys)
+    assert status == 2
+    (row,) = (line for line in out.splitlines() if f"{machine.pci(3)}  " in line)
+    assert row.split()[-3:] == ["Unhealthy", "GPULost", "-"]
+    assert sum("NVIDIA H100" in line for line in out.splitlines()) == 7
+
+
+def test_a_gpu_that_people_count_and_nothing_shows_is_lost(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out = look(machine, capsys, "--expected-gpus=9")
+    assert status == 2
+    assert "expected 9 GPUs (Config), the driver enumerates 8, the PCI bus shows 8" in out
+
+
+def test_heat_is_confirmed_by_more_looks(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_gpu(machine.description, 1, clock_events=["hw_thermal"])
+    status, out = look(machine, capsys)
+    assert status == 1
+    assert "ThermalSlowdown" in out
 
 
 def test_without_driver_and_kernel_log_nothing_is_known(
@@ -105,3 +145,12 @@ def test_without_driver_and_kernel_log_nothing_is_known(
     status = main(["check", "--kmsg=off", "--nvml=off"])
     assert status == 3
     assert "(NoSenseWorks)" in capsys.readouterr().out
+
+
+def test_a_simulated_node_that_cannot_be_used_is_wrong_use(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine.description.write_text("gpus: 8\n")
+    status = main(["check", f"--kmsg={machine.kernel_log}", f"--nvml=sim:{machine.description}"])
+    assert status == 64
+    assert len(capsys.readouterr().err.splitlines()) == 1

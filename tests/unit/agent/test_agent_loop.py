@@ -14,7 +14,7 @@ from agent.composer import Composer, Pod
 from agent.inbox import Inbox
 from agent.judgement import Judgement, Who
 from agent.loop import Item, Loop, NvmlSaid, Stop
-from agent.nvml.messages import Event, EventKind, SourceReason, SourceState, SourceStatus
+from agent.nvml.messages import Event, EventKind, Hello, SourceReason, SourceState, SourceStatus
 from agent.publish import Accepted, Known
 from agent.publish_plan import Wanted
 from agent.rules_file import LoadedRules
@@ -174,6 +174,29 @@ def test_a_library_that_will_never_match_again_ends_the_agent(agent: Agent) -> N
         restart_agent=True,
     )
     assert agent.take(nvml(status)) == Stop(1, "The library does not match the module.")
+
+
+def test_a_simulated_driver_that_cannot_be_used_is_wrong_use(agent: Agent) -> None:
+    status = SourceStatus(
+        state=SourceState.DOWN,
+        reason=SourceReason.SIMULATOR_UNUSABLE,
+        message="sim:x cannot be used.",
+    )
+    assert agent.take(nvml(status)) == Stop(64, "sim:x cannot be used.")
+
+
+def test_the_driver_says_that_this_is_a_guest(agent: Agent) -> None:
+    hello = Hello(
+        driver="580.1",
+        nvml="13",
+        cuda="13.0",
+        branch=580,
+        devices=[],
+        virtualization="passthrough",
+    )
+    agent.take(Known(status=None), nvml(hello), line())
+    assert agent.last.virtualization == "passthrough"
+    assert [incident.recommended_action for incident in agent.last.incidents] == ["ReplaceNode"]
 
 
 def test_kernel_facts_make_room_for_more() -> None:

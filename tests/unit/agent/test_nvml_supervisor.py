@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from agent.nvml.messages import (
     EXIT_REINITIALISE,
     EXIT_UNUSABLE,
+    INIT_CALL,
     Calling,
     Event,
     EventKind,
@@ -41,6 +42,7 @@ from agent.nvml.supervisor import (
 
 HELLO = Said(Hello(driver="580.1", nvml="13", cuda="13.0", branch=580, devices=[]))
 CALL = Said(Calling(call="nvmlDeviceGetTemperatureV", gpu="GPU-3"))
+NO_DRIVER = Said(Fault(call=INIT_CALL, code=9))
 XID_119 = Said(Event(kind=EventKind.XID, data=119, gpu="GPU-3"))
 
 
@@ -238,6 +240,16 @@ def test_an_ordered_fresh_start_is_no_alarm_but_no_storm_either(bench):
     bench.feed(HELLO, CALL)
     assert bench.feed(Exited(EXIT_REINITIALISE)) == []
     assert [type(o) for o in bench.run(1.0)] == [Spawn]
+
+
+def test_an_arriving_gpu_ends_the_wait_for_an_absent_driver(bench):
+    for _ in range(6):
+        bench.feed(NO_DRIVER, Exited(3))
+        bench.run(next_deadline(bench.state) - bench.now)
+    bench.feed(NO_DRIVER, Exited(3))
+    assert next_deadline(bench.state) >= bench.now + 30
+    assert bench.feed(ReinitialiseWanted()) == []
+    assert [type(output) for output in bench.run(1.0)] == [Spawn]
 
 
 def test_what_cannot_be_used_is_told_and_not_tried_again():
