@@ -62,7 +62,9 @@ def test_base_is_what_was_reviewed() -> None:
 @pytest.mark.parametrize("components", REVIEWED, ids="+".join)
 def test_components_change_of_base_what_was_reviewed(components: tuple[str, ...]) -> None:
     changes = difflib.unified_diff(text(build()), text(build(*components)), "base", "built", n=2)
-    compare(f"{'+'.join(components)}.diff", "".join(changes))
+    # Line numbers say nothing to a reviewer and move with every change of base.
+    hunks = ("@@\n" if line.startswith("@@") else line for line in changes)
+    compare(f"{'+'.join(components)}.diff", "".join(hunks))
 
 
 def test_the_order_of_components_does_not_matter() -> None:
