@@ -74,7 +74,8 @@ def _parser() -> argparse.ArgumentParser:
 async def _run(console: Console, acts: list[Act], *, nodes: int, once: bool) -> int:
     loop, me = asyncio.get_running_loop(), asyncio.current_task()
     if me is not None:
-        loop.add_signal_handler(signal.SIGTERM, me.cancel)
+        for ends in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(ends, me.cancel)
     console.print(f"policy of this demo ({POLICY_FILE.name}):", style="bold")
     console.print(POLICY_FILE.read_text().strip(), markup=False, highlight=False)
     console.print(f"starting {nodes} simulated nodes, 5 agents and a remediator ...")

@@ -54,10 +54,11 @@ def _fleet_line(ledger: Ledger) -> Panel:
 def _nodes(stage: Stage) -> Table:
     table = Table(expand=True, box=None, pad_edge=False)
     for column, width in (("node", 12), ("health", 10), ("phase", 12)):
-        table.add_column(column, width=width, no_wrap=True)
-    table.add_column("what is going on", overflow="ellipsis", no_wrap=True)
+        table.add_column(column, min_width=width, no_wrap=True)
+    table.add_column("what is going on", overflow="fold", ratio=1)
     ledger = stage.ledger
     with_sessions = {s["spec"]["nodeName"] for s in ledger.sessions.values()}
+    before = ""
     for name in sorted({*stage.cast.with_agents, *with_sessions}):
         labels = ledger.nodes.get(name, {}).get("metadata", {}).get("labels") or {}
         health = labels.get("gpuward.io/health", "-")
@@ -70,8 +71,9 @@ def _nodes(stage: Stage) -> Table:
             name,
             Text(health, style=HEALTH_COLOURS.get(health, "")),
             Text(phase, style=COLOURS.get(phase, "")),
-            Text(said),
+            Text("the same" if said == before else said),
         )
+        before = said
     return table
 
 
