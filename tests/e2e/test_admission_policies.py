@@ -1,0 +1,214 @@
+"""The admission policies on a real API server: what they refuse, and what they let pass.
+
+The simulator stores admission policies and does not enforce them; their decisions are shown there by
+tests/unit/hack/test_manifests_admission.py. These need KUBEBUILDER_ASSETS.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from conftest import Cluster, a_cluster
+
+from hack.sim.cluster.client import ApiError, Object
+from hack.sim.cluster.fleet_health import GPU_NODE_HEALTHS
+from hack.sim.cluster.http_client import HttpClient
+from hack.sim.cluster.resource import NODES, Resource
+from hack.sim.control_plane import ASSETS
+from hack.sim.manifests import post_manifests, read_manifests
+from rules import mark, names
+from rules.decision import SetNodeUnknown
+from rules.decision_request import STRATEGIC_PATCH, request
+from rules.snapshot import FreshNode
+
+REPOSITORY = Path(__file__).parents[2]
+NODE, OTHER = "gpu-1", "gpu-2"
+AGENT, REMEDIATOR = "gpuward-agent", "gpuward-remediator"
+OUR_CONDITION = {"type": "GPUHealthy", "status": "False", "reason": "X", "message": "m"}
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not os.environ.get(ASSETS),
+        reason=f"admission policies need a real API server: set {ASSETS}",
+    ),
+]
+
+
+class Installed:
+    """Our manifests in one namespace of a real cluster, with two nodes."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+
+    @asynccontextmanager
+    async def agent(self, *, on: str | None = NODE) -> AsyncIterator[HttpClient]:
+        """The agent with the token of a pod on that node, or bound to no pod."""
+        pod = None
+        if on is not None:
+            pod = f"agent-{on}"
+            await self.cluster.add_pod(pod, on, self.namespace, serviceAccountName=AGENT)
+        async with self._client(AGENT, pod) as client:
+            yield client
+
+    @asynccontextmanager
+    async def remediator(self) -> AsyncIterator[HttpClient]:
+        async with self._client(REMEDIATOR, None) as client:
+            yield client
+
+    @asynccontextmanager
+    async def _client(self, account: str, pod: str | None) -> AsyncIterator[HttpClient]:
+        plane = self.cluster.plane
+        token = await plane.service_account_token(self.namespace, account, pod=pod)
+        assert plane.ca_pem is not None
+        tls = ssl.create_default_context(cadata=plane.ca_pem.decode())
+        async with HttpClient(plane.url, token=token, tls=tls) as client:
+            yield client
+
+
+@pytest.fixture(params=["gpuward", "gpu-health"])
+async def installed(request: pytest.FixtureRequest) -> AsyncIterator[Installed]:
+    objects = read_manifests(REPOSITORY / "daemonset")
+    for obj in objects:
+        if obj["kind"] == "Namespace":
+            obj["metadata"]["name"] = request.param
+        for at in (obj["metadata"], *obj.get("subjects", ())):
+            if at.get("namespace") == "gpuward":
+                at["namespace"] = request.param
+    async with a_cluster(secure=True) as cluster:
+        await post_manifests(cluster.client, objects, namespace=request.param)
+        await cluster.add_nodes(NODE, OTHER)
+        found = Installed(cluster, request.param)
+        await in_force(found)
+        yield found
+
+
+async def in_force(installed: Installed) -> None:
+    """A policy takes effect some moments after it is stored."""
+
+    async def refused() -> bool:
+        async with installed.agent(on=None) as client:
+            said = await outcome(client, NODES, NODE, status(labels={names.LABEL_HEALTH: "x"}))
+        return "may write only about the node" in said
+
+    await installed.cluster.until(refused, "the admission policies in force")
+
+
+def status(**parts: Any) -> Object:
+    """A patch of nodes/status that carries labels and the like, or a status."""
+    metadata = {k: v for k, v in parts.items() if k not in {"conditions", "capacity"}}
+    rest = {k: v for k, v in parts.items() if k in {"conditions", "capacity"}}
+    return {"metadata": metadata, "status": rest}
+
+
+async def outcome(
+    client: Any,
+    resource: Resource,
+    name: str,
+    patch: Object,
+    *,
+    subresource: str | None = "status",
+) -> str:
+    """What the API server says to a patch; empty when it takes it."""
+    try:
+        await client.patch(
+            resource, name, patch, subresource=subresource, content_type=STRATEGIC_PATCH
+        )
+    except ApiError as error:
+        if error.code != 403:
+            raise
+        return str(error)
+    return ""
+
+
+REFUSED_OF_AGENT = [
+    pytest.param(status(labels={"pool": "x"}), "only the labels", id="foreign label"),
+    pytest.param(status(annotations={"a": "b"}), "annotations", id="annotation"),
+    pytest.param(status(finalizers=["x.example/y"]), "finalizers", id="finalizer"),
+    pytest.param(
+        status(ownerReferences=[{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "dead"}]),
+        "ownerReferences",
+        id="ownerReference",
+    ),
+    pytest.param(
+        status(conditions=[{"type": "Ready", "status": "False"}]), "conditions", id="condition"
+    ),
+    pytest.param(status(capacity={"nvidia.com/gpu": "80"}), "no other field", id="capacity"),
+]
+
+
+@pytest.mark.parametrize(("patch", "why"), REFUSED_OF_AGENT)
+async def test_the_agent_is_refused(installed: Installed, patch: Object, why: str) -> None:
+    async with installed.agent() as client:
+        assert why in await outcome(client, NODES, NODE, patch)
+
+
+async def test_the_agent_may_publish_on_its_own_node_only(installed: Installed) -> None:
+    verdict = status(labels={names.LABEL_HEALTH: "unhealthy"}, conditions=[OUR_CONDITION])
+    health = {"apiVersion": names.API_VERSION, "kind": "GPUNodeHealth"}
+    async with installed.agent() as client:
+        assert await outcome(client, NODES, NODE, verdict) == ""
+        assert "only about the node" in await outcome(client, NODES, OTHER, verdict)
+        await client.create(GPU_NODE_HEALTHS, {**health, "metadata": {"name": NODE}})
+        with pytest.raises(ApiError, match="only about the node"):
+            await client.create(GPU_NODE_HEALTHS, {**health, "metadata": {"name": OTHER}})
+    async with installed.agent(on=None) as unbound:
+        assert "only about the node" in await outcome(unbound, NODES, NODE, verdict)
+
+
+async def test_the_agent_may_publish_on_a_node_without_conditions(installed: Installed) -> None:
+    bare = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "bare"}}
+    await installed.cluster.client.create(NODES, bare)
+    verdict = status(labels={names.LABEL_HEALTH: "unhealthy"}, conditions=[OUR_CONDITION])
+    async with installed.agent(on="bare") as client:
+        assert await outcome(client, NODES, "bare", verdict) == ""
+
+
+async def test_the_remediator_marks_and_unmarks_and_nothing_else(installed: Installed) -> None:
+    async def view() -> FreshNode:
+        found = await installed.cluster.node(NODE)
+        return msgspec.json.decode(msgspec.json.encode(found), type=FreshNode)
+
+    taint = {"spec": {"taints": [{"key": "x", "value": "y", "effect": "NoSchedule"}]}}
+    async with installed.remediator() as client:
+        on = mark.mark_patch(
+            await view(), session="s", reason="Xid79", phase="Marked",
+            mark="CordonAndTaint", now=0.0,
+        )  # fmt: skip
+        await client.patch(NODES, NODE, on)
+        assert "taint" in await outcome(client, NODES, NODE, taint, subresource=None)
+        off = mark.unmark_patch(await view())
+        await client.patch(NODES, NODE, off)
+        label = {"metadata": {"labels": {"pool": "x"}}}
+        assert "only the label" in await outcome(client, NODES, NODE, label, subresource=None)
+
+
+async def test_the_remediator_may_say_unknown_and_no_verdict(installed: Installed) -> None:
+    node = await installed.cluster.node(NODE)
+    meta = node["metadata"]
+    sent = request(
+        SetNodeUnknown(
+            node=NODE, node_uid=meta["uid"], resource_version=meta["resourceVersion"], at=0.0,
+            message="m",
+        )
+    )  # fmt: skip
+    assert sent.body is not None
+    async with installed.remediator() as client:
+        assert await outcome(client, NODES, NODE, sent.body) == ""
+        verdict = status(conditions=[OUR_CONDITION])
+        assert "GPUHealthy" in await outcome(client, NODES, NODE, verdict)
+
+
+async def test_nobody_else_is_hindered(installed: Installed) -> None:
+    """A kubelet or an administrator writes what our accounts may not."""
+    client = installed.cluster.client
+    await client.patch(NODES, NODE, {"metadata": {"labels": {"pool": "x"}}})
+    await client.patch(NODES, NODE, status(capacity={"nvidia.com/gpu": "8"}), subresource="status")
