@@ -21,9 +21,10 @@ from hack.sim.cluster.controllers.pods import node_of
 from hack.sim.cluster.fleet import Budget, Pool, Serving
 from hack.sim.cluster.fleet_health import GPU_NODE_HEALTHS
 from hack.sim.cluster.fleet_health_objects import XID_79
-from hack.sim.cluster.resource import CLUSTER_ROLES, ROLES
+from hack.sim.cluster.resource import CLUSTER_ROLES, PODS, ROLES
 from hack.sim.driver import NODES as DESCRIPTIONS
 from hack.sim.manifests import post_manifests, read_manifests
+from remediator.caches import AGENT_SELECTOR
 
 REPOSITORY = Path(__file__).parents[2]
 AGENT, REMEDIATOR = "gpuward-agent", "gpuward-remediator"
@@ -69,14 +70,25 @@ async def installed() -> AsyncIterator[Cluster]:
         yield cluster
 
 
-async def account(cluster: Cluster, name: str) -> Path:
-    return await cluster.plane.service_account_kubeconfig("gpuward", name)
+async def account(cluster: Cluster, name: str, *, pod: str | None = None) -> Path:
+    return await cluster.plane.service_account_kubeconfig("gpuward", name, pod=pod)
+
+
+async def agent_pod(cluster: Cluster, node: str) -> str:
+    """The pod that the DaemonSet put on the node: its token carries the node's name."""
+
+    async def there() -> str:
+        pods, _ = await cluster.client.list(PODS, "gpuward", label_selector=AGENT_SELECTOR)
+        return next((str(pod["metadata"]["name"]) for pod in pods if node_of(pod) == node), "")
+
+    found: str = await cluster.until(there, f"the agent's pod on {node}")
+    return found
 
 
 async def an_agent(cluster: Cluster, folder: Path, node: str) -> AgentProcess:
     boot = folder / "boot-id"
     boot.write_text((await cluster.node(node))["status"]["nodeInfo"]["bootID"])
-    kubeconfig = await account(cluster, AGENT)
+    kubeconfig = await account(cluster, AGENT, pod=await agent_pod(cluster, node))
     driver = f"sim:{DESCRIPTIONS / 'h100-8-nvswitch.yaml'}"
     return AgentProcess(folder, kubeconfig, node, nvml=driver, **{"boot-id": str(boot)})
 
