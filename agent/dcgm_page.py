@@ -37,6 +37,7 @@ BLANK_FLOAT: Final = 140737488355328.0
 class _Page:
     gpus: dict[str, dict[Signal, Value]] = field(default_factory=dict)
     xids: dict[str, int] = field(default_factory=dict)
+    instance_xids: dict[tuple[str, int], int] = field(default_factory=dict)
     pci: dict[str, str] = field(default_factory=dict)
     hosts: dict[str, None] = field(default_factory=dict)
     driver: str = ""
@@ -67,6 +68,7 @@ def read_page(text: str, at: float) -> tuple[DcgmSeen, int]:
         at=at,
         gpus=page.gpus,
         xids=page.xids,
+        instance_xids=page.instance_xids,
         pci=page.pci,
         driver=page.driver,
         hosts=tuple(page.hosts),
@@ -98,8 +100,7 @@ def _read_line(page: _Page, line: str, name: str) -> None:
     value = _value(sample.value)
     if name in XID_FIELDS:
         if isinstance(value, int):
-            # One series per MIG instance: the parent's is missing then.
-            page.xids[uuid] = max(value, page.xids.get(uuid, 0))
+            _note_xid(page, uuid, _first(labels, INSTANCE_LABELS), value)
         return
     signal = _fields()[name]
     if _first(labels, INSTANCE_LABELS):
@@ -116,6 +117,16 @@ def _read_line(page: _Page, line: str, name: str) -> None:
         # One series per link or lane.
         value += before
     values[signal] = value
+
+
+def _note_xid(page: _Page, uuid: str, instance: str, xid: int) -> None:
+    if not instance:
+        page.xids[uuid] = max(xid, page.xids.get(uuid, 0))
+    elif instance.isascii() and instance.isdecimal() and len(instance) < 4:
+        key = (uuid, int(instance))
+        page.instance_xids[key] = max(xid, page.instance_xids.get(key, 0))
+    else:
+        page.bad_lines += 1
 
 
 def normal_pci(address: str) -> str:

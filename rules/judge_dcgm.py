@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from rules.health_object import MigInstance
 from rules.incident import Finding
 from rules.judge_readings import judge_readings
 from rules.judge_record import record
@@ -27,7 +28,9 @@ from rules.xid import reason_for_xid
 
 FOREIGN: Final = "ForeignPage"
 DIFFERS: Final = "DiffersFromNVML"
-_MAX_XIDS: Final = 256
+_MAX_GPUS: Final = 64
+_MAX_INSTANCES: Final = 7 * 64
+"""A GPU has seven instances at most. Source: NVIDIA MIG guide."""
 
 
 def judge_page(state: NodeState, seen: DcgmSeen, now: float, rules: Rules) -> NodeState:
@@ -74,17 +77,23 @@ def _is_foreign(state: NodeState, seen: DcgmSeen) -> bool:
 def _judge_xids(state: NodeState, seen: DcgmSeen, now: float, rules: Rules) -> NodeState:
     """A changed last Xid is an event, where no better sense would have seen it.
 
-    Healthy GPUs may export none: a series that appears has changed, too.
+    Healthy GPUs may export none: a series that appears has changed, too. Under MIG each instance
+    has a last Xid of its own.
     """
     before = state.dcgm_xids
-    last = {uuid: seen.xids.get(uuid, 0) for uuid in list(seen.gpus)[:_MAX_XIDS]}
+    last: dict[tuple[str, int | None], int] = {
+        (uuid, None): seen.xids.get(uuid, 0) for uuid in list(seen.gpus)[:_MAX_GPUS]
+    }
+    last.update(list(seen.instance_xids.items())[:_MAX_INSTANCES])
     state = replace(state, dcgm_xids=last)
     blind = (
         state.source(SourceName.NVML) is not SourceState.UP
         and state.source(SourceName.KERNEL_LOG) is not SourceState.UP
     )
-    for uuid, xid in last.items():
-        if not blind or uuid not in before or before[uuid] == xid or not 0 < xid < 1 << 16:
+    for (uuid, instance), xid in last.items():
+        was = before.get((uuid, instance), 0)
+        known = (uuid, None) in before
+        if not blind or not known or was == xid or not 0 < xid < 1 << 16:
             continue
         gpu, pci = identify(state, uuid, seen.pci.get(uuid, ""))
         finding = Finding(
@@ -94,7 +103,8 @@ def _judge_xids(state: NodeState, seen: DcgmSeen, now: float, rules: Rules) -> N
             pci=pci,
             xid=xid,
             source=SourceName.DCGM,
-            evidence=f"dcgm-exporter: last Xid changed from {before[uuid]} to {xid}",
+            evidence=f"dcgm-exporter: last Xid changed from {was} to {xid}",
+            mig=MigInstance(gi=instance) if instance is not None else None,
         )
         state = record(state, finding, now, rules)
     return state

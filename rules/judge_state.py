@@ -155,7 +155,7 @@ class NodeState:
     pending_events: tuple[PendingEvent, ...] = ()
     bursts: tuple[Burst, ...] = ()
     host: Mapping[str, Gauge] = field(default_factory=dict)
-    dcgm_xids: Mapping[str, int] = field(default_factory=dict)
+    dcgm_xids: Mapping[tuple[str, int | None], int] = field(default_factory=dict)
 
     def source(self, name: SourceName) -> SourceState | None:
         """The state of a sense; None while it has not spoken."""

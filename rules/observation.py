@@ -235,13 +235,15 @@ class DevNodesSeen:
 class DcgmSeen:
     """One good page of dcgm-exporter: signals by GPU UUID, addresses normalised to NVML's form.
 
-    ``xids`` is the sticky last Xid of each GPU that exports one; ``hosts`` are the host names
+    ``xids`` is the sticky last Xid of each GPU that exports one, ``instance_xids`` that of each
+    MIG instance, by UUID of the GPU and number of the GPU instance; ``hosts`` are the host names
     the page carries: whether it is this node's page is judged from them and from the UUIDs.
     """
 
     at: float
     gpus: Mapping[str, Mapping[Signal, Value]]
     xids: Mapping[str, int] = field(default_factory=dict)
+    instance_xids: Mapping[tuple[str, int], int] = field(default_factory=dict)
     pci: Mapping[str, str] = field(default_factory=dict)
     driver: str = ""
     hosts: tuple[str, ...] = ()

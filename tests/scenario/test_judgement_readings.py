@@ -379,3 +379,12 @@ def test_a_sticky_xid_is_no_event_but_its_change_is() -> None:
     assert not world.incidents
     world.dcgm({"GPU-0": {}}, xids={"GPU-0": 95})
     assert world.says() == "Fatal Drain ResetGPU"
+
+
+def test_a_lower_xid_of_another_mig_instance_is_an_event_too() -> None:
+    world = World(nvml=False)
+    world.source(SourceName.NVML, SourceState.ABSENT)
+    world.dcgm({"GPU-0": {}}, instance_xids={("GPU-0", 1): 94, ("GPU-0", 2): 0})
+    world.dcgm({"GPU-0": {}}, instance_xids={("GPU-0", 1): 94, ("GPU-0", 2): 79})
+    assert world.only().xids == (79,)
+    assert world.published().status.incidents[0].mig.gi == 2

@@ -102,7 +102,18 @@ def test_a_reading_of_a_mig_instance_is_not_the_gpus() -> None:
         f"DCGM_FI_DEV_GPU_TEMP{{{share}}} 50\nDCGM_FI_DEV_XID_ERRORS{{{share}}} 31\n", 1.0
     )
     assert seen.gpus == {GPU: {}}
-    assert seen.xids == {GPU: 31}
+    assert seen.xids == {}
+    assert seen.instance_xids == {(GPU, 7): 31}
+
+
+def test_each_mig_instance_has_a_last_xid_of_its_own() -> None:
+    page = "".join(
+        f'DCGM_FI_DEV_XID_ERRORS{{{LABELS},GPU_I_ID="{instance}"}} {xid}\n'
+        for instance, xid in (("1", 94), ("2", 31), ("x", 79))
+    )
+    seen, bad = read_page(page, 1.0)
+    assert seen.instance_xids == {(GPU, 1): 94, (GPU, 2): 31}
+    assert bad == 1
 
 
 def test_the_shared_pages_are_read() -> None:
