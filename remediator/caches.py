@@ -11,7 +11,7 @@ from typing import Protocol
 from remediator.api import Api
 from remediator.clock import Clock
 from remediator.watch import Reflector, Resource
-from rules.names import GROUP, VERSION
+from rules.names import GROUP, LABEL_QUARANTINE, VERSION
 from rules.pdb_view import PdbView
 from rules.pod_view import DaemonSetView
 from rules.session_time import parse_time
@@ -72,6 +72,7 @@ class Listeners:
     """Who hears of a change, in names of nodes or PDBs."""
 
     node: Callable[[str, NodeView | None, NodeView | None], None]
+    marked: Callable[[str, NodeView | None, NodeView | None], None]
     health: Callable[[str, HealthView | None], None]
     session: Callable[[QuarantineView | None, QuarantineView | None], None]
     pause: Callable[[], None]
@@ -103,6 +104,11 @@ class Caches:
         """Agent pods by UID."""
         self._tell_agent = to.agent
         self.nodes = Reflector(api, clock, nodes_selected(node_selector), NodeView, to.node)
+        # A mark is ours to take off also where the policy's selector does not reach (any more).
+        marked = Resource(
+            name="marked nodes", path=NODES, query={"labelSelector": LABEL_QUARANTINE}
+        )
+        self.marked = Reflector(api, clock, marked, NodeView, to.marked)
         self.healths = Reflector(
             api,
             clock,
@@ -146,6 +152,7 @@ class Caches:
         """Every reflector."""
         return (
             self.nodes,
+            self.marked,
             self.healths,
             self.quarantines,
             self.pauses,

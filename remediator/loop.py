@@ -90,6 +90,7 @@ class Loop:
         """Look at everything: after a take-over, a new policy, a pause."""
         names = {
             *self._world.caches.nodes.items,
+            *self._world.unselected,
             *self._world.healths,
             *self._world.sessions,
             *self._world.deleted,

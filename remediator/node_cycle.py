@@ -23,6 +23,7 @@ from rules import decision as d
 from rules.drain import DrainPlan
 from rules.mark import marked
 from rules.policy import Policy
+from rules.refusal import Refusal, refusal_of
 from rules.session import decide
 from rules.session_observation import NodeObservation, Permit, observe
 from rules.session_time import parse_time
@@ -36,6 +37,8 @@ _ROUNDS = 12
 _STATUS_INTERVAL_S = 1.0
 _HEALTH_FRESH_S = 2.0
 _BACKOFF_S = (0.1, 30.0)
+# So long a refused mark is said and not sent again; what people grant takes effect after it.
+_REFUSAL_KEPT_S = 30.0
 # Beyond this many Events that wait to be sent, new ones are dropped; the sessions tell all.
 _EVENTS_WAITING = 5_000
 
@@ -89,6 +92,7 @@ class NodeCycle:
         self._said: dict[str, str] = {}
         self._status_written: dict[str, tuple[float, str]] = {}
         self._active: dict[str, float] = {}
+        self._refused: dict[str, tuple[float, Refusal]] = {}
         self._health_read: dict[str, float] = {}
         self._telling: set[asyncio.Task[Sent]] = set()
 
@@ -166,7 +170,10 @@ class NodeCycle:
     def _forget(self, name: str) -> None:
         """No session concerns the node any more, and all that followed from it is done."""
         self._world.deleted.pop(name, None)
+        if name not in self._world.caches.marked.items:
+            self._world.unselected.pop(name, None)
         self._health_read.pop(name, None)
+        self._refused.pop(name, None)
         self._gateway.forget(name)
         if name not in self._world.caches.healths.items:
             self._world.health_changed(name, None)
@@ -186,7 +193,7 @@ class NodeCycle:
         """No await in here: what is decided rests on one moment."""
         snapshot = self._world.snapshot()
         node = fresh or snapshot.nodes.get(name)
-        if node is None and not gone and session is not None:
+        if node is None and not gone:
             # Not selected (any more) is not gone: the policy's selector may have changed.
             return d.Decision(step="ReadNode", because="not in the cache", needs_fresh_node=True)
         uid = session.metadata.uid if session else ""
@@ -201,6 +208,7 @@ class NodeCycle:
             untolerating=self._senses.untolerating(node) if node and session else (),
             plan=self._senses.plan(name),
             last_active_at=self._active.get(uid),
+            refused=self._refusal(name),
         )
         decision = decide(session, seen, snapshot.now, snapshot.policy)
         if any(isinstance(write, d.MarkNode) for write in decision.writes):
@@ -208,14 +216,26 @@ class NodeCycle:
             self._world.reserved.add(name)
         return decision
 
+    def _refusal(self, name: str) -> Refusal | None:
+        until, refusal = self._refused.get(name, (0.0, None))
+        if self._clock.elapsed() < until:
+            return refusal
+        self._refused.pop(name, None)
+        return None
+
     async def _fresh(self, name: str) -> FreshNode | None:
         try:
             node = await self._gateway.fresh_node(name)
         except ApiError as error:
             if error.answer.code == 404:
                 self._world.reserved.discard(name)
+                self._world.node_seen(name, None)
                 return None
             raise
+        if name not in self._world.caches.nodes.items and self._world.open_sessions(name):
+            if name not in self._world.unselected:
+                self._senses.fleet_changed()
+            self._world.node_seen(name, node)
         if not marked(node):
             self._world.reserved.discard(name)
         return node
@@ -274,6 +294,11 @@ class NodeCycle:
                 continue
             if not (isinstance(write, d.MarkNode) and sent.result is Result.UNKNOWN):
                 self._world.reserved.discard(name)
+            if isinstance(write, d.MarkNode) and sent.result is Result.REFUSED and sent.answer:
+                refusal = refusal_of(sent.answer.code, sent.answer.sentence())
+                if refusal is not None:
+                    until = self._clock.elapsed() + _REFUSAL_KEPT_S
+                    self._refused[name] = (until, refusal)
             await self._catch_up(write, sent)
             return sent.result
         return done
@@ -312,6 +337,8 @@ class NodeCycle:
                     self._gateway.forget(write.node)
                     if write.node in self._world.caches.nodes.items:
                         self._world.caches.nodes.learn(sent.answer.decode(NodeView))
+                    else:
+                        self._world.node_seen(write.node, sent.answer.decode(NodeView))
                     self._senses.fleet_changed()
                     self._world.reserved.discard(write.node)
                 case _:

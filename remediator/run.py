@@ -93,6 +93,7 @@ class Replica:
             namespace=homes[0],
             to=Listeners(
                 node=self._node_changed,
+                marked=self._marked_changed,
                 health=self._health_changed,
                 session=self._session_changed,
                 pause=self._pauses_changed,
@@ -230,7 +231,15 @@ class Replica:
         self.loop.wake(node)
 
     def _node_changed(self, name: str, before: NodeView | None, after: NodeView | None) -> None:
+        if after is None:
+            # Not selected any more is not gone: the mark stays ours.
+            self.world.node_seen(name, self.caches.marked.items.get(name))
         self.loop.node_changed(name, before, after)
+
+    def _marked_changed(self, name: str, before: NodeView | None, after: NodeView | None) -> None:
+        if name not in self.caches.nodes.items:
+            self.world.node_seen(name, after)
+            self.loop.node_changed(name, before, after)
 
     def _health_changed(self, name: str, health: HealthView | None) -> None:
         self.loop.health_changed(name, health)

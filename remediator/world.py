@@ -5,14 +5,14 @@ verdicts of nodes that are no longer sick, sessions that somebody deleted, nodes
 its way. Nothing here decides, and nothing here is needed after a restart.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from remediator.caches import Caches
 from remediator.clock import Clock
 from rules.gang import Gang
 from rules.policy import Policy
 from rules.session_observation import is_open
-from rules.snapshot import FleetSnapshot, HealthView, LeaseView, QuarantineView
+from rules.snapshot import FleetSnapshot, HealthView, LeaseView, NodeView, QuarantineView
 
 # A deletion is acted on within seconds; a record of it older than this helps nobody.
 _DELETIONS_KEPT = 64
@@ -38,6 +38,8 @@ class World:
         self.healths: dict[str, HealthView] = {}
         """Verdicts by node name: all sick ones, and those read for a session."""
         self.maintenance_leases: dict[str, LeaseView] = {}
+        self.unselected: dict[str, NodeView] = {}
+        """Nodes under session or with a mark that the policy's selector does not select."""
         self.reserved: set[str] = set()
         """Nodes whose mark was decided and is not in the cache yet."""
         self.gangs: dict[str, tuple[Gang, ...]] = {}
@@ -54,7 +56,7 @@ class World:
         return FleetSnapshot(
             now=self._clock.now(),
             policy=self._policy(),
-            nodes=self.caches.nodes.items,
+            nodes=self._nodes(),
             healths=self.healths,
             quarantines=self.caches.quarantines.items,
             pauses=self.caches.pauses.items,
@@ -67,6 +69,18 @@ class World:
             reserved=frozenset(self.reserved),
             gangs=self.gangs,
         )
+
+    def _nodes(self) -> Mapping[str, NodeView]:
+        items = self.caches.nodes.items
+        others = {name: node for name, node in self.unselected.items() if name not in items}
+        return {**others, **items} if others else items
+
+    def node_seen(self, name: str, node: NodeView | None) -> None:
+        """A node as just read, written or watched outside the selection; None: it is gone."""
+        if node is None or name in self.caches.nodes.items:
+            self.unselected.pop(name, None)
+        else:
+            self.unselected[name] = node
 
     def open_sessions(self, node: str) -> list[QuarantineView]:
         """The node's sessions that have not ended, oldest first."""

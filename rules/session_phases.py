@@ -3,8 +3,8 @@
 from rules import session_status as st
 from rules.decision import Decision, Evicting, MarkNode
 from rules.mark import MarkState, mark_patch, read_note
-from rules.quarantine_object import Phase, QuarantineStatus
-from rules.reason import Level
+from rules.quarantine_object import Cause, Phase, QuarantineStatus
+from rules.reason import Level, is_reason_code
 from rules.sentence import marked as marked_sentence
 from rules.sentence import pending as pending_sentence
 from rules.sentence import quarantined as quarantined_sentence
@@ -62,19 +62,24 @@ def _pending(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decisio
         return _enter_marked(case, status)
     if not case.shadow and case.mark is MarkState.FOREIGN:
         return _clear_foreign(case, status)
-    human = any(cause.source == "Human" for cause in case.causes)
+    by_person = any(cause.source == "Human" for cause in case.causes)
+    human = ""
     if halt is not None:
         reason, why = halt.reason, halt.clause
-    elif case.seen.stale and not human:
+    elif case.seen.stale and not by_person:
         reason, why = "VerdictStale", case.seen.stale
     elif permit.reason == NOT_JUDGED:
         return _await_judgement(case)
     elif not permit.start:
         reason, why = permit.reason, permit.message
+    elif case.seen.refused is not None and not case.shadow:
+        reason, why = case.seen.refused.reason, case.seen.refused.clause
+        human = reason
     else:
         return _start(case, status)
     waiting_on_fleet = halt is None and not permit.start
     status = st.with_condition(status, "Blocked", case.now, reason, f"Waiting: {why}.")
+    status = st.with_condition(status, "NeedsHuman", case.now, human, f"Waiting: {why}.")
     status = st.with_condition(
         status,
         "Storm",
@@ -108,7 +113,9 @@ def _start(case: Case, status: QuarantineStatus) -> Decision:
 
 def mark_write(case: Case, phase: str) -> MarkNode:
     """The mark of this session as a write on the node as it was read."""
-    reason = case.session.spec.causes[0].reason if case.session.spec.causes else ""
+    first = next(iter(case.session.spec.causes), Cause())
+    # A person's cause needs no code; the taint then says who wanted it.
+    reason = first.reason if is_reason_code(first.reason) else str(first.source)
     return MarkNode(
         node=case.node.name,
         node_uid=case.node.uid,
@@ -125,7 +132,7 @@ def mark_write(case: Case, phase: str) -> MarkNode:
 
 
 def _enter_marked(case: Case, status: QuarantineStatus, mark: MarkNode | None = None) -> Decision:
-    for kind in ("Blocked", "Storm"):
+    for kind in ("Blocked", "NeedsHuman", "Storm"):
         status = st.with_condition(status, kind, case.now)
     sentence = _sentence(case, case.now, "")
     status = st.enter(status, Phase.MARKED, sentence, case.now)

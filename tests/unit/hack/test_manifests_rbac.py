@@ -74,7 +74,13 @@ def watched() -> dict[str, str]:
     """Path by resource of everything the remediator caches."""
     nobody: Any = None
     listeners = Listeners(
-        node=nobody, health=nobody, session=nobody, pause=nobody, pdb=nobody, agent=nobody
+        node=nobody,
+        marked=nobody,
+        health=nobody,
+        session=nobody,
+        pause=nobody,
+        pdb=nobody,
+        agent=nobody,
     )
     caches = Caches(nobody, nobody, node_selector="", namespace="gpuward", to=listeners)
     return {of_path(cache.resource.path): cache.resource.path for cache in caches.all}

@@ -45,9 +45,10 @@ class Setting:
 
     def __init__(self, cluster):
         self.cluster, self.client = cluster, cluster.client
-        nothing = lambda *_: None  # noqa: E731 - six listeners that need not listen
+        nothing = lambda *_: None  # noqa: E731 - seven listeners that need not listen
         listeners = Listeners(
             node=nothing,
+            marked=nothing,
             health=nothing,
             session=nothing,
             pause=nothing,

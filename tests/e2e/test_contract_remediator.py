@@ -1,0 +1,126 @@
+"""What a stranger may rely on: bare nodes, bare objects, and nothing set up but the definitions."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from remediator_process import (
+    QUARANTINES,
+    UNMARKED,
+    RemediatorProcess,
+    marks_of,
+    phase,
+    prepare,
+    running,
+)
+
+from hack.sim.cluster.resource import LEASES, NODES, Resource
+
+HEALTHS = Resource("gpuward.io", "v1alpha1", "gpunodehealths", False, "GPUNodeHealth")
+TAINT = "gpuward.io/quarantine"
+
+
+async def add_bare_node(cluster: Any, name: str, **labels: str) -> None:
+    """A Node that no kubelet reported: no conditions, no boot."""
+    body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
+    await cluster.client.create(NODES, body)
+
+
+async def say_unhealthy(cluster: Any, name: str) -> None:
+    """The fewest words that make a Fatal verdict."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    incident = {
+        "id": "one",
+        "reason": "SomethingNobodyKnows",
+        "severity": "Fatal",
+        "level": "Drain",
+        "active": True,
+        "firstSeen": now,
+    }
+    body = {
+        "apiVersion": "gpuward.io/v1alpha1",
+        "kind": "GPUNodeHealth",
+        "metadata": {"name": name},
+    }
+    created = await cluster.client.create(HEALTHS, body)
+    created["status"] = {
+        "publisher": {"heartbeat": now},
+        "health": "Unhealthy",
+        "incidents": [incident],
+    }
+    await cluster.client.update_status(HEALTHS, created)
+
+
+async def ask(cluster: Any, name: str, node: str) -> None:
+    """What a person needs to write: a node and one cause."""
+    body = {
+        "apiVersion": "gpuward.io/v1alpha1",
+        "kind": "GPUQuarantine",
+        "metadata": {"name": name},
+        "spec": {"nodeName": node, "causes": [{"source": "Human", "message": "smells burnt"}]},
+    }
+    await cluster.client.create(QUARANTINES, body)
+
+
+async def unmarked(cluster: Any, node: str) -> None:
+    async def clean() -> bool:
+        return marks_of(await cluster.node(node)) == UNMARKED
+
+    await cluster.until(clean, f"{node} as it was")
+
+
+async def test_bare_nodes_and_a_cluster_without_our_namespace(cluster, tmp_path):
+    for name in ("bare-1", "bare.2"):
+        await add_bare_node(cluster, name, **{"gpuward.io/gpus": "8"})
+    one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig)
+    with running(one):
+        await say_unhealthy(cluster, "bare.2")
+        session = await phase(cluster, "bare.2", "Quarantined")
+        node = await cluster.node("bare.2")
+    leases, _ = await cluster.client.list(LEASES, "default")
+    assert "gpuward-remediator" in [lease["metadata"]["name"] for lease in leases]
+    assert sum("no namespace gpuward" in json.dumps(line) for line in one.lines()) == 1
+    taint = next(item for item in node["spec"]["taints"] if item["key"] == TAINT)
+    assert (taint["value"], taint["effect"]) == ("SomethingNobodyKnows", "NoSchedule")
+    assert node["spec"]["unschedulable"] is True
+    note = json.loads(node["metadata"]["annotations"]["gpuward.io/session"])
+    assert note["session"] == session["metadata"]["name"]
+    assert not one.said('"level": "error"')
+
+
+async def test_a_person_may_quarantine_a_node_that_the_policy_does_not_select(cluster, tmp_path):
+    await prepare(cluster)
+    await add_bare_node(cluster, "plain")
+    one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig)
+    with running(one):
+        await ask(cluster, "mine", "plain")
+        await phase(cluster, "plain", "Quarantined")
+        marks = marks_of(await cluster.node("plain"))
+        assert marks["unschedulable"]
+        assert marks["taints"] == ["Human"], "a cause without a code says who wanted it"
+        await cluster.client.delete(QUARANTINES, "mine")
+        await unmarked(cluster, "plain")
+
+        await ask(cluster, "again", "plain")
+        await phase(cluster, "plain", "Quarantined")
+        patch = {"spec": {"unschedulable": None}}
+        await cluster.client.patch(NODES, "plain", patch)
+        await phase(cluster, "plain", "Cancelled")
+        await unmarked(cluster, "plain")
+
+
+async def test_a_mark_left_on_an_unselected_node_is_taken_off_after_a_restart(cluster, tmp_path):
+    await prepare(cluster)
+    await add_bare_node(cluster, "once-gpu", **{"gpuward.io/gpus": "8"})
+    one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig)
+    with running(one):
+        await ask(cluster, "mine", "once-gpu")
+        await phase(cluster, "once-gpu", "Quarantined")
+        one.kill()
+        await cluster.client.delete(QUARANTINES, "mine")
+        patch = {"metadata": {"labels": {"gpuward.io/gpus": None}}}
+        await cluster.client.patch(NODES, "once-gpu", patch)
+        one.start()
+        await unmarked(cluster, "once-gpu")
