@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
+from urllib.parse import quote
 
 import structlog
 
@@ -20,7 +21,7 @@ from remediator.clock import Clock
 from remediator.metrics import Metrics
 from remediator.pace import Lane
 from rules import decision as d
-from rules.decision_request import request
+from rules.decision_request import QUARANTINES, request
 from rules.quarantine_object import Mode
 from rules.snapshot import FreshNode
 
@@ -151,6 +152,10 @@ class Gateway:
         held = self._forbidden(write)
         if held:
             return Sent(result=Result.HELD, why=held)
+        if isinstance(write, d.UnmarkNode) and write.orphan:
+            kept = await self._still_owned(write)
+            if kept is not None:
+                return kept
         if not write.harmful:
             return await self._post(write, None)
         async with self._api.turn(_lane(write)):
@@ -162,6 +167,22 @@ class Gateway:
             if why:
                 return Sent(result=Result.HELD, why=why)
             return await self._post(write, self._last_look(write))
+
+    async def _still_owned(self, write: d.UnmarkNode) -> Sent | None:
+        """None when the mark's session certainly does not exist: a lagging cache frees no node.
+
+        A missing CustomResourceDefinition answers 404 as well, but not about that object.
+        """
+        path = f"{QUARANTINES}/{quote(write.session, safe='')}"
+        answer = await self._api.call(Lane.READ, "GET", path)
+        status = answer.status()
+        details = status.details
+        if answer.code == 404 and status.reason == "NotFound" and details and details.name:
+            return None
+        if answer.ok:
+            return Sent(result=Result.HELD, why=f"session {write.session} exists")
+        result = Result.HELD if answer.code == 404 else classify(answer)
+        return Sent(result=result, answer=answer, why=f"session not read: {answer.sentence()}")
 
     def _forbidden(self, write: d.Write) -> str:
         if self._mode() is Mode.SHADOW and (

@@ -20,6 +20,9 @@ _WAITING: Final = frozenset(
         EvictionKind.MISSING_PERMISSION,
         EvictionKind.NAMESPACE_ENDING,
         EvictionKind.IN_PROGRESS,
+        EvictionKind.UNAUTHORIZED,
+        EvictionKind.API_BUSY,
+        EvictionKind.UNKNOWN,
     }
 )
 _GANG_REMEDY: Final = (
@@ -91,6 +94,23 @@ def _by_answer(outcome: EvictionOutcome, why: str, remedy: str, key: str) -> Obs
                 why=outcome.message,
                 permanent=True,
                 remedy=outcome.remedy,
+            )
+        case EvictionKind.UNAUTHORIZED:
+            return Obstacle(
+                reason="MissingPermission",
+                why="the API server does not know the remediator any more",
+                permanent=False,
+                remedy="check its service account and token",
+            )
+        case EvictionKind.API_BUSY:
+            return Obstacle(
+                reason="ApiBusy", why="the API server limits the remediator", permanent=False
+            )
+        case EvictionKind.UNKNOWN:
+            return Obstacle(
+                reason="NoAnswer",
+                why="the API server gave no usable answer to the eviction",
+                permanent=False,
             )
         case EvictionKind.REFUSED:
             return Obstacle(

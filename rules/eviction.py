@@ -15,6 +15,7 @@ import msgspec
 from rules.pdb import is_stale, judge
 from rules.pdb_view import PdbView
 from rules.pod_view import PodView
+from rules.refusal import refused_by_admission
 
 _MULTIPLE: Final = "more than one PodDisruptionBudget"
 _MAX_BODY: Final = 64 * 1024
@@ -183,7 +184,7 @@ def _conflict(answer: dict[str, Any] | None, message: str) -> EvictionKind:
 def _forbidden(answer: dict[str, Any] | None, message: str) -> EvictionOutcome:
     if "NamespaceTerminating" in _causes(answer):
         return EvictionOutcome(kind=EvictionKind.NAMESPACE_ENDING, message=message)
-    if "cannot create resource" in message:
+    if not refused_by_admission(message):
         return EvictionOutcome(
             kind=EvictionKind.MISSING_PERMISSION,
             message="pods/eviction may not be created",

@@ -16,6 +16,7 @@ from rules.health_object import HealthStatus
 from rules.names import LABEL_OPT_OUT
 from rules.policy_selector import parse_selector, selects
 from rules.quarantine_object import PauseSpec
+from rules.refusal import Refusal
 from rules.session_time import parse_time
 from rules.snapshot import (
     AgentPod,
@@ -87,6 +88,8 @@ class NodeObservation:
     """The drain as of the last uncached lists; None before the first."""
     last_active_at: float | None = None
     """When this session was last decided with every write accepted, by any replica."""
+    refused: Refusal | None = None
+    """The API server's answer to a mark sent a moment ago, when it was no."""
 
 
 def publisher_silence(
@@ -189,6 +192,7 @@ def observe(
     untolerating: tuple[str, ...] = (),
     plan: "DrainPlan | None" = None,
     last_active_at: float | None = None,
+    refused: Refusal | None = None,
 ) -> NodeObservation:
     """Gather the observation of one node. ``node`` overrides the cache with a fresh read."""
     seen = node or snapshot.nodes.get(name)
@@ -214,6 +218,7 @@ def observe(
         gangs=tuple(gang.key for gang in snapshot.gangs.get(name, ())),
         plan=plan,
         last_active_at=last_active_at,
+        refused=refused,
     )
 
 
