@@ -32,10 +32,10 @@ from remediator.page.shapes import (
 )
 from remediator.page.state import PageState
 from rules.session_time import format_time, parse_time
-from rules.snapshot import HealthView
 
 NODES_PER_PAGE = 500
 MOST_REGIONS = 64
+MOST_READS = 5
 Query = Mapping[str, str]
 
 
@@ -61,12 +61,12 @@ def _place(row: NodeRow) -> tuple[str, str, str]:
     return row.pool, row.rack, row.name
 
 
-def api_node(state: PageState, name: str, read: HealthView | None) -> NodeDetail:
+def api_node(state: PageState, name: str) -> NodeDetail:
     """`/api/nodes/NAME`."""
     node = state.snapshot.nodes.get(name)
     if node is None:
         raise NotThereError(f"No GPU node {name} is known; /api/nodes lists them.")
-    return node_detail(node, state, read)
+    return node_detail(node, state)
 
 
 def api_sessions(state: PageState, query: Query) -> SessionPage:
@@ -100,7 +100,7 @@ def api_history(state: PageState) -> History:
     return history(state)
 
 
-def document_of(state: PageState, path: str, query: Query, read: HealthView | None) -> Element:
+def document_of(state: PageState, path: str, query: Query) -> Element:
     """The page at a path of this site; NotThereError where there is none."""
     replica, now = state.replica(), state.now
     match path.strip("/").split("/"):
@@ -113,18 +113,28 @@ def document_of(state: PageState, path: str, query: Query, read: HealthView | No
         case ["sessions", name]:
             return session_page(api_session(state, unquote(name)), replica, now)
         case ["nodes", name]:
-            return node_page(api_node(state, unquote(name), read), replica, now)
+            return node_page(api_node(state, unquote(name)), replica, now)
         case ["history"]:
             return history_page(history(state), ended_rows(state), replica, now)
     raise NotThereError(f"There is no page {path}; the fleet is at /.")
 
 
-def node_named_by(path: str) -> str:
-    """The node that a path is about; empty for every other page."""
-    match path.strip("/").split("/"):
+def nodes_to_read(state: PageState, path: str) -> list[str]:
+    """Healthy nodes whose verdict a page or an answer shows: they are not watched closely."""
+    match path.removeprefix("/api").strip("/").split("/"):
         case ["nodes", name]:
-            return unquote(name)
-    return ""
+            wanted = [unquote(name)]
+        case ["sessions", name]:
+            session = state.snapshot.quarantines.get(unquote(name))
+            wanted = [session.spec.node_name] if session else []
+        case ["history"]:
+            unnamed = [one for one in api_history(state).gpus if not one.gpu.serial]
+            wanted = [node for one in unnamed for node in one.nodes[-1:]]
+        case _:
+            wanted = []
+    there = state.snapshot.nodes
+    found = [name for name in dict.fromkeys(wanted) if name in there and not state.health(name)]
+    return found[:MOST_READS]
 
 
 def api_live(document: Element, state: PageState, wanted: list[str]) -> LivePage:

@@ -156,7 +156,7 @@ def gpu_offenders(sessions: Iterable[QuarantineView], state: PageState) -> tuple
 
 def _gpu(uuid: str, sessions: list[QuarantineView], state: PageState) -> GpuStatus | None:
     for session in reversed(sessions):
-        verdict = state.health(session.spec.node_name)
+        verdict = state.known(session.spec.node_name)
         for gpu in verdict.status.gpus if verdict else ():
             if gpu.uuid == uuid:
                 return gpu

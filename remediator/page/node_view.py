@@ -6,16 +6,16 @@ from remediator.page.shapes import NodeDetail
 from remediator.page.state import PageState
 from rules.names import ANNOTATION_HOLD, LABEL_OPT_OUT
 from rules.session_observation import pause_covers
-from rules.snapshot import HealthView, NodeView
+from rules.snapshot import NodeView
 
 
-def node_detail(node: NodeView, state: PageState, read: HealthView | None = None) -> NodeDetail:
-    """One node whole; `read` is its verdict from a read, for nodes that are not watched closely."""
+def node_detail(node: NodeView, state: PageState) -> NodeDetail:
+    """One node whole."""
     live = state.health(node.name)
-    verdict = live or read
+    verdict = state.known(node.name)
     return NodeDetail(
         node=node_row(node, state),
-        verdict="live" if live else "read" if read else "none",
+        verdict="live" if live else "read" if verdict else "none",
         health=verdict.status if verdict else None,
         marks=node_marks(node),
         notes=tuple(_notes(node, state)),

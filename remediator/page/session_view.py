@@ -146,7 +146,7 @@ def gpu_ids(session: QuarantineView) -> tuple[str, ...]:
 
 
 def _gpus(session: QuarantineView, state: PageState) -> tuple[GpuIdentity, ...]:
-    verdict = state.health(session.spec.node_name)
+    verdict = state.known(session.spec.node_name)
     known = {gpu.uuid: gpu for gpu in verdict.status.gpus} if verdict else {}
     return tuple(identity(uuid, known.get(uuid)) for uuid in gpu_ids(session))
 

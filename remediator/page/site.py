@@ -5,6 +5,7 @@ worker thread, each address at most once per state.
 """
 
 import asyncio
+import dataclasses
 import hashlib
 from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
@@ -22,7 +23,6 @@ from remediator.page.markup import Element, document
 from remediator.page.paging import RequestError
 from remediator.page.shapes import Problem
 from remediator.page.state import PageState
-from rules.snapshot import HealthView
 
 _FOLDER = Path(__file__).parent
 _STATIC: Final = {
@@ -45,6 +45,14 @@ HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
 }
 _PAGES = ("/", "/sessions", "/sessions/{name}", "/nodes/{name}", "/history")
+_ANSWERS: Final[dict[str, Callable[[PageState, web.Request], object]]] = {
+    "/api/fleet": lambda state, _: answers.api_fleet(state),
+    "/api/nodes": lambda state, request: answers.api_nodes(state, request.query),
+    "/api/nodes/{name}": lambda state, request: answers.api_node(state, _name(request)),
+    "/api/sessions": lambda state, request: answers.api_sessions(state, request.query),
+    "/api/sessions/{name}": lambda state, request: answers.api_session(state, _name(request)),
+    "/api/history": lambda state, _: answers.api_history(state),
+}
 _MOST_KEPT = 64
 _COMPRESSED_FROM = 4096
 
@@ -71,23 +79,8 @@ class Site:
             routes.add_get(path, self.page)
         routes.add_get("/find", self.find)
         routes.add_get("/static/{name}", self.static)
-        routes.add_get("/api/fleet", self._json(lambda state, _: answers.api_fleet(state)))
-        routes.add_get(
-            "/api/nodes",
-            self._json(lambda state, request: answers.api_nodes(state, request.query)),
-        )
-        routes.add_get(
-            "/api/sessions",
-            self._json(lambda state, request: answers.api_sessions(state, request.query)),
-        )
-        routes.add_get(
-            "/api/sessions/{name}",
-            self._json(
-                lambda state, request: answers.api_session(state, request.match_info["name"])
-            ),
-        )
-        routes.add_get("/api/history", self._json(lambda state, _: answers.api_history(state)))
-        routes.add_get("/api/nodes/{name}", self.node)
+        for path, answer in _ANSWERS.items():
+            routes.add_get(path, self._json(answer))
         routes.add_get("/api/live", self.live)
         routes.add_get("/api/schema", self.schema)  # fmt: skip
         app.middlewares.extend([self.check_host, self.explain])
@@ -106,19 +99,20 @@ class Site:
         return await asyncio.to_thread(document, made)
 
     async def _document(self, state: PageState, path: str, query: dict[str, str]) -> Element:
-        read = await self._read(state, answers.node_named_by(path))
-        key = f"{path}?{sorted(query.items())}"
-        return await self._kept(
-            state,
-            self._documents,
-            key,
-            lambda: asyncio.to_thread(answers.document_of, state, path, query, read),
-        )
+        async def make() -> Element:
+            ready = await self._with_reads(state, path)
+            return await asyncio.to_thread(answers.document_of, ready, path, query)
 
-    async def _read(self, state: PageState, node: str) -> HealthView | None:
-        if node not in state.snapshot.nodes or state.health(node) is not None:
-            return None
-        return await self._source.verdict(node)
+        return await self._kept(state, self._documents, f"{path}?{sorted(query.items())}", make)
+
+    async def _with_reads(self, state: PageState, path: str) -> PageState:
+        """The state with the verdicts that this path shows and that nobody watches."""
+        names = await asyncio.to_thread(answers.nodes_to_read, state, path)
+        if not names:
+            return state
+        found = await asyncio.gather(*(self._source.verdict(name) for name in names))
+        read = {name: one for name, one in zip(names, found, strict=True) if one is not None}
+        return dataclasses.replace(state, read=read)
 
     async def _kept(
         self,
@@ -147,7 +141,7 @@ class Site:
 
     async def static(self, request: web.Request) -> web.StreamResponse:
         """Style sheet, script and icon."""
-        name = request.match_info["name"]
+        name = _name(request)
         if name not in self._static:
             raise NotThereError("There is no such file.")
         body = self._static[name]
@@ -161,17 +155,10 @@ class Site:
 
     def _json(self, answer: Callable[[PageState, web.Request], object]) -> Handler:
         async def serve(request: web.Request) -> web.StreamResponse:
-            state = await self._source.state()
+            state = await self._with_reads(await self._source.state(), request.rel_url.raw_path)
             return _json(await asyncio.to_thread(answer, state, request))
 
         return serve
-
-    async def node(self, request: web.Request) -> web.StreamResponse:
-        """`/api/nodes/NAME`."""
-        name = request.match_info["name"]
-        state = await self._source.state()
-        read = await self._read(state, name)
-        return _json(await asyncio.to_thread(answers.api_node, state, name, read))
 
     async def live(self, request: web.Request) -> web.StreamResponse:
         """`/api/live`: what changed on the page that the script stands on."""
@@ -212,6 +199,10 @@ class Site:
             return _json(Problem(error=sentence), status)
         state = await self._source.state()
         return _html(document(answers.problem_page(state, title, sentence)), status)
+
+
+def _name(request: web.Request) -> str:
+    return request.match_info["name"]
 
 
 async def _set_headers(_: web.Request, response: web.StreamResponse) -> None:

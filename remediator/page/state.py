@@ -28,6 +28,8 @@ class PageState:
     keys: GroupKeys = field(default_factory=GroupKeys)
     by_node: Mapping[str, tuple[QuarantineView, ...]] = field(default_factory=dict)
     """Sessions by node, oldest first."""
+    read: Mapping[str, HealthView] = field(default_factory=dict)
+    """Verdicts of healthy nodes that were read because somebody looks at them."""
 
     @property
     def now(self) -> float:
@@ -47,6 +49,10 @@ class PageState:
     def health(self, node: str) -> HealthView | None:
         """The verdict of a node that is sick or has a session."""
         return self.snapshot.healths.get(node)
+
+    def known(self, node: str) -> HealthView | None:
+        """The verdict of a node, watched or read."""
+        return self.health(node) or self.read.get(node)
 
     def open_session(self, node: str) -> QuarantineView | None:
         """The node's session that has not ended."""

@@ -20,7 +20,7 @@ from rules.snapshot import HealthView, ObjectMeta, PauseView
 
 
 def front(of: PageState) -> str:
-    return render(document_of(of, "/", {}, None))
+    return render(document_of(of, "/", {}))
 
 
 def small() -> PageState:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from page_fleet import NOW, node, session, state, verdict
 
-from remediator.page.answers import api_history, document_of
+from remediator.page.answers import api_history, document_of, nodes_to_read
 from remediator.page.history_view import drain_seconds, drain_times, weeks
 from remediator.page.markup import render
 from rules.quarantine_object import Condition
@@ -98,7 +100,7 @@ def test_repeat_offenders_by_node_and_by_gpu_wherever_it_was_plugged() -> None:
 
 def test_plots_say_their_numbers_in_words() -> None:
     of = state((), [past(f"s{i}", f"n{i}", days=1, took_s=20) for i in range(3)])
-    page = render(document_of(of, "/history", {}, None))
+    page = render(document_of(of, "/history", {}))
 
     assert "Quarantines opened per week (from Monday, UTC). 03-02: 3" in page
     assert "Time to drain (drains that took up to). 30 s: 3" in page
@@ -106,7 +108,7 @@ def test_plots_say_their_numbers_in_words() -> None:
 
 
 def test_without_history_the_page_says_so() -> None:
-    page = render(document_of(state(), "/history", {}, None))
+    page = render(document_of(state(), "/history", {}))
 
     for sentence in (
         "No drain has finished yet.",
@@ -115,3 +117,11 @@ def test_without_history_the_page_says_so() -> None:
         "No session has ended yet.",
     ):
         assert sentence in page
+
+
+def test_the_serial_of_a_gpu_on_a_healthy_node_comes_from_a_read() -> None:
+    of = state([node("b")], [past(f"b-{i}", "b", days=i, gpus=["GPU-b-3"]) for i in (3, 2)])
+
+    assert nodes_to_read(of, "/history") == nodes_to_read(of, "/api/history") == ["b"]
+    (gpu,) = api_history(dataclasses.replace(of, read={"b": verdict("b")})).gpus
+    assert gpu.gpu.serial == "S3"

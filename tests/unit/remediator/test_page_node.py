@@ -11,11 +11,11 @@ from remediator.page.node_page import aligned
 from remediator.page.state import PageState
 from rules.health_object import Incident, Topology
 from rules.quarantine_object import PauseScope, PauseSpec
-from rules.snapshot import HealthView, ObjectMeta, PauseView
+from rules.snapshot import ObjectMeta, PauseView
 
 
-def page(of: PageState, name: str, read: HealthView | None = None) -> str:
-    return render(document_of(of, f"/nodes/{name}", {}, read))
+def page(of: PageState, name: str) -> str:
+    return render(document_of(of, f"/nodes/{name}", {}))
 
 
 def test_gpus_incidents_and_evidence_of_a_sick_node() -> None:
@@ -31,16 +31,16 @@ def test_gpus_incidents_and_evidence_of_a_sick_node() -> None:
 
 def test_a_healthy_node_shows_the_verdict_that_was_read() -> None:
     read = verdict("a", health="Healthy", message="All checks pass.", incidents=())
-    detail = api_node(state([node("a")]), "a", read)
+    of = state([node("a")], read={"a": read})
 
-    assert detail.verdict == "read"
-    assert "All checks pass." in page(state([node("a")]), "a", read)
+    assert api_node(of, "a").verdict == "read"
+    assert "All checks pass." in page(of, "a")
 
 
 def test_without_a_verdict_the_page_says_so() -> None:
     of = state([node("a")])
 
-    assert api_node(of, "a", None).verdict == "none"
+    assert api_node(of, "a").verdict == "none"
     assert "No verdict is at hand" in page(of, "a")
     assert "never been in quarantine" in page(of, "a")
 
@@ -62,7 +62,7 @@ def test_what_people_wrote_on_it() -> None:
         ),
     ]
 
-    assert api_node(state([held], (), (), pauses), "a", None).notes == (
+    assert api_node(state([held], (), (), pauses), "a").notes == (
         "Held: waiting for <parts>",
         "Opted out: this node is watched and reported, never touched.",
         "Paused by ana (mine, a): lab",
@@ -85,7 +85,7 @@ def test_sessions_come_newest_first() -> None:
         [session("a-1", "a", "Released", opened_s=900), session("a-2", "a", opened_s=9)],
     )
 
-    assert [row.name for row in api_node(of, "a", None).sessions] == ["a-2", "a-1"]
+    assert [row.name for row in api_node(of, "a").sessions] == ["a-2", "a-1"]
 
 
 def test_the_link_matrix_keeps_its_columns() -> None:
@@ -98,4 +98,4 @@ def test_the_link_matrix_keeps_its_columns() -> None:
 
 def test_a_node_that_is_not_there() -> None:
     with pytest.raises(NotThereError, match="No GPU node nope"):
-        api_node(state([node("a")]), "nope", None)
+        api_node(state([node("a")]), "nope")

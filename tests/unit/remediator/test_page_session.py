@@ -29,7 +29,7 @@ NOTE = {"annotations": {"gpuward.io/session": '{"session": "b-1", "priorUnschedu
 
 
 def page(of: PageState, name: str) -> str:
-    return render(document_of(of, f"/sessions/{name}", {}, None))
+    return render(document_of(of, f"/sessions/{name}", {}))
 
 
 def blocked() -> PageState:
@@ -139,7 +139,7 @@ def test_hostile_text_in_every_place_stays_text() -> None:
         ],
     )  # fmt: skip
     for path in ("/", "/sessions", "/history", "/sessions/%3Cscript%3Ealert(1)%3C%2Fscript%3E"):
-        said = render(document_of(of, path, {}, None))
+        said = render(document_of(of, path, {}))
         assert "<script>a" not in said
         assert "&lt;script&gt;alert(1)&lt;/script&gt;" in said
 
@@ -173,7 +173,7 @@ def test_lists_are_paged_and_lead_to_the_next_page() -> None:
 
     assert names == [f"s-{i:03d}" for i in range(250)]
     assert found.next == ""
-    first = render(document_of(of, "/sessions", {}, None))
+    first = render(document_of(of, "/sessions", {}))
     assert ">Next page</a>" in first
     assert ">First page</a>" not in first
 
@@ -201,7 +201,7 @@ def test_unknown_names_and_words_are_refused_in_a_sentence() -> None:
 
 @pytest.mark.parametrize("path", ["/", "/sessions", "/sessions/b-1", "/nodes/b", "/history"])
 def test_headings_and_landmarks_tell_the_page_to_a_screen_reader(path: str) -> None:
-    said = render(document_of(blocked(), path, {}, None))
+    said = render(document_of(blocked(), path, {}))
     levels = [int(level) for level in re.findall(r"<h([1-4])[ >]", said)]
 
     assert levels[0] == 1
@@ -215,6 +215,6 @@ def test_headings_and_landmarks_tell_the_page_to_a_screen_reader(path: str) -> N
 
 
 def test_a_reason_breaks_between_its_words_only() -> None:
-    said = render(document_of(blocked(), "/sessions", {}, None))
+    said = render(document_of(blocked(), "/sessions", {}))
 
     assert "Xid79<wbr>GPUFallen<wbr>Off<wbr>Bus" in said

@@ -203,8 +203,10 @@ async def test_a_healthy_nodes_verdict_is_read_and_a_sick_ones_is_known(
     assert "Read just now." in await (await client.get("/nodes/a")).text()
     assert "GPU 3 fell off the bus." in await (await client.get("/nodes/b")).text()
     assert (await client.get("/nodes/nope")).status == 404
+    assert (await (await client.get("/api/nodes/c")).json())["verdict"] == "read"
+    assert (await (await client.get("/api/sessions/a-1")).json())["gpus"][0]["serial"] == "S3"
 
-    assert source.asked == ["a"]
+    assert source.asked == ["a", "c", "a"]
 
 
 async def test_the_live_answer_carries_what_the_page_shows(client: Client) -> None:
