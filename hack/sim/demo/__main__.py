@@ -81,6 +81,7 @@ async def _run(console: Console, acts: list[Act], *, nodes: int, once: bool) -> 
     console.print(f"starting {nodes} simulated nodes, 5 agents and a remediator ...")
     async with Stage(nodes=nodes) as stage:
         console.print(f"kubectl --kubeconfig {stage.kubeconfig} get nodes,gq,gnh", style="bold")
+        console.print(f"review page: {stage.page_url}/", style="bold")
         done: dict[str, Outcome] = {}
         began = time.monotonic()
         view = Live(console=console, refresh_per_second=4) if console.is_terminal else None
