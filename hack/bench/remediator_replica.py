@@ -96,6 +96,7 @@ class Replica:
             f"--kubeconfig={self._kubeconfig}",
             f"--policy={folder / 'policy.yaml'}",
             "--listen=127.0.0.1:0",
+            "--page-listen=127.0.0.1:0",
             "--identity=bench",
         ]
         log = self._stack.enter_context(self.log.open("wb"))

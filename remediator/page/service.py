@@ -36,5 +36,5 @@ async def serve_page(
     except ListenError as problem:
         _LOG.warning("review page", problem=str(problem).replace("--listen", "--page-listen"))
         return None
-    _LOG.info("review page", port=port)
+    _LOG.info("review page", page_port=port)
     return runner

@@ -47,6 +47,7 @@ class RemediatorProcess:
             f"--policy={self.policy}",
             f"--identity={name}",
             "--listen=127.0.0.1:0",
+            "--page-listen=127.0.0.1:0",
         ]
         self._process: subprocess.Popen[bytes] | None = None
 
