@@ -130,8 +130,14 @@ class Case:
         hand_over: bool = False,
         wake_at: float | None = None,
     ) -> Decision:
-        """``before``, then the status if it changed, the label if it lags, Events, ``after``."""
+        """``before``, then the label if it lags, the status if it changed, Events, ``after``.
+
+        Who waits for a phase and then looks at the node finds the label as the phase says.
+        """
         writes: list[Write] = list(before)
+        label = self._label(status, bool(before))
+        if label is not None:
+            writes.append(label)
         if status != self.session.status:
             writes.append(
                 WriteSessionStatus(
@@ -142,9 +148,6 @@ class Case:
                 )
             )
             writes.extend(self._events(status))
-        label = self._label(status, bool(before))
-        if label is not None:
-            writes.append(label)
         return Decision(
             step=step,
             because=because,
