@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-import yaml
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -122,6 +121,9 @@ def in_cluster(
 
 def from_file(path: Path) -> KubeConfig:
     """The current context of a kubeconfig."""
+    # Imported here: in a cluster there is no kubeconfig, and YAML is a megabyte.
+    import yaml
+
     try:
         content = msgspec.convert(yaml.safe_load(path.read_bytes()), _File)
     except OSError as error:

@@ -5,17 +5,23 @@ Configured once by `agent.run`. Never give it a secret, a token or a whole objec
 
 import contextlib
 import sys
+import types
 from typing import Any, TextIO, cast
 
-_NO_RICH = "rich" not in sys.modules
-if _NO_RICH:
+_UNUSED = {
     # structlog loads rich for its tracebacks wherever it is installed: 8 MiB that a daemon on
     # every GPU node has no use for. None in sys.modules makes that one import fail.
-    sys.modules["rich"] = None  # type: ignore[assignment]  # the documented way to forbid an import
+    "rich": None,
+    # Its asynchronous loggers, which nobody here calls, bring 2 MiB: an empty module will do.
+    "asyncio": types.ModuleType("asyncio"),
+}
+_KEPT_OUT = [name for name in _UNUSED if name not in sys.modules]
+for _name in _KEPT_OUT:
+    vars(sys)["modules"][_name] = _UNUSED[_name]
 import structlog  # noqa: E402 - after the lines above, which exist for it
 
-if _NO_RICH:
-    del sys.modules["rich"]
+for _name in _KEPT_OUT:
+    del sys.modules[_name]
 
 
 class _StandardError:

@@ -28,12 +28,11 @@ from typing import Any
 
 from agent.kube import ApiError, Kube
 from agent.kube_config import from_file
-from hack.bench.agent_processes import Memory, memory, used
+from hack.bench.agent_processes import ROOT, Memory, memory, simulator_kib, used
 from hack.sim.cluster.resource import NODES
 from hack.sim.control_plane import Setup, ThreadedControlPlane, control_plane_in_thread
 from hack.sim.driver import NODES as DESCRIPTIONS
 
-ROOT = Path(__file__).resolve().parents[2]
 DEFINITIONS = ROOT / "daemonset" / "crds"
 LINE = "NVRM: Xid (PCI:{pci}): 79, pid=1234, name=python, GPU has fallen off the bus."
 SETTLE_S = 20.0
@@ -49,6 +48,7 @@ class Bench:
 
     control_plane: str = ""
     memory: dict[str, list[Memory]] = field(default_factory=dict)
+    simulator_kib: int = 0
     cpu_share: dict[str, float] = field(default_factory=dict)
     longest_burst_ms: dict[str, float] = field(default_factory=dict)
     first_verdict_s: list[float] = field(default_factory=list)
@@ -189,7 +189,9 @@ def report(bench: Bench) -> str:
     latency = bench.line_to_condition_s
     rows = [
         ("measure", "result", "target"),
-        ("memory, 8 simulated GPUs and the simulator", f"{pss['sim'] / 1024:.1f} MiB ({parts})", "40 MiB without the simulator"),
+        ("memory, 8 simulated GPUs and the simulator", f"{pss['sim'] / 1024:.1f} MiB ({parts})", ""),
+        ("of it the simulator's own", f"{bench.simulator_kib / 1024:.1f} MiB", ""),
+        ("memory without the simulator", f"{(pss['sim'] - bench.simulator_kib) / 1024:.1f} MiB", "40 MiB"),
         ("memory, --nvml off", f"{pss['off'] / 1024:.1f} MiB", ""),
         ("CPU, 8 simulated GPUs", f"{bench.cpu_share['sim']:.3%} of a core", ""),
         ("CPU, --nvml off", f"{bench.cpu_share['off']:.3%} of a core", ""),
@@ -220,6 +222,7 @@ def main() -> None:
         bench.control_plane = "real" if plane.plane.is_real else "simulated"
         measure_latency(plane, bench, arguments.samples)
         measure_use(plane, bench, arguments.seconds)
+    bench.simulator_kib = simulator_kib(DESCRIPTIONS / "h100-8-nvswitch.yaml")
     print(json.dumps(asdict(bench)) if arguments.json else report(bench))
 
 

@@ -5,6 +5,8 @@ Used by `hack.bench.agent`. Linux only; needs no privilege for one's own process
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import NamedTuple
 
 import psutil
 
+ROOT = Path(__file__).resolve().parents[2]
 BURST_WINDOW_S = 0.1
 
 
@@ -41,6 +44,32 @@ def memory(pid: int) -> list[Memory]:
         name = "main" if process.pid == pid else "nvml child"
         found.append(Memory(name, _kib(fields["Pss"]), private))
     return found
+
+
+def simulator_kib(description: Path) -> int:
+    """What the simulated driver itself takes in both processes: with it, less without it.
+
+    Each process's imports are made in an interpreter of their own, once with the simulator
+    loaded and asked and once without, and their private pages compared.
+    """
+    path = repr(str(description))
+    main = "import agent.run"
+    machine = f"from agent.machine import simulated as s; m = s({path}); m.functions(); m.minors()"
+    child = "import agent.nvml.life"
+    driver = f"from hack.sim.driver import install; install({path})"
+    return sum(
+        _private_kib(f"{imports}; {simulator}") - _private_kib(imports)
+        for imports, simulator in ((main, machine), (child, driver))
+    )
+
+
+def _private_kib(statements: str) -> int:
+    code = f"{statements}; print(open('/proc/self/smaps_rollup').read())"
+    rollup = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
+    fields = dict(line.split(":", 1) for line in rollup.splitlines()[1:] if ":" in line)
+    return _kib(fields["Private_Clean"]) + _kib(fields["Private_Dirty"])
 
 
 def _kib(field: str) -> int:
