@@ -14,14 +14,17 @@ import structlog
 from remediator.answer import ApiError
 from remediator.clock import Clock
 from remediator.drain_look import DrainLook
+from remediator.kueue import KueueWorkloads
 from remediator.world import World
-from rules.gang import gangs_of
+from rules.gang import Gang, gangs_of
 
 _LOG = structlog.get_logger()
 
 _SWEEP_S = 5.0
 _PAUSE_S = 0.05
 _FRESH_S = 20.0
+# Kueue replaces a node within a minute; what it still replaces decides over the next drain.
+_FRESH_KUEUE_S = 5.0
 _NODES_PER_SWEEP = 20
 _WAITING = frozenset({"", "Pending", "Marked"})
 
@@ -32,6 +35,7 @@ class GangScout:
     def __init__(
         self,
         look: DrainLook,
+        kueue: KueueWorkloads,
         world: World,
         clock: Clock,
         *,
@@ -39,6 +43,7 @@ class GangScout:
         fleet_changed: Callable[[], None],
     ) -> None:
         self._look = look
+        self._kueue = kueue
         self._world = world
         self._clock = clock
         self._may_act = may_act
@@ -67,20 +72,33 @@ class GangScout:
         for name in self._world.gangs.keys() - waiting:
             del self._world.gangs[name]
         now = self._clock.elapsed()
-        due = [n for n in waiting if now - self._read_at.get(n, float("-inf")) >= _FRESH_S]
+        due = [n for n in waiting if now - self._read_at.get(n, float("-inf")) >= self._fresh_s(n)]
         for name in due[:_NODES_PER_SWEEP]:
             self._read_at[name] = now
             try:
                 pods, owners = await self._look.pods_and_owners(name)
+                found = gangs_of(pods, owners)
+                replacing = await self._kueue.unhealthy(found)
             except ApiError as error:
                 _LOG.warning("gangs", node=name, why=str(error))
                 continue
-            found = gangs_of(pods, owners)
-            if name not in self._world.gangs or found != self._world.gangs[name]:
+            if self._replaced(found, replacing) or found != self._world.gangs.get(name):
                 self._world.gangs[name] = found
                 self._fleet_changed()
         self._read_at = {n: at for n, at in self._read_at.items() if n in waiting}
         return len(due) > _NODES_PER_SWEEP
+
+    def _fresh_s(self, node: str) -> float:
+        aware = any(gang.topology_aware for gang in self._world.gangs.get(node, ()))
+        return _FRESH_KUEUE_S if aware else _FRESH_S
+
+    def _replaced(self, gangs: tuple[Gang, ...], replacing: dict[str, tuple[str, ...]]) -> bool:
+        """Take in what Kueue replaces for these gangs; whether that is news."""
+        known = self._world.kueue_unhealthy
+        now = {key: nodes for key, nodes in known.items() if key not in {g.key for g in gangs}}
+        now |= replacing
+        self._world.kueue_unhealthy = now
+        return now != known
 
     def _waiting(self) -> set[str]:
         return {

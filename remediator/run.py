@@ -13,6 +13,7 @@ import structlog
 
 from remediator.access import Access
 from remediator.api import Api, release_version
+from remediator.api_groups import ApiGroups
 from remediator.caches import Caches, Listeners, nodes_selected
 from remediator.clock import SystemClock
 from remediator.drain_look import DrainLook
@@ -22,8 +23,10 @@ from remediator.fleet import Fleet
 from remediator.gang_scout import GangScout
 from remediator.gateway import Gateway
 from remediator.housekeeping import Housekeeping
+from remediator.kueue import KueueWorkloads
 from remediator.logs import configure_logs
 from remediator.loop import Loop
+from remediator.maintenance import MaintenanceLeases
 from remediator.metrics import Metrics
 from remediator.node_cycle import NodeCycle, Senses
 from remediator.pace import Lane, Pace, Rates
@@ -149,8 +152,18 @@ class Replica:
             ),
         )
         look = DrainLook(self.api, self.clock, self.caches)
+        groups = ApiGroups(self.api, self.clock)
+        self.maintenance = MaintenanceLeases(
+            self.api,
+            groups,
+            self.world,
+            self.clock,
+            may_act=self.may_act,
+            changed=self._maintenance_changed,
+        )
         self.scout = GangScout(
             look,
+            KueueWorkloads(self.api, groups),
             self.world,
             self.clock,
             may_act=self.may_act,
@@ -250,6 +263,10 @@ class Replica:
         self.loop.session_changed(before, after)
         self.scout.sessions_changed()
 
+    def _maintenance_changed(self, node: str) -> None:
+        self.fleet.changed()
+        self.loop.wake(node)
+
     def _pauses_changed(self) -> None:
         self.loop.pauses_changed()
 
@@ -317,6 +334,7 @@ async def run(settings: Settings) -> int:
         replica.drains.run(),
         replica.loop.run(),
         replica.scout.run(),
+        replica.maintenance.run(),
         replica.housekeeping.run(),
     ]
     try:

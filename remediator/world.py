@@ -44,6 +44,8 @@ class World:
         """Nodes whose mark was decided and is not in the cache yet."""
         self.gangs: dict[str, tuple[Gang, ...]] = {}
         """Gangs with GPU pods on nodes whose session waits to be marked or drained."""
+        self.kueue_unhealthy: dict[str, tuple[str, ...]] = {}
+        """Nodes that Kueue still replaces, by key of the gang."""
         self.nobody_took_over = False
         self.observing_since = clock.now()
         self._clock = clock
@@ -68,6 +70,7 @@ class World:
             nobody_took_over=self.nobody_took_over,
             reserved=frozenset(self.reserved),
             gangs=self.gangs,
+            kueue_unhealthy=self.kueue_unhealthy,
         )
 
     def _nodes(self) -> Mapping[str, NodeView]:

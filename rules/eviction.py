@@ -18,6 +18,7 @@ from rules.pod_view import PodView
 from rules.refusal import refused_by_admission
 
 _MULTIPLE: Final = "more than one PodDisruptionBudget"
+_NEGATIVE: Final = "disruptions allowed is negative"
 _MAX_BODY: Final = 64 * 1024
 
 
@@ -184,7 +185,7 @@ def _conflict(answer: dict[str, Any] | None, message: str) -> EvictionKind:
 def _forbidden(answer: dict[str, Any] | None, message: str) -> EvictionOutcome:
     if "NamespaceTerminating" in _causes(answer):
         return EvictionOutcome(kind=EvictionKind.NAMESPACE_ENDING, message=message)
-    if not refused_by_admission(message):
+    if not refused_by_admission(message) and _NEGATIVE not in message:
         return EvictionOutcome(
             kind=EvictionKind.MISSING_PERMISSION,
             message="pods/eviction may not be created",

@@ -192,7 +192,7 @@ class FleetSnapshot:
     agents: Mapping[str, AgentPod] = field(default_factory=dict)
     """By pod UID."""
     maintenance_leases: Mapping[str, LeaseView] = field(default_factory=dict)
-    """Node maintenance leases (`medik8s-node-maintenance` namespace style), by node name."""
+    """Leases of other operators on nodes (medik8s), by node name."""
     observing_since: float = 0.0
     own_node: str = ""
     """The node this process runs on; "" outside the cluster."""

@@ -3,8 +3,10 @@
 import asyncio
 
 import pytest
-from edge import edge
+from edge import QUARANTINES, edge
 
+from hack.sim.cluster.client import ApiError
+from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS
 from remediator.answer import Answer
 from remediator.gateway import Gateway, Result, classify
 from rules import decision as d
@@ -162,3 +164,34 @@ async def test_many_marks_at_once_are_each_sent_on_their_own_fresh_read(cluster)
 )
 def test_answers_of_writes(code, result):
     assert classify(Answer(code=code)) is result
+
+
+ORPHAN = {"metadata": {"annotations": {"gpuward.io/session": None}}}
+
+
+async def test_an_orphan_s_mark_comes_off_only_when_its_session_certainly_is_not_there(cluster):
+    gate = gateway(cluster)
+    off = d.UnmarkNode(node="n1", node_uid="u", session="s", patch=ORPHAN, orphan=True)
+    await gate.send(CREATE)
+    held = await gate.send(off)
+    assert (held.result, held.why) == (Result.HELD, "session s exists")
+    await cluster.client.delete(QUARANTINES, "s")
+    assert (await gate.send(off)).done
+    assert cluster.writes()[-1] == ("patch", "nodes")
+
+
+async def test_missing_definitions_free_no_node(cluster):
+    await cluster.client.delete(CUSTOM_RESOURCE_DEFINITIONS, "gpuquarantines.gpuward.io")
+    off = d.UnmarkNode(node="n1", node_uid="u", session="s", patch=ORPHAN, orphan=True)
+    sent = await gateway(cluster).send(off)
+    assert sent.result is Result.HELD
+    assert "session not read" in sent.why
+    assert cluster.writes() == []
+
+
+async def test_a_session_that_cannot_be_read_frees_no_node(cluster):
+    error = ApiError(503, "ServiceUnavailable", "later")
+    cluster.server.faults.fail(error, path=".*gpuquarantines")
+    off = d.UnmarkNode(node="n1", node_uid="u", session="s", patch=ORPHAN, orphan=True)
+    assert (await gateway(cluster).send(off)).result is Result.UNKNOWN
+    assert cluster.writes() == []
