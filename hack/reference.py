@@ -1,0 +1,185 @@
+"""Write docs/reference.md: flags, names on objects, phases and reasons, read from the code.
+
+`python -m hack.reference` writes it, `--check` compares. A flag, label or reason without a line in
+the docs cannot exist, because the docs are made from them.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from agent.settings import OPTIONS, variable_of
+from remediator.kubectl import cli as kubectl_cli
+from remediator.settings import make_parser
+from rules import names
+from rules.quarantine_object import Phase
+from rules.reason_table import REASONS
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference.md"
+
+MEANINGS = {
+    "LABEL_HEALTH": "`healthy`, `degraded`, `unhealthy` or `unknown` (agent; `unknown` also by the "
+    "remediator when the agent is gone)",
+    "LABEL_GPUS": "expected GPUs (agent)",
+    "LABEL_GPUS_HEALTHY": "healthy GPUs (agent)",
+    "LABEL_INTERCONNECT": "`nvswitch`, `nvlink-mesh`, `nvlink-partial`, `pcie` or `single`: the design, "
+    "not its present state (agent)",
+    "LABEL_NVLINK_DOMAIN": "cluster UUID and clique of the NVLink domain (agent)",
+    "LABEL_NUMA": "GPUs per NUMA node that has CPUs, as in `4-4` (agent)",
+    "LABEL_MIG": "`none`, `mixed` or `all` (agent)",
+    "LABEL_PRODUCT": "product name, or `mixed` (agent)",
+    "LABEL_DRIVER": "driver version (agent)",
+    "CONDITION_HEALTHY": "node condition: False only while a Fatal incident is active (agent; Unknown "
+    "also by the remediator when the agent is gone)",
+    "CONDITION_DEGRADED": "node condition: True while a Degraded incident is active (agent)",
+    "TAINT_QUARANTINE": "taint `NoSchedule` with the reason at open, and label with the phase "
+    "(remediator)",
+    "ANNOTATION_SESSION": "whose mark it is and what was there before, as JSON (remediator)",
+    "ANNOTATION_SCALE_DOWN_DISABLED": "set with the mark, its prior value comes back (remediator)",
+    "ANNOTATION_DO_NOT_DISRUPT": "set with the mark, its prior value comes back (remediator)",
+    "ANNOTATION_HOLD": "do not release, and why (people)",
+    "ANNOTATION_REPAIRED": "time and reason: closes what only a person can close, if the present "
+    "agrees (people)",
+    "ANNOTATION_EXPECTED_GPUS": "how many GPUs the node should have (people)",
+    "ANNOTATION_RELEASE_GPU": "the agent lets go of NVML, and why (people)",
+    "LABEL_OPT_OUT": "`true`: watched and reported, never touched (people)",
+}
+PHASES = {
+    Phase.PENDING: "wants to act and waits; the message names for what",
+    Phase.MARKED: "taint and cordon are on",
+    Phase.DRAINING: "pods are being evicted within their budgets",
+    Phase.QUARANTINED: "nothing is left to evict; waits for the repair",
+    Phase.VALIDATING: "the causes are closed; good verdicts must hold for `healthyFor`",
+    Phase.RELEASED: "ended: the node is back in service",
+    Phase.CANCELLED: "ended: a person undid it, or the cause went before anything was done",
+    Phase.NODE_GONE: "ended: the node, or this node of that name, is no more",
+}
+
+
+def page() -> str:
+    """The whole page."""
+    return "\n".join(
+        [
+            "# Reference",
+            "",
+            (
+                "Made from the code by `python -m hack.reference`; do not edit. Metrics are in "
+                "[metrics.md](metrics.md) and [metrics-remediator.md](metrics-remediator.md), Xids in "
+                "[xid.md](xid.md), the commands' output in [cli.md](cli.md)."
+            ),
+            "",
+            *_agent(),
+            *_remediator(),
+            *_kubectl(),
+            *_names(),
+            *_phases(),
+            *_reasons(),
+        ]
+    )
+
+
+def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
+    titles = list(header)
+    lines = [f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}"]
+    cells = (" | ".join(cell.replace("|", "\\|") or " " for cell in row) for row in rows)
+    return [*lines, *(f"| {row} |" for row in cells), ""]
+
+
+def _agent() -> list[str]:
+    return [
+        "## gpuward-agent",
+        "",
+        (
+            "Commands: `run`, `check`, `decode`, `explain`. Flags of `run`; `check` takes those about "
+            "senses:"
+        ),
+        "",
+        *_table(
+            ("flag", "default", "variable", "meaning"),
+            (
+                (f"`--{o.name}`", o.default and f"`{o.default}`", f"`{variable_of(o)}`", o.help)
+                for o in OPTIONS
+            ),
+        ),
+    ]
+
+
+def _flags(parser: argparse.ArgumentParser) -> list[tuple[str, str]]:
+    found: dict[str, str] = {}
+    for action in parser._actions:  # noqa: SLF001  # argparse offers no other way to list them
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001  # the same
+            for child in action.choices.values():
+                found |= dict(_flags(child))
+        elif action.option_strings and action.dest != "help":
+            flag = next((s for s in action.option_strings if s.startswith("--")), "")
+            found[f"`{flag or action.option_strings[0]}`"] = (action.help or "") % {
+                "default": action.default,
+                "prog": parser.prog,
+            }
+    return sorted(found.items())
+
+
+def _remediator() -> list[str]:
+    return [
+        "## gpuward-remediator",
+        "",
+        "Commands: `run`, `policy check FILE`, `policy show`.",
+        "",
+        *_table(("flag", "meaning"), _flags(make_parser({}))),
+    ]
+
+
+def _kubectl() -> list[str]:
+    return [
+        "## kubectl gpuward",
+        "",
+        *_table(("flag", "meaning"), _flags(kubectl_cli.parser())),
+    ]
+
+
+def _names() -> list[str]:
+    rows = [
+        (f"`{getattr(names, constant)}`", meaning)
+        for constant, meaning in sorted(MEANINGS.items())
+    ]
+    return ["## Names on nodes", "", *_table(("name", "meaning"), rows)]
+
+
+def _phases() -> list[str]:
+    rows = [(f"`{phase}`", PHASES[phase]) for phase in Phase]
+    return ["## Phases of a session", "", *_table(("phase", "meaning"), rows)]
+
+
+def _reasons() -> list[str]:
+    rows = [
+        (
+            f"`{name}`",
+            str(row.klass),
+            str(row.severity),
+            str(row.level),
+            str(row.action),
+            str(row.closes_on),
+        )
+        for name, row in sorted(REASONS.items())
+    ]
+    header = ("reason", "class", "severity", "level", "action", "closes on")
+    return ["## Reasons that are not Xids", "", *_table(header, rows)]
+
+
+def main() -> int:
+    """Write or compare; 1 when the page is stale."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="compare, write nothing")
+    text = page()
+    if PAGE.exists() and PAGE.read_text() == text:
+        return 0
+    if parser.parse_args().check:
+        print("docs/reference.md is stale: python -m hack.reference")
+        return 1
+    PAGE.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
