@@ -2,8 +2,8 @@
 
 The medik8s operators (node maintenance, node health check and their remediators) take a Lease
 `node-<name>` in one namespace before they touch a node. Only where one of their API groups is
-served, the leader lists that namespace every few seconds into `World.maintenance_leases`; what a
-lease means is judged in `rules.standdown`.
+served, every replica lists that namespace every few seconds into `World.maintenance_leases`, so
+that a new leader knows them at once; what a lease means is judged in `rules.standdown`.
 """
 
 from collections.abc import Callable
@@ -45,20 +45,18 @@ class MaintenanceLeases:
         world: World,
         clock: Clock,
         *,
-        may_act: Callable[[], bool],
         changed: Callable[[str], None],
     ) -> None:
         self._api = api
         self._groups = groups
         self._world = world
         self._clock = clock
-        self._may_act = may_act
         self._changed = changed
 
     async def run(self) -> None:
         """Sweep until cancelled."""
         while True:
-            await self._clock.sleep(await self.sweep() if self._may_act() else _SWEEP_S)
+            await self._clock.sleep(await self.sweep())
 
     async def sweep(self) -> float:
         """Read the leases once; seconds until the next time."""

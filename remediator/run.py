@@ -158,7 +158,6 @@ class Replica:
             groups,
             self.world,
             self.clock,
-            may_act=self.may_act,
             changed=self._maintenance_changed,
         )
         self.scout = GangScout(

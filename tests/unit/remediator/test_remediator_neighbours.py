@@ -87,7 +87,6 @@ class TestMaintenance:
             groups,
             world,
             cluster.clock,
-            may_act=lambda: True,
             changed=told.append,
         )
         return world, keeper
