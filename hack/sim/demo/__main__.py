@@ -10,6 +10,7 @@ import contextlib
 import signal
 import sys
 import time
+from typing import NoReturn
 
 from rich.console import Console
 from rich.live import Live
@@ -49,7 +50,7 @@ def _plays(name: str, scenario: str | None) -> bool:
 
 
 class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> None:  # type: ignore[override]  # argparse says NoReturn
+    def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
         print(f"{self.prog}: {message}; see --help", file=sys.stderr)
         raise SystemExit(USAGE_ERROR)
