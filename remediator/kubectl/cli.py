@@ -59,9 +59,11 @@ async def _run(options: argparse.Namespace) -> str:
 
 
 def _print(text: str, options: argparse.Namespace | None) -> None:
-    for_eyes = options is None or getattr(options, "output", "") not in {"json", "yaml"}
-    if for_eyes and wants_colour(sys.stdout, os.environ):
-        text = coloured(text)
+    if options is None or getattr(options, "output", "") not in {"json", "yaml"}:
+        # The commands escape each hostile text where they place it; this catches a forgotten one.
+        text = "\n".join(printable(line) for line in text.split("\n"))
+        if wants_colour(sys.stdout, os.environ):
+            text = coloured(text)
     print(text, flush=True)
 
 

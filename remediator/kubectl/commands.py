@@ -28,11 +28,11 @@ def _pause_more(parser: argparse.ArgumentParser) -> None:
         "nodes", metavar="NODE", nargs="*", type=object_name, help="only these (default: all)"
     )
     parser.add_argument(
-        "--selector", "-l", default="", type=pause.selector, metavar="LABELS",
+        "--selector", "-l", type=pause.selector, metavar="LABELS",
         help="only nodes with these labels, such as rack=a17",
     )  # fmt: skip
     parser.add_argument(
-        "--until", default="", type=pause.end, metavar="TIME",
+        "--until", type=pause.end, metavar="TIME",
         help="ends by itself then: 2h, or 2026-01-31T12:00:00Z (default: until resume)",
     )  # fmt: skip
 

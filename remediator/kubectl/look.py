@@ -158,7 +158,7 @@ async def _nearest(cluster: Cluster, name: str) -> str:
     except CommandError:
         names = []
     longer = sorted(known for known in names if known.startswith(name))
-    near = longer or difflib.get_close_matches(name, sorted(names), n=1)
+    near = longer or difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.75)
     return f"; did you mean {near[0]}?" if near else "; kubectl get nodes lists them"
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from remediator.kubectl.cluster import GROUP_PATH, Cluster, CommandError
 from remediator.kubectl.look import existing_node
 from remediator.kubectl.terminal import Terminal
+from remediator.kubectl.text import printable
 from rules.health_object import plain
 from rules.names import API_VERSION
 from rules.policy_duration import parse_duration
@@ -85,7 +86,7 @@ async def _covered(cluster: Cluster, options: argparse.Namespace, spec: PauseSpe
     return f"on {covered} of {len(nodes)} nodes ({options.selector})"
 
 
-def _scope(nodes: list[str], labels: str) -> PauseScope:
+def _scope(nodes: list[str], labels: str | None) -> PauseScope:
     if nodes:
         return PauseScope(nodes=tuple(sorted(set(nodes))))
     if not labels:
@@ -98,7 +99,7 @@ def _scope(nodes: list[str], labels: str) -> PauseScope:
     return PauseScope(node_selector={"matchLabels": pairs})
 
 
-def _until(text: str, now: float) -> str:
+def _until(text: str | None, now: float) -> str:
     """The moment; one that is over is a mistake, not a pause."""
     if not text:
         return ""
@@ -123,6 +124,8 @@ async def resume(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> 
     if not ending:
         return "nothing was paused"
     return "\n".join(
-        f"ended {name}, paused by {existing[name].spec.by or '?'}: {existing[name].spec.reason}"
+        printable(
+            f"ended {name}, paused by {existing[name].spec.by or '?'}: {existing[name].spec.reason}"
+        )
         for name in ending
     )

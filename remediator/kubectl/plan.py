@@ -143,7 +143,10 @@ async def _node_plan(
     phase = session.status.phase
     reason = session.spec.causes[0].reason if session.spec.causes else ""
     if phase == Phase.PENDING and not permit.start:
-        return NodePlan(node=name, would="wait", reason=reason, because=permit.message)
+        because = permit.message
+        if permit.reason == "Waiting":
+            because = session.status.message or f"held up: kubectl gpuward why {name} says by what"
+        return NodePlan(node=name, would="wait", reason=reason, because=because)
     drains = session.spec.level == Level.DRAIN and phase in IN_DRAIN
     if not drains:
         would = "cordon and taint" if phase == Phase.PENDING else f"stay {phase}"

@@ -6,13 +6,14 @@ owns each mark, and what the reader can do; nothing twice. `why -o wide` says th
 
 from collections.abc import Iterator
 
+from remediator.caches import AGENT_SELECTOR
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.text import age, count, labelled, printable, quoted
 from remediator.kubectl.why_blocked import blocked_lines, next_lines
 from remediator.kubectl.why_calm import calm_lines
 from remediator.kubectl.why_marks import kept_lines, mark_lines
 from rules.health_object import GpuStatus, HealthStatus, Incident
-from rules.quarantine_object import Cause, Phase
+from rules.quarantine_object import Cause, Mode, Phase
 from rules.session_observation import is_open
 from rules.snapshot import QuarantineView
 
@@ -82,16 +83,26 @@ def _now(session: QuarantineView | None) -> Iterator[str]:
 def _health(look: NodeLook) -> Iterator[str]:
     if look.health is None:
         yield "Unknown: no agent has ever published a verdict for this node"
-        yield from _agent_pod(look)
+        yield from _see_agent(look)
         return
     status = look.health.status
-    gpus = f", {status.gpus_healthy} GPUs healthy" if status.gpus_healthy else ""
-    driver = f", driver {status.driver_version}" if status.driver_version else ""
-    yield f"{status.health}{gpus}{driver}, verdict of {age(status.observed_at, look.now)} ago"
+    said = ", ".join(
+        part
+        for part in (
+            status.health,
+            status.gpus_healthy and f"{status.gpus_healthy} GPUs healthy",
+            status.driver_version and f"driver {status.driver_version}",
+        )
+        if part
+    )
+    written = age(status.observed_at, look.now)
     if look.stale:
-        yield f"not to be believed now: {look.stale}"
-        if "agent" in look.stale or "publisher" in look.stale:
-            yield from _agent_pod(look)
+        yield f"Unknown: {look.stale}; the last verdict, {written} ago, was {said}"
+        if "agent" in look.stale:
+            yield from _see_agent(look)
+    else:
+        alive = ", its agent is alive" if look.node and look.agents is not None else ""
+        yield f"{said}; last changed {written} ago{alive}"
     if status.message and status.health != "Healthy":
         yield status.message
     for source in status.sources:
@@ -100,15 +111,15 @@ def _health(look: NodeLook) -> Iterator[str]:
             yield f"source {source.name} is {source.state}{since}: {source.reason or 'no reason'}"
 
 
-def _agent_pod(look: NodeLook) -> Iterator[str]:
+def _see_agent(look: NodeLook) -> Iterator[str]:
+    """Where to look for the agent of this node."""
     if look.agents is None:
         return
     if not look.agents:
-        yield "no pod of gpuward-agent is on it: see kubectl get ds -A -l app.kubernetes.io/name=gpuward"
+        yield "no pod of gpuward-agent is on it:"
+        yield "kubectl get daemonset -A -l app.kubernetes.io/name=gpuward"
         return
-    for agent in look.agents:
-        ready = "Ready" if agent.ready else "not Ready"
-        yield f"its agent's pod is {ready}: kubectl describe pod -A --field-selector spec.nodeName={look.name}"
+    yield f"kubectl describe pod -A -l {AGENT_SELECTOR} --field-selector spec.nodeName={look.name}"
 
 
 def _causes(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
@@ -176,8 +187,10 @@ def _done(session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
     shown = timeline if wide else timeline[-SHOWN_STEPS:]
     if len(timeline) > len(shown):
         yield f"{count(len(timeline) - len(shown), 'earlier step')}: kubectl gpuward show {session.name}"
+    words = {str(phase): text for phase, text in _STEPS.items()}
+    if session.status.mode == Mode.SHADOW:
+        words[str(Phase.MARKED)] = "would be tainted and cordoned"
     for step in shown:
-        words = {str(phase): text for phase, text in _STEPS.items()}
         text = step.message if wide else words.get(step.step, step.message)
         yield f"{step.at} {step.step} by {step.by or '?'}: {text}".removesuffix(": ")
     if session.spec.release is not None:

@@ -31,7 +31,10 @@ def blocked_lines(node: str, session: QuarantineView | None) -> Iterator[str]:
         if by_drain or condition.reason in told:
             continue
         told.add(condition.reason)
-        yield from _condition(node, condition, status.message)
+        for line in _condition(node, condition, status.message):
+            if line not in told:
+                yield line
+            told.add(line)
 
 
 def _block(block: BlockedBy) -> Iterator[str]:
@@ -53,7 +56,13 @@ def _condition(node: str, condition: Condition, sentence: str) -> Iterator[str]:
     known = core.lower() in sentence.lower()
     yield condition.reason if known else f"{condition.reason}: {core}"
     if remedy := ends_when(condition.reason, node) or ends_when(condition.type, node):
-        yield f"  ends with: {remedy}"
+        # A command stands on a line of its own, to be copied.
+        words, _, command = remedy.partition("kubectl ")
+        if not words or not command:
+            yield f"  ends with: {remedy}"
+            return
+        yield f"  ends with: {words.rstrip(' :')}"
+        yield f"  kubectl {command}"
 
 
 def _true(conditions: tuple[Condition, ...]) -> list[Condition]:
@@ -69,6 +78,10 @@ def next_lines(node: FreshNode | None, session: QuarantineView) -> Iterator[str]
     """What comes next, where the session's own sentence does not say it."""
     if session.status.mode == "Shadow":
         yield "nothing, in Shadow; mode Enforce in the policy would judge the node afresh"
+        return
+    paused = any(c.type == "Paused" and c.status == "True" for c in session.status.conditions)
+    if paused and session.status.phase == Phase.DRAINING:
+        yield "evictions go on when that ends"
         return
     drains = session.spec.level == "Drain"
     match session.status.phase:

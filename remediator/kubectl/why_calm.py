@@ -17,7 +17,11 @@ from rules.session_time import format_time, parse_time
 def calm_lines(look: NodeLook) -> Iterator[str]:
     """Nothing to say about a healthy node; one reason for one that is not."""
     active = [i for i in (look.health.status.incidents if look.health else ()) if i.active]
-    if not active or look.node is None:
+    if look.node is None:
+        return
+    if not active:
+        if look.stale or look.health is None:
+            yield "nothing is done: not seeing is not failing"
         return
     policy = look.policy or Policy()
     acting = actionable(look.health, policy)

@@ -70,9 +70,11 @@ def kept_lines(look: NodeLook) -> Iterator[str]:
     """Hold, opt-out, pauses and the other words of people."""
     node = look.node
     if node is not None:
+        said = look.session.status.message if look.session else ""
         for key, words in _BY_PEOPLE.items():
-            if key in node.annotations:
-                yield f"{words}: {node.annotations[key]}"
+            value = node.annotations.get(key)
+            if value is not None and not (key == ANNOTATION_HOLD and f"({value})" in said):
+                yield f"{words}: {value}"
         if node.labels.get(LABEL_OPT_OUT) == "true":
             yield "opted out: watched and reported, never touched"
     for pause in look.pauses:

@@ -1,159 +1,162 @@
-"""`kubectl gpuward why`: what a person reads about a node, in every state it can be in."""
+"""`kubectl gpuward why`: short, bounded, nothing twice, and a reason for every silence.
+
+What it prints for whole clusters is in tests/golden/kubectl; here are its rules and corners.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
 
 import msgspec
+import pytest
+from kubectl_cluster import NOW, REPOSITORY, Object, ago, node, session, sick, verdict
 
+from remediator.kubectl.node_look import NodeLook
+from remediator.kubectl.remedies import ends_when, known
 from remediator.kubectl.why import why
-from rules.health_object import HealthStatus, Incident, SourceStatus
-from rules.quarantine_object import (
-    BlockedBy,
-    Cause,
-    Condition,
-    DrainStatus,
-    QuarantineSpec,
-    QuarantineStatus,
-    TimelineEntry,
-)
-from rules.session_time import parse_time
-from rules.snapshot import FreshNode, HealthView, PauseView, QuarantineView
+from rules.policy import Policy
+from rules.policy_load import load_policy
+from rules.quarantine_object import Mode
+from rules.snapshot import AgentPod, FreshNode, HealthView, QuarantineView
 
-NOW = parse_time("2026-01-01T12:14:00Z") or 0.0
+NAME = "gpu-7"
+GOLDEN = REPOSITORY / "tests" / "golden" / "kubectl"
+ENFORCE = Policy(mode=Mode.ENFORCE)
 
 
-def node(**changes: object) -> FreshNode:
-    raw = {
-        "metadata": {"name": "gpu-7", "uid": "u-7", "resourceVersion": "5", **changes},
-        "spec": {},
-        "status": {},
+def look(
+    health: Object | None = None, *sessions: Object, on: Object | None = None, **changes: Any
+) -> NodeLook:
+    found: dict[str, Any] = {
+        "name": NAME,
+        "now": NOW,
+        "node": msgspec.convert(on or node(NAME), FreshNode),
+        "health": msgspec.convert(health, HealthView) if health else None,
+        "sessions": tuple(msgspec.convert(one, QuarantineView) for one in sessions),
+        "agents": (),
+        "policy": ENFORCE,
     }
-    return msgspec.convert(raw, FreshNode)
+    return NodeLook(**{**found, **changes})
 
 
-def marked_node() -> FreshNode:
-    note = '{"session": "gpu-7-0badcafe", "priorUnschedulable": true}'
-    raw = {
-        "metadata": {
-            "name": "gpu-7", "uid": "u-7", "resourceVersion": "5",
-            "annotations": {"gpuward.io/session": note},
-        },
-        "spec": {
-            "unschedulable": True,
-            "taints": [
-                {"key": "gpuward.io/quarantine", "value": "Xid79", "effect": "NoSchedule"},
-                {"key": "example.com/mine", "value": "x", "effect": "NoExecute"},
-            ],
-        },
-        "status": {},
-    }  # fmt: skip
-    return msgspec.convert(raw, FreshNode)
-
-
-def health(**changes: object) -> HealthView:
-    status = HealthStatus(health="Healthy", gpus_healthy="8/8", observed_at="2026-01-01T12:13:00Z")
-    meta = msgspec.convert({"name": "gpu-7"}, type(node().metadata))
-    return HealthView(metadata=meta, status=msgspec.structs.replace(status, **changes))
-
-
-def session(**changes: object) -> QuarantineView:
-    meta = msgspec.convert(
-        {"name": "gpu-7-0badcafe", "creationTimestamp": "2026-01-01T12:00:00Z"},
-        type(node().metadata),
+def test_every_reason_to_wait_has_a_line_that_says_what_would_end_it() -> None:
+    """The runbooks' pages are compared with the rules elsewhere."""
+    pages = {page.stem for page in (REPOSITORY / "docs" / "runbooks" / "blocked").glob("*.md")}
+    assert known() == pages
+    assert all(
+        ends_when(reason, NAME) and "{" not in ends_when(reason, NAME) for reason in known()
     )
-    status = QuarantineStatus(
-        mode="Enforce",
-        phase="Draining",
-        phase_since="2026-01-01T12:00:00Z",
-        message="Evicted 11 of 14; a budget blocks the rest.",
-        conditions=(
-            Condition(type="NeedsHuman", reason="PermanentBlock", message="ask the owner"),
-        ),
-        drain=DrainStatus(
-            evicted=11,
-            blocked=(
-                BlockedBy(
-                    pdb="team-a/trainer",
-                    owner="Job team-a/llm",
-                    why="minAvailable 8 of 8",
-                    permanent=True,
-                    remedy="lower minAvailable",
-                ),
-            ),
-        ),
-        timeline=(TimelineEntry(at="2026-01-01T12:00:00Z", step="Marked", by="gpuward"),),
-    )
-    spec = QuarantineSpec(
-        node_name="gpu-7",
-        causes=(
-            Cause(source="Detector", reason="Xid79", severity="Fatal", message="off the bus"),
-        ),
-    )
-    return QuarantineView(
-        metadata=meta, spec=spec, status=msgspec.structs.replace(status, **changes)
-    )
+    assert ends_when("AWordOfTomorrow", NAME) == ""
+
+
+def transcripts() -> list[str]:
+    found = []
+    for name in ("why", "why-other-states", "why-wide"):
+        text = (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
+        found += [part for part in text.split("$ kubectl gpuward ") if part]
+    return found
+
+
+@pytest.mark.parametrize("text", transcripts(), ids=lambda text: text.split("\n")[0])
+def test_lines_are_short_and_none_comes_twice(text: str) -> None:
+    """Evidence and commands stay whole, to be copied; everything else fits a small terminal."""
+    _, *lines = text.rstrip().split("\n")
+    assert [line for line in lines if len(line) > 100 and not re.search("> |kubectl ", line)] == []
+    assert len(lines) == len(set(lines))
+    assert len(lines) < 40
 
 
 def test_a_healthy_node_says_so_in_two_lines() -> None:
-    """No noise when all is well."""
-    assert why(node(), health(), [], [], NOW) == [
+    assert why(look(verdict(NAME))) == [
         "gpu-7: in service",
-        "  health: Healthy, 8/8 GPUs, seen 60s ago",
+        "health   Healthy, 8/8 GPUs healthy, driver 580.95.05; last changed 60m ago, its agent is alive",
     ]
 
 
-def test_a_blocked_drain_names_budget_owner_remedy_and_owner_of_each_mark() -> None:
-    """The heart of it: what was done, what blocks, whose marks, what one can do."""
-    lines = why(marked_node(), health(), [session()], [], NOW)
+@pytest.mark.parametrize(
+    ("seen", "said"),
+    [
+        pytest.param(look(sick(NAME)), "a session opens within seconds", id="remediator away"),
+        pytest.param(look(sick(NAME), policy=Policy()), "nothing is touched in Shadow", id="Shadow"),
+        pytest.param(
+            look(sick(NAME, publisher={"heartbeat": ago(60)})),
+            "nothing on a verdict that cannot be believed",
+            id="agent silent",
+        ),
+        pytest.param(
+            look(sick(NAME), on=node(NAME, labels={"gpuward.io/opt-out": "true"})),
+            "nothing while it is opted out",
+            id="opted out",
+        ),
+        pytest.param(
+            look(sick(NAME), policy=msgspec.structs.replace(ENFORCE, node_selector="pool=a")),
+            "nodeSelector 'pool=a' does not select it",
+            id="not selected",
+        ),
+        pytest.param(
+            look(sick(NAME), policy=load_policy(
+                {"mode": "Enforce", "reasons": {"Xid95UncontainedMemoryError": {"level": "Report"}}}
+            )),
+            "is only reported (level Report)",
+            id="level Report",
+        ),
+        pytest.param(
+            look(sick(NAME), session("s", NAME, "Released", "m", spec={"release": {"by": "ann"}})),
+            "a person ended session s",
+            id="released by a person",
+        ),
+        pytest.param(look(None), "not seeing is not failing", id="no verdict"),
+    ],
+)  # fmt: skip
+def test_a_node_without_a_session_says_why_nothing_is_done(seen: NodeLook, said: str) -> None:
+    assert said in " ".join(" ".join(why(seen)).split())
 
-    assert lines[:2] == [
-        "gpu-7: Draining for 14m",
-        "  Evicted 11 of 14; a budget blocks the rest.",
+
+def test_an_agent_that_is_not_there_says_where_to_look() -> None:
+    text = "\n".join(why(look(None)))
+    assert "no agent has ever published a verdict" in text
+    assert "kubectl get daemonset -A -l app.kubernetes.io/name=gpuward" in text
+
+
+def test_a_pod_of_the_agent_that_is_there_but_silent_is_shown_by_a_command() -> None:
+    pod = AgentPod(uid="u", node=NAME, ready=False, ready_changed_at=NOW - 600)
+    text = "\n".join(why(look(sick(NAME, publisher={"podUID": "u"}), agents=(pod,))))
+    assert "Unknown: the agent's pod is not Ready" in text
+    assert f"--field-selector spec.nodeName={NAME}" in text
+
+
+def test_what_may_not_be_read_is_named_and_the_rest_is_told() -> None:
+    lines = why(look(sick(NAME), session("s", NAME, "Draining", "m"), node=None, agents=None,
+                     unseen=("the node (get nodes)",)))  # fmt: skip
+    text = "\n".join(lines)
+    assert lines[0] == "gpu-7: Draining for 14m (session s)"
+    assert "unseen   the node (get nodes)" in text
+    assert "agent is alive" not in text
+    assert "NVRM: Xid" in text
+
+
+def test_words_of_a_newer_remediator_do_not_stop_it() -> None:
+    tomorrow = session(
+        "s", NAME, "Repairing", "Resetting the GPU.", steps=("Repairing",),
+        conditions=[{"type": "New", "status": "True", "reason": "NewReason", "message": "New."}],
+    )  # fmt: skip
+    text = "\n".join(why(look(sick(NAME), tomorrow)))
+    assert "gpu-7: Repairing for 14m" in text
+    assert "blocked  NewReason: New" in text
+
+
+def test_a_flood_of_incidents_gpus_and_steps_stays_readable() -> None:
+    flood = sick(NAME)
+    incident = flood["status"]["incidents"][0]
+    many = [
+        {**incident, "id": f"i-{n}", "gpus": [f"GPU-{m}" for m in range(16)]} for n in range(64)
     ]
-    assert (
-        "blocked: team-a/trainer, owner Job team-a/llm (waiting cannot help): minAvailable 8 of 8"
-        in lines
-    )
-    assert "  remedy: lower minAvailable" in lines
-    assert "mark: taint example.com/mine=x:NoExecute (not gpuward)" in lines
-    assert "mark: cordoned (gpuward and was cordoned before)" in lines
-
-
-def test_an_absent_agent_and_a_down_source_are_said() -> None:
-    """Unknown is not healthy and not failing; the reader learns which sense is missing."""
-    down = SourceStatus(name="nvml", state="Down", reason="DriverAbsent")
-
-    assert "no agent has published" in "\n".join(why(node(), None, [], [], NOW))
-    assert "  source nvml is Down: DriverAbsent" in why(
-        node(), health(health="Unknown", sources=(down,)), [], [], NOW
-    )
-
-
-def test_hostile_evidence_cannot_drive_the_terminal() -> None:
-    """A process name may hold escape sequences; what is printed holds none."""
-    incident = Incident(
-        id="1", reason="Xid31", severity="Info", active=True, evidence=("\x1b[2J\r\nroot#",)
-    )
-
-    text = "".join(why(node(), health(incidents=(incident,)), [], [], NOW))
-
-    assert "\\x1b[2J\\x0d\\x0aroot#" in text
-    assert text.isprintable()
-
-
-def test_hold_opt_out_and_pauses_are_shown() -> None:
-    """Who keeps the node, and why."""
-    kept = node(
-        annotations={"gpuward.io/hold": "waiting for a part"},
-        labels={"gpuward.io/opt-out": "true"},
-    )
-    pause = msgspec.convert(
-        {
-            "metadata": {"name": "pause-1"},
-            "spec": {"scope": {"all": True}, "by": "ann", "reason": "fire drill"},
-        },
-        PauseView,
-    )
-
-    lines = why(kept, health(), [], [pause], NOW)
-
-    assert "hold: waiting for a part" in lines
-    assert "opt-out: this node is watched and reported, never touched" in lines
-    assert "pause pause-1 by ann: fire drill" in lines
+    flood["status"]["incidents"] = many
+    blocked = [{"pdb": f"a/{n}", "why": "w", "pods": ["a/b"] * 50} for n in range(50)]
+    one = session("s", NAME, "Draining", "m", steps=("Draining",) * 100,
+                  drain={"evicted": 1, "blocked": blocked})  # fmt: skip
+    lines = why(look(flood, one))
+    assert "and 59 more active incidents: -o wide" in "\n".join(lines)
+    assert len(lines) < 100
+    assert len(why(look(flood, one), wide=True)) > 1000
