@@ -57,6 +57,12 @@ class AgentProcess:
         self._sequence += 1
         os.write(self._writer, f"4,{self._sequence},{self._sequence}000,-;{text}\n".encode())
 
+    def most_memory_kib(self) -> int:
+        """The most memory the main process ever held (VmHWM)."""
+        assert self._process is not None
+        status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii")
+        return int(status.split("VmHWM:")[1].split()[0])
+
     def stop(self) -> int:
         """Ask it to end; its exit status."""
         if self._process is None:

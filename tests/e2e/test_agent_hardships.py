@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +23,8 @@ from hack.sim.cluster.client import ApiError
 from hack.sim.cluster.fleet_health import GPU_NODE_HEALTHS
 from hack.sim.cluster.resource import EVENTS, NODES
 from hack.sim.cluster.threaded import HostedServer, run_in_thread
+from hack.sim.driver import NODES as DESCRIPTIONS
+from hack.sim.driver import set_node
 from hack.sim.manifests import post_manifests, read_manifests
 from rules.session_observation import staleness
 from rules.snapshot import HealthView, NodeView
@@ -62,6 +69,35 @@ def healthy(hosted: HostedServer) -> str:
 def status(hosted: HostedServer) -> dict[str, Any]:
     found = hosted.run(hosted.server.client.get(GPU_NODE_HEALTHS, NODE))
     return dict(found.get("status", {}))
+
+
+def source(hosted: HostedServer, name: str) -> tuple[str, str]:
+    """State and reason of one sense as published."""
+    found = {each["name"]: each for each in status(hosted).get("sources", ())}
+    return (found[name]["state"], found[name].get("reason", "")) if name in found else ("", "")
+
+
+@contextmanager
+def exporter(pages: tuple[bytes, ...], pause_s: float) -> Iterator[str]:
+    """An exporter that sends these pages; the same one for ever where it pauses."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            with contextlib.suppress(OSError):
+                for page in itertools.cycle(pages) if pause_s else pages:
+                    self.wfile.write(page)
+                    time.sleep(pause_s)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/metrics"
+        server.shutdown()
 
 
 def test_a_fault_during_an_outage_is_published_after_it(
@@ -140,6 +176,42 @@ def test_a_full_disk_under_the_log_does_not_stop_the_agent(
         agent.kernel_line(XID79.format(pci="0000:3b:00"))
         until(lambda: healthy(hosted) == "False", "the fault")
         assert agent.stop() == 0
+
+
+def test_a_hung_driver_does_not_hold_up_the_kernel_log(
+    hosted: HostedServer, tmp_path: Path
+) -> None:
+    node = tmp_path / "node.yaml"
+    node.write_bytes((DESCRIPTIONS / "h100-8-nvswitch.yaml").read_bytes())
+    with running(agent_of(hosted, tmp_path, nvml=f"sim:{node}", poll="1")) as agent:
+        until(lambda: healthy(hosted) == "True", "the first verdict")
+        set_node(node, hang_s={"nvmlDeviceGetFieldValues": 7})
+        until(lambda: source(hosted, "nvml") == ("Down", "CallHung"), "the hung call")
+        assert healthy(hosted) == "Unknown"
+        agent.kernel_line(XID79.format(pci="0000:1b:00"))
+        until(lambda: healthy(hosted) == "False", "the fault")
+        set_node(node, hang_s={})
+
+
+@pytest.mark.parametrize(
+    ("pages", "pause_s", "reason"),
+    [
+        pytest.param((b"# nothing\n",), 0.02, "TooSlow", id="streams for ever"),
+        pytest.param((b"# x\n" * 262_144,) * 1024, 0.0, "TooLarge", id="a gigabyte"),
+    ],
+)
+def test_a_bad_exporter_costs_neither_memory_nor_the_fault(
+    hosted: HostedServer, tmp_path: Path, pages: tuple[bytes, ...], pause_s: float, reason: str
+) -> None:
+    with (
+        exporter(pages, pause_s) as url,
+        running(agent_of(hosted, tmp_path, dcgm=url, poll="1")) as agent,
+    ):
+        until(lambda: healthy(hosted) == "Unknown", "the first verdict")
+        until(lambda: source(hosted, "dcgm-exporter") == ("Down", reason), "the bad exporter")
+        agent.kernel_line(XID79.format(pci="0000:3b:00"))
+        until(lambda: healthy(hosted) == "False", "the fault")
+        assert agent.most_memory_kib() < 128 * 1024
 
 
 def test_missing_definitions_are_named_once_and_the_node_gets_its_verdict(

@@ -140,6 +140,17 @@ def test_a_clock_that_goes_back_does_not_keep_a_fault_waiting(world: World) -> N
     assert any(74 in i.xids for i in world.active)
 
 
+@pytest.mark.parametrize("jump_s", [-365 * 86_400, -3600, 3600, 365 * 86_400])
+def test_a_clock_that_jumps_loses_no_fault(world: World, jump_s: int) -> None:
+    world.xid(95, gpu=1)
+    world.now += jump_s
+    world.see(Tick(at=world.now))
+    world.xid(79, gpu=2)
+    world.advance(60, polling=True)
+    fatal = {i.xids for i in world.active if i.row.severity == "Fatal"}
+    assert fatal == {(95,), (79,)}
+
+
 def test_a_clock_that_goes_back_does_not_stretch_a_stand_down(world: World) -> None:
     world.annotations["gpuward.io/release-gpu"] = "x"
     world.node()

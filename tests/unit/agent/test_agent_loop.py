@@ -209,6 +209,14 @@ def test_kernel_facts_make_room_for_more() -> None:
     assert not agent.inbox.put_when_room(KernelGap(at=0, lost=1), give_up=lambda: True)
 
 
+def test_a_fault_after_an_overrun_of_the_ring_is_still_judged(agent: Agent) -> None:
+    gap = KernelGap(at=time.time(), lost=9_000, boot_id="boot-1", sequence=9_000)
+    assert agent.inbox.put_when_room(line(sequence=1), give_up=lambda: True)
+    agent.take(Known(status=None), gap, line(XID79.replace("3b", "5e"), sequence=9_001))
+    assert len(agent.last.incidents) == 2
+    assert agent.last.cursor.kmsg_seq == 9_001
+
+
 def test_publishing_is_timed_from_the_line(agent: Agent) -> None:
     agent.take(Known(status=None), line())
     agent.take(Accepted(wanted=agent.outside.submitted[-1], at=time.time()))
