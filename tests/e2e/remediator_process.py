@@ -75,6 +75,18 @@ class RemediatorProcess:
         """End it without a goodbye."""
         self._end(signal.SIGKILL)
 
+    def freeze(self) -> None:
+        """Stop it in the middle of whatever it does; it does not notice the time that passes."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
     async def exit_status(self) -> int:
         """Wait until it ends by itself."""
         assert self._process is not None

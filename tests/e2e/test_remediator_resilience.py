@@ -78,7 +78,7 @@ async def test_a_killed_remediator_goes_on_after_its_restart(fleet, tmp_path):
         assert marks_of(await fleet.node("gpu-0001"))["unschedulable"] is False
 
 
-async def test_expired_watches_and_refused_calls_lose_nothing(fleet, tmp_path):
+async def test_s43_expired_watches_and_refused_calls_lose_nothing(fleet, tmp_path):
     if fleet.plane.simulator is None:
         pytest.skip("a real API server takes no orders to fail")
     faults = fleet.plane.simulator.faults

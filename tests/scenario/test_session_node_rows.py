@@ -45,7 +45,7 @@ class TestNodeGone:
 
 class TestBootChanged:
     @pytest.mark.parametrize("phase", ["Marked", "Draining", "Quarantined", "Validating"])
-    def test_a_healthy_new_boot_is_validated_and_released(self, phase: str) -> None:
+    def test_s34_a_healthy_new_boot_is_validated_and_released(self, phase: str) -> None:
         world = at(phase)
         before = world.now
         world.reboot(NODE)

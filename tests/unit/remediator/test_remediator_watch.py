@@ -93,7 +93,7 @@ async def test_a_list_is_read_page_by_page_and_followed_from_its_version(tmp_pat
         pytest.param(lambda r: stream(r, b'{"type": "ADDED", "obj'), id="a line that is no event"),
     ],
 )
-async def test_a_watch_that_cannot_go_on_lists_again_and_notices_what_it_missed(
+async def test_s43_a_watch_that_cannot_go_on_lists_again_and_notices_what_it_missed(
     tmp_path, forgotten
 ):
     lists = 0
@@ -131,7 +131,7 @@ async def test_bookmarks_move_the_version_from_which_a_broken_watch_goes_on(tmp_
     assert versions == ["5", "42"]
 
 
-async def test_silence_reconnects_without_listing_again(tmp_path):
+async def test_s43_silence_reconnects_without_listing_again(tmp_path):
     asked = []
 
     async def handler(request):
@@ -161,7 +161,7 @@ async def test_an_object_that_cannot_be_decoded_is_counted_and_what_was_known_of
         assert cache.broken_objects == 2
 
 
-async def test_an_older_list_is_not_believed_at_once(tmp_path):
+async def test_s43_an_older_list_is_not_believed_at_once(tmp_path):
     versions = iter([page([node("a", 90)], 100), page([], 50), page([node("a", 90)], 110)])
 
     async def handler(request):

@@ -32,7 +32,7 @@ def marked_session() -> QuarantineView:
 @pytest.mark.parametrize(
     ("kind", "step"), [(NodeView, "ReadNode"), (FreshNode, "Cancelled")], ids=["cache", "fresh"]
 )
-def test_an_undone_mark_is_believed_from_a_fresh_read_only(kind: type, step: str) -> None:
+def test_s44_an_undone_mark_is_believed_from_a_fresh_read_only(kind: type, step: str) -> None:
     """The watch may not have brought our own patch yet; the API server has it."""
     seen = NodeObservation(name="gpu-1", node=msgspec.convert(BARE_NODE, kind))
 
