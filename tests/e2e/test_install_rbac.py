@@ -46,6 +46,8 @@ OTHER_OCCASIONS = {
     ("get", "batch/jobs"): "who owns what blocks a drain",
     ("get", "batch/cronjobs"): "who owns what blocks a drain",
     ("get", "replicationcontrollers"): "who owns what blocks a drain",
+    ("list", "kueue.x-k8s.io/workloads"): "Kueue places a gang by topology",
+    ("list", "coordination.k8s.io/leases"): "medik8s is installed",
     ("list", "storage.k8s.io/volumeattachments"): "an evicted pod had a volume",
     ("get", "persistentvolumeclaims"): "an evicted pod had a volume",
 }

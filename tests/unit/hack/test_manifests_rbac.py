@@ -53,7 +53,24 @@ READS = {
     ("list", "pods"): "drain_look.pods_on",
     ("get", "pods"): "drains: a last look before an eviction",
     ("get", "persistentvolumeclaims"): "drain_look: volumes of evicted pods",
+    ("list", "kueue.x-k8s.io/workloads"): "kueue, where it is installed",
+    ("list", "coordination.k8s.io/leases"): "maintenance, where medik8s is installed",
 }
+CALLERS = {
+    "api_groups.py": "discovery, which everybody may",
+    "drain_look.py": "pods, volume attachments, claims",
+    "drains.py": "one pod",
+    "elector.py": "the lease",
+    "free_gpus.py": "pods",
+    "gateway.py": "one node, and the writes of rules.decision",
+    "housekeeping.py": "one GPUNodeHealth",
+    "kueue.py": "workloads",
+    "maintenance.py": "leases",
+    "node_cycle.py": "one GPUNodeHealth, one GPUQuarantine",
+    "owners.py": "owners of pods",
+    "watch.py": "the caches",
+}
+"""Who calls the API server: a new caller is weighed here, with what it has to be granted."""
 LEASE = {("get", "coordination.k8s.io/leases"), ("create", "coordination.k8s.io/leases")} | {
     ("update", "coordination.k8s.io/leases")
 }
@@ -113,6 +130,12 @@ def granted(rules: list[dict[str, Any]]) -> set[tuple[str, str]]:
 
 def test_all_writes_of_the_remediator_are_in_this_table() -> None:
     assert {type(write) for write in (*ORDINARY, *FORCED)} == set(get_args(d.Write))
+
+
+def test_every_caller_of_the_api_server_is_known_here() -> None:
+    folder = Path(drain_look.__file__).parent
+    calls = re.compile(r"_api\.(get|call|stream)\(")
+    assert {p.name for p in folder.glob("*.py") if calls.search(p.read_text())} == CALLERS.keys()
 
 
 def test_the_remediator_is_granted_what_it_asks_for_and_no_more() -> None:
