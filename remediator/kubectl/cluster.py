@@ -260,6 +260,11 @@ def checked(answer: Answer, *, writes: bool = False) -> Answer:
         return answer
     said = answer.sentence()
     match answer.code:
+        case 404 if not answer.from_kubernetes and b"page not found" not in answer.body:
+            raise CommandError(
+                "what answers is not a Kubernetes API server; check the cluster's address in the "
+                "kubeconfig and the proxy settings"
+            )
         case 404 if answer.status().details is None:
             remedy = "install its definitions with kubectl apply -k daemonset/crds"
             raise CommandError(f"this cluster does not know gpuward's objects; {remedy}")

@@ -10,6 +10,7 @@ _CONFIRM: Final = 'kubectl gpuward quarantine {node} --reason "..."'
 _RELEASE: Final = 'kubectl gpuward release {node} --reason "..."'
 
 _REMEDIES: Final = {
+    "ApiBusy": "time: the API server limits the remediator; evictions are tried again",
     "Approval": f"a person's decision: {_RELEASE}",
     "Budget": "a node that comes back (repair, release or uncordon one), or a larger "
     f"budget.maxUnavailable; this node first: {_CONFIRM}",
@@ -35,6 +36,7 @@ _REMEDIES: Final = {
     "MissingPermission": "applying daemonset/base/remediator-rbac.yaml again",
     "MultipleBudgets": "all but one of these PDBs no longer selecting the pod",
     "NamespaceEnding": "the namespace's own end; a finalizer may hold it",
+    "NoAnswer": "the API server answering; the eviction is tried again",
     "NoCapacity": "a free node that fits its pods",
     "NodeGone": "nothing: the node is gone",
     "NodeUnreachable": "the node's kubelet answering again, or the node leaving the cluster",

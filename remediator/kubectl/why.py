@@ -13,6 +13,7 @@ from remediator.kubectl.why_blocked import blocked_lines, next_lines
 from remediator.kubectl.why_calm import calm_lines
 from remediator.kubectl.why_marks import kept_lines, mark_lines
 from rules.health_object import GpuStatus, HealthStatus, Incident
+from rules.mark import marked
 from rules.quarantine_object import Cause, Mode, Phase
 from rules.session_observation import is_open
 from rules.snapshot import QuarantineView
@@ -58,6 +59,8 @@ def _headline(look: NodeLook, session: QuarantineView | None) -> str:
         if look.node is None:
             return f"{look.name}: no open session"
         said = "in service" if not look.node.spec.unschedulable else "cordoned, but not by gpuward"
+        if marked(look.node):
+            said = "carries a mark of gpuward without an open session; it comes off"
         return f"{look.name}: {said}"
     phase = session.status.phase or Phase.PENDING
     since = age(session.status.phase_since or session.metadata.creation_timestamp, look.now)

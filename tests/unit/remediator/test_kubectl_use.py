@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import http.server
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +29,7 @@ from kubectl_cluster import (
 )
 
 from hack.sim.cluster import resource as r
+from hack.sim.cluster.kubeconfig import kubeconfig_text
 from hack.sim.cluster.threaded import HostedServer
 from hack.sim.manifests import post_manifests, read_manifests
 from remediator.kubectl.commands import COMMANDS
@@ -105,6 +108,33 @@ def test_an_api_server_that_is_away_is_said_in_one_line(tmp_path):
     assert (code, out) == (1, "")
     assert "no answer from the API server" in err
     assert "check the cluster's address" in err
+
+
+class NotKubernetes(http.server.BaseHTTPRequestHandler):
+    """A proxy or another program at the address."""
+
+    def do_GET(self) -> None:
+        self.send_response(404)
+        self.end_headers()
+
+    def log_message(self, *arguments: object) -> None:
+        """Say nothing."""
+
+
+def test_something_else_at_the_address_is_not_taken_for_a_cluster(tmp_path):
+    server = http.server.HTTPServer(("127.0.0.1", 0), NotKubernetes)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    path = tmp_path / "kubeconfig"
+    path.write_text(kubeconfig_text(f"http://127.0.0.1:{server.server_port}"))
+    try:
+        code, _, err = run_command("--kubeconfig", str(path), "list")
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    assert code == 1
+    assert "what answers is not a Kubernetes API server" in err
 
 
 @pytest.mark.parametrize("command", ["list", "fleet", f"why {HEALTHY}", f"history {HEALTHY}"])
