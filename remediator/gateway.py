@@ -1,8 +1,8 @@
 """The one place that sends writes: checks who, when and whether, then sends, counts and logs.
 
 The loop and the eviction worker hand it the writes of `rules.decision`; nothing else in the
-remediator changes anything in the cluster. Shadow writes nothing to nodes or pods; only a leader
-writes; a harmful write goes out only within the first 10 s of a lease renewal, on a node read at
+remediator changes anything in the cluster. Shadow writes nothing to nodes or pods, but takes off
+a mark that an earlier Enforce left; only a leader writes; a harmful write goes out only within the first 10 s of a lease renewal, on a node read at
 most a second ago, after the rules looked at that node once more. No exception leaves it for an
 answer of the API server: that comes back as a `Sent`.
 """
@@ -41,9 +41,10 @@ _LANES: dict[type, Lane] = {
     d.EmitEvent: Lane.RECORD,
     d.DeleteSession: Lane.RECORD,
 }
+# Not UnmarkNode: in Shadow a mark of an earlier Enforce may only come off, and a session that says
+# Released must not leave it on.
 _ON_NODES_OR_PODS = (
     d.MarkNode,
-    d.UnmarkNode,
     d.RelabelNode,
     d.SetNodeUnknown,
     d.SetDisruptionTarget,

@@ -6,11 +6,11 @@ import pytest
 from edge import QUARANTINES, edge
 
 from hack.sim.cluster.client import ApiError
-from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS
+from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, NODES
 from remediator.answer import Answer
 from remediator.gateway import Gateway, Result, classify
 from rules import decision as d
-from rules.mark import mark_patch
+from rules.mark import mark_patch, unmark_patch
 from rules.quarantine_object import Cause, Mode, QuarantineSpec
 
 
@@ -102,6 +102,16 @@ async def test_records_go_out_in_shadow_and_without_a_fresh_lease(cluster):
     gate = gateway(cluster, mode=Mode.SHADOW, lead=Lead(harm=False))
     assert (await gate.send(CREATE)).done
     assert cluster.writes() == [("create", "gpuquarantines")]
+
+
+async def test_in_shadow_a_mark_that_is_on_a_node_may_come_off(cluster):
+    assert (await (gate := gateway(cluster)).send(await mark(gate))).done
+    shadow = gateway(cluster, mode=Mode.SHADOW)
+    node = await shadow.fresh_node("n1")
+    off = d.UnmarkNode(node="n1", node_uid=node.uid, session="s", patch=unmark_patch(node))
+    assert (await shadow.send(off)).done
+    after = await cluster.client.get(NODES, "n1")
+    assert "taints" not in after["spec"]
 
 
 async def test_a_dry_run_eviction_is_no_harm(cluster):
