@@ -1,0 +1,15 @@
+"""Fixtures of more than one test file about the agent."""
+
+import pytest
+from nvml_sense import Sense
+
+from hack.sim.driver import NODES, install
+
+
+@pytest.fixture
+def sense(tmp_path, request):
+    node = getattr(request, "param", "h100-8-nvswitch")
+    path = tmp_path / "node.yaml"
+    path.write_bytes((NODES / f"{node}.yaml").read_bytes())
+    with install(path):
+        yield Sense(path)
