@@ -124,3 +124,25 @@ async def test_a_mark_left_on_an_unselected_node_is_taken_off_after_a_restart(cl
         await cluster.client.patch(NODES, "once-gpu", patch)
         one.start()
         await unmarked(cluster, "once-gpu")
+
+
+async def test_in_shadow_nodes_stay_as_they_are_and_an_old_mark_still_comes_off(cluster, tmp_path):
+    await prepare(cluster)
+    for name in ("bare-1", "bare-2"):
+        await add_bare_node(cluster, name, **{"gpuward.io/gpus": "8"})
+    one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig)
+    with running(one):
+        await ask(cluster, "real", "bare-1")
+        await phase(cluster, "bare-1", "Quarantined")
+    untouched = await cluster.node("bare-2")
+    two = RemediatorProcess(tmp_path, cluster.plane.kubeconfig, name="two")
+    two.flags.append("--shadow")
+    with running(two):
+        await say_unhealthy(cluster, "bare-2")
+        session = await phase(cluster, "bare-2", "Marked")
+        patch = {"spec": {"release": {"by": "alice", "reason": "drill over"}}}
+        await cluster.client.patch(QUARANTINES, "real", patch)
+        await phase(cluster, "bare-1", "Released")
+        await unmarked(cluster, "bare-1")
+    assert session["status"]["mode"] == "Shadow"
+    assert await cluster.node("bare-2") == untouched
