@@ -1,0 +1,130 @@
+"""`kubectl gpuward uninstall` with real agents and a real remediator, on a simulated or real cluster.
+
+A fault takes a node out; uninstall refuses while a remediator outside the cluster leads, and after
+its end leaves every node as it was before the first agent started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from agent_process import XID79, AgentProcess
+from agent_process import running as agent_running
+from remediator_process import RemediatorProcess, leads, phase, prepare, running
+
+from hack.sim.cluster.fleet import Pool
+from hack.sim.cluster.resource import NODES
+
+REPOSITORY = Path(__file__).parents[2]
+DESCRIPTION = REPOSITORY / "hack" / "sim" / "driver" / "nodes" / "h100-8-nvswitch.yaml"
+POOL = Pool(name="gpu", nodes=4)
+NAMES = tuple(f"gpu-000{number}" for number in range(4))
+FAILING = ("gpu-0000", "gpu-0001")
+PCI = "0000:1b:00"
+MINE = {"key": "example.com/mine", "value": "x", "effect": "NoExecute"}
+OURS = ("GPUHealthy", "GPUDegraded")
+
+
+async def gpuward(kubeconfig: Path, *arguments: str) -> tuple[int, str, str]:
+    """The command as a person runs it."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "remediator.kubectl.cli", "--kubeconfig", str(kubeconfig), *arguments,
+        cwd=REPOSITORY, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={k: v for k, v in os.environ.items() if not k.startswith(("KUBE", "GPUWARD_"))},
+    )  # fmt: skip
+    out, err = await process.communicate()
+    return process.returncode or 0, out.decode(), err.decode()
+
+
+async def pictures(cluster: Any) -> str:
+    """Labels, annotations, taints, cordon and condition types of every node, byte for byte."""
+    nodes, _ = await cluster.client.list(NODES)
+    return json.dumps(
+        {
+            node["metadata"]["name"]: {
+                "labels": node["metadata"].get("labels"),
+                "annotations": node["metadata"].get("annotations"),
+                "taints": [
+                    taint
+                    for taint in node["spec"].get("taints", [])
+                    # Kubernetes' own, beside a cordon, some time after it.
+                    if taint["key"] != "node.kubernetes.io/unschedulable"
+                ],
+                "unschedulable": node["spec"].get("unschedulable", False),
+                "conditions": [
+                    (c["type"], c["status"]) for c in node["status"].get("conditions", [])
+                ],
+            }
+            for node in nodes
+        },
+        indent=1,
+        sort_keys=True,
+    )
+
+
+async def agent_on(cluster: Any, folder: Path, name: str) -> AgentProcess:
+    """An agent with a simulated driver, in the boot that its node is in."""
+    folder = folder / name
+    folder.mkdir()
+    description = folder / "node.yaml"
+    description.write_bytes(DESCRIPTION.read_bytes())
+    boot = folder / "boot"
+    boot.write_text((await cluster.node(name))["status"]["nodeInfo"]["bootID"])
+    options = {"nvml": f"sim:{description}", "poll": "1", "boot-id": str(boot)}
+    return AgentProcess(folder, cluster.plane.kubeconfig, name, **options)
+
+
+async def test_uninstall_leaves_every_node_as_it_was_before_the_first_agent(cluster, tmp_path):
+    await prepare(cluster)
+    await cluster.add(pool=POOL)
+    person = {
+        "metadata": {"annotations": {"gpuward.io/expected-gpus": "8", "example.com/note": "keep"}},
+        "spec": {"unschedulable": True, "taints": [MINE]},
+    }
+    await cluster.client.patch(NODES, FAILING[0], person)
+    before = await pictures(cluster)
+    kubeconfig = cluster.plane.kubeconfig
+
+    async def labelled() -> bool:
+        nodes = [await cluster.node(name) for name in FAILING]
+        return all("gpuward.io/gpus" in node["metadata"]["labels"] for node in nodes)
+
+    one = RemediatorProcess(tmp_path, kubeconfig)
+    with contextlib.ExitStack() as stack:
+        agents = [await agent_on(cluster, tmp_path, name) for name in FAILING]
+        for agent in agents:
+            stack.enter_context(agent_running(agent))
+        await cluster.until(labelled, "labels of both agents")
+        with running(one):
+            await leads(cluster, "one")
+            agents[0].kernel_line(XID79.format(pci=PCI))
+            await phase(cluster, FAILING[0], "Quarantined")
+            code, out, _ = await gpuward(kubeconfig, "why", FAILING[0])
+            assert code == 0
+            assert "GPU has fallen off the bus" in out
+            assert "it was cordoned before" in out
+            marked = await pictures(cluster)
+            code, _, err = await gpuward(kubeconfig, "uninstall", "--yes")
+            assert code == 1
+            assert "a remediator outside this cluster still leads (one); stop it" in err
+            assert await pictures(cluster) == marked != before
+            # A remediator that is asked to end gives the lease back.
+            assert await asyncio.to_thread(one.stop) == 0
+
+    code, out, err = await gpuward(kubeconfig, "uninstall", "--yes")
+
+    assert code == 0, err
+    assert "2 nodes cleaned" in out
+    assert "gpu-0000: left as others set it: gpuward.io/expected-gpus, its cordon" in out
+    assert "agents outside the cluster (systemd?) published lately on gpu-0000, gpu-0001" in out
+    assert await pictures(cluster) == before
+    code, out, err = await gpuward(kubeconfig, "uninstall", "--yes")
+    assert (code, err) == (0, "")
+    assert out.startswith("0 nodes cleaned")
