@@ -275,6 +275,26 @@ class Cluster:
             },
         }
 
+    def add_ended_session(self, node: str, name: str) -> str:
+        """History: the node was marked an hour ago and released since."""
+        view = self.node(node)
+        self.quarantines[name] = {
+            "metadata": self._meta(name),
+            "spec": {
+                "nodeName": node,
+                "nodeUID": view.uid,
+                "causes": [{"source": "Detector", "incident": name, "reason": "Xid79"}],
+            },
+            "status": {
+                "mode": "Enforce",
+                "phase": "Released",
+                "phaseSince": format_time(self.now - 1800),
+                "timeline": [{"at": format_time(self.now - 3600), "step": "Marked"}],
+            },
+        }
+        self.quarantines[name]["metadata"]["creationTimestamp"] = format_time(self.now - 3600)
+        return name
+
     # ------------------------------------------------------------------ reading it
 
     def node(self, name: str) -> NodeView:
