@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kubectl_cluster import REPOSITORY, STATES, Kubectl, cluster, load_fleet
+from kubectl_cluster import REPOSITORY, Kubectl, cluster
+from kubectl_fleet import load_fleet
+from kubectl_objects import STATES
 
 GOLDEN = REPOSITORY / "tests" / "golden" / "kubectl"
 ABSENT = "gpu-never"

@@ -6,17 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kubectl_cluster import (
-    HEALTHS,
-    PAUSES,
-    QUARANTINES,
-    Kubectl,
-    cluster,
-    load,
-    marked,
-    session,
-    sick,
-)
+from kubectl_cluster import Kubectl, cluster, load
+from kubectl_objects import HEALTHS, PAUSES, QUARANTINES, marked, session, sick
 
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.threaded import HostedServer

@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from kubectl_cluster import BLOCKED, HEALTHS, NOW, Kubectl, ago, cluster, load, node, verdict
+from kubectl_cluster import Kubectl, cluster, load
+from kubectl_objects import BLOCKED, HEALTHS, NOW, ago, node, verdict
 
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH

@@ -15,18 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kubectl_cluster import (
-    BLOCKED,
-    HEALTHY,
-    PAUSES,
-    QUARANTINES,
-    REPOSITORY,
-    Kubectl,
-    cluster,
-    load_fleet,
-    run_command,
-    viewer,
-)
+from kubectl_cluster import REPOSITORY, Kubectl, cluster, run_command, viewer
+from kubectl_fleet import load_fleet
+from kubectl_objects import BLOCKED, HEALTHY, PAUSES, QUARANTINES
 
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.kubeconfig import kubeconfig_text

@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from kubectl_cluster import NOW, REPOSITORY, Object, ago, node, session, sick, verdict
+from kubectl_cluster import REPOSITORY
+from kubectl_objects import NOW, Object, ago, node, session, sick, verdict
 
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.remedies import ends_when, known
