@@ -75,7 +75,11 @@ async def test_a_killed_remediator_goes_on_after_its_restart(fleet, tmp_path):
         await fleet.health.healthy("gpu-0001")
         one.start()
         await phase(fleet, "gpu-0001", "Released")
-        assert marks_of(await fleet.node("gpu-0001"))["unschedulable"] is False
+
+        async def unmarked():
+            return marks_of(await fleet.node("gpu-0001"))["unschedulable"] is False
+
+        await fleet.until(unmarked, "the mark gone: it comes off after the record")
 
 
 async def test_s43_expired_watches_and_refused_calls_lose_nothing(fleet, tmp_path):

@@ -160,6 +160,7 @@ def test_the_simulator_is_named_where_it_is_missing(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "agent.cli", "check", "--nvml", "sim:node.yaml"],
         cwd=tmp_path,
+        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
         capture_output=True,
         text=True,
         check=False,
