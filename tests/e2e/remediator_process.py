@@ -75,6 +75,12 @@ class RemediatorProcess:
         """End it without a goodbye."""
         self._end(signal.SIGKILL)
 
+    @property
+    def pid(self) -> int:
+        """Of the running process."""
+        assert self._process is not None
+        return self._process.pid
+
     def freeze(self) -> None:
         """Stop it in the middle of whatever it does; it does not notice the time that passes."""
         self._signal(signal.SIGSTOP)

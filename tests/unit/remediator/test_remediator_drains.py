@@ -181,7 +181,7 @@ async def test_free_pods_go_at_once_and_terminating_ones_are_not_asked_again(clu
         assert staying == ["other"]
 
 
-async def test_one_eviction_at_a_time_asks_a_full_budget_and_its_watch_opens_it(cluster):
+async def test_s16_one_eviction_at_a_time_asks_a_full_budget_and_its_watch_opens_it(cluster):
     async with draining(cluster) as setting:
         await setting.add_budget("web", 0, minAvailable=2)
         await until(lambda: "default/web" in setting.world.caches.pdbs.items)

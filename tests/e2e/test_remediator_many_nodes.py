@@ -1,0 +1,96 @@
+"""Many nodes at once with a real process: rates hold, blocked nodes block no other, caches may lag."""
+
+from __future__ import annotations
+
+import asyncio
+
+import psutil
+import pytest
+from remediator_process import QUICK, RemediatorProcess, leads, phase, prepare, running, sessions
+
+from hack.sim.cluster.controllers.pods import node_of
+from hack.sim.cluster.fleet import Budget, Pool, Serving
+from hack.sim.cluster.fleet_health_objects import XID_79
+from hack.sim.cluster.resource import NODES, POD_DISRUPTION_BUDGETS
+
+SICK = 100
+PODS_PER_NODE = 10
+RATE = 50
+ALL_AT_ONCE = f"""
+mode: Enforce
+budget:
+  maxUnavailable: {{percent: 100, atMost: 1000}}
+  maxNew: {{count: 1000, window: 1m}}
+  perReason: {{count: 1000, window: 1m}}
+drain: {{settle: 1s, gangWindow: 1s, unmanaged: Evict, backoff: {{min: 1s, max: 2s}}}}
+limits: {{evictionsPerSecond: {RATE}, nodesDraining: {SICK}}}
+"""
+
+
+@pytest.mark.slow
+async def test_s28_a_hundred_nodes_keep_to_the_rate_and_a_blocked_one_holds_up_no_other(
+    cluster, tmp_path
+):
+    if cluster.plane.simulator is None:
+        pytest.skip("a real API server keeps no list of requests for us")
+    await prepare(cluster)
+    await cluster.add(pool=Pool(name="gpu", nodes=SICK))
+    names = [f"gpu-{number:04}" for number in range(SICK)]
+    await cluster.health.all_healthy(names)
+    await cluster.add(
+        Serving(name="solo", replicas=1, pool="gpu", gpus=8, budget=Budget(min_available=1))
+    )
+    blocked = node_of((await cluster.ready_pods("solo", 1))[0])
+    for name in names:
+        for number in range(PODS_PER_NODE):
+            await cluster.add_pod(f"{name}-{number}", name, terminationGracePeriodSeconds=0)
+    one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig, policy=ALL_AT_ONCE)
+    with running(one):
+        await leads(cluster, "one")
+        for name in names:
+            await cluster.health.fail(name, XID_79)
+        for name in names:
+            if name != blocked:
+                await phase(cluster, name, "Quarantined")
+        used = psutil.Process(one.pid).memory_info().rss
+        session = await phase(cluster, blocked, "Draining")
+    assert session["status"]["drain"]["blocked"][0]["pdb"] == "serving/solo"
+    sent = [r.at for r in cluster.plane.simulator.requests.all if r.subresource == "eviction"]
+    assert len(sent) >= (SICK - 1) * PODS_PER_NODE
+    # Seen from the server, whose own stalls bunch calls up: so over the whole run.
+    assert len(sent) <= (max(sent) - min(sent)) * RATE * 1.1
+    assert used < 300e6
+
+
+async def test_s44_a_drain_whose_watches_fell_silent_still_sees_what_people_say(cluster, tmp_path):
+    """Opt-out and a second list: what decides over harm is read, not remembered."""
+    if cluster.plane.simulator is None:
+        pytest.skip("a real API server's watches do not fall silent on request")
+    await prepare(cluster)
+    await cluster.add(pool=Pool(name="gpu", nodes=4))
+    await cluster.health.all_healthy([f"gpu-000{n}" for n in range(4)])
+    await cluster.add(Serving(name="web", replicas=2, pool="gpu", gpus=8))
+    pods = await cluster.ready_pods("web", 2)
+    await cluster.add_budget("web", "serving", maxUnavailable=0)
+    node = node_of(pods[0])
+    simulator = cluster.plane.simulator
+    one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig, policy=QUICK)
+    with running(one):
+        await leads(cluster, "one")
+        await cluster.health.fail(node, XID_79)
+        await phase(cluster, node, "Draining")
+        simulator.faults.pause_watches()
+        opted_out = {"metadata": {"labels": {"gpuward.io/opt-out": "true"}}}
+        await cluster.client.patch(NODES, node, opted_out)
+        budget = {"spec": {"maxUnavailable": 1}}
+        await cluster.client.patch(POD_DISRUPTION_BUDGETS, "web", budget, "serving")
+        await asyncio.sleep(3)
+        assert simulator.requests.count(subresource="eviction", code=201) == 0
+        simulator.faults.resume_watches()
+
+        async def paused():
+            found = await sessions(cluster, node)
+            return "opt-out" in found[-1]["status"]["message"]
+
+        await cluster.until(paused, "the opt-out said")
+        assert simulator.requests.count(subresource="eviction", code=201) == 0
