@@ -15,6 +15,7 @@ from remediator.caches import HEALTHS
 from remediator.clock import Clock
 from remediator.gateway import Gateway
 from remediator.metrics import Metrics
+from remediator.publisher_pods import PublisherPods
 from remediator.world import World
 from rules.agent_silence import mark_unknown, silent_since
 from rules.policy import Policy
@@ -44,6 +45,7 @@ class Housekeeping:
         metrics: Metrics,
         *,
         policy: Callable[[], Policy],
+        publishers: PublisherPods,
         may_act: Callable[[], bool],
     ) -> None:
         self._api = api
@@ -52,6 +54,7 @@ class Housekeeping:
         self._clock = clock
         self._metrics = metrics
         self._policy = policy
+        self._publishers = publishers
         self._may_act = may_act
         self._look_at: dict[str, float] = {}
         self._silent: set[str] = set()
@@ -69,7 +72,11 @@ class Housekeeping:
                 await self._history()
 
     async def _agents(self) -> None:
-        ready = {agent.node for agent in self._world.caches.agents.values() if agent.ready}
+        ready = {
+            agent.node
+            for uid, agent in self._world.caches.agents.items()
+            if agent.ready and self._publishers.watched(uid)
+        }
         nodes = self._world.caches.nodes.items
         self._silent &= nodes.keys() - ready
         now = self._clock.now()
@@ -84,6 +91,7 @@ class Housekeeping:
         self._look_at[name] = now + _LOOK_AGAIN_S
         try:
             health = await self._api.get(f"{HEALTHS}/{name}", HealthView)
+            await self._publishers.look(health)
         except ApiError as error:
             if error.answer.code != 404:
                 _LOG.warning("agent sweep", node=name, why=str(error))

@@ -18,6 +18,7 @@ from remediator.caches import HEALTHS, QUARANTINES
 from remediator.clock import Clock
 from remediator.gateway import Gateway, Result, Sent
 from remediator.metrics import Metrics
+from remediator.publisher_pods import PublisherPods
 from remediator.world import World
 from rules import decision as d
 from rules.drain import DrainPlan
@@ -79,6 +80,7 @@ class NodeCycle:
         metrics: Metrics,
         *,
         policy: Callable[[], Policy],
+        publishers: PublisherPods,
         senses: Senses,
     ) -> None:
         self._api = api
@@ -87,6 +89,7 @@ class NodeCycle:
         self._clock = clock
         self._metrics = metrics
         self._policy = policy
+        self._publishers = publishers
         self._senses = senses
         self._failures: dict[str, int] = {}
         self._said: dict[str, str] = {}
@@ -133,6 +136,8 @@ class NodeCycle:
     async def _round(self, name: str) -> tuple[Result | None, Looked, float | None]:
         """Decide once for each open session (or for none); what became of the first write."""
         await self._read_health(name)
+        if (health := self._world.healths.get(name)) is not None:
+            await self._publishers.look(health)
         fresh: FreshNode | None = None
         gone = False
         sessions: list[QuarantineView | None] = [*self._world.open_sessions(name)] or [None]

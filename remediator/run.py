@@ -36,6 +36,7 @@ from remediator.page.live import LiveSource
 from remediator.page.service import serve_page
 from remediator.page.verdict_reader import VerdictReader, reading
 from remediator.policy_source import PolicySource
+from remediator.publisher_pods import PublisherPods
 from remediator.server import make_app, start_server
 from remediator.session_gauges import set_session_gauges
 from remediator.settings import Settings
@@ -136,6 +137,7 @@ class Replica:
             may_judge=self.may_act,
             report=self.gateway.send,
         )
+        publishers = PublisherPods(self.api, self.clock, self.caches)
         self.cycle = NodeCycle(
             self.api,
             self.gateway,
@@ -143,6 +145,7 @@ class Replica:
             self.clock,
             self.metrics,
             policy=lambda: self.policy.policy,
+            publishers=publishers,
             senses=Senses(
                 permit=self.fleet.permit,
                 judged=self.fleet.judged,
@@ -175,6 +178,7 @@ class Replica:
             self.clock,
             self.metrics,
             policy=lambda: self.policy.policy,
+            publishers=publishers,
             may_act=self.may_act,
         )
         self.drains = Drains(

@@ -14,6 +14,7 @@ from remediator_process import (
     phase,
     prepare,
     running,
+    sessions,
 )
 
 from hack.sim.cluster.resource import LEASES, NODES, Resource
@@ -28,7 +29,9 @@ async def add_bare_node(cluster: Any, name: str, **labels: str) -> None:
     await cluster.client.create(NODES, body)
 
 
-async def say_unhealthy(cluster: Any, name: str) -> None:
+async def say_unhealthy(
+    cluster: Any, name: str, *, publisher: dict[str, str] | None = None, boot: str = ""
+) -> None:
     """The fewest words that make a Fatal verdict."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     incident = {
@@ -46,7 +49,8 @@ async def say_unhealthy(cluster: Any, name: str) -> None:
     }
     created = await cluster.client.create(HEALTHS, body)
     created["status"] = {
-        "publisher": {"heartbeat": now},
+        "publisher": publisher or {"heartbeat": now},
+        "bootID": boot,
         "health": "Unhealthy",
         "incidents": [incident],
     }
@@ -146,3 +150,22 @@ async def test_in_shadow_nodes_stay_as_they_are_and_an_old_mark_still_comes_off(
         await unmarked(cluster, "bare-1")
     assert session["status"]["mode"] == "Shadow"
     assert await cluster.node("bare-2") == untouched
+
+
+async def test_a_verdict_counts_while_the_pod_it_names_is_ready_wherever_that_is(
+    cluster, tmp_path
+):
+    await prepare(cluster)
+    await cluster.add_nodes("gpu-1", "gpu-2", "gpu-3", **{"gpuward.io/gpus": "8"})
+    pod = await cluster.add_pod("watcher", "gpu-1")
+    await cluster.ready_pods("watcher", 1)
+    for name, uid in (("gpu-1", pod["metadata"]["uid"]), ("gpu-2", "of-an-earlier-pod")):
+        boot = (await cluster.node(name))["status"]["nodeInfo"]["bootID"]
+        await say_unhealthy(
+            cluster, name, publisher={"pod": "default/watcher", "podUID": uid}, boot=boot
+        )
+    one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig)
+    with running(one):
+        await phase(cluster, "gpu-1", "Quarantined")
+    assert await sessions(cluster, "gpu-2") == [], "its verdict is of a pod that is gone"
+    assert marks_of(await cluster.node("gpu-2")) == UNMARKED
