@@ -22,6 +22,8 @@ _RENEWED_WITHIN_S: Final = 5.0
 """A living leader renews every 2 s."""
 PODS_GONE_WITHIN_S: Final = 120.0
 LOOK_EVERY_S: Final = 1.0
+AT_ONCE: Final = 50
+"""Nodes cleaned side by side; what was done is said in the order of their names."""
 
 Say = Callable[[str], None]
 
@@ -30,17 +32,15 @@ async def uninstall(cluster: Cluster, *, namespace: str, say: Say) -> str:
     """Stop, clean, report; CommandError when something of ours still runs or a node is not clean."""
     await _stop(cluster, namespace, say)
     names = sorted(view.name for view in await cluster.nodes() if touched(view))
-    results = await asyncio.gather(
-        *(_one(cluster, name, say) for name in names), return_exceptions=True
-    )
-    failed = []
-    for name, result in zip(names, results, strict=True):
-        if isinstance(result, CommandError):
-            failed.append(name)
-            say(f"{name}: {result}")
-        elif isinstance(result, BaseException):
-            raise result
-    cleaned = sum(result is True for result in results)
+    cleaned = 0
+    failed: list[str] = []
+    for batch in (names[at : at + AT_ONCE] for at in range(0, len(names), AT_ONCE)):
+        answers = await asyncio.gather(*(_one(cluster, name) for name in batch))
+        for name, (done, problem) in zip(batch, answers, strict=True):
+            cleaned += bool(done)
+            failed += [name] if problem else []
+            if done or problem:
+                say(f"{name}: {problem or done}")
     if failed:
         raise CommandError(
             f"{count(len(failed), 'node')} could not be cleaned: {some(failed)}; "
@@ -52,14 +52,13 @@ async def uninstall(cluster: Cluster, *, namespace: str, say: Say) -> str:
     return "\n".join([*lines, *await _agents_outside(cluster)])
 
 
-async def _one(cluster: Cluster, name: str, say: Say) -> bool:
-    node = await cluster.node(name)
-    if node is None:
-        return False
-    done = await clean(cluster, node)
-    if done:
-        say(f"{name}: {done}")
-    return bool(done)
+async def _one(cluster: Cluster, name: str) -> tuple[str, str]:
+    """What was done on one node, and what went wrong: one bad node must not keep the others."""
+    try:
+        node = await cluster.node(name)
+        return (await clean(cluster, node) if node is not None else "", "")
+    except CommandError as error:
+        return "", str(error)
 
 
 async def _stop(cluster: Cluster, namespace: str, say: Say) -> None:

@@ -43,10 +43,10 @@ class Kubectl:
         return run_command("--kubeconfig", str(self.kubeconfig), *arguments)
 
     def transcript(self, *arguments: str) -> str:
-        """What a terminal would show, with what is random made stable."""
+        """What a terminal shows: progress and errors, then the answer; what is random made stable."""
         code, out, err = self(*arguments)
         ended = f"[exit {code}]\n" if code else ""
-        return f"$ kubectl gpuward {shlex.join(arguments)}\n{stable(out + err)}{ended}"
+        return f"$ kubectl gpuward {shlex.join(arguments)}\n{stable(err + out)}{ended}"
 
     def get(self, resource: Resource, name: str) -> Object:
         found: Object = self.hosted.run(self.hosted.server.client.get(resource, name))

@@ -27,14 +27,17 @@ from hack.sim.cluster import resource as r
 from hack.sim.cluster.threaded import HostedServer
 
 
+def load_nodes(hosted: HostedServer) -> None:
+    """The nodes alone: what uninstall finds once all programs have ended."""
+    for name in ("gpuward", "serving"):
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        load(hosted, r.NAMESPACES, namespace)
+    load(hosted, r.NODES, *_nodes())
+
+
 def load_fleet(hosted: HostedServer) -> None:
     """Healthy, unknown, blocked and gone, and every other state that `why` explains."""
-    load(
-        hosted, r.NAMESPACES,
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpuward"}},
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "serving"}},
-    )  # fmt: skip
-    load(hosted, r.NODES, *_nodes())
+    load_nodes(hosted)
     load(hosted, r.PODS, _agent_pod(), _pod(BLOCKED))
     load(hosted, r.POD_DISRUPTION_BUDGETS, _budget())
     pods, _ = hosted.run(hosted.server.client.list(r.PODS, "gpuward"))

@@ -6,13 +6,16 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from kubectl_cluster import REPOSITORY, Kubectl, cluster
-from kubectl_fleet import load_fleet
+from kubectl_fleet import load_fleet, load_nodes
 from kubectl_objects import STATES
+
+from remediator.kubectl.commands import COMMANDS
 
 GOLDEN = REPOSITORY / "tests" / "golden" / "kubectl"
 ABSENT = "gpu-never"
@@ -54,6 +57,7 @@ ACTS = {
         ("pause", "--until", "2026-03-05T14:00:00Z", "-l", "gpuward.io/health=unknown", *REASON),
         ("pause", "--until", "2026-03-04T14:00:00Z", *REASON),
     ),
+    "uninstall": (("uninstall",), ("uninstall", "--yes"), ("uninstall", "--yes")),
     "resume": (("resume", "nothing"), ("resume", "pause-0badcafe"), ("resume",)),
 }  # fmt: skip
 
@@ -80,9 +84,21 @@ def test_looking_prints_this(name: str, looked_at: Kubectl) -> None:
 
 @pytest.mark.parametrize("name", sorted(ACTS))
 def test_acting_prints_this(name: str, tmp_path: Path) -> None:
-    with cluster(tmp_path, load_fleet) as kubectl:
+    fill = load_nodes if name == "uninstall" else load_fleet
+    with cluster(tmp_path, fill) as kubectl:
         compare(name, kubectl, ACTS[name])
 
 
 def test_every_golden_file_is_of_a_command() -> None:
     assert {path.stem for path in GOLDEN.glob("*.txt")} == {*LOOKS, *ACTS}
+
+
+def test_the_page_of_the_commands_shows_every_command_as_it_is() -> None:
+    """Each example in docs/cli.md is a part of a golden file, and no command is left out."""
+    page = (REPOSITORY / "docs" / "cli.md").read_text(encoding="utf-8")
+    golden = "\n".join(path.read_text(encoding="utf-8") for path in GOLDEN.glob("*.txt"))
+    examples = re.findall(r"^```\n(.*?)\n```$", page, re.MULTILINE | re.DOTALL)
+    assert [example for example in examples if f"{example}\n" not in golden] == []
+    assert set(re.findall(r"^### (\S+)$", page, re.MULTILINE)) == {one.name for one in COMMANDS}
+    for command in COMMANDS:
+        assert any(one.startswith(f"$ kubectl gpuward {command.name}") for one in examples)
