@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from rules.kernel_line import KernelLine, parse_message
+from agent.decode_template import Templates
+from rules.kernel_line import BARE, KernelLine, parse_message
 from rules.kernel_line_reason import reason_for_kernel_line
 from rules.kernel_line_text import MAX_LINE, split_prefix
 from rules.xid import nvidia_buckets
@@ -71,25 +72,36 @@ class JsonReader:
     remembered with what came out; the answer is the same with or without.
     """
 
-    __slots__ = ("_driver", "_encode", "_remembered", "_verdicts")
+    __slots__ = ("_driver", "_encode", "_remembered", "_templates", "_verdicts")
 
     def __init__(self, driver: int | None) -> None:
         self._driver = driver
         self._encode = msgspec.json.Encoder().encode
+        self._templates = Templates(self._tail)
         self._remembered: dict[tuple[bytes, bool], bytes | None] = {}
         self._verdicts: dict[tuple[Any, ...], _Verdict] = {}
 
     def __call__(self, raw: bytes) -> bytes | None:
         """Return everything behind ``{"line":N,``, newline included; None for nothing."""
-        key = split_prefix(raw[:MAX_LINE])
+        if len(raw) > MAX_LINE:
+            raw = raw[:MAX_LINE]
+        key = (raw, False) if raw.startswith(BARE) else split_prefix(raw)
         tail = self._remembered.get(key, _MISSING)
-        if tail is _MISSING:
-            if len(self._remembered) >= _REMEMBERED:
-                self._remembered.clear()
-            line = parse_message(key[0], user=key[1])
-            tail = None if line is None else self._encode(self.decoded(line))[1:] + b"\n"
-            self._remembered[key] = tail
+        if tail is not _MISSING:
+            return tail
+        tail = self._templates.fill(*key)
+        if tail is not None:
+            if len(self._remembered) < _REMEMBERED:
+                self._remembered[key] = tail
+            return tail
+        if len(self._remembered) >= _REMEMBERED:
+            self._remembered.clear()
+        line = parse_message(key[0], user=key[1])
+        tail = self._remembered[key] = None if line is None else self._tail(line)
         return tail
+
+    def _tail(self, line: KernelLine) -> bytes:
+        return self._encode(self.decoded(line))[1:] + b"\n"
 
     def decoded(self, line: KernelLine) -> DecodedLine:
         """Return the object of one line."""

@@ -15,10 +15,10 @@ from rules.kernel_line_shapes import NVRM, OTHER
 from rules.kernel_line_text import MAX_LINE, split_prefix
 from rules.kernel_line_xid import parse_fabric_manager, parse_sxid, parse_xid
 
-_BARE: Final = (b"NVRM: ", b"nvidia-nvswitch")
+BARE: Final = (b"NVRM: ", b"nvidia-nvswitch")
 """How the most frequent messages begin where no transport put anything before them."""
 
-__all__ = ["KernelLine", "Kind", "parse", "parse_message"]
+__all__ = ["BARE", "KernelLine", "Kind", "parse", "parse_message"]
 
 
 def parse(line: bytes) -> KernelLine | None:
@@ -31,7 +31,7 @@ def parse(line: bytes) -> KernelLine | None:
         line = line[:MAX_LINE]
     if b"\n" in line:
         line = line[: line.index(b"\n")]
-    if line.startswith(_BARE):
+    if line.startswith(BARE):
         return parse_message(line)
     message, user = split_prefix(line)
     return parse_message(message, user=user)
