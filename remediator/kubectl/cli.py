@@ -13,6 +13,7 @@ from remediator.kubectl.terminal import Terminal
 from remediator.kubectl.text import coloured, printable, wants_colour
 
 INTERRUPTED = 130
+TRACEBACK = "GPUWARD_TRACEBACK"
 
 
 def parser() -> Parser:
@@ -47,6 +48,13 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader (head, less) has seen enough; the interpreter must not write again at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:  # a person gets a sentence, never a traceback
+        if os.environ.get(TRACEBACK):
+            raise
+        what = printable(f"{type(error).__name__}: {error}")[:300]
+        remedy = f"this is a fault of ours, please report it with the output of {TRACEBACK}=1"
+        print(f"{PROGRAM}: unexpected {what}; {remedy}", file=sys.stderr)
         return 1
     return 0
 

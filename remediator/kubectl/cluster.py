@@ -93,7 +93,7 @@ class Cluster:
         )
         if not answer.ok:
             return "unknown user"
-        found = answer.decode(_SelfSubjectReview)
+        found = _decoded(answer, _SelfSubjectReview)
         return found.status.user_info.username or "unknown user"
 
     async def node(self, name: str) -> FreshNode | None:
@@ -159,7 +159,7 @@ class Cluster:
         answer = await self._api.call(Lane.READ, "POST", path, body=review)
         if answer.code in {403, 404}:
             return None
-        status = checked(answer).decode(dict[str, Any]).get("status") or {}
+        status = _decoded(checked(answer), dict[str, Any]).get("status") or {}
         return bool(status.get("allowed"))
 
     async def policy(self, namespace: str) -> Policy | None:
@@ -193,7 +193,7 @@ class Cluster:
     async def get(self, path: str) -> dict[str, Any] | None:
         """Any object as plain values; None where there is none."""
         answer = await self._api.call(Lane.READ, "GET", path)
-        return None if answer.code == 404 else checked(answer).decode(dict[str, Any])
+        return None if answer.code == 404 else _decoded(checked(answer), dict[str, Any])
 
     async def send(self, request: Request) -> Answer:
         """One request of the rules, such as a dry-run eviction; the answer, whatever it is."""
@@ -209,7 +209,7 @@ class Cluster:
         answer = await self._api.call(
             Lane.STATUS, "POST", f"{GROUP_PATH}/{plural}", body=body, query=_MANAGER
         )
-        return checked(answer, writes=True).decode(dict[str, Any])
+        return _decoded(checked(answer, writes=True), dict[str, Any])
 
     async def patch(self, path: str, body: dict[str, Any]) -> None:
         """Merge patch of an object."""
@@ -230,7 +230,7 @@ class Cluster:
             if answer.status().details is None:
                 checked(answer)
             return None
-        return checked(answer).decode(kind)
+        return _decoded(checked(answer), kind)
 
     async def _list(self, path: str, kind: type[T], query: dict[str, str]) -> list[T]:
         found: list[T] = []
@@ -238,20 +238,29 @@ class Cluster:
         while True:
             page_query = {**query, "limit": str(PAGE), **({"continue": token} if token else {})}
             answer = checked(await self._api.call(Lane.READ, "GET", path, query=page_query))
-            page = answer.decode(_Page)
-            found += _decoded(page.items, kind, path)
+            page = _decoded(answer, _Page)
+            found += _items(page.items, kind)
             token = page.metadata.get("continue", "")
             if not token:
                 return found
 
 
-def _decoded(items: list[msgspec.Raw], kind: type[T], path: str) -> list[T]:
+def _decoded(answer: Answer, kind: type[T]) -> T:
+    try:
+        return answer.decode(kind)
+    except UnicodeDecodeError as error:
+        raise CommandError(_unreadable(error)) from error
+
+
+def _items(items: list[msgspec.Raw], kind: type[T]) -> list[T]:
     try:
         return [msgspec.json.decode(raw, type=kind) for raw in items]
-    except msgspec.DecodeError as error:
-        raise CommandError(
-            f"the API server sent an unreadable object of {path}: {error}"
-        ) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CommandError(_unreadable(error)) from error
+
+
+def _unreadable(error: Exception) -> str:
+    return f"the API server sent an unreadable object: {error}; is it one for this version?"
 
 
 def checked(answer: Answer, *, writes: bool = False) -> Answer:

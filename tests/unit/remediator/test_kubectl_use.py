@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import http.server
 import json
 import os
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -101,31 +103,71 @@ def test_an_api_server_that_is_away_is_said_in_one_line(tmp_path):
     assert "check the cluster's address" in err
 
 
-class NotKubernetes(http.server.BaseHTTPRequestHandler):
-    """A proxy or another program at the address."""
+@contextmanager
+def answering(code: int, body: bytes, kind: str, folder: Path) -> Iterator[str]:
+    """The kubeconfig of an address where something answers every call the same."""
 
-    def do_GET(self) -> None:
-        self.send_response(404)
-        self.end_headers()
+    class Same(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(code)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
 
-    def log_message(self, *arguments: object) -> None:
-        """Say nothing."""
+        do_POST = do_GET  # noqa: N815  # the name that the library looks for
 
+        def log_message(self, *arguments: object) -> None:
+            """Say nothing."""
 
-def test_something_else_at_the_address_is_not_taken_for_a_cluster(tmp_path):
-    server = http.server.HTTPServer(("127.0.0.1", 0), NotKubernetes)
-    thread = threading.Thread(target=server.serve_forever)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Same)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    path = tmp_path / "kubeconfig"
+    path = folder / "kubeconfig"
     path.write_text(kubeconfig_text(f"http://127.0.0.1:{server.server_port}"))
     try:
-        code, _, err = run_command("--kubeconfig", str(path), "list")
+        yield str(path)
     finally:
         server.shutdown()
         server.server_close()
         thread.join()
-    assert code == 1
-    assert "what answers is not a Kubernetes API server" in err
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "kind", "said"),
+    [
+        pytest.param(404, b"", "text/html", "is not a Kubernetes API server", id="a web server"),
+        pytest.param(200, b"<html>", "text/html", "unreadable object", id="a login page"),
+        pytest.param(200, b"null", "application/json", "unreadable object", id="null"),
+        pytest.param(200, b'{"items": [1]}', "application/json", "unreadable object", id="numbers"),
+        pytest.param(200, b'{"items": [{"metadata": {"name": "\xff"}}]}', "application/json",
+                     "unreadable object", id="not UTF-8"),
+        pytest.param(401, b"{}", "application/json", "renew the credentials", id="not logged in"),
+        pytest.param(429, b"slow down", "text/plain", "try again in a moment", id="too busy"),
+        pytest.param(503, b"", "text/plain", "try again in a moment", id="no backend"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("command", [("list",), ("fleet",), ("why", HEALTHY)], ids=lambda c: c[0])
+def test_whatever_answers_ends_in_one_sentence(tmp_path, command, code, body, kind, said):
+    with answering(code, body, kind, tmp_path) as kubeconfig:
+        found, out, err = run_command("--kubeconfig", kubeconfig, *command)
+    assert (found, out) == (1, "")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_a_fault_of_ours_is_a_sentence_too(fleet, monkeypatch):
+    async def broken(*_: object) -> str:
+        raise ZeroDivisionError("oh\x1b[2J")
+
+    fault = dataclasses.replace(COMMANDS[0], run=broken)
+    monkeypatch.setattr("remediator.kubectl.cli.COMMANDS", (fault,))
+    code, out, err = fleet("fleet")
+    assert (code, out) == (1, "")
+    assert "unexpected ZeroDivisionError: oh\\x1b[2J; this is a fault of ours" in err
+    monkeypatch.setenv("GPUWARD_TRACEBACK", "1")
+    with pytest.raises(ZeroDivisionError):
+        fleet("fleet")
 
 
 @pytest.mark.parametrize("command", ["list", "fleet", f"why {HEALTHY}", f"history {HEALTHY}"])
