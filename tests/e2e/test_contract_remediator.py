@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import UTC, datetime
 from typing import Any
@@ -138,6 +139,8 @@ async def test_in_shadow_nodes_stay_as_they_are_and_an_old_mark_still_comes_off(
     with running(one):
         await ask(cluster, "real", "bare-1")
         await phase(cluster, "bare-1", "Quarantined")
+        # In a thread, so that the cluster in this process can take the lease back meanwhile.
+        assert await asyncio.to_thread(one.stop) == 0
     untouched = await cluster.node("bare-2")
     two = RemediatorProcess(tmp_path, cluster.plane.kubeconfig, name="two")
     two.flags.append("--shadow")
