@@ -58,7 +58,7 @@ class GangScout:
                 async with asyncio.timeout(_SWEEP_S):
                     await self._changed.wait()
             self._changed.clear()
-            if self._may_act() and await self._sweep():
+            if self._may_act() and await self.sweep():
                 self._changed.set()
             await self._clock.sleep(_PAUSE_S)
 
@@ -66,7 +66,7 @@ class GangScout:
         """A node may have begun to wait."""
         self._changed.set()
 
-    async def _sweep(self) -> bool:
+    async def sweep(self) -> bool:
         """Read some nodes; whether more are due."""
         waiting = self._waiting()
         for name in self._world.gangs.keys() - waiting:

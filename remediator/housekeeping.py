@@ -64,12 +64,15 @@ class Housekeeping:
         """Sweep until cancelled."""
         while True:
             await self._clock.sleep(_SWEEP_S)
-            if not self._may_act():
-                continue
-            await self._agents()
-            if self._clock.elapsed() - self._history_at >= _HISTORY_S:
-                self._history_at = self._clock.elapsed()
-                await self._history()
+            if self._may_act():
+                await self.sweep()
+
+    async def sweep(self) -> None:
+        """Look at the agents that may be gone and, now and then, at the history."""
+        await self._agents()
+        if self._clock.elapsed() - self._history_at >= _HISTORY_S:
+            self._history_at = self._clock.elapsed()
+            await self._history()
 
     async def _agents(self) -> None:
         ready = {
