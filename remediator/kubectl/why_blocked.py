@@ -90,7 +90,14 @@ def next_lines(node: FreshNode | None, session: QuarantineView) -> Iterator[str]
             yield f"taint and cordon, {then}"
         case Phase.DRAINING:
             yield "evictions are tried again by themselves; with the last pod gone it is Quarantined"
+        case Phase.QUARANTINED | Phase.MARKED if _only_people(session):
+            yield "only people asked for this, so a person ends it: release"
         case Phase.VALIDATING if node is not None and node.ready != "True":
             yield "the node must be Ready before it is released"
         case _:
             return
+
+
+def _only_people(session: QuarantineView) -> bool:
+    """No verdict closes a person's request."""
+    return all(cause.source == "Human" for cause in session.spec.causes)

@@ -172,3 +172,12 @@ def test_a_flood_of_incidents_gpus_and_steps_stays_readable() -> None:
     assert "and 59 more active incidents: -o wide" in "\n".join(lines)
     assert len(lines) < 100
     assert len(why(look(flood, one), wide=True)) > 1000
+
+
+def test_what_only_people_asked_for_is_ended_by_a_person() -> None:
+    """The verdict of a healthy node would never end it, and the reader has to know."""
+    asked = {"causes": [{"source": "Human", "message": "fan noise", "by": "ann"}]}
+    lines = why(look(verdict(NAME), session("s", NAME, "Quarantined", "Drained.", spec=asked)))
+    assert "cause    asked for by ann (Degraded): fan noise" in lines
+    assert "next     only people asked for this, so a person ends it: release" in lines
+    assert not any("repaired" in line for line in lines)
