@@ -6,6 +6,7 @@ of the manifests, on a cluster that enforces it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -96,7 +97,7 @@ async def an_agent(cluster: Cluster, folder: Path, node: str) -> AgentProcess:
 
 
 async def reboot(cluster: Cluster, folder: Path, node: str, agent: AgentProcess) -> None:
-    agent.stop()
+    await asyncio.to_thread(agent.stop)
     await cluster.plane.controllers.kubelets.reboot(node)
     (folder / "boot-id").write_text((await cluster.node(node))["status"]["nodeInfo"]["bootID"])
     agent.start()

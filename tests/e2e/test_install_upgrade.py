@@ -6,6 +6,7 @@ starts while the one before is still there, as a Deployment rolls.
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import Callable
 from pathlib import Path
@@ -96,7 +97,8 @@ async def test_a_change_of_release_in_the_middle_of_a_drain_changes_nothing(
         if before is not after:
             await apply(cluster, after())
             two.start()
-            one.stop()
+            # Not in this thread: the server must answer while it gives up its lease.
+            await asyncio.to_thread(one.stop)
         try:
             if before is not after:
                 await leads(cluster, "two")
