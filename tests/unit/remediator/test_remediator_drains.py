@@ -1,8 +1,10 @@
 """Drains against the simulated API server: who is asked to go, how often, and what is learned."""
 
 import asyncio
+import json
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 from edge import QUARANTINES, edge
 from scripted_server import until
@@ -29,6 +31,11 @@ POLICY = Policy(
         unmanaged="Evict",
         backoff=Backoff(min_s=Seconds(0.2), max_s=Seconds(0.5)),
     ),
+)
+
+LONG_AGO = "2026-01-01T00:00:00Z"
+FORCED = msgspec.structs.replace(
+    POLICY, drain=msgspec.structs.replace(POLICY.drain, on_timeout="Force")
 )
 
 
@@ -70,6 +77,7 @@ class Setting:
             recheck=lambda write, node: "",
         )
         self.woken = []
+        self.policy = POLICY
         self.drains = Drains(
             cluster.api,
             gateway,
@@ -77,12 +85,12 @@ class Setting:
             cluster.clock,
             cluster.metrics,
             look=DrainLook(cluster.api, cluster.clock, caches),
-            policy=lambda: POLICY,
+            policy=lambda: self.policy,
             wake=self.woken.append,
             last_active_at=lambda uid: None,
         )
 
-    async def add_session(self, node):
+    async def add_session(self, node, started_at=""):
         cause = {"source": "Detector", "reason": "Xid79", "severity": "Fatal", "incident": node}
         body = {
             "apiVersion": "gpuward.io/v1alpha1",
@@ -90,13 +98,17 @@ class Setting:
             "metadata": {"name": f"s-{node}"},
             "spec": {"nodeName": node, "causes": [cause]},
         }
-        await self.client.create(QUARANTINES, body)
+        session = await self.client.create(QUARANTINES, body)
+        if started_at:
+            drain = {"startedAt": started_at}
+            session["status"] = {"mode": "Enforce", "phase": "Draining", "drain": drain}
+            await self.client.update_status(QUARANTINES, session)
         view = await self.cluster.api.get(
             f"/apis/gpuward.io/v1alpha1/gpuquarantines/s-{node}", QuarantineView
         )
         self.world.learn_session(view)
 
-    async def add_pod(self, name, node, *, ready=True, **labels):
+    async def add_pod(self, name, node, *, ready=True, started_at=None, **labels):
         pod = await self.client.create(
             PODS,
             {
@@ -110,6 +122,7 @@ class Setting:
         pod["status"] = {
             "phase": "Running",
             "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+            **({"startTime": started_at} if started_at else {}),
         }
         return await self.client.update_status(PODS, pod, "default")
 
@@ -278,3 +291,48 @@ async def test_a_node_that_vanished_is_not_drained(cluster):
         assert outcome.kind is EvictionKind.UNKNOWN
         assert "node not read" in outcome.message
         assert setting.evictions() == 0
+
+
+async def test_force_says_why_before_it_deletes_and_keeps_a_second_of_grace(cluster):
+    async with draining(cluster) as setting:
+        setting.policy = FORCED
+        await setting.add_budget("web", 0, minAvailable=2)
+        await until(lambda: "default/web" in setting.world.caches.pdbs.items)
+        await setting.add_pod("web", "n1", started_at=LONG_AGO)
+        await setting.add_session("n1", started_at=LONG_AGO)
+        setting.drains.steer("n1", Evicting.GO)
+        await until(lambda: setting.memory("n1") and setting.memory("n1").forced)
+        pod = await setting.client.get(PODS, "web", "default")
+        told = next(c for c in pod["status"]["conditions"] if c["type"] == "DisruptionTarget")
+        assert told["status"] == "True"
+        assert pod["metadata"]["deletionTimestamp"]
+        changes = [
+            (r.verb, r.subresource)
+            for r in cluster.server.requests.mutations
+            if r.resource == "pods" and r.subresource != "eviction"
+        ]
+        assert changes == [("patch", "status"), ("delete", "")]
+        (deletion,) = [r for r in cluster.server.requests.mutations if r.verb == "delete"]
+        options = json.loads(deletion.body)
+        assert options["preconditions"]["uid"] == pod["metadata"]["uid"]
+        assert options["gracePeriodSeconds"] >= 1
+        assert 'result="Forced"' in cluster.metrics.page().decode()
+
+
+async def test_force_deletes_nothing_whose_condition_could_not_be_set(cluster):
+    async with draining(cluster) as setting:
+        setting.policy = FORCED
+        cluster.server.faults.fail(
+            ApiError(403, "Forbidden", "no pods/status"),
+            method="PATCH",
+            path=".*/status",
+            times=None,
+        )
+        await setting.add_budget("web", 0, minAvailable=2)
+        await until(lambda: "default/web" in setting.world.caches.pdbs.items)
+        await setting.add_pod("web", "n1", started_at=LONG_AGO)
+        await setting.add_session("n1", started_at=LONG_AGO)
+        setting.drains.steer("n1", Evicting.GO)
+        await until(lambda: 'kind="SetDisruptionTarget"' in cluster.metrics.page().decode())
+        await asyncio.sleep(0.5)
+        assert cluster.server.requests.count(verb="delete", resource="pods") == 0
