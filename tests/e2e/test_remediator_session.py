@@ -217,3 +217,31 @@ async def test_the_budget_holds_and_names_itself_to_those_who_wait(fleet, tmp_pa
         await phase(fleet, "gpu-0000", "Released")
         session = await phase(fleet, "gpu-0001", "Quarantined")
         assert session["status"]["mode"] == "Enforce"
+
+
+async def test_s37_the_third_session_asks_for_a_replacement_and_waits_for_a_person(
+    fleet, tmp_path
+):
+    with running(remediator(fleet, tmp_path)):
+        await leads(fleet, "one")
+        for number in (1, 2):
+            await fleet.health.fail("gpu-0001", XID_79)
+            await phase(fleet, "gpu-0001", "Quarantined")
+            await fleet.health.healthy("gpu-0001")
+            await phase(fleet, "gpu-0001", "Released")
+            assert len(await sessions(fleet, "gpu-0001")) == number
+        await fleet.health.fail("gpu-0001", XID_79)
+        session = await phase(fleet, "gpu-0001", "Quarantined")
+        assert condition_of(session, "Replace")["reason"] == "RepeatOffender"
+        await fleet.health.healthy("gpu-0001")
+
+        async def asks():
+            found = (await sessions(fleet, "gpu-0001"))[-1]
+            return condition_of(found, "NeedsHuman").get("reason") == "Replace"
+
+        await fleet.until(asks, "NeedsHuman because of Replace")
+        assert marks_of(await fleet.node("gpu-0001"))["unschedulable"] is True
+        name = session["metadata"]["name"]
+        word = {"spec": {"release": {"by": "ada", "reason": "board replaced"}}}
+        await fleet.client.patch(QUARANTINES, name, word)
+        await phase(fleet, "gpu-0001", "Released")
