@@ -13,7 +13,7 @@ from rules.decision import SetNodeUnknown
 from rules.decision_request import request
 from rules.snapshot import NodeView
 
-pytest.importorskip("celpy", reason="cel-python is not installed (extra `admission`)")
+pytest.importorskip("celpy", reason="cel-python is not installed")
 
 from admission_cel import BASE, Write, policies, refusals
 

@@ -20,6 +20,11 @@ from manifest_builds import (
     without_crds,
 )
 
+from hack.sim.cluster.engine import Engine
+from hack.sim.cluster.inprocess import InProcessClient
+from hack.sim.cluster.request_log import RequestLog
+from hack.sim.cluster.resource import CONFIGMAPS, DAEMON_SETS
+from hack.sim.manifests import post_manifests
 from rules.names import TAINT_QUARANTINE
 from rules.policy import Policy
 from rules.policy_load import load_policy
@@ -85,6 +90,18 @@ def test_every_combination_builds_and_is_valid_for_the_oldest_kubernetes_support
     for obj in seen:
         if obj["apiVersion"] != "monitoring.coreos.com/v1":
             validate.validate(obj, KUBERNETES, strict=True)
+
+
+async def test_what_is_built_can_be_applied_twice_and_grown_by_components() -> None:
+    client = InProcessClient(Engine(), RequestLog())
+    operators = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpu-operator"}}
+    for components in ((), (), ("full", "gpu-operator", "enforce", "force")):
+        await post_manifests(client, [operators, *build(*components)])
+    policy = await client.get(CONFIGMAPS, "gpuward-policy", "gpuward")
+    assert "mode: Enforce" in policy["data"]["policy.yaml"]
+    agent = await client.get(DAEMON_SETS, "gpuward-agent", "gpuward")
+    (found,) = agent["spec"]["template"]["spec"]["containers"]
+    assert found["securityContext"]["privileged"] is True
 
 
 @pytest.mark.slow
