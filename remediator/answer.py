@@ -12,6 +12,8 @@ import msgspec
 T = TypeVar("T")
 
 NO_ANSWER = 0
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
+"""What decoding raises for a body that is no JSON, not ours, or no text at all."""
 
 
 class StatusCause(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +68,7 @@ class Answer:
             return Status()
         try:
             return msgspec.json.decode(self.body, type=Status)
-        except msgspec.DecodeError:
+        except UNREADABLE:
             return Status()
 
     def decode(self, kind: type[T]) -> T:
@@ -75,7 +77,7 @@ class Answer:
             raise ApiError(self)
         try:
             return msgspec.json.decode(self.body, type=kind)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise ApiError(self, f"The API server sent an unreadable object: {error}") from error
 
     def sentence(self) -> str:

@@ -15,7 +15,7 @@ import aiohttp
 import msgspec
 import structlog
 
-from remediator.answer import NO_ANSWER, Answer, ApiError
+from remediator.answer import NO_ANSWER, UNREADABLE, Answer, ApiError
 from remediator.api import Api
 from remediator.clock import Clock
 from remediator.pace import Lane
@@ -266,7 +266,7 @@ class Reflector(Generic[T]):
     def _apply(self, line: bytes) -> None:
         try:
             event = msgspec.json.decode(line, type=_Event)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise _RelistError(f"a line of the watch is not an event: {error}") from error
         self._heard()
         if event.type == "ERROR":
@@ -301,7 +301,7 @@ class Reflector(Generic[T]):
     def _decode(self, raw: msgspec.Raw) -> T | None:
         try:
             return msgspec.json.decode(raw, type=self._kind)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             self.broken_objects += 1
             _LOG.warning(
                 "object not understood",
@@ -330,7 +330,7 @@ def _newer(one: Named, other: Named) -> bool:
 def _decode_loosely(raw: msgspec.Raw) -> _AnyObject:
     try:
         return msgspec.json.decode(raw, type=_AnyObject)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return _AnyObject()
 
 
