@@ -68,6 +68,7 @@ CALLERS = {
     "maintenance.py": "leases",
     "node_cycle.py": "one GPUNodeHealth, one GPUQuarantine",
     "owners.py": "owners of pods",
+    "publisher_pods.py": "the pod a verdict names",
     "watch.py": "the caches",
 }
 """Who calls the API server: a new caller is weighed here, with what it has to be granted."""
