@@ -81,15 +81,38 @@ def test_the_order_of_components_does_not_matter() -> None:
     assert there == back
 
 
-def test_every_combination_builds_and_is_valid_for_the_oldest_kubernetes_supported() -> None:
+@pytest.mark.parametrize("oldest", [True, False], ids=["oldest supported", "newest known"])
+def test_every_object_is_valid_for_kubernetes(oldest: bool) -> None:
     validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is missing")
+    version = KUBERNETES if oldest else validate.latest_version()
     seen: list[Object] = []
-    # kubectl once per component and once for all; combinations differ only in what these change.
+    # Each component alone and all together: combinations differ only in what these change.
     for components in ((), *((c,) for c in COMPONENTS), COMPONENTS[1:]):
         seen += [obj for obj in build(*components) if obj not in seen]
     for obj in seen:
         if obj["apiVersion"] != "monitoring.coreos.com/v1":
-            validate.validate(obj, KUBERNETES, strict=True)
+            validate.validate(obj, version, strict=True)
+
+
+def test_a_mistake_would_be_found_by_the_schemas() -> None:
+    validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is missing")
+    broken = build()
+    agent_container(broken)["securityContext"]["privilegd"] = True
+    with pytest.raises(validate.ValidationError):
+        validate.validate(one(broken, "DaemonSet", "gpuward-agent"), KUBERNETES, strict=True)
+
+
+def test_monitors_scrape_ports_that_are_there() -> None:
+    objects = build("prometheus-operator")
+    (pods,) = [o for o in objects if o["kind"] == "PodMonitor"]
+    (services,) = [o for o in objects if o["kind"] == "ServiceMonitor"]
+    ports = {port["name"] for port in agent_container(objects)["ports"]}
+    assert {endpoint["port"] for endpoint in pods["spec"]["podMetricsEndpoints"]} <= ports
+    service = one(objects, "Service", "gpuward-remediator")
+    named = {port["name"] for port in service["spec"]["ports"]}
+    assert {endpoint["port"] for endpoint in services["spec"]["endpoints"]} <= named
+    wanted = services["spec"]["selector"]["matchLabels"]
+    assert wanted.items() <= service["metadata"]["labels"].items()
 
 
 async def test_what_is_built_can_be_applied_twice_and_grown_by_components() -> None:
