@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from agent.network import network_ports
 from rules.observation import HostProcess, HostSeen
 
 DMI = Path("/sys/class/dmi/id")
@@ -44,6 +45,7 @@ def host_seen(at: float, *, dmi: Path = DMI, numa: Path = NUMA) -> HostSeen:
         cpu_numa_nodes=_cpu_numa_nodes(numa),
         processes=bad,
         services=services,
+        ports=network_ports(),
     )
 
 

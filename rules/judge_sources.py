@@ -14,6 +14,7 @@ from rules.expected_gpus import expected_gpus
 from rules.gauge import Gauge, Latch
 from rules.incident import Finding, Scope
 from rules.judge_closing import close_where, mark_older_boot
+from rules.judge_network import judge_ports
 from rules.judge_presence import lost_poll
 from rules.judge_record import record
 from rules.judge_state import (
@@ -246,7 +247,7 @@ def take_host(state: NodeState, seen: HostSeen, now: float, rules: Rules) -> Nod
         product_uuid=seen.product_uuid or state.node.product_uuid,
         cpu_numa_nodes=seen.cpu_numa_nodes or state.node.cpu_numa_nodes,
     )
-    state = mark_older_boot(replace(state, node=node))
+    state = judge_ports(mark_older_boot(replace(state, node=node)), seen, now, rules)
     hung = [process for process in seen.processes if process.state == "D"]
     name = "HungNvidiaTask"
     old = state.host.get(name, Gauge())

@@ -125,6 +125,14 @@ class NodeFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PortView:
+    """A network port: whether it ever was active, and since when it is not."""
+
+    was_active: bool = False
+    down_since: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeState:
     """All of it. ``configured`` is the expected number of GPUs by configuration."""
 
@@ -155,6 +163,7 @@ class NodeState:
     pending_events: tuple[PendingEvent, ...] = ()
     bursts: tuple[Burst, ...] = ()
     host: Mapping[str, Gauge] = field(default_factory=dict)
+    ports: Mapping[str, PortView] = field(default_factory=dict)
     dcgm_xids: Mapping[tuple[str, int | None], int] = field(default_factory=dict)
 
     def source(self, name: SourceName) -> SourceState | None:

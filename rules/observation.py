@@ -271,12 +271,21 @@ class HostProcess:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkPort:
+    """One port of an InfiniBand or RoCE adapter (``mlx5_0/1``) and whether its link is up."""
+
+    name: str
+    active: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostSeen:
     """What the host says about itself.
 
     ``services`` maps a service (``nvidia-fabricmanager``) to ``running``, ``stopped`` or
     ``absent``; ``product_uuid`` is the DMI product UUID, empty when unreadable; ``booted_at``
-    the wall time of this boot, 0 when unknown; ``cpu_numa_nodes`` the NUMA nodes with CPUs.
+    the wall time of this boot, 0 when unknown; ``cpu_numa_nodes`` the NUMA nodes with CPUs;
+    ``ports`` those of the InfiniBand and RoCE adapters.
     """
 
     at: float
@@ -285,6 +294,7 @@ class HostSeen:
     cpu_numa_nodes: tuple[int, ...] = ()
     processes: tuple[HostProcess, ...] = ()
     services: Mapping[str, str] = field(default_factory=dict)
+    ports: tuple[NetworkPort, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

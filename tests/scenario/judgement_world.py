@@ -27,6 +27,7 @@ from rules.observation import (
     HostSeen,
     Inventory,
     KernelLineSeen,
+    NetworkPort,
     NodeSeen,
     Observation,
     PciFunction,
@@ -226,7 +227,7 @@ class World:
             )
         )
 
-    def host(self, *processes: HostProcess) -> None:
+    def host(self, *processes: HostProcess, ports: tuple[NetworkPort, ...] = ()) -> None:
         self.see(
             HostSeen(
                 at=self.now,
@@ -234,6 +235,7 @@ class World:
                 product_uuid="dmi-1",
                 cpu_numa_nodes=(0, 1),
                 processes=processes,
+                ports=ports,
             )
         )
 

@@ -9,12 +9,14 @@ import pytest
 from agent.devnodes import nvidia_minors
 from agent.host import host_seen
 from agent.machine import Machine, MachineSense, simulated
+from agent.network import network_ports
 from agent.pci import pci_functions
 from agent.udev import concerns_gpus
 from hack.sim.driver import NODES, set_gpu
 from rules.observation import (
     DevNodesSeen,
     HostSeen,
+    NetworkPort,
     PciFunction,
     PciSeen,
     SourceChanged,
@@ -137,3 +139,16 @@ def test_a_simulated_machine_changes_with_its_file(tmp_path: Path) -> None:
     set_gpu(path, 3, unplugged=True)
     assert len(machine.functions()) == 7
     assert len(machine.minors()) == 7
+
+
+def test_ports_of_adapters_are_read_and_odd_ones_left_out(tmp_path: Path) -> None:
+    for name, state in (("mlx5_0", "4: ACTIVE\n"), ("mlx5_1", "1: DOWN\n"), ("mlx5_2", None)):
+        port = tmp_path / name / "ports" / "1"
+        port.mkdir(parents=True)
+        if state is not None:
+            (port / "state").write_text(state)
+    assert network_ports(tmp_path) == (
+        NetworkPort(name="mlx5_0/1", active=True),
+        NetworkPort(name="mlx5_1/1", active=False),
+    )
+    assert network_ports(tmp_path / "nowhere") == ()
