@@ -104,6 +104,38 @@ def test_s48_a_missing_permission_is_named() -> None:
     world.run_until(NODE, "Quarantined", limit=120)
 
 
+@pytest.mark.parametrize(
+    ("answer", "reason", "human"),
+    [
+        pytest.param((401, {}, b'{"kind":"Status"}'), "MissingPermission", False, id="401"),
+        pytest.param((403, {}, b'{"kind":"Status"}'), "MissingPermission", True, id="403"),
+        pytest.param(
+            (403, {}, b'{"message":"admission webhook \\"w\\" denied the request"}'),
+            "EvictionRefused",
+            False,
+            id="webhook",
+        ),
+        pytest.param(
+            (429, {"Retry-After": "1"}, b"Too many requests"), "ApiBusy", False, id="429"
+        ),
+        pytest.param((503, {}, b"overloaded"), "NoAnswer", False, id="503"),
+    ],
+)
+def test_s48_every_bad_answer_is_said_and_survived(
+    answer: tuple[int, dict[str, str], bytes], reason: str, human: bool
+) -> None:
+    world = fleet()
+    world.add_pod("web-1", NODE)
+    world.eviction_answers = [answer] * 100
+    world.incident(NODE)
+    world.run(20)
+    assert world.phase(NODE) == "Draining"
+    assert world.condition(NODE, "Blocked") == reason
+    assert bool(world.condition(NODE, "NeedsHuman")) == human
+    world.eviction_answers = []
+    world.run_until(NODE, "Quarantined", limit=120)
+
+
 def test_s49_the_message_is_stable_and_does_not_grow_with_the_pods() -> None:
     lengths = []
     for count in (5, 200):

@@ -25,7 +25,8 @@ class Leader:
 class EdgeWorld:
     """The caches of one replica that leads, and its gateway."""
 
-    def __init__(self, cluster, policy: Policy):
+    def __init__(self, cluster, policy: Policy, pdb=lambda key: None):
+        """`pdb` hears of changed PodDisruptionBudgets."""
         self.cluster, self.client, self.policy = cluster, cluster.client, policy
         nothing = lambda *_: None  # noqa: E731 - listeners that need not listen
         listeners = Listeners(
@@ -34,7 +35,7 @@ class EdgeWorld:
             health=lambda name, health: self.world.health_changed(name, health),
             session=lambda before, after: self.world.session_changed(before, after),
             pause=nothing,
-            pdb=nothing,
+            pdb=pdb,
             agent=nothing,
         )
         self.caches = Caches(

@@ -7,15 +7,13 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 from edge import QUARANTINES, edge
+from edge_world import EdgeWorld
 from scripted_server import until
 
 from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import NODES, POD_DISRUPTION_BUDGETS, PODS
-from remediator.caches import Caches, Listeners
 from remediator.drain_look import DrainLook
 from remediator.drains import Drains
-from remediator.gateway import Gateway
-from remediator.world import World
 from rules.decision import Evicting
 from rules.eviction import EvictionKind
 from rules.policy import Backoff, Drain, Limits, Policy
@@ -39,52 +37,19 @@ FORCED = msgspec.structs.replace(
 )
 
 
-class Leader:
-    def may_write(self):
-        return True
-
-    def may_harm(self):
-        return True
-
-
-class Setting:
+class Setting(EdgeWorld):
     """The parts around `Drains`, fed with sessions and pods by hand."""
 
     def __init__(self, cluster):
-        self.cluster, self.client = cluster, cluster.client
-        nothing = lambda *_: None  # noqa: E731 - seven listeners that need not listen
-        listeners = Listeners(
-            node=nothing,
-            marked=nothing,
-            health=nothing,
-            session=nothing,
-            pause=nothing,
-            pdb=lambda key: self.drains.pdb_changed(key),
-            agent=nothing,
-        )
-        caches = Caches(
-            cluster.api, cluster.clock, node_selector="", namespace="gpuward", to=listeners
-        )
-        self.world = World(
-            caches, cluster.clock, policy=lambda: POLICY, own_node="", namespace=lambda: "gpuward"
-        )
-        gateway = Gateway(
-            cluster.api,
-            cluster.clock,
-            Leader(),
-            cluster.metrics,
-            mode=lambda: Mode.ENFORCE,
-            recheck=lambda write, node: "",
-        )
+        super().__init__(cluster, POLICY, pdb=lambda key: self.drains.pdb_changed(key))
         self.woken = []
-        self.policy = POLICY
         self.drains = Drains(
             cluster.api,
-            gateway,
+            self.gateway,
             self.world,
             cluster.clock,
             cluster.metrics,
-            look=DrainLook(cluster.api, cluster.clock, caches),
+            look=DrainLook(cluster.api, cluster.clock, self.caches),
             policy=lambda: self.policy,
             wake=self.woken.append,
             last_active_at=lambda uid: None,
