@@ -33,7 +33,11 @@ def judge_ports(state: NodeState, seen: HostSeen, now: float, rules: Rules) -> N
     since = {name: view.down_since for name, view in ports.items() if view.down_since is not None}
     if ports and not since:
         return close_where(state, lambda i: i.row.reason == PORT_DOWN, now, ClosesKind.STATE)
-    down = [name for name, at in since.items() if now - at >= rules[PORT_DOWN].value]
+    down = [
+        name
+        for name, at in since.items()
+        if not ports[name].good_looks and now - at >= rules[PORT_DOWN].value
+    ]
     if known or not down:
         return state
     finding = Finding(
@@ -60,8 +64,11 @@ def _named(state: NodeState) -> frozenset[str]:
 def _stepped(view: PortView, port: NetworkPort, now: float, *, known: frozenset[str]) -> PortView:
     """One port after a look."""
     if port.active:
-        return PortView(was_active=True)
+        good = view.good_looks + 1
+        if view.down_since is None or good >= REASONS[PORT_DOWN].closes_on.count:
+            return PortView(was_active=True)
+        return replace(view, was_active=True, good_looks=good)
     if not view.was_active and port.name not in known:
         return view
     since = now if view.down_since is None else min(view.down_since, now)
-    return replace(view, down_since=since)
+    return replace(view, down_since=since, good_looks=0)

@@ -126,10 +126,11 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortView:
-    """A network port: whether it ever was active, and since when it is not."""
+    """A network port: whether it ever was active, since when it is not, how often it is again."""
 
     was_active: bool = False
     down_since: float | None = None
+    good_looks: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,8 @@ def test_a_port_that_worked_and_stays_down_is_degraded_until_it_is_back(world: W
     looks(world, DOWN, 6)
     assert world.says() == "Degraded Report Investigate"
     assert world.only().row.reason == "NetworkPortDown"
+    looks(world, UP, 2)
+    assert world.active, "it may only flap"
     looks(world, UP, 1)
     assert not world.active
 
@@ -49,5 +51,5 @@ def test_a_restarted_agent_keeps_the_finding_while_the_port_is_down(world: World
     world.restart_agent()
     looks(world, DOWN, 2)
     assert world.only().row.reason == "NetworkPortDown"
-    looks(world, UP, 1)
+    looks(world, UP, 3)
     assert not world.active
