@@ -11,7 +11,7 @@ from remediator_process import QUICK, RemediatorProcess, leads, phase, prepare, 
 from hack.sim.cluster.controllers.pods import node_of
 from hack.sim.cluster.fleet import Budget, Pool, Serving
 from hack.sim.cluster.fleet_health_objects import XID_79
-from hack.sim.cluster.resource import NODES, POD_DISRUPTION_BUDGETS
+from hack.sim.cluster.resource import NODES
 
 SICK = 100
 PODS_PER_NODE = 10
@@ -63,29 +63,28 @@ async def test_s28_a_hundred_nodes_keep_to_the_rate_and_a_blocked_one_holds_up_n
 
 
 async def test_s44_a_drain_whose_watches_fell_silent_still_sees_what_people_say(cluster, tmp_path):
-    """Opt-out and a second list: what decides over harm is read, not remembered."""
+    """What decides over harm is read, not remembered: the pod's time ends while nothing is heard."""
     if cluster.plane.simulator is None:
         pytest.skip("a real API server's watches do not fall silent on request")
     await prepare(cluster)
     await cluster.add(pool=Pool(name="gpu", nodes=4))
     await cluster.health.all_healthy([f"gpu-000{n}" for n in range(4)])
     await cluster.add(Serving(name="web", replicas=2, pool="gpu", gpus=8))
-    pods = await cluster.ready_pods("web", 2)
-    await cluster.add_budget("web", "serving", maxUnavailable=0)
-    node = node_of(pods[0])
+    node = node_of((await cluster.ready_pods("web", 2))[0])
     simulator = cluster.plane.simulator
-    one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig, policy=QUICK)
+    evicted = lambda: simulator.requests.count(subresource="eviction", code=201)  # noqa: E731
+    policy = QUICK + "pods: [{selector: app=web, strategy: WaitCompleted, maxWait: 3s}]\n"
+    one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig, policy=policy)
     with running(one):
         await leads(cluster, "one")
         await cluster.health.fail(node, XID_79)
         await phase(cluster, node, "Draining")
         simulator.faults.pause_watches()
-        opted_out = {"metadata": {"labels": {"gpuward.io/opt-out": "true"}}}
-        await cluster.client.patch(NODES, node, opted_out)
-        budget = {"spec": {"maxUnavailable": 1}}
-        await cluster.client.patch(POD_DISRUPTION_BUDGETS, "web", budget, "serving")
-        await asyncio.sleep(3)
-        assert simulator.requests.count(subresource="eviction", code=201) == 0
+        opt_out = {"metadata": {"labels": {"gpuward.io/opt-out": "true"}}}
+        await cluster.client.patch(NODES, node, opt_out)
+        await cluster.until(lambda: asyncio.to_thread(one.said, "EvictPod"), "a try to evict")
+        await asyncio.sleep(1)
+        assert evicted() == 0
         simulator.faults.resume_watches()
 
         async def paused():
@@ -93,4 +92,9 @@ async def test_s44_a_drain_whose_watches_fell_silent_still_sees_what_people_say(
             return "opt-out" in found[-1]["status"]["message"]
 
         await cluster.until(paused, "the opt-out said")
-        assert simulator.requests.count(subresource="eviction", code=201) == 0
+        assert evicted() == 0
+        await cluster.client.patch(
+            NODES, node, {"metadata": {"labels": {"gpuward.io/opt-out": None}}}
+        )
+        await phase(cluster, node, "Quarantined")
+        assert evicted() == 1
