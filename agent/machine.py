@@ -55,21 +55,13 @@ def simulated(path: str) -> Machine:
     if (checkout / "hack" / "sim").is_dir() and str(checkout) not in sys.path:
         sys.path.append(str(checkout))
     # Imported here: the simulator is not part of an installation.
-    from hack.sim.driver import NodeFile, device_files, functions_of
+    from hack.sim.driver import NodeFile, functions_of, minors_of
 
     file = NodeFile(path)
-    minors_of: dict[int, tuple[int, ...]] = {}
-
-    def minors() -> tuple[int, ...]:
-        node = file.current()
-        if id(node) not in minors_of:
-            # The file is parsed again by this call, so only when it changed.
-            minors_of.clear()
-            names = device_files(path)
-            minors_of[id(node)] = tuple(int(name.removeprefix("/dev/nvidia")) for name in names)
-        return minors_of[id(node)]
-
-    return Machine(functions=lambda: tuple(functions_of(file.current())), minors=minors)
+    return Machine(
+        functions=lambda: tuple(functions_of(file.current())),
+        minors=lambda: minors_of(file.current()),
+    )
 
 
 class MachineSense:

@@ -124,7 +124,7 @@ def _remediator() -> list[str]:
     return [
         "## gpuward-remediator",
         "",
-        "Commands: `run`, `policy check FILE`, `policy show`.",
+        "Commands: `run`, `policy check FILE`, `policy show`, `policy schema`.",
         "",
         *_table(("flag", "meaning"), _flags(make_parser({}))),
     ]

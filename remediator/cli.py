@@ -6,6 +6,7 @@ sentence each; nothing here prints a traceback for a person's mistake.
 
 import argparse
 import asyncio
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from remediator.policy_source import read_policy
 from remediator.server import ListenError
 from remediator.settings import EX_USAGE, fail, make_parser, run_settings
 from rules.policy import Policy, effective_view
+from rules.policy_schema import policy_schema
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(parsed)
     if parsed.action == "check":
         return _check(Path(parsed.file))
-    return _show(parsed.policy)
+    return _schema() if parsed.action == "schema" else _show(parsed.policy)
 
 
 def _run(parsed: argparse.Namespace) -> int:
@@ -50,6 +52,11 @@ def _check(path: Path) -> int:
     for problem in found:
         sys.stderr.write(f"{problem}\n")
     return EX_USAGE
+
+
+def _schema() -> int:
+    sys.stdout.write(f"{json.dumps(policy_schema(), indent=2)}\n")
+    return 0
 
 
 def _show(path: str | None) -> int:

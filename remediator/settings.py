@@ -101,6 +101,7 @@ def make_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
     actions = policy.add_subparsers(dest="action", required=True, metavar="ACTION")
     check = actions.add_parser("check", help="say whether a policy file is valid, and why not")
     check.add_argument("file", metavar="FILE")
+    actions.add_parser("schema", help="print the JSON Schema of a policy file, for editors")
     show = actions.add_parser("show", help="print the policy in effect, defaults included")
     _flag(show, env, "--policy", "FILE", "policy file; without one: the defaults")
     return parser

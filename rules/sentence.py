@@ -105,10 +105,12 @@ def quarantined(causes: Sequence[Cause], since: float, drain: DrainStatus | None
             f" ({drain.evicted} evicted, {len(drain.left_by_policy)} left by policy, "
             f"{len(drain.left_by_failure)} left by failure)"
         )
-    return bounded(
-        f"Drained at {clock(since)}{counts} for {causes_clause(causes)}; "
-        "waiting for the repair: reset, reboot or replace, then the verdict decides."
-    )
+    if causes and all(cause.source == "Human" for cause in causes):
+        # No verdict closes what a person asked for.
+        waits = "waiting for a person to release the node"
+    else:
+        waits = "waiting for the repair: reset, reboot or replace, then the verdict decides"
+    return bounded(f"Drained at {clock(since)}{counts} for {causes_clause(causes)}; {waits}.")
 
 
 def validating(since: float, until: float, blocked_by: str) -> str:

@@ -94,7 +94,9 @@ async def _run(console: Console, acts: list[Act], *, nodes: int, once: bool) -> 
             _tell_logs(console, stage)
         if not once:
             console.print("the fleet stays up; look around with kubectl, end with Ctrl-C")
-            await asyncio.Event().wait()
+            await _until_a_program_ends(stage)
+            _tell_logs(console, stage)
+            raise RuntimeError("a program of the demo ended by itself; its log says why")
         return 0 if came_true else 1
 
 
@@ -120,6 +122,13 @@ async def _play(
             if view is not None:
                 view.update(screen.live(stage, acts, done, began))
             await asyncio.sleep(0.25)
+
+
+async def _until_a_program_ends(stage: Stage) -> None:
+    programs = [stage.remediator, *(agent.program for agent in stage.agents.values())]
+    # A process that ends tells nobody; looking once a second is soon enough.
+    while all(program.ended is None for program in programs):  # noqa: ASYNC110
+        await asyncio.sleep(1.0)
 
 
 def _tell_logs(console: Console, stage: Stage) -> None:
