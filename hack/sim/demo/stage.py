@@ -90,24 +90,25 @@ def fleet(nodes: int) -> Fleet:
     )  # fmt: skip
 
 
-def demo_policy() -> Policy:
+def demo_policy(path: Path = POLICY_FILE) -> Policy:
     """The policy the remediator gets; the acts measure against it."""
-    loaded = load_policy(yaml.safe_load(POLICY_FILE.read_text()))
+    loaded = load_policy(yaml.safe_load(path.read_text()))
     if not isinstance(loaded, Policy):
-        raise RuntimeError("; ".join(p.sentence(POLICY_FILE.name) for p in loaded))
+        raise RuntimeError("; ".join(p.sentence(path.name) for p in loaded))
     return loaded
 
 
 class Stage:
     """`async with Stage(nodes=24) as stage`: everything is up and healthy inside."""
 
-    def __init__(self, *, nodes: int) -> None:
+    def __init__(self, *, nodes: int, policy_file: Path = POLICY_FILE) -> None:
+        self._policy_file = policy_file
         self._fleet = fleet(max(nodes, MINIMUM_NODES))
         self._stack = AsyncExitStack()
         self.folder = Path(tempfile.mkdtemp(prefix="gpuward-demo-"))
         self.kubeconfig = self.folder / "kubeconfig"
         self.agents: dict[str, DemoAgent] = {}
-        self.policy = demo_policy()
+        self.policy = demo_policy(policy_file)
         self._led = False
 
     async def __aenter__(self) -> Self:
@@ -149,7 +150,7 @@ class Stage:
         page = free_address()
         self.page_url = f"http://{page}"
         self.remediator = Program(
-            ["remediator.cli", "run", "--policy", str(POLICY_FILE), "--kubeconfig",
+            ["remediator.cli", "run", "--policy", str(self._policy_file), "--kubeconfig",
              str(self.kubeconfig), "--listen", free_address(), "--page-listen", page],
             self.folder / "remediator.log",
             {},
