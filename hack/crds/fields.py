@@ -18,6 +18,14 @@ class Field(NamedTuple):
     immutable: bool = False
 
 
+PARTS = {
+    "HealthStatus": "The whole verdict, and all state that a restarted agent needs.",
+    "QuarantineSpec": "What is asked for. People name a node and one Human cause; the rest is filled in.",
+    "QuarantineStatus": "Where the session stands, what was done and what blocks it.",
+    "PauseSpec": "Which nodes get no new harm, why, and until when.",
+}
+"""What `kubectl explain` says of spec and status."""
+
 SEVERITIES = ("Info", "Degraded", "Fatal")
 
 FIELDS: dict[str, Field] = {

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from hack.crds.fields import FIELDS
+from hack.crds.fields import FIELDS, PARTS
 from rules.health_object import HealthStatus
 from rules.names import GROUP, VERSION
 from rules.quarantine_object import PauseSpec, QuarantineSpec, QuarantineStatus
@@ -32,6 +32,8 @@ def schema_of(struct: type[msgspec.Struct]) -> dict[str, Any]:
         if field.required:
             required.append(field.encode_name)
     schema: dict[str, Any] = {"type": "object", "properties": properties}
+    if struct.__name__ in PARTS:
+        schema["description"] = PARTS[struct.__name__]
     if required:
         schema["required"] = required
     return schema
