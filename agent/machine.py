@@ -8,14 +8,17 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from agent.aer import aer_counters
 from agent.devnodes import nvidia_minors
 from agent.host import host_seen
 from agent.pci import pci_functions
 from rules.observation import (
+    AerCounters,
+    AerSeen,
     DevNodesSeen,
     HostSeen,
     PciFunction,
@@ -25,11 +28,11 @@ from rules.observation import (
     SourceState,
 )
 
-MachineFact = PciSeen | DevNodesSeen | HostSeen | SourceChanged
+MachineFact = PciSeen | AerSeen | DevNodesSeen | HostSeen | SourceChanged
 
 LOOK_EVERY_S = 15.0
 """Presence is in the fastest tier: a GPU that left the bus without a word is noticed in this time."""
-HOST_EVERY_LOOKS = 4
+SLOW_EVERY_LOOKS = 4
 """Processes are walked once a minute: some 10 ms of CPU on a host with a thousand of them."""
 SETTLE_S = 0.5
 """After an announcement the bus is given this long: one GPU leaving is several announcements."""
@@ -40,9 +43,11 @@ class Machine(NamedTuple):
 
     functions: Callable[[], tuple[PciFunction, ...]]
     minors: Callable[[], tuple[int, ...]]
+    aer: Callable[[Iterable[PciFunction]], tuple[AerCounters, ...]] = lambda _: ()
+    """A machine without these counters is the usual one: kernels and bridges must support them."""
 
 
-REAL = Machine(functions=pci_functions, minors=nvidia_minors)
+REAL = Machine(functions=pci_functions, minors=nvidia_minors, aer=aer_counters)
 
 
 def simulated(path: str) -> Machine:
@@ -106,14 +111,19 @@ class MachineSense:
 
     def look(self) -> None:
         """One look at everything that is due."""
+        slow = self._looks % SLOW_EVERY_LOOKS == 0
         try:
-            self._put(PciSeen(at=self._wall(), functions=self._machine.functions()))
+            functions = self._machine.functions()
+            self._put(PciSeen(at=self._wall(), functions=functions))
+            counters = self._machine.aer(functions) if slow else ()
+            if counters:
+                self._put(AerSeen(at=self._wall(), functions=counters))
             self._put(DevNodesSeen(at=self._wall(), minors=self._machine.minors()))
             self._say(SourceState.UP, "")
         except (OSError, ValueError):
             # No PCI bus in this machine, or a simulated node whose file is being written.
             self._say(SourceState.ABSENT, "NoPciBus")
-        if self._looks % HOST_EVERY_LOOKS == 0:
+        if slow:
             self._put(host_seen(self._wall()))
         self._looks += 1
 

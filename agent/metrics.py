@@ -52,6 +52,7 @@ class AgentCollector(Collector):
         yield from _node(now)
         yield from _gpus(now)
         yield from _signals(now.state.gpus.values())
+        yield _aer(now.state.gpus.values())
         yield from _incidents(now)
         yield from _sources(now)
         yield from _agent(now)
@@ -145,6 +146,22 @@ def _signals(gpus: Iterable[GpuView]) -> Iterator[Metric]:
     yield from families.values()
     yield clock
     yield link
+
+
+def _aer(gpus: Iterable[GpuView]) -> Metric:
+    errors = CounterMetricFamily(
+        "gpuward_pcie_aer_errors",
+        "PCIe errors that the kernel counted on the GPU since it found it, by kind.",
+        labels=[*GPU_LABELS, "kind"],
+    )
+    for view in gpus:
+        if view.aer is None:
+            continue
+        for kind in ("correctable", "nonfatal", "fatal"):
+            count = getattr(view.aer, kind)
+            if count is not None:
+                errors.add_metric([*_labels(view), kind], count)
+    return errors
 
 
 def _incidents(now: Snapshot) -> Iterator[Metric]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from rules.gauge import Gauge
 from rules.incident import Incident, Phase
+from rules.judge_aer import judge_aer
 from rules.judge_change import Change, changes_between
 from rules.judge_closing import close_what_ended, grace_end, mark_reboot
 from rules.judge_dcgm import judge_page
@@ -38,6 +39,7 @@ from rules.judge_sources import (
 )
 from rules.judge_state import START_GRACE_S, NodeState
 from rules.observation import (
+    AerSeen,
     CallFailed,
     DcgmSeen,
     DevNodesSeen,
@@ -150,6 +152,8 @@ def _take(state: NodeState, seen: Observation, now: float, rules: Rules) -> Node
             return judge_failed_call(state, seen, now, rules)
         case PciSeen():
             return take_functions(state, seen, now, rules)
+        case AerSeen():
+            return judge_aer(state, seen, now, rules)
         case DevNodesSeen():
             return replace(state, minors=seen.minors[:256])
         case DcgmSeen():
@@ -213,6 +217,8 @@ def _boot(state: NodeState, boot_id: str) -> NodeState:
             gauges={},
             latches={},
             counters={},
+            aer=None,
+            aer_base=None,
         )
         for key, view in state.gpus.items()
     }

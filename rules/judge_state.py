@@ -15,6 +15,7 @@ from rules.gauge import Gauge, Latch
 from rules.health_object import Topology
 from rules.incident import Finding, Incident
 from rules.observation import (
+    AerCounters,
     GpuSeen,
     PciFunction,
     SourceName,
@@ -57,7 +58,8 @@ class GpuView:
 
     ``answered_at`` is the last time it answered a poll, ``read_at`` the last poll at all. ``action`` is the driver's recovery
     action, ``action_seen`` a polled value that awaits its re-read. ``lost`` counts lost polls,
-    the last of them at ``lost_at``.
+    the last of them at ``lost_at``. ``aer`` are the kernel's PCIe error counters at the last look,
+    ``aer_base`` those that growth is measured from.
     """
 
     seen: GpuSeen
@@ -73,6 +75,8 @@ class GpuView:
     gauges: Mapping[str, Gauge] = field(default_factory=dict)
     latches: Mapping[str, Latch] = field(default_factory=dict)
     counters: Mapping[Signal, Counter] = field(default_factory=dict)
+    aer: AerCounters | None = None
+    aer_base: AerCounters | None = None
 
     @property
     def pci(self) -> str:

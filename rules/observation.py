@@ -224,6 +224,24 @@ class PciSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AerCounters:
+    """Errors that the kernel counted on one PCI function since it found it; None: not counted."""
+
+    address: str
+    correctable: int | None = None
+    nonfatal: int | None = None
+    fatal: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AerSeen:
+    """The AER counters of the GPUs on the PCI bus at one moment."""
+
+    at: float
+    functions: tuple[AerCounters, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DevNodesSeen:
     """The minor numbers of ``/dev/nvidia<N>`` at one moment."""
 
@@ -315,6 +333,7 @@ Observation: TypeAlias = (
     | GpuEvent
     | CallFailed
     | PciSeen
+    | AerSeen
     | DevNodesSeen
     | DcgmSeen
     | NodeSeen

@@ -150,6 +150,9 @@ _DEFAULTS: Final[dict[str, Threshold]] = {
                                count=3, window=5),
     "PCIeReplayRateGen6": _row(3.84, "replays per lane and minute", "bit error rate 1e-12", _DCGM,
                                count=3, window=5),
+    "PcieAerUncorrected": _row(1, "errors since the last finding, or the first look",
+                               "a sound link never loses a packet for good; the kernel counts "
+                               "what it also prints", "Linux PCI core", count=2, window=2),
     # NVLink
     "NVLinkDown": _row(1, "links down", "a link of the design topology is not active", _NVML,
                        clear=0, count=2, window=3),

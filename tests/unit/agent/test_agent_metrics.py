@@ -21,7 +21,14 @@ from agent.stats import Latencies, XidCounts
 from rules.judge import judge
 from rules.judge_state import GpuView, NodeState, initial, with_gpu
 from rules.kernel_line import parse
-from rules.observation import GpuSeen, KernelLineSeen, SourceChanged, SourceName, SourceState
+from rules.observation import (
+    AerCounters,
+    GpuSeen,
+    KernelLineSeen,
+    SourceChanged,
+    SourceName,
+    SourceState,
+)
 from rules.signals import Kind, Shape, Signal, signal_table
 from rules.thresholds import DEFAULT_RULES
 from rules.verdict import verdict
@@ -48,7 +55,9 @@ def a_state() -> NodeState:
     }
     values[Signal.CLOCK_EVENT_REASONS] = 0x48
     state = replace(initial(AT, boot_id="boot-1", node_name="gpu-1"), driver="580.95.05")
-    state = with_gpu(state, GpuView(seen=GPU, enumerated=True, answered_at=AT, values=values))
+    aer = AerCounters(address="0000:3b:00.0", correctable=7, nonfatal=0)
+    view = GpuView(seen=GPU, enumerated=True, answered_at=AT, values=values, aer=aer)
+    state = with_gpu(state, view)
     line = parse(XID79.encode())
     assert line is not None
     for observation in (

@@ -26,7 +26,7 @@ def test_every_observation_is_frozen_and_says_when(kind: type) -> None:
 
 
 def test_every_fact_of_the_module_can_be_observed() -> None:
-    parts = {"GpuSeen", "NetworkPort", "PciFunction", "HostProcess"}
+    parts = {"AerCounters", "GpuSeen", "NetworkPort", "PciFunction", "HostProcess"}
     facts = {
         name
         for name, value in vars(observation).items()
