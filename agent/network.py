@@ -9,6 +9,10 @@ from rules.observation import NetworkPort
 
 SYSFS = Path("/sys/class/infiniband")
 MAX_PORTS = 64
+MAX_DIGITS = 20
+"""No counter of the kernel is wider than 64 bits."""
+COUNTERS = ("symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors")
+"""Files below ``counters``. Source: Linux ABI, stable/sysfs-class-infiniband."""
 ACTIVE = "4:"
 """How the file ``state`` of an active port begins (``4: ACTIVE``). Source: Linux RDMA sysfs."""
 
@@ -23,5 +27,20 @@ def network_ports(root: Path = SYSFS) -> tuple[NetworkPort, ...]:
             # The adapter is being reset or unplugged.
             continue
         name = f"{port.parent.parent.name}/{port.name}"[:MAX_PORTS]
-        found.append(NetworkPort(name=name, active=state.startswith(ACTIVE)))
+        active = state.startswith(ACTIVE)
+        found.append(NetworkPort(name=name, active=active, errors=_errors(port / "counters")))
     return tuple(found)
+
+
+def _errors(counters: Path) -> dict[str, int]:
+    """The error counters that this port has."""
+    found = {}
+    for name in COUNTERS:
+        try:
+            text = (counters / name).read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            # Not every adapter has every counter, and a virtual function may refuse them all.
+            continue
+        if text.isdecimal() and len(text) <= MAX_DIGITS:
+            found[name] = int(text)
+    return found

@@ -15,6 +15,7 @@ from rules.gauge import Gauge, Latch
 from rules.incident import Finding, Scope
 from rules.judge_closing import close_where, mark_older_boot
 from rules.judge_network import judge_ports
+from rules.judge_port_errors import judge_port_errors
 from rules.judge_presence import lost_poll
 from rules.judge_record import record
 from rules.judge_state import (
@@ -248,6 +249,7 @@ def take_host(state: NodeState, seen: HostSeen, now: float, rules: Rules) -> Nod
         cpu_numa_nodes=seen.cpu_numa_nodes or state.node.cpu_numa_nodes,
     )
     state = judge_ports(mark_older_boot(replace(state, node=node)), seen, now, rules)
+    state = judge_port_errors(state, seen, now, rules)
     hung = [process for process in seen.processes if process.state == "D"]
     name = "HungNvidiaTask"
     old = state.host.get(name, Gauge())

@@ -138,6 +138,15 @@ class PortView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PortErrors:
+    """A network port's error counters at the last look, and how its error rate has been."""
+
+    at: float
+    errors: Mapping[str, int]
+    gauge: Gauge = field(default_factory=Gauge)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeState:
     """All of it. ``configured`` is the expected number of GPUs by configuration."""
 
@@ -169,6 +178,7 @@ class NodeState:
     bursts: tuple[Burst, ...] = ()
     host: Mapping[str, Gauge] = field(default_factory=dict)
     ports: Mapping[str, PortView] = field(default_factory=dict)
+    port_errors: Mapping[str, PortErrors] = field(default_factory=dict)
     dcgm_xids: Mapping[tuple[str, int | None], int] = field(default_factory=dict)
 
     def source(self, name: SourceName) -> SourceState | None:

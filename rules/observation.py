@@ -290,10 +290,14 @@ class HostProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkPort:
-    """One port of an InfiniBand or RoCE adapter (``mlx5_0/1``) and whether its link is up."""
+    """One port of an InfiniBand or RoCE adapter (``mlx5_0/1``) and whether its link is up.
+
+    ``errors`` are its error counters by the kernel's names; one that it lacks is missing.
+    """
 
     name: str
     active: bool
+    errors: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

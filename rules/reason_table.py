@@ -147,6 +147,7 @@ _ROWS: Final = (
     _row("NicHealth", _C, _DEGRADED, _REPORT, Action.RESTART_NODE, ON_REBOOT, _FIELD),
     _row("NicCommandFailed", _R, _INFO, _REPORT, Action.NONE, SILENCE_3M, _FIELD),
     _row("NetworkPortDown", _G, _DEGRADED, _REPORT, Action.INVESTIGATE, _state("nic"), _OURS),
+    _row("NetworkPortErrors", _G, _DEGRADED, _REPORT, Action.INVESTIGATE, _state("nic"), _OURS),
     _row("HungNvidiaTask", _G, _DEGRADED, _REPORT, Action.RESTART_NODE, _state("host"), _OURS),
     _row("NcclSegfault", ReasonClass.SOFTWARE, _INFO, _REPORT, Action.RESTART_APP, SILENCE_3M,
          _FIELD),

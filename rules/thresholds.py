@@ -191,6 +191,9 @@ _DEFAULTS: Final[dict[str, Threshold]] = {
     "HungNvidiaTask": _row(1, "tasks in D state", "a driver call that does not come back", _OURS,
                            clear=0, count=5, window=5),
     "NetworkPortDown": _row(240, "seconds", "a flap recovers by itself in less", _OURS),
+    "NetworkPortErrors": _row(12, "errors per minute of a port",
+                              "bit error rate 1e-12 at 200 Gb/s", "InfiniBand specification",
+                              clear=0, count=3, window=5),
     "BootGrace": _row(900, "seconds", "drivers load late on a fresh node", _OURS),
     "HungCall": _row(5, "seconds", "an NVML call that takes longer says nothing", _OURS),
 }  # fmt: skip
