@@ -27,6 +27,9 @@ SERVICES = {
 }
 """Process name (15 characters of it) of each service that judgement may ask for."""
 
+KERNEL_THREAD = "kthreadd"
+"""Its presence says that the host's processes are the ones that are seen."""
+
 _OURS = re.compile(r"nv[-_]|nvidia|nvc:|nvsm|dcgm|nccl|cuda", re.IGNORECASE)
 
 
@@ -37,6 +40,8 @@ def host_seen(at: float, *, dmi: Path = DMI, numa: Path = NUMA) -> HostSeen:
     services = {
         service: "running" if process[:15] in names else "stopped"
         for process, service in SERVICES.items()
+        # In a pod's own process namespace the host's services are not stopped but out of sight.
+        if KERNEL_THREAD in names
     }
     return HostSeen(
         at=at,
