@@ -74,7 +74,7 @@ def test_the_dockerfile_copies_no_hack_and_names_no_index() -> None:
     sources = {word for line in copied for word in line.split()[:-1]}
     assert {"agent", "remediator", "rules"} <= sources
     assert not {word for word in sources if word.startswith(("hack", "tests", "."))}
-    assert "index-url" not in DOCKERFILE
+    assert "--index" not in DOCKERFILE
     assert DOCKERFILE.count("--require-hashes") == 2
     assert "unchecked-hash /opt/gpuward/lib" in DOCKERFILE
 
