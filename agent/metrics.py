@@ -14,7 +14,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from agent.kmsg_record import RecordCounts
-from agent.metrics_table import CLOCK_EVENTS, FAMILIES, GPU_LABELS, ROWS
+from agent.metrics_table import CLOCK_EVENTS, FAMILIES, GPU_LABELS, LISTS, ROWS, ListRow
 from agent.publish import PublishReport
 from agent.stats import XidCounts
 from agent.version import VERSION
@@ -24,7 +24,6 @@ from rules.signals import Signal
 from rules.verdict import Health, Verdict
 
 HEALTHS: Final = tuple(health.value for health in Health)
-NVLINK_UP: Final = (1, 2, 3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,9 +124,10 @@ def _signals(gpus: Iterable[GpuView]) -> Iterator[Metric]:
         "1 while this keeps the GPU's clocks down, by reason.",
         labels=[*GPU_LABELS, "reason"],
     )
-    link = GaugeMetricFamily(
-        "gpuward_gpu_nvlink_up", "1 while the NVLink is up.", labels=[*GPU_LABELS, "link"]
-    )
+    lists = {
+        signal: GaugeMetricFamily(row.name, row.help, labels=[*GPU_LABELS, row.label])
+        for signal, row in LISTS.items()
+    }
     for view in gpus:
         labels = _labels(view)
         for signal, value in view.values.items():
@@ -139,13 +139,20 @@ def _signals(gpus: Iterable[GpuView]) -> Iterator[Metric]:
             elif signal is Signal.CLOCK_EVENT_REASONS and isinstance(value, int):
                 for bit, reason in CLOCK_EVENTS.items():
                     clock.add_metric([*labels, reason], float(bool(value & bit)))
-            elif signal is Signal.NVLINK_STATES and isinstance(value, tuple):
-                for number, up in enumerate(value):
-                    if up is not None:
-                        link.add_metric([*labels, str(number)], float(up in NVLINK_UP))
+            elif signal in LISTS and isinstance(value, tuple):
+                _add_list(lists[signal], LISTS[signal], labels, value)
     yield from families.values()
     yield clock
-    yield link
+    yield from lists.values()
+
+
+def _add_list(
+    family: GaugeMetricFamily, row: ListRow, labels: list[str], value: tuple[int | None, ...]
+) -> None:
+    places = row.places or tuple(map(str, range(len(value))))
+    for place, number in zip(places, value, strict=False):
+        if number is not None:
+            family.add_metric([*labels, place], float(number in row.up if row.up else number))
 
 
 def _aer(gpus: Iterable[GpuView]) -> Metric:

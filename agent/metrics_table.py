@@ -25,6 +25,19 @@ class Row(NamedTuple):
     factor: float = 1.0
 
 
+class ListRow(NamedTuple):
+    """One metric of a reading that is a list: a series for each place.
+
+    `places` names them (else their number does); `up` are the states that count as 1.
+    """
+
+    name: str
+    help: str
+    label: str
+    places: tuple[str, ...] = ()
+    up: tuple[int, ...] = ()
+
+
 GPU_LABELS: Final = ("uuid", "pci", "index")
 
 FAMILIES: Final[dict[str, Family]] = {
@@ -60,6 +73,8 @@ FAMILIES: Final[dict[str, Family]] = {
     ),
     "gpuward_gpu_row_remap_failed": Family("1 when a row could not be replaced."),
     "gpuward_gpu_unrepairable_memory": Family("1 when memory is beyond repair."),
+    "gpuward_gpu_remapped_banks": Family("Memory banks that were replaced.", counter=True),
+    "gpuward_gpu_bank_groups_exhausted": Family("Groups of memory banks without a spare bank."),
     "gpuward_gpu_retired_pages": Family(
         "Memory pages taken out of use, by cause.", counter=True, labels=("cause",)
     ),
@@ -70,6 +85,7 @@ FAMILIES: Final[dict[str, Family]] = {
     "gpuward_gpu_nvlink_errors": Family(
         "NVLink errors of all links, by kind.", counter=True, labels=("kind",)
     ),
+    "gpuward_gpu_c2c_errors": Family("CRC errors of all links between GPU and CPU.", counter=True),
     "gpuward_gpu_recovery_action": Family(
         "What the driver asks for: 0 nothing, 1 reset, 2 reboot, 3 drain peers, 4 drain and reset."
     ),
@@ -129,6 +145,8 @@ ROWS: Final[dict[Signal, Row]] = {
     Signal.UNREPAIRABLE_MEMORY: Row("gpuward_gpu_unrepairable_memory"),
     Signal.RETIRED_PAGES_SINGLE_BIT: Row("gpuward_gpu_retired_pages", ("single_bit",)),
     Signal.RETIRED_PAGES_DOUBLE_BIT: Row("gpuward_gpu_retired_pages", ("double_bit",)),
+    Signal.BANK_REMAPS_ACTIVE: Row("gpuward_gpu_remapped_banks"),
+    Signal.BANK_GROUPS_EXHAUSTED: Row("gpuward_gpu_bank_groups_exhausted"),
     Signal.PCIE_GENERATION: Row("gpuward_gpu_pcie_generation", ("now",)),
     Signal.PCIE_GENERATION_MAX: Row("gpuward_gpu_pcie_generation", ("max",)),
     Signal.PCIE_WIDTH: Row("gpuward_gpu_pcie_lanes", ("now",)),
@@ -145,8 +163,24 @@ ROWS: Final[dict[Signal, Row]] = {
     Signal.NVLINK_RECOVERIES_FAILED: Row("gpuward_gpu_nvlink_errors", ("recovery_failed",)),
     Signal.NVLINK_SYMBOL_ERRORS: Row("gpuward_gpu_nvlink_errors", ("symbol",)),
     Signal.NVLINK_EFFECTIVE_ERRORS: Row("gpuward_gpu_nvlink_errors", ("effective",)),
+    Signal.C2C_ERRORS: Row("gpuward_gpu_c2c_errors"),
     Signal.RECOVERY_ACTION: Row("gpuward_gpu_recovery_action"),
     Signal.FABRIC_STATE: Row("gpuward_gpu_fabric_state"),
+}
+
+LISTS: Final[dict[Signal, ListRow]] = {
+    Signal.NVLINK_STATES: ListRow(
+        "gpuward_gpu_nvlink_up", "1 while the NVLink is up.", "link", up=(1, 2, 3)
+    ),
+    Signal.C2C_STATES: ListRow(
+        "gpuward_gpu_c2c_up", "1 while the link between GPU and CPU is up.", "link", up=(1,)
+    ),
+    Signal.REMAP_HISTOGRAM: ListRow(
+        "gpuward_gpu_row_remap_banks",
+        "Memory banks by how many of their spare rows are left.",
+        "spare",
+        places=("max", "high", "partial", "low", "none"),
+    ),
 }
 
 CLOCK_EVENTS: Final = {

@@ -36,6 +36,20 @@ _FABRIC_COMPLETED: Final = 3
 _FABRIC_UNHEALTHY: Final = 2
 _FABRIC_LIMITED: Final = 3
 
+# The fabric's health mask: fields of two bits each, then the configuration in four. Source: NVML
+# reference.
+_FABRIC_FIELDS: Final = (0, 2, 4, 6)
+"""Where degraded bandwidth, route recovery, unhealthy route and access timeout begin."""
+_FABRIC_TRUE: Final = 1
+_FABRIC_CONFIGURATION: Final = 8
+_FABRIC_CONFIGURATION_WRONG: Final = 2
+"""This or more names what is wrong; 0 is not supported, 1 is nothing wrong."""
+
+_HISTOGRAM_BINS: Final = 5
+"""Banks by spare rows left: max, high, partial, low, none. Source: NVML reference."""
+
+_NANOSECONDS: Final = 1e9
+
 _LARGEST: Final = float(1 << 64)
 """No counter of the driver is wider than 64 bits."""
 
@@ -47,6 +61,13 @@ def number_of(value: Value) -> float | None:
     if isinstance(value, int | float) and abs(value) <= _LARGEST:  # NaN fails this, too
         return float(value)
     return None
+
+
+def _level_of(value: Value) -> float | None:
+    """The same for a histogram of spare rows, too: its last bin, the banks without any."""
+    if isinstance(value, tuple) and len(value) == _HISTOGRAM_BINS:
+        return number_of(value[-1])
+    return number_of(value)
 
 
 class Measured(NamedTuple):
@@ -88,7 +109,7 @@ class LatchCheck:
 
     def bad(self, values: Mapping[Signal, Value], rules: Rules) -> bool | None:
         """Whether the sum of its signals is at the limit."""
-        numbers = [n for s in self.signals if (n := number_of(values.get(s))) is not None]
+        numbers = [n for s in self.signals if (n := _level_of(values.get(s))) is not None]
         if not numbers:
             return None
         if self.bad_when_zero:
@@ -119,18 +140,31 @@ LATCHES: Final = (
     LatchCheck("RetiredPagesPending", (Signal.RETIREMENT_PENDING,), "RetiredPagesPending"),
     LatchCheck("RetiredPagesMany", (Signal.RETIRED_PAGES_SINGLE_BIT, Signal.RETIRED_PAGES_DOUBLE_BIT), "RetiredPagesMany"),
     LatchCheck("MemoryUnrepairable", (Signal.UNREPAIRABLE_MEMORY,)),
+    LatchCheck("MemorySparesExhausted", (Signal.REMAP_HISTOGRAM, Signal.BANK_GROUPS_EXHAUSTED), "MemorySparesExhausted"),
+    LatchCheck("RepairPending", (Signal.CHANNEL_REPAIR_PENDING, Signal.TPC_REPAIR_PENDING), "RepairPending"),
     LatchCheck("InfoRomCorrupt", (Signal.INFOROM_VALID,), bad_when_zero=True),
 )  # fmt: skip
 
 
-def _clocks(mask: int, unless: int, threshold: str) -> Callable[[Sample], Measured | None]:
+def _clocks(
+    mask: int, threshold: str, *, unless: int = 0, times: tuple[Signal, ...] = ()
+) -> Callable[[Sample], Measured | None]:
+    """A slowdown that is on now, or that took too large a share of the time since the last poll."""
+
     def measure(sample: Sample) -> Measured | None:
         reasons = sample.number(Signal.CLOCK_EVENT_REASONS)
         if reasons is None:
             return None
         bits = int(reasons)
-        bad = bool(bits & mask) and not bits & unless
-        return Measured(bad, not bad, threshold, f"clock_event_reasons={bits:#x}")
+        limit = sample.rules["SlowdownShare"]
+        share = max((sample.rates.get(time, 0.0) for time in times), default=0.0) / _NANOSECONDS
+        on = bool(bits & mask) and not bits & unless
+        evidence = f"clock_event_reasons={bits:#x}"
+        if share:
+            evidence += f", {share:.0%} of the time since the last reading"
+        return Measured(
+            on or share >= limit.value, not on and share <= limit.clear, threshold, evidence
+        )
 
     return measure
 
@@ -149,6 +183,18 @@ def _margin(sample: Sample) -> Measured | None:
         evidence = f"temperature_celsius={now:g} slowdown_temperature_celsius={slowdown:g}"
     limit = sample.rules["TemperatureMargin"]
     return Measured(left <= limit.value, left >= limit.clear, "TemperatureMargin", evidence)
+
+
+def _memory_temperature(sample: Sample) -> Measured | None:
+    now = sample.number(Signal.MEMORY_TEMPERATURE)
+    most = sample.last(Signal.MEMORY_MAX_TEMPERATURE)
+    if now is None or not most:
+        return None
+    limit = sample.rules["MemoryTemperature"]
+    evidence = f"memory_temperature_celsius={now:g} of {most:g}"
+    return Measured(
+        most - now <= limit.value, most - now >= limit.clear, "MemoryTemperature", evidence
+    )
 
 
 def _pcie_width(sample: Sample) -> Measured | None:
@@ -226,6 +272,34 @@ def _link_errors(sample: Sample) -> Measured | None:
     )
 
 
+def _c2c_links(sample: Sample) -> Measured | None:
+    """A chip-to-chip link down beside one that is up; all down is a board that uses none."""
+    states = sample.values.get(Signal.C2C_STATES)
+    if not isinstance(states, tuple) or not any(states):
+        return None
+    down = sum(state == 0 for state in states)
+    limit = sample.rules["C2CLinkDown"]
+    return Measured(
+        down >= limit.value,
+        down <= limit.clear,
+        "C2CLinkDown",
+        f"c2c_states: {down} of {len(states)} links down",
+    )
+
+
+def _c2c_errors(sample: Sample) -> Measured | None:
+    rate = sample.rates.get(Signal.C2C_ERRORS)
+    if rate is None:
+        return None
+    limit = sample.rules["C2CErrorRate"]
+    return Measured(
+        rate >= limit.value,
+        rate <= limit.clear,
+        "C2CErrorRate",
+        f"c2c_errors: {rate:.1f} a second",
+    )
+
+
 def _fabric_state(sample: Sample) -> Measured | None:
     state = sample.number(Signal.FABRIC_STATE)
     if state is None or state == 0:
@@ -239,23 +313,40 @@ def _fabric_state(sample: Sample) -> Measured | None:
 
 
 def _fabric_health(sample: Sample) -> Measured | None:
+    """By the driver's own summary; drivers before it (R580) give the mask alone."""
     summary = sample.number(Signal.FABRIC_HEALTH_SUMMARY)
-    if summary is None or summary == 0:
+    if summary:
+        bad = summary in (_FABRIC_UNHEALTHY, _FABRIC_LIMITED)
+        return Measured(bad, not bad, "FabricDegraded", f"fabric_health_summary={summary:g}")
+    mask = sample.number(Signal.FABRIC_HEALTH_MASK)
+    if not mask or mask < 0 or sample.last(Signal.FABRIC_HEALTH_SUMMARY):
         return None
-    bad = summary in (_FABRIC_UNHEALTHY, _FABRIC_LIMITED)
-    return Measured(bad, not bad, "FabricDegraded", f"fabric_health_summary={summary:g}")
+    bits = int(mask)
+    configuration = bits >> _FABRIC_CONFIGURATION & 0b1111
+    bad = configuration >= _FABRIC_CONFIGURATION_WRONG or any(
+        bits >> field & 0b11 == _FABRIC_TRUE for field in _FABRIC_FIELDS
+    )
+    return Measured(bad, not bad, "FabricDegraded", f"fabric_health_mask={bits:#x}")
 
 
 GAUGES: Final = (
-    GaugeCheck("ThermalSlowdown", _clocks(HARDWARE_THERMAL | SOFTWARE_THERMAL, 0, "ThermalSlowdown")),
-    GaugeCheck("PowerBrake", _clocks(POWER_BRAKE, 0, "PowerBrake")),
-    GaugeCheck("HardwareSlowdown", _clocks(HARDWARE_SLOWDOWN, HARDWARE_THERMAL | POWER_BRAKE, "HardwareSlowdown")),
+    GaugeCheck("ThermalSlowdown", _clocks(
+        HARDWARE_THERMAL | SOFTWARE_THERMAL, "ThermalSlowdown",
+        times=(Signal.HW_THERMAL_SLOWDOWN_TIME, Signal.SW_THERMAL_SLOWDOWN_TIME),
+    )),
+    GaugeCheck("PowerBrake", _clocks(POWER_BRAKE, "PowerBrake", times=(Signal.POWER_BRAKE_TIME,))),
+    GaugeCheck("HardwareSlowdown", _clocks(
+        HARDWARE_SLOWDOWN, "HardwareSlowdown", unless=HARDWARE_THERMAL | POWER_BRAKE
+    )),
     GaugeCheck("TemperatureMargin", _margin),
+    GaugeCheck("MemoryTemperature", _memory_temperature),
     GaugeCheck("PCIeWidthDegraded", _pcie_width),
     GaugeCheck("PCIeGenDegraded", _pcie_generation),
     GaugeCheck("PCIeReplayRate", _pcie_replays),
     GaugeCheck("NVLinkDown", _links),
     GaugeCheck("NVLinkErrorRate", _link_errors),
+    GaugeCheck("C2CLinkDown", _c2c_links),
+    GaugeCheck("C2CErrorRate", _c2c_errors),
     GaugeCheck("FabricStateFailed", _fabric_state, domain=True),
     GaugeCheck("FabricDegraded", _fabric_health, domain=True),
 )  # fmt: skip

@@ -24,6 +24,8 @@ from rules.signals import Signal
 from rules.thresholds import Rules
 
 PENDING_REASON: Final = "RowRemapPending"
+_PENDING_REASONS: Final = frozenset({PENDING_REASON, "RepairPending", "RetiredPagesPending"})
+"""Work that the next reset of the GPU does."""
 PENDING_AFTER_ERROR: Final = "RowRemapPendingAfterError"
 DRAIN_AND_RESET: Final = 4
 _MEMORY_ERROR_XIDS: Final = frozenset({48, 94})
@@ -40,6 +42,10 @@ _COUNTERS: Final = frozenset(
         Signal.NVLINK_RECOVERIES,
         Signal.NVLINK_RECOVERIES_FAILED,
         Signal.NVLINK_INTEGRITY_ERRORS,
+        Signal.C2C_ERRORS,
+        Signal.HW_THERMAL_SLOWDOWN_TIME,
+        Signal.SW_THERMAL_SLOWDOWN_TIME,
+        Signal.POWER_BRAKE_TIME,
     }
 )
 
@@ -115,8 +121,9 @@ def _latches(
         if new == old and not new.raised:
             continue
         view = replace(view, latches={**view.latches, check.reason: new})
-        if check.reason == PENDING_REASON:
-            view = replace(view, reset_pending=bad)
+        if check.reason in _PENDING_REASONS:
+            pending = any(view.latches.get(r, Latch()).seen for r in _PENDING_REASONS)
+            view = replace(view, reset_pending=pending)
         state = with_gpu(state, view)
         if new.raised:
             row = _pending_row(state, view) if check.reason == PENDING_REASON else None
