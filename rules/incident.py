@@ -87,7 +87,8 @@ class Member:
 class Incident:
     """The state of one incident.
 
-    ``row`` is what is published. ``opened_at``, ``touched_at`` and ``due_at`` are judgement's own
+    ``row`` is what is published. ``cut`` marks a burst that an earlier run of the agent saw live
+    and did not live to judge. ``opened_at``, ``touched_at`` and ``due_at`` are judgement's own
     time, the other times those of the facts. ``reset_at`` and ``rebooted`` remember evidence that the
     present did not confirm yet; ``present_since`` is the time since which the present counts; ``answer`` is the recovery action that the driver gave to it.
     """
@@ -117,6 +118,7 @@ class Incident:
     evidence: tuple[str, ...] = ()
     reset_at: float | None = None
     rebooted: bool = False
+    cut: bool = False
     restored_xids: tuple[int, ...] = ()
 
     @property

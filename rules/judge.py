@@ -13,7 +13,7 @@ from rules.gauge import Gauge
 from rules.incident import Incident, Phase
 from rules.judge_aer import judge_aer
 from rules.judge_change import Change, changes_between
-from rules.judge_closing import close_what_ended, grace_end, mark_reboot
+from rules.judge_closing import close_what_ended, grace_end, mark_reboot, rests
 from rules.judge_dcgm import judge_page
 from rules.judge_events import judge_event, mature_events
 from rules.judge_kernel import judge_line
@@ -122,7 +122,7 @@ def _deadline(state: NodeState, incident: Incident) -> float | None:
     if incident.phase is Phase.CONTEXT:
         return incident.due_at
     if incident.phase is Phase.PRESENT:
-        waits = incident.row.severity is Severity.INFO
+        waits = incident.row.severity is Severity.INFO and not rests(state, incident)
         return grace_end(state, incident) if waits else None
     ends = incident.row.closes_on
     if incident.row.severity is Severity.INFO and ends.kind is ClosesKind.SILENCE:
@@ -227,6 +227,6 @@ def _boot(state: NodeState, boot_id: str) -> NodeState:
 
 
 def _read_up_to(state: NodeState, boot_id: str, sequence: int) -> NodeState:
-    if boot_id == state.cursor_boot and sequence <= state.cursor_seq:
+    if sequence < 0 or (boot_id == state.cursor_boot and sequence <= state.cursor_seq):
         return state
     return replace(state, cursor_boot=boot_id, cursor_seq=sequence)

@@ -91,11 +91,11 @@ def judged_row(
     restart of the node, and in a virtual machine another node.
     """
     lead = _lead(members)
-    row = rules.apply(lead.row)
+    row = asked = rules.apply(lead.row)
     if answer is not None and answer != NO_ACTION:
-        row = _answered(lead.xid, row, answer, around)
+        row = _answered(lead.xid, asked, answer, around)
     if any(is_lost(member) for member in members):
-        row = _at_least_restart(row, virtual=around.virtual)
+        row = _at_least_restart(row, asked, virtual=around.virtual)
     if row.severity is not Severity.INFO and row.closes_on.kind is ClosesKind.SILENCE:
         row = replace(row, closes_on=ON_RESET)  # silence ends a record, never a fault
     return row
@@ -154,7 +154,14 @@ def _answered(xid: int | None, row: Reason, answer: int, around: Surroundings) -
     )
 
 
-def _at_least_restart(row: Reason, *, virtual: bool) -> Reason:
+def _at_least_restart(row: Reason, asked: Reason, *, virtual: bool) -> Reason:
+    """No answer makes a lost GPU less than lost; ``asked`` is what people and catalog say of it."""
     floor = Action.REPLACE_NODE if virtual else Action.RESTART_NODE
     action = row.action if _ACTIONS.index(row.action) > _ACTIONS.index(floor) else floor
-    return replace(row, action=action, closes_on=ON_REBOOT if action is floor else row.closes_on)
+    return replace(
+        row,
+        severity=max(row.severity, asked.severity),
+        level=max(row.level, asked.level),
+        action=action,
+        closes_on=ON_REBOOT if action is floor else row.closes_on,
+    )

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from rules.incident import Incident, Phase, closed
-from rules.judge_burst import judged_row, settled, unconfirmed
+from rules.judge_burst import is_lost, judged_row, settled, unconfirmed
 from rules.judge_present import Present, present_of
 from rules.judge_record import BEFORE_START, surroundings
 from rules.judge_state import START_GRACE_S, NodeState, find_gpu
@@ -26,10 +26,13 @@ _BOOT_MARGIN_S: Final = 60.0
 """The wall clock of a fresh boot may still be corrected by so much. Source: gpuward."""
 
 
-def mark_reset(state: NodeState, now: float, gpu: str = "", pci: str = "") -> NodeState:
+def mark_reset(
+    state: NodeState, now: float, gpu: str = "", pci: str = "", since: float | None = None
+) -> NodeState:
     """Note evidence of a reset of one GPU, or of all where none is named.
 
     What was counted before it is no base for a rate any more, and what waited for it is done.
+    ``since`` is when it happened, if that is past: a later fault is not repaired by it.
     """
     everything = not gpu and not pci
     hit = find_gpu(state, gpu, pci) if not everything else None
@@ -39,7 +42,8 @@ def mark_reset(state: NodeState, now: float, gpu: str = "", pci: str = "") -> No
     }
 
     def mark(incident: Incident) -> Incident:
-        if incident.active and (everything or incident.concerns(gpu, pci)):
+        about = everything or incident.concerns(gpu, pci)
+        if incident.active and about and (since is None or incident.last_seen <= since):
             return replace(incident, reset_at=now)
         return incident
 
@@ -124,11 +128,16 @@ def _aged(state: NodeState, incident: Incident, now: float, rules: Rules) -> Inc
 
 
 def _confronted(state: NodeState, incident: Incident, now: float, rules: Rules) -> Incident:
-    """What proves nothing alone: the present accuses, acquits or is not seen yet."""
+    """What proves nothing alone: the present accuses, acquits or is not seen yet.
+
+    It cannot acquit of what was seen live: many a fault leaves a GPU that looks sound.
+    """
     around = surroundings(state)
+    if rests(state, incident):
+        return settled(incident, now, around, rules)
     present = present_of(state, incident, since=incident.present_since)
-    if present is Present.BAD:
-        live = replace(incident, phase=Phase.CONTEXT, opened_at=now, touched_at=now)
+    if present is Present.BAD or (present is Present.GOOD and incident.cut):
+        live = replace(incident, phase=Phase.CONTEXT, opened_at=now, touched_at=now, cut=False)
         return settled(live, now, around, rules)
     by = NOT_CONFIRMED if incident.present_since else BEFORE_START
     if present is Present.GOOD:
@@ -139,6 +148,11 @@ def _confronted(state: NodeState, incident: Incident, now: float, rules: Rules) 
     if row.severity is Severity.INFO:
         return closed(incident, now, by)
     return replace(incident, row=row)
+
+
+def rests(state: NodeState, incident: Incident) -> bool:
+    """Whether this waits for the end of a stand-down: nothing is judged lost meanwhile."""
+    return state.standing_down and any(map(is_lost, incident.members))
 
 
 def _blind(state: NodeState, incident: Incident, now: float) -> bool:

@@ -13,7 +13,7 @@ from typing import Final
 from rules.expected_gpus import GPU_CLASSES, NVIDIA_VENDOR, plain_address
 from rules.health_object import MigInstance, NvidiaAction
 from rules.incident import Finding, Scope
-from rules.judge_burst import being_judged
+from rules.judge_burst import NO_ACTION, being_judged
 from rules.judge_closing import mark_reset
 from rules.judge_events import forget_event
 from rules.judge_record import finding_for_action, record, take_answer
@@ -72,16 +72,21 @@ _FATAL_WORD: Final = {True: "Fatal", False: "Non-fatal", None: ""}
 
 
 def judge_line(state: NodeState, seen: KernelLineSeen, now: float, rules: Rules) -> NodeState:
-    """Take one recognised record; a record already judged changes nothing."""
-    if seen.boot_id == state.cursor_boot and seen.sequence <= state.cursor_seq:
-        return state
-    state = replace(state, cursor_boot=seen.boot_id, cursor_seq=seen.sequence)
+    """Take one recognised record; a record already judged changes nothing.
+
+    Records that syslog(2) gave carry no sequence (-1): they never move the cursor, and those of
+    the past are told by their content (``judge_record``).
+    """
+    if seen.sequence >= 0:
+        if seen.boot_id == state.cursor_boot and seen.sequence <= state.cursor_seq:
+            return state
+        state = replace(state, cursor_boot=seen.boot_id, cursor_seq=seen.sequence)
     line = seen.line
     match line.kind:
         case Kind.GPU_UUID:
             return _learn_address(state, line)
         case Kind.DRIVER_LOAD:
-            return mark_reset(state, now)
+            return mark_reset(state, now, since=seen.at if seen.lookback else None)
         case Kind.XID:
             return _judge_xid(state, seen, now, rules)
         case Kind.SXID:
@@ -132,10 +137,17 @@ def _judge_action(
     gpu, pci = identify(state, line.gpu_uuid or "", line.pci or "")
     finding = finding_for_action(state, value, seen.at, SourceName.KERNEL_LOG, line.text)
     finding = replace(
-        finding, xid=line.xid, sequence=seen.sequence, lookback=seen.lookback, gpu=gpu, pci=pci
+        finding,
+        xid=line.xid,
+        sequence=_sequence(seen),
+        lookback=seen.lookback,
+        gpu=gpu,
+        pci=pci,
     )
     state = take_answer(state, gpu, pci, value, now, rules, finding=finding)
-    return mark_reset(state, now, gpu, pci) if value == 0 else state
+    if value != NO_ACTION:
+        return state
+    return mark_reset(state, now, gpu, pci, since=seen.at if seen.lookback else None)
 
 
 def _judge_sxid(state: NodeState, seen: KernelLineSeen, now: float, rules: Rules) -> NodeState:
@@ -178,12 +190,16 @@ def _finding(state: NodeState, seen: KernelLineSeen, row: Reason) -> Finding:
         pci=pci,
         source=SourceName.KERNEL_LOG,
         evidence=line.text,
-        sequence=seen.sequence,
+        sequence=_sequence(seen),
         lookback=seen.lookback,
         mig=mig,
         links=(line.link,) if line.link is not None and line.link >= 0 else (),
         scope=Scope.GPU if gpu or pci else Scope.NODE,
     )
+
+
+def _sequence(seen: KernelLineSeen) -> int | None:
+    return seen.sequence if seen.sequence >= 0 else None
 
 
 def _learn_address(state: NodeState, line: KernelLine) -> NodeState:

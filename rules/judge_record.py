@@ -12,9 +12,11 @@ from typing import Final
 from rules.incident import (
     Finding,
     Incident,
+    Member,
     Phase,
     Scope,
     capped,
+    clipped,
     closed,
     find_home,
     joined,
@@ -38,6 +40,10 @@ from rules.topology import Interconnect, interconnect
 
 BEFORE_START: Final = "BeforeStart"
 SUPERSEDED: Final = "Superseded"
+
+_PAST_CLOCK_S: Final = 300.0
+"""The kernel's clock in its old lines runs apart from wall time by seconds a day, and syslog(2) is
+read every 15 s. Source: gpuward."""
 
 _GRAVE: Final = (ReasonClass.DECISIVE, ReasonClass.NEEDS_CONTEXT)
 
@@ -63,6 +69,10 @@ def record(state: NodeState, finding: Finding, now: float, rules: Rules) -> Node
     """
     gpu, pci = identify(state, finding.gpu, finding.pci)
     finding = replace(finding, gpu=gpu, pci=pci)
+    if state.standing_down and is_lost(Member(finding.row, finding.xid)):
+        finding = replace(finding, needs_present=True)  # judged when the GPUs are back
+    if finding.lookback and finding.sequence is None and _is_known(state, finding):
+        return state
     home = find_home(state.incidents, finding, rules)
     if home is not None:
         merged = joined(home, finding, now)
@@ -103,8 +113,8 @@ def take_answer(
         state = with_gpu(state, replace(view, action=value, action_seen=None))
     around = surroundings(state)
     if value == NO_ACTION:
-        return _no_action(state, gpu, pci, finding.at)
-    asked = _asked(state, gpu, pci, finding.at, rules)
+        return _no_action(state, gpu, pci, finding)
+    asked = _asked(state, gpu, pci, finding, rules)
     if asked is None:
         row = row_for_action(value, around)
         old = _own(state, gpu, pci)
@@ -124,15 +134,27 @@ def take_answer(
     return replace_incident(state, settled(answered, now, around, rules))
 
 
-def _no_action(state: NodeState, gpu: str, pci: str, at: float) -> NodeState:
+def _is_known(state: NodeState, finding: Finding) -> bool:
+    """Whether a line of the past, which nothing counts, is in an incident already."""
+    line = clipped(finding.evidence)
+    return any(
+        incident.concerns(finding.gpu, finding.pci)
+        and (incident.has_reason(finding.row.reason) or line in incident.evidence)
+        and incident.first_seen - _PAST_CLOCK_S <= finding.at <= incident.last_seen + _PAST_CLOCK_S
+        for incident in state.incidents
+    )
+
+
+def _no_action(state: NodeState, gpu: str, pci: str, finding: Finding) -> NodeState:
     """The driver asks for nothing any more: what only its wish kept open is over."""
     return replace(
         state,
         incidents=tuple(
-            closed(incident, at, ClosesKind.STATE)
+            closed(incident, finding.at, ClosesKind.STATE)
             if incident.active
             and incident.row.closes_on.signal == Signal.RECOVERY_ACTION
             and incident.concerns(gpu, pci)
+            and not (finding.lookback and finding.at < incident.last_seen)
             else incident
             for incident in state.incidents
         ),
@@ -148,14 +170,20 @@ def finding_for_action(
     return Finding(at=at, row=row, source=source, evidence=evidence, scope=scope)
 
 
-def _asked(state: NodeState, gpu: str, pci: str, at: float, rules: Rules) -> Incident | None:
-    """The newest Xid incident of the GPU that this answer is about."""
-    gap = rules["ContextDelay"].value
+def _asked(
+    state: NodeState, gpu: str, pci: str, finding: Finding, rules: Rules
+) -> Incident | None:
+    """The newest Xid incident of the GPU that this answer is about.
+
+    An answer read from the past is not about what came after it.
+    """
+    gap, at = rules["ContextDelay"].value, finding.at
     about = [
         incident
         for incident in state.incidents
         if incident.active
         and incident.concerns(gpu, pci)
+        and not (finding.lookback and at < incident.first_seen - gap)
         and (incident.xids or any(is_lost(member) for member in incident.members))
         and (
             abs(at - incident.last_seen) <= gap

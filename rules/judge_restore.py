@@ -14,10 +14,11 @@ from typing import Final
 from rules.expected_gpus import learned_from, plain_address
 from rules.gauge import Gauge, Latch
 from rules.health_object import GpuStatus, HealthStatus
-from rules.incident import Incident, Phase, Scope
+from rules.incident import Incident, Member, Phase, Scope
 from rules.incident_wire import from_wire
 from rules.judge_burst import being_judged
 from rules.judge_closing import mark_reboot
+from rules.judge_events import WAITING_XIDS
 from rules.judge_presence import MISMATCH
 from rules.judge_repeats import REPEATING_XIDS
 from rules.judge_state import (
@@ -29,12 +30,14 @@ from rules.judge_state import (
     SourceView,
     initial,
 )
+from rules.kernel_line import KernelLine, parse_message
 from rules.observation import GpuSeen, SourceName, SourceState, TopologySeen
-from rules.reason import Action, ClosesKind, Level, ReasonClass
+from rules.reason import Action, ClosesKind, Level, Reason, ReasonClass
 from rules.reason_table import REASONS, reason_for_recovery_action
 from rules.session_time import parse_time
+from rules.thresholds import DEFAULT_RULES
 from rules.topology import Interconnect
-from rules.xid import reason_for_xid
+from rules.xid import driver_branch, reason_for_line, reason_for_xid
 
 _ACTION_PREFIX: Final = "RecoveryAction"
 _LARGEST_ACTION: Final = 7
@@ -66,7 +69,11 @@ def restore(
     same_boot = status.boot_id == boot_id
     if node_uid and status.node_uid and status.node_uid != node_uid and not same_boot:
         return fresh
-    incidents = tuple(_restored(incident, now) for incident in _incidents(status, now))
+    branch = driver_branch(status.driver_version)
+    observed_at = _time(status.observed_at, now)
+    incidents = tuple(
+        _restored(incident, now, observed_at, branch) for incident in _incidents(status, now)
+    )
     state = replace(
         fresh,
         node=replace(fresh.node, uid=node_uid or status.node_uid),
@@ -104,8 +111,11 @@ def _incidents(status: HealthStatus, now: float) -> tuple[Incident, ...]:
     return tuple(incident for key, incident in by_id.items() if key)
 
 
-def _restored(incident: Incident, now: float) -> Incident:
-    """Take up again what was not judged to its end: the catalog's word waits for the present."""
+def _restored(incident: Incident, now: float, observed_at: float, branch: int | None) -> Incident:
+    """Take up again what was not judged to its end: the catalog's word waits for the present.
+
+    A burst that was published while it was going on was cut by the end of that agent.
+    """
     xid = incident.members[0].xid
     full = REASONS.get(incident.row.reason) if xid is None else reason_for_xid(xid)
     if not incident.active or full is None or incident.row.closes_on.kind is ClosesKind.SILENCE:
@@ -118,10 +128,41 @@ def _restored(incident: Incident, now: float) -> Incident:
     )
     if not unjudged:
         return incident
-    member = replace(incident.members[0], row=full)
+    burst = _cut_burst(incident, full, observed_at, branch)
     return replace(
-        incident, phase=Phase.PRESENT, members=(member,), row=being_judged(full), touched_at=now
+        incident,
+        phase=Phase.PRESENT,
+        members=burst or (replace(incident.members[0], row=full),),
+        row=being_judged(full),
+        touched_at=now,
+        cut=bool(burst),
     )
+
+
+def _cut_burst(
+    incident: Incident, full: Reason, observed_at: float, branch: int | None
+) -> tuple[Member, ...]:
+    """The members of a burst that was published while it was going on; else none.
+
+    Also none where a line that decides was not kept: then its number alone proves nothing.
+    """
+    going_on = abs(observed_at - incident.first_seen) <= DEFAULT_RULES["IncidentGrouping"].value
+    if full.klass is not ReasonClass.NEEDS_CONTEXT or not incident.xids or not going_on:
+        return ()
+    lines = {line.xid: line for line in map(_line, incident.evidence) if line is not None}
+    members = []
+    for xid in incident.xids:
+        line = lines.get(xid)
+        if line is None and xid in WAITING_XIDS:
+            return ()
+        known = reason_for_xid(xid, driver=branch)
+        members.append(Member(known if line is None else reason_for_line(line, branch), xid))
+    return tuple(members)
+
+
+def _line(evidence: str) -> KernelLine | None:
+    line = parse_message(evidence.encode())
+    return line if line is not None and line.xid is not None else None
 
 
 def _sources(status: HealthStatus, now: float) -> dict[SourceName, SourceView]:

@@ -248,7 +248,12 @@ def take_host(state: NodeState, seen: HostSeen, now: float, rules: Rules) -> Nod
         product_uuid=seen.product_uuid or state.node.product_uuid,
         cpu_numa_nodes=seen.cpu_numa_nodes or state.node.cpu_numa_nodes,
     )
-    state = judge_ports(mark_older_boot(replace(state, node=node)), seen, now, rules)
+    first = not state.node.booted_at
+    state = replace(state, node=node)
+    if first:
+        # Later looks say nothing new of it: they move with a wall clock that is set.
+        state = mark_older_boot(state)
+    state = judge_ports(state, seen, now, rules)
     state = judge_port_errors(state, seen, now, rules)
     hung = [process for process in seen.processes if process.state == "D"]
     name = "HungNvidiaTask"

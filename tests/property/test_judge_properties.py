@@ -110,7 +110,7 @@ observations: st.SearchStrategy[Observation] = st.one_of(
     st.builds(
         KernelLineSeen,
         at=st.floats(START - 10**5, START + 10**5),
-        sequence=st.integers(0, 400),
+        sequence=st.integers(-1, 400),
         boot_id=boots,
         lookback=st.booleans(),
         line=lines,
@@ -240,13 +240,14 @@ IDENTITY = Identity(agent_version="1", rules_version="1", pod="ns/p", pod_uid="u
 
 
 def run(sequence: list[tuple[Observation, float]]) -> tuple[NodeState, float]:
-    """Judge in order on a node with four GPUs; kernel records come in growing sequence."""
+    """Judge in order on a node with four GPUs; counted kernel records come in growing sequence."""
     now = START
     state = initial(now, boot_id="boot-1", node_name="n1")
     for number, (observation, gap) in enumerate(PREAMBLE + sequence):
         now = max(1.0, now + gap)
         if isinstance(observation, KernelLineSeen):
-            observation = replace(observation, sequence=number, at=now)
+            counted = observation.sequence >= 0
+            observation = replace(observation, sequence=number if counted else -1, at=now)
         state, _ = judge(state, observation, now, DEFAULT_RULES)
     return state, now
 
@@ -319,6 +320,28 @@ def test_a_damaged_status_never_stops_the_agent(
     restored = restore(spoiled, now, boot_id="boot-1", node_name="n1")
     after, _ = judge(restored, Tick(at=now), now, DEFAULT_RULES)
     publish(after, verdict(after, now), now, IDENTITY)
+
+
+@QUICK
+@given(st.lists(st.tuples(lines, st.floats(0.0, 400.0)), max_size=25))
+def test_a_reader_that_cannot_count_finds_the_same_faults(
+    recorded: list[tuple[KernelLine, float]],
+) -> None:
+    found = []
+    for sequence in (0, -1):
+        state, _now = run(
+            [
+                (
+                    KernelLineSeen(
+                        at=START, sequence=sequence, boot_id="boot-1", lookback=False, line=line
+                    ),
+                    gap,
+                )
+                for line, gap in recorded
+            ]
+        )
+        found.append([(i.row, i.active, i.count, i.pci, i.xids) for i in state.incidents])
+    assert found[0] == found[1]
 
 
 @QUICK

@@ -88,6 +88,7 @@ class World:
         self.boot = "boot-1"
         self.booted_at = START - (86_400 if boot_grace_over else 10)
         self.sequence = 100
+        self.counted = True
         self.inventory = [
             GpuSeen(
                 uuid=uuid(index),
@@ -126,14 +127,17 @@ class World:
         self.source(SourceName.KERNEL_LOG, SourceState.UP)
         return self
 
-    def kernel(self, text: str, *, workload: str = "", lookback: bool = False) -> None:
+    def kernel(
+        self, text: str, *, workload: str = "", lookback: bool = False, at: float | None = None
+    ) -> None:
+        """The driver prints; where ``counted`` is off the log is read through syslog(2)."""
         self.sequence += 1
         line = parse_message(text.encode())
         assert line is not None, f"not a line of ours: {text}"
         self.see(
             KernelLineSeen(
-                at=self.now,
-                sequence=self.sequence,
+                at=self.now if at is None else at,
+                sequence=self.sequence if self.counted else -1,
                 boot_id=self.boot,
                 lookback=lookback,
                 line=line,

@@ -151,6 +151,18 @@ def test_a_clock_that_jumps_loses_no_fault(world: World, jump_s: int) -> None:
     assert fatal == {(95,), (79,)}
 
 
+def test_a_clock_that_is_set_is_not_a_reboot(world: World) -> None:
+    world.xid(95, gpu=1)
+    world.advance(60, polling=True)
+    world.now += 7200
+    world.booted_at += (
+        7200 + 86_400 - 60
+    )  # the kernel counts the boot time back from the new clock
+    world.host()
+    world.advance(60, polling=True)
+    assert world.says() == "Fatal Drain ResetGPU"
+
+
 def test_a_clock_that_goes_back_does_not_stretch_a_stand_down(world: World) -> None:
     world.annotations["gpuward.io/release-gpu"] = "x"
     world.node()

@@ -90,6 +90,16 @@ def test_79_then_154_to_reset_stays_restart_node(world: World) -> None:
     assert world.only().answer == 1
 
 
+@pytest.mark.parametrize("answer", range(9))
+@pytest.mark.parametrize("driver", ["550.1", "580.1", "595.1", "615.1"])
+def test_no_answer_of_the_driver_makes_a_lost_gpu_less_than_lost(answer: int, driver: str) -> None:
+    world = World(driver=driver).start()
+    world.xid(79)
+    world.action_line(answer)
+    world.advance(5)
+    assert world.says() == "Fatal Drain RestartNode"
+
+
 def test_109_is_replaced_by_the_drivers_answer_down_and_up(world: World) -> None:
     world.xid(109)
     assert world.says() == "Info Report None"

@@ -161,6 +161,47 @@ def test_a_burst_that_a_restart_cut_waits_for_the_present(world: World) -> None:
     assert world.says() == "Fatal Drain ResetGPU"
 
 
+def test_a_burst_seen_live_is_judged_by_the_next_agent_however_sound_the_gpu_looks(
+    world: World,
+) -> None:
+    world.xid(48)
+    world.restart_agent()
+    world.start()
+    world.advance(3)
+    assert world.says() == "Fatal Drain ResetGPU"
+
+
+def test_the_rest_of_a_cut_burst_still_makes_it_a_contained_one(world: World) -> None:
+    world.xid(48)
+    world.restart_agent()
+    world.xid(63, lookback=True)
+    world.xid(94, lookback=True)
+    world.start()
+    world.advance(3)
+    assert world.says().startswith("Info Report")
+
+
+def test_a_cut_burst_of_link_errors_is_read_from_its_line(world: World) -> None:
+    harmless = "NETIR_LINK_EVT Nonfatal XC0 i0 Link 03 (0x00000004 0x00000000 0x0 0x0 0x0 0x0)"
+    world.xid(149, 1, harmless)
+    world.xid(149, 2, "a text without registers")
+    before = {i.pci: i.row.reason for i in world.active}
+    world.restart_agent()
+    world.start()
+    world.advance(3, polling=True)
+    assert {i.pci: i.row.reason for i in world.active}.items() <= before.items()
+    assert not [i for i in world.active if i.pci == ("0000:11:00",) and i.row.severity != "Info"]
+
+
+def test_a_past_that_was_still_waiting_for_the_present_is_not_taken_for_a_cut_burst() -> None:
+    world = fresh_agent()
+    world.now += 3600
+    world.kernel("NVRM: Xid (PCI:0000:10:00): 48, x", lookback=True, at=world.now - 600)
+    world.restart_agent()
+    world.start()
+    assert not world.active
+
+
 def test_a_reboot_closes_79_only_when_the_present_agrees(world: World) -> None:
     world.xid(79, gpu=3)
     world.reboot()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from judgement_world import World
+from judgement_world import SOUND, World
 
 from rules.health_object import PublisherPod
 from rules.observation import (
@@ -104,6 +104,26 @@ def test_nothing_is_judged_lost_during_a_stand_down(world: World) -> None:
     world.event(EventKind.GPU_UNAVAILABLE, 0, gpu=2)
     world.advance(600, polling=True)
     assert not world.active
+
+
+@pytest.mark.parametrize("back", [True, False], ids=["it is back", "it is gone"])
+def test_a_gpu_that_leaves_the_bus_in_a_stand_down_is_judged_after_it(
+    world: World, *, back: bool
+) -> None:
+    world.annotations["gpuward.io/release-gpu"] = "swapping a card"
+    world.node()
+    world.source(SourceName.NVML, SourceState.RELEASED)
+    world.xid(79, 2)
+    world.pull(2)
+    world.look_at_pci()
+    world.advance(600)
+    assert world.only().row.severity == "Info"
+    if back:
+        world.config_space[2], world.values[2] = True, dict(SOUND)
+    del world.annotations["gpuward.io/release-gpu"]
+    world.start()
+    world.advance(60, polling=True)
+    assert world.verdict().health is (Health.HEALTHY if back else Health.UNHEALTHY)
 
 
 def test_eight_silent_gpus_are_not_eight_lost_gpus(world: World) -> None:

@@ -3,7 +3,9 @@
 import pytest
 from kernel_log_parts import XID79, Facts, sieve
 
+from agent.judgement import Judgement, Who
 from agent.kernel_ring import KernelRing, news, read_ring
+from rules.thresholds import DEFAULT_RULES
 
 
 def line(second: float, text: str = XID79, prefix: int = 4) -> bytes:
@@ -60,6 +62,20 @@ def test_lines_of_user_space_are_refused() -> None:
     KernelRing(sieved, facts).take(line(1, prefix=12), lookback=True)
     assert facts.lines == []
     assert sieved.counts.refused == 1
+
+
+def test_what_the_ring_yields_is_judged_line_by_line() -> None:
+    judgement = Judgement(
+        Who(node_name="n1", expected_gpus=None, boot_id="boot-1"), DEFAULT_RULES, lambda: 1e9
+    )
+    judgement.remember(None)
+    ring = KernelRing(sieve(), judgement.observe)
+    content = b""
+    for gpu in range(3):
+        content += line(gpu, XID79.replace("3b:00", f"3{gpu}:00"))
+        ring.take(content, lookback=False)
+    fatal = [i for i in judgement.state.incidents if i.row.severity == "Fatal"]
+    assert len(fatal) == 3
 
 
 def test_the_real_ring_can_be_read() -> None:
