@@ -19,12 +19,12 @@ from remediator.clock import Clock
 from remediator.gateway import Gateway, Result, Sent
 from remediator.metrics import Metrics
 from remediator.publisher_pods import PublisherPods
+from remediator.refusals import Refusals
 from remediator.world import World
 from rules import decision as d
 from rules.drain import DrainPlan
 from rules.mark import marked
 from rules.policy import Policy
-from rules.refusal import Refusal, refusal_of
 from rules.session import decide
 from rules.session_observation import NodeObservation, Permit, observe
 from rules.session_time import parse_time
@@ -38,8 +38,6 @@ _ROUNDS = 12
 _STATUS_INTERVAL_S = 1.0
 _HEALTH_FRESH_S = 2.0
 _BACKOFF_S = (0.1, 30.0)
-# So long a refused mark is said and not sent again; what people grant takes effect after it.
-_REFUSAL_KEPT_S = 30.0
 # Beyond this many Events that wait to be sent, new ones are dropped; the sessions tell all.
 _EVENTS_WAITING = 5_000
 
@@ -95,7 +93,7 @@ class NodeCycle:
         self._said: dict[str, str] = {}
         self._status_written: dict[str, tuple[float, str]] = {}
         self._active: dict[str, float] = {}
-        self._refused: dict[str, tuple[float, Refusal]] = {}
+        self._refusals = Refusals(clock)
         self._health_read: dict[str, float] = {}
         self._telling: set[asyncio.Task[Sent]] = set()
 
@@ -178,7 +176,7 @@ class NodeCycle:
         if name not in self._world.caches.marked.items:
             self._world.unselected.pop(name, None)
         self._health_read.pop(name, None)
-        self._refused.pop(name, None)
+        self._refusals.forget(name)
         self._gateway.forget(name)
         if name not in self._world.caches.healths.items:
             self._world.health_changed(name, None)
@@ -213,20 +211,13 @@ class NodeCycle:
             untolerating=self._senses.untolerating(node) if node and session else (),
             plan=self._senses.plan(name),
             last_active_at=self._active.get(uid),
-            refused=self._refusal(name),
+            refused=self._refusals.of(name),
         )
         decision = decide(session, seen, snapshot.now, snapshot.policy)
         if any(isinstance(write, d.MarkNode) for write in decision.writes):
             # Counted at once, so that no other node gets the same place in the budget.
             self._world.reserved.add(name)
         return decision
-
-    def _refusal(self, name: str) -> Refusal | None:
-        until, refusal = self._refused.get(name, (0.0, None))
-        if self._clock.elapsed() < until:
-            return refusal
-        self._refused.pop(name, None)
-        return None
 
     async def _fresh(self, name: str) -> FreshNode | None:
         try:
@@ -293,17 +284,14 @@ class NodeCycle:
             sent = await self._gateway.send(write)
             if isinstance(write, d.MarkNode):
                 self._marked(write, sent)
+            if sent.answer is not None and sent.result is not Result.HELD:
+                self._refusals.note(write, sent.answer)
             if sent.done:
                 self._learn(write, sent)
                 done = Result.DONE
                 continue
             if not (isinstance(write, d.MarkNode) and sent.result is Result.UNKNOWN):
                 self._world.reserved.discard(name)
-            if isinstance(write, d.MarkNode) and sent.result is Result.REFUSED and sent.answer:
-                refusal = refusal_of(sent.answer.code, sent.answer.sentence())
-                if refusal is not None:
-                    until = self._clock.elapsed() + _REFUSAL_KEPT_S
-                    self._refused[name] = (until, refusal)
             await self._catch_up(write, sent)
             return sent.result
         return done

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from typing import Final
 
 from rules import session_status as st
-from rules.decision import CreateSession, Decision, PatchSessionSpec
-from rules.mark import MarkState, marked, read_note
+from rules.decision import Decision, PatchSessionSpec
+from rules.mark import MarkState
 from rules.policy import Policy
-from rules.quarantine_object import Mode, Phase, QuarantineSpec, ReleaseRequest
-from rules.session_case import Case, is_fresh, touched, unmark
+from rules.quarantine_object import Mode, Phase
+from rules.session_absent import without_session
+from rules.session_case import Case, is_fresh, touched
 from rules.session_causes import (
     DELETED_BY,
     actionable,
@@ -22,16 +23,15 @@ from rules.session_causes import (
     cause_of,
     level_of,
     level_rank,
-    opening_incidents,
     same_cause,
-    session_name,
     suppressed_incidents,
 )
 from rules.session_end import end
+from rules.session_halt import Halt, with_halts
 from rules.session_observation import NodeObservation, is_open, opted_out
 from rules.session_phases import in_phase, mark_write
 from rules.session_time import format_time
-from rules.snapshot import NodeView, QuarantineView
+from rules.snapshot import QuarantineView
 
 __all__ = ["decide"]
 
@@ -41,91 +41,13 @@ def decide(
 ) -> Decision:
     """What to do about one node now. ``session`` is its open session, oldest first, if any."""
     if session is None or not is_open(session):
-        return _without_session(seen, now, policy)
+        return without_session(seen, now, policy)
     case = Case(session=session, seen=seen, now=now, policy=policy)
     for rule in _RULES:
         decision = rule(case)
         if decision is not None:
             return decision
     return in_phase(case)
-
-
-def _without_session(seen: NodeObservation, now: float, policy: Policy) -> Decision:
-    """Open one where a fresh verdict asks for it; take off a mark that nobody owns any more."""
-    node = seen.node
-    if node is None:
-        return Decision(step="NodeGone")
-    if marked(node):
-        return _orphan(node, seen, now, policy)
-    for gone in seen.deleted:
-        if not _named(seen, gone.name) and actionable(seen.health, policy):
-            return _record_deletion(gone.name, node, seen, policy)
-    if seen.stale:
-        return Decision(step="Watch", because=seen.stale)
-    if opted_out(node) or not seen.selected:
-        why = "the node is opted out" if seen.selected else "the policy does not select the node"
-        return Decision(step="Watch", because=why)
-    incidents = opening_incidents(seen.health, seen.siblings, policy, now)
-    if not incidents:
-        return Decision(step="Watch", because="nothing asks for more than a report")
-    level = max((level_of(i, policy) for i in incidents), key=level_rank)
-    spec = QuarantineSpec(
-        node_name=node.name,
-        node_uid=node.uid,
-        boot_id=node.boot_id,
-        causes=appended((), (cause_of(i) for i in incidents)),
-        level=level,
-    )
-    name = session_name(node, incidents[0].id, seen.siblings)
-    return Decision(
-        step="Open",
-        because=incidents[0].reason,
-        writes=(CreateSession(name=name, spec=spec),),
-    )
-
-
-def _named(seen: NodeObservation, name: str) -> bool:
-    return any(session.name == name for session in seen.siblings)
-
-
-def _orphan(node: NodeView, seen: NodeObservation, now: float, policy: Policy) -> Decision:
-    """A mark whose session ended, or that somebody deleted: a deletion is a cancel."""
-    note = read_note(node)
-    session = note.session if note else ""
-    known = _named(seen, session)
-    if session and not known and _reopening(seen, policy, now):
-        return _record_deletion(session, node, seen, policy)
-    if not is_fresh(node):
-        return Decision(step="ReadNode", because="a mark is to come off", needs_fresh_node=True)
-    return Decision(
-        step="Unmark",
-        because="its session has ended" if known else "its session was deleted",
-        writes=(unmark(node, session, orphan=bool(session) and not known),),
-    )
-
-
-def _reopening(seen: NodeObservation, policy: Policy, now: float) -> bool:
-    suppressed = suppressed_incidents(seen.siblings, policy, now)
-    return any(i.id not in suppressed for i in actionable(seen.health, policy))
-
-
-def _record_deletion(name: str, node: NodeView, seen: NodeObservation, policy: Policy) -> Decision:
-    """Write the deleted session again as a released one, so that its incidents stay quiet.
-
-    A session that does exist answers 409: a lagging cache does no damage here.
-    """
-    spec = QuarantineSpec(
-        node_name=node.name,
-        node_uid=node.uid,
-        boot_id=node.boot_id,
-        causes=appended((), (cause_of(i) for i in actionable(seen.health, policy))),
-        release=ReleaseRequest(by=DELETED_BY, reason="deleting the object cancels the session"),
-    )
-    return Decision(
-        step="RecordDeletion",
-        because="its session was deleted",
-        writes=(CreateSession(name=name, spec=spec),),
-    )
 
 
 def _node_gone(case: Case) -> Decision | None:
@@ -251,15 +173,22 @@ def _owner_just_left(case: Case) -> bool:
     return left_at is not None and case.now - left_at <= OWNER_LEFT_S
 
 
+_PART_TAKEN: Final = Halt(
+    reason="StandDown", clause="another owner's work took a part of the mark off the node"
+)
+
+
 def _mark_again(case: Case) -> Decision:
     if not is_fresh(case.node):
         return Decision(step="ReadNode", because="the mark is repaired", needs_fresh_node=True)
-    status = st.with_condition(case.status, "Paused", case.now)
+    again = mark_write(case, case.status.phase)
+    # Until the mark is back the owner counts as just gone: its absence is nobody's cancel.
+    halt = _PART_TAKEN if case.refusal(again) is not None else None
     return case.decision(
         "MarkAgain",
-        status,
+        with_halts(case, halt),
         because="an owner's work is done and took a part of the mark",
-        before=(mark_write(case, status.phase),),
+        before=(again,),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from rules import session_refused
 from rules import session_status as st
 from rules.decision import (
     Decision,
@@ -24,6 +25,7 @@ from rules.mark import MarkState, mark_state, read_note, relabel_patch, unmark_p
 from rules.names import LABEL_QUARANTINE
 from rules.policy import Policy
 from rules.quarantine_object import Cause, Mode, Phase, QuarantineStatus
+from rules.refusal import Refusal
 from rules.session_causes import evidence_of, open_causes, worst
 from rules.session_observation import NodeObservation, is_open
 from rules.session_time import format_time, parse_time
@@ -132,12 +134,19 @@ class Case:
     ) -> Decision:
         """``before``, then the label if it lags, the status if it changed, Events, ``after``.
 
-        Who waits for a phase and then looks at the node finds the label as the phase says.
+        Who waits for a phase and then looks at the node finds the label as the phase says. What
+        the API server refused a moment ago is left out, and the status says so instead.
         """
-        writes: list[Write] = list(before)
         label = self._label(status, bool(before))
-        if label is not None:
-            writes.append(label)
+        wanted = (*before, label) if label is not None else before
+        writes = [write for write in wanted if self.refusal(write) is None]
+        refusal = next(filter(None, map(self.refusal, wanted)), None)
+        if refusal is not None:
+            status = session_refused.saying(status, refusal, self.now)
+            wake_at = min(wake_at or refusal.retry_at, refusal.retry_at)
+        else:
+            status = session_refused.silent(status, self.now)
+        status = st.steady(status, self.session.status)
         if status != self.session.status:
             writes.append(
                 WriteSessionStatus(
@@ -153,12 +162,17 @@ class Case:
             because=because,
             blocked_by=blocked_by,
             message=status.message,
-            writes=(*writes, *after),
+            writes=(*writes, *(write for write in after if self.refusal(write) is None)),
             status=status,
             evicting=evicting,
             hand_over=hand_over,
             wake_at=min(wake_at or self.now + RECHECK_S, self.now + RECHECK_S),
         )
+
+    def refusal(self, write: Write) -> Refusal | None:
+        """The API server's recent answer to such a write on this node, when it was no."""
+        kind = session_refused.kind_of(write)
+        return self.seen.refused.get(kind) if kind is not None else None
 
     def _label(self, status: QuarantineStatus, node_written: bool) -> RelabelNode | None:
         node = self.seen.node

@@ -1,7 +1,7 @@
 """How a session ends: the record first, the mark off last, so that a crash between resumes here.
 
 An ended session whose mark is still on its node is found again by the orphan rule of
-``rules.session``: the taint goes last, and nothing has to be remembered.
+``rules.session_absent``: the taint goes last, and nothing has to be remembered.
 """
 
 from rules import session_status as st

@@ -7,7 +7,7 @@ agent's verdict is fresh. No I/O, no clock.
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -16,7 +16,7 @@ from rules.health_object import HealthStatus
 from rules.names import LABEL_OPT_OUT
 from rules.policy_selector import parse_selector, selects
 from rules.quarantine_object import PauseSpec
-from rules.refusal import Refusal
+from rules.refusal import NodeWrite, Refusal
 from rules.session_time import parse_time
 from rules.snapshot import (
     AgentPod,
@@ -88,8 +88,8 @@ class NodeObservation:
     """The drain as of the last uncached lists; None before the first."""
     last_active_at: float | None = None
     """When this session was last decided with every write accepted, by any replica."""
-    refused: Refusal | None = None
-    """The API server's answer to a mark sent a moment ago, when it was no."""
+    refused: Mapping[NodeWrite, Refusal] = field(default_factory=dict)
+    """The API server's answer to writes on the node sent a moment ago, where it was no."""
 
 
 def publisher_silence(
@@ -192,7 +192,7 @@ def observe(
     untolerating: tuple[str, ...] = (),
     plan: "DrainPlan | None" = None,
     last_active_at: float | None = None,
-    refused: Refusal | None = None,
+    refused: Mapping[NodeWrite, Refusal] | None = None,
 ) -> NodeObservation:
     """Gather the observation of one node. ``node`` overrides the cache with a fresh read."""
     seen = node or snapshot.nodes.get(name)
@@ -218,7 +218,7 @@ def observe(
         gangs=tuple(gang.key for gang in snapshot.gangs.get(name, ())),
         plan=plan,
         last_active_at=last_active_at,
-        refused=refused,
+        refused=refused or {},
     )
 
 

@@ -5,6 +5,7 @@ from rules.decision import Decision, Evicting, MarkNode
 from rules.mark import MarkState, mark_patch, read_note
 from rules.quarantine_object import Cause, Phase, QuarantineStatus
 from rules.reason import Level, is_reason_code
+from rules.refusal import NodeWrite
 from rules.sentence import marked as marked_sentence
 from rules.sentence import pending as pending_sentence
 from rules.sentence import quarantined as quarantined_sentence
@@ -64,6 +65,7 @@ def _pending(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decisio
         return _clear_foreign(case, status)
     by_person = any(cause.source == "Human" for cause in case.causes)
     human = ""
+    refused = case.seen.refused.get(NodeWrite.MARK)
     if halt is not None:
         reason, why = halt.reason, halt.clause
     elif case.seen.stale and not by_person:
@@ -72,9 +74,9 @@ def _pending(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decisio
         return _await_judgement(case)
     elif not permit.start:
         reason, why = permit.reason, permit.message
-    elif case.seen.refused is not None and not case.shadow:
-        reason, why = case.seen.refused.reason, case.seen.refused.clause
-        human = reason
+    elif refused is not None and not case.shadow:
+        reason, why = refused.reason, refused.clause
+        human = reason if refused.needs_human else ""
     else:
         return _start(case, status)
     waiting_on_fleet = halt is None and not permit.start
@@ -89,7 +91,8 @@ def _pending(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decisio
     )
     sentence = pending_sentence(case.causes, case.phase_since, why)
     status = st.enter(status, Phase.PENDING, sentence, case.now)
-    return case.decision("Wait", status, because=why, blocked_by=reason)
+    again_at = refused.retry_at if refused is not None else None
+    return case.decision("Wait", status, because=why, blocked_by=reason, wake_at=again_at)
 
 
 def _await_judgement(case: Case) -> Decision:

@@ -86,6 +86,20 @@ def with_condition(
     return msgspec.structs.replace(status, conditions=ordered)
 
 
+def steady(status: QuarantineStatus, stored: QuarantineStatus) -> QuarantineStatus:
+    """``status`` where a condition that is as it was stored keeps the time of its last change.
+
+    Rules that set a condition off and on again within one decision have not changed it.
+    """
+    kept = []
+    for found in status.conditions:
+        known = condition(stored, found.type)
+        same = known is not None and known.status == found.status
+        at = known.last_transition_time if known is not None and same else ""
+        kept.append(msgspec.structs.replace(found, last_transition_time=at) if at else found)
+    return msgspec.structs.replace(status, conditions=tuple(kept))
+
+
 def reached(status: QuarantineStatus, step: str) -> float | None:
     """When the session last took ``step``, by its timeline."""
     for entry in reversed(status.timeline):

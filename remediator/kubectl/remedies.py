@@ -10,7 +10,7 @@ _CONFIRM: Final = 'kubectl gpuward quarantine {node} --reason "..."'
 _RELEASE: Final = 'kubectl gpuward release {node} --reason "..."'
 
 _REMEDIES: Final = {
-    "ApiBusy": "time: the API server limits the remediator; evictions are tried again",
+    "ApiBusy": "time: the API server limits the remediator; it is tried again by itself",
     "Approval": f"a person's decision: {_RELEASE}",
     "Budget": "a node that comes back (repair, release or uncordon one), or a larger "
     f"budget.maxUnavailable; this node first: {_CONFIRM}",
@@ -32,6 +32,8 @@ _REMEDIES: Final = {
     "GangWindow": "seconds: its gang mates are given a chance to be drained with it",
     "Hold": "kubectl gpuward unhold {node}",
     "KueueReplacing": "Kueue finding a replacement for the gang's last bad node",
+    "MarkRefused": "whoever runs the admission policy or webhook named above letting "
+    "gpuward-remediator patch nodes; it is tried again every 2 minutes at the latest",
     "MaxNew": f"time (budget.maxNew); one that is certain: {_CONFIRM}",
     "MissingPermission": "applying daemonset/base/remediator-rbac.yaml again",
     "MultipleBudgets": "all but one of these PDBs no longer selecting the pod",

@@ -13,9 +13,10 @@ from remediator.kubectl.why_blocked import blocked_lines, next_lines
 from remediator.kubectl.why_calm import calm_lines
 from remediator.kubectl.why_marks import kept_lines, mark_lines
 from rules.health_object import GpuStatus, HealthStatus, Incident
-from rules.mark import marked
+from rules.mark import marked, read_note
 from rules.quarantine_object import Cause, Mode, Phase
 from rules.session_observation import is_open
+from rules.session_refused import says
 from rules.snapshot import QuarantineView
 
 SHOWN_INCIDENTS = 5
@@ -35,13 +36,14 @@ _STEPS = {
 def why(look: NodeLook, *, wide: bool = False) -> list[str]:
     """The answer to "why is my node gone", line by line."""
     session = look.session
+    told = session or _unmarking(look)
     lines = [printable(_headline(look, session))]
     sections: tuple[tuple[str, Iterator[str]], ...] = (
-        ("now", _now(session)),
+        ("now", _now(told)),
         ("health", _health(look)),
         ("cause", _causes(look, session, wide=wide)),
         ("done", _done(session, wide=wide)),
-        ("blocked", blocked_lines(look.name, session)),
+        ("blocked", blocked_lines(look.name, told)),
         ("next", next_lines(look.node, session) if session else calm_lines(look)),
         ("marks", mark_lines(look, session)),
         ("people", kept_lines(look)),
@@ -67,6 +69,13 @@ def _headline(look: NodeLook, session: QuarantineView | None) -> str:
     shadow = ", Shadow: nothing is touched" if session.status.mode == "Shadow" else ""
     held = ", held" if session.spec.hold else ""
     return f"{look.name}: {phase} for {since}{shadow}{held} (session {session.name})"
+
+
+def _unmarking(look: NodeLook) -> QuarantineView | None:
+    """The ended session that says why its mark is on the node still."""
+    note = read_note(look.node) if look.node is not None else None
+    name = note.session if note is not None else ""
+    return next((s for s in look.sessions if s.name == name and says(s.status)), None)
 
 
 def _now(session: QuarantineView | None) -> Iterator[str]:

@@ -7,10 +7,11 @@ from remediator.kubectl.remedies import ends_when
 from remediator.kubectl.text import count
 from rules.quarantine_object import BlockedBy, Condition, Phase
 from rules.sentence import some
+from rules.session_refused import LEAD
 from rules.snapshot import FreshNode, QuarantineView
 
 SHOWN_BLOCKS: Final = 8
-_LEADS: Final = ("Waiting: ", "Not released: ", "The breaker is open: ")
+_LEADS: Final = ("Waiting: ", "Not released: ", "The breaker is open: ", LEAD)
 _FIRST: Final = ("Blocked", "Paused", "Storm", "NodeUnreachable", "Replace", "NeedsHuman")
 """The order in which conditions are told."""
 
@@ -26,15 +27,16 @@ def blocked_lines(node: str, session: QuarantineView | None) -> Iterator[str]:
     if len(blocks) > SHOWN_BLOCKS:
         yield f"and {len(blocks) - SHOWN_BLOCKS} more: kubectl gpuward show {session.name}"
     told: set[str] = set()
+    printed: set[str] = set()
     for condition in sorted(_true(status.conditions), key=_order):
         by_drain = bool(blocks) and condition.message.startswith("Blocked by ")
         if by_drain or condition.reason in told:
             continue
         told.add(condition.reason)
         for line in _condition(node, condition, status.message):
-            if line not in told:
+            if line not in printed:
                 yield line
-            told.add(line)
+            printed.add(line)
 
 
 def _block(block: BlockedBy) -> Iterator[str]:

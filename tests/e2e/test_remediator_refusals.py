@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from remediator_process import (
+    QUARANTINES,
     UNMARKED,
     RemediatorProcess,
     condition_of,
@@ -75,6 +76,34 @@ async def test_a_refused_mark_is_said_with_its_remedy_and_not_hammered(
         await phase(fleet, "gpu-0002", "Quarantined")
         assert refused.hits <= 2, "a refused mark is not sent again and again"
     assert marks_of(await fleet.node(NODE)) == UNMARKED
+
+
+async def test_a_mark_that_cannot_come_off_is_said_until_it_does(fleet, tmp_path):
+    simulator = fleet.plane.simulator
+    path = f"/api/v1/nodes/{NODE}"
+    with running(RemediatorProcess(tmp_path, fleet.plane.kubeconfig)):
+        await leads(fleet, "one")
+        await fleet.health.fail(NODE, XID_79)
+        session = await phase(fleet, NODE, "Quarantined")
+        simulator.faults.fail(
+            ApiError(403, "Forbidden", POLICY), method="PATCH", path=path, times=None
+        )
+        name = session["metadata"]["name"]
+        patch = {"spec": {"release": {"by": "ada", "reason": "repaired by hand"}}}
+        await fleet.client.patch(QUARANTINES, name, patch)
+        session = await said(fleet, NODE, "NeedsHuman", "MarkRefused")
+        assert session["status"]["phase"] == "Released"
+        assert "take its mark off the node" in condition_of(session, "Blocked")["message"]
+        assert "denied request: not that taint" in session["status"]["message"]
+        assert marks_of(await fleet.node(NODE)) != UNMARKED
+        simulator.faults.clear()
+
+        async def over():
+            found = (await sessions(fleet, NODE))[-1]
+            off = marks_of(await fleet.node(NODE)) == UNMARKED
+            return off and condition_of(found, "Blocked").get("status") == "False"
+
+        await fleet.until(over, "the mark off and nothing said any more")
 
 
 async def test_s48_a_lost_permission_to_evict_is_said_and_the_process_lives(fleet, tmp_path):

@@ -35,6 +35,8 @@ class ApiServer(Cluster):
         self.crash_after: int | None = None
         self.meddler: Any = None
         """Called with every write before it is applied: somebody else writes in between."""
+        self.refusing: dict[type, tuple[int, str]] = {}
+        """Kinds of writes that are answered with this code and message instead."""
 
     def snapshot(self) -> FleetSnapshot:
         """The fleet as our controller sees it."""
@@ -104,7 +106,8 @@ class ApiServer(Cluster):
             assert recheck(write, node, self.snapshot()) == "", "the rules contradict themselves"
         if self.meddler is not None:
             self.meddler(write)
-        status = self._apply(write, wire)
+        refused = self.refusing.get(type(write))
+        status = refused[0] if refused else self._apply(write, wire)
         self.sent.append((self.now, write, wire, status))
         return status
 

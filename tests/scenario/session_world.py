@@ -9,6 +9,7 @@ must never be sent.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,8 @@ import msgspec
 from session_apiserver import ApiServer, CrashError
 from session_cluster import START
 
+from remediator.answer import Answer
+from remediator.refusals import Refusals
 from rules import decision as d
 from rules import pdb_queue
 from rules.decision_request import request
@@ -73,10 +76,26 @@ ROOMY = {
 """A budget that is in nobody's way, for scenarios about something else."""
 
 
+@dataclass(frozen=True)
+class WorldClock:
+    """The world's time for parts of the edge that run here."""
+
+    world: World
+
+    def now(self) -> float:
+        return self.world.now
+
+    elapsed = now
+
+    async def sleep(self, seconds: float) -> None:
+        self.world.now += seconds
+
+
 @dataclass
 class Controller:
     """What one process holds in memory; a crash or restart makes a new one."""
 
+    refusals: Refusals
     queue: pdb_queue.PdbQueue = field(default_factory=pdb_queue.PdbQueue)
     memories: dict[str, DrainMemory] = field(default_factory=dict)
     plans: dict[str, DrainPlan] = field(default_factory=dict)
@@ -99,9 +118,12 @@ class World(ApiServer):
         self.said: list[Said] = []
         self.steps: list[tuple[float, str, str]] = []
         self.hand_overs: list[float] = []
-        self.controller = Controller()
+        self.controller = self._new_controller()
         self.eviction_answers: list[Any] = []
         """Scripted answers (status, headers, body) that come before the simulated ones."""
+
+    def _new_controller(self) -> Controller:
+        return Controller(refusals=Refusals(WorldClock(self)))
 
     def phases(self, node: str) -> list[str]:
         """The phases the node's sessions went through, in order."""
@@ -157,7 +179,7 @@ class World(ApiServer):
     def restart(self) -> None:
         """A new process: nothing in memory survives but the previous leader's last renewal."""
         active = dict(self.controller.active_at)
-        self.controller = Controller()
+        self.controller = self._new_controller()
         self.controller.active_at = active
 
     def sleep(self, seconds: float) -> None:
@@ -191,15 +213,25 @@ class World(ApiServer):
             for session in open_sessions:
                 decision = self._decide(name, session, snapshot, verdict, sessions)
                 self._follow(name, session, decision)
-                accepted = all(self._send(write) < 300 for write in decision.writes)
+                accepted = all(self._sent(write) for write in decision.writes)
                 if accepted and session is not None:
                     self.controller.active_at[session.name] = self.now
-                progressed = progressed or bool(decision.writes)
+                # Nothing waits for an Event, as at the edge.
+                awaited = [w for w in decision.writes if not isinstance(w, d.EmitEvent)]
+                progressed = progressed or bool(awaited)
             if not progressed:
                 return snapshot, verdict
             snapshot = self.snapshot()
             verdict = judge_fleet(snapshot)
         raise AssertionError(f"{name} never comes to rest: {decision}")
+
+    def _sent(self, write: d.Write) -> bool:
+        """Send as the edge does: what is refused is remembered and ends the round."""
+        status = self._send(write)
+        body = json.dumps({"message": self.refusing.get(type(write), (0, ""))[1]}).encode()
+        answer = Answer(code=status, body=body, content_type="application/json")
+        self.controller.refusals.note(write, answer)
+        return answer.ok
 
     def _decide(
         self,
@@ -222,6 +254,7 @@ class World(ApiServer):
                 node=node,
                 plan=self.controller.plans.get(session.name) if session else None,
                 last_active_at=self.controller.active_at.get(session.name) if session else None,
+                refused=self.controller.refusals.of(name),
             )
             decision = decide(session, seen, self.now, self.policy)
             if not decision.needs_fresh_node:

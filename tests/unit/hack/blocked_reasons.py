@@ -13,9 +13,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 RULES = Path(__file__).resolve().parents[3] / "rules"
-MODULES = ("session*.py", "fleet*.py", "budget*.py", "drain*.py", "pdb*.py", "pod_fate.py")
+MODULES = (
+    "session*.py",
+    "fleet*.py",
+    "budget*.py",
+    "drain*.py",
+    "pdb*.py",
+    "pod_fate.py",
+    "refusal.py",
+)
 SPEAKERS = frozenset(
-    {"Permit", "Halt", "Block", "Obstacle", "Verdict", "GangTurn", "EvictionOutcome"}
+    {"Permit", "Halt", "Block", "Obstacle", "Verdict", "GangTurn", "EvictionOutcome", "Refusal"}
 )
 _WORD = re.compile(r"([A-Z][a-z0-9]+)+|[A-Z]{2,}[A-Za-z0-9]*")
 

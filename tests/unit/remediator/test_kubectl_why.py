@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from kubectl_cluster import REPOSITORY
-from kubectl_objects import NOW, Object, ago, node, session, sick, verdict
+from kubectl_objects import NOW, Object, ago, condition, marked, node, session, sick, verdict
 
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.remedies import ends_when, known
@@ -181,3 +181,19 @@ def test_what_only_people_asked_for_is_ended_by_a_person() -> None:
     assert "cause    asked for by ann (Degraded): fan noise" in lines
     assert "next     only people asked for this, so a person ends it: release" in lines
     assert not any("repaired" in line for line in lines)
+
+
+def test_a_mark_that_cannot_come_off_says_who_refuses_and_what_to_do() -> None:
+    """The session has ended, so nothing else would tell why the node is still out of service."""
+    clause = (
+        "the API server does not let the remediator take its mark off the node (403 no), ask who"
+    )
+    ended = session(
+        "s", NAME, "Released", f"Released: healthy for 10m; refused: {clause}.",
+        conditions=[condition("Blocked", "MarkRefused", f"Refused: {clause}.")],
+    )  # fmt: skip
+    text = " ".join(" ".join(why(look(verdict(NAME), ended, on=marked(NAME, "s")))).split())
+    assert "carries a mark of gpuward without an open session" in text
+    assert f"refused: {clause}." in text
+    assert "blocked MarkRefused" in text
+    assert "ends with: whoever runs the admission policy or webhook" in text

@@ -1,0 +1,161 @@
+"""A node without an open session: open one, take off a mark that nobody owns, or watch.
+
+Called by ``rules.session.decide``. A mark that the API server does not let us take off is said in
+the session it belonged to, ended as that is, and in an Event where that session is gone too.
+"""
+
+from rules import session_refused
+from rules import session_status as st
+from rules.decision import CreateSession, Decision, EmitEvent, Write, WriteSessionStatus
+from rules.mark import marked, read_note
+from rules.policy import Policy
+from rules.quarantine_object import QuarantineSpec, QuarantineStatus, ReleaseRequest
+from rules.refusal import NodeWrite, Refusal
+from rules.session_case import is_fresh, unmark
+from rules.session_causes import (
+    DELETED_BY,
+    actionable,
+    appended,
+    cause_of,
+    level_of,
+    level_rank,
+    opening_incidents,
+    session_name,
+    suppressed_incidents,
+)
+from rules.session_observation import NodeObservation, is_open, opted_out
+from rules.snapshot import NodeView, QuarantineView
+
+
+def without_session(seen: NodeObservation, now: float, policy: Policy) -> Decision:
+    """Open one where a fresh verdict asks for it; take off a mark that nobody owns any more."""
+    node = seen.node
+    if node is None:
+        return Decision(step="NodeGone")
+    if marked(node):
+        return _orphan(node, seen, now, policy)
+    settled = tuple(filter(None, (_settled(session, now) for session in seen.siblings)))
+    if settled:
+        return Decision(step="Unmarked", because="a refused mark is off now", writes=settled)
+    for gone in seen.deleted:
+        if not _named(seen, gone.name) and actionable(seen.health, policy):
+            return _record_deletion(gone.name, node, seen, policy)
+    if seen.stale:
+        return Decision(step="Watch", because=seen.stale)
+    if opted_out(node) or not seen.selected:
+        why = "the node is opted out" if seen.selected else "the policy does not select the node"
+        return Decision(step="Watch", because=why)
+    incidents = opening_incidents(seen.health, seen.siblings, policy, now)
+    if not incidents:
+        return Decision(step="Watch", because="nothing asks for more than a report")
+    level = max((level_of(i, policy) for i in incidents), key=level_rank)
+    spec = QuarantineSpec(
+        node_name=node.name,
+        node_uid=node.uid,
+        boot_id=node.boot_id,
+        causes=appended((), (cause_of(i) for i in incidents)),
+        level=level,
+    )
+    name = session_name(node, incidents[0].id, seen.siblings)
+    return Decision(
+        step="Open",
+        because=incidents[0].reason,
+        writes=(CreateSession(name=name, spec=spec),),
+    )
+
+
+def _named(seen: NodeObservation, name: str) -> bool:
+    return any(session.name == name for session in seen.siblings)
+
+
+def _orphan(node: NodeView, seen: NodeObservation, now: float, policy: Policy) -> Decision:
+    """A mark whose session ended, or that somebody deleted: a deletion is a cancel."""
+    note = read_note(node)
+    session = note.session if note else ""
+    known = _named(seen, session)
+    if session and not known and _reopening(seen, policy, now):
+        return _record_deletion(session, node, seen, policy)
+    if (refusal := seen.refused.get(NodeWrite.UNMARK)) is not None:
+        return _stays(node, session, seen, refusal, now)
+    if not is_fresh(node):
+        return Decision(step="ReadNode", because="a mark is to come off", needs_fresh_node=True)
+    return Decision(
+        step="Unmark",
+        because="its session has ended" if known else "its session was deleted",
+        writes=(unmark(node, session, orphan=bool(session) and not known),),
+    )
+
+
+def _stays(
+    node: NodeView, name: str, seen: NodeObservation, refusal: Refusal, now: float
+) -> Decision:
+    """The mark cannot come off for now: say so where people look."""
+    holder = next((session for session in seen.siblings if session.name == name), None)
+    writes: tuple[Write, ...] = ()
+    if holder is not None:
+        status = st.steady(session_refused.saying(holder.status, refusal, now), holder.status)
+        writes = _written(holder, status)
+    if refusal.needs_human and (holder is None or not session_refused.says(holder.status)):
+        event = EmitEvent(
+            node=node.name,
+            node_uid=node.uid,
+            kind="Warning",
+            reason="QuarantineNeedsHuman",
+            message=f"The mark of session {name or '?'} stays: {refusal.clause}."[:1024],
+            at=now,
+            key=f"{node.uid}/{name}/MarkStays",
+        )
+        writes = (*writes, event)
+    return Decision(
+        step="MarkStays",
+        because=refusal.clause,
+        blocked_by=refusal.reason,
+        message=f"The mark stays: {refusal.clause}.",
+        writes=writes,
+        wake_at=refusal.retry_at,
+    )
+
+
+def _settled(session: QuarantineView, now: float) -> WriteSessionStatus | None:
+    """Take back what an ended session says of a mark that is off by now."""
+    if is_open(session):
+        return None
+    written = _written(session, session_refused.silent(session.status, now))
+    return written[0] if written else None
+
+
+def _written(session: QuarantineView, status: QuarantineStatus) -> tuple[WriteSessionStatus, ...]:
+    if status == session.status:
+        return ()
+    return (
+        WriteSessionStatus(
+            name=session.name,
+            node=session.spec.node_name,
+            resource_version=session.metadata.resource_version,
+            status=status,
+        ),
+    )
+
+
+def _reopening(seen: NodeObservation, policy: Policy, now: float) -> bool:
+    suppressed = suppressed_incidents(seen.siblings, policy, now)
+    return any(i.id not in suppressed for i in actionable(seen.health, policy))
+
+
+def _record_deletion(name: str, node: NodeView, seen: NodeObservation, policy: Policy) -> Decision:
+    """Write the deleted session again as a released one, so that its incidents stay quiet.
+
+    A session that does exist answers 409: a lagging cache does no damage here.
+    """
+    spec = QuarantineSpec(
+        node_name=node.name,
+        node_uid=node.uid,
+        boot_id=node.boot_id,
+        causes=appended((), (cause_of(i) for i in actionable(seen.health, policy))),
+        release=ReleaseRequest(by=DELETED_BY, reason="deleting the object cancels the session"),
+    )
+    return Decision(
+        step="RecordDeletion",
+        because="its session was deleted",
+        writes=(CreateSession(name=name, spec=spec),),
+    )
