@@ -24,6 +24,7 @@ from rules.judge_state import (
     SourceView,
     StandDown,
     find_gpu,
+    identify,
     with_gpu,
 )
 from rules.names import (
@@ -56,9 +57,11 @@ STARTING: Final = "Starting"
 DRIVER_ABSENT: Final = "DriverAbsent"
 
 # NVML return codes. Source: NVML reference.
-CODE_IRQ_ISSUE: Final = 14
 CODE_LOST: Final = 15
 CODE_RESET_REQUIRED: Final = 16
+
+_REASON_OF_CODE: Final = {11: "GPUIRQIssue", 14: "InfoRomCorrupt"}
+"""What a code says about a GPU that still answers."""
 
 _INIT_CODES: Final = {
     4: "NoAccess",
@@ -148,12 +151,23 @@ def judge_failed_call(state: NodeState, seen: CallFailed, now: float, rules: Rul
         return lost_poll(state, seen.gpu, seen.pci, evidence, now, rules)
     if seen.code == CODE_RESET_REQUIRED:
         return reset_required(state, seen.gpu, seen.pci, evidence, now, rules, bad=True)
-    if seen.code == CODE_IRQ_ISSUE:
-        finding = Finding(at=seen.at, row=REASONS["GPUIRQIssue"], gpu=seen.gpu, pci=seen.pci)
-        return record(
-            state, replace(finding, source=SourceName.NVML, evidence=evidence), now, rules
-        )
-    return state
+    reason = _REASON_OF_CODE.get(seen.code)
+    if reason is None:
+        return state
+    gpu, pci = identify(state, seen.gpu, seen.pci)
+    known = any(
+        i.active and i.has_reason(reason) and i.concerns(gpu, pci) for i in state.incidents
+    )
+    finding = Finding(
+        at=seen.at,
+        row=REASONS[reason],
+        gpu=gpu,
+        pci=pci,
+        source=SourceName.NVML,
+        evidence=evidence,
+        counts=not known,
+    )
+    return record(state, finding, now, rules)
 
 
 def reset_required(

@@ -46,7 +46,7 @@ _UNKNOWN: Final = {
     "Starting": "The agent has just started and has not seen the GPUs yet; wait for its first poll.",
     "NoSenseWorks": "Neither the driver nor the kernel log can be read, so nothing is known of the GPUs; give the agent one of them.",
     "WaitingForDriver": "The node booted a short while ago and its NVIDIA driver is not loaded yet; wait for it.",
-    "DriverAbsent": "No NVIDIA driver is loaded, so the GPUs cannot be seen; install or load the driver.",
+    "DriverAbsent": "No NVIDIA driver answers, so the GPUs cannot be seen; install, load or repair the driver.",
     "DriverMismatch": "The NVIDIA library and the loaded kernel module differ in version; restart the node or reload the driver.",
     "NoAccess": "The agent may not use the NVIDIA driver; check its devices, runtime class and privileges.",
     "NoGPUAnswers": "The driver is loaded but none of its GPUs answers; look at the kernel log, power and the driver.",

@@ -10,6 +10,7 @@ import pynvml as nvml
 
 from agent.nvml.caller import Caller, DriverGoneError, Failed, text
 from agent.nvml.messages import Device
+from agent.nvml.return_codes import GPU_NOT_FOUND, NO_ACCESS
 
 __all__ = [
     "Gpu",
@@ -61,21 +62,31 @@ def normal_pci(address: str) -> str:
 
 
 def enumerate_gpus(call: Caller, known: list[Gpu]) -> list[Gpu]:
-    """Every GPU NVML counts, in index order. Raises DriverGoneError where it cannot count."""
+    """Every GPU NVML counts, in index order.
+
+    Raises DriverGoneError where it cannot count, or where not one of them may be opened.
+    """
     count = call("nvmlDeviceGetCount_v2", nvml.nvmlDeviceGetCount)
     if isinstance(count, Failed):
+        if count.code == GPU_NOT_FOUND:
+            return []
         raise DriverGoneError(count.call, count.code)
     # Where their number changed, an index may mean another GPU than before.
-    return [_gpu(call, index, known if len(known) == count else []) for index in range(count)]
-
-
-def _gpu(call: Caller, index: int, known: list[Gpu]) -> Gpu:
-    handle = call("nvmlDeviceGetHandleByIndex_v2", nvml.nvmlDeviceGetHandleByIndex, index)
-    if isinstance(handle, Failed):
-        return (
-            known[index] if index < len(known) else Gpu(Device(index=index, uuid="", pci=""), None)
-        )
-    return Gpu(_describe(call, index, handle), handle)
+    known = known if len(known) == count else []
+    gpus: list[Gpu] = []
+    refused: list[Failed] = []
+    for index in range(count):
+        handle = call("nvmlDeviceGetHandleByIndex_v2", nvml.nvmlDeviceGetHandleByIndex, index)
+        if not isinstance(handle, Failed):
+            gpus.append(Gpu(_describe(call, index, handle), handle))
+            continue
+        if handle.code in NO_ACCESS:
+            refused.append(handle)
+        unknown = Gpu(Device(index=index, uuid="", pci=""), None)
+        gpus.append(known[index] if index < len(known) else unknown)
+    if refused and len(refused) == count:
+        raise DriverGoneError(refused[0].call, refused[0].code)
+    return gpus
 
 
 def _describe(call: Caller, index: int, handle: Any) -> Device:

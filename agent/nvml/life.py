@@ -34,7 +34,7 @@ from agent.nvml.messages import (
     frame,
 )
 from agent.nvml.poller import Poller
-from agent.nvml.return_codes import Meaning, meaning
+from agent.nvml.return_codes import GPU_NOT_FOUND, Meaning, meaning
 from agent.nvml.schedule import Schedule
 from agent.nvml.table import CONFIRMED
 from agent.nvml.topology import topology
@@ -49,6 +49,7 @@ ANNOUNCE_S = 2.0
 """While waiting, the parent hears this often that all is well."""
 CONFIRM_AFTER_S = 2.0
 """A reading that changed is read again after this: long enough for a passing state to pass."""
+START_AGAIN_S = 60.0
 UNKNOWN_ERROR = 999
 
 _decode = msgspec.msgpack.Decoder(ToChild).decode
@@ -91,6 +92,8 @@ class Child:
     def _live(self) -> int:
         started = self._call(INIT_CALL, nvml.nvmlInitWithFlags, nvml.NVML_INIT_FLAG_NO_GPUS)
         if isinstance(started, Failed):
+            if started.code == GPU_NOT_FOUND:
+                return self._wait_without_gpus()
             self.send(Fault(call=started.call, code=started.code))
             return EXIT_INIT_FAILED
         self._branch = driver_branch(
@@ -108,6 +111,17 @@ class Child:
         self._events.free()
         self._system.free()
         self._call("nvmlShutdown", nvml.nvmlShutdown)
+        return self._status
+
+    def _wait_without_gpus(self) -> int:
+        """NVML would not even start without a GPU: it is asked anew now and then, and on order."""
+        self.send(Hello(driver="", nvml="", cuda="", branch=0, devices=[]))
+        again_at = time.monotonic() + START_AGAIN_S
+        while not self._finished:
+            self.send(Calling(call="wait for orders", within_s=ANNOUNCE_S))
+            self._hear(ANNOUNCE_S)
+            if self._refresh_wanted or time.monotonic() >= again_at:
+                return EXIT_REINITIALISE
         return self._status
 
     def _enumerate(self) -> None:

@@ -130,7 +130,7 @@ class Poller:
             return result
         for signal in row.signals:
             values[signal] = result.absent
-        if result.meaning in (Meaning.INFOROM_CORRUPT, Meaning.UNKNOWN):
+        if result.meaning in (Meaning.GPU_TROUBLED, Meaning.UNKNOWN):
             self._call.send(
                 Fault(call=result.call, code=result.code, gpu=gpu.device.uuid, pci=gpu.device.pci)
             )

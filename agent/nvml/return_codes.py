@@ -9,7 +9,12 @@ from typing import NamedTuple
 
 from agent.nvml.messages import SourceReason
 
-__all__ = ["INIT_FAILURES", "InitFailure", "Meaning", "meaning"]
+__all__ = ["GPU_NOT_FOUND", "INIT_FAILURES", "NO_ACCESS", "InitFailure", "Meaning", "meaning"]
+
+GPU_NOT_FOUND = 28
+"""The driver is there and has no GPU: a count of 0, no failure."""
+NO_ACCESS = frozenset({4, 17})
+"""No permission, or blocked by the operating system: where it is said of every GPU, of the driver."""
 
 
 class Meaning(enum.Enum):
@@ -21,7 +26,8 @@ class Meaning(enum.Enum):
     """Not now: ask at the next poll."""
     GPU_LOST = enum.auto()
     GPU_NEEDS_RESET = enum.auto()
-    INFOROM_CORRUPT = enum.auto()
+    GPU_TROUBLED = enum.auto()
+    """The GPU answers, with an interrupt issue or a corrupt InfoROM: told, and asked on."""
     DRIVER_GONE = enum.auto()
     """Every handle is stale: only a fresh process can go on."""
     UNKNOWN = enum.auto()
@@ -36,8 +42,9 @@ _MEANINGS = {
     6: Meaning.ASK_AGAIN,  # not found
     9: Meaning.DRIVER_GONE,  # driver not loaded
     10: Meaning.ASK_AGAIN,  # timeout
+    11: Meaning.GPU_TROUBLED,  # interrupt issue
     13: Meaning.FIELD_ABSENT,  # function not found
-    14: Meaning.INFOROM_CORRUPT,
+    14: Meaning.GPU_TROUBLED,  # corrupt InfoROM
     15: Meaning.GPU_LOST,
     16: Meaning.GPU_NEEDS_RESET,
     18: Meaning.DRIVER_GONE,  # library and kernel module do not match
@@ -54,7 +61,10 @@ def meaning(code: int) -> Meaning:
 
 
 class InitFailure(NamedTuple):
-    """How a code at initialisation is told. An absent driver is not eight lost GPUs."""
+    """How a code at initialisation is told. An absent driver is not eight lost GPUs.
+
+    `restart_agent`: only a new container can mend it, if it came up while this one ran.
+    """
 
     reason: SourceReason
     sentence: str
@@ -69,12 +79,12 @@ INIT_FAILURES = {
     17: InitFailure(SourceReason.NO_ACCESS, "The operating system blocked the driver's devices"),
     18: InitFailure(
         SourceReason.DRIVER_MISMATCH,
-        "The NVML library does not match the loaded driver; this container must be replaced",
+        "The NVML library does not match the loaded driver; the container or the driver must be replaced",
         restart_agent=True,
     ),
     999: InitFailure(
-        SourceReason.NVML_FAILED,
-        "NVML failed without saying why; this container must be replaced",
+        SourceReason.DRIVER_ABSENT,
+        "The NVIDIA driver does not work and does not say why",
         restart_agent=True,
     ),
 }

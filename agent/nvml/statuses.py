@@ -58,8 +58,13 @@ def unusable(note: str) -> SourceStatus:
     )
 
 
-def down(fault: Fault | None, status: int, killed: bool, wait_s: float) -> SourceStatus:
-    """The child ended by itself or was killed; `fault` is what NVML said, if it said something."""
+def down(
+    fault: Fault | None, status: int, killed: bool, wait_s: float, *, came_up: bool
+) -> SourceStatus:
+    """The child ended by itself or was killed; `fault` is what NVML said, if it said something.
+
+    `came_up`: it was otherwise when this agent began.
+    """
     again = f"trying again in {wait_s:.0f} s."
     if fault is not None:
         failure = INIT_FAILURES.get(fault.code)
@@ -70,7 +75,7 @@ def down(fault: Fault | None, status: int, killed: bool, wait_s: float) -> Sourc
                 message=f"{failure.sentence} ({fault.call} gave {fault.code}); {again}",
                 code=fault.code,
                 call=fault.call,
-                restart_agent=failure.restart_agent,
+                restart_agent=failure.restart_agent and came_up,
             )
         return SourceStatus(
             state=SourceState.DOWN,

@@ -105,6 +105,8 @@ class State(NamedTuple):
     hung: bool = False
     greeted: bool = False
     """This child said hello: NVML answered it."""
+    first: int | None = None
+    """How the first child fared: 0 when NVML answered it, else the code that NVML gave."""
     finish_by: float | None = None
     killed_at: float | None = None
     gsp_seen_at: float | None = None
@@ -260,7 +262,8 @@ def _said(state: State, message: FromChild, now: float) -> Step:
     elif isinstance(message, Note):
         state = state._replace(note=message.text)
     elif isinstance(message, Hello):
-        state = state._replace(greeted=True, fault=None, note="")
+        first = 0 if state.first is None else state.first
+        state = state._replace(greeted=True, first=first, fault=None, note="")
         return _emit(state, statuses.up("NVML answers."))
     if was_hung and state.greeted and state.phase is Phase.RUNNING:
         return _emit(state, statuses.up("NVML answers again."))
@@ -298,8 +301,12 @@ def _exited(state: State, status: int, now: float) -> Step:
     if status == EXIT_REINITIALISE and (attempts == 0 or fault is None):
         return _tick(state._replace(start_at=now if attempts == 0 else now + 1.0), now)
     wait_s = min(BACKOFF_MAX_S, 2.0**attempts)
+    code = fault.code if fault is not None else None
+    # A container that began with this failure gains nothing by another beginning.
+    came_up = state.first is not None and state.first != code
     return _emit(
-        state._replace(start_at=now + wait_s), statuses.down(fault, status, killed, wait_s)
+        state._replace(start_at=now + wait_s, first=code if state.first is None else state.first),
+        statuses.down(fault, status, killed, wait_s, came_up=came_up),
     )
 
 

@@ -179,10 +179,21 @@ def test_code_16_asks_for_a_reset_after_one_re_read(world: World) -> None:
     assert world.says() == "Fatal Drain ResetGPU"
 
 
-def test_code_14_is_degraded(world: World) -> None:
-    world.failed_call(14, gpu=1)
-    world.advance(3)
-    assert world.says() == "Degraded Report Investigate"
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (11, "GPUIRQIssue Degraded Report Investigate"),
+        (14, "InfoRomCorrupt Degraded Report ReplaceNode"),
+    ],
+)
+def test_a_gpu_that_answers_with_a_trouble_is_degraded(
+    world: World, code: int, expected: str
+) -> None:
+    for _ in range(3):
+        world.failed_call(code, gpu=1)
+        world.advance(15, polling=True)
+    assert f"{world.only().row.reason} {world.says()}" == expected
+    assert world.only().count == 1
 
 
 def test_a_young_node_waits_for_its_driver() -> None:

@@ -176,27 +176,48 @@ def test_a_gsp_timeout_seen_during_the_hang_counts(bench):
     assert bench.times(Kill) == [seen_at + 600.0]
 
 
-@pytest.mark.parametrize(
-    ("code", "reason", "restart_agent"),
+INIT_CODES = pytest.mark.parametrize(
+    ("code", "reason", "restarts"),
     [
         (9, SourceReason.DRIVER_ABSENT, False),
         (12, SourceReason.DRIVER_ABSENT, False),
         (4, SourceReason.NO_ACCESS, False),
         (17, SourceReason.NO_ACCESS, False),
         (18, SourceReason.DRIVER_MISMATCH, True),
-        (999, SourceReason.NVML_FAILED, True),
+        (999, SourceReason.DRIVER_ABSENT, True),
         (20, SourceReason.NVML_FAILED, False),
     ],
 )
-def test_a_failed_initialisation_is_told_by_its_reason_and_tried_again(
-    code, reason, restart_agent
-):
+
+
+def failed(code):
+    return Said(Fault(call="nvmlInitWithFlags", code=code)), Exited(3)
+
+
+@INIT_CODES
+def test_a_failed_initialisation_is_told_by_its_reason_and_tried_again(code, reason, restarts):
     bench = Bench()
-    (told,) = bench.feed(Said(Fault(call="nvmlInitWithFlags", code=code)), Exited(3))
+    (told,) = bench.feed(*failed(code))
     assert (told.status.state, told.status.reason) == (SourceState.DOWN, reason)
-    assert told.status.restart_agent is restart_agent
+    assert not told.status.restart_agent, (
+        "a container that began so gains nothing by beginning anew"
+    )
     bench.run(10)
     assert len(bench.times(Spawn)) == 2
+
+
+@pytest.mark.parametrize(
+    "before", [(HELLO, Exited(1)), failed(10)], ids=["worked", "other trouble"]
+)
+@INIT_CODES
+def test_a_trouble_that_came_up_while_the_container_ran_may_need_a_new_one(
+    before, code, reason, restarts
+):
+    bench = Bench()
+    bench.feed(*before)
+    bench.run(10)
+    *_, told = bench.feed(*failed(code))
+    assert (told.status.reason, told.status.restart_agent) == (reason, restarts)
 
 
 def test_a_fault_of_one_gpu_does_not_explain_a_death(bench):
