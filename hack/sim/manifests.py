@@ -62,17 +62,22 @@ def _documents(path: Path) -> list[Object]:
     return found
 
 
-def known_resources(objects: Iterable[Object]) -> dict[tuple[str, str], Resource]:
-    """Every collection by (apiVersion, kind): built-in ones and those defined among the objects."""
+def known_resources(
+    objects: Iterable[Object], definitions: Iterable[Object] = ()
+) -> dict[tuple[str, str], Resource]:
+    """Every collection by (apiVersion, kind): built-in ones and those defined.
+
+    By definitions among the objects, and by those in force; items of a list carry no kind.
+    """
     known = {
         (resource.api_version, resource.kind): resource
         for resource in vars(builtin).values()
         if isinstance(resource, Resource)
     }
-    for obj in objects:
-        if obj["kind"] == CUSTOM_RESOURCE_DEFINITIONS.kind:
-            for resource in served_resources(obj):
-                known[(resource.api_version, resource.kind)] = resource
+    among = [obj for obj in objects if obj["kind"] == CUSTOM_RESOURCE_DEFINITIONS.kind]
+    for definition in (*definitions, *among):
+        for resource in served_resources(definition):
+            known[(resource.api_version, resource.kind)] = resource
     return known
 
 
@@ -80,7 +85,7 @@ async def post_manifests(
     client: Client, objects: Sequence[Object], *, namespace: str = "default"
 ) -> None:
     """Create or merge the objects: namespaces and definitions first, then the rest in order."""
-    known = known_resources([*objects, *(await client.list(CUSTOM_RESOURCE_DEFINITIONS))[0]])
+    known = known_resources(objects, (await client.list(CUSTOM_RESOURCE_DEFINITIONS))[0])
     addressed: list[tuple[Resource, Object]] = []
     for obj in objects:
         resource = known.get((obj["apiVersion"], obj["kind"]))

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TypeVar
 
-from hack.sim.cluster.client import ApiError, Client, Object
+from hack.sim.cluster.client import STRATEGIC_MERGE_PATCH, ApiError, Client, Object
 from hack.sim.cluster.controllers import (
     daemonset,
     deployment,
@@ -36,7 +36,6 @@ from hack.sim.cluster.controllers.writes import (
     Outcome,
     UpdateStatus,
     random_suffix,
-    with_status,
 )
 from hack.sim.cluster.fleet import (
     POOL_LABEL,
@@ -155,9 +154,19 @@ def pool_nodes(pool: Pool, now: datetime) -> list[Object]:
 
 
 async def create_node(client: Client, node: Object) -> Object:
-    """Register a node as a kubelet does: the object, then its status."""
-    created = await client.create(NODES, node)
-    return await client.update_status(NODES, with_status(created, node["status"]))
+    """Register a node as a kubelet does: the object, then a patch of its status.
+
+    Others write to a new node too (its taint, its pod range): an update would meet a conflict.
+    """
+    name = node["metadata"]["name"]
+    await client.create(NODES, node)
+    return await client.patch(
+        NODES,
+        name,
+        {"status": node["status"]},
+        subresource="status",
+        content_type=STRATEGIC_MERGE_PATCH,
+    )
 
 
 class _Loader:

@@ -28,6 +28,14 @@ def _copy(kind: Kind, stored: Stored) -> Object:
     return obj
 
 
+def _list_item(kind: Kind, stored: Stored) -> Object:
+    """As over the wire: items of a list of a built-in kind do not say what they are."""
+    obj = _copy(kind, stored)
+    if not kind.custom:
+        del obj["kind"], obj["apiVersion"]
+    return obj
+
+
 class InProcessClient:
     """Implements ``client.Client``; ``manager`` is its name in managedFields and in the log."""
 
@@ -65,7 +73,7 @@ class InProcessClient:
         kind = self._engine.kind(resource)
         selection = read_selection(kind, namespace, label_selector, field_selector)
         listed = list_objects(self._engine.objects, kind, selection, ListOptions())
-        return [_copy(kind, one) for one in listed.items], str(listed.revision)
+        return [_list_item(kind, one) for one in listed.items], str(listed.revision)
 
     async def create(
         self,

@@ -198,9 +198,9 @@ def encode_list(kind: Kind, listed: Listed) -> bytes:
     head = encode(
         {"kind": kind.list_kind, "apiVersion": resource.api_version, "metadata": metadata}
     )
-    if kind.custom or kind.respelled:
-        body = b",".join([shown(kind, one).encoded for one in listed.items])
+    if kind.custom:
+        body = b",".join([one.encoded for one in listed.items])
     else:
         typed = len(encode({"kind": resource.kind, "apiVersion": resource.api_version}))
-        body = b",".join([b"{" + one.encoded[typed:] for one in listed.items])
+        body = b",".join([b"{" + shown(kind, one).encoded[typed:] for one in listed.items])
     return b'%b,"items":[%b]}' % (head[:-1], body)

@@ -31,6 +31,17 @@ async def test_a_list_is_sorted_and_carries_the_version():
         assert not {"kind", "apiVersion"} & set(listed["items"][0])
 
 
+async def test_items_of_built_in_kinds_do_not_say_what_they_are_whoever_asks():
+    async with serving() as api:
+        await api.post(NODES, node("a"))
+        await api.post(EVENTS, {"metadata": {"name": "e"}, "involvedObject": {"kind": "Node"}})
+        respelled = await api.get("/apis/events.k8s.io/v1/namespaces/default/events")
+        in_process, _ = await api.server.client.list(r.NODES)
+        for items in (respelled["items"], in_process):
+            assert len(items) == 1
+            assert not {"kind", "apiVersion"} & set(items[0])
+
+
 async def test_objects_of_all_namespaces_come_by_namespace_then_name():
     async with serving() as api:
         for namespace, name in (("default", "z"), ("kube-system", "a"), ("default", "b")):
