@@ -5,6 +5,7 @@ asks for before every write. Time is CLOCK_BOOTTIME throughout, so that neither 
 clock nor a suspended process makes two leaders.
 """
 
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from remediator.answer import Answer
 from remediator.api import Api
 from remediator.clock import Clock
 from remediator.pace import Lane
+from remediator.rival_leases import RivalLeases
 from rules.session_time import format_micro_time
 from rules.snapshot import LeaseSpec, LeaseView
 
@@ -56,7 +58,8 @@ class Elector:
     ) -> None:
         """`ready` gates the campaign; `on_start` gets the renewTime of the leader before.
 
-        The Lease is in the first of `namespaces` that exists.
+        The Lease is in the first of `namespaces` that exists. That is decided once: whoever has
+        led stays with it, and nobody starts to lead while a lease elsewhere is alive.
         """
         self.problem = ""
         self.holder = ""
@@ -70,6 +73,7 @@ class Elector:
         self._ready = ready
         self._on_start = on_start
         self._on_stop = on_stop
+        self._rivals = RivalLeases(api, LEASE_NAME, timeout_s=RENEW_S / 2)
         self._held: Held | None = None
         self._leading = False
         self._renewed_at = float("-inf")
@@ -122,7 +126,7 @@ class Elector:
             Lane.LEASE, "GET", f"{self._path}/{LEASE_NAME}", timeout_s=RENEW_S / 2
         )
         if answer.code == 404:
-            await self._write(began, None, "POST", self._path)
+            await self._claim(began, None)
         elif answer.ok:
             await self._consider(began, answer.decode(LeaseView))
         else:
@@ -137,9 +141,21 @@ class Elector:
         duration = lease.spec.lease_duration_seconds or LEASE_S
         free = not self.holder or began - self._held.seen_at > duration
         if mine or free:
-            await self._write(began, lease, "PUT", f"{self._path}/{LEASE_NAME}")
-        elif self._leading:
+            await self._claim(began, lease)
+            return
+        self.problem = ""
+        if self._leading:
             self._stop(f"{self.holder} took the lease")
+
+    async def _claim(self, began: float, lease: LeaseView | None) -> None:
+        """Renew, or take the lease where nobody leads from another namespace."""
+        if not self._leading and (rival := await self._rivals.problem(self.namespace, began)):
+            self._note(rival)
+            return
+        if lease is None:
+            await self._write(began, None, "POST", self._path)
+        else:
+            await self._write(began, lease, "PUT", f"{self._path}/{LEASE_NAME}")
 
     async def _write(self, began: float, lease: LeaseView | None, method: str, path: str) -> None:
         spec = lease.spec if lease else LeaseSpec()
@@ -164,6 +180,12 @@ class Elector:
                 await self.campaign()
             elif answer.code != 409:
                 self._note(f"The lease cannot be written: {answer.sentence()}.")
+            return
+        if not self._leading and (rival := await self._rivals.problem(self.namespace, began)):
+            # Both looked before either wrote. Each gives way, for a time of its own.
+            self._note(rival)
+            self._aside_until = began + RETRY_S * (1 + zlib.crc32(self._identity.encode()) % 5)
+            await self._give_up()
             return
         if not mine:
             self.nobody_took_over = self._stepped_aside and not spec.holder_identity
