@@ -5,7 +5,7 @@ a ``Permit``. All of it is derived from API objects, so a restart, a second repl
 come to the same answer. Nothing here blocks a release.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -24,6 +24,7 @@ from rules.fleet_breaker import (
 )
 from rules.fleet_drains import drain_permits
 from rules.gang import Gang
+from rules.node_pool import NodePools, control_plane
 from rules.policy_selector import parse_selector
 from rules.quarantine_object import Mode, Phase
 from rules.reason import Severity
@@ -33,18 +34,6 @@ from rules.session_time import clock
 from rules.snapshot import FleetSnapshot, NodeView, QuarantineView
 from rules.standdown import working_owner
 
-_CONTROL_PLANE: Final = (
-    "node-role.kubernetes.io/control-plane",
-    "node-role.kubernetes.io/master",
-)
-_POOLS: Final = (
-    "cloud.google.com/gke-nodepool",
-    "eks.amazonaws.com/nodegroup",
-    "karpenter.sh/nodepool",
-    "kubernetes.azure.com/agentpool",
-    "node.kubernetes.io/instance-type",
-)
-"""Labels that name a node's pool, the managed offerings' own first."""
 STARTED: Final = frozenset({"Marked", "Draining", "Quarantined", "Validating"})
 
 
@@ -134,7 +123,7 @@ class _Turns:
             for session in sessions
             if (at := marked_at(session)) is not None and snapshot.now - at < window_s
         )
-        self._pools = Counter(pool_of(node) for node in selected.values())
+        self._pools = NodePools(selected.values())
         self._gang_needs = self._count_gang_needs()
 
     def judge(self, session: QuarantineView) -> Permit:
@@ -171,16 +160,11 @@ class _Turns:
     def _refused(self, node: NodeView) -> Permit | None:
         if node.name not in self._selected:
             return Permit(reason="NotSelected", message="the policy does not select the node")
-        if any(label in node.labels for label in _CONTROL_PLANE):
-            return Permit(
-                reason="ControlPlane",
-                message="it is a control-plane node, only a person may quarantine it",
-            )
-        if self._pools[pool_of(node)] == 1:
-            return Permit(
-                reason="OnlyNodeOfPool",
-                message="it is the only node of its pool, only a person may quarantine it",
-            )
+        decides = f"a person decides with kubectl gpuward quarantine {node.name} --reason"
+        if control_plane(node):
+            return Permit(reason="ControlPlane", message=f"it is a control-plane node, {decides}")
+        if alone := self._pools.alone(node):
+            return Permit(reason="OnlyNodeOfPool", message=f"{alone}, {decides}")
         return None
 
     def _storm(self, session: QuarantineView) -> Permit | None:
@@ -253,14 +237,6 @@ class _Turns:
             self._used[key] = self._used.get(key, 0) + 1
         for nodes in self._gang_needs.values():
             nodes.discard(node.name)
-
-
-def pool_of(node: NodeView) -> str:
-    """The node's pool: the first pool label it has; "" puts it into the one unnamed pool."""
-    for label in _POOLS:
-        if label in node.labels:
-            return f"{label}={node.labels[label]}"
-    return ""
 
 
 def finding_event(finding: FleetFinding, snapshot: FleetSnapshot) -> EmitEvent:

@@ -10,7 +10,9 @@ from remediator.kubectl.cluster import GROUP_PATH, Cluster, CommandError
 from remediator.kubectl.text import printable
 from rules.daemon_set_fit import untolerating
 from rules.names import COMPONENT_REMEDIATOR
+from rules.node_pool import NodePools, control_plane
 from rules.policy import Policy
+from rules.sentence import some
 
 OK, WARN, FAIL = "ok", "warn", "FAIL"
 MINIMUM_MINOR = 32
@@ -105,6 +107,14 @@ async def _nodes(cluster: Cluster, policy: Policy) -> list[Check]:
             + ("" if selected else "; agents label their nodes once they run"),
         )
     ]
+    pools = NodePools(selected)
+    spared = sorted(n.name for n in selected if control_plane(n) or pools.alone(n))
+    if spared:
+        found = (
+            f"{some(spared)}: of the control plane or alone in a pool, so no detector takes them "
+            'out of service; a person does: kubectl gpuward quarantine NODE --reason "..."'
+        )
+        checks.append(Check(verdict=WARN, name="nodes left to people", found=found))
     if unseen:
         checks.append(
             Check(

@@ -44,7 +44,7 @@ _REMEDIES: Final = {
     "NodeUnreachable": "the node's kubelet answering again, or the node leaving the cluster",
     "NodesDraining": "another drain ending, or a larger limits.nodesDraining",
     "NotSelected": f"the policy's nodeSelector selecting it, or a person: {_CONFIRM}",
-    "OnlyNodeOfPool": f"a second node in its pool, or a person: {_CONFIRM}",
+    "OnlyNodeOfPool": f"a second selected node in its pool, or a person: {_CONFIRM}",
     "OptOut": "the label taken off: kubectl label node {node} gpuward.io/opt-out-",
     "OwnNodeHandOver": "seconds: another replica takes over first",
     "OwnNodeLast": "the other drains ending: the remediator's own node goes last",

@@ -29,6 +29,40 @@ class TestRefusals:
         world.run(10)
         assert world.is_marked("special")
 
+    @pytest.mark.parametrize(
+        ("others", "labels", "clause"),
+        [
+            pytest.param(0, {}, "the only node that the policy selects", id="single node"),
+            pytest.param(
+                0, {"karpenter.sh/nodepool": "a"}, "the only node that the policy", id="labelled"
+            ),
+            pytest.param(
+                4,
+                {"karpenter.sh/nodepool": "lonely"},
+                "the only node of its pool (karpenter.sh/nodepool=lonely)",
+                id="lone pool",
+            ),
+            pytest.param(4, {}, "without a label that names a pool", id="unlabelled among others"),
+        ],
+    )
+    def test_s47_a_node_without_company_says_which_company_it_lacks(
+        self, others: int, labels: dict[str, str], clause: str
+    ) -> None:
+        world = fleet(others, labels={"karpenter.sh/nodepool": "main"})
+        world.add_node("special", labels=labels)
+        world.incident("special")
+        world.run(30)
+        assert world.condition("special", "Blocked") == "OnlyNodeOfPool"
+        assert clause in world.message("special")
+        assert "kubectl gpuward quarantine special --reason" in world.message("special")
+        assert not world.is_marked("special")
+
+    def test_two_nodes_without_any_label_are_company(self) -> None:
+        world = fleet(2)
+        world.incident("n0")
+        world.run(10)
+        assert world.is_marked("n0")
+
     def test_a_node_the_policy_does_not_select_is_not_touched(self) -> None:
         world = fleet(5, nodeSelector="pool=gpu")
         world.incident("n1")
