@@ -173,6 +173,7 @@ class Looking:
         self._gpus: frozenset[str] = frozenset()
         self._read: set[tuple[str, Tier]] = set()
         self._waiting = False
+        self._scraped = False
 
     @property
     def done(self) -> bool:
@@ -184,12 +185,14 @@ class Looking:
         self._waiting = True
 
     def expect_again(self) -> None:
-        """The bus and NVML are asked for everything once more."""
+        """The bus, NVML and the exporter are asked for everything once more."""
         self._waiting = False
         self._read.clear()
         self._pending.add(SourceName.PCI)
         if self._gpus:
             self._pending.add(SourceName.NVML)
+        if self._scraped:
+            self._pending.add(SourceName.DCGM)
 
     def saw(self, observation: Observation) -> None:
         """Take note of one fact."""
@@ -202,6 +205,7 @@ class Looking:
                 self._pending.discard(SourceName.HOST)
             case DcgmSeen():
                 self._pending.discard(SourceName.DCGM)
+                self._scraped = True
             case SourceChanged(source=source, state=state) if source is not SourceName.NVML:
                 if state is not SourceState.UP:
                     self._pending.discard(source)
@@ -211,6 +215,8 @@ class Looking:
         match said.message:
             case Hello(devices=devices):
                 self._gpus = frozenset(device.uuid for device in devices if device.uuid)
+                if not devices:
+                    self._pending.discard(SourceName.NVML)
             case Readings(gpu=gpu, tier=tier):
                 self._read.add((gpu, tier))
             case SourceStatus(reason=SourceReason.SIMULATOR_UNUSABLE, message=message):

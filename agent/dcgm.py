@@ -46,7 +46,8 @@ class DcgmScraper:
         self._pool = urllib3.PoolManager(maxsize=1, retries=False)
         self._headers = {"User-Agent": user_agent, "Accept": "text/plain"}
         self._reason: str | None = None
-        self._stop = threading.Event()
+        self._wake = threading.Event()
+        self._stopping = False
         self._thread = threading.Thread(target=self._run, name="dcgm", daemon=True)
         self.bad_lines = 0
 
@@ -54,14 +55,20 @@ class DcgmScraper:
         """Begin to scrape."""
         self._thread.start()
 
+    def scrape_now(self) -> None:
+        """Do not wait for the next turn."""
+        self._wake.set()
+
     def close(self) -> None:
         """Ask the thread to end; a scrape in progress ends within seconds."""
-        self._stop.set()
+        self._stopping = True
+        self._wake.set()
 
     def _run(self) -> None:
-        while not self._stop.is_set():
+        while not self._stopping:
+            self._wake.clear()
             self.scrape_once()
-            self._stop.wait(self._every_s)
+            self._wake.wait(self._every_s)
 
     def scrape_once(self) -> None:
         """One scrape and what follows from it."""

@@ -13,7 +13,7 @@ from typing import Final
 from prometheus_client.parser import text_string_to_metric_families
 
 from rules.observation import DcgmSeen, Value
-from rules.signals import Kind, Signal, dcgm_signals, signal_table
+from rules.signals import Kind, Shape, Signal, SignalInfo, dcgm_signals, signal_table
 
 XID_FIELDS: Final = ("DCGM_FI_DEV_XID_ERROR", "DCGM_FI_DEV_XID_ERRORS")
 UUID_LABELS: Final = ("UUID", "gpu_uuid", "uuid")
@@ -21,6 +21,7 @@ PCI_LABELS: Final = ("pci_bus_id", "pciBusId")
 HOST_LABELS: Final = ("Hostname", "hostname")
 DRIVER_LABEL: Final = "DCGM_FI_DRIVER_VERSION"
 INSTANCE_LABELS: Final = ("GPU_I_ID", "gpu_i_id")
+LINK_LABELS: Final = ("nvlink",)
 RATIO_SUFFIX: Final = "_RATIO"
 """DCGM 4.6 exports ratios of 1 where older ones exported per cent."""
 
@@ -36,6 +37,8 @@ BLANK_FLOAT: Final = 140737488355328.0
 @dataclass(slots=True)
 class _Page:
     gpus: dict[str, dict[Signal, Value]] = field(default_factory=dict)
+    counts: dict[tuple[str, Signal], dict[str, dict[str, float]]] = field(default_factory=dict)
+    """What each field counted on each link (or on none) of a GPU."""
     xids: dict[str, int] = field(default_factory=dict)
     instance_xids: dict[tuple[str, int], int] = field(default_factory=dict)
     pci: dict[str, str] = field(default_factory=dict)
@@ -50,10 +53,8 @@ def _fields() -> Mapping[str, Signal]:
 
 
 @cache
-def _counters() -> frozenset[Signal]:
-    return frozenset(
-        signal for signal, info in signal_table().items() if info.kind is Kind.COUNTER
-    )
+def _table() -> Mapping[Signal, SignalInfo]:
+    return signal_table()
 
 
 def read_page(text: str, at: float) -> tuple[DcgmSeen, int]:
@@ -108,15 +109,26 @@ def _read_line(page: _Page, line: str, name: str) -> None:
         return
     if name.endswith(RATIO_SUFFIX) and value is not None:
         value = round(sample.value * 100, 3)
-    before = values.get(signal)
-    if (
-        signal in _counters()
-        and isinstance(value, int | float)
-        and isinstance(before, int | float)
-    ):
-        # One series per link or lane.
-        value += before
+    info = _table()[signal]
+    if info.kind is Kind.COUNTER and isinstance(value, int | float):
+        value = _count(page, (uuid, signal), name, _first(labels, LINK_LABELS), value)
+    elif info.shape is Shape.HISTOGRAM and isinstance(value, int):
+        value = (None, None, None, None, value)  # the last bin is all that is exported
     values[signal] = value
+
+
+def _count(
+    page: _Page, key: tuple[str, Signal], name: str, link: str, value: int | float
+) -> int | float:
+    """One counter from its series: links add up, the rest says the same thing again.
+
+    A GPU that several pods share has its series once for each of them, and an exporter may be
+    told to export two fields that count the same.
+    """
+    names = page.counts.setdefault(key, {})
+    links = names.setdefault(name, {})
+    links[link] = max(value, links.get(link, value))
+    return max(sum(counted.values()) for counted in names.values())
 
 
 def _note_xid(page: _Page, uuid: str, instance: str, xid: int) -> None:

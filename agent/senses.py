@@ -110,9 +110,11 @@ class Senses:
             self._log.reader.read_now()
 
     def look_again(self) -> None:
-        """Look at the bus and ask NVML for everything once more."""
+        """Look at the bus and ask NVML and the exporter for everything once more."""
         self._machine.look_now()
         self.nvml.request_refresh()
+        if self.dcgm is not None:
+            self.dcgm.scrape_now()
 
     def close_log(self) -> None:
         """Stop reading the kernel log; no fact comes from it after this."""

@@ -14,6 +14,7 @@ from rules.incident import Incident, Phase
 from rules.judge_aer import judge_aer
 from rules.judge_change import Change, changes_between
 from rules.judge_closing import close_what_ended, grace_end, mark_reboot, rests
+from rules.judge_compare import end_comparison
 from rules.judge_dcgm import judge_page
 from rules.judge_events import judge_event, mature_events
 from rules.judge_kernel import judge_line
@@ -139,7 +140,7 @@ def _take(state: NodeState, seen: Observation, now: float, rules: Rules) -> Node
         case KernelGap():
             return _read_up_to(state, seen.boot_id, seen.sequence) if seen.boot_id else state
         case SourceChanged():
-            return change_source(state, seen, now)
+            return end_comparison(change_source(state, seen, now), now)
         case Inventory():
             return count_gpus(take_inventory(state, seen, now), now, rules)
         case TopologySeen():

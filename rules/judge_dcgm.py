@@ -11,6 +11,7 @@ from typing import Final
 
 from rules.health_object import MigInstance
 from rules.incident import Finding
+from rules.judge_compare import compare_page
 from rules.judge_readings import judge_readings
 from rules.judge_record import record
 from rules.judge_sources import change_source
@@ -42,6 +43,8 @@ def judge_page(state: NodeState, seen: DcgmSeen, now: float, rules: Rules) -> No
     differs = nvml_sees and set(seen.gpus) != enumerated
     state = _say(state, seen, SourceState.UP, DIFFERS if differs else "", now)
     state = _judge_xids(state, seen, now, rules)
+    if nvml_sees:
+        return compare_page(state, seen, now, rules)
     if state.source(SourceName.NVML) is not SourceState.ABSENT:
         return state
     state = replace(state, driver=seen.driver or state.driver, inventory_at=now)

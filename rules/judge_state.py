@@ -59,7 +59,8 @@ class GpuView:
     ``answered_at`` is the last time it answered a poll, ``read_at`` the last poll at all. ``action`` is the driver's recovery
     action, ``action_seen`` a polled value that awaits its re-read. ``lost`` counts lost polls,
     the last of them at ``lost_at``. ``aer`` are the kernel's PCIe error counters at the last look,
-    ``aer_base`` those that growth is measured from.
+    ``aer_base`` those that growth is measured from. ``differs`` is the memory of the comparison
+    with dcgm-exporter.
     """
 
     seen: GpuSeen
@@ -77,6 +78,7 @@ class GpuView:
     counters: Mapping[Signal, Counter] = field(default_factory=dict)
     aer: AerCounters | None = None
     aer_base: AerCounters | None = None
+    differs: Mapping[Signal, Gauge] = field(default_factory=dict)
 
     @property
     def pci(self) -> str:

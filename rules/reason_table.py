@@ -163,6 +163,8 @@ _ROWS: Final = (
     _row("AllChecksPassing", _R, _INFO, _REPORT, Action.NONE, SILENCE_3M, _OURS),
     _row("AgentStale", _R, _INFO, _REPORT, Action.INVESTIGATE, _state("agent", 1, 1), _OURS),
     _row("ForeignPage", _R, _INFO, _REPORT, Action.INVESTIGATE, _state("dcgm", 1, 1), _OURS),
+    _row("SourcesDiffer", _R, _INFO, _REPORT, Action.INVESTIGATE, _state("dcgm", 8, 10), _OURS,
+         "NVML and dcgm-exporter both up"),
     _row("SourceDown", _R, _INFO, _REPORT, Action.INVESTIGATE, _state("source", 1, 1), _OURS),
 )  # fmt: skip
 

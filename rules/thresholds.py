@@ -195,6 +195,13 @@ _DEFAULTS: Final[dict[str, Threshold]] = {
                                 count=2, window=2),
     "RetiredPagesMany": _row(63, "pages", "the table of retired pages is all but full", _DCGM,
                              count=2, window=2),
+    # dcgm-exporter beside NVML
+    "SourcesDiffer": _row(1, "difference of a flag or counter",
+                          "each source reads on its own clock, at most a minute apart: only what lasts "
+                          "through ten pages is no delay", _OURS, clear=0, count=8, window=10),
+    "SourcesDifferTemperature": _row(15, "degrees Celsius of difference",
+                                     "a GPU warms up and cools down by less within a minute of steady "
+                                     "work", _OURS, clear=10, count=8, window=10),
     # kernel log
     "IncidentGrouping": _row(5, "seconds", "one fault prints the same Xid many times", _OURS),
     "ContextDelay": _row(2, "seconds", "members of a burst and the driver's answer arrive within it",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +139,29 @@ def test_heat_is_confirmed_by_more_looks(
     status, out = look(machine, capsys)
     assert status == 1
     assert "ThermalSlowdown" in out
+
+
+def test_what_only_an_exporter_sees_is_confirmed_by_another_page(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    page = b'DCGM_FI_DEV_ROW_REMAP_FAILURE{gpu="0",UUID="GPU-1"} 1\n'
+
+    class Exporter(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(page)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Exporter) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/metrics"
+        status = main(["check", "--kmsg=off", "--nvml=off", f"--dcgm={url}"])
+        server.shutdown()
+    assert status == 2
+    assert "RowRemapFailure" in capsys.readouterr().out
 
 
 def test_without_driver_and_kernel_log_nothing_is_known(

@@ -106,6 +106,43 @@ def test_a_reading_of_a_mig_instance_is_not_the_gpus() -> None:
     assert seen.instance_xids == {(GPU, 7): 31}
 
 
+@pytest.mark.parametrize(
+    ("page", "value"),
+    [
+        pytest.param(
+            f'DCGM_FI_DEV_PCIE_REPLAY_COUNTER{{{LABELS},pod="a"}} 3\n'
+            f'DCGM_FI_DEV_PCIE_REPLAY_COUNTER{{{LABELS},pod="b"}} 3\n',
+            {Signal.PCIE_REPLAYS: 3},
+            id="a GPU of two pods counts once",
+        ),
+        pytest.param(
+            "".join(
+                f'DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL{{{LABELS},nvlink="{link}"}} 2\n'
+                for link in range(4)
+            ),
+            {Signal.NVLINK_REPLAYS: 8},
+            id="links add up",
+        ),
+        pytest.param(
+            f"DCGM_FI_DEV_RETIRED_SBE{{{LABELS}}} 5\nDCGM_FI_DEV_PAGE_RETIRED_SBE_TOTAL{{{LABELS}}} 5\n",
+            {Signal.RETIRED_PAGES_SINGLE_BIT: 5},
+            id="both spellings count once",
+        ),
+        pytest.param(
+            f"DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_NONE{{{LABELS}}} 2",
+            {Signal.REMAP_HISTOGRAM: (None, None, None, None, 2)},
+            id="the last bin of the histogram",
+        ),
+    ],
+)
+def test_series_of_one_counter_are_neither_lost_nor_doubled(
+    page: str, value: dict[Signal, object]
+) -> None:
+    seen, bad = read_page(page, 1.0)
+    assert bad == 0
+    assert seen.gpus == {GPU: value}
+
+
 def test_each_mig_instance_has_a_last_xid_of_its_own() -> None:
     page = "".join(
         f'DCGM_FI_DEV_XID_ERRORS{{{LABELS},GPU_I_ID="{instance}"}} {xid}\n'
