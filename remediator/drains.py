@@ -23,12 +23,15 @@ from remediator.world import World
 from rules import decision as d
 from rules import pdb_queue
 from rules.drain import DrainPlan, plan_drain
+from rules.drain_arrivals import plan_watch
 from rules.drain_memory import DrainMemory, answered, forced
 from rules.eviction import EvictionKind, EvictionOutcome, classify, no_answer
 from rules.pdb import matching
 from rules.pdb_view import PdbView
 from rules.pod_view import PodView
 from rules.policy import Policy
+from rules.session_causes import worst
+from rules.session_time import parse_time
 from rules.snapshot import QuarantineView
 
 _LOG = structlog.get_logger()
@@ -38,6 +41,8 @@ _LOG = structlog.get_logger()
 _LEAVING_S = 1.0
 _WAITING_S = 5.0
 _FAILED_S = 2.0
+# A drained node takes no pod but one that is bound to it by name; a person acts on that.
+_WATCHED_S = 30.0
 # An answer that asks for no back-off is still not repeated at once.
 _SHORT_S = 0.25
 
@@ -45,10 +50,11 @@ _SHORT_S = 0.25
 class _Drain:
     """One node's drain in this process."""
 
-    def __init__(self, session: QuarantineView, dry_run: bool) -> None:
+    def __init__(self, session: QuarantineView, steered: d.Evicting) -> None:
         self.session_uid = session.metadata.uid
-        self.dry_run = dry_run
-        self.memory = DrainMemory.resume(None if dry_run else session.status.drain)
+        self.steered = steered
+        self.dry_run = steered is d.Evicting.PROBE
+        self.memory = DrainMemory.resume(None if self.dry_run else session.status.drain)
         self.plan: DrainPlan | None = None
         self.wanted: tuple[d.EvictPod, ...] = ()
         self.changed = asyncio.Event()
@@ -112,14 +118,14 @@ class Drains:
             if drain is not None:
                 self._stop(node, drain)
             return
-        session, dry_run = sessions[0], evicting is d.Evicting.PROBE
+        session = sessions[0]
         if drain is not None and drain.session_uid == session.metadata.uid:
-            if drain.dry_run == dry_run:
+            if drain.steered is evicting:
                 return
             self._stop(node, drain)
         if self._group is None:
             return
-        drain = self._drains[node] = _Drain(session, dry_run)
+        drain = self._drains[node] = _Drain(session, evicting)
         drain.task = self._group.create_task(self._passes(node, drain))
 
     def stop_all(self) -> None:
@@ -161,6 +167,8 @@ class Drains:
 
     async def _pass(self, node: str, drain: _Drain, session: QuarantineView) -> float:
         """List, plan, offer; seconds until the next pass when nothing changes."""
+        if drain.steered is d.Evicting.WATCH:
+            return await self._watch(node, drain, session)
         look = await self._look.look(
             session,
             drain.memory,
@@ -180,6 +188,24 @@ class Drains:
         if plan.wake_at is not None:
             wait_s = min(wait_s, max(0.05, plan.wake_at - self._clock.now()))
         return wait_s
+
+    async def _watch(self, node: str, drain: _Drain, session: QuarantineView) -> float:
+        """Of a drained node: who came past the scheduler."""
+        pods = await self._look.pods_on(node)
+        now = self._clock.now()
+        before = drain.plan
+        drain.plan = plan_watch(
+            pods,
+            node,
+            worst(session.spec.causes),
+            self._policy(),
+            drain.memory,
+            since=parse_time(session.status.phase_since) or now,
+            now=now,
+        )
+        if before is None or before.arrived != drain.plan.arrived:
+            self._wake(node)
+        return _WATCHED_S
 
     async def _force(self, drain: _Drain, plan: DrainPlan) -> None:
         """By policy, past the deadline: the condition first, then the deletion, pod by pod."""

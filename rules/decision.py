@@ -210,6 +210,8 @@ class Evicting(StrEnum):
     """Shadow: one dry-run eviction per pod."""
     GO = "Go"
     """List, plan (``rules.drain``) and evict."""
+    WATCH = "Watch"
+    """Drained: list now and then who came past the scheduler (``rules.drain_arrivals``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,6 +83,8 @@ class DrainPlan:
     drained: bool = False
     probed: bool = False
     """Dry run: every pod that would be evicted has its answer."""
+    arrived: tuple[str, ...] | None = None
+    """Pods that came after the node was drained; None where nobody watched for them."""
     wake_at: float | None = None
     wants_owners: tuple[OwnerWanted, ...] = ()
     """To look up before the next plan. A node is not drained before its DaemonSets are known; one

@@ -113,6 +113,15 @@ def quarantined(causes: Sequence[Cause], since: float, drain: DrainStatus | None
     return bounded(f"Drained at {clock(since)}{counts} for {causes_clause(causes)}; {waits}.")
 
 
+def arrived(pods: Sequence[str]) -> str:
+    """Pods that a controller or a person bound to a drained node by name."""
+    came = "1 pod" if len(pods) == 1 else f"{len(pods)} pods"
+    return (
+        f"{came} came past the scheduler since ({some(pods)}), delete them and make their owner "
+        "respect the cordon"
+    )
+
+
 def validating(since: float, until: float, blocked_by: str) -> str:
     """All causes closed; proving it."""
     if blocked_by:

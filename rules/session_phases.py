@@ -1,16 +1,19 @@
 """What each phase of a session does while nothing ends it. Called by ``rules.session`` only."""
 
+from typing import Final
+
 from rules import session_status as st
 from rules.decision import Decision, Evicting, MarkNode
 from rules.mark import MarkState, mark_patch, read_note
 from rules.quarantine_object import Cause, Phase, QuarantineStatus
 from rules.reason import Level, is_reason_code
 from rules.refusal import NodeWrite
+from rules.sentence import arrived as arrived_clause
+from rules.sentence import bounded, some
 from rules.sentence import marked as marked_sentence
 from rules.sentence import pending as pending_sentence
 from rules.sentence import quarantined as quarantined_sentence
 from rules.sentence import shadowed as shadowed_sentence
-from rules.sentence import some
 from rules.session_case import Case, is_fresh, unmark
 from rules.session_draining import begin_drain, draining, probe
 from rules.session_end import end
@@ -215,15 +218,34 @@ def _marked(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decision
     )
 
 
+_NOT_EMPTY: Final = "Not empty: "
+
+
 def _quarantined(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decision:
+    status = _with_arrivals(case, status)
     sentence = quarantined_sentence(case.causes, case.phase_since, status.drain)
+    blocked = st.condition(status, "Blocked")
+    if blocked is not None and blocked.message.startswith(_NOT_EMPTY):
+        sentence = bounded(f"{sentence[:-1]}; {blocked.message.removeprefix(_NOT_EMPTY)}")
     if case.seen.stale:
-        sentence = f"{sentence[:-1]}; {case.seen.stale}, so nothing is released."
+        sentence = bounded(f"{sentence[:-1]}; {case.seen.stale}, so nothing is released.")
     status = st.enter(status, Phase.QUARANTINED, sentence, case.now)
     return case.decision(
         "Quarantined",
         status,
         because="waiting for the repair",
         blocked_by=halt.reason if halt else "",
-        evicting=Evicting.NO,
+        evicting=Evicting.WATCH,
     )
+
+
+def _with_arrivals(case: Case, status: QuarantineStatus) -> QuarantineStatus:
+    """Pods that came past the scheduler: a person ends what gpuward would have to repeat."""
+    arrived = case.seen.plan.arrived if case.seen.plan is not None else None
+    if arrived is None:
+        return status
+    reason = "PodArrived" if arrived else ""
+    message = f"{_NOT_EMPTY}{arrived_clause(arrived)}." if arrived else ""
+    for kind in ("Blocked", "NeedsHuman"):
+        status = st.with_condition(status, kind, case.now, reason, message)
+    return status

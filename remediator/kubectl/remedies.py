@@ -50,6 +50,7 @@ _REMEDIES: Final = {
     "OwnNodeLast": "the other drains ending: the remediator's own node goes last",
     "Paused": "kubectl gpuward resume",
     "PerReason": f"a person's word that the fault is real: {_CONFIRM}",
+    "PodArrived": "a person deleting the pods named above, or their owner respecting the cordon",
     "PodReturns": "its owner respecting the cordon (no nodeName, no blanket toleration)",
     "PodStuck": "its finalizer's owner, or a reboot of the node where a process hangs",
     "PolicyIsShadow": f"mode Enforce in the policy, or {_RELEASE}",

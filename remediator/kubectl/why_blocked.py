@@ -11,7 +11,7 @@ from rules.session_refused import LEAD
 from rules.snapshot import FreshNode, QuarantineView
 
 SHOWN_BLOCKS: Final = 8
-_LEADS: Final = ("Waiting: ", "Not released: ", "The breaker is open: ", LEAD)
+_LEADS: Final = ("Waiting: ", "Not released: ", "The breaker is open: ", "Not empty: ", LEAD)
 _FIRST: Final = ("Blocked", "Paused", "Storm", "NodeUnreachable", "Replace", "NeedsHuman")
 """The order in which conditions are told."""
 

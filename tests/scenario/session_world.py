@@ -23,6 +23,7 @@ from rules import decision as d
 from rules import pdb_queue
 from rules.decision_request import request
 from rules.drain import DrainInput, DrainPlan, plan_drain
+from rules.drain_arrivals import plan_watch
 from rules.drain_memory import DrainMemory, answered, forced
 from rules.eviction import EvictionOutcome, classify, no_answer
 from rules.fleet import FleetVerdict, judge_fleet
@@ -32,10 +33,13 @@ from rules.pdb_view import PdbView
 from rules.pod_view import ClaimView, OwnerView, PodView, VolumeAttachmentView
 from rules.policy import Policy
 from rules.policy_load import load_policy
+from rules.quarantine_object import QuarantineStatus
 from rules.reason import Severity
 from rules.session import decide
+from rules.session_causes import worst
 from rules.session_observation import Permit, is_open, observe, sessions_by_node
 from rules.session_recheck import recheck
+from rules.session_time import parse_time
 from rules.snapshot import (
     FleetSnapshot,
     FreshNode,
@@ -282,9 +286,12 @@ class World(ApiServer):
             if session is not None:
                 self.controller.plans.pop(session.name, None)
             return
-        dry_run = decision.evicting is d.Evicting.PROBE
         status = decision.status
         assert status is not None
+        if decision.evicting is d.Evicting.WATCH:
+            self._watch(name, session, status)
+            return
+        dry_run = decision.evicting is d.Evicting.PROBE
         drain = status.drain
         memory = self.controller.memories.get(session.name)
         if memory is None:
@@ -318,6 +325,18 @@ class World(ApiServer):
                 self.controller.memories[session.name] = forced(
                     self.controller.memories[session.name], eviction
                 )
+
+    def _watch(self, name: str, session: QuarantineView, status: QuarantineStatus) -> None:
+        plan = plan_watch(
+            self.pods_on(name),
+            name,
+            worst(session.spec.causes),
+            self.policy,
+            DrainMemory(),
+            since=parse_time(status.phase_since) or self.now,
+            now=self.now,
+        )
+        self.controller.plans[session.name] = plan
 
     def _send_evictions(self) -> None:
         wanted = [

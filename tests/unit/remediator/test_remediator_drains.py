@@ -206,6 +206,21 @@ async def test_a_dry_run_asks_once_per_pod_and_ends_nothing(cluster):
         assert not any("deletionTimestamp" in pod["metadata"] for pod in pods)
 
 
+async def test_a_drained_node_is_watched_and_nothing_on_it_is_asked_to_go(cluster):
+    async with draining(cluster) as setting:
+        await setting.add_session("n1")
+        setting.drains.steer("n1", Evicting.GO)
+        await until(lambda: setting.drains.plan("n1") and setting.drains.plan("n1").drained)
+        await setting.add_pod("by-name", "n1")
+        await setting.add_pod("elsewhere", "n2")
+        setting.woken.clear()
+        setting.drains.steer("n1", Evicting.WATCH)
+        await until(lambda: setting.drains.plan("n1") and setting.drains.plan("n1").arrived)
+        assert setting.drains.plan("n1").arrived == ("default/by-name",)
+        assert setting.woken == ["n1"]
+        assert setting.evictions() == 0
+
+
 async def test_stopping_ends_the_asking(cluster):
     async with draining(cluster) as setting:
         await setting.add_session("n1")
