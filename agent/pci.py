@@ -4,6 +4,7 @@ Called by the host sensing thread. Reads only; a function's configuration space 
 written. A GPU that left the bus answers all ones there, whatever the driver says.
 """
 
+import re
 from pathlib import Path
 
 from rules.observation import PciFunction
@@ -12,6 +13,8 @@ SYSFS = Path("/sys/bus/pci/devices")
 NVIDIA = 0x10DE
 DISPLAY_CLASSES = (0x0300, 0x0302)
 """VGA controller and 3D controller, as the PCI code and ID assignment specification names them."""
+
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 BRIDGE_CLASS = 0x0680
 """NVSwitches."""
@@ -42,7 +45,17 @@ def _function(device: Path) -> PciFunction | None:
         device_class=device_class,
         driver=_driver(device),
         config_space_ok=_config_space_ok(device),
+        upstream=_upstream(device),
     )
+
+
+def _upstream(device: Path) -> tuple[str, ...]:
+    """The bridges above the function: its entry is a link whose way leads through them."""
+    try:
+        way = device.readlink().parts[:-1]
+    except OSError:
+        return ()
+    return tuple(part for part in way if _ADDRESS.fullmatch(part))
 
 
 def _driver(device: Path) -> str:

@@ -13,6 +13,7 @@ from typing import Final
 from rules.expected_gpus import GPU_CLASSES, NVIDIA_VENDOR, plain_address
 from rules.health_object import MigInstance, NvidiaAction
 from rules.incident import Finding, Scope
+from rules.judge_bridges import about_gpus_below
 from rules.judge_burst import NO_ACTION, being_judged
 from rules.judge_closing import mark_reset
 from rules.judge_events import forget_event
@@ -65,8 +66,11 @@ _NO_PROOF: Final = frozenset(
 )
 """Lines that healthy GPUs have printed, too: they count when the present agrees."""
 
-_PCI_KINDS: Final = frozenset({Kind.AER, Kind.PCIE_BANDWIDTH, Kind.D3COLD})
+_PCI_KINDS: Final = frozenset({Kind.PCIE_BANDWIDTH, Kind.D3COLD})
 """Lines about any PCI device: of interest only where the device is a GPU of ours."""
+
+_PORT_KINDS: Final = frozenset({Kind.AER, Kind.DPC})
+"""Lines about a GPU or a bridge above one."""
 
 _FATAL_WORD: Final = {True: "Fatal", False: "Non-fatal", None: ""}
 
@@ -169,12 +173,25 @@ def _judge_other(state: NodeState, seen: KernelLineSeen, now: float, rules: Rule
         reason = _REASON_OF_KIND.get(line.kind, "")
     if not reason:
         return state
-    row = REASONS[reason]
-    if line.kind is Kind.DPC:
-        # Which GPUs are behind the port is not known here; one that is cut off will be missed.
-        row = replace(being_judged(row), closes_on=SILENCE_3M)
-    finding = replace(_finding(state, seen, row), needs_present=line.kind in _NO_PROOF)
+    finding = replace(_finding(state, seen, REASONS[reason]), needs_present=line.kind in _NO_PROOF)
+    if line.kind in _PORT_KINDS and not _is_gpu(state, line.pci or ""):
+        return _judge_port(state, line, finding, now, rules)
     return record(state, finding, now, rules)
+
+
+def _judge_port(
+    state: NodeState, line: KernelLine, finding: Finding, now: float, rules: Rules
+) -> NodeState:
+    """A bridge speaks: of the GPUs behind it, or of some other device's trouble."""
+    contained = line.kind is Kind.DPC
+    found = about_gpus_below(state, finding, line.pci or "", each=contained)
+    if contained and not found:
+        # No known GPU is behind the port; one that is cut off all the same will be missed.
+        row = replace(being_judged(finding.row), closes_on=SILENCE_3M)
+        found = (replace(finding, row=row),)
+    for one in found:
+        state = record(state, one, now, rules)
+    return state
 
 
 def _finding(state: NodeState, seen: KernelLineSeen, row: Reason) -> Finding:

@@ -22,6 +22,7 @@ from rules.expected_gpus import (
 from rules.gauge import Gauge
 from rules.health_object import ExpectedGpus
 from rules.incident import Finding, Scope
+from rules.judge_bridges import learn_bridges
 from rules.judge_burst import is_lost
 from rules.judge_closing import close_where
 from rules.judge_record import SUPERSEDED, record
@@ -74,6 +75,7 @@ def take_inventory(state: NodeState, seen: Inventory, now: float) -> NodeState:
 def take_functions(state: NodeState, seen: PciSeen, now: float, rules: Rules) -> NodeState:
     """Take one look at the PCI bus: learn the count, and look for what is gone."""
     state = replace(state, functions=seen.functions[: 4 * MAX_GPUS], pci_at=now)
+    state = learn_bridges(state, state.functions)
     present = gpu_addresses(state.functions, state.excluded)
     key = hardware_key(state.node.product_uuid, state.node.instance_type)
     state = replace(state, learned=learn(state.learned, len(present), key))

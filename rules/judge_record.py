@@ -23,6 +23,7 @@ from rules.incident import (
     opened,
     with_evidence,
 )
+from rules.judge_bridges import cut_off_home
 from rules.judge_burst import (
     NO_ACTION,
     Surroundings,
@@ -73,7 +74,7 @@ def record(state: NodeState, finding: Finding, now: float, rules: Rules) -> Node
         finding = replace(finding, needs_present=True)  # judged when the GPUs are back
     if finding.lookback and finding.sequence is None and _is_known(state, finding):
         return state
-    home = find_home(state.incidents, finding, rules)
+    home = find_home(state.incidents, finding, rules) or cut_off_home(state.incidents, finding)
     if home is not None:
         merged = joined(home, finding, now)
         if home.phase is Phase.PRESENT and not finding.lookback and not finding.needs_present:

@@ -150,7 +150,8 @@ class PortErrors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeState:
-    """All of it. ``configured`` is the expected number of GPUs by configuration."""
+    """All of it. ``configured`` is the expected number of GPUs by configuration, ``bridges`` the
+    full addresses of the PCIe bridges above each GPU's plain address."""
 
     started_at: float
     configured: int | None = None
@@ -165,6 +166,7 @@ class NodeState:
     address_uuids: Mapping[str, str] = field(default_factory=dict)
     excluded: tuple[str, ...] = ()
     functions: tuple[PciFunction, ...] = ()
+    bridges: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     pci_at: float = 0.0
     minors: tuple[int, ...] | None = None
     inventory_at: float = 0.0

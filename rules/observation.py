@@ -205,7 +205,8 @@ class PciFunction:
     """One PCI function of vendor 10de as sysfs shows it.
 
     ``device_class`` is the upper 16 bits of the class (0x0300 VGA, 0x0302 3D controller, 0x0680
-    bridge); ``config_space_ok`` is False when it reads all ones, None when it was not read.
+    bridge); ``config_space_ok`` is False when it reads all ones, None when it was not read;
+    ``upstream`` are the full addresses of the bridges above it, the root port first.
     """
 
     address: str
@@ -213,6 +214,7 @@ class PciFunction:
     device_class: int
     driver: str = ""
     config_space_ok: bool | None = None
+    upstream: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

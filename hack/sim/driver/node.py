@@ -227,6 +227,8 @@ class PciView(_Part):
     device_class: str = "0x030200"
     driver: str | None = "nvidia"
     view: Literal["present", "all_ones", "absent"] | None = None
+    upstream: list[str] = []
+    """Addresses of the bridges above the GPU, the root port first."""
 
 
 class Gpu(_Part):

@@ -53,4 +53,5 @@ def _function(gpu: Gpu) -> PciFunction:
         device_class=int(gpu.pci_view.device_class, 16) >> 8,
         driver=gpu.pci_view.driver or "",
         config_space_ok=_view(gpu) == "present",
+        upstream=tuple(gpu.pci_view.upstream),
     )

@@ -71,6 +71,17 @@ def test_gpus_and_switches_are_found_and_nothing_else(tmp_path: Path) -> None:
     }
 
 
+def test_the_bridges_above_a_gpu_are_those_on_its_way(tmp_path: Path) -> None:
+    way = Path("devices") / "pci0000:00" / "0000:00:1b.0" / "0000:1a:00.0"
+    function(tmp_path / way, "0000:1b:00.0", vendor="0x10de", kind="0x030200")
+    bus = tmp_path / "bus" / "devices"
+    bus.mkdir(parents=True)
+    (bus / "0000:1b:00.0").symlink_to(Path("..") / ".." / way / "0000:1b:00.0")
+    function(bus, "0000:3b:00.0", vendor="0x10de", kind="0x030200")
+    found = {each.address: each.upstream for each in pci_functions(bus)}
+    assert found == {"0000:1b:00.0": ("0000:00:1b.0", "0000:1a:00.0"), "0000:3b:00.0": ()}
+
+
 def test_device_files_are_those_of_gpus_only(tmp_path: Path) -> None:
     for name in ("nvidia0", "nvidia11", "nvidiactl", "nvidia-uvm", "nvidia0x", "null"):
         (tmp_path / name).touch()
