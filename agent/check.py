@@ -6,18 +6,19 @@ found and ends: a health check for Slurm, Nomad or a person. It changes nothing 
 
 import argparse
 import os
+import shutil
 import sys
 import time
 from typing import Any, Final
 
 import msgspec
 
-from agent.check_table import print_plain, print_rich
+from agent.check_table import plain_text, rich_text
 from agent.composer import Composer, Pod
 from agent.inbox import Inbox
 from agent.judgement import Judgement, Who
 from agent.loop import Item, NvmlSaid
-from agent.nvml.messages import Hello, Readings, SourceReason, SourceStatus, Tier
+from agent.nvml.messages import Fault, Hello, Readings, SourceReason, SourceStatus, Tier
 from agent.nvml.messages import SourceState as NvmlState
 from agent.nvml_facts import observation_of
 from agent.rules_file import load_rules
@@ -30,6 +31,7 @@ from agent.settings import (
     host_name,
     settings_of,
 )
+from agent.terminal import print_out
 from rules.health_object import HealthStatus, PublisherPod, plain
 from rules.observation import (
     DcgmSeen,
@@ -47,6 +49,8 @@ from rules.observation import (
 from rules.thresholds import RulesError
 from rules.verdict import Health
 
+PROGRAM: Final = "gpuward-agent check"
+EXIT_INTERRUPTED: Final = 130
 LOOK_FOR_S: Final = 20.0
 """A driver without persistence initialises each GPU for a second or two when first asked."""
 LOOKS_MORE: Final = 3
@@ -84,15 +88,25 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         status = look(settings_of(arguments))
     except (SettingsError, RulesError, SensesError) as error:
-        sys.stderr.write(f"gpuward-agent check: {error}\n")
+        sys.stderr.write(f"{PROGRAM}: {error}\n")
         return USAGE_ERROR
-    if arguments.json:
-        sys.stdout.write(msgspec.json.encode(plain(status)).decode() + "\n")
-    elif sys.stdout.isatty() and "NO_COLOR" not in os.environ:
-        print_rich(status, host_name())
-    else:
-        print_plain(status, host_name(), sys.stdout)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    print_out(shown(status, as_json=arguments.json), PROGRAM)
+    # Also when it could not be printed: a health check reads the status alone.
     return EXIT_STATUS[Health(status.health)]
+
+
+def shown(status: HealthStatus, *, as_json: bool) -> str:
+    """What is printed: JSON, a table in colours for a terminal, or plain columns."""
+    if as_json:
+        return msgspec.json.encode(plain(status)).decode() + "\n"
+    if not sys.stdout.isatty():
+        return plain_text(status, host_name())
+    # NO_COLOR counts only when it is not empty (no-color.org).
+    if os.environ.get("NO_COLOR"):
+        return plain_text(status, host_name(), shutil.get_terminal_size().columns)
+    return rich_text(status, host_name())
 
 
 def look(settings: Settings) -> HealthStatus:
@@ -170,7 +184,7 @@ class Looking:
             self._pending.add(SourceName.NVML)
         if settings.dcgm != "off":
             self._pending.add(SourceName.DCGM)
-        self._gpus: frozenset[str] = frozenset()
+        self._expected: frozenset[tuple[str, Tier]] | None = None
         self._read: set[tuple[str, Tier]] = set()
         self._waiting = False
         self._scraped = False
@@ -189,7 +203,7 @@ class Looking:
         self._waiting = False
         self._read.clear()
         self._pending.add(SourceName.PCI)
-        if self._gpus:
+        if self._expected:
             self._pending.add(SourceName.NVML)
         if self._scraped:
             self._pending.add(SourceName.DCGM)
@@ -211,14 +225,21 @@ class Looking:
                     self._pending.discard(source)
 
     def nvml_said(self, said: NvmlSaid) -> None:
-        """NVML is seen when each GPU was read in each tier, or when it cannot be."""
+        """NVML is seen when each GPU was read in each tier, or when it cannot be.
+
+        Of a GPU that does not enumerate there is but one thing to be heard.
+        """
         match said.message:
             case Hello(devices=devices):
-                self._gpus = frozenset(device.uuid for device in devices if device.uuid)
-                if not devices:
-                    self._pending.discard(SourceName.NVML)
-            case Readings(gpu=gpu, tier=tier):
-                self._read.add((gpu, tier))
+                self._expected = frozenset(
+                    (device.uuid or device.pci, tier)
+                    for device in devices
+                    for tier in (Tier if device.uuid else (Tier.FAST,))
+                )
+            case Readings(gpu=gpu, pci=pci, tier=tier):
+                self._read.add((gpu or pci, tier))
+            case Fault(gpu=gpu, pci=pci) if gpu or pci:
+                self._read.add((gpu or pci, Tier.FAST))
             case SourceStatus(reason=SourceReason.SIMULATOR_UNUSABLE, message=message):
                 raise SensesError(message)
             case SourceStatus(state=state) if state is not NvmlState.UP:
@@ -226,5 +247,5 @@ class Looking:
                 return
             case _:
                 return
-        if self._gpus and self._read >= {(gpu, tier) for gpu in self._gpus for tier in Tier}:
+        if self._expected is not None and self._read >= self._expected:
             self._pending.discard(SourceName.NVML)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeAlias
 
 from agent.decode_json import JsonReader
+from agent.terminal import silence
 from rules.kernel_line import KernelLine, parse
 from rules.kernel_line_kind import KIND_MEANINGS
 from rules.kernel_line_reason import reason_for_kernel_line
@@ -152,9 +153,9 @@ def run(arguments: argparse.Namespace) -> int:
                 decode(source, sink, read, head)
     except BrokenPipeError:
         # The reader has seen enough; keep the interpreter from flushing into it once more.
-        _silence(sys.stdout.fileno())
+        silence(sys.stdout.fileno())
     except _CannotWriteError as error:
-        _silence(sys.stdout.fileno())
+        silence(sys.stdout.fileno())
         _say(f"cannot write the findings: {error}; make room and run it again")
         return EXIT_FAILED
     except KeyboardInterrupt:
@@ -163,10 +164,6 @@ def run(arguments: argparse.Namespace) -> int:
         name = arguments.file or "standard input"
         return _usage(f"cannot read {name}: {error.strerror}; name a readable log file")
     return 0
-
-
-def _silence(descriptor: int) -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 def _usage(message: str) -> int:

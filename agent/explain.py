@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from agent.terminal import print_out
 from rules.reason import Reason, ReasonClass
 from rules.xid import (
     GPU_LOST_XID,
@@ -25,7 +26,9 @@ from rules.xid_words import BUCKETS, PEERS, peer_sentence
 if TYPE_CHECKING:
     import argparse
 
+PROGRAM: Final = "gpuward-agent explain"
 EXIT_USAGE: Final = 64
+EXIT_FAILED: Final = 1
 
 WHY: Final = {
     ReasonClass.DECISIVE: "one line is enough: it prints once and the GPU does not recover alone",
@@ -65,8 +68,8 @@ def run(arguments: argparse.Namespace) -> int:
     gpu = nearest_architecture(arguments.gpu) if arguments.gpu is not None else None
     if arguments.gpu is not None and gpu is None:
         return _usage(f"--gpu {arguments.gpu!r} is not known; give a model like h100 or a100")
-    sys.stdout.write("\n".join(explanation(int(text), gpu, branch)) + "\n")
-    return 0
+    lines = explanation(int(text), gpu, branch)
+    return 0 if print_out("\n".join(lines) + "\n", PROGRAM) else EXIT_FAILED
 
 
 def explanation(xid: int, gpu: str | None = None, branch: int | None = None) -> list[str]:
@@ -124,5 +127,5 @@ def _buckets(row: XidRow) -> str:
 
 
 def _usage(message: str) -> int:
-    sys.stderr.write(f"gpuward-agent explain: {message}.\n")
+    sys.stderr.write(f"{PROGRAM}: {message}.\n")
     return EXIT_USAGE

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
+import subprocess
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -11,9 +15,14 @@ from typing import Any
 import pytest
 from kernel_log_parts import XID79, record
 
+from agent.check import Looking
 from agent.cli import main
+from agent.loop import NvmlSaid
+from agent.nvml.messages import Device, Fault, Hello, Readings, Tier
+from agent.settings import add_options, settings_of
 from hack.sim.driver import NODES, set_gpu
 from hack.sim.driver.store import load
+from rules.observation import HostSeen, SourceChanged, SourceName, SourceState
 
 
 class Machine:
@@ -47,9 +56,12 @@ def test_a_healthy_machine(machine: Machine, capsys: pytest.CaptureFixture[str])
     assert status == 0
     assert lines[0].endswith(": Healthy (AllChecksPassing)")
     assert lines[1] == "All checks pass on 8 GPUs."
-    assert sum("NVIDIA H100" in line for line in lines) == 8
-    assert "kernel-log: Up" in lines
-    assert "dcgm-exporter: Absent (Off)" in lines
+    assert lines[3] == "8 x NVIDIA H100 80GB HBM3, nvswitch, driver 580.95.05"
+    assert [line.split()[0] for line in lines[6:14]] == list("01234567")
+    assert lines[-2:] == [
+        "seen through: kernel-log, nvml, pci",
+        "not here: dcgm-exporter (Off), udev (Off)",
+    ]
 
 
 def test_a_failed_remap_is_unhealthy(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,7 +133,7 @@ def test_a_gpu_lost_before_the_look_is_in_the_table_by_its_address(
     assert status == 2
     (row,) = (line for line in out.splitlines() if f"{machine.pci(3)}  " in line)
     assert row.split()[-3:] == ["Unhealthy", "GPULost", "-"]
-    assert sum("NVIDIA H100" in line for line in out.splitlines()) == 7
+    assert sum(" Healthy " in line for line in out.splitlines()) == 7
 
 
 def test_a_gpu_that_people_count_and_nothing_shows_is_lost(
@@ -179,3 +191,45 @@ def test_a_simulated_node_that_cannot_be_used_is_wrong_use(
     status = main(["check", f"--kmsg={machine.kernel_log}", f"--nvml=sim:{machine.description}"])
     assert status == 64
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_look_is_over_when_nothing_more_can_be_heard(machine: Machine) -> None:
+    parser = argparse.ArgumentParser()
+    add_options(parser, {}, senses_only=True)
+    settings = settings_of(parser.parse_args(["--nvml=sim:x"]), {})
+    gpu = Device(index=0, uuid="GPU-0", pci="0000:10:00.0")
+    dead = Device(index=1, uuid="", pci="0000:11:00.0")
+    for devices, heard in (
+        ([], []),
+        ([gpu], [Readings(gpu="GPU-0", pci=gpu.pci, tier=tier, values={}) for tier in Tier]),
+        ([dead], [Fault(call="nvmlDeviceGetHandleByIndex_v2", code=15, pci=dead.pci)]),
+    ):
+        looking = Looking(settings)
+        for source in (SourceName.KERNEL_LOG, SourceName.PCI):
+            looking.saw(SourceChanged(at=0.0, source=source, state=SourceState.ABSENT))
+        looking.saw(HostSeen(at=0.0))
+        hello = Hello(driver="580.1", nvml="", cuda="", branch=580, devices=devices)
+        assert not looking.done
+        for message in (hello, *heard):
+            looking.nvml_said(NvmlSaid(message, 0.0))
+        assert looking.done
+
+
+def test_what_was_found_stands_though_it_cannot_be_printed(
+    machine: Machine, capfd: pytest.CaptureFixture[str]
+) -> None:
+    command = [sys.executable, "-m", "agent.cli", "check", "--kmsg=off", "--nvml=off"]
+    with Path("/dev/full").open("w") as full:
+        assert subprocess.run(command, stdout=full, check=False).returncode == 3
+    said = capfd.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert "make room" in said[0]
+
+
+def test_a_reader_that_leaves_changes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "agent.cli", "check", "--kmsg=off", "--nvml=off"]
+    with os.fdopen(writer, "w") as closed:
+        assert subprocess.run(command, stdout=closed, check=False).returncode == 3
+    assert capfd.readouterr().err == ""

@@ -1,0 +1,33 @@
+"""Standard output that may be full, or whose reader may leave: for the commands people run.
+
+Called by `check`, `decode` and `explain`. What they found out does not change because it could not
+be printed, so nothing here ends the program: a reader that has seen enough is met with silence,
+a full disk with one sentence on standard error.
+"""
+
+import os
+import sys
+
+__all__ = ["print_out", "silence"]
+
+
+def print_out(text: str, program: str) -> bool:
+    """Print `text`; False when it could not be stored, which is said."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        silence(sys.stdout.fileno())
+    except OSError as error:
+        silence(sys.stdout.fileno())
+        sys.stderr.write(
+            f"{program}: cannot write what was found: {error.strerror}; make room and run it"
+            " again.\n"
+        )
+        return False
+    return True
+
+
+def silence(descriptor: int) -> None:
+    """Keep the interpreter from flushing into it once more at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
