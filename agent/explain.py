@@ -7,12 +7,15 @@ only. ``docs/xid.md`` is made from the same sentences.
 from __future__ import annotations
 
 import sys
+import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.terminal import print_out
 from rules.reason import Reason, ReasonClass
+from rules.reason_table import reason_for_recovery_action
 from rules.xid import (
     GPU_LOST_XID,
+    RECOVERY_ACTION_XID,
     XidRow,
     applies_to,
     catalog,
@@ -29,6 +32,11 @@ if TYPE_CHECKING:
 PROGRAM: Final = "gpuward-agent explain"
 EXIT_USAGE: Final = 64
 EXIT_FAILED: Final = 1
+
+LABEL: Final = 14
+WIDTH: Final = 80
+FIRST_UNNAMED_ACTION: Final = 8
+"""NVML names the recovery actions 0 to 7. Source: NVML reference."""
 
 WHY: Final = {
     ReasonClass.DECISIVE: "one line is enough: it prints once and the GPU does not recover alone",
@@ -81,15 +89,23 @@ def explanation(xid: int, gpu: str | None = None, branch: int | None = None) -> 
             f"Xid {xid}: unknown to the catalog {catalog_version()}.",
             "",
             _entry("What we do", _judgement(reason)),
-            _entry("Why", "a number that nobody explained must never cost a node, unless the"),
-            _entry("", "driver's recovery action says more."),
+            _entry(
+                "Why",
+                "a number that nobody explained must never cost a node, unless the driver's"
+                " recovery action says more.",
+            ),
         ]
     lines = [f"Xid {xid}: {reason.reason}" + (f"  ({row.mnemonic})" if row.mnemonic else "")]
-    lines += ["", _entry("Means", row.says), _entry("What we do", _judgement(reason))]
-    lines.append(_entry("Why", f"{WHY[reason.klass]}."))
+    lines += ["", _entry("Means", row.says)]
+    if xid == RECOVERY_ACTION_XID:
+        lines += _by_number(branch)
+    else:
+        lines.append(_entry("What we do", _judgement(reason)))
+        lines.append(_entry("Why", f"{WHY[reason.klass]}."))
     if reason.needs:
         lines.append(_entry("Waits for", f"{reason.needs}."))
-    lines.append(_entry("Ends with", f"{reason.closes_on}."))
+    if xid != RECOVERY_ACTION_XID:
+        lines.append(_entry("Ends with", f"{reason.closes_on}."))
     if answer := _driver(row, branch):
         lines.append(_entry("Driver", answer))
     lines.append(_entry("NVIDIA", _buckets(row)))
@@ -102,11 +118,24 @@ def explanation(xid: int, gpu: str | None = None, branch: int | None = None) -> 
 
 
 def _entry(label: str, text: str) -> str:
-    return f"{label:<14} {text}"
+    head, *rest = textwrap.wrap(text, WIDTH - LABEL - 1) or [""]
+    return "\n".join((f"{label:<{LABEL}} {head}", *(" " * (LABEL + 1) + line for line in rest)))
 
 
 def _judgement(reason: Reason) -> str:
     return f"{reason.klass}: {reason.severity}, {reason.level}, {reason.action}."
+
+
+def _by_number(branch: int | None) -> list[str]:
+    """What each recovery action that the line may name means on this driver."""
+    lines = [_entry("What we do", "as the new number says, for the Xid before it or by itself:")]
+    for value in range(FIRST_UNNAMED_ACTION):
+        word = _judgement(reason_for_recovery_action(value, branch))
+        if value == 0:
+            word = "the GPU asks for nothing (more): evidence of a reset."
+        lines.append(_entry("", f"{value:#x}  {word}"))
+    unnamed = _judgement(reason_for_recovery_action(FIRST_UNNAMED_ACTION, branch))
+    return [*lines, _entry("", f"else {unnamed}")]
 
 
 def _driver(row: XidRow, branch: int | None) -> str:

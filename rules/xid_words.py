@@ -27,6 +27,17 @@ BUCKETS: Final = {
     "WORKFLOW_NVLINK5_ERR": "look the registers up in the table of 95 rules",
     "XID_154": "do what the line says",
     "XID_154_EVAL": "do what an Xid 154 says, else restart the program",
+    "INVESTIGATE_SW": "investigate the software",
+    "INVESTIGATE_SW_USER": "investigate the user's software",
+    "INVESTIGATE_LINK_SI": "check the signal quality of the link",
+    "CHECK_APP/CUDA": "check the program and its CUDA libraries",
+    "IGNORE (sympathetic)": "nothing, since another Xid causes it",
+    "SYMPATHETIC_REPORT_SOLO": "contact support if it came alone",
+    "Solo: RESTART_FM ; Not Solo: IGNORE (follow other Xid)": "follow the other Xid if it came with one",
+    "N/A Informational only regarding another Xid": "follow the Xid that it answers",
+    "WORKFLOW_XID_13": "run diagnostics if it repeats at one place of the chip",
+    "WORKFLOW_XID_31": "run diagnostics if it repeats on one GPU",
+    "XID_137_FLOW": "NVIDIA's own procedure for Xid 137",
 }
 
 PEERS: Final = (

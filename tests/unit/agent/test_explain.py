@@ -6,8 +6,8 @@ import pytest
 
 from agent.cli import main
 from agent.explain import explanation
-from rules.xid import catalog, reason_for_xid
-from rules.xid_words import PEERS, peer_sentence
+from rules.xid import RECOVERY_ACTION_XID, catalog, reason_for_xid
+from rules.xid_words import BUCKETS, PEERS, peer_sentence
 
 
 def test_a_fatal_xid_is_explained_in_full(capsys: pytest.CaptureFixture[str]) -> None:
@@ -30,12 +30,28 @@ def test_a_fatal_xid_is_explained_in_full(capsys: pytest.CaptureFixture[str]) ->
 def test_every_xid_says_what_we_and_others_do(xid: int) -> None:
     lines = explanation(xid)
     reason = reason_for_xid(xid)
+    assert all(len(line) <= 80 for line in "\n".join(lines[1:]).splitlines())
     assert lines[0].startswith(f"Xid {xid}: {reason.reason}")
-    assert any(f"{reason.severity}, {reason.level}, {reason.action}" in line for line in lines)
+    if xid != RECOVERY_ACTION_XID:
+        assert any(f"{reason.severity}, {reason.level}, {reason.action}" in line for line in lines)
     for key, name in PEERS:
         row = catalog()[xid]
         assert f"{name:<14} {peer_sentence(row, key)}" in lines
         assert peer_sentence(row, key) != getattr(row, key) + ".", "a code without words"
+
+
+@pytest.mark.parametrize("xid", sorted(catalog()))
+def test_every_code_of_nvidia_has_words(xid: int) -> None:
+    row = catalog()[xid]
+    assert {row.immediate, row.investigatory} <= {"", *BUCKETS}
+
+
+def test_154_is_explained_by_its_number() -> None:
+    text = "\n".join(explanation(154))
+    assert "0x1  Decisive: Fatal, Drain, ResetGPU." in text
+    assert "0x5  Latch: Degraded, Report, RecoverIMEXDomain." in text
+    assert "else Latch: Degraded, Report, Investigate." in text
+    assert "0x5  Decisive: Fatal, Drain, RestartNode." in "\n".join(explanation(154, branch=580))
 
 
 def test_an_unknown_number_never_acts() -> None:
