@@ -9,6 +9,7 @@ request or a credential is ever part of its text.
 import ssl
 import time
 from collections.abc import Iterator, Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
@@ -35,8 +36,16 @@ TOKEN_FOR_S: Final = 60.0
 """The kubelet renews a projected token long before it expires; reading it once a minute is
 what client-go does."""
 
+LONGEST_RETRY_AFTER_S: Final = 300.0
+"""No answer keeps a verdict back for longer, whoever gave it."""
+ANSWER_WITHIN_S: Final = 30.0
+"""All of an answer; each piece of it may take as long as `TIMEOUT` says."""
+RELOAD_EVERY_S: Final = 10.0
+"""Certificates and token are read again after a refusal, no more often than this."""
+
 MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
 MAX_WATCH_LINE_BYTES: Final = 2 * 1024 * 1024
+PIECE_BYTES: Final = 64 * 1024
 MAX_ERROR_CHARS: Final = 256
 HTTP_MULTIPLE_CHOICES: Final = 300
 
@@ -68,6 +77,7 @@ class Kube:
         self._token = config.token
         self._token_until = 0.0
         self._pool = _pool(config)
+        self._reloaded_at = time.monotonic()
 
     def close(self) -> None:
         """Drop all connections; a watch in progress ends."""
@@ -169,10 +179,27 @@ class Kube:
                 preload_content=False,
             )
         except (urllib3.exceptions.HTTPError, OSError) as error:
+            if isinstance(error, urllib3.exceptions.SSLError):
+                self._reload()
             raise ApiError(UNREACHABLE, "Unreachable", _what(error)) from error
+        if response.status == HTTPStatus.UNAUTHORIZED:
+            self._reload()
         if response.status >= HTTP_MULTIPLE_CHOICES:
             raise _refusal(response, _read(response))
         return response
+
+    def _reload(self) -> None:
+        """Token and certificates may have been renewed since they were read."""
+        now = time.monotonic()
+        self._token_until = 0.0
+        if now < self._reloaded_at + RELOAD_EVERY_S:
+            return
+        self._reloaded_at = now
+        try:
+            self._pool = _pool(self._config)
+        except KubeConfigError:
+            # Being replaced at this moment: the next refusal tries again.
+            return
 
     def _current_token(self) -> str:
         if self._config.token_file and time.monotonic() >= self._token_until:
@@ -219,22 +246,29 @@ def _pool(config: KubeConfig) -> urllib3.PoolManager:
 
 def _read(response: urllib3.BaseHTTPResponse) -> bytes:
     """The whole body. Bounded: what answers may be anything that listens on that address."""
+    deadline = time.monotonic() + ANSWER_WITHIN_S
+    content = bytearray()
+    whole = False
     try:
-        content = response.read(MAX_ANSWER_BYTES + 1)
+        while piece := response.read1(PIECE_BYTES):
+            content += piece
+            if len(content) > MAX_ANSWER_BYTES:
+                raise ApiError(response.status, "TooLarge", "an answer of over 4 MiB")
+            if time.monotonic() > deadline:
+                raise ApiError(UNREACHABLE, "TooSlow", "an answer that does not end")
+        whole = True
     except (urllib3.exceptions.HTTPError, OSError) as error:
-        response.close()
         raise ApiError(UNREACHABLE, "Unreachable", _what(error)) from error
-    if len(content) > MAX_ANSWER_BYTES:
-        response.close()
-        raise ApiError(response.status, "TooLarge", "an answer of over 4 MiB")
-    response.release_conn()
-    return content
+    finally:
+        # A connection with an unread rest must not be used again.
+        response.release_conn() if whole else response.close()
+    return bytes(content)
 
 
 def _watch_events(response: urllib3.BaseHTTPResponse) -> Iterator[tuple[str, NodeObject]]:
     decoder = msgspec.json.Decoder(WatchEvent)
     rest = b""
-    for chunk in response.stream(64 * 1024):
+    for chunk in response.stream(PIECE_BYTES):
         *lines, rest = (rest + chunk).split(b"\n")
         if len(rest) > MAX_WATCH_LINE_BYTES:
             raise ApiError(response.status, "TooLarge", "a watch event of over 2 MiB")
@@ -255,16 +289,18 @@ def _refusal(response: urllib3.BaseHTTPResponse, content: bytes) -> ApiError:
     except (msgspec.DecodeError, UnicodeDecodeError):
         # Not the API server's own format: nobody knows what is in it, so it is not quoted.
         answer = StatusAnswer(message="an answer that is not a Kubernetes status")
-    try:
-        retry_after_s = float(response.headers.get("Retry-After", "0"))
-    except ValueError:
-        retry_after_s = 0.0
     return ApiError(
         response.status,
         answer.reason or "Refused",
         answer.message[:MAX_ERROR_CHARS],
-        retry_after_s,
+        _seconds(response.headers.get("Retry-After", "")),
     )
+
+
+def _seconds(retry_after: str) -> float:
+    """The whole seconds that Kubernetes sends; a date, or what no server means, is not waited for."""
+    plain = retry_after.isascii() and retry_after.isdecimal() and len(retry_after) < 6
+    return min(float(retry_after), LONGEST_RETRY_AFTER_S) if plain else 0.0
 
 
 def _what(error: BaseException) -> str:

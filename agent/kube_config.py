@@ -186,8 +186,14 @@ def _file(config: Path, name: str, data: str) -> str:
             f"kubeconfig {config} holds data that is not base64: correct the file"
         ) from error
     # Python's TLS takes files only; mkstemp makes them readable to this user alone.
-    descriptor, path = tempfile.mkstemp(prefix="gpuward-", suffix=".pem")
-    atexit.register(Path(path).unlink, missing_ok=True)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
+    try:
+        descriptor, path = tempfile.mkstemp(prefix="gpuward-", suffix=".pem")
+        atexit.register(Path(path).unlink, missing_ok=True)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+    except OSError as error:
+        raise KubeConfigError(
+            f"the certificates in kubeconfig {config} cannot be put into a file"
+            f" ({error.strerror}): make room, or set TMPDIR to a folder that has some"
+        ) from error
     return path

@@ -128,3 +128,19 @@ def test_nothing_at_all_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(KubeConfigError, match="--kubeconfig FILE"):
         load("", {})
+
+
+def test_no_room_for_embedded_certificates_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tempfile.mkstemp", full)
+    path = tmp_path / "config"
+    path.write_text(
+        "current-context: c\ncontexts: [{name: c, context: {cluster: k, user: u}}]\n"
+        "clusters: [{name: k, cluster: {server: 'https://x', certificate-authority-data: YQ==}}]\n"
+    )
+    with pytest.raises(KubeConfigError, match="No space left on device"):
+        from_file(path)
