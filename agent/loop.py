@@ -58,6 +58,13 @@ SOURCE_OF: dict[type, SourceName] = {
 }
 
 
+_STAND_DOWN = {
+    ChangeKind.STAND_DOWN: "the GPUs are let go on request",
+    ChangeKind.STAND_DOWN_EXPIRED: "the GPUs were let go for over two hours: they are taken back",
+    ChangeKind.STAND_DOWN_ENDED: "the GPUs are taken back: nobody asks to let them go any more",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Stop:
     """End the loop; `status` is the exit status, `sentence` the reason."""
@@ -287,12 +294,12 @@ class Loop:
     def _say(self, change: Change) -> None:
         incident = change.incident
         if incident is None:
-            self._log.info(
-                str(change.kind),
-                source=change.source and str(change.source),
-                state=change.state and str(change.state),
-                reason=change.reason,
-            )
+            if change.source is None:
+                self._log.info(_STAND_DOWN[change.kind], reason=change.reason)
+            else:
+                self._log.info(
+                    f"the source {change.source} is {change.state}", reason=change.reason
+                )
             return
         graver = change.kind in (ChangeKind.OPENED, ChangeKind.RAISED)
         (self._log.warning if graver else self._log.info)(
@@ -300,6 +307,7 @@ class Loop:
             reason=change.reason,
             severity=str(incident.row.severity),
             level=str(incident.row.level),
+            pci=" ".join(incident.pci),
             incident=incident.id,
         )
 

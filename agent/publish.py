@@ -21,6 +21,7 @@ from rules.health_object import HealthStatus
 from rules.publication_events import NodeEvent
 
 LONGEST_WAIT_S = 3600.0
+THREAD_GRACE_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +89,7 @@ class Publisher:
         self._told_known = False
         self._trouble = ""
         self._hurry = False
+        self._vain = False
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="publish", daemon=True)
 
@@ -130,14 +132,19 @@ class Publisher:
             )
 
     def close(self, timeout_s: float) -> bool:
-        """Give the newest verdict `timeout_s` to be accepted, then end; True when it was."""
+        """Give the newest verdict `timeout_s` to be accepted, then end; True when it was.
+
+        Where nothing could be written before and one more attempt fails too, that was it.
+        """
         with self._changed:
             self._hurry = True
             self._poke()
-            done = self._changed.wait_for(lambda: self._settled is self._wanted, timeout_s)
+            self._changed.wait_for(lambda: self._settled is self._wanted or self._vain, timeout_s)
+            done = self._settled is self._wanted
             self._stopping = True
             self._poke()
-        self._thread.join(timeout_s)
+        # A call that hangs is not waited for: the thread ends with the process.
+        self._thread.join(timeout_s if done else THREAD_GRACE_S)
         return done
 
     def _run(self) -> None:
@@ -148,17 +155,22 @@ class Publisher:
             with self._changed:
                 self._poked = False
                 wanted, node = self._wanted, self._node
+                last_try = self._hurry and (bool(self._trouble) or node is None)
                 if self._hurry:
                     self._hurry = False
                     self._node_lane.hurry()
                     self._health_lane.hurry()
             if wanted is None or node is None:
+                if last_try:
+                    self._give_up()
                 self._wait(self._clock() + LONGEST_WAIT_S)
                 continue
             # The health object first: it carries the state that a restarted agent needs.
             health = self._health_lane.turn(wanted.publication, node, self._clock())
             patched = self._node_lane.turn(wanted.publication, node, self._clock(), self._wall())
             self._say_trouble()
+            if last_try and self._trouble:
+                self._give_up()
             if patched.node is not None:
                 self._answered(node, patched.node)
             announced = float("inf")
@@ -187,6 +199,11 @@ class Publisher:
             self._settled, self._accepted_at = wanted, self._wall()
             self._changed.notify_all()
         self._tell(Accepted(wanted=wanted, at=self._accepted_at))
+
+    def _give_up(self) -> None:
+        with self._changed:
+            self._vain = True
+            self._changed.notify_all()
 
     def _say_trouble(self) -> None:
         """Tell a new sentence once; the end of trouble too."""

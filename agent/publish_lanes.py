@@ -114,6 +114,7 @@ class HealthLane:
         self._health: HealthObject | None = None
         self._read = False
         self._accepted: Publication | None = None
+        self._ending = False
         self.writes = 0
         self.trouble = ""
 
@@ -135,6 +136,7 @@ class HealthLane:
     def hurry(self) -> None:
         """The process is about to end: do not wait for the next attempt."""
         self._lane = replace(self._lane, not_before=0.0)
+        self._ending = True
 
     def read(self, now: float) -> Turn:
         """Read what is there; nothing is written before that."""
@@ -156,6 +158,8 @@ class HealthLane:
             self._uid, self._accepted = node.metadata.uid, None
         if not self._read:
             return self.read(now)
+        if self._ending and self._was_replaced(wanted):
+            return Turn(until=float("inf"), settled=True)
         step = health_step(wanted, self._health, self._accepted, node, self._lane, now)
         if isinstance(step, Wait):
             return Turn(until=step.until, settled=step.settled)
@@ -168,6 +172,13 @@ class HealthLane:
             self.trouble = ""
             self._lane = self._lane.accepted(now, self._luck())
         return Turn(until=now)
+
+    def _was_replaced(self, wanted: Publication) -> bool:
+        """Whether another agent has written since we did: its verdict is the newer one."""
+        if self._accepted is None or self._health is None:
+            return False
+        theirs = self._health.status.publisher.pod_uid
+        return bool(theirs) and theirs != wanted.status.publisher.pod_uid
 
     def _read_again(self) -> None:
         try:

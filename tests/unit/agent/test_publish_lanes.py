@@ -13,6 +13,7 @@ from publish_parts import Server, a_server, counted, verdict
 from agent.publish_lanes import HealthLane, NodeLane
 from agent.publish_plan import REPAIR_SPACING_S
 from hack.sim.cluster.errors import ApiError
+from rules.health_object import PublisherPod
 from rules.publication import Publication
 
 WALL = 1_800_000_000.0
@@ -187,6 +188,23 @@ def test_an_edit_of_the_health_object_is_put_right(publishing: Publishing) -> No
     publishing.later(400).turn(verdict())
     settled(publishing.later(1), verdict())
     assert publishing.word == "Healthy"
+
+
+def test_an_agent_that_ends_does_not_write_over_the_one_that_follows_it(
+    publishing: Publishing,
+) -> None:
+    def signed(pod: str, health: str = "Healthy") -> Publication:
+        return verdict(health, publisher=PublisherPod(pod=f"ns/{pod}", pod_uid=pod))
+
+    settled(publishing, signed("old"))
+    follower = HealthLane(publishing.server.kube, publishing.name, luck=lambda: 0.5)
+    old, publishing.healths = publishing.healths, follower
+    settled(publishing.later(1), signed("new"))
+    publishing.healths = old
+    old.hurry()
+    settled(publishing.later(1), signed("old", "Unhealthy"))
+    status = publishing.server.health(publishing.name)["status"]
+    assert status["publisher"]["podUID"] == "new"
 
 
 def test_a_deleted_health_object_is_made_again(publishing: Publishing) -> None:

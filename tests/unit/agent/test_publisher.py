@@ -113,6 +113,42 @@ def test_without_an_api_server_the_end_does_not_wait_for_ever(server: Server) ->
     assert not running.publisher.close(0.2)
 
 
+def test_where_nothing_could_be_written_the_end_comes_after_one_more_attempt(
+    server: Server,
+) -> None:
+    running = Running(server)
+    running.publisher.start()
+    running.publisher.node_seen(server.kube.node(NODE))
+    running.until(Known)
+    away = server.faults.fail(ApiError(503, "ServiceUnavailable", "away"), path=NODE, times=None)
+    running.submit("Unhealthy")
+    running.until(Trouble)
+    before = away.hits
+    assert not running.publisher.close(3600.0)
+    assert away.hits > before
+
+
+def test_an_api_server_that_is_back_gets_the_last_verdict(server: Server) -> None:
+    running = Running(server)
+    running.publisher.start()
+    running.publisher.node_seen(server.kube.node(NODE))
+    running.until(Known)
+    server.faults.fail(ApiError(503, "ServiceUnavailable", "away"), path=NODE, times=None)
+    running.submit("Unhealthy")
+    running.until(Trouble)
+    server.faults.clear()
+    assert running.publisher.close(3600.0)
+    assert server.condition(NODE, "GPUHealthy") == "False"
+
+
+def test_without_a_node_there_is_nothing_to_wait_for(server: Server) -> None:
+    running = Running(server)
+    running.publisher.start()
+    running.until(Known)
+    running.submit("Unhealthy")
+    assert not running.publisher.close(3600.0)
+
+
 def test_events_name_the_nodes_real_uid(running: Running) -> None:
     running.until(Known)
     running.accepted(running.submit("Unhealthy"))
