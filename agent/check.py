@@ -18,7 +18,7 @@ from agent.composer import Composer, Pod
 from agent.inbox import Inbox
 from agent.judgement import Judgement, Who
 from agent.loop import Item, NvmlSaid
-from agent.nvml.messages import Fault, Hello, Readings, SourceReason, SourceStatus, Tier
+from agent.nvml.messages import Fault, Hello, Readings, SourceReason, SourceStatus, Tier, Topology
 from agent.nvml.messages import SourceState as NvmlState
 from agent.nvml_facts import observation_of
 from agent.rules_file import load_rules
@@ -186,6 +186,7 @@ class Looking:
             self._pending.add(SourceName.DCGM)
         self._expected: frozenset[tuple[str, Tier]] | None = None
         self._read: set[tuple[str, Tier]] = set()
+        self._described = False
         self._waiting = False
         self._scraped = False
 
@@ -225,12 +226,14 @@ class Looking:
                     self._pending.discard(source)
 
     def nvml_said(self, said: NvmlSaid) -> None:
-        """NVML is seen when each GPU was read in each tier, or when it cannot be.
+        """NVML is seen when each GPU was read in each tier and all are described, or when it
+        cannot be.
 
         Of a GPU that does not enumerate there is but one thing to be heard.
         """
         match said.message:
             case Hello(devices=devices):
+                self._described = not devices
                 self._expected = frozenset(
                     (device.uuid or device.pci, tier)
                     for device in devices
@@ -240,6 +243,8 @@ class Looking:
                 self._read.add((gpu or pci, tier))
             case Fault(gpu=gpu, pci=pci) if gpu or pci:
                 self._read.add((gpu or pci, Tier.FAST))
+            case Topology():
+                self._described = True
             case SourceStatus(reason=SourceReason.SIMULATOR_UNUSABLE, message=message):
                 raise SensesError(message)
             case SourceStatus(state=state) if state is not NvmlState.UP:
@@ -247,5 +252,5 @@ class Looking:
                 return
             case _:
                 return
-        if self._expected is not None and self._read >= self._expected:
+        if self._described and self._expected is not None and self._read >= self._expected:
             self._pending.discard(SourceName.NVML)

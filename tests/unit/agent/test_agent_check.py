@@ -18,7 +18,7 @@ from kernel_log_parts import XID79, record
 from agent.check import Looking
 from agent.cli import main
 from agent.loop import NvmlSaid
-from agent.nvml.messages import Device, Fault, Hello, Readings, Tier
+from agent.nvml.messages import Device, Fault, Hello, Readings, Tier, Topology
 from agent.settings import add_options, settings_of
 from hack.sim.driver import NODES, set_gpu
 from hack.sim.driver.store import load
@@ -209,8 +209,9 @@ def test_a_look_is_over_when_nothing_more_can_be_heard(machine: Machine) -> None
             looking.saw(SourceChanged(at=0.0, source=source, state=SourceState.ABSENT))
         looking.saw(HostSeen(at=0.0))
         hello = Hello(driver="580.1", nvml="", cuda="", branch=580, devices=devices)
-        assert not looking.done
-        for message in (hello, *heard):
+        topology = Topology(gpus=[], links=[], remote=[], clusters=[], cliques=[], numa=[])
+        for message in (hello, *heard, *([topology] if devices else [])):
+            assert not looking.done
             looking.nvml_said(NvmlSaid(message, 0.0))
         assert looking.done
 
