@@ -34,6 +34,8 @@ class Kind(StrEnum):
     PEERMEM = "peermem"
     AER = "aer"
     DPC = "dpc"
+    PCIE_SLOT = "pcie_slot"
+    IOMMU_FAULT = "iommu_fault"
     PCIE_BANDWIDTH = "pcie_bandwidth"
     D3COLD = "d3cold"
     NIC_POWER = "nic_power"
@@ -52,11 +54,11 @@ KIND_MEANINGS: Final = MappingProxyType(
         Kind.SXID_DETAIL: "A second or third line (severity, data words) of the SXid before it",
         Kind.FABRIC_MANAGER: "The fabric manager's own log repeats an SXid",
         Kind.GPU_LOST: "The driver says a GPU fell off the bus, without an Xid",
-        Kind.GPU_LOST_DETAIL: "The last line of a lost-GPU message that was split; names no GPU",
+        Kind.GPU_LOST_DETAIL: "A further line about a lost GPU, which it does not name",
         Kind.RM_INIT_FAILED: "The driver could not initialise a GPU",
         Kind.PROBE_FAILED: "The driver's probe gave up on one or more GPUs",
         Kind.RESET_REQUIRED: "A driver assertion says that some GPU needs a reset; it names none",
-        Kind.GSP_ERROR: "The driver says that the GPU's system processor likely needs a reset",
+        Kind.GSP_ERROR: "The GPU's system processor stopped answering or likely needs a reset",
         Kind.VERSION_MISMATCH: "A client library does not fit the kernel module",
         Kind.GPU_UUID: "The driver's own map from PCI address to GPU UUID",
         Kind.GPU_SERIAL: "The board serial number of a GPU",
@@ -65,6 +67,8 @@ KIND_MEANINGS: Final = MappingProxyType(
         Kind.PEERMEM: "nvidia-peermem skipped a callback; harmless",
         Kind.AER: "A PCIe error report of a port or device",
         Kind.DPC: "PCIe downstream port containment: the port cut off what is behind it",
+        Kind.PCIE_SLOT: "A PCIe hot-plug slot lost its link or its card; names the port above",
+        Kind.IOMMU_FAULT: "The IOMMU refused a device's access to memory",
         Kind.PCIE_BANDWIDTH: "A device has less PCIe bandwidth than it could",
         Kind.D3COLD: "A device did not come back from its power-off state",
         Kind.NIC_POWER: "A network adapter found too little power on its slot",

@@ -14,13 +14,24 @@ from typing import Final, NamedTuple
 from rules.kernel_line_kind import KernelLine, Kind
 from rules.kernel_line_text import normal_pci, printable
 
-_PCI: Final = rb"(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?)"
+_SLOT: Final = rb"[0-9a-fA-F]{2}:[0-9a-fA-F]{2}"
+_PCI: Final = rb"(?P<pci>[0-9a-fA-F]{4,8}:" + _SLOT + rb"(?:\.[0-9a-fA-F])?)"
+_NEAR_PCI: Final = rb"(?P<pci>(?:[0-9a-fA-F]{4,8}:)?" + _SLOT + rb"(?:\.[0-9a-fA-F])?)"
+"""An address whose domain may be left out where it is 0."""
 _ANY_DRIVER: Final = rb"[\w.-]{1,32} " + _PCI + rb"(?: \w{1,32})?: "
 _PORT: Final = rb"(?:pcieport|pcieport-driver) " + _PCI + rb": "
 _MLX5: Final = rb"(?:mlx5_core " + _PCI + rb"(?: \w{1,32})?: (?:mlx5_)?|mlx5_)"
 _MLX5_CORE: Final = rb"mlx5_core " + _PCI + rb"(?: \w{1,32})?: "
 _FUNCTION: Final = rb"(?:\w{1,48}:\d{1,5}:)?(?:\(pid \d{1,10}\): )?\s?"
-_NV_NAMES: Final = rb"(?:nvidia|nvc:|nv-|nv_|irq/\d{1,5}-(?:s-)?nvidia|UVM |dcgm|cuda)"
+_GPU: Final = rb"(?:GPU\d{1,3} )?"
+"""Which GPU a function of the driver speaks of, in the driver's own count (from R560)."""
+_ASSERTION: Final = _GPU + rb"nv(?:Assert|Check)\w{0,40}: (?:Assertion|Check) failed: "
+_FAILED: Final = rb" failed with error -\d{1,4}"
+_PAGE_FAULT: Final = rb"Event logged \[IO_PAGE_FAULT "
+_NV_TASK: Final = (
+    rb"(?P<process>(?:nvidia|nvc:|nv-|nv_|irq/\d{1,5}-(?:s-)?nvidia|UVM |dcgm|cuda)[^\n]{0,15})"
+    rb":(?P<pid>\d{1,10})"
+)
 
 
 class _Shape(NamedTuple):
@@ -44,39 +55,52 @@ def _shape(kind: Kind, heads: tuple[bytes, ...], pattern: bytes) -> _Shape:
 
 _NVRM_SHAPES: Final = (
     _shape(Kind.GPU_LOST, (b"The",), rb"The NVIDIA GPU " + _PCI + rb"(?:\s*$|[^\n]{0,64}(?:\n[^\n]{0,128}){0,2}?fallen off the bus)"),
-    _shape(Kind.GPU_LOST, (b"GPU",), rb"GPU (?:at PCI:)?" + _PCI + rb":? (?:GPU )?has fallen off the bus"),
-    _shape(Kind.GPU_LOST_DETAIL, (b"fal",), rb"fallen off the bus and is not responding"),
+    _shape(Kind.GPU_LOST, (b"GPU",), rb"GPU (?:at (?:PCI:)?)?" + _NEAR_PCI + rb":? (?:GPU )?has fallen off the bus"),
+    _shape(
+        Kind.GPU_LOST_DETAIL,
+        (b"fal", b"_th", b"GPU", b"nvA", b"nvC"),
+        rb"fallen off the bus and is not responding"
+        rb"|" + _GPU + rb"_threadNodeCheckTimeout: API_GPU_ATTACHED_SANITY_CHECK failed"
+        rb"|" + _ASSERTION + rb"GPU lost from the bus \[NV_ERR_GPU_IS_LOST\]",
+    ),
     _shape(
         Kind.RM_INIT_FAILED,
         (b"GPU", b"RmI", b"rm_"),
         rb"(?:GPU " + _PCI + rb": )?(?:RmInitAdapter failed! ?\(?(?P<detail>[0-9a-fx:]{0,40})"
-        rb"|rm_init_adapter(?:\(\d{1,4}\))? failed)",
+        rb"|rm_init_adapter(?:\(\d{1,4}\))? failed)"
+        rb"|" + _GPU + rb"RmInitAdapter: [^\n]{0,64}"
+        rb"(?:Cannot initialize GSP firmware RM|bailing out of RmInitAdapter)",
     ),
     _shape(Kind.PROBE_FAILED, (b"The",), rb"The NVIDIA probe routine failed for (?P<detail>\d{1,4}) device"),
     _shape(
         Kind.RESET_REQUIRED,
-        (b"nvA", b"nvC"),
-        rb"nv(?:Assert|Check)\w{0,40}: (?:Assertion|Check) failed: "
-        rb"Reset required \[NV_ERR_RESET_REQUIRED\]",
+        (b"nvA", b"nvC", b"GPU"),
+        _ASSERTION + rb"Reset required \[NV_ERR_RESET_REQUIRED\]",
     ),
     _shape(Kind.GSP_ERROR, (b"Rat",), rb"Rate limiting GSP RPC error prints\b"),
     _shape(
         Kind.GSP_ERROR,
         (b"GPU", b"_kg", b"kgs"),
-        rb"(?:GPU\d{1,3} )?_?kgsp\w{0,48}: [^\n]{0,128}may need to be reset",
+        _GPU + rb"_?kgsp\w{0,48}: (?:[^\n]{0,128}may need to be reset"
+        rb"|(?:GSP RM|LibOS) heartbeat timed out)",
     ),
     _shape(
         Kind.VERSION_MISMATCH,
         (b"API",),
-        rb"API mismatch: the client (?:[^\n]{0,64}\nNVRM: )?"
-        rb"(?:'[^'\n]{0,32}' \(pid \d{1,10}\)\s+)?has the version (?P<detail>[\d.]{1,20}\d)",
+        rb"API mismatch: the client (?:'(?P<process>[^\n]{0,32})' \(pid (?P<pid>\d{1,10})\)\s*)?"
+        rb"(?:$|(?:NVRM: )?has the version (?P<detail>[\d.]{1,20}\d))",
     ),
     _shape(
         Kind.GPU_UUID,
         (b"GPU",),
         rb"GPU at (?:PCI:)?" + _PCI + rb": (?P<gpu_uuid>GPU-[0-9a-fA-F][0-9a-fA-F-]{3,63})\s*$",
     ),
-    _shape(Kind.GPU_SERIAL, (b"GPU",), rb"GPU Board Serial Number:\s*(?P<detail>[\w-]{0,32})\s*$"),
+    _shape(
+        Kind.GPU_SERIAL,
+        (b"GPU",),
+        rb"GPU (?:Board Serial Number:|" + _PCI + rb": GPU (?:serial number is|is on Board))"
+        rb"\s*(?P<detail>[\w-]{0,32})\.?\s*$",
+    ),
     _shape(
         Kind.DRIVER_LOAD,
         (b"loa",),
@@ -85,8 +109,8 @@ _NVRM_SHAPES: Final = (
     ),
     _shape(
         Kind.NVLINK_DETECT,
-        (b"knv",),
-        rb"knvlink\w{1,64}: (?:Getting peer\d{1,3}'s postRxDetLinkMask failed"
+        (b"knv", b"GPU"),
+        _GPU + rb"knvlink\w{1,64}: (?:Getting peer\d{1,3}'s postRxDetLinkMask failed"
         rb"|Failed to update Rx Detect Link mask)",
     ),
 )  # fmt: skip
@@ -105,7 +129,26 @@ _OTHER_SHAPES: Final = (
         _PORT + rb"AER: (?:Multiple )?(?P<detail>(?:Corr|Uncorr)[a-zA-Z ()-]{2,32}?) error "
         rb"(?:message )?received(?: from|:) ",
     ),
-    _shape(Kind.DPC, (b"pci",), _PORT + rb"DPC: (?:containment event|unmasked uncorrectable error)"),
+    _shape(
+        Kind.DPC,
+        (b"pci",),
+        _PORT + rb"DPC: (?:containment event|unmasked uncorrectable error"
+        rb"|(?:ERR_(?:NON)?FATAL|RP PIO error|software trigger) detected)",
+    ),
+    _shape(
+        Kind.PCIE_SLOT,
+        (b"pci",),
+        _PORT + rb"pciehp: Slot\([\w-]{1,16}\): (?P<detail>Link Down|Card not present)",
+    ),
+    _shape(Kind.PROBE_FAILED, (b"nvi",), rb"nvidia: probe of " + _PCI + _FAILED),
+    _shape(Kind.PROBE_FAILED, (b"nvi",), rb"nvidia " + _PCI + rb": probe with driver nvidia" + _FAILED),
+    _shape(Kind.IOMMU_FAULT, (b"nvi",), rb"nvidia " + _PCI + rb": AMD-Vi: " + _PAGE_FAULT),
+    _shape(Kind.IOMMU_FAULT, (b"AMD",), rb"AMD-Vi: " + _PAGE_FAULT + rb"device=" + _NEAR_PCI + rb" "),
+    _shape(
+        Kind.IOMMU_FAULT,
+        (b"DMA",),
+        rb"DMAR: ?\[[\w ]{1,40}\] Request device \[" + _NEAR_PCI + rb"\] ",
+    ),
     _shape(
         Kind.PCIE_BANDWIDTH,
         (),
@@ -115,7 +158,9 @@ _OTHER_SHAPES: Final = (
     _shape(
         Kind.D3COLD,
         (),
-        rb"(?:" + _ANY_DRIVER + rb")?(?:[Uu]nable to|can't) change power state from D3cold to D0",
+        rb"(?:" + _ANY_DRIVER + rb")?"
+        rb"(?:(?:[Uu]nable to|can't|Refused to) change power state from (?:D3\w{0,4}|unknown) to D0"
+        rb"|Refused to change power state, currently in D3)",
     ),
     _shape(
         Kind.NIC_POWER,
@@ -128,6 +173,11 @@ _OTHER_SHAPES: Final = (
         (b"mlx",),
         _MLX5 + rb"(?:port_module_event:\d{1,6}:)?" + _FUNCTION
         + rb"Port module event(?:\[\w{1,10}\])?: module \d{1,4}, [^\n]{0,40}High Temperature",
+    ),
+    _shape(
+        Kind.NIC_TEMPERATURE,
+        (b"mlx",),
+        _MLX5_CORE + _FUNCTION + rb"High temperature on sensors with bit set ",
     ),
     _shape(
         Kind.NIC_MODULE,
@@ -152,14 +202,25 @@ _OTHER_SHAPES: Final = (
     _shape(
         Kind.NCCL_SEGFAULT,
         (),
-        rb"(?:(?P<process>[^\n]{1,15})\[(?P<pid>\d{1,10})\]: )?segfault at [0-9a-fx]{1,18} "
+        rb"(?:(?P<process>[^\n]{1,15})\[(?P<pid>\d{1,10})\]: )?"
+        rb"(?:segfault at [0-9a-fx]{1,18} |unhandled )[^\n]{0,128} in libnccl\.so",
+    ),
+    _shape(
+        Kind.NCCL_SEGFAULT,
+        (b"tra",),
+        rb"traps: (?P<process>[^\n]{1,15})\[(?P<pid>\d{1,10})\] (?:general protection|trap )"
         rb"[^\n]{0,128} in libnccl\.so",
     ),
     _shape(
         Kind.HUNG_TASK,
-        (b"INF",),
-        rb"INFO: task (?P<process>" + _NV_NAMES + rb"[^\n]{0,15}):(?P<pid>\d{1,10}) "
-        rb"blocked for more than (?P<detail>\d{1,6}) seconds",
+        (b"INF", b"tas"),
+        rb"(?:INFO: )?task " + _NV_TASK + rb" blocked for more than (?P<detail>\d{1,6}) seconds",
+    ),
+    _shape(
+        Kind.HUNG_TASK,
+        (b"wat", b"NMI", b"BUG"),
+        rb"(?:NMI )?(?:watchdog: )?BUG: soft lockup - CPU#\d{1,5} stuck for "
+        rb"(?P<detail>\d{1,6})s! \[" + _NV_TASK + rb"\]",
     ),
 )  # fmt: skip
 """Shapes of the kernel itself and of other drivers."""
@@ -196,6 +257,8 @@ OTHER: Final = ShapeTable(_OTHER_SHAPES)
 def _line(shape: _Shape, found: re.Match[bytes], message: bytes, user: bool) -> KernelLine:
     # Group 0 is the whole match: a shape without a group of that name has the index 0.
     pci = found[shape.pci] if shape.pci else None
+    if pci and pci.count(b":") == 1:
+        pci = b"0000:" + pci
     uuid = found[shape.gpu_uuid] if shape.gpu_uuid else None
     pid = found[shape.pid] if shape.pid else None
     process = found[shape.process] if shape.process else None

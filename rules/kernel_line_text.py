@@ -19,24 +19,41 @@ MAX_TEXT: Final = 512
 
 _BRACKETS: Final = rb"(?:\[[^\]\n]{0,64}+\]\s*+){0,4}+"
 _CLOCK: Final = rb"\d\d:\d\d:\d\d(?:[.,]\d{1,9}+)?+"
+_ISO: Final = rb"\d{4}-\d\d-\d\dT" + _CLOCK + rb"(?:Z|[+-]\d\d:?\d\d)?"
+_ZONE: Final = rb"(?:\s(?:[A-Z]{3,5}|[+-]\d\d(?::?\d\d)?))?+"
 _DATE: Final = (
-    rb"(?:\d{4}-\d\d-\d\dT" + _CLOCK + rb"(?:Z|[+-]\d\d:?\d\d)?\s++"  # ISO 8601
-    rb"|(?:[^\s:]{1,12}+\s{1,2}+){1,4}+" + _CLOCK + rb"(?:\s(?:[A-Z]{3,5}|[+-]\d\d:?\d\d))?+\s++"
+    rb"(?:" + _ISO + rb"\s++"
+    # Words before the time: month and day in any language, some of which begin with a blank.
+    rb"|\s?(?:[^\s:]{1,12}+\s{1,2}+){1,4}+" + _CLOCK + _ZONE + rb"\s++"
     rb"|\d{9,11}\.\d{1,9}\s++)?+"  # seconds since the epoch
 )
+_FACILITY: Final = rb"[a-z]{2,9}\d?+"
 _TAG: Final = (
-    rb"(?:(?:\S{1,255}+(?<!:)\s)?+"  # host name
-    rb"(?:kernel(?:\[\d{1,10}\])?:\s++|kernel\s-\s-\s(?:-|\[[^\]\n]{0,200}\])\s(?:\xef\xbb\xbf)?))?"
+    rb"(?:\S{1,255}+(?<!:)\s)??"  # host name
+    rb"(?:(" + _FACILITY + rb")\.[a-z]{3,7}\s)?"
+    rb"(?:kernel(?:\[\d{1,10}\])?:\s++|kernel\s-\s-\s(?:-|\[[^\]\n]{0,200}\])\s(?:\xef\xbb\xbf)?)"
 )
 _PREFIX: Final = re.compile(
     rb"(\d{1,10}),\d{1,20},\d{1,20}(?:,[^;\n]{0,256}+)?;"  # /dev/kmsg record
+    rb"|[\w.:-]{1,64}:\s(" + _FACILITY + rb"):\s[a-z]{3,7}:\s\[" + _ISO + rb"\]:\s"  # Talos Linux
     rb"|(?:<(\d{1,10})>(?:1\s)?)?+"  # syslog priority
-    rb"(?:([a-z]{2,9}\d?+)\s{0,8}+:[a-z]{3,7}+\s{0,4}+:\s)?+"  # dmesg --decode
+    rb"(?:("
+    + _FACILITY
+    + rb")\s{0,8}+:[a-z]{3,7}+\s{0,4}+:\s)?+"  # dmesg --decode
     + _BRACKETS
     + _DATE
+    # A line that came through a second logger has the first one's date and tag behind its own.
+    + rb"(?:"
     + _TAG
+    + rb"(?:"
+    + _DATE
+    + _TAG.replace(b"(" + _FACILITY, b"(?:" + _FACILITY)
+    + rb")?)?"
     + _BRACKETS
 )
+_COLOURS: Final = re.compile(rb"\x1b\[[\d;]{0,16}m")
+COLOUR: Final = b"\x1b["
+"""How a line of `dmesg --color=always` begins."""
 _ESCAPE: Final = re.compile(rb"\\x([0-9a-fA-F]{2})")
 _FACILITY_BITS: Final = 3
 _PLAIN: Final = bytes(range(0x20, 0x7F))
@@ -44,13 +61,15 @@ _PLAIN: Final = bytes(range(0x20, 0x7F))
 
 def split_prefix(line: bytes) -> tuple[bytes, bool]:
     """Return the message without its transport prefix, and whether user space wrote it."""
+    if line.startswith(COLOUR):
+        line = _COLOURS.sub(b"", line)
     found = _PREFIX.match(line)
-    if found is None:  # pragma: no cover - every part of the second branch is optional
+    if found is None:  # pragma: no cover - every part of the last branch is optional
         return line, False
     end = found.end()
     if not end:
         return line, False
-    record, priority, facility = found.groups()
+    record, talos, priority, decoded, logged = found.groups()
     if record is not None:
         message = line[end:]
         if b"\\x" in message:
@@ -58,6 +77,7 @@ def split_prefix(line: bytes) -> tuple[bytes, bool]:
         return message, int(record) >> _FACILITY_BITS != 0
     if priority is not None:
         return line[end:], int(priority) >> _FACILITY_BITS != 0
+    facility = decoded or logged or talos
     return line[end:], facility is not None and facility != b"kern"
 
 

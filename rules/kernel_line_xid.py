@@ -16,10 +16,13 @@ from rules.kernel_line_text import normal_pci, printable
 ADDRESS: Final = rb"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?)?"
 """A PCI address; drivers of 2007 print two parts only."""
 
+_NAME: Final = rb"[^,]{0,100}+(?:,(?! )[^,]{0,100}+){0,3}+"
+"""Up to the driver's own bound; it ends at a comma and a blank, which is how the driver goes on."""
+
 _XID: Final = re.compile(
     rb"NVRM: Xid \((?:PCI:)?(" + ADDRESS + rb")"
     rb"(?: GPU-I:(\d{1,3})(?: GPU-CI:(\d{1,3}))?)?\): (\d{1,5})(?![^,\s])"
-    rb"(?:, pid=([^,]{0,64}+))?(?:, name=([^,]{0,64}+))?,?\s?"
+    rb"(?:, pid=([^,]{0,64}+))?(?:, name=(" + _NAME + rb"))?,?\s?"
 )
 _SXID: Final = re.compile(
     rb"nvidia-nvswitch\d{0,3}: SXid \(PCI:(" + ADDRESS + rb")\): (\d{1,6})(?![^,\s]),?\s?"
@@ -31,7 +34,7 @@ _RECOVERY: Final = re.compile(
 )
 _CAUSED_BY: Final = re.compile(rb" caused by previous Xid (\d{1,5})$")
 _NVLINK_OLD: Final = re.compile(
-    rb"NVLink: [a-zA-Z ]{1,48}? (?:link (\d{1,3})|links 0x[0-9a-fA-F]+)\b"
+    rb"NVLink: [a-zA-Z ]{1,48}? (?:link (\d{1,3})|links(?: 0x[0-9a-fA-F]{1,16})?)\b"
 )
 _NVLINK_NEW: Final = re.compile(
     rb"([A-Z][A-Za-z0-9_/]{1,48}+(?: [a-z]\w{1,20})?+)\s+(Fatal|Nonfatal)\s+XC ?\d{1,2} i ?\d{1,2} "

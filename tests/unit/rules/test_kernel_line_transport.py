@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rules.kernel_line import Kind, parse, parse_message
+from rules.kernel_line_scan import worth_parsing
 from rules.kernel_line_text import MAX_TEXT, normal_pci, printable, split_prefix
 
 BODY = (
@@ -32,6 +33,11 @@ FROM_KERNEL = {
     "journal short-monotonic": b"[12345.678901] gpu-17 kernel: ",
     "journal short-unix": b"1740327858.123456 gpu-17 kernel: ",
     "syslog with kernel time": b"Feb  3 16:24:18 gpu-17 kernel: [12345.678901] ",
+    "journal in Japanese": " 2月 23 16:24:18 gpu-17 kernel: ".encode(),
+    "journal, zone without a name": b"Sun 2025-02-23 16:24:18 +03 gpu-17 kernel: ",
+    "syslog with facility": b"Feb 23 16:24:18 gpu-17 kern.err kernel: [12345.678901] ",
+    "logged twice": b"Feb 23 16:24:19 collector kernel: Feb 23 16:24:18 gpu-17 kernel: ",
+    "Talos Linux": b"10.0.0.17: kern: err: [2025-02-23T16:24:18.123456789Z]: ",
     "tag only": b"kernel: ",
 }
 
@@ -42,10 +48,21 @@ def test_every_transport_gives_the_same_line(prefix: bytes) -> None:
     assert parse(prefix + BODY + b"\r\n") == parse(BODY)
 
 
+def test_the_colours_of_a_terminal_are_taken_off() -> None:
+    coloured = (
+        b"\x1b[32m[12345.678901] \x1b[0m\x1b[33mNVRM: \x1b[0m\x1b[31m" + BODY[6:] + b"\x1b[0m\n"
+    )
+    assert parse(coloured) == parse(BODY)
+    assert worth_parsing(coloured)
+
+
 FROM_USER_SPACE = {
     "kmsg": b"11,3971,6781741548779,-;",
     "syslog priority": b"<12>[6781741.548779] ",
     "dmesg --decode": b"user  :notice: [6781741.548779] ",
+    "dmesg --decode, long name": b"syslog:err   : 2025-02-23T16:24:18,123456+00:00 ",
+    "syslog with facility": b"Feb 23 16:24:18 gpu-17 daemon.err kernel: ",
+    "Talos Linux": b"10.0.0.17: user: warning: [2025-02-23T16:24:18.123456789Z]: ",
 }
 
 
@@ -64,6 +81,10 @@ FORGED = {
     "middle of a line": b"nvidia-uvm: reported " + BODY,
     "another program's log": b"Feb 23 16:24:18 gpu-17 trainer[812]: " + BODY,
     "another program quoting": b"Feb 23 16:24:18 gpu-17 trainer: kernel: " + BODY,
+    "another program quoting, logged twice": b"Feb 23 16:24:19 collector kernel: trainer: kernel: "
+    + BODY,
+    "container log": b"2025-02-23T16:24:18.123456789Z stdout F " + BODY,
+    "journal export": b"MESSAGE=" + BODY,
     "audit record": b'audit: type=1400 comm="x" name="kernel: ' + BODY + b'"',
     "second line of a record": b"3,1,1,-;usb 1-1: Product: x\\x0a" + BODY,
     "wrong case": b"nvrm: xid (PCI:0000:3b:00): 79",
@@ -80,6 +101,11 @@ def test_no_forged_line_carries_a_number(raw: bytes) -> None:
     for prefix in (b"", b"[12345.678901] ", b"3,1,1,-;"):
         line = parse(prefix + raw)
         assert line is None or (line.xid is None and line.sxid is None)
+
+
+def test_the_second_line_of_a_program_s_message_is_not_the_kernel_s() -> None:
+    """The journal prints it indented, without a tag of its own."""
+    assert parse(b" " * 30 + BODY) is None
 
 
 def test_a_process_name_in_an_xid_line_changes_nothing_but_the_process() -> None:
