@@ -15,6 +15,7 @@ from remediator.answer import ApiError
 from remediator.api import Api
 from remediator.api_groups import ApiGroups
 from rules.gang import Gang
+from rules.gang_markers import POD_GROUP
 from rules.snapshot import ListMeta, ObjectMeta
 from rules.snapshot_meta import View
 
@@ -90,7 +91,11 @@ class KueueWorkloads:
 
 
 def _belongs(workload: _Workload, gang: Gang) -> bool:
-    """A Workload belongs to the job that owns it; groups of a LeaderWorkerSet carry its name."""
+    """A Workload belongs to the job that owns it; groups of a LeaderWorkerSet carry its name, and
+    that of a pod group is called like the group.
+    """
+    if gang.kind == POD_GROUP:
+        return workload.metadata.name == gang.name
     own = (
         {gang.name, gang.name.rpartition("-")[0]}
         if gang.kind == "LeaderWorkerSet"

@@ -1,7 +1,7 @@
 """Gangs: pods that restart together, so that one bad GPU must not cost them two restarts.
 
-Recognised from the pod's owner chain and the labels their controllers set, whether or not their
-CRDs are installed here. Used for the order of drains (``rules.fleet_gangs``) and to name a PDB
+Recognised from the pod's owner chain and from what controllers and schedulers write on it
+(``rules.gang_markers``), whether or not their CRDs are installed here. Used for the order of drains (``rules.fleet_gangs``) and to name a PDB
 that protects a whole gang (``rules.drain``).
 """
 
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from rules.gang_markers import pod_group_of, workload_of
 from rules.pod_view import OwnerView, PodView
 from rules.snapshot_meta import OwnerReference
 
@@ -29,16 +30,6 @@ _GANG_KINDS: Final = frozenset(
         ("ray.io", "RayJob"),
     }
 )
-_LABELS: Final = (
-    ("trainer.kubeflow.org/trainjob-name", "TrainJob"),
-    ("jobset.sigs.k8s.io/jobset-name", "JobSet"),
-    ("leaderworkerset.sigs.k8s.io/name", "LeaderWorkerSet"),
-    ("volcano.sh/job-name", "VolcanoJob"),
-    ("training.kubeflow.org/job-name", "TrainingJob"),
-    ("ray.io/cluster", "RayCluster"),
-)
-"""Labels the gang's controller puts on its pods, the outermost owner first."""
-_LWS_GROUP: Final = "leaderworkerset.sigs.k8s.io/group-index"
 _TAS: Final = "kueue.x-k8s.io/podset-required-topology"
 _TAS_ANNOTATIONS: Final = (
     _TAS,
@@ -66,7 +57,7 @@ class Gang:
 
 def gang_of(pod: PodView, owners: Mapping[str, OwnerView]) -> Gang | None:
     """The gang ``pod`` belongs to. ``owners`` (by UID) may miss any part of the chain."""
-    found = _by_chain(pod, owners) or _by_label(pod)
+    found = _by_chain(pod, owners) or workload_of(pod) or pod_group_of(pod)
     if found is None:
         return None
     kind, name = found
@@ -86,21 +77,9 @@ def _by_chain(pod: PodView, owners: Mapping[str, OwnerView]) -> tuple[str, str] 
             found = ("VolcanoJob" if volcano else owner.kind, owner.name)
         parent = owners.get(owner.uid)
         owner = parent.metadata.controller if parent else None
-    if found is None or found[0] == "Job":
-        return _by_label(pod) or found
-    if found[0] == "LeaderWorkerSet":
-        return _by_label(pod) or found
+    if found is not None and found[0] in {"Job", "LeaderWorkerSet"}:
+        return workload_of(pod) or found
     return found
-
-
-def _by_label(pod: PodView) -> tuple[str, str] | None:
-    labels = pod.metadata.labels
-    for label, kind in _LABELS:
-        if name := labels.get(label):
-            # A LeaderWorkerSet restarts by group: each of its groups is a gang of its own.
-            group = labels.get(_LWS_GROUP) if kind == "LeaderWorkerSet" else None
-            return kind, f"{name}-{group}" if group is not None else name
-    return None
 
 
 def gangs_of(pods: Iterable[PodView], owners: Mapping[str, OwnerView]) -> tuple[Gang, ...]:

@@ -44,6 +44,12 @@ class Container(View, frozen=True, kw_only=True):
     resources: ResourceNeeds = ResourceNeeds()
 
 
+class SchedulingGroup(View, frozen=True, kw_only=True):
+    """Kubernetes' own pod group (alpha in 1.36)."""
+
+    pod_group_name: str = ""
+
+
 class PodSpec(View, frozen=True, kw_only=True):
     """The part of a pod's spec that decides how it leaves."""
 
@@ -54,6 +60,7 @@ class PodSpec(View, frozen=True, kw_only=True):
     tolerations: tuple[Toleration, ...] = ()
     volumes: tuple[Volume, ...] = ()
     containers: tuple[Container, ...] = ()
+    scheduling_group: SchedulingGroup | None = None
 
 
 class ContainerState(View, frozen=True, kw_only=True):

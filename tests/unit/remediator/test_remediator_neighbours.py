@@ -152,6 +152,14 @@ class TestKueue:
     async def test_the_nodes_that_kueue_replaces_are_named_by_gang(self, queued):
         assert await self.reader(queued).unhealthy([LLM]) == {"JobSet team-a/llm": ("n3", "n7")}
 
+    async def test_the_workload_of_a_pod_group_is_called_like_the_group(self, queued):
+        workloads, _ = await queued.client.list(WORKLOADS)
+        name = next(w["metadata"]["name"] for w in workloads if w["status"]["unhealthyNodes"])
+        group = Gang(kind="PodGroup", namespace="team-a", name=name, topology_aware=True)
+        other = Gang(kind="PodGroup", namespace="team-a", name="llm", topology_aware=True)
+        found = await self.reader(queued).unhealthy([group, other])
+        assert set(found) == {group.key}
+
     async def test_gangs_that_restart_whole_are_nobody_s_question(self, queued):
         plain = Gang(kind="JobSet", namespace="team-a", name="llm")
         assert await self.reader(queued).unhealthy([plain]) == {}
