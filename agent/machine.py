@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from agent.aer import aer_counters
 from agent.devnodes import nvidia_minors
-from agent.host import host_seen
+from agent.host import host_identity, host_seen
 from agent.pci import pci_functions
 from rules.observation import (
     AerCounters,
@@ -39,12 +39,14 @@ SETTLE_S = 0.5
 
 
 class Machine(NamedTuple):
-    """Where the bus and the device files are looked at."""
+    """Where the bus, the device files and the host are looked at."""
 
     functions: Callable[[], tuple[PciFunction, ...]]
     minors: Callable[[], tuple[int, ...]]
     aer: Callable[[Iterable[PciFunction]], tuple[AerCounters, ...]] = lambda _: ()
     """A machine without these counters is the usual one: kernels and bridges must support them."""
+    host: Callable[[float], HostSeen] = host_seen
+    """Given the wall time."""
 
 
 REAL = Machine(functions=pci_functions, minors=nvidia_minors, aer=aer_counters)
@@ -60,12 +62,13 @@ def simulated(path: str) -> Machine:
     if (checkout / "hack" / "sim").is_dir() and str(checkout) not in sys.path:
         sys.path.append(str(checkout))
     # Imported here: the simulator is not part of an installation.
-    from hack.sim.driver import NodeFile, functions_of, minors_of
+    from hack.sim.driver import NodeFile, functions_of, host_of, minors_of
 
     file = NodeFile(path)
     return Machine(
         functions=lambda: tuple(functions_of(file.current())),
         minors=lambda: minors_of(file.current()),
+        host=lambda at: host_of(file.current(), host_identity(at)),
     )
 
 
@@ -124,7 +127,7 @@ class MachineSense:
             # No PCI bus in this machine, or a simulated node whose file is being written.
             self._say(SourceState.ABSENT, "NoPciBus")
         if slow:
-            self._put(host_seen(self._wall()))
+            self._put(self._machine.host(self._wall()))
         self._looks += 1
 
     def _say(self, state: SourceState, reason: str) -> None:

@@ -52,6 +52,7 @@ class AgentCollector(Collector):
         yield from _gpus(now)
         yield from _signals(now.state.gpus.values())
         yield _aer(now.state.gpus.values())
+        yield _services(now.state)
         yield from _incidents(now)
         yield from _sources(now)
         yield from _agent(now)
@@ -169,6 +170,18 @@ def _aer(gpus: Iterable[GpuView]) -> Metric:
             if count is not None:
                 errors.add_metric([*_labels(view), kind], count)
     return errors
+
+
+def _services(state: NodeState) -> Metric:
+    running = GaugeMetricFamily(
+        "gpuward_host_service_running",
+        "1 while the driver's service runs on the host; no series where processes are out of sight.",
+        labels=["service"],
+    )
+    for service, view in state.services.items():
+        if view.running is not None:
+            running.add_metric([service.value], float(view.running))
+    return running
 
 
 def _incidents(now: Snapshot) -> Iterator[Metric]:

@@ -15,6 +15,8 @@ COUNTERS = ("symbol_error", "link_error_recovery", "link_downed", "port_rcv_erro
 """Files below ``counters``. Source: Linux ABI, stable/sysfs-class-infiniband."""
 ACTIVE = "4:"
 """How the file ``state`` of an active port begins (``4: ACTIVE``). Source: Linux RDMA sysfs."""
+INFINIBAND = "InfiniBand"
+"""What the file ``link_layer`` holds where it is not Ethernet. Source: Linux RDMA sysfs."""
 
 
 def network_ports(root: Path = SYSFS) -> tuple[NetworkPort, ...]:
@@ -27,9 +29,23 @@ def network_ports(root: Path = SYSFS) -> tuple[NetworkPort, ...]:
             # The adapter is being reset or unplugged.
             continue
         name = f"{port.parent.parent.name}/{port.name}"[:MAX_PORTS]
-        active = state.startswith(ACTIVE)
-        found.append(NetworkPort(name=name, active=active, errors=_errors(port / "counters")))
+        found.append(
+            NetworkPort(
+                name=name,
+                active=state.startswith(ACTIVE),
+                infiniband=_link_layer(port) == INFINIBAND,
+                errors=_errors(port / "counters"),
+            )
+        )
     return tuple(found)
+
+
+def _link_layer(port: Path) -> str:
+    try:
+        return (port / "link_layer").read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        # The adapter leaves; what it was is not known.
+        return ""
 
 
 def _errors(counters: Path) -> dict[str, int]:

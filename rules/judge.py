@@ -224,6 +224,7 @@ def _boot(state: NodeState, boot_id: str) -> NodeState:
         for key, view in state.gpus.items()
     }
     state = replace(state, gpus=gpus, pending_events=(), pci_at=0.0, inventory_at=0.0)
+    state = replace(state, host={}, tasks={}, services={})
     return mark_reboot(state)
 
 

@@ -32,7 +32,7 @@ POWER_BRAKE: Final = 0x80
 
 # nvmlGpuFabricState and its health summary. Source: NVML reference.
 _FABRIC_NOT_STARTED: Final = 1
-_FABRIC_COMPLETED: Final = 3
+FABRIC_COMPLETED: Final = 3
 _FABRIC_FAILED: Final = frozenset({_FABRIC_NOT_STARTED, 4, 5, 6})
 """From 4 on as DCGM spells it: failed, not recognised, NVML too old. Source: DCGM header."""
 _FABRIC_UNHEALTHY: Final = 2
@@ -307,8 +307,8 @@ def _fabric_state(sample: Sample) -> Measured | None:
     if state is None or state == 0:
         return None
     status = sample.last(Signal.FABRIC_STATUS) or 0
-    bad = state in _FABRIC_FAILED or (state == _FABRIC_COMPLETED and status != 0)
-    good = state == _FABRIC_COMPLETED and status == 0
+    bad = state in _FABRIC_FAILED or (state == FABRIC_COMPLETED and status != 0)
+    good = state == FABRIC_COMPLETED and status == 0
     return Measured(
         bad, good, "FabricStateFailed", f"fabric_state={state:g} fabric_status={status:g}"
     )

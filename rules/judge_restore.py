@@ -21,6 +21,7 @@ from rules.judge_closing import mark_reboot
 from rules.judge_events import WAITING_XIDS
 from rules.judge_presence import MISMATCH
 from rules.judge_repeats import REPEATING_XIDS
+from rules.judge_services import services_named
 from rules.judge_state import (
     MAX_BURSTS,
     MAX_GPUS,
@@ -33,7 +34,7 @@ from rules.judge_state import (
 from rules.kernel_line import KernelLine, parse_message
 from rules.observation import GpuSeen, SourceName, SourceState, TopologySeen
 from rules.reason import Action, ClosesKind, Level, Reason, ReasonClass
-from rules.reason_table import REASONS, reason_for_recovery_action
+from rules.reason_table import HOST_SIGNAL, REASONS, reason_for_recovery_action
 from rules.session_time import parse_time
 from rules.thresholds import DEFAULT_RULES
 from rules.topology import Interconnect
@@ -100,7 +101,8 @@ def restore(
         sources=_sources(status, now),
         gpus=_gpus(status, incidents),
         missing=Gauge(raised=_stands(incidents, MISMATCH, "", "", Scope.NODE)),
-        host={"HungNvidiaTask": Gauge(raised=_stands(incidents, "HungNvidiaTask", "", ""))},
+        host=_host_gauges(incidents),
+        services=services_named(line for i in incidents if i.active for line in i.evidence),
     )
     up = frozenset(n for n, view in state.sources.items() if view.state is SourceState.UP)
     return replace(state, restored_sources=up)
@@ -232,6 +234,15 @@ def _stands(
         i.active and i.row.reason == reason and i.scope is scope and i.concerns(gpu, pci)
         for i in incidents
     )
+
+
+def _host_gauges(incidents: tuple[Incident, ...]) -> dict[str, Gauge]:
+    """What stands is found again, and ends like anything else only after enough good looks."""
+    return {
+        i.row.reason: Gauge(raised=True)
+        for i in incidents
+        if i.active and i.row.closes_on.signal == HOST_SIGNAL
+    }
 
 
 def _bursts(incidents: tuple[Incident, ...]) -> tuple[Burst, ...]:

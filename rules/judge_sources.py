@@ -11,13 +11,15 @@ from dataclasses import replace
 from typing import Final
 
 from rules.expected_gpus import expected_gpus
-from rules.gauge import Gauge, Latch
-from rules.incident import Finding, Scope
-from rules.judge_closing import close_where, mark_older_boot
+from rules.gauge import Latch
+from rules.incident import Finding
+from rules.judge_closing import mark_older_boot
 from rules.judge_network import judge_ports
 from rules.judge_port_errors import judge_port_errors
 from rules.judge_presence import lost_poll
+from rules.judge_processes import judge_processes
 from rules.judge_record import record
+from rules.judge_services import judge_services
 from rules.judge_state import (
     START_GRACE_S,
     NodeState,
@@ -46,7 +48,6 @@ from rules.observation import (
     SourceName,
     SourceState,
 )
-from rules.reason import ClosesKind
 from rules.reason_table import REASONS
 from rules.thresholds import Rules
 
@@ -255,7 +256,7 @@ def expire_stand_down(state: NodeState, now: float) -> NodeState:
 
 
 def take_host(state: NodeState, seen: HostSeen, now: float, rules: Rules) -> NodeState:
-    """Take what the host says: boot time, hardware identity, hung driver tasks."""
+    """Take what the host says: boot and hardware, network ports, driver tasks, services."""
     node = replace(
         state.node,
         booted_at=seen.booted_at or state.node.booted_at,
@@ -269,20 +270,5 @@ def take_host(state: NodeState, seen: HostSeen, now: float, rules: Rules) -> Nod
         state = mark_older_boot(state)
     state = judge_ports(state, seen, now, rules)
     state = judge_port_errors(state, seen, now, rules)
-    hung = [process for process in seen.processes if process.state == "D"]
-    name = "HungNvidiaTask"
-    old = state.host.get(name, Gauge())
-    new = old.measure(len(hung), rules[name])
-    state = replace(state, host={**state.host, name: new})
-    if new.raised and not old.raised and hung:
-        finding = Finding(
-            at=seen.at,
-            row=REASONS[name],
-            source=SourceName.HOST,
-            evidence=f"{hung[0].name} (pid {hung[0].pid}) in uninterruptible sleep",
-            scope=Scope.NODE,
-        )
-        return record(state, finding, now, rules)
-    if not new.raised and sum(new.good) >= rules[name].count:
-        return close_where(state, lambda i: i.row.reason == name, now, ClosesKind.STATE)
-    return state
+    state = judge_processes(state, seen, now, rules)
+    return judge_services(state, seen, now, rules)

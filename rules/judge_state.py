@@ -17,7 +17,9 @@ from rules.incident import Finding, Incident
 from rules.observation import (
     AerCounters,
     GpuSeen,
+    HostProcess,
     PciFunction,
+    Service,
     SourceName,
     SourceState,
     TopologySeen,
@@ -149,6 +151,14 @@ class PortErrors:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceView:
+    """A service of the host: whether it runs, None when out of sight; whether it ran this boot."""
+
+    running: bool | None = None
+    ran: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeState:
     """All of it. ``configured`` is the expected number of GPUs by configuration, ``bridges`` the
     full addresses of the PCIe bridges above each GPU's plain address."""
@@ -181,6 +191,8 @@ class NodeState:
     pending_events: tuple[PendingEvent, ...] = ()
     bursts: tuple[Burst, ...] = ()
     host: Mapping[str, Gauge] = field(default_factory=dict)
+    tasks: Mapping[HostProcess, Gauge] = field(default_factory=dict)
+    services: Mapping[Service, ServiceView] = field(default_factory=dict)
     ports: Mapping[str, PortView] = field(default_factory=dict)
     port_errors: Mapping[str, PortErrors] = field(default_factory=dict)
     dcgm_xids: Mapping[tuple[str, int | None], int] = field(default_factory=dict)

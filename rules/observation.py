@@ -34,6 +34,14 @@ class SourceName(StrEnum):
     HOST = "host"
 
 
+class Service(StrEnum):
+    """The driver's services on the host, by the names of their units."""
+
+    FABRIC_MANAGER = "nvidia-fabricmanager"
+    PERSISTENCED = "nvidia-persistenced"
+    IMEX = "nvidia-imex"
+
+
 class SourceState(StrEnum):
     """Whether a sense works: Absent is by configuration or nature, Released on request."""
 
@@ -294,11 +302,13 @@ class HostProcess:
 class NetworkPort:
     """One port of an InfiniBand or RoCE adapter (``mlx5_0/1``) and whether its link is up.
 
-    ``errors`` are its error counters by the kernel's names; one that it lacks is missing.
+    ``infiniband`` tells InfiniBand from Ethernet (RoCE) and others; ``errors`` are its error
+    counters by the kernel's names; one that it lacks is missing.
     """
 
     name: str
     active: bool
+    infiniband: bool = False
     errors: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -306,18 +316,20 @@ class NetworkPort:
 class HostSeen:
     """What the host says about itself.
 
-    ``services`` maps a service (``nvidia-fabricmanager``) to ``running``, ``stopped`` or
-    ``absent``; ``product_uuid`` is the DMI product UUID, empty when unreadable; ``booted_at``
-    the wall time of this boot, 0 when unknown; ``cpu_numa_nodes`` the NUMA nodes with CPUs;
-    ``ports`` those of the InfiniBand and RoCE adapters.
+    ``product_uuid`` is the DMI product UUID, empty when unreadable; ``booted_at`` the wall time
+    of this boot, 0 when unknown; ``cpu_numa_nodes`` the NUMA nodes with CPUs; ``ports`` those of
+    the InfiniBand and RoCE adapters. ``processes`` are those in a bad state, None where the host's
+    processes are out of sight; ``services`` says of each whether it runs, and is empty there.
+    ``modules`` are the driver's loaded kernel modules with the letters of their taint.
     """
 
     at: float
     booted_at: float = 0.0
     product_uuid: str = ""
     cpu_numa_nodes: tuple[int, ...] = ()
-    processes: tuple[HostProcess, ...] = ()
-    services: Mapping[str, str] = field(default_factory=dict)
+    processes: tuple[HostProcess, ...] | None = None
+    services: Mapping[Service, bool] = field(default_factory=dict)
+    modules: Mapping[str, str] = field(default_factory=dict)
     ports: tuple[NetworkPort, ...] = ()
 
 

@@ -46,6 +46,11 @@ def _state(signal: str, count: int = 3, window: int = 5) -> ClosesOn:
     return closes_on_state(signal, count, window)
 
 
+HOST_SIGNAL: Final = "host"
+"""What the looks at the host's processes, services and modules close."""
+_HOST: Final = _state(HOST_SIGNAL, 5, 5)
+
+
 def _row(
     reason: str,
     klass: ReasonClass,
@@ -146,7 +151,6 @@ _ROWS: Final = (
     _row("DriverMismatch", _G, _INFO, _REPORT, Action.RESTART_NODE, _state("driver", 1, 1), _NVML),
     _row("NoAccess", _G, _INFO, _REPORT, Action.INVESTIGATE, _state("driver", 1, 1), _NVML),
     _row("WaitingForDriver", _R, _INFO, _REPORT, Action.NONE, _state("driver", 1, 1), _OURS),
-    _row("PersistenceModeOff", _G, _INFO, _REPORT, Action.NONE, _state(Signal.PERSISTENCE_MODE), _NVML),
     # host
     _row("NicPower", _C, _DEGRADED, _REPORT, Action.CHECK_MECHANICALS, ON_REBOOT, _FIELD),
     _row("NicTemperature", _R, _INFO, _REPORT, Action.INVESTIGATE, SILENCE_3M, _FIELD),
@@ -155,7 +159,19 @@ _ROWS: Final = (
     _row("NicCommandFailed", _R, _INFO, _REPORT, Action.NONE, SILENCE_3M, _FIELD),
     _row("NetworkPortDown", _G, _DEGRADED, _REPORT, Action.INVESTIGATE, _state("nic"), _OURS),
     _row("NetworkPortErrors", _G, _DEGRADED, _REPORT, Action.INVESTIGATE, _state("nic"), _OURS),
-    _row("HungNvidiaTask", _G, _DEGRADED, _REPORT, Action.RESTART_NODE, _state("host"), _OURS),
+    _row("HungNvidiaTask", _G, _DEGRADED, _REPORT, Action.RESTART_NODE, _HOST, _OURS,
+         "the same task in each look"),
+    _row("ZombieNvidiaTask", _G, _INFO, _REPORT, Action.NONE, _HOST, _OURS,
+         "the same task in each look"),
+    _row("FabricManagerStopped", _G, _DEGRADED, _REPORT, Action.RESTART_FABRIC_MANAGER,
+         _HOST, "NVIDIA Fabric Manager guide",
+         "NVSwitches of this node; it ran in this boot, or the GPUs wait for it"),
+    _row("PersistenceModeOff", _G, _INFO, _REPORT, Action.NONE, _HOST, _NVML,
+         "no nvidia-persistenced runs"),
+    _row("ImexStopped", _G, _INFO, _REPORT, Action.INVESTIGATE, _HOST, _OURS,
+         "a node of an NVLink domain, and it ran in this boot"),
+    _row("PeermemMissing", _G, _INFO, _REPORT, Action.NONE, _HOST, _OURS,
+         "an InfiniBand adapter and the proprietary driver"),
     _row("NcclSegfault", ReasonClass.SOFTWARE, _INFO, _REPORT, Action.RESTART_APP, SILENCE_3M,
          _FIELD),
     _row("PeermemError", _R, _INFO, _REPORT, Action.NONE, SILENCE_3M, _FIELD),

@@ -26,11 +26,13 @@ from rules.observation import (
     KernelGap,
     KernelLineSeen,
     KernelRead,
+    NetworkPort,
     NodeSeen,
     Observation,
     PciFunction,
     PciSeen,
     Readings,
+    Service,
     SourceChanged,
     SourceName,
     SourceState,
@@ -38,7 +40,7 @@ from rules.observation import (
     TopologySeen,
 )
 from rules.publication import Difference, Identity, differs, publish
-from rules.reason import Severity, is_reason_code
+from rules.reason import Level, Severity, is_reason_code
 from rules.signals import Signal
 from rules.thresholds import DEFAULT_RULES
 from rules.verdict import verdict
@@ -210,8 +212,24 @@ observations: st.SearchStrategy[Observation] = st.one_of(
         at=T,
         booted_at=st.sampled_from([0.0, START - 10, START + 10]),
         product_uuid=texts,
-        processes=st.lists(
-            st.builds(HostProcess, pid=st.integers(), name=texts, state=st.just("D")), max_size=2
+        processes=st.none()
+        | st.lists(
+            st.builds(
+                HostProcess, pid=st.integers(0, 3), name=texts, state=st.sampled_from(["D", "Z"])
+            ),
+            max_size=2,
+        ).map(tuple),
+        services=st.dictionaries(st.sampled_from(Service), st.booleans()),
+        modules=st.dictionaries(st.sampled_from(["nvidia", "nvidia_peermem"]), texts),
+        ports=st.lists(
+            st.builds(
+                NetworkPort,
+                name=texts,
+                active=st.booleans(),
+                infiniband=st.booleans(),
+                errors=st.dictionaries(st.just("symbol_error"), numbers),
+            ),
+            max_size=2,
         ).map(tuple),
     ),
     st.builds(Tick, at=T),
@@ -267,6 +285,9 @@ def test_any_observations_are_survived_and_leave_a_small_sound_state(
         assert len(incident.evidence) <= 5
         assert all(len(line.encode()) <= 512 for line in incident.evidence)
         assert incident.active or incident.closed_by
+        if incident.sources == (SourceName.HOST,):
+            assert incident.row.level is Level.REPORT
+            assert incident.row.severity is not Severity.FATAL
     after, _ = judge(state, Tick(at=now), now, DEFAULT_RULES)
     due = next_deadline(after)
     assert due is None or due > now, "a deadline that passed would wake the agent for ever"

@@ -33,6 +33,7 @@ from rules.observation import (
     PciFunction,
     PciSeen,
     Readings,
+    Service,
     SourceChanged,
     SourceName,
     SourceState,
@@ -231,14 +232,25 @@ class World:
             )
         )
 
-    def host(self, *processes: HostProcess, ports: tuple[NetworkPort, ...] = ()) -> None:
+    def host(
+        self,
+        *processes: HostProcess,
+        ports: tuple[NetworkPort, ...] = (),
+        running: set[Service] | None = None,
+        modules: dict[str, str] | None = None,
+        in_sight: bool = True,
+    ) -> None:
+        """One look; `running` None: the services are out of sight, `in_sight` that of processes."""
+        services = {} if running is None else {each: each in running for each in Service}
         self.see(
             HostSeen(
                 at=self.now,
                 booted_at=self.booted_at,
                 product_uuid="dmi-1",
                 cpu_numa_nodes=(0, 1),
-                processes=processes,
+                processes=processes if in_sight else None,
+                services=services,
+                modules=modules or {},
                 ports=ports,
             )
         )

@@ -9,7 +9,6 @@ from judgement_world import SOUND, World
 from rules.health_object import PublisherPod
 from rules.observation import (
     EventKind,
-    HostProcess,
     PciFunction,
     PciSeen,
     Readings,
@@ -359,17 +358,6 @@ def test_other_hardware_under_the_same_name_learns_afresh(world: World) -> None:
     world.advance(60, polling=True)
     assert not world.active
     assert world.published().status.expected_gpus.count == 1
-
-
-def test_hung_driver_tasks_are_degraded_until_they_end(world: World) -> None:
-    for _ in range(5):
-        world.host(HostProcess(pid=7, name="nvidia-smi", state="D"))
-        world.advance(60)
-    assert world.says() == "Degraded Report RestartNode"
-    for _ in range(5):
-        world.host(HostProcess(pid=8, name="nvidia-smi", state="Z"))
-        world.advance(60)
-    assert not world.active
 
 
 @pytest.mark.parametrize(

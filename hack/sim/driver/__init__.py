@@ -20,7 +20,7 @@ from hack.sim.driver import (  # noqa: F401 - importing registers the calls
 )
 from hack.sim.driver.library import SimulatedLibrary
 from hack.sim.driver.node import Node
-from hack.sim.driver.pci import device_files, functions_of, minors_of, pci_functions
+from hack.sim.driver.pci import device_files, functions_of, host_of, minors_of, pci_functions
 from hack.sim.driver.store import NodeFile, edit, push_event, set_gpu, set_node
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "device_files",
     "edit",
     "functions_of",
+    "host_of",
     "install",
     "minors_of",
     "pci_functions",

@@ -1,15 +1,16 @@
-"""What stands beside NVML on the simulated node: the PCI bus and the device files.
+"""What stands beside NVML on the simulated node: the PCI bus, the device files, the host.
 
 The agent's PCI sense in `sim:` mode reads this instead of sysfs, so that both views come from the
 same file: a lost GPU answers with all ones, an unplugged one is gone.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 from hack.sim.driver.calls_system import normal_pci
 from hack.sim.driver.node import Gpu, Node
 from hack.sim.driver.store import NodeFile
-from rules.observation import PciFunction
+from rules.observation import HostProcess, HostSeen, NetworkPort, PciFunction, Service
 
 
 def pci_functions(path: str | Path) -> list[PciFunction]:
@@ -35,6 +36,24 @@ def minors_of(node: Node) -> tuple[int, ...]:
             for gpu in node.gpus
             if _view(gpu) != "absent" and gpu.pci_view.driver == "nvidia"
         )
+    )
+
+
+def host_of(node: Node, identity: HostSeen) -> HostSeen:
+    """A look at the node's host; `identity` is of the machine that simulates it."""
+    host = node.host
+    ports = range(host.infiniband_ports)
+    seen = replace(
+        identity,
+        modules=dict(host.modules),
+        ports=tuple(NetworkPort(name=f"mlx5_{n}/1", active=True, infiniband=True) for n in ports),
+    )
+    if host.running is None:
+        return seen
+    return replace(
+        seen,
+        processes=tuple(HostProcess(pid=t.pid, name=t.name, state=t.state) for t in host.tasks),
+        services={service: service.value in host.running for service in Service},
     )
 
 

@@ -24,7 +24,9 @@ from rules.kernel_line import parse
 from rules.observation import (
     AerCounters,
     GpuSeen,
+    HostSeen,
     KernelLineSeen,
+    Service,
     SourceChanged,
     SourceName,
     SourceState,
@@ -63,6 +65,7 @@ def a_state() -> NodeState:
     for observation in (
         SourceChanged(at=AT, source=SourceName.NVML, state=SourceState.UP),
         SourceChanged(at=AT, source=SourceName.DCGM, state=SourceState.ABSENT, reason="Off"),
+        HostSeen(at=AT, services={Service.FABRIC_MANAGER: True, Service.IMEX: False}),
         KernelLineSeen(at=AT, sequence=1, boot_id="boot-1", lookback=False, line=line),
     ):
         state, _ = judge(state, observation, AT, DEFAULT_RULES)

@@ -163,6 +163,12 @@ def test_only_profile_full_reaches_the_host(profile: tuple[str, ...]) -> None:
     assert context.get("privileged", False) is False
 
 
+def test_profile_full_sees_the_hosts_processes_and_shares_nothing_else_with_it() -> None:
+    spec = one(build("full"), "DaemonSet", "gpuward-agent")["spec"]["template"]["spec"]
+    assert spec["hostPID"] is True
+    assert not {"hostNetwork", "hostIPC", "shareProcessNamespace"} & spec.keys()
+
+
 def test_the_remediator_has_no_privilege_whatever_is_added() -> None:
     deployment = one(build(*COMPONENTS[1:]), "Deployment", "gpuward-remediator")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
