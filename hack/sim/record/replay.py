@@ -1,0 +1,70 @@
+"""Does the description replay: reads it back through the simulated driver and mends what differs.
+
+Called by the recorder. An answer that the simulator would give and the part did not is written down
+as the code the part gave; what still differs then is for a person to know.
+"""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from agent.nvml.messages import Absent, Value
+from agent.nvml.poller import applies
+from agent.nvml.table import CALLS, FIELDS
+from hack.sim.driver import install
+from hack.sim.record.reading import GpuRead, NodeRead, initialised, read_node
+from rules.signals import Signal
+
+__all__ = ["Difference", "mend", "replayed"]
+
+BATCH = "nvmlDeviceGetFieldValues"
+
+
+class Difference(NamedTuple):
+    """A signal of one GPU that the simulator reads otherwise than the node did."""
+
+    gpu: int
+    signal: Signal
+    node: Value | None
+    simulated: Value | None
+
+
+def replayed(path: Path, document: dict[str, Any]) -> NodeRead:
+    """What the simulated driver says of this document, which is written to `path`."""
+    path.write_text(yaml.safe_dump(document, sort_keys=False, width=150), encoding="utf-8")
+    with install(path), initialised():
+        return read_node()
+
+
+def mend(document: dict[str, Any], node: NodeRead, simulated: NodeRead) -> list[Difference]:
+    """Write the codes that the node's calls gave into the document; what that cannot mend."""
+    left = []
+    for row, (real, other) in enumerate(zip(node.gpus, simulated.gpus, strict=True)):
+        for signal in sorted({*real.values, *other.values}):
+            found = Difference(row, signal, real.values.get(signal), other.values.get(signal))
+            if found.node == found.simulated:
+                continue
+            if not isinstance(found.node, Absent) or not _write_code(
+                document["gpus"][row], real, node.branch, signal, found.node.code
+            ):
+                left.append(found)
+    return left
+
+
+def _write_code(
+    description: dict[str, Any], read: GpuRead, branch: int, signal: Signal, code: int
+) -> bool:
+    """Whether there is a call or field of its own to write the code down for."""
+    architecture = read.gpu.device.architecture or 0
+    for field in FIELDS:
+        if field.signal is signal and applies(field, branch, architecture):
+            description.setdefault("errors", {})[field.constant] = code
+            return True
+    for call in CALLS:
+        if signal in call.signals and applies(call, branch, architecture) and call.symbol != BATCH:
+            together = {read.values.get(one) for one in call.signals}
+            if len(together) == 1:
+                description.setdefault("errors", {})[call.symbol] = code
+                return True
+    return False
