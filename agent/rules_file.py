@@ -6,7 +6,8 @@ from pathlib import Path
 
 from agent.settings import SettingsError
 from agent.version import VERSION
-from rules.thresholds import DEFAULT_RULES, Rules, parse_rules
+from rules.thresholds import DEFAULT_RULES, Rules, RulesError, parse_rules
+from rules.yaml_keys import duplicate_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,4 +33,20 @@ def load_rules(path: str) -> LoadedRules:
         raise SettingsError(
             f"--rules {path} cannot be read ({error.strerror}): name a readable file"
         ) from error
+    _refuse_duplicates(text)
     return LoadedRules(parse_rules(text), f"{VERSION}+{hashlib.sha256(text).hexdigest()[:12]}")
+
+
+def _refuse_duplicates(text: bytes) -> None:
+    # Imported here: only who gives a file pays for the YAML parser.
+    import yaml
+
+    try:
+        twice = duplicate_keys(yaml.compose(text, Loader=yaml.SafeLoader))
+    except yaml.YAMLError:
+        # `parse_rules` says it better.
+        return
+    except RecursionError:
+        raise RulesError("rules file: is nested too deeply; it is a page of YAML.") from None
+    if twice:
+        raise RulesError(f"rules file: {twice[0].sentence}.")

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import msgspec
 import structlog
-import yaml
 
 from remediator.clock import Clock
 from remediator.metrics import Metrics
+from remediator.policy_yaml import decode_policy
 from rules.policy import Policy
-from rules.policy_load import load_policy
 from rules.quarantine_object import Mode
 
 _LOG = structlog.get_logger()
@@ -33,14 +32,7 @@ def read_policy(path: Path) -> Policy | list[str]:
         return [f"{path}: cannot be read ({error.strerror}); name a readable file"]
     if len(data) > _MAX_BYTES:
         return [f"{path}: is larger than 1 MiB; a policy is a page of YAML"]
-    try:
-        document = yaml.safe_load(data)
-    except yaml.YAMLError as error:
-        return [f"{path}: is not YAML: {' '.join(str(error).split())[:300]}"]
-    found = load_policy(document)
-    if isinstance(found, Policy):
-        return found
-    return [problem.sentence(str(path)) for problem in found]
+    return decode_policy(data, str(path))
 
 
 class PolicySource:

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
-import yaml
 
 from remediator.access import Access, AccessError
 from remediator.answer import Answer
@@ -18,12 +17,12 @@ from remediator.api import MERGE_PATCH, Api
 from remediator.caches import AGENT_SELECTOR, DAEMON_SETS, PDBS, AgentPodObject
 from remediator.clock import SystemClock
 from remediator.pace import Lane, Pace, Rates
+from remediator.policy_yaml import decode_policy
 from rules.decision_request import Request
 from rules.names import API_VERSION
 from rules.pdb_view import PdbView
 from rules.pod_view import DaemonSetView, PodView
 from rules.policy import Policy
-from rules.policy_load import load_policy
 from rules.snapshot import (
     AgentPod,
     FreshNode,
@@ -168,14 +167,10 @@ class Cluster:
         if found is None:
             return None
         text = (found.get("data") or {}).get("policy.yaml", "")
-        try:
-            loaded = load_policy(yaml.safe_load(text))
-        except yaml.YAMLError as error:
-            said = " ".join(str(error).split())
-            raise CommandError(f"{POLICY_MAP} is not YAML: {said}; correct it") from error
+        loaded = decode_policy(text, POLICY_MAP)
         if isinstance(loaded, Policy):
             return loaded
-        raise CommandError("; ".join(problem.sentence(POLICY_MAP) for problem in loaded))
+        raise CommandError("; ".join(loaded))
 
     async def pods_on(self, node: str) -> tuple[PodView, ...]:
         """Every pod bound to the node."""

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from hack.sim.driver.node import Node, parse
+from rules.yaml_keys import duplicate_keys
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -54,11 +55,17 @@ class NodeFile:
 
 
 def load(path: str | Path) -> Any:
-    """The YAML document as plain data. Raises ValueError where it is no YAML."""
+    """The YAML document as plain data. Raises ValueError where it is no YAML or says a thing twice."""
+    text = Path(path).read_bytes()
     try:
-        return yaml.load(Path(path).read_bytes(), Loader=_Loader)
+        twice = duplicate_keys(yaml.compose(text, Loader=_Loader))
+        if twice:
+            raise ValueError(twice[0].sentence)
+        return yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def edit(path: str | Path, change: Callable[[Any], None]) -> None:

@@ -63,3 +63,14 @@ def test_a_rules_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     path.write_text("apiVersion: gpuward.io/v1alpha1\nkind: Rules\nthresholds: {NoSuch: {}}\n")
     with pytest.raises(RulesError, match="NoSuch"):
         load_rules(str(path))
+    path.write_text("kind: Rules\nthresholds:\n  BootGrace: {value: 1}\n  BootGrace: {value: 2}\n")
+    with pytest.raises(
+        RulesError, match=r"thresholds\.BootGrace is given twice, in lines 3 and 4"
+    ):
+        load_rules(str(path))
+    path.write_text("[" * 20_000)
+    with pytest.raises(RulesError, match="nested too deeply"):
+        load_rules(str(path))
+    path.write_text("{")
+    with pytest.raises(RulesError, match="rules file"):
+        load_rules(str(path))

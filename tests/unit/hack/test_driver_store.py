@@ -93,3 +93,10 @@ def test_node_fields_can_be_set(path):
     set_node(path, init_error=9, virtualization="passthrough")
     node = NodeFile(path).current()
     assert (node.init_error, node.virtualization) == (9, "passthrough")
+
+
+def test_a_description_that_says_a_thing_twice_is_refused_with_its_place(tmp_path):
+    path = tmp_path / "node.yaml"
+    path.write_text("gpus: 8\ndriver: a\ngpus: 4\n")
+    with pytest.raises(ValueError, match="gpus is given twice, in lines 1 and 3"):
+        NodeFile(path)
