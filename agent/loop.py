@@ -306,7 +306,7 @@ class Loop:
             f"incident {change.kind}",
             reason=change.reason,
             severity=str(incident.row.severity),
-            level=str(incident.row.level),
+            does=str(incident.row.level),  # "level" is the log's own word
             pci=" ".join(incident.pci),
             incident=incident.id,
         )

@@ -13,6 +13,7 @@ from agent.kube import UNREACHABLE, ApiError, Kube
 from agent.kube_objects import HealthObject, NodeObject
 from agent.publish_plan import (
     MISSING_RETRY_S,
+    REASSERT_EVERY_S,
     REPAIR_SPACING_S,
     AdoptHealth,
     CreateHealth,
@@ -114,7 +115,8 @@ class HealthLane:
         self._health: HealthObject | None = None
         self._read = False
         self._accepted: Publication | None = None
-        self._ending = False
+        self._found: str | None = None
+        self._yields_until = 0.0
         self.writes = 0
         self.trouble = ""
 
@@ -136,7 +138,6 @@ class HealthLane:
     def hurry(self) -> None:
         """The process is about to end: do not wait for the next attempt."""
         self._lane = replace(self._lane, not_before=0.0)
-        self._ending = True
 
     def read(self, now: float) -> Turn:
         """Read what is there; nothing is written before that."""
@@ -157,9 +158,12 @@ class HealthLane:
             self._read = self._read and not self._uid
             self._uid, self._accepted = node.metadata.uid, None
         if not self._read:
-            return self.read(now)
-        if self._ending and self._was_replaced(wanted):
-            return Turn(until=float("inf"), settled=True)
+            turn = self.read(now)
+            if self.known and self._was_replaced(wanted):
+                self._yields_until = now + REASSERT_EVERY_S
+            return turn
+        if now < self._yields_until:
+            return Turn(until=self._yields_until, settled=True)
         step = health_step(wanted, self._health, self._accepted, node, self._lane, now)
         if isinstance(step, Wait):
             return Turn(until=step.until, settled=step.settled)
@@ -174,11 +178,19 @@ class HealthLane:
         return Turn(until=now)
 
     def _was_replaced(self, wanted: Publication) -> bool:
-        """Whether another agent has written since we did: its verdict is the newer one."""
-        if self._accepted is None or self._health is None:
-            return False
-        theirs = self._health.status.publisher.pod_uid
-        return bool(theirs) and theirs != wanted.status.publisher.pod_uid
+        """Whether an agent that started after us has written since we did.
+
+        Two run for a moment when a pod takes long to end: the newer verdict stands, for as long
+        as a living agent takes to say it again.
+        """
+        return self._accepted is not None and self._publisher() not in {
+            "",
+            self._found,
+            wanted.status.publisher.pod_uid,
+        }
+
+    def _publisher(self) -> str:
+        return "" if self._health is None else self._health.status.publisher.pod_uid
 
     def _read_again(self) -> None:
         try:
@@ -188,6 +200,8 @@ class HealthLane:
                 raise
             # Forbidden: never readable, and writing will say so; waiting would gain nothing.
             self._health = None
+        if self._found is None:
+            self._found = self._publisher()
         self._read = True
 
     def _write(self, step: CreateHealth | AdoptHealth | PutHealth, wanted: Publication) -> None:

@@ -143,7 +143,10 @@ class Agent:
         self._watch.close()
         if not self._publisher.close(LAST_PUBLISH_S):
             self._log.warning("the last verdict was not accepted before the end")
-        self._senses.close(NVML_GRACE_S)
+        if not self._senses.close(NVML_GRACE_S):
+            self._log.warning(
+                "a call into the driver still hangs: its process ends when it returns"
+            )
         if self._server is not None:
             self._server.close()
         self._kube.close()

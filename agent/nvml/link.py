@@ -195,7 +195,8 @@ class NvmlLink:
         if not data:
             close()
         for line in data.decode("utf-8", "backslashreplace").splitlines():
-            self._on_message(Note(line))
+            if line.strip():
+                self._on_message(Note(line))
 
     def _feed(self, event: Input) -> None:
         self._state, outputs = step(self._state, event, self._clock())

@@ -190,21 +190,35 @@ def test_an_edit_of_the_health_object_is_put_right(publishing: Publishing) -> No
     assert publishing.word == "Healthy"
 
 
-def test_an_agent_that_ends_does_not_write_over_the_one_that_follows_it(
-    publishing: Publishing,
-) -> None:
+def test_of_two_agents_the_one_that_started_later_has_the_word(publishing: Publishing) -> None:
     def signed(pod: str, health: str = "Healthy") -> Publication:
         return verdict(health, publisher=PublisherPod(pod=f"ns/{pod}", pod_uid=pod))
 
-    settled(publishing, signed("old"))
-    follower = HealthLane(publishing.server.kube, publishing.name, luck=lambda: 0.5)
-    old, publishing.healths = publishing.healths, follower
-    settled(publishing.later(1), signed("new"))
+    def publisher() -> str:
+        status = publishing.server.health(publishing.name)["status"]
+        return str(status["publisher"]["podUID"])
+
+    old, new = (
+        HealthLane(publishing.server.kube, publishing.name, luck=lambda: 0.5) for _ in range(2)
+    )
     publishing.healths = old
-    old.hurry()
-    settled(publishing.later(1), signed("old", "Unhealthy"))
-    status = publishing.server.health(publishing.name)["status"]
-    assert status["publisher"]["podUID"] == "new"
+    settled(publishing, signed("old"))
+    publishing.healths = new
+    settled(publishing.later(1), signed("new"))
+    for health in ("Unhealthy", "Healthy"):
+        publishing.healths = old
+        settled(publishing.later(1), signed("old", health))
+        assert publisher() == "new"
+        publishing.healths = new
+        settled(publishing.later(1), signed("new", health))
+    publishing.healths = old
+    settled(publishing.later(700), signed("old", "Unhealthy"))
+    assert publisher() == "new", "it has written since"
+    settled(publishing.later(700), signed("old", "Unhealthy"))
+    assert publisher() == "old", "the newer one is gone, or it would have said something"
+    publishing.healths = new
+    settled(publishing.later(1), signed("new", "Unhealthy"))
+    assert publisher() == "new"
 
 
 def test_a_deleted_health_object_is_made_again(publishing: Publishing) -> None:
