@@ -13,7 +13,7 @@ from typing import Final
 from rules.expected_gpus import expected_gpus
 from rules.gauge import Latch
 from rules.incident import Finding
-from rules.judge_closing import mark_older_boot
+from rules.judge_closing import mark_older_boot, mark_reset
 from rules.judge_network import judge_ports
 from rules.judge_port_errors import judge_port_errors
 from rules.judge_presence import lost_poll
@@ -190,6 +190,8 @@ def reset_required(
     if new == old and not new.raised:
         return state
     state = with_gpu(state, replace(view, latches={**view.latches, "GPUResetRequired": new}))
+    if old.raised and not bad:
+        return mark_reset(state, now, view.seen.uuid, view.pci)  # nothing else ends that state
     if not new.raised:
         return state
     finding = Finding(

@@ -178,6 +178,16 @@ def test_code_16_asks_for_a_reset_after_one_re_read(world: World) -> None:
     assert world.says() == "Fatal Drain ResetGPU"
 
 
+def test_a_gpu_that_no_longer_asks_for_a_reset_had_one(world: World) -> None:
+    world.xid(95, 2)
+    world.will_read(1, presence="reset_required")
+    world.advance(60, polling=True)
+    assert {i.pci for i in world.active} == {("0000:11:00",), ("0000:12:00",)}
+    world.will_read(1, presence="present")
+    world.advance(60, polling=True)
+    assert {i.pci for i in world.active} == {("0000:12:00",)}
+
+
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
