@@ -37,7 +37,7 @@ _NVLINK_OLD: Final = re.compile(
     rb"NVLink: [a-zA-Z ]{1,48}? (?:link (\d{1,3})|links(?: 0x[0-9a-fA-F]{1,16})?)\b"
 )
 _NVLINK_NEW: Final = re.compile(
-    rb"([A-Z][A-Za-z0-9_/]{1,48}+(?: [a-z]\w{1,20})?+)\s+(Fatal|Nonfatal)\s+XC ?\d{1,2} i ?\d{1,2} "
+    rb"([A-Z][A-Za-z0-9_/]{1,48}+(?: (?!Fatal|Nonfatal)[A-Za-z]\w{1,20})?+)\s+(Fatal|Nonfatal)\s+XC ?\d{1,2} i ?\d{1,2} "
     rb"Link (-?\d{1,3})"
     rb"(?: [(\[]0x([0-9a-fA-F]{1,8})(?: 0x([0-9a-fA-F]{1,8}))?)?"
 )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agent.decode_json import JsonReader
 from rules.kernel_line import KernelLine, parse
-from rules.kernel_line_scan import LineScanner, worth_parsing
+from rules.kernel_line_scan import ANCHORS, LineScanner, worth_parsing
 from rules.kernel_line_text import MAX_TEXT
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "kernel_lines.jsonl"
@@ -40,6 +40,7 @@ def test_any_bytes_are_survived_and_shown_safely(raw: bytes) -> None:
     assert line.process is None or line.process.isprintable()
     assert line.detail is None or line.detail.isprintable()
     assert worth_parsing(raw)
+    assert any(anchor in raw for anchor in ANCHORS)
     json.loads(b'{"line":1,' + (JsonReader(None)(raw.partition(b"\n")[0]) or b'"x":1}'))
 
 
@@ -83,6 +84,12 @@ NAMED_BY_KERNEL = (
     b"INFO: task %b:4242 blocked for more than 120 seconds.",
     b"watchdog: BUG: soft lockup - CPU#0 stuck for 25s! [%b:4242]",
     b"CPU: 0 PID: 4242 Comm: %b Tainted: P OE",
+    b"INFO: task a:1 is blocked on a mutex likely owned by task %b:4242.",
+    b"process '%b' launched '/bin/true' with NULL argv: empty string added",
+    b"%b uses obsolete (PF_INET,SOCK_PACKET)",
+    b'audit: type=1701 audit(1.1:2): auid=0 uid=0 pid=4242 comm="%b" exe="/bin/a" sig=11 res=1',
+    b"NVRM: API mismatch: the client '%b' (pid 4242)",
+    b"usb 1-1: Product: %b",
 )
 PREFIXES = (
     b"",
@@ -90,6 +97,8 @@ PREFIXES = (
     b"3,1,1,-;",
     b"Feb 23 16:24:18 gpu-17 kernel: ",
     b"<4>[ 1.0] ",
+    b"\x1b[32m[    1.0] \x1b[0m",
+    b"10.0.0.17: kern: err: [2025-02-23T16:24:18Z]: ",
 )
 
 COMM_BYTES = 15
@@ -102,6 +111,11 @@ lies = st.sampled_from(
         b"x\nNVRM: Xid (1",
         b"\nNVRM: Xid (0:",
         b"kernel: NVRM: ",
+        b"\x1b[mNVRM: Xid (",
+        b"[] NVRM: Xid (0",
+        b"<0>NVRM: Xid (0",
+        b"0,0,0;NVRM: Xid",
+        b"nvidia-nvswitch",
     ]
 )
 names = (lies | st.binary(max_size=COMM_BYTES)).map(lambda name: name[:COMM_BYTES])
@@ -123,3 +137,61 @@ def test_a_name_inside_an_xid_line_never_changes_its_number(name: bytes, prefix:
     )
     assert line is not None
     assert (line.xid, line.pci, line.caused_by) == (43, "0000:01:00", None)
+
+
+@given(known_lines)
+@settings(max_examples=300)
+def test_a_line_that_was_cut_off_says_less_and_nothing_else(raw: bytes) -> None:
+    whole = parse(raw)
+    for end in range(len(raw)):
+        line = parse(raw[:end])
+        if line is None:
+            continue
+        for number in (line.xid, line.sxid):
+            assert number is None or b" %d" % number in raw
+        assert whole is None or line.user == whole.user
+
+
+clocks = st.builds(
+    "{:02d}:{:02d}:{:02d}{}".format,
+    *[st.integers(0, 59)] * 3,
+    st.sampled_from(["", ".123456", ",123456"]),
+)
+hosts = st.from_regex(r"\A[a-z][a-z0-9.-]{0,30}[a-z0-9]\Z")
+stamps = st.one_of(
+    st.builds("[{:12.6f}] ".format, st.floats(0, 1e9)),
+    st.builds("[Sun Feb 23 {} 2025] ".format, clocks),
+    st.builds("2025-02-23T{}+01:00 {} kernel: ".format, clocks, hosts),
+    st.builds("Feb 23 {} {} kernel: ".format, clocks, hosts),
+    st.builds("Sun 2025-02-23 {} UTC {} kernel: ".format, clocks, hosts),
+    st.builds("2025-02-23T{}Z ".format, clocks),
+)
+callers = st.sampled_from(["", "[    T1] ", "[   C12] "])
+levels = st.sampled_from(["", "<3>", "kern  :err   : ", "kern  :emerg : "])
+BARE = [line for line in LINES if line.startswith((b"NVRM: ", b"nvidia-nvswitch", b"pcieport "))]
+
+
+@given(levels, stamps, callers, st.sampled_from(BARE))
+@settings(max_examples=400)
+def test_what_a_transport_puts_before_a_message_changes_nothing(
+    level: str, stamp: str, caller: str, bare: bytes
+) -> None:
+    if not stamp.startswith("["):
+        level = level[:3] if level.startswith("<") else ""
+    assert parse((level + stamp + caller).encode() + bare) == parse(bare)
+
+
+programs = st.from_regex(r"\A[A-Za-z][A-Za-z0-9_/.-]{0,20}(\[[0-9]{1,7}\])?:\Z").filter(
+    lambda tag: not tag.startswith("kernel")
+)
+
+
+@given(
+    clocks, hosts, programs, st.sampled_from(["", "kernel: ", "[1.000000] ", "<3>"]), known_lines
+)
+@settings(max_examples=400)
+def test_what_another_program_logs_is_never_a_report(
+    clock: str, host: str, program: str, nested: str, quoted: bytes
+) -> None:
+    line = parse(f"Feb 23 {clock} {host} {program} {nested}".encode() + quoted)
+    assert line is None or (line.xid is None and line.sxid is None)
