@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from agent.decode_template import Templates
-from rules.kernel_line import BARE, KernelLine, parse_message
+from rules.kernel_line import KernelLine, parse_message
 from rules.kernel_line_reason import reason_for_kernel_line
-from rules.kernel_line_text import MAX_LINE, split_prefix
+from rules.kernel_line_text import BARE, MAX_LINE, split_prefix
 from rules.xid import nvidia_buckets
 
 _REMEMBERED: Final = 4096

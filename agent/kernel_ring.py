@@ -114,7 +114,8 @@ class KernelRing:
             if not line:
                 continue
             self._sieve.counts.read += 1
-            if self._sieve.worth_parsing(line):
+            # The kernel puts a priority before every line; one without says not who wrote it.
+            if line.startswith(b"<") and self._sieve.worth_parsing(line):
                 self._examine(line, now=now, lookback=lookback)
 
     def _examine(self, line: bytes, *, now: float, lookback: bool) -> None:

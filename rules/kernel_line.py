@@ -8,17 +8,12 @@ does I/O, keeps state or decides what a line means.
 
 from __future__ import annotations
 
-from typing import Final
-
 from rules.kernel_line_kind import KernelLine, Kind
 from rules.kernel_line_shapes import NVRM, OTHER
-from rules.kernel_line_text import MAX_LINE, split_prefix
+from rules.kernel_line_text import BARE, MAX_LINE, split_prefix
 from rules.kernel_line_xid import parse_fabric_manager, parse_sxid, parse_xid
 
-BARE: Final = (b"NVRM: ", b"nvidia-nvswitch")
-"""How the most frequent messages begin where no transport put anything before them."""
-
-__all__ = ["BARE", "KernelLine", "Kind", "parse", "parse_message"]
+__all__ = ["KernelLine", "Kind", "parse", "parse_message"]
 
 
 def parse(line: bytes) -> KernelLine | None:

@@ -14,6 +14,9 @@ from typing import Final
 MAX_LINE: Final = 4096
 """Bytes of a line that are looked at; the kernel's own records end at about 1,000."""
 
+BARE: Final = (b"NVRM: ", b"nvidia-nvswitch")
+"""How the most frequent messages begin."""
+
 MAX_TEXT: Final = 512
 """Characters of text that are kept, as for evidence in GPUNodeHealth."""
 
@@ -61,7 +64,11 @@ _PLAIN: Final = bytes(range(0x20, 0x7F))
 
 def split_prefix(line: bytes) -> tuple[bytes, bool]:
     """Return the message without its transport prefix, and whether user space wrote it."""
-    if line.startswith(COLOUR):
+    if line.startswith(b"["):
+        end = line.find(b"] ", 1, 66) + 2
+        if end > 1 and line.startswith(BARE, end) and b"]" not in line[: end - 2]:
+            return line[end:], False  # what dmesg prints, without the long way
+    elif line.startswith(COLOUR):
         line = _COLOURS.sub(b"", line)
     found = _PREFIX.match(line)
     if found is None:  # pragma: no cover - every part of the last branch is optional

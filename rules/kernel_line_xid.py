@@ -22,7 +22,7 @@ _NAME: Final = rb"[^,]{0,100}+(?:,(?! )[^,]{0,100}+){0,3}+"
 _XID: Final = re.compile(
     rb"NVRM: Xid \((?:PCI:)?(" + ADDRESS + rb")"
     rb"(?: GPU-I:(\d{1,3})(?: GPU-CI:(\d{1,3}))?)?\): (\d{1,5})(?![^,\s])"
-    rb"(?:, pid=([^,]{0,64}+))?(?:, name=(" + _NAME + rb"))?,?\s?"
+    rb"(?:, pid=([^,]{0,64}+))?(?:, {1,4}name=(" + _NAME + rb"))?,?\s?"
 )
 _SXID: Final = re.compile(
     rb"nvidia-nvswitch\d{0,3}: SXid \(PCI:(" + ADDRESS + rb")\): (\d{1,6})(?![^,\s]),?\s?"

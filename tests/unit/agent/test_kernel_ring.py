@@ -64,6 +64,12 @@ def test_lines_of_user_space_are_refused() -> None:
     assert sieved.counts.refused == 1
 
 
+def test_a_line_that_does_not_say_who_wrote_it_is_not_the_kernel_s() -> None:
+    facts = Facts()
+    KernelRing(sieve(), facts).take(f"<12>[    1.0] x\n{XID79}\n".encode(), lookback=True)
+    assert facts.lines == []
+
+
 def test_what_the_ring_yields_is_judged_line_by_line() -> None:
     judgement = Judgement(
         Who(node_name="n1", expected_gpus=None, boot_id="boot-1"), DEFAULT_RULES, lambda: 1e9
