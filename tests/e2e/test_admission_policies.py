@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import ssl
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,15 +18,18 @@ import msgspec
 import pytest
 from conftest import Cluster, a_cluster
 
+from agent.events import event_body
+from agent.kube_objects import Metadata, NodeObject
 from hack.sim.cluster.client import ApiError, Object
 from hack.sim.cluster.fleet_health import GPU_NODE_HEALTHS
 from hack.sim.cluster.http_client import HttpClient
-from hack.sim.cluster.resource import NODES, Resource
+from hack.sim.cluster.resource import EVENTS, NODES, Resource
 from hack.sim.control_plane import ASSETS
 from hack.sim.manifests import post_manifests, read_manifests
 from rules import mark, names
 from rules.decision import SetNodeUnknown
 from rules.decision_request import STRATEGIC_PATCH, request
+from rules.publication_events import NodeEvent
 from rules.snapshot import FreshNode
 
 REPOSITORY = Path(__file__).parents[2]
@@ -162,6 +166,28 @@ async def test_the_agent_may_publish_on_its_own_node_only(installed: Installed) 
             await client.create(GPU_NODE_HEALTHS, {**health, "metadata": {"name": OTHER}})
     async with installed.agent(on=None) as unbound:
         assert "only about the node" in await outcome(unbound, NODES, NODE, verdict)
+
+
+def told(node: str, **changes: Any) -> Object:
+    """An Event as the agent sends it."""
+    about = NodeObject(metadata=Metadata(name=node, uid="u"))
+    event = NodeEvent("Warning", "Xid79GPUFallenOffBus", "GPU 3 fell off the bus")
+    return {**event_body(about, event, time.time()), **changes}
+
+
+async def test_the_agent_tells_of_its_own_node_only(installed: Installed) -> None:
+    async with installed.agent() as client:
+        await client.create(EVENTS, told(NODE), "default")
+        for body, why in (
+            (told(OTHER), "only about the node"),
+            (told(NODE, source={"component": "kubelet"}), "own name"),
+            (told(NODE, related={"kind": "Pod", "name": "x", "namespace": "y"}), "only about a"),
+        ):
+            with pytest.raises(ApiError, match=why):
+                await client.create(EVENTS, body, "default")
+    async with installed.agent(on=None) as unbound:
+        with pytest.raises(ApiError, match="only about the node"):
+            await unbound.create(EVENTS, told(NODE), "default")
 
 
 async def test_the_agent_may_publish_on_a_node_without_conditions(installed: Installed) -> None:
