@@ -23,7 +23,7 @@ from remediator.pace import Lane
 from rules import decision as d
 from rules.decision_request import QUARANTINES, request
 from rules.quarantine_object import Mode
-from rules.snapshot import FreshNode
+from rules.snapshot import FreshNode, QuarantineView
 
 _LOG = structlog.get_logger()
 
@@ -128,13 +128,15 @@ class Gateway:
         known = self._reads.get(name)
         if known is not None and self._clock.elapsed() - known[0] < max_age_s:
             return known[1]
-        asked_at = self._clock.elapsed()
         try:
             node = await self._api.get(f"/api/v1/nodes/{name}", FreshNode)
         except ApiError:
             self._reads.pop(name, None)
             raise
-        self._reads[name] = (asked_at, node)
+        # Its age counts from the answer: a server that takes longer than the age allowed would
+        # otherwise never let a mark or an eviction go. What changed while it took its time is
+        # stopped by the mark's resourceVersion and the pod's UID.
+        self._reads[name] = (self._clock.elapsed(), node)
         return node
 
     def forget(self, name: str) -> None:
@@ -181,6 +183,9 @@ class Gateway:
         if answer.code == 404 and status.reason == "NotFound" and details and details.name:
             return None
         if answer.ok:
+            found = answer.decode(QuarantineView)
+            if found.spec.node_name != write.node:
+                return None
             return Sent(result=Result.HELD, why=f"session {write.session} exists")
         result = Result.HELD if answer.code == 404 else classify(answer)
         return Sent(result=result, answer=answer, why=f"session not read: {answer.sentence()}")

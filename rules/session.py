@@ -144,8 +144,8 @@ def _undone(case: Case) -> Decision | None:
     """A part of the mark is off: a person's word, unless an owner at work did it."""
     if case.shadow:
         return None
-    removed = case.phase is not Phase.PENDING and case.mark is MarkState.ABSENT
-    if not case.mark.undone and not removed:
+    changed = case.phase is not Phase.PENDING and case.mark in _CHANGED
+    if not case.mark.undone and not changed:
         return None
     if case.seen.owner:
         return in_phase(case)
@@ -157,10 +157,14 @@ def _undone(case: Case) -> Decision | None:
     what = {
         MarkState.UNCORDONED: "a person uncordoned the node",
         MarkState.UNTAINTED: "a person removed the quarantine taint",
+        MarkState.UNRECORDED: "a person removed or changed the node's session annotation",
+        MarkState.FOREIGN: "a person changed the node's session annotation",
     }.get(case.mark, "a person removed the mark")
     return end(case, Phase.CANCELLED, what, by=st.BY_PERSON)
 
 
+_CHANGED: Final = {MarkState.ABSENT, MarkState.UNRECORDED, MarkState.FOREIGN}
+"""Before the mark these mean that it never landed, or that an older one is still to come off."""
 OWNER_LEFT_S: Final = 60.0
 """How long after an owner's work a missing part of the mark still counts as its doing."""
 

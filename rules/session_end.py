@@ -6,7 +6,7 @@ An ended session whose mark is still on its node is found again by the orphan ru
 
 from rules import session_status as st
 from rules.decision import Decision, UnmarkNode
-from rules.mark import cordon_stays, read_note
+from rules.mark import MarkState, cordon_stays, read_note
 from rules.quarantine_object import Phase
 from rules.sentence import ended
 from rules.session_case import Case, is_fresh, unmark
@@ -18,7 +18,9 @@ def end(case: Case, phase: Phase, why: str, by: str = st.BY_GPUWARD) -> Decision
     carries = False
     if node is not None and phase is not Phase.NODE_GONE:
         note = read_note(node)
-        carries = note is not None and note.session == case.session.name
+        # A mark without a readable note is ours: nobody else had the node when it went on.
+        unread = case.phase is not Phase.PENDING and case.mark is MarkState.UNRECORDED
+        carries = unread or (note is not None and note.session == case.session.name)
     if carries and not is_fresh(case.node):
         return Decision(step="ReadNode", because="a mark is to come off", needs_fresh_node=True)
     left = cordon_stays(case.node) if carries else ""

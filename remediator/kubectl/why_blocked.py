@@ -26,13 +26,14 @@ def blocked_lines(node: str, session: QuarantineView | None) -> Iterator[str]:
         yield from _block(block)
     if len(blocks) > SHOWN_BLOCKS:
         yield f"and {len(blocks) - SHOWN_BLOCKS} more: kubectl gpuward show {session.name}"
+    reasons: set[str] = set()
     told: set[str] = set()
     printed: set[str] = set()
     for condition in sorted(_true(status.conditions), key=_order):
         by_drain = bool(blocks) and condition.message.startswith("Blocked by ")
-        if by_drain or condition.reason in told:
+        if by_drain or condition.reason in reasons:
             continue
-        told.add(condition.reason)
+        reasons.add(condition.reason)
         for line in _condition(node, condition, status.message):
             if line not in printed:
                 yield line

@@ -38,6 +38,28 @@ class TestUndoneByAPerson:
         assert world.phase(NODE) == "Cancelled"
         assert not world.is_marked(NODE)
 
+    @pytest.mark.parametrize(
+        "text", [None, "{garbage", '{"session":"another-00000000","mark":"CordonAndTaint"}']
+    )
+    def test_a_changed_session_annotation_cancels(self, phase: str, text: str | None) -> None:
+        world = at(phase)
+        world.annotate(NODE, ANNOTATION_SESSION, text)
+        world.run(3)
+        assert world.phase(NODE) == "Cancelled"
+        assert "changed the node's session annotation" in world.message(NODE)
+        assert not world.is_marked(NODE)
+        before = world.now
+        world.run(60)
+        assert evictions_after(world, before) == 0
+        assert len(world.sessions(NODE)) == 1
+
+    def test_without_a_record_of_the_state_before_the_cordon_stays(self, phase: str) -> None:
+        world = at(phase)
+        world.annotate(NODE, ANNOTATION_SESSION, None)
+        world.run(3)
+        assert world.unschedulable(NODE)
+        assert "its state before the quarantine is not recorded" in world.message(NODE)
+
     def test_it_holds_after_a_restart(self, phase: str) -> None:
         world = at(phase)
         world.cordon(NODE, on=False)
