@@ -142,9 +142,11 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
         if verdict.fate is Fate.WAITS:
             waiting.append(pod.key)
         elif obstacle is None or not obstacle.holds:
-            if turn is not None and tier(pod, policy) > turn and not late:
+            later = turn is not None and tier(pod, policy) > turn
+            # In a dry run nobody leaves, so that no turn would ever come.
+            if obstacle is None if look.dry_run else later and not late:
                 waiting.append(pod.key)
-            else:
+            if look.dry_run or late or not later:
                 evict.append(_evict(pod, look, budgets[pod.uid]))
     stuck = [f"{p.key}: {v.why}" for p, v in verdicts if v.fate is Fate.STUCK]
     blocked = grouped(obstacles, owners)

@@ -61,7 +61,7 @@ def fate_of(pod: PodView, missing: frozenset[str], at: Moment) -> Verdict:
     """``missing`` are owner UIDs that do not exist any more."""
     if _is_mirror(pod):
         return Verdict(fate=Fate.STAYS, why="static pod")
-    if pod.finished:
+    if pod.finished and not (pod.terminating and pod.metadata.finalizers):
         return Verdict(fate=Fate.STAYS)
     controller = pod.metadata.controller
     daemon = controller is not None and (controller.group, controller.kind) == (
@@ -119,7 +119,10 @@ def _leaving(pod: PodView, now: float) -> Verdict:
     if now < stuck_at:
         return Verdict(fate=Fate.LEAVING, until=stuck_at)
     statuses = pod.status.container_statuses
-    ended = bool(statuses) and all(s.state.terminated is not None for s in statuses)
+    # The kubelet sets the last phase before the object goes, so that a held one looks finished.
+    ended = pod.finished or (
+        bool(statuses) and all(s.state.terminated is not None for s in statuses)
+    )
     if pod.metadata.finalizers and ended:
         names = ", ".join(sorted(pod.metadata.finalizers)[:2])[:200]
         why = f"its containers have ended, finalizer {names} holds the object"

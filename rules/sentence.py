@@ -4,12 +4,14 @@ Stable across cycles (sorted input, clock times instead of ages) and bounded: no
 grows with the number of pods, only counts do. Used for ``status.message``, conditions and Events.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from rules.quarantine_object import MAX_MESSAGE, BlockedBy, Cause, DrainStatus
 from rules.session_time import clock
 
+_MORE: Final = re.compile(r"and (\d+) more")
 _NAMED: Final = 3
 """How many names a sentence spells out before it counts (as Cluster API does)."""
 
@@ -19,6 +21,20 @@ def some(names: Iterable[str], limit: int = _NAMED) -> str:
     ordered = sorted(set(names))
     shown = ", ".join(name[:120] for name in ordered[:limit])
     rest = len(ordered) - limit
+    return f"{shown} and {rest} more" if rest > 0 else shown
+
+
+def total(names: Sequence[str]) -> int:
+    """How many a bounded list of names stands for: its last entry may count the rest."""
+    rest = _MORE.fullmatch(names[-1]) if names else None
+    return len(names) - 1 + int(rest[1]) if rest else len(names)
+
+
+def _these(names: Sequence[str]) -> str:
+    """A bounded list in short: a few names, and how many more there are."""
+    spelled = [name for name in sorted(names) if not _MORE.fullmatch(name)][:_NAMED]
+    rest = total(names) - len(spelled)
+    shown = ", ".join(name[:120] for name in spelled)
     return f"{shown} and {rest} more" if rest > 0 else shown
 
 
@@ -69,16 +85,25 @@ def shadowed(causes: Sequence[Cause], since: float, would: str) -> str:
     )
 
 
+def would_drain(drain: DrainStatus) -> str:
+    """What the dry runs of a Shadow session answered, in counts."""
+    blocked = sum(total(block.pods) for block in drain.blocked)
+    return (
+        f"{total(drain.waiting)} would leave, {blocked} blocked, "
+        f"{total(drain.left_by_policy)} left by policy"
+    )
+
+
 def draining(drain: DrainStatus, since: float, blocked_by: str) -> str:
     """Where the drain stands, CAPI-shaped."""
     parts = [f"Draining since {clock(since)}: {drain.evicted} evicted"]
     if drain.waiting:
-        parts.append(f"{len(drain.waiting)} leaving or waiting ({some(drain.waiting)})")
+        parts.append(f"{total(drain.waiting)} leaving or waiting ({_these(drain.waiting)})")
     if drain.left_by_policy:
-        parts.append(f"{len(drain.left_by_policy)} left by policy")
+        parts.append(f"{total(drain.left_by_policy)} left by policy")
     if drain.left_by_failure:
         parts.append(
-            f"{len(drain.left_by_failure)} left by failure ({some(drain.left_by_failure)})"
+            f"{total(drain.left_by_failure)} left by failure ({_these(drain.left_by_failure)})"
         )
     text = ", ".join(parts)
     return bounded(f"{text}; {blocked_by}." if blocked_by else f"{text}.")
@@ -102,8 +127,8 @@ def quarantined(causes: Sequence[Cause], since: float, drain: DrainStatus | None
     counts = ""
     if drain is not None:
         counts = (
-            f" ({drain.evicted} evicted, {len(drain.left_by_policy)} left by policy, "
-            f"{len(drain.left_by_failure)} left by failure)"
+            f" ({drain.evicted} evicted, {total(drain.left_by_policy)} left by policy, "
+            f"{total(drain.left_by_failure)} left by failure)"
         )
     if causes and all(cause.source == "Human" for cause in causes):
         # No verdict closes what a person asked for.

@@ -5,11 +5,11 @@ from typing import Final
 from rules import session_status as st
 from rules.decision import Decision, Evicting, MarkNode
 from rules.mark import MarkState, mark_patch, read_note
-from rules.quarantine_object import Cause, Phase, QuarantineStatus
+from rules.quarantine_object import Cause, DrainStatus, Phase, QuarantineStatus
 from rules.reason import Level, is_reason_code
 from rules.refusal import NodeWrite
 from rules.sentence import arrived as arrived_clause
-from rules.sentence import bounded, some
+from rules.sentence import bounded, some, would_drain
 from rules.sentence import marked as marked_sentence
 from rules.sentence import pending as pending_sentence
 from rules.sentence import quarantined as quarantined_sentence
@@ -163,12 +163,16 @@ def _clear_foreign(case: Case, status: QuarantineStatus) -> Decision:
     return case.decision("Unmark", status, because=f"{name} has ended", before=(old,))
 
 
-def _sentence(case: Case, since: float, waiting_for: str) -> str:
+def _sentence(
+    case: Case, since: float, waiting_for: str, probed: DrainStatus | None = None
+) -> str:
     """What was done, what is next, what else a person should know."""
     drain = case.session.spec.level == Level.DRAIN
     if case.shadow:
-        would = f"be marked ({case.policy.mark})" + (" and drained" if drain else "")
-        return shadowed_sentence(case.causes, since, f"asks that the node {would}")
+        would = f"asks that the node be marked ({case.policy.mark})"
+        would += " and drained" if drain else ""
+        would += f" ({would_drain(probed)})" if probed is not None else ""
+        return shadowed_sentence(case.causes, since, would)
     if not drain:
         text = "level Cordon leaves its pods alone until the causes close"
     elif waiting_for:
@@ -193,7 +197,7 @@ def _marked(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decision
     if case.session.spec.level == Level.DRAIN:
         if case.shadow:
             status, evicting = probe(case, status)
-            sentence = _sentence(case, case.phase_since, "")
+            sentence = _sentence(case, case.phase_since, "", status.drain)
             status = st.enter(status, Phase.MARKED, sentence, case.now)
             return case.decision("Shadow", status, because=case.severity, evicting=evicting)
         if halt is not None:

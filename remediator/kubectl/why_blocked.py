@@ -5,7 +5,7 @@ from typing import Final
 
 from remediator.kubectl.remedies import ends_when
 from remediator.kubectl.text import count
-from rules.quarantine_object import BlockedBy, Condition, Phase
+from rules.quarantine_object import BlockedBy, Condition, Mode, Phase
 from rules.sentence import some
 from rules.session_refused import LEAD
 from rules.snapshot import FreshNode, QuarantineView
@@ -21,7 +21,8 @@ def blocked_lines(node: str, session: QuarantineView | None) -> Iterator[str]:
     if session is None:
         return
     status = session.status
-    blocks = status.drain.blocked if status.drain and status.phase == Phase.DRAINING else ()
+    told_by_drain = status.phase == Phase.DRAINING or status.mode == Mode.SHADOW
+    blocks = status.drain.blocked if status.drain and told_by_drain else ()
     for block in blocks[:SHOWN_BLOCKS]:
         yield from _block(block)
     if len(blocks) > SHOWN_BLOCKS:

@@ -56,6 +56,7 @@ class ApiServer(Cluster):
             if deleted is None or self.now < deleted or not alive or pod.get("hung"):
                 continue
             if pod["metadata"].get("finalizers"):
+                pod["status"]["phase"] = "Failed"
                 pod["status"]["containerStatuses"] = [
                     {"name": "main", "state": {"terminated": {}}}
                 ]

@@ -55,6 +55,18 @@ def test_unmanaged_pods_by_policy(unmanaged: str) -> None:
         assert drain.left_by_policy == ("team-a/bare (unmanaged)",)
 
 
+def test_counts_stay_true_where_the_names_are_bounded() -> None:
+    world = fleet()
+    for number in range(30):
+        world.add_pod(f"bare-{number:02d}", NODE, owner=None)
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=60)
+    drain = world.session(NODE).status.drain
+    assert drain is not None
+    assert (len(drain.left_by_policy), drain.left_by_policy[-1]) == (20, "and 11 more")
+    assert "(0 evicted, 30 left by policy, 0 left by failure)" in world.message(NODE)
+
+
 @pytest.mark.parametrize("empty_dir", ["Report", "Evict"])
 def test_empty_dirs_by_policy(empty_dir: str) -> None:
     world = fleet(drain={"emptyDir": empty_dir})

@@ -38,6 +38,24 @@ class TestShadow:
         assert kinds <= {d.CreateSession, d.WriteSessionStatus, d.EvictPod, d.EmitEvent}
         assert not world.is_marked(NODE)
 
+    def test_s06_every_pod_is_asked_once_and_what_would_leave_is_named(self) -> None:
+        world = self.shadow()
+        world.add_pod("kept", NODE)
+        world.add_pod("free", NODE, labels={"app": "other"})
+        world.add_pod(
+            "last", NODE, labels={"app": "dns"}, priorityClassName="system-node-critical"
+        )
+        world.add_pod("bare", NODE, owner=None)
+        world.add_pdb("keep", minAvailable=1)
+        world.incident(NODE)
+        world.run(60)
+        asked = [write.name for write in world.writes(d.EvictPod)]  # type: ignore[union-attr]
+        assert sorted(asked) == sorted({*asked, "free", "last"})
+        drain = world.session(NODE).status.drain
+        assert drain is not None
+        assert (drain.evicted, drain.waiting) == (0, ("team-a/free", "team-a/last"))
+        assert "drained (2 would leave, 1 blocked, 1 left by policy)" in world.message(NODE)
+
     def test_its_virtual_marks_count_in_a_shadow_budget(self) -> None:
         world = self.shadow(budget={**ROOMY, "maxUnavailable": {"percent": 20, "atMost": 50}})
         for name in ("n0", "n1", "n2", "n3"):

@@ -84,6 +84,21 @@ RUNNING = {"containerStatuses": [{"name": "main", "state": {"running": {}}}]}
             id="finalizer",
         ),
         pytest.param(
+            terminating(61, status={"phase": "Failed"}, metadata={"finalizers": ["a/b"]}),
+            Fate.STUCK,
+            "FinalizerHeld",
+            id="finalizer-and-the-last-phase",
+        ),
+        pytest.param(
+            terminating(1, status={"phase": "Succeeded"}, metadata={"finalizers": ["a/b"]}),
+            Fate.LEAVING,
+            "",
+            id="finalizer-in-its-minute",
+        ),
+        pytest.param(
+            terminating(61, status={"phase": "Failed"}), Fate.STAYS, "", id="finished-and-going"
+        ),
+        pytest.param(
             terminating(61, status=RUNNING, metadata={"finalizers": ["a/b"]}),
             Fate.STUCK,
             "NotTerminating",
