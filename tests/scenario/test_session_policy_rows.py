@@ -45,7 +45,7 @@ class TestShadow:
         world.add_pod(
             "last", NODE, labels={"app": "dns"}, priorityClassName="system-node-critical"
         )
-        world.add_pod("bare", NODE, owner=None)
+        world.add_pod("bare", NODE, owner=None, labels={"app": "bare"})
         world.add_pdb("keep", minAvailable=1)
         world.incident(NODE)
         world.run(60)
