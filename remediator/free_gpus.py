@@ -1,23 +1,25 @@
-"""Whether an evicted GPU pod would find GPUs elsewhere: asked for drains of Degraded nodes only.
+"""The GPUs that pods request on each node: read for drains of Degraded nodes only.
 
-A degraded GPU still works, so a pod that fits nowhere else is better off where it is. Counts the
-GPUs that pods on other nodes request; affinity, quotas and taints of others are the scheduler's
-business, so an answer of "there is room" is a hope, while "no room" is certain.
+Called by `drain_look`; who finds no place is judged by `rules.pod_room`. Never writes, and reads at
+most every 30 s: pods that left a node since then are remembered until they are counted again.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from remediator.api import Api
 from remediator.caches import Caches
 from remediator.clock import Clock
+from rules.pod_room import asks_for_room, free_gpus, without_room
 from rules.pod_view import GPU_RESOURCE_PREFIX, Container, PodView
-from rules.snapshot import ListMeta, NodeView
+from rules.snapshot import ListMeta
 from rules.snapshot_meta import View
 
 _FRESH_S = 30.0
+# A pod that left is bound elsewhere and counted there by then, or waits for a place anyway.
+_MOVING_S = 60.0
 _PAGE = 1_000
 _LIVE = "status.phase!=Succeeded,status.phase!=Failed"
 
@@ -37,7 +39,7 @@ class _Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FreeGpus:
-    """Free GPUs of the nodes that take pods, read at most every 30 s."""
+    """What is requested where, and which pods are on their way."""
 
     def __init__(self, api: Api, clock: Clock, caches: Caches) -> None:
         self._api = api
@@ -45,24 +47,31 @@ class FreeGpus:
         self._caches = caches
         self._used: dict[str, int] = {}
         self._read_at = float("-inf")
+        self._asked: dict[str, dict[str, int]] = {}
+        """GPUs of the pods that were asking at the last look, by node and pod UID."""
+        self._moving: dict[str, tuple[int, float]] = {}
+        """GPUs of pods that left, and until when that counts, by pod UID."""
 
-    async def without_room(self, node: str, pods: Iterable[PodView]) -> frozenset[str]:
+    async def without_room(self, node: str, pods: Sequence[PodView]) -> frozenset[str]:
         """UIDs of the pods whose GPUs no other node has free."""
-        asking = [pod for pod in pods if pod.gpus and not pod.finished and not pod.terminating]
+        asking = {pod.uid: pod.gpus for pod in pods if asks_for_room(pod)}
+        self._note_leavers(node, asking)
         if not asking:
             return frozenset()
         if self._clock.elapsed() - self._read_at > _FRESH_S:
             self._used = await self._requested()
             self._read_at = self._clock.elapsed()
-        most = max(
-            (
-                _allocatable(other) - self._used.get(name, 0)
-                for name, other in self._caches.nodes.items.items()
-                if name != node and other.ready == "True" and not other.spec.unschedulable
-            ),
-            default=0,
-        )
-        return frozenset(pod.uid for pod in asking if pod.gpus > most)
+        free = free_gpus(self._caches.nodes.items.values(), self._used)
+        return without_room(pods, node, free, [gpus for gpus, _ in self._moving.values()])
+
+    def _note_leavers(self, node: str, asking: Mapping[str, int]) -> None:
+        now = self._clock.elapsed()
+        for uid, gpus in self._asked.pop(node, {}).items():
+            if uid not in asking:
+                self._moving[uid] = (gpus, now + _MOVING_S)
+        if asking:
+            self._asked[node] = dict(asking)
+        self._moving = {uid: left for uid, left in self._moving.items() if left[1] > now}
 
     async def _requested(self) -> dict[str, int]:
         used: defaultdict[str, int] = defaultdict(int)
@@ -74,10 +83,6 @@ class FreeGpus:
             if not page.metadata.continue_:
                 return dict(used)
             query["continue"] = page.metadata.continue_
-
-
-def _allocatable(node: NodeView) -> int:
-    return _sum(node.status.allocatable)
 
 
 def _gpus(containers: Iterable[Container]) -> int:

@@ -28,7 +28,6 @@ def blocked_lines(node: str, session: QuarantineView | None) -> Iterator[str]:
     if len(blocks) > SHOWN_BLOCKS:
         yield f"and {len(blocks) - SHOWN_BLOCKS} more: kubectl gpuward show {session.name}"
     reasons: set[str] = set()
-    told: set[str] = set()
     printed: set[str] = set()
     for condition in sorted(_true(status.conditions), key=_order):
         by_drain = bool(blocks) and condition.message.startswith("Blocked by ")

@@ -96,3 +96,19 @@ async def test_without_gpu_pods_nobody_is_asked(cluster):
     assert await without_room(cluster, pod) == set()
     # The watch of the agents' pods lists once.
     assert cluster.server.requests.count(verb="list", resource="pods") <= before + 1
+
+
+async def test_two_pods_do_not_get_the_same_place(cluster):
+    await add_pod(cluster, "busy", "full", 8)
+    first, second = [await add_pod(cluster, name, "sick", 8) for name in ("a", "b")]
+    assert await without_room(cluster, first, second) == {"b"}
+
+
+async def test_who_left_a_moment_ago_still_needs_its_place(cluster):
+    await add_pod(cluster, "busy", "full", 8)
+    first, second = [await add_pod(cluster, name, "sick", 8) for name in ("a", "b")]
+    async with edge_world(cluster, POLICY) as setting:
+        free = FreeGpus(cluster.api, cluster.clock, setting.caches)
+        assert await free.without_room("sick", [first, second]) == {second.uid}
+        # The first was evicted; where it went is not counted yet.
+        assert await free.without_room("sick", [second]) == {second.uid}

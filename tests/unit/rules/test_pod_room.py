@@ -29,8 +29,7 @@ def gpu_pod(name: str, where: str, gpus: int, **status: Any) -> Any:
 
 def test_what_is_free() -> None:
     nodes = [gpu_node("n0"), gpu_node("n1"), gpu_node("n2", unschedulable=True)]
-    pods = [gpu_pod("a", "n0", 3), gpu_pod("b", "n0", 4, phase="Failed"), gpu_pod("c", "n1", 8)]
-    assert free_gpus(nodes, pods) == {"n0": 5, "n1": 0}
+    assert free_gpus(nodes, {"n0": 3, "n1": 9}) == {"n0": 5, "n1": 0}
 
 
 @pytest.mark.parametrize(
@@ -47,3 +46,9 @@ def test_what_is_free() -> None:
 def test_who_finds_no_place(sizes: list[int], free: dict[str, int], homeless: list[str]) -> None:
     pods = [gpu_pod(f"p{index}", "n0", size) for index, size in enumerate(sizes)]
     assert without_room(pods, "n0", free) == {f"uid-{name}" for name in homeless}
+
+
+def test_pods_on_their_way_take_their_place_first() -> None:
+    pods = [gpu_pod("p0", "n0", 4)]
+    assert without_room(pods, "n0", {"n1": 8}, [8]) == {"uid-p0"}
+    assert without_room(pods, "n0", {"n1": 8}, [4, 16]) == set()
