@@ -4,6 +4,7 @@ Used by every command of `kubectl gpuward`. It speaks for a person, so it sends 
 asked for and nothing else; RBAC of that person decides.
 """
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -176,6 +177,14 @@ class Cluster:
         """Every pod bound to the node."""
         query = {"fieldSelector": f"spec.nodeName={node}"}
         return tuple(await self._list("/api/v1/pods", PodView, query))
+
+    async def gpus_requested(self) -> dict[str, int]:
+        """GPUs that live pods request, by node."""
+        query = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
+        used: Counter[str] = Counter()
+        for pod in await self._list("/api/v1/pods", PodView, query):
+            used[pod.spec.node_name] += pod.gpus
+        return used
 
     async def pdbs(self) -> tuple[PdbView, ...]:
         """Every PodDisruptionBudget."""

@@ -19,10 +19,11 @@ from rules.drain_memory import DrainMemory, answered
 from rules.eviction import EvictionKind, classify
 from rules.fleet import judge_fleet
 from rules.pdb import matching
-from rules.pod_view import OwnerView
+from rules.pod_room import asks_for_room, free_gpus, without_room
+from rules.pod_view import OwnerView, PodView
 from rules.policy import Policy
 from rules.quarantine_object import Mode, Phase, QuarantineStatus
-from rules.reason import Level
+from rules.reason import Level, Severity
 from rules.sentence import some
 from rules.session import decide
 from rules.session_causes import worst
@@ -65,7 +66,7 @@ async def plan(cluster: Cluster, policy: Policy, source: str, *, node: str, form
     ]
     if form in {"json", "yaml"}:
         return document([msgspec.to_builtins(one) for one in planned], form)
-    lines = [f"{source}, mode {policy.mode}; {count(len(snapshot.nodes), 'node')} selected"]
+    lines = [f"{source}, mode {policy.mode}; {count(verdict.selected, 'node')} selected"]
     if policy.mode == Mode.SHADOW:
         lines.append("this is what Enforce would do; in Shadow nothing is done")
     lines += [f"budget: {line.clause}" for line in verdict.lines]
@@ -100,12 +101,17 @@ def _details(planned: Sequence[NodePlan], *, wide: bool) -> list[str]:
 
 async def _snapshot(cluster: Cluster, policy: Policy) -> FleetSnapshot:
     nodes = {n.name: n for n in await cluster.nodes(policy.node_selector)}
+    sessions = {s.name: s for s in await cluster.sessions()}
+    # People may quarantine nodes that the policy does not select.
+    for name in {s.spec.node_name for s in sessions.values() if is_open(s)} - set(nodes):
+        if (node := await cluster.node(name)) is not None:
+            nodes[name] = node
     return FleetSnapshot(
         now=cluster.now(),
         policy=policy,
         nodes=nodes,
         healths={h.metadata.name: h for h in await cluster.healths()},
-        quarantines={s.name: s for s in await cluster.sessions()},
+        quarantines=sessions,
         pauses={p.metadata.name: p for p in await cluster.pauses()},
         agents={a.uid: a for a in await cluster.agents()},
         observing_since=0.0,
@@ -140,8 +146,10 @@ async def _node_plan(
     cluster: Cluster, snapshot: FleetSnapshot, session: QuarantineView, permit: Permit
 ) -> NodePlan:
     name = session.spec.node_name
-    phase = session.status.phase
+    phase = session.status.phase or Phase.PENDING
     reason = session.spec.causes[0].reason if session.spec.causes else ""
+    if session.spec.release is not None:
+        return NodePlan(node=name, would="release", reason=reason)
     if phase == Phase.PENDING and not permit.start:
         because = permit.message
         if permit.reason == "Waiting":
@@ -186,6 +194,7 @@ async def _probe(cluster: Cluster, snapshot: FleetSnapshot, session: QuarantineV
             )
             for ds in await cluster.daemon_sets()
         },
+        no_room=await _no_room(cluster, snapshot, session, pods),
         severity=worst(session.spec.causes),
         dry_run=True,
     )
@@ -198,3 +207,13 @@ async def _probe(cluster: Cluster, snapshot: FleetSnapshot, session: QuarantineV
         outcome = classify(answer.code, {}, answer.body, pod, matching(pod, pdbs), snapshot.now)
         memory = answered(memory, eviction, outcome)
     return plan_drain(look, snapshot.policy, memory, snapshot.now)
+
+
+async def _no_room(
+    cluster: Cluster, snapshot: FleetSnapshot, session: QuarantineView, pods: tuple[PodView, ...]
+) -> frozenset[str]:
+    """UIDs of a Degraded node's GPU pods that would be kept, because they fit nowhere else."""
+    if worst(session.spec.causes) == Severity.FATAL or not any(map(asks_for_room, pods)):
+        return frozenset()
+    free = free_gpus(snapshot.nodes.values(), await cluster.gpus_requested())
+    return without_room(pods, session.spec.node_name, free)
