@@ -25,6 +25,7 @@ from agent.kube_config import KubeConfigError
 from agent.kube_config import load as load_kube_config
 from agent.kube_objects import NodeObject
 from agent.loop import Item, Log, Loop, Stop
+from agent.memory import give_back
 from agent.metrics import AgentCollector, Snapshot, exposition
 from agent.node_watch import NodeWatch, as_observation
 from agent.publish import Publisher
@@ -134,6 +135,7 @@ class Agent:
         self._publisher.start()
         self._watch.start()
         self._senses.start(past_within_s=PAST_WITHIN_S)
+        give_back()
         stop = self._loop.run()
         (self._log.error if stop.status else self._log.info)(stop.sentence)
         return self._shut_down(stop)

@@ -10,6 +10,7 @@ import time
 import msgspec
 import pynvml as nvml
 
+from agent.memory import give_back
 from agent.nvml.caller import Caller, DriverGoneError, Failed
 from agent.nvml.events import GpuEvents, SystemEvents
 from agent.nvml.inventory import Gpu, driver_branch, enumerate_gpus, excluded, virtualization
@@ -102,6 +103,7 @@ class Child:
         self._events = GpuEvents(self._call, self._branch)
         self._system = SystemEvents(self._call, self._branch)
         self._enumerate()
+        give_back()
         while not self._finished:
             self._poll_due()
             self._wait()
