@@ -41,6 +41,8 @@ POLICY_MAP = "gpuward-policy"
 MANAGER = "kubectl-gpuward"
 """Who wrote a field, in managedFields: uninstall takes off what these commands put there."""
 _MANAGER = {"fieldManager": MANAGER}
+_VIEWED = {"", "nodes", "configmaps", "gpunodehealths", "gpuquarantines", "gpuwardpauses"}
+"""What the role of viewers shows."""
 
 
 class CommandError(Exception):
@@ -141,11 +143,12 @@ class Cluster:
         return sorted(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in found)
 
     async def may(
-        self, user: str, group: str, resource: str, verb: str, namespace: str
+        self, user: str, group: str, resource: str, verb: str, namespace: str, name: str = ""
     ) -> bool | None:
-        """Whether RBAC allows a user a verb; None where we may not ask."""
-        name, _, subresource = resource.partition("/")
-        attributes = {"group": group, "resource": name, "subresource": subresource, "verb": verb}
+        """Whether RBAC allows a user a verb, on one object where named; None where we may not ask."""
+        plural, _, subresource = resource.partition("/")
+        attributes = {"group": group, "resource": plural, "subresource": subresource, "verb": verb}
+        attributes |= {"name": name} if name else {}
         review = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SubjectAccessReview",
@@ -282,9 +285,7 @@ def checked(answer: Answer, *, writes: bool = False) -> Answer:
             remedy = "install its definitions with kubectl apply -k daemonset/crds"
             raise CommandError(f"this cluster does not know gpuward's objects; {remedy}")
         case 403:
-            role = "gpuward-operator" if writes else "gpuward-viewer"
-            remedy = f"ask for the ClusterRole {role}"
-            raise CommandError(f"not allowed: {said}; {remedy}", forbidden=True)
+            raise CommandError(f"not allowed: {said}; {_role(answer, writes)}", forbidden=True)
         case 401:
             raise CommandError(f"not logged in: {said}; renew the credentials of this kubeconfig")
         case 0:
@@ -295,6 +296,16 @@ def checked(answer: Answer, *, writes: bool = False) -> Answer:
         case code if code >= 500 or code == 429:
             raise CommandError(f"the API server could not answer ({said}); try again in a moment")
     raise CommandError(said)
+
+
+def _role(answer: Answer, writes: bool) -> str:
+    """Which of the roles that ship would allow it (daemonset/base/viewer-operator-roles.yaml)."""
+    details = answer.status().details
+    kind = details.kind if details is not None else ""
+    seen = kind in _VIEWED
+    if writes and not seen:
+        return "this is for cluster administrators"
+    return f"ask for the ClusterRole {'gpuward-viewer' if seen and not writes else 'gpuward-operator'}"
 
 
 @asynccontextmanager

@@ -6,6 +6,7 @@ Each check is one line: ok, warn or FAIL, what was found, and the remedy. It onl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from remediator.elector import LEASE_NAME
 from remediator.kubectl.cluster import GROUP_PATH, Cluster, CommandError
 from remediator.kubectl.text import printable
 from rules.daemon_set_fit import untolerating
@@ -30,14 +31,14 @@ RIVAL_GROUPS = {
     "healthcheck.nvsentinel.nvidia.com": "NVSentinel",
 }
 NEEDED = (
-    ("", "nodes", "patch"),
-    ("", "pods", "list"),
-    ("", "pods/eviction", "create"),
-    ("policy", "poddisruptionbudgets", "watch"),
-    ("gpuward.io", "gpuquarantines", "create"),
-    ("coordination.k8s.io", "leases", "update"),
+    ("", "nodes", "patch", ""),
+    ("", "pods", "list", ""),
+    ("", "pods/eviction", "create", ""),
+    ("policy", "poddisruptionbudgets", "watch", ""),
+    ("gpuward.io", "gpuquarantines", "create", ""),
+    ("coordination.k8s.io", "leases", "update", LEASE_NAME),
 )
-"""What the remediator cannot do without: group, resource, verb."""
+"""What the remediator cannot do without: group, resource, verb, and the one name it is granted for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,8 +159,8 @@ async def _rivals(cluster: Cluster) -> list[Check]:
 async def _permissions(cluster: Cluster, namespace: str) -> list[Check]:
     user = f"system:serviceaccount:{namespace}:{COMPONENT_REMEDIATOR}"
     lacking = []
-    for group, resource, verb in NEEDED:
-        allowed = await cluster.may(user, group, resource, verb, namespace)
+    for group, resource, verb, name in NEEDED:
+        allowed = await cluster.may(user, group, resource, verb, namespace, name)
         if allowed is None:
             found = "you may not ask for others' permissions; ask a cluster administrator"
             return [Check(verdict=WARN, name="permissions", found=found)]

@@ -1,0 +1,114 @@
+"""Every command of kubectl gpuward under exactly the ClusterRoles that ship for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kubectl_cluster import REPOSITORY, Kubectl, cluster, viewer
+from kubectl_fleet import load_fleet
+from kubectl_objects import BLOCKED, HEALTHY
+
+from hack.sim.cluster.threaded import HostedServer
+from hack.sim.manifests import post_manifests, read_manifests
+from remediator.kubectl.commands import COMMANDS
+
+BASE = REPOSITORY / "daemonset" / "base"
+INSTALLED = [BASE / "viewer-operator-roles.yaml", BASE / "remediator-rbac.yaml"]
+BECAUSE = ("--reason", "tested")
+SESSION = f"{BLOCKED}-0badcafe"
+# The arguments of each command; in an order in which one prepares the next.
+LINES = {
+    "fleet": (),
+    "list": (),
+    "why": (BLOCKED,),
+    "show": (SESSION,),
+    "history": (BLOCKED,),
+    "plan": (),
+    "preflight": (),
+    "quarantine": (HEALTHY, *BECAUSE, "--yes"),
+    "hold": (BLOCKED, *BECAUSE),
+    "unhold": ("gpu-held",),
+    "repaired": (BLOCKED, *BECAUSE),
+    "release": (BLOCKED, *BECAUSE),
+    "pause": BECAUSE,
+    "resume": (),
+    "uninstall": ("--yes",),
+}
+LOOKS = {"fleet", "list", "why", "show", "history"}
+FOR_ADMINISTRATORS = {"uninstall"}
+LACKS = ("not allowed", "you may not", "unseen", "could not look", "forbidden")
+
+
+def bound(role: str, folder: Path) -> Iterator[Kubectl]:
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "ann"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "User", "name": "ann", "apiGroup": "rbac.authorization.k8s.io"}],
+    }
+
+    def fill(hosted: HostedServer) -> None:
+        load_fleet(hosted)
+        objects = [found for file in INSTALLED for found in read_manifests(file)]
+        hosted.run(post_manifests(hosted.server.client, [*objects, binding], namespace="gpuward"))
+
+    options = {"authorization": "RBAC", "tokens": {"secret": viewer()}}
+    with cluster(folder, fill, **options) as kubectl:
+        yield kubectl
+
+
+@pytest.fixture(scope="module")
+def as_viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    yield from bound("gpuward-viewer", tmp_path_factory.mktemp("viewer"))
+
+
+@pytest.fixture(scope="module")
+def as_operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    yield from bound("gpuward-operator", tmp_path_factory.mktemp("operator"))
+
+
+def test_every_command_is_in_the_table() -> None:
+    assert set(LINES) == {command.name for command in COMMANDS}
+
+
+@pytest.mark.parametrize("name", [name for name in LINES if name not in FOR_ADMINISTRATORS])
+def test_an_operator_lacks_nothing(as_operator: Kubectl, name: str) -> None:
+    code, out, err = as_operator(name, *LINES[name])
+    assert (code, err) == (0, ""), out + err
+    assert [word for word in LACKS if word in out] == []
+
+
+@pytest.mark.parametrize("name", sorted(LOOKS))
+def test_a_viewer_sees_verdicts_and_sessions(as_viewer: Kubectl, name: str) -> None:
+    code, out, err = as_viewer(name, *LINES[name])
+    assert (code, err) == (0, "")
+    assert out
+
+
+def test_a_viewer_is_told_what_it_does_not_see_and_sees_no_pods(as_viewer: Kubectl) -> None:
+    _, out, _ = as_viewer("why", BLOCKED)
+    unseen = [line for line in out.splitlines() if line.startswith("unseen")]
+    assert len(unseen) == 1
+    assert "pods" in unseen[0]
+    assert "the policy" not in out
+
+
+@pytest.mark.parametrize("name", [name for name in LINES if name not in LOOKS | {"preflight"}])
+def test_a_viewer_acts_on_nothing(as_viewer: Kubectl, name: str) -> None:
+    code, out, err = as_viewer(name, *LINES[name])
+    assert (code, out) == (1, "")
+    assert "not allowed" in err
+    asks = (
+        "cluster administrators" if name in FOR_ADMINISTRATORS else "ClusterRole gpuward-operator"
+    )
+    assert asks in err
+    assert err.count("\n") == 1
+
+
+def test_nobody_but_an_administrator_uninstalls(as_operator: Kubectl) -> None:
+    code, _, err = as_operator("uninstall", "--yes")
+    assert code == 1
+    assert "not allowed" in err
