@@ -9,60 +9,18 @@ import shutil
 import time
 
 import pytest
-from nvml_sense import Sense
+from nvml_sense import Judged, Sense, polled
 
-from agent.judgement import Judgement, Who
 from agent.nvml.link import NvmlLink
 from agent.nvml.messages import Absent, Hello, SourceStatus, Tier
-from agent.nvml_facts import observation_of
-from hack.sim.driver import NODES, functions_of, set_gpu, set_node
+from hack.sim.driver import NODES, set_gpu, set_node
 from hack.sim.driver.library import CALLS
-from hack.sim.driver.node import parse
-from hack.sim.driver.store import load
-from rules.observation import PciSeen, SourceChanged, SourceName, SourceState
 from rules.signals import Signal
-from rules.thresholds import DEFAULT_RULES
-from rules.verdict import verdict
 
-BOOTED_LONG_AGO = 1_800_000_000.0
 PATIENCE_S = 30.0
 FIELDS = "nvmlDeviceGetFieldValues"
 HANDLE = "nvmlDeviceGetHandleByIndex_v2"
 COUNT = "nvmlDeviceGetCount_v2"
-
-
-class Judged:
-    """Judgement in virtual time over what the sense says."""
-
-    def __init__(self, path):
-        self.path = path
-        self.now = BOOTED_LONG_AGO
-        who = Who(node_name="n1", expected_gpus=None, boot_id="b1")
-        self.judgement = Judgement(who, DEFAULT_RULES, lambda: self.now)
-        self.judgement.remember(None)
-        self.now += 3600
-        self.look()
-
-    def look(self):
-        """The PCI bus, as the same description has it."""
-        functions = tuple(functions_of(parse(load(self.path))))
-        self.judgement.observe(PciSeen(at=self.now, functions=functions))
-
-    def take(self, message):
-        observation = observation_of(message, self.now)
-        if observation is not None:
-            self.judgement.observe(observation)
-
-    def health(self):
-        found = verdict(self.judgement.state, self.now)
-        return str(found.health), found.reason
-
-    def says(self):
-        return {
-            f"{i.row.reason} {i.row.severity} {i.row.level} {i.row.action}"
-            for i in self.judgement.state.incidents
-            if i.active
-        }
 
 
 @pytest.fixture
@@ -70,28 +28,6 @@ def path(tmp_path):
     copy = tmp_path / "node.yaml"
     shutil.copy(NODES / "h100-8-nvswitch.yaml", copy)
     return copy
-
-
-def polled(sense, judged, rounds=4):
-    """Some rounds of polls of all GPUs; what GPU 3 read last."""
-    judged.judgement.observe(
-        SourceChanged(at=judged.now, source=SourceName.NVML, state=SourceState.UP)
-    )
-    devices = [gpu.device for gpu in sense.gpus]
-    judged.take(Hello(driver="580.95.05", nvml="", cuda="", branch=580, devices=devices))
-    values = {}
-    for _ in range(rounds):
-        judged.now += 15
-        judged.look()
-        for gpu in sense.gpus:
-            for tier in Tier:
-                sense.said.clear()
-                readings = sense.poller.poll(gpu, tier, judged.now)
-                for message in (*sense.said, readings):
-                    judged.take(message)
-                if gpu.device.index == 3:
-                    values |= readings.values
-    return values
 
 
 MARGIN = "nvmlDeviceGetMarginTemperature"
