@@ -34,6 +34,8 @@ LOOK_EVERY_S = 15.0
 """Presence is in the fastest tier: a GPU that left the bus without a word is noticed in this time."""
 SLOW_EVERY_LOOKS = 4
 """Processes are walked once a minute: some 10 ms of CPU on a host with a thousand of them."""
+OUT_OF_SIGHT = "ProcessesOutOfSight"
+"""Why the host is Absent in a pod with process numbers of its own; ports are seen there, too."""
 SETTLE_S = 0.5
 """After an announcement the bus is given this long: one GPU leaving is several announcements."""
 
@@ -89,7 +91,7 @@ class MachineSense:
         self._wake = threading.Event()
         self._stopping = False
         self._looks = 0
-        self._source: SourceState | None = None
+        self._said: dict[SourceName, SourceState] = {}
         self._thread = threading.Thread(target=self._run, name="machine", daemon=True)
 
     def start(self) -> None:
@@ -122,17 +124,27 @@ class MachineSense:
             if counters:
                 self._put(AerSeen(at=self._wall(), functions=counters))
             self._put(DevNodesSeen(at=self._wall(), minors=self._machine.minors()))
-            self._say(SourceState.UP, "")
+            self._say(SourceName.PCI, SourceState.UP, "")
         except (OSError, ValueError):
             # No PCI bus in this machine, or a simulated node whose file is being written.
-            self._say(SourceState.ABSENT, "NoPciBus")
+            self._say(SourceName.PCI, SourceState.ABSENT, "NoPciBus")
         if slow:
-            self._put(self._machine.host(self._wall()))
+            self._look_at_host()
         self._looks += 1
 
-    def _say(self, state: SourceState, reason: str) -> None:
-        if state is not self._source:
-            self._source = state
-            self._put(
-                SourceChanged(at=self._wall(), source=SourceName.PCI, state=state, reason=reason)
-            )
+    def _look_at_host(self) -> None:
+        try:
+            seen = self._machine.host(self._wall())
+        except (OSError, ValueError):
+            # A simulated node whose file is being written: it is looked at next time.
+            return
+        self._put(seen)
+        if seen.processes is None:
+            self._say(SourceName.HOST, SourceState.ABSENT, OUT_OF_SIGHT)
+        else:
+            self._say(SourceName.HOST, SourceState.UP, "")
+
+    def _say(self, source: SourceName, state: SourceState, reason: str) -> None:
+        if self._said.get(source) is not state:
+            self._said[source] = state
+            self._put(SourceChanged(at=self._wall(), source=source, state=state, reason=reason))

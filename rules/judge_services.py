@@ -95,7 +95,7 @@ def _settled(state: NodeState, now: float, rules: Rules) -> bool:
     """Services come up after the boot, and go with the driver that is taken away on purpose."""
     return (
         state.source(SourceName.NVML) is SourceState.UP
-        and state.stand_down is None
+        and not state.standing_down
         and now >= state.node.booted_at + rules["BootGrace"].value
     )
 

@@ -182,11 +182,14 @@ def test_a_driver_that_is_taken_away_takes_its_services_with_it() -> None:
     world.node()
     looks(world, set(), 30)
     assert not world.incidents
+    looks(world, set(), 100)
+    assert world.only().row.reason == "FabricManagerStopped", "nobody ended that upgrade"
+    looks(world, {FM})
     del world.labels["nvidia.com/gpu-driver-upgrade-state"]
     world.node()
     world.source(SourceName.NVML, SourceState.DOWN, "DriverAbsent")
     looks(world, set(), 10)
-    assert not world.incidents
+    assert not world.active
 
 
 def test_a_fresh_boot_gives_services_time_to_come() -> None:

@@ -59,7 +59,7 @@ def test_a_healthy_machine(machine: Machine, capsys: pytest.CaptureFixture[str])
     assert lines[3] == "8 x NVIDIA H100 80GB HBM3, nvswitch, driver 580.95.05"
     assert [line.split()[0] for line in lines[6:14]] == list("01234567")
     assert lines[-2:] == [
-        "seen through: kernel-log, nvml, pci",
+        "seen through: host, kernel-log, nvml, pci",
         "not here: dcgm-exporter (Off), udev (Off)",
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -119,11 +120,18 @@ def test_a_real_process_is_found_by_its_name() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as child:
+        assert child.stdin is not None
         assert child.stdout is not None
         child.stdout.readline()
         seen = host_processes(pause=lambda _: None)
+        child.stdin.close()
+        while psutil.Process(child.pid).status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.01)
+        ended = host_processes(pause=lambda _: None)
     assert seen is not None
     assert seen.services[IMEX]
+    assert ended is not None
+    assert HostProcess(pid=child.pid, name="nvidia-imex", state="Z") in ended.stuck
 
 
 def test_modules_are_those_of_the_driver_with_their_taint(tmp_path: Path) -> None:

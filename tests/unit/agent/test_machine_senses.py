@@ -23,6 +23,7 @@ from rules.observation import (
     PciFunction,
     PciSeen,
     SourceChanged,
+    SourceName,
     SourceState,
 )
 
@@ -129,14 +130,35 @@ def test_one_look_sees_bus_device_files_and_host() -> None:
     gpu = PciFunction(address="0000:3b:00.0", vendor=0x10DE, device_class=0x0302)
     facts = facts_of(Machine(functions=lambda: (gpu,), minors=lambda: (0,)), looks=2)
     kinds = [type(fact) for fact in facts]
-    assert kinds == [PciSeen, DevNodesSeen, SourceChanged, HostSeen, PciSeen, DevNodesSeen]
+    assert kinds == [
+        *(PciSeen, DevNodesSeen, SourceChanged, HostSeen, SourceChanged),
+        *(PciSeen, DevNodesSeen),
+    ]
+
+
+def test_what_a_pod_cannot_see_is_said_once_and_a_broken_description_is_passed_over() -> None:
+    seen = [HostSeen(at=1.0), HostSeen(at=2.0), HostSeen(at=3.0, processes=())]
+
+    def host(_: float) -> HostSeen:
+        if not seen:
+            raise ValueError("a file that is being written")
+        return seen.pop(0)
+
+    facts = facts_of(Machine(functions=lambda: (), minors=lambda: (), host=host), looks=16)
+    said = [
+        (fact.state, fact.reason)
+        for fact in facts
+        if isinstance(fact, SourceChanged) and fact.source is SourceName.HOST
+    ]
+    assert said == [(SourceState.ABSENT, "ProcessesOutOfSight"), (SourceState.UP, "")]
+    assert sum(isinstance(fact, HostSeen) for fact in facts) == 3
 
 
 def test_a_machine_without_a_pci_bus_has_no_such_source() -> None:
     def nothing() -> tuple[PciFunction, ...]:
         raise FileNotFoundError("/sys/bus/pci/devices")
 
-    changed, host = facts_of(Machine(functions=nothing, minors=lambda: ()))
+    changed, host, _ = facts_of(Machine(functions=nothing, minors=lambda: ()))
     assert isinstance(changed, SourceChanged)
     assert (changed.state, changed.reason) == (SourceState.ABSENT, "NoPciBus")
     assert isinstance(host, HostSeen)
