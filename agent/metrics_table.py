@@ -193,5 +193,7 @@ CLOCK_EVENTS: Final = {
     0x40: "hardware_thermal",
     0x80: "power_brake",
     0x100: "display_clocks",
+    0x200: "board_limit",
+    0x400: "reliability",
 }
 """Bits of NVML's clock event reasons (nvml.h, nvmlClocksEventReason)."""

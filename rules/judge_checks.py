@@ -259,6 +259,7 @@ def _link_errors(sample: Sample) -> Measured | None:
             Signal.NVLINK_REPLAYS,
             Signal.NVLINK_RECOVERIES_FAILED,
             Signal.NVLINK_INTEGRITY_ERRORS,
+            Signal.NVLINK_RECEIVE_ERRORS,
         )
         if (rate := sample.rates.get(signal)) is not None
     ]
@@ -270,7 +271,7 @@ def _link_errors(sample: Sample) -> Measured | None:
         (crc or 0) >= crc_limit.value or per_minute >= recovery.value,
         (crc or 0) <= crc_limit.clear and per_minute <= recovery.clear,
         "NVLinkErrorRate",
-        f"nvlink: {crc or 0:.1f} CRC errors a second, {per_minute:.1f} recoveries a minute",
+        f"nvlink: {crc or 0:.1f} CRC errors a second, {per_minute:.1f} recoveries or bad packets a minute",
     )
 
 

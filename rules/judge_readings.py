@@ -42,6 +42,7 @@ _COUNTERS: Final = frozenset(
         Signal.NVLINK_RECOVERIES,
         Signal.NVLINK_RECOVERIES_FAILED,
         Signal.NVLINK_INTEGRITY_ERRORS,
+        Signal.NVLINK_RECEIVE_ERRORS,
         Signal.C2C_ERRORS,
         Signal.HW_THERMAL_SLOWDOWN_TIME,
         Signal.SW_THERMAL_SLOWDOWN_TIME,

@@ -19,6 +19,8 @@ CLOCK_EVENTS = {
     "hw_thermal": 0x40,
     "power_brake": 0x80,
     "display_clock": 0x100,
+    "board_limit": 0x200,
+    "reliability": 0x400,
 }
 EVENT_TYPES = {
     "single_bit_ecc": 0x1,

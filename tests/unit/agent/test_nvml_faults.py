@@ -55,6 +55,8 @@ GROWING = [
     (H100, "pcie__replays", 5, ""),
     (H100, "nvlink__crc", {3: 3000}, "NVLinkErrorRate Degraded Report"),
     (B200, "nvlink__recoveries", {3: 2}, "NVLinkErrorRate Degraded Report"),
+    (B200, "nvlink__receive_errors", {3: 2}, "NVLinkErrorRate Degraded Report"),
+    (B200, "nvlink__symbol_errors", {3: 5000}, ""),
     (GB200, "c2c__errors", 3000, "C2CErrorRate Degraded Report"),
     (GB200, "c2c__errors", 10, ""),
     (
