@@ -221,9 +221,10 @@ class Looking:
             case DcgmSeen():
                 self._pending.discard(SourceName.DCGM)
                 self._scraped = True
-            case SourceChanged(source=source, state=state) if source is not SourceName.NVML:
-                if state is not SourceState.UP:
-                    self._pending.discard(source)
+            case SourceChanged(source=SourceName.NVML | SourceName.HOST):
+                pass  # NVML speaks for itself, and the host is looked at in or out of sight.
+            case SourceChanged(source=source, state=state) if state is not SourceState.UP:
+                self._pending.discard(source)
 
     def nvml_said(self, said: NvmlSaid) -> None:
         """NVML is seen when each GPU was read in each tier and all are described, or when it

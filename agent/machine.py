@@ -138,11 +138,11 @@ class MachineSense:
         except (OSError, ValueError):
             # A simulated node whose file is being written: it is looked at next time.
             return
-        self._put(seen)
         if seen.processes is None:
             self._say(SourceName.HOST, SourceState.ABSENT, OUT_OF_SIGHT)
         else:
             self._say(SourceName.HOST, SourceState.UP, "")
+        self._put(seen)
 
     def _say(self, source: SourceName, state: SourceState, reason: str) -> None:
         if self._said.get(source) is not state:

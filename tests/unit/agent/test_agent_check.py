@@ -64,6 +64,13 @@ def test_a_healthy_machine(machine: Machine, capsys: pytest.CaptureFixture[str])
     ]
 
 
+def test_the_host_is_seen_or_said_to_be_out_of_sight(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["check", "--kmsg=off", "--nvml=off"])
+    said = capsys.readouterr().out.splitlines()[-2:]
+    seen = any(line.startswith("seen through: host") for line in said)
+    assert seen is not any("host (ProcessesOutOfSight)" in line for line in said)
+
+
 def test_a_failed_remap_is_unhealthy(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     set_gpu(machine.description, 2, remap={"failure": True})
     status, out = look(machine, capsys, "--json")
