@@ -117,6 +117,12 @@ class ApiServer(Cluster):
             case d.CreateSession():
                 return self._create(wire)
             case d.PatchSessionSpec() | d.WriteSessionStatus():
+                if isinstance(write, d.WriteSessionStatus):
+                    for condition in write.status.conditions:
+                        # What the Kubernetes API conventions ask of every condition.
+                        assert condition.reason, condition
+                        assert condition.message, condition
+                        assert condition.last_transition_time, condition
                 return self._patch(self.quarantines, write.name, wire)
             case d.MarkNode() | d.UnmarkNode() | d.RelabelNode():
                 if isinstance(write, d.UnmarkNode) and write.orphan:
