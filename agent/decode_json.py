@@ -91,7 +91,7 @@ class JsonReader:
             return tail
         tail = self._templates.fill(*key)
         if tail is not None:
-            if len(self._remembered) < _REMEMBERED:
+            if len(self._remembered) < _REMEMBERED // 2:  # the others need the room more
                 self._remembered[key] = tail
             return tail
         if len(self._remembered) >= _REMEMBERED:

@@ -17,7 +17,8 @@ from rules.kernel_line_text import MAX_TEXT
 Encode = Callable[[KernelLine], bytes]
 
 _VARIABLE: Final = re.compile(
-    rb"(NVRM: (?:Xid \((?:PCI:)?|GPU at PCI:)|nvidia-nvswitch\d{0,3}: SXid \(PCI:|mlx5_core )"
+    rb"(NVRM: (?:Xid \((?:PCI:)?|GPU (?:at PCI:)?)|nvidia-nvswitch\d{0,3}: SXid \(PCI:"
+    rb"|mlx5_core |pcieport |nvidia )"
     rb"([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2})(?:(\): \d{1,5}, pid=)([1-9]\d{0,8})(?=,))?"
 )
 _ADDRESS: Final = b"fedc:ba:98"

@@ -80,11 +80,8 @@ class LineScanner(Generic[T]):
         if not end:
             self._keep(block)
             return []
-        whole = block[:end]
-        if self._tail:
-            if self._cut:
-                whole = whole[whole.index(b"\n") :]
-            whole = self._tail + whole
+        start = block.index(b"\n") if self._cut else 0
+        whole = b"".join((self._tail, memoryview(block)[start:end]))
         self._tail, self._cut = b"", False
         self._keep(block[end:])
         scan = _scan_dense if _is_dense(whole) else _scan_sparse

@@ -26,34 +26,29 @@ _ISO: Final = rb"\d{4}-\d\d-\d\dT" + _CLOCK + rb"(?:Z|[+-]\d\d:?\d\d)?"
 _ZONE: Final = rb"(?:\s(?:[A-Z]{3,5}|[+-]\d\d(?::?\d\d)?))?+"
 _DATE: Final = (
     rb"(?:" + _ISO + rb"\s++"
-    # Words before the time: month and day in any language, some of which begin with a blank.
-    rb"|\s?(?:[^\s:]{1,12}+\s{1,2}+){1,4}+" + _CLOCK + _ZONE + rb"\s++"
+    rb"|(?:[^\s:]{1,12}+\s{1,2}+){1,4}+" + _CLOCK + _ZONE + rb"\s++"
     rb"|\d{9,11}\.\d{1,9}\s++)?+"  # seconds since the epoch
 )
-_FACILITY: Final = rb"[a-z]{2,9}\d?+"
+_FACILITY: Final = rb"([a-z]{2,9}+\d?+)"
+_HOST: Final = rb"(?:\S{1,255}+(?<!:)\s)?+"
 _TAG: Final = (
-    rb"(?:\S{1,255}+(?<!:)\s)??"  # host name
-    rb"(?:(" + _FACILITY + rb")\.[a-z]{3,7}\s)?"
     rb"(?:kernel(?:\[\d{1,10}\])?:\s++|kernel\s-\s-\s(?:-|\[[^\]\n]{0,200}\])\s(?:\xef\xbb\xbf)?)"
 )
 _PREFIX: Final = re.compile(
     rb"(\d{1,10}),\d{1,20},\d{1,20}(?:,[^;\n]{0,256}+)?;"  # /dev/kmsg record
-    rb"|[\w.:-]{1,64}:\s(" + _FACILITY + rb"):\s[a-z]{3,7}:\s\[" + _ISO + rb"\]:\s"  # Talos Linux
     rb"|(?:<(\d{1,10})>(?:1\s)?)?+"  # syslog priority
-    rb"(?:("
-    + _FACILITY
-    + rb")\s{0,8}+:[a-z]{3,7}+\s{0,4}+:\s)?+"  # dmesg --decode
-    + _BRACKETS
-    + _DATE
-    # A line that came through a second logger has the first one's date and tag behind its own.
-    + rb"(?:"
-    + _TAG
-    + rb"(?:"
-    + _DATE
-    + _TAG.replace(b"(" + _FACILITY, b"(?:" + _FACILITY)
-    + rb")?)?"
-    + _BRACKETS
+    rb"(?:" + _FACILITY + rb"\s{0,8}+:[a-z]{3,7}+\s{0,4}+:\s)?+"  # dmesg --decode
+    + _BRACKETS + _DATE + rb"(?:" + _HOST + _TAG + rb")?" + _BRACKETS
+)  # fmt: skip
+_SECOND: Final = re.compile(
+    _DATE + _HOST + rb"(?:" + _FACILITY + rb"\.[a-z]{3,7}\s)?+" + _TAG + _BRACKETS
 )
+"""Rare and looked for only where it may be: what a second logger put behind the first one's
+prefix, a facility before the tag, a month that begins with a blank."""
+_TALOS: Final = re.compile(
+    rb"\S{2,64}+(?<=:)\s" + _FACILITY + rb":\s[a-z]{3,7}:\s\[" + _ISO + rb"\]:\s"
+)
+"""Talos Linux: the node's address, facility, level and time of each line."""
 _COLOURS: Final = re.compile(rb"\x1b\[[\d;]{0,16}m")
 COLOUR: Final = b"\x1b["
 """How a line of `dmesg --color=always` begins."""
@@ -64,28 +59,35 @@ _PLAIN: Final = bytes(range(0x20, 0x7F))
 
 def split_prefix(line: bytes) -> tuple[bytes, bool]:
     """Return the message without its transport prefix, and whether user space wrote it."""
-    if line.startswith(b"["):
-        end = line.find(b"] ", 1, 66) + 2
-        if end > 1 and line.startswith(BARE, end) and b"]" not in line[: end - 2]:
-            return line[end:], False  # what dmesg prints, without the long way
-    elif line.startswith(COLOUR):
-        line = _COLOURS.sub(b"", line)
     found = _PREFIX.match(line)
-    if found is None:  # pragma: no cover - every part of the last branch is optional
+    if found is None:  # pragma: no cover - every part of the second branch is optional
         return line, False
     end = found.end()
     if not end:
-        return line, False
-    record, talos, priority, decoded, logged = found.groups()
+        return _split_rare_prefix(line)
+    record, priority, facility = found.groups()
+    message = line[end:]
     if record is not None:
-        message = line[end:]
         if b"\\x" in message:
             message = _ESCAPE.sub(_unescape, message)
         return message, int(record) >> _FACILITY_BITS != 0
+    if not message.startswith(BARE) and (second := _SECOND.match(message)):
+        message = message[second.end() :]
+        facility = facility or second[1]
     if priority is not None:
-        return line[end:], int(priority) >> _FACILITY_BITS != 0
-    facility = decoded or logged or talos
-    return line[end:], facility is not None and facility != b"kern"
+        return message, int(priority) >> _FACILITY_BITS != 0
+    return message, facility is not None and facility != b"kern"
+
+
+def _split_rare_prefix(line: bytes) -> tuple[bytes, bool]:
+    if line.startswith(COLOUR):
+        plain = _COLOURS.sub(b"", line)
+        return (plain, False) if plain.startswith(COLOUR) else split_prefix(plain)
+    if found := _TALOS.match(line):
+        return line[found.end() :], found[1] != b"kern"
+    if line.startswith(b" ") and (found := _SECOND.match(line, 1)):
+        return line[found.end() :], found[1] is not None and found[1] != b"kern"
+    return line, False
 
 
 def _unescape(found: re.Match[bytes]) -> bytes:

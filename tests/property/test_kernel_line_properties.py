@@ -30,6 +30,8 @@ any_lines = known_lines | spliced_lines | st.binary(max_size=200)
 
 
 @given(any_lines)
+@example(b"\x1b[not a colour")
+@example(b"\x1b[\x1b[0m1mNVRM: ")
 @settings(max_examples=400)
 def test_any_bytes_are_survived_and_shown_safely(raw: bytes) -> None:
     line = parse(raw)
