@@ -56,9 +56,15 @@ def draining(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decisio
         why = (
             halt.clause if halt else "the node's kubelet is silent, an eviction ends nothing there"
         )
-        sentence = draining_sentence(drain, case.phase_since, f"nothing is evicted: {why}")
-        status = st.enter(status, Phase.DRAINING, sentence, case.now)
         reason = halt.reason if halt else "NodeUnreachable"
+        # What blocked before is not looked at meanwhile: it may have changed since.
+        drain = msgspec.structs.replace(drain, blocked=())
+        status = touched(status, drain=drain)
+        clause = f"nothing is evicted: {why}"
+        status = st.with_condition(status, "Blocked", case.now, reason, _as_sentence(clause))
+        status = st.with_condition(status, "NeedsHuman", case.now)
+        sentence = draining_sentence(drain, case.phase_since, clause)
+        status = st.enter(status, Phase.DRAINING, sentence, case.now)
         return case.decision("Halted", status, because=why, blocked_by=reason)
     if plan is None:
         return case.decision("Drain", status, because=case.severity, evicting=Evicting.GO)

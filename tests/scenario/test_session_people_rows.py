@@ -149,6 +149,20 @@ class TestPause:
         world.pauses.clear()
         world.run_until(NODE, "Quarantined", limit=120)
 
+    def test_what_blocked_before_is_not_claimed_meanwhile(self) -> None:
+        world = at("Draining")
+        assert world.condition(NODE, "NeedsHuman") == "BudgetNeverAllows"
+        world.pause()
+        world.run(2)
+        assert world.condition(NODE, "Blocked") == "Paused"
+        assert not world.condition(NODE, "NeedsHuman")
+        drain = world.session(NODE).status.drain
+        assert drain is not None
+        assert drain.blocked == ()
+        world.pauses.clear()
+        world.run(10)
+        assert world.condition(NODE, "NeedsHuman") == "BudgetNeverAllows"
+
     def test_nothing_new_is_marked(self) -> None:
         world = World()
         world.add_nodes(5)

@@ -98,6 +98,22 @@ async def test_an_old_read_of_the_node_is_not_good_enough(cluster):
     assert cluster.server.requests.count(verb="get", resource="nodes") == before + 1
 
 
+async def test_a_read_that_took_long_is_as_old_as_its_answer(cluster, monkeypatch):
+    """Else a server that needs two seconds for every answer would never get a mark."""
+    gate = gateway(cluster)
+    write = await mark(gate)
+    get = cluster.api.get
+
+    async def slow(*args, **options):
+        found = await get(*args, **options)
+        cluster.clock.ahead_s += 2.0
+        return found
+
+    monkeypatch.setattr(cluster.api, "get", slow)
+    cluster.clock.ahead_s += 2.0
+    assert (await gate.send(write)).done
+
+
 async def test_records_go_out_in_shadow_and_without_a_fresh_lease(cluster):
     gate = gateway(cluster, mode=Mode.SHADOW, lead=Lead(harm=False))
     assert (await gate.send(CREATE)).done
