@@ -12,7 +12,7 @@ from typing import Final
 
 from rules.decision import DeletePod, EvictPod, SetDisruptionTarget
 from rules.drain_blocks import Obstacle, grouped, obstacle_of, worst_reason
-from rules.drain_clock import overdue
+from rules.drain_clock import overdue, worked_since
 from rules.drain_memory import DrainMemory, claims, keeps_returning, listed
 from rules.gang import gang_of
 from rules.pdb import matching
@@ -112,7 +112,7 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
     memory = listed(memory, pods, now)
     at = Moment(
         now=now,
-        started_at=parse_time(look.drain.started_at) or now,
+        started_at=worked_since(look.drain, now, look.last_active_at),
         severity=look.severity,
         policy=policy,
     )
@@ -245,9 +245,11 @@ def _evict(pod: PodView, look: DrainInput, pdbs: tuple[PdbView, ...]) -> EvictPo
 
 
 def _own_time_over(pod: PodView, look: DrainInput, policy: Policy, now: float) -> bool:
-    """A pod that came later than the drain has its own full time."""
+    """A pod that came later than the drain has its own full time, suspensions apart."""
     started = parse_time(pod.status.start_time or "") or pod.metadata.created_at
-    return now - started > policy.drain_timeout_s(look.severity, look.reasons)
+    began = parse_time(look.drain.started_at) or now
+    lost_s = worked_since(look.drain, now, look.last_active_at) - began
+    return now - started - lost_s > policy.drain_timeout_s(look.severity, look.reasons)
 
 
 def _force(pod: PodView, look: DrainInput, now: float) -> tuple[SetDisruptionTarget, DeletePod]:

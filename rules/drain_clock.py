@@ -20,6 +20,13 @@ def elapsed_s(drain: DrainStatus, now: float, last_active_at: float | None) -> f
     return max(0.0, now - started - lost_s)
 
 
+def worked_since(drain: DrainStatus, now: float, last_active_at: float | None) -> float:
+    """When the drain would have started had nothing suspended it: what waits with a bound count
+    from, so that no bound is used up while nobody was there.
+    """
+    return now - elapsed_s(drain, now, last_active_at)
+
+
 def overdue(
     drain: DrainStatus,
     severity: str,

@@ -6,13 +6,14 @@ control plane). Called by ``rules.drain`` before the first attempt and by ``rule
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from rules.pdb_view import PdbView
 from rules.pod_view import PodView
 from rules.policy_selector import selects
 
+_ALWAYS_ALLOW: Final = "unhealthyPodEvictionPolicy: AlwaysAllow"
 STALE_S: Final = 60.0
 """A PDB younger than this may simply not have been looked at by the disruption controller."""
 
@@ -64,7 +65,12 @@ def judge(pod: PodView, pdbs: tuple[PdbView, ...], now: float) -> Block | None:
     pdb = pdbs[0]
     if not pod.ready and _unready_may_go(pdb):
         return None
-    return standing_refusal(pdb, now) or _refusal_for_now(pod, pdb)
+    block = standing_refusal(pdb, now)
+    if block is None:
+        return _refusal_for_now(pod, pdb)
+    if pod.ready or block.reason != "BudgetNeverAllows":
+        return block
+    return replace(block, remedy=f"set {_ALWAYS_ALLOW} (the pod is not Ready), or {block.remedy}")
 
 
 def _unready_may_go(pdb: PdbView) -> bool:
@@ -132,7 +138,7 @@ def _refusal_for_now(pod: PodView, pdb: PdbView) -> Block | None:
             why=f"the workload is unhealthy already ({status.current_healthy} of "
             f"{status.desired_healthy} needed)",
             permanent=False,
-            remedy="heal the workload or set unhealthyPodEvictionPolicy: AlwaysAllow",
+            remedy=f"heal the workload or set {_ALWAYS_ALLOW}",
         )
     return Block(
         reason="BudgetFull",

@@ -96,6 +96,20 @@ def test_s18_a_crash_looping_app_is_not_drained_and_the_remedy_is_named() -> Non
     world.run_until(NODE, "Quarantined", limit=200)
 
 
+def test_s18_a_single_crash_looping_pod_has_a_remedy_of_its_own() -> None:
+    world = fleet()
+    world.add_pod("loop", NODE, ready=False)
+    world.add_pdb("keep", minAvailable=1)
+    world.incident(NODE)
+    world.run(10)
+    assert world.condition(NODE, "NeedsHuman") == "BudgetNeverAllows"
+    assert "set unhealthyPodEvictionPolicy: AlwaysAllow (the pod is not Ready)" in world.message(
+        NODE
+    )
+    world.pdbs["team-a", "keep"]["spec"]["unhealthyPodEvictionPolicy"] = "AlwaysAllow"
+    world.run_until(NODE, "Quarantined", limit=200)
+
+
 def budget_full() -> tuple[int, dict[str, str], bytes]:
     cause = {"reason": "DisruptionBudget", "message": "keep needs 1 healthy pods and has 0"}
     body = {"kind": "Status", "message": "Cannot evict", "details": {"causes": [cause]}}
@@ -255,6 +269,24 @@ def test_s27_do_not_disrupt_is_honoured_within_bounds(
         assert evicted(world) == []
         assert world.condition(NODE, "Blocked") == "DoNotDisrupt"
     world.run(20)
+    assert evicted(world) == ["held"]
+
+
+@pytest.mark.parametrize("absent", ["paused", "away"])
+def test_s46_a_bound_is_not_used_up_while_nothing_could_be_evicted(absent: str) -> None:
+    world = fleet()
+    world.add_pod("held", NODE, annotations={"karpenter.sh/do-not-disrupt": "true"})
+    world.incident(NODE)
+    world.run(60)
+    if absent == "paused":
+        world.pause()
+        world.run(1800, step=5)
+        world.pauses.clear()
+    else:
+        world.sleep(1800)
+    world.run(500, step=5)
+    assert evicted(world) == []
+    world.run(60, step=5)
     assert evicted(world) == ["held"]
 
 
