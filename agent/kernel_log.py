@@ -17,6 +17,8 @@ from agent.kmsg_record import Sieve, Sink
 from rules.observation import SourceState
 
 DEFAULT_PATH = "/dev/kmsg"
+SYSLOG = "syslog"
+OFF = "off"
 BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -54,14 +56,14 @@ def open_kernel_log(mode: str, sieve: Sieve, sink: Sink, *, after: int = -1) -> 
     `/dev/kmsg` itself falls back to `syslog(2)` when it cannot be opened; any other path does
     not, since it was asked for by name.
     """
-    if mode == "off":
+    if mode == OFF:
         return OpenedLog(
             reader=None,
             state=SourceState.ABSENT,
             reason="Off",
             sentence="the kernel log is off: faults that only the driver's log tells are not seen",
         )
-    if mode == "syslog":
+    if mode == SYSLOG:
         return _open_ring(sieve, sink, because="")
     try:
         reader = _reader_of(mode, sieve, sink, after=after)
@@ -71,7 +73,7 @@ def open_kernel_log(mode: str, sieve: Sieve, sink: Sink, *, after: int = -1) -> 
         if mode == DEFAULT_PATH:
             return _open_ring(sieve, sink, because=f"{because}; ")
         return OpenedLog(
-            reader=None, state=SourceState.ABSENT, reason="CannotOpen", sentence=because
+            reader=None, state=SourceState.DOWN, reason="CannotOpen", sentence=because
         )
     return OpenedLog(
         reader=reader, state=SourceState.UP, reason="", sentence=f"reading the kernel log {mode}"

@@ -130,7 +130,7 @@ def from_file(path: Path) -> KubeConfig:
         raise KubeConfigError(
             f"kubeconfig {path} cannot be read ({error.strerror}): name a readable file"
         ) from error
-    except (yaml.YAMLError, UnicodeDecodeError):
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
         # Not chained into the text: the parser quotes the line, which may hold a secret.
         raise KubeConfigError(f"kubeconfig {path} is not YAML: correct the file") from None
     except msgspec.ValidationError as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agent.dcgm import DcgmScraper
 from agent.inbox import Inbox
-from agent.kernel_log import OpenedLog, boot_id, open_kernel_log
+from agent.kernel_log import DEFAULT_PATH, OFF, SYSLOG, OpenedLog, boot_id, open_kernel_log
 from agent.kmsg_record import RecordCounts, Sieve
 from agent.loop import Item, Log, NvmlSaid
 from agent.machine import REAL, Machine, MachineSense, simulated
@@ -53,6 +53,7 @@ class Senses:
         self._settings = settings
         self._inbox = inbox
         self.boot_id = _boot_id(settings.boot_id)
+        _check_log(settings.kmsg)
         machine = _machine(settings.nvml)
         self.counts = RecordCounts()
         self.nvml = NvmlLink(settings.nvml, self._nvml_said, poll_s=settings.poll_s)
@@ -177,6 +178,16 @@ def _boot_id(path: str) -> str:
         raise SensesError(
             f"--boot-id {path} cannot be read ({error}): name a readable file"
         ) from (error)
+
+
+def _check_log(kmsg: str) -> None:
+    """A log that was named must be there; one that is and cannot be opened is a source Down."""
+    if kmsg in (OFF, SYSLOG, DEFAULT_PATH):
+        return
+    path = Path(kmsg)
+    if not path.exists() or path.is_dir():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise SensesError(f"--kmsg {kmsg} {what}: name a kernel log, or syslog or off")
 
 
 def _machine(nvml: str) -> Machine:

@@ -82,6 +82,8 @@ def test_help_states_each_option_its_default_and_its_variable(
         pytest.param(("run", "--kubeconfig", "/nothing"), "/nothing cannot be read", id="config"),
         pytest.param(("run", "--rules", "/nothing"), "/nothing cannot be read", id="rules"),
         pytest.param(("check", "--nvml", "sim:/nothing"), "/nothing cannot be read", id="sim"),
+        pytest.param(("check", "--kmsg", "/nothing"), "/nothing does not exist", id="log"),
+        pytest.param(("check", "--kmsg", "/proc"), "/proc is a folder", id="a folder for a log"),
         pytest.param(("check", "--boot-id", "/nothing"), "/nothing cannot be read", id="boot id"),
     ],
 )
