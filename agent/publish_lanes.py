@@ -26,6 +26,10 @@ from agent.publish_plan import (
 from rules.health_object import HealthStatus
 from rules.publication import Publication
 
+FORBIDDEN_ATTEMPTS: Final = 6
+"""Some 20 s: an installation may bring the rights a little later than the agent, and a past that
+was not read would be written over."""
+
 REMEDY: Final = {
     UNREACHABLE: "the verdict is kept and sent when the API server answers",
     HTTPStatus.UNAUTHORIZED: "check the agent's token",
@@ -196,9 +200,12 @@ class HealthLane:
         try:
             self._health = self._api.health(self._name)
         except ApiError as error:
-            if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN}:
+            forbidden = error.status == HTTPStatus.FORBIDDEN
+            if forbidden and self._lane.failures < FORBIDDEN_ATTEMPTS:
                 raise
-            # Forbidden: never readable, and writing will say so; waiting would gain nothing.
+            if not forbidden and error.status != HTTPStatus.NOT_FOUND:
+                raise
+            # Forbidden for good: the node's condition must not wait for it.
             self._health = None
         if self._found is None:
             self._found = self._publisher()

@@ -11,6 +11,7 @@ import pytest
 from publish_parts import Server, a_server, verdict
 
 from agent.publish import Accepted, Known, Publisher, Trouble
+from agent.publish_lanes import HealthLane
 from agent.publish_plan import Wanted
 from hack.sim.cluster.errors import ApiError
 from rules.publication_events import NodeEvent
@@ -62,6 +63,35 @@ def test_the_past_is_told_once_before_anything_is_written(running: Running) -> N
     assert running.until(Known) == Known(status=None)
     assert running.server.health(NODE) is None
     running.accepted(running.submit())
+
+
+def test_a_past_that_may_not_be_read_yet_is_waited_for(server: Server) -> None:
+    first = Running(server)
+    first.publisher.start()
+    first.publisher.node_seen(server.kube.node(NODE))
+    first.until(Known)
+    first.accepted(first.submit("Unhealthy"))
+    first.publisher.close(10.0)
+    refused = ApiError(403, "Forbidden", "rights come later")
+    server.faults.fail(refused, method="GET", path=f"gpunodehealths/{NODE}", times=2)
+    second = Running(server)
+    second.publisher.start()
+    known = second.until(Known)
+    second.publisher.close(10.0)
+    assert known.status is not None
+    assert known.status.health == "Unhealthy"
+
+
+def test_a_past_that_may_never_be_read_does_not_hold_up_the_node(server: Server) -> None:
+    lane = HealthLane(server.kube, NODE, luck=lambda: 0.5)
+    refused = ApiError(403, "Forbidden", "no rights")
+    server.faults.fail(refused, method="GET", path=f"gpunodehealths/{NODE}", times=None)
+    now = 0.0
+    while not lane.known:
+        assert now < 60.0
+        now = max(now + 0.1, lane.read(now).until)
+    assert now > 5.0
+    assert lane.status is None
 
 
 def test_the_newest_of_many_verdicts_is_what_stands(running: Running) -> None:
