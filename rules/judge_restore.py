@@ -206,7 +206,7 @@ def _view(gpu: GpuStatus, incidents: tuple[Incident, ...]) -> GpuView:
             mig_mode=mig,
         ),
         enumerated=gpu.health != "Unknown",
-        action=_action_value(gpu.recovery_action),
+        action=_action_asked(mine) or _action_value(gpu.recovery_action),
         reset_pending=gpu.reset_pending,
         lost=Gauge(raised=any(i.row.reason == MISMATCH for i in mine)),
         gauges={
@@ -220,6 +220,12 @@ def _view(gpu: GpuStatus, incidents: tuple[Incident, ...]) -> GpuView:
             if i.row.klass is ReasonClass.LATCH
         },
     )
+
+
+def _action_asked(mine: list[Incident]) -> int | None:
+    """What the driver asked for in a standing incident: being asked for nothing ends that."""
+    words = (i.row.reason for i in mine if i.row.reason.startswith(_ACTION_PREFIX))
+    return next((_action_value(word.removeprefix(_ACTION_PREFIX)) for word in words), None)
 
 
 def _action_value(word: str) -> int | None:

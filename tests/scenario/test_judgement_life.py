@@ -250,6 +250,15 @@ def test_154_to_zero_is_evidence_of_a_reset(world: World) -> None:
     assert not world.active
 
 
+def test_a_reset_that_a_restart_hid_is_seen_in_what_the_driver_asks_now(world: World) -> None:
+    world.action_line(1)
+    world.action_line(0, before=1)
+    world.restart_agent()
+    world.start()
+    world.advance(60, polling=True)
+    assert not world.active
+
+
 def test_loading_the_driver_is_evidence_of_a_reset(world: World) -> None:
     world.xid(119)
     world.advance(60, polling=True)
