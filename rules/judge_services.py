@@ -126,7 +126,8 @@ def _fabric_manager(state: NodeState, _: HostSeen) -> Look | None:
     view = _view(state, Service.FABRIC_MANAGER)
     if view.running is None or _rack(state):
         return None
-    if not _switched(state):
+    own_switches = _switches_on_bus(state)
+    if not own_switches and not _behind_switches(state):
         return None
     if view.running:
         return GOOD
@@ -138,9 +139,10 @@ def _fabric_manager(state: NodeState, _: HostSeen) -> Look | None:
         said = f"{waiting} of {len(fabric)} GPUs are not registered with the fabric"
         return Look(bad=waiting > 0, evidence=f"{said} and {_unseen(Service.FABRIC_MANAGER)}")
     dark = _all_links_down(state)
-    if dark is None:
+    if dark is None or not own_switches:
         return None
     # Before Hopper there is no fabric state, and it is the fabric manager that trains the links.
+    # Switches that a service machine holds are its business: a guest may have no link by design.
     return Look(bad=dark, evidence=f"no NVLink is up and {_unseen(Service.FABRIC_MANAGER)}")
 
 
@@ -188,10 +190,13 @@ CHECKS: Final = (
 )
 
 
-def _switched(state: NodeState) -> bool:
-    """By the far end of a link that is up, or by a switch on this machine's bus."""
-    joined = state.topology is not None and interconnect(state.topology) is Interconnect.NVSWITCH
-    return joined or any(
+def _behind_switches(state: NodeState) -> bool:
+    """By what sits at the far end of the GPUs' links."""
+    return state.topology is not None and interconnect(state.topology) is Interconnect.NVSWITCH
+
+
+def _switches_on_bus(state: NodeState) -> bool:
+    return any(
         function.vendor == NVIDIA_VENDOR and function.device_class == NVSWITCH_CLASS
         for function in state.functions
     )
@@ -199,10 +204,8 @@ def _switched(state: NodeState) -> bool:
 
 def _rack(state: NodeState) -> bool:
     """Whether the NVSwitches are the rack's: an NVLink domain, or links to a Grace processor."""
-    named = state.topology is not None and nvlink_domain(state.topology)
-    return bool(named or state.published_topology.nvlink_domain) or any(
-        view.values.get(Signal.C2C_STATES) for view in _gpus(state)
-    )
+    named = state.topology is not None and bool(nvlink_domain(state.topology))
+    return named or any(view.values.get(Signal.C2C_STATES) for view in _gpus(state))
 
 
 def _all_links_down(state: NodeState) -> bool | None:

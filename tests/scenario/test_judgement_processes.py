@@ -41,6 +41,7 @@ def test_another_task_at_each_look_is_a_tool_that_waits_now_and_then() -> None:
     for pid in range(100, 130):
         looks(world, task(pid), count=1)
     assert not world.incidents
+    assert len(world.state.tasks) == 5, "those within the window"
 
 
 def test_a_zombie_is_a_record() -> None:
@@ -51,6 +52,7 @@ def test_a_zombie_is_a_record() -> None:
     assert world.says() == "Info Report None"
     assert world.only().row.reason == "ZombieNvidiaTask"
     assert world.only().count == 1
+    assert world.only().last_seen == world.only().first_seen, "a record is not renewed"
     assert world.verdict().health == "Healthy"
     looks(world)
     assert not world.active
@@ -93,8 +95,10 @@ def test_in_a_pod_the_log_says_that_a_task_hangs_and_answering_gpus_that_it_ende
     assert world.says() == "Degraded Report RestartNode", "nobody has seen that it ended"
     for _ in range(5):  # the kernel names it again every two minutes
         world.kernel(HUNG_LINE)
+        world.advance(20, polling=True)
         blind_looks(2, polling=True)
     assert world.active
+    assert len(world.incidents) == 1, "never ended in between"
     blind_looks(9, polling=True)
     assert not world.active
 

@@ -111,12 +111,27 @@ def test_gpus_that_wait_while_it_runs_accuse_nobody() -> None:
     assert not world.incidents
 
 
+def add_switch(world: World) -> None:
+    """An NVSwitch on the bus of this machine."""
+    switch = PciFunction(address="0000:c1:00.0", vendor=0x10DE, device_class=0x0680)
+    world.see(PciSeen(at=world.now, functions=(*world.state.functions, switch)))
+
+
+def dark_looks(world: World) -> None:
+    """Five looks at a bus with a switch, and no fabric manager."""
+    for _ in range(5):
+        add_switch(world)
+        world.host(running=set())
+        world.advance(60)
+
+
 def test_before_hopper_the_links_tell_whether_it_did_its_work() -> None:
     world = reads(World(architecture=7).start(), nvlink_states=(1,) * 18)
-    looks(world, set(), 30)
+    dark_looks(world)
     assert not world.incidents, "links are up: somebody trained them"
     reads(world, nvlink_states=(0,) * 18)
-    looks(world, set())
+    dark_looks(world)
+    reads(world)
     reasons = {incident.row.reason for incident in world.active}
     assert reasons == {"NVLinkDown", "FabricManagerStopped"}, "each GPU says so, too"
     assert {incident.row.level for incident in world.active} == {"Report"}
@@ -126,14 +141,16 @@ def test_links_that_never_came_up_tell_of_switches_on_the_bus() -> None:
     world = reads(World(architecture=7, switched=False).start(), nvlink_states=(0,) * 12)
     looks(world, set(), 30)
     assert not world.incidents, "a board without switches has no links"
-    switch = PciFunction(address="0000:c1:00.0", vendor=0x10DE, device_class=0x0680)
-    for _ in range(5):
-        world.see(PciSeen(at=world.now, functions=(*world.state.functions, switch)))
-        world.host(running=set())
-        world.advance(60)
+    dark_looks(world)
     assert world.only().evidence == (
         "no NVLink is up and no nvidia-fabricmanager is seen running",
     )
+
+
+def test_a_guest_whose_switches_a_service_machine_holds_misses_nothing() -> None:
+    world = reads(World(architecture=7).start(), nvlink_states=(0,) * 18)
+    looks(world, set(), 30)
+    assert {incident.row.reason for incident in world.active} == {"NVLinkDown"}
 
 
 def test_with_mig_on_dark_links_say_nothing() -> None:
@@ -141,7 +158,7 @@ def test_with_mig_on_dark_links_say_nothing() -> None:
     world.inventory = [replace(gpu, mig_mode=True) for gpu in world.inventory]
     world.enumerate()
     reads(world, nvlink_states=(0,) * 18)
-    looks(world, set(), 30)
+    dark_looks(world)
     assert not world.incidents
 
 
