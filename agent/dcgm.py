@@ -71,7 +71,17 @@ class DcgmScraper:
             self._wake.wait(self._every_s)
 
     def scrape_once(self) -> None:
-        """One scrape and what follows from it."""
+        """One scrape and what follows from it; one that does not come back is said meanwhile."""
+        # Reading its headers has a limit for each piece only: nobody may sit there unseen.
+        overdue = threading.Timer(2 * SCRAPE_WITHIN_S, self._say, (SourceState.DOWN, TOO_SLOW))
+        overdue.daemon = True
+        overdue.start()
+        try:
+            self._scrape()
+        finally:
+            overdue.cancel()
+
+    def _scrape(self) -> None:
         try:
             text = self._fetch()
             seen, bad_lines = read_page(text, time.time())

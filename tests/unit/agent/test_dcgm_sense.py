@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import queue
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -230,6 +232,34 @@ def test_an_exporter_that_misbehaves_is_a_source_that_is_down(
         (changed,) = scrape(url)
     assert isinstance(changed, SourceChanged)
     assert (changed.state, changed.reason) == (SourceState.DOWN, reason)
+
+
+def test_an_exporter_that_never_finishes_its_headers_is_a_source_that_is_down(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("agent.dcgm.SCRAPE_WITHIN_S", 0.3)
+    over = threading.Event()
+
+    def trickle(listener: socket.socket) -> None:
+        client, _ = listener.accept()
+        with client:
+            client.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+            while not over.wait(0.05):
+                client.sendall(b"x")
+
+    facts: queue.SimpleQueue[DcgmSeen | SourceChanged] = queue.SimpleQueue()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=trickle, args=(listener,))
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/metrics"
+        scraper = DcgmScraper(url, facts.put, user_agent="gpuward-agent/test")
+        scraper.start()
+        changed = facts.get(timeout=20.0)
+        scraper.close()
+        over.set()
+        thread.join()
+    assert isinstance(changed, SourceChanged)
+    assert (changed.state, changed.reason) == (SourceState.DOWN, "TooSlow")
 
 
 def test_no_exporter_is_a_source_that_is_down() -> None:
