@@ -37,11 +37,11 @@ class BudgetLine:
 
     @property
     def clause(self) -> str:
-        """``3 of 3 allowed nodes are unavailable (rack=a, 30 nodes)``."""
-        where = f"{self.key}={self.value}, " if self.key else ""
+        """``3 of 30 nodes with rack=a are unavailable, the budget allows 3``."""
+        where = f" with {self.key}={self.value}" if self.key else ""
         return (
-            f"{self.unavailable} nodes are unavailable and {self.limit} may be "
-            f"({where}{self.total} nodes)"
+            f"{self.unavailable} of {self.total} nodes{where} are unavailable, the budget allows "
+            f"{self.limit}"
         )
 
 

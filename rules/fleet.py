@@ -132,7 +132,9 @@ class _Turns:
         if node is None:
             return Permit(reason="NodeGone", message="there is no such node")
         if not self._may_act(session, node):
-            return Permit(reason="Waiting", message="it may not act now")
+            return Permit(
+                reason="Waiting", message="a pause, another owner or its verdict holds it up"
+            )
         if has_human(session):
             self._book.take(node)
             return Permit(start=True, reason="", message="")
@@ -211,8 +213,8 @@ class _Turns:
             if not gang.topology_aware and need > line.room:
                 return Permit(
                     reason="GangBudget",
-                    message=f"gang {gang.key} has {need} bad nodes and {line.room} may be taken, "
-                    "it waits whole",
+                    message=f"gang {gang.key} has {need} bad nodes and the budget has room for "
+                    f"{line.room}, so none of them is taken yet",
                 )
         return None
 

@@ -117,7 +117,8 @@ def judge_breaker(snapshot: FleetSnapshot) -> Breaker:
         open=True,
         reason=reason,
         until=until,
-        message=f"{message}; the breaker closes at {clock(until)} if nothing is added",
+        message=f"{message}; no detector takes another node before {clock(until)}, then what "
+        "still holds is judged afresh",
         findings=tuple(f for f in findings if snapshot.now < f.at + cooldown_s),
     )
 

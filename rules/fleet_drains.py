@@ -65,7 +65,8 @@ def drain_permits(
             permits[session.name] = Permit(
                 start=True,
                 reason="NodesDraining",
-                message=f"{limit} nodes drain at once, its turn comes",
+                message=f"{limit} nodes are draining (limits.nodesDraining), it follows when one of "
+                "them is done",
             )
         else:
             places -= 1

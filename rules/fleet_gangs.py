@@ -81,8 +81,8 @@ def drain_turn(
     return GangTurn(
         go=False,
         reason="GangWindow",
-        message=f"gang {min(restarting)} is given until {clock(until)} to show all its bad "
-        f"nodes{with_mates}",
+        message=f"gang {min(restarting)} is drained in one go, its bad nodes are collected until "
+        f"{clock(until)}{with_mates}",
         until=until,
     )
 

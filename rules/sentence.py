@@ -58,8 +58,8 @@ def causes_clause(causes: Sequence[Cause]) -> str:
 def pending(causes: Sequence[Cause], since: float, why: str) -> str:
     """Wants to act and may not yet."""
     return bounded(
-        f"Waiting since {clock(since)} for {causes_clause(causes)}: {why}; "
-        "the node is not touched until then."
+        f"Waiting since {clock(since)} to quarantine it for {causes_clause(causes)}: {why}; "
+        "nothing was done to the node so far."
     )
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from rules import session_status as st
 from rules.drain_clock import OUTAGE_S
+from rules.names import LABEL_OPT_OUT
 from rules.quarantine_object import Mode, Phase, QuarantineStatus
 from rules.session_case import Case, touched
 from rules.session_observation import opted_out
@@ -33,11 +34,14 @@ def halt_of(case: Case) -> Halt | None:
     if case.seen.owner:
         return Halt(reason="StandDown", clause=f"standing down, {case.seen.owner}")
     if opted_out(case.node):
-        return Halt(reason="OptOut", clause="the node is labelled opt-out")
+        return Halt(reason="OptOut", clause=f"the node carries the label {LABEL_OPT_OUT}=true")
     if case.seen.pauses:
         return Halt(reason="Paused", clause=pause_clause(case.seen.pauses))
     if case.policy.mode == Mode.SHADOW and not case.shadow:
-        return Halt(reason="PolicyIsShadow", clause="the policy is Shadow now")
+        return Halt(
+            reason="PolicyIsShadow",
+            clause="the policy was switched to Shadow, so nothing more is done to the node",
+        )
     return None
 
 

@@ -53,8 +53,8 @@ def _with_replace(case: Case, status: QuarantineStatus) -> QuarantineStatus:
         "Replace",
         case.now,
         "RepeatOffender",
-        f"Session {rate.count} or later within {rate.window_s}; the hardware is to be replaced "
-        "and a person releases the node.",
+        f"This is session {rate.count} or later of the node within {rate.window_s}; replace the "
+        f"hardware, then release it: kubectl gpuward release {case.node.name} --reason.",
     )
 
 

@@ -98,7 +98,8 @@ def _sessions() -> list[Object]:
     never = "minAvailable 1 keeps 1 of 1 expected"
     remedy = "add a replica, relax the PDB, or let the owner stop the workload"
     blocked = f"Blocked by PDB serving/solo (permanent: {never}, owner Deployment serving/solo): {remedy}."
-    shared = "Xid95UncontainedMemoryError on 3 nodes that share rack=a17"
+    shared = ("Xid95UncontainedMemoryError on 3 nodes that share rack=a17 (a, b, c); no detector takes "
+              "another node before 12:00, then what still holds is judged afresh")  # fmt: skip
     steps = ("Pending", "Marked", "Draining")
     return [
         session(
@@ -125,7 +126,7 @@ def _sessions() -> list[Object]:
                 "evidence": [XID_95],
             }]},
         ),
-        waiting("gpu-budget", "Budget", "2 nodes are unavailable and 2 may be (24 nodes)"),
+        waiting("gpu-budget", "Budget", "2 of 24 nodes are unavailable, the budget allows 2"),
         waiting(
             "gpu-storm", "CorrelatedCause", shared,
             condition("Storm", "CorrelatedCause", f"The breaker is open: {shared}."),
@@ -154,8 +155,9 @@ def _sessions() -> list[Object]:
             "it after the replacement.",
             steps=(*steps, "Quarantined", "Validating"),
             conditions=[
-                condition("Replace", "RepeatOffender", "Session 3 or later within 7d; the hardware "
-                          "is to be replaced and a person releases the node."),
+                condition("Replace", "RepeatOffender", "This is session 3 or later of the node "
+                          "within 7d; replace the hardware, then release it: kubectl gpuward "
+                          "release gpu-replace --reason."),
                 condition("Blocked", "Replace", "Not released: it is a repeat offender, a person "
                           "releases it after the replacement."),
             ],
