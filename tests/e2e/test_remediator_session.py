@@ -211,7 +211,7 @@ async def test_the_budget_holds_and_names_itself_to_those_who_wait(fleet, tmp_pa
 
         async def told():
             found = (await sessions(fleet, "gpu-0001"))[-1]
-            return found if "1 may be" in found["status"]["message"] else None
+            return found if "the budget allows 1" in found["status"]["message"] else None
 
         session = await fleet.until(told, "the budget in the message")
         assert marks_of(await fleet.node("gpu-0001")) == UNMARKED
