@@ -19,6 +19,7 @@ from remediator.policy_source import read_policy
 from remediator.server import ListenError
 from remediator.settings import EX_USAGE, fail, make_parser, run_settings
 from rules.policy import Policy, effective_view
+from rules.policy_reasons import unknown_reasons
 from rules.policy_schema import policy_schema
 
 
@@ -48,6 +49,8 @@ def _check(path: Path) -> int:
     found = read_policy(path)
     if isinstance(found, Policy):
         sys.stdout.write(f"{path}: valid, mode {found.mode}\n")
+        for note in unknown_reasons(found):
+            sys.stderr.write(f"{path}: note: {note}\n")
         return 0
     for problem in found:
         sys.stderr.write(f"{problem}\n")
