@@ -211,6 +211,12 @@ def with_evidence(incident: Incident, text: str) -> Incident:
     return replace(incident, evidence=(*incident.evidence, line))
 
 
+def with_conclusion(incident: Incident, text: str) -> Incident:
+    """Keep what was concluded whatever else was kept: it takes the last place if there is none."""
+    kept = incident.evidence[: MAX_EVIDENCE - 1]
+    return replace(incident, evidence=(*kept, clipped(text)))
+
+
 def closed(incident: Incident, at: float, by: str) -> Incident:
     """End it: ``by`` names the evidence."""
     return replace(

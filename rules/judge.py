@@ -27,6 +27,7 @@ from rules.judge_presence import (
     take_inventory,
 )
 from rules.judge_readings import judge_readings
+from rules.judge_repeats import judge_repeats, take_workload
 from rules.judge_sources import (
     LONGEST_STAND_DOWN_S,
     change_source,
@@ -57,6 +58,7 @@ from rules.observation import (
     SourceChanged,
     SourceState,
     TopologySeen,
+    WorkloadSeen,
 )
 from rules.reason import ClosesKind, Severity
 from rules.signals import Signal
@@ -76,6 +78,7 @@ def judge(
 def next_deadline(state: NodeState) -> float | None:
     """When time alone will change something; None when nothing waits."""
     deadlines = [pending.due_at for pending in state.pending_events]
+    deadlines += [burst.due_at for burst in state.bursts if burst.due_at is not None]
     deadlines += [
         at
         for incident in state.incidents
@@ -135,6 +138,8 @@ def _take(state: NodeState, seen: Observation, now: float, rules: Rules) -> Node
     match seen:
         case KernelLineSeen():
             return judge_line(_boot(state, seen.boot_id), seen, now, rules)
+        case WorkloadSeen():
+            return take_workload(state, seen, now, rules)
         case KernelRead():
             return _read_up_to(_boot(state, seen.boot_id), seen.boot_id, seen.sequence)
         case KernelGap():
@@ -168,6 +173,7 @@ def _take(state: NodeState, seen: Observation, now: float, rules: Rules) -> Node
 
 def _let_time_pass(state: NodeState, now: float, rules: Rules) -> NodeState:
     state = mature_events(state, now, rules)
+    state = judge_repeats(state, now, rules)
     state = expire_restored(state, now)
     state = expire_stand_down(state, now)
     return close_what_ended(state, now, rules)

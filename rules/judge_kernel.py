@@ -18,7 +18,7 @@ from rules.judge_burst import NO_ACTION, being_judged
 from rules.judge_closing import mark_reset
 from rules.judge_events import forget_event
 from rules.judge_record import finding_for_action, record, take_answer
-from rules.judge_repeats import repeated_row
+from rules.judge_repeats import count_repeat
 from rules.judge_state import MAX_ADDRESSES, NodeState, find_gpu, identify, with_gpu
 from rules.kernel_line_kind import KernelLine, Kind
 from rules.observation import KernelLineSeen, SourceName
@@ -113,7 +113,7 @@ def _judge_xid(state: NodeState, seen: KernelLineSeen, now: float, rules: Rules)
     if line.xid in _REMAP_XIDS and view is not None and view.values.get(Signal.REMAP_FAILURE):
         row = reason_for_xid(line.xid, driver=state.branch, remap_failed=True)
     if not seen.lookback:
-        state, row = repeated_row(state, seen, gpu or pci, row, rules)
+        state = count_repeat(state, line, gpu, pci, seen.at, now, rules)
     finding = _finding(state, seen, row)
     finding = replace(
         finding,

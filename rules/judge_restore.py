@@ -252,13 +252,12 @@ def _host_gauges(incidents: tuple[Incident, ...]) -> dict[str, Gauge]:
 
 
 def _bursts(incidents: tuple[Incident, ...]) -> tuple[Burst, ...]:
-    """Earlier bursts of 13 and 31; their workloads were not kept, so they count as one."""
+    """Earlier bursts of 13 and 31; places and workloads were not kept, so they are unknown."""
     return tuple(
         Burst(
             xid=xid,
-            gpu=(incident.gpus or incident.pci)[0],
-            workload="",
-            places=(),
+            gpu=incident.gpus[0] if incident.gpus else "",
+            pci=incident.pci[0] if incident.pci else "",
             first_at=incident.first_seen,
             last_at=incident.last_seen,
         )

@@ -26,6 +26,7 @@ from rules.observation import (
     Value,
 )
 from rules.signals import Signal
+from rules.workload import Workload
 
 MAX_GPUS: Final = 64
 MAX_PENDING_EVENTS: Final = 128
@@ -98,14 +99,24 @@ class PendingEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Burst:
-    """One burst of Xid 13 or 31: which GPU, which workload, and for 13 which place."""
+    """One burst of Xid 13 or 31 on one GPU: its workloads as far as known, for 13 its places.
+
+    ``gpu`` is a UUID and ``pci`` a plain address; either may be empty. ``due_at`` is when it is
+    to be judged with those before it, None once it was.
+    """
 
     xid: int
     gpu: str
-    workload: str
-    places: tuple[tuple[int, int], ...]
+    pci: str
     first_at: float
     last_at: float
+    places: tuple[tuple[int, int], ...] = ()
+    workloads: tuple[Workload, ...] = ()
+    due_at: float | None = None
+
+    def is_on(self, gpu: str, pci: str) -> bool:
+        """Whether it is on that GPU, by address where both know one, else by UUID."""
+        return self.pci == pci if self.pci and pci else self.gpu == gpu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from rules.kernel_line import KernelLine
     from rules.signals import Signal
+    from rules.workload import Workload
 
 Value: TypeAlias = int | float | str | tuple[int | None, ...] | None
 """A reading. None says Absent: asked for, and this GPU or driver does not have it.
@@ -32,6 +33,7 @@ class SourceName(StrEnum):
     PCI = "pci"
     UDEV = "udev"
     HOST = "host"
+    WORKLOADS = "workloads"
 
 
 class Service(StrEnum):
@@ -73,8 +75,7 @@ class KernelLineSeen:
     """One recognised record of the kernel log, from the kernel facility.
 
     ``sequence`` counts within ``boot_id``; ``lookback`` marks a record written before the agent
-    started reading. ``workload`` is the UID of the controller of the pod that the named process
-    belongs to; empty where that is not known.
+    started reading.
     """
 
     at: float
@@ -82,7 +83,15 @@ class KernelLineSeen:
     boot_id: str
     lookback: bool
     line: KernelLine
-    workload: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadSeen:
+    """Whose process an earlier record named: found out after it, and for few records only."""
+
+    at: float
+    record: KernelLineSeen
+    workload: Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,6 +351,7 @@ class Tick:
 
 Observation: TypeAlias = (
     KernelLineSeen
+    | WorkloadSeen
     | KernelGap
     | KernelRead
     | SourceChanged

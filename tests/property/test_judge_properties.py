@@ -38,12 +38,14 @@ from rules.observation import (
     SourceState,
     Tick,
     TopologySeen,
+    WorkloadSeen,
 )
 from rules.publication import Difference, Identity, differs, publish
 from rules.reason import Level, Severity, is_reason_code
 from rules.signals import Signal
 from rules.thresholds import DEFAULT_RULES
 from rules.verdict import verdict
+from rules.workload import Workload
 
 START = 1_700_000_000.0
 QUICK = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -108,16 +110,18 @@ grids = st.lists(
     st.lists(st.sampled_from(["X", "NV18", "SYS", "NV4", ""]), max_size=4).map(tuple), max_size=4
 ).map(tuple)
 T = st.just(START)
+records = st.builds(
+    KernelLineSeen,
+    at=st.floats(START - 10**5, START + 10**5),
+    sequence=st.integers(-1, 400),
+    boot_id=boots,
+    lookback=st.booleans(),
+    line=lines,
+)
+workloads = st.builds(Workload, uid=texts, program=texts, name=texts)
 observations: st.SearchStrategy[Observation] = st.one_of(
-    st.builds(
-        KernelLineSeen,
-        at=st.floats(START - 10**5, START + 10**5),
-        sequence=st.integers(-1, 400),
-        boot_id=boots,
-        lookback=st.booleans(),
-        line=lines,
-        workload=st.sampled_from(["", "a", "b"]),
-    ),
+    records,
+    st.builds(WorkloadSeen, at=T, record=records, workload=workloads),
     st.builds(KernelGap, at=T, lost=numbers, boot_id=boots, sequence=st.integers(-1, 500)),
     st.builds(KernelRead, at=T, boot_id=boots, sequence=st.integers(-1, 500)),
     st.builds(
@@ -258,14 +262,20 @@ IDENTITY = Identity(agent_version="1", rules_version="1", pod="ns/p", pod_uid="u
 
 
 def run(sequence: list[tuple[Observation, float]]) -> tuple[NodeState, float]:
-    """Judge in order on a node with four GPUs; counted kernel records come in growing sequence."""
+    """Judge in order on a node with four GPUs; counted kernel records come in growing sequence, and
+    workloads mostly for the last of them."""
     now = START
     state = initial(now, boot_id="boot-1", node_name="n1")
+    last: KernelLineSeen | None = None
     for number, (observation, gap) in enumerate(PREAMBLE + sequence):
         now = max(1.0, now + gap)
         if isinstance(observation, KernelLineSeen):
             counted = observation.sequence >= 0
-            observation = replace(observation, sequence=number if counted else -1, at=now)
+            last = observation = replace(
+                observation, sequence=number if counted else -1, at=now
+            )
+        elif isinstance(observation, WorkloadSeen) and last is not None and number % 3:
+            observation = replace(observation, record=last)
         state, _ = judge(state, observation, now, DEFAULT_RULES)
     return state, now
 

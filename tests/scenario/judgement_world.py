@@ -40,11 +40,13 @@ from rules.observation import (
     Tick,
     TopologySeen,
     Value,
+    WorkloadSeen,
 )
 from rules.publication import Identity, Publication, publish
 from rules.signals import Signal
 from rules.thresholds import DEFAULT_RULES, Rules
 from rules.verdict import Verdict, verdict
+from rules.workload import Workload
 
 START = 1_700_000_000.0
 POLL_S = 15.0
@@ -129,26 +131,36 @@ class World:
         return self
 
     def kernel(
-        self, text: str, *, workload: str = "", lookback: bool = False, at: float | None = None
-    ) -> None:
+        self,
+        text: str,
+        *,
+        workload: Workload | None = None,
+        lookback: bool = False,
+        at: float | None = None,
+    ) -> KernelLineSeen:
         """The driver prints; where ``counted`` is off the log is read through syslog(2)."""
         self.sequence += 1
         line = parse_message(text.encode())
         assert line is not None, f"not a line of ours: {text}"
-        self.see(
-            KernelLineSeen(
-                at=self.now if at is None else at,
-                sequence=self.sequence if self.counted else -1,
-                boot_id=self.boot,
-                lookback=lookback,
-                line=line,
-                workload=workload,
-            )
+        seen = KernelLineSeen(
+            at=self.now if at is None else at,
+            sequence=self.sequence if self.counted else -1,
+            boot_id=self.boot,
+            lookback=lookback,
+            line=line,
         )
+        self.see(seen)
+        if workload is not None:
+            self.belongs(seen, workload)
+        return seen
 
-    def xid(self, number: int, gpu: int = 0, text: str = "", **how: object) -> None:
+    def belongs(self, seen: KernelLineSeen, workload: Workload) -> None:
+        """The agent found out whose process a line named."""
+        self.see(WorkloadSeen(at=self.now, record=seen, workload=workload))
+
+    def xid(self, number: int, gpu: int = 0, text: str = "", **how: object) -> KernelLineSeen:
         body = text or "pid=77, name=python, some text"
-        self.kernel(f"NVRM: Xid (PCI:{pci(gpu)}): {number}, {body}", **how)  # type: ignore[arg-type]
+        return self.kernel(f"NVRM: Xid (PCI:{pci(gpu)}): {number}, {body}", **how)  # type: ignore[arg-type]
 
     def action_line(self, value: int, gpu: int = 0, before: int = 0) -> None:
         text = f"GPU recovery action changed from {before:#x} (None) to {value:#x} (GPU Reset Required)"
