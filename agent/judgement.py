@@ -14,7 +14,7 @@ from rules.judge import judge, next_deadline, wants_another_look, wants_reread
 from rules.judge_change import Change
 from rules.judge_restore import restore
 from rules.judge_state import NodeState, initial
-from rules.observation import KernelGap, KernelLineSeen, Observation
+from rules.observation import KernelGap, KernelLineSeen, Observation, WorkloadSeen
 from rules.thresholds import Rules
 
 KEPT_LINES = 4096
@@ -55,7 +55,7 @@ class Judgement:
         """Judge one fact; what changed by it."""
         now = self._wall()
         if not self.knows_past:
-            said_once = isinstance(observation, KernelLineSeen | KernelGap)
+            said_once = isinstance(observation, KernelLineSeen | WorkloadSeen | KernelGap)
             kept = self._lines if said_once else self._others
             kept.append((self._taken, now, observation))
             self._taken += 1

@@ -1,8 +1,8 @@
 """The agent's calls to the Kubernetes API, over urllib3 and nothing heavier.
 
-Five kinds: read and watch its own node, patch that node's status, read and write its own
-GPUNodeHealth, create events. Used by the publishing thread and the watching thread; answers are
-decoded into the few fields needed. An unexpected answer is an `ApiError` by status; nothing of a
+Read and watch its own node, patch that node's status, read and write its own GPUNodeHealth, create
+events; where that was asked for, read who the node's pods belong to. Used by the publishing
+thread, the watching thread and the lookup of workloads; answers are decoded into the few fields needed. An unexpected answer is an `ApiError` by status; nothing of a
 request or a credential is ever part of its text.
 """
 
@@ -18,10 +18,12 @@ import msgspec
 import urllib3
 
 from agent.kube_config import KubeConfig, KubeConfigError
-from agent.kube_objects import HealthObject, NodeObject, StatusAnswer, WatchEvent
+from agent.kube_objects import HealthObject, NodeObject, PodList, StatusAnswer, WatchEvent
 from rules.names import GROUP, VERSION
+from rules.workload import PodMeta
 
 JSON: Final = "application/json"
+METADATA_ONLY: Final = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 MERGE: Final = "application/merge-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
 
@@ -134,6 +136,16 @@ class Kube:
         path = f"/api/v1/namespaces/{quote(namespace)}/events"
         self._call("POST", path, StatusAnswer, body=body)
 
+    def pods_on(self, node: str) -> tuple[PodMeta, ...]:
+        """Who the pods of a node are and belong to; what they run is never asked for.
+
+        Any recent version will do: so the answer comes from the server's cache, which finds the
+        pods of a node by index. In pages it would be read from etcd, past every pod there is.
+        """
+        query = f"fieldSelector={quote(f'spec.nodeName={node}')}&resourceVersion=0"
+        found = self._call("GET", f"/api/v1/pods?{query}", PodList, accept=METADATA_ONLY)
+        return tuple(pod.metadata for pod in found.items)
+
     def _call(
         self,
         method: str,
@@ -142,8 +154,9 @@ class Kube:
         *,
         body: Mapping[str, Any] | None = None,
         content_type: str = JSON,
+        accept: str = JSON,
     ) -> T:
-        response = self._send(method, path, body=body, content_type=content_type)
+        response = self._send(method, path, body=body, content_type=content_type, accept=accept)
         content = _read(response)
         try:
             return msgspec.json.decode(content, type=answer)
@@ -159,10 +172,11 @@ class Kube:
         *,
         body: Mapping[str, Any] | None = None,
         content_type: str = JSON,
+        accept: str = JSON,
         timeout: urllib3.Timeout = TIMEOUT,
     ) -> urllib3.BaseHTTPResponse:
         """The response to a request that was accepted, its body not read yet."""
-        headers = {"Accept": JSON, "User-Agent": self._user_agent}
+        headers = {"Accept": accept, "User-Agent": self._user_agent}
         if token := self._current_token():
             headers["Authorization"] = f"Bearer {token}"
         if body is not None:

@@ -6,6 +6,7 @@ Decoded by `agent.kube`; used by publishing and by the node watch.
 import msgspec
 
 from rules.health_object import HealthStatus
+from rules.workload import PodMeta
 
 
 class Loose(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -68,6 +69,18 @@ class HealthObject(Loose, frozen=True):
 
     metadata: Metadata = Metadata()
     status: HealthStatus = HealthStatus()
+
+
+class PodItem(Loose, frozen=True):
+    """A Pod, of which only the metadata is asked for."""
+
+    metadata: PodMeta = PodMeta()
+
+
+class PodList(Loose, frozen=True):
+    """Pods."""
+
+    items: tuple[PodItem, ...] = ()
 
 
 class WatchEvent(Loose, frozen=True):

@@ -22,6 +22,7 @@ from agent.publish_plan import Wanted
 from agent.settings import USAGE_ERROR
 from agent.stats import Latencies, XidCounts
 from rules.judge_change import Change, ChangeKind
+from rules.judge_repeats import REPEATING_XIDS
 from rules.judge_state import NodeState
 from rules.observation import (
     DcgmSeen,
@@ -35,6 +36,7 @@ from rules.observation import (
     Readings,
     SourceName,
     Tick,
+    WorkloadSeen,
 )
 from rules.publication import Difference, Publication, differs
 from rules.publication_events import NodeEvent, events_for
@@ -55,6 +57,7 @@ SOURCE_OF: dict[type, SourceName] = {
     DcgmSeen: SourceName.DCGM,
     PciSeen: SourceName.PCI,
     HostSeen: SourceName.HOST,
+    WorkloadSeen: SourceName.WORKLOADS,
 }
 
 
@@ -121,6 +124,9 @@ class Outside(Protocol):
 
     def read_kernel_log(self) -> None:
         """The driver says that it printed a line."""
+
+    def find_workload(self, seen: KernelLineSeen) -> None:
+        """Find out whose process this record names, in time or not."""
 
 
 class Loop:
@@ -237,6 +243,8 @@ class Loop:
             self._xids.add("xid", line.pci or "", line.xid)
             if line.xid in GSP_TIMEOUT_XIDS:
                 self._outside.gsp_timeout_seen()
+            if line.xid in REPEATING_XIDS and not seen.lookback:
+                self._outside.find_workload(seen)
         elif line.sxid is not None:
             self._xids.add("sxid", line.pci or "", line.sxid)
         if not seen.lookback:

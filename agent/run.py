@@ -35,8 +35,15 @@ from agent.senses import Senses, SensesError
 from agent.settings import USAGE_ERROR, Settings, SettingsError, add_options, settings_of
 from agent.stats import Latencies, XidCounts
 from agent.version import USER_AGENT
+from agent.workloads import WorkloadLookup
 from rules.judge_state import NodeState
-from rules.observation import NodeSeen
+from rules.observation import (
+    KernelLineSeen,
+    NodeSeen,
+    SourceChanged,
+    SourceName,
+    SourceState,
+)
 from rules.publication import Publication
 from rules.publication_events import NodeEvent
 from rules.thresholds import RulesError
@@ -106,6 +113,9 @@ class Agent:
                 Log(said or "the node is watched again", well=not said)
             ),
         )
+        self._workloads: WorkloadLookup | None = None
+        if settings.workloads == "api":
+            self._workloads = WorkloadLookup(self._kube, settings.node_name, self._inbox.put)
         self._node_was_seen = False
         self._node_view: NodeSeen | None = None
         self._registry = CollectorRegistry()
@@ -134,15 +144,27 @@ class Agent:
             self._server.start()
         self._publisher.start()
         self._watch.start()
+        self._start_workloads()
         self._senses.start(past_within_s=PAST_WITHIN_S)
         give_back()
         stop = self._loop.run()
         (self._log.error if stop.status else self._log.info)(stop.sentence)
         return self._shut_down(stop)
 
+    def _start_workloads(self) -> None:
+        if self._workloads is not None:
+            self._workloads.start()
+            return
+        off = SourceChanged(
+            at=time.time(), source=SourceName.WORKLOADS, state=SourceState.ABSENT, reason="Off"
+        )
+        self._inbox.put(off)
+
     def _shut_down(self, stop: Stop) -> int:
         self._senses.close_log()
         self._watch.close()
+        if self._workloads is not None:
+            self._workloads.close()
         if not self._publisher.close(LAST_PUBLISH_S):
             self._log.warning("the last verdict was not accepted before the end")
         if not self._senses.close(NVML_GRACE_S):
@@ -192,6 +214,11 @@ class Agent:
     def read_kernel_log(self) -> None:
         """The driver says that it printed a line."""
         self._senses.read_log_now()
+
+    def find_workload(self, seen: KernelLineSeen) -> None:
+        """Find out whose process this record names, in time or not."""
+        if self._workloads is not None:
+            self._workloads.ask(seen)
 
     # What other threads report.
 

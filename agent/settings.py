@@ -93,6 +93,15 @@ OPTIONS: Sequence[Option] = (
         senses=False,
     ),
     Option(
+        name="workloads",
+        default="off",
+        metavar="api|off",
+        help="whether to find out whose process an Xid 13 or 31 names, by its cgroup and the node's"
+        " pods; needs the host's processes in sight and the right to list pods (component"
+        " workloads); off: the two stay records",
+        senses=False,
+    ),
+    Option(
         name="listen",
         default=":9412",
         metavar="ADDRESS",
@@ -140,6 +149,7 @@ class Settings:
     udev: str = "off"
     kubeconfig: str = ""
     node_name: str = ""
+    workloads: str = "off"
     listen: str = "off"
     rules: str = ""
     expected_gpus: int | None = None
@@ -192,6 +202,9 @@ def settings_of(
     udev = given.get("udev", "off")
     if udev not in ("auto", "off"):
         raise SettingsError(f"--udev {udev!r} is neither auto nor off")
+    workloads = given.get("workloads", "off")
+    if workloads not in ("api", "off"):
+        raise SettingsError(f"--workloads {workloads!r} is neither api nor off")
     log = given.get("log", "auto")
     if log not in ("auto", "json", "console"):
         raise SettingsError(f"--log {log!r} is none of auto, json and console")
@@ -204,6 +217,7 @@ def settings_of(
         udev=udev,
         kubeconfig=given.get("kubeconfig", ""),
         node_name=given.get("node_name") or environ.get("NODE_NAME", "") or host_name(),
+        workloads=workloads,
         listen=given.get("listen", "off"),
         rules=given["rules"],
         expected_gpus=_count(given["expected_gpus"]),

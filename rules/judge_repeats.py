@@ -147,8 +147,8 @@ def _against_hardware(bursts: Sequence[Burst], burst: Burst, rules: Rules) -> st
     more = f" and {len(workloads) - _NAMED} more" if len(workloads) > _NAMED else ""
     names = ", ".join(sorted(one.name for one in workloads)[:_NAMED])
     return (
-        f"{len(here)} bursts of Xid {burst.xid} within {hours} h{place} on no other GPU of this "
-        f"node, for different workloads: {names}{more}"
+        f"Xid {burst.xid}: {len(here)} bursts within {hours} h{place}, "
+        f"of different workloads ({names}{more}) that show it on no other GPU of this node"
     )
 
 
@@ -169,4 +169,4 @@ def _at_one_place(bursts: Sequence[Burst]) -> tuple[list[Burst], str]:
         return [], ""
     most = max(sorted(set(places)), key=places.count)
     gpc, tpc = most
-    return [b for b in bursts if b.places == (most,)], f", all at GPC {gpc}, TPC {tpc},"
+    return [b for b in bursts if b.places == (most,)], f", all at GPC {gpc}, TPC {tpc}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
@@ -261,13 +262,13 @@ PREAMBLE: list[tuple[Observation, float]] = [
 IDENTITY = Identity(agent_version="1", rules_version="1", pod="ns/p", pod_uid="u")
 
 
-def run(sequence: list[tuple[Observation, float]]) -> tuple[NodeState, float]:
-    """Judge in order on a node with four GPUs; counted kernel records come in growing sequence, and
-    workloads mostly for the last of them."""
+def run(sequence: Sequence[tuple[Observation, float]]) -> tuple[NodeState, float]:
+    """Judge in order on a node with four GPUs; counted kernel records come in growing sequence,
+    and workloads mostly for the last of them."""
     now = START
     state = initial(now, boot_id="boot-1", node_name="n1")
     last: KernelLineSeen | None = None
-    for number, (observation, gap) in enumerate(PREAMBLE + sequence):
+    for number, (observation, gap) in enumerate([*PREAMBLE, *sequence]):
         now = max(1.0, now + gap)
         if isinstance(observation, KernelLineSeen):
             counted = observation.sequence >= 0

@@ -109,8 +109,8 @@ def test_the_finding_says_whose_and_where(world: World) -> None:
     (incident,) = [i for i in world.incidents if str(i.row.severity) == "Degraded"]
     assert incident.gpus == (uuid(3),)
     assert incident.evidence[-1] == (
-        "3 bursts of Xid 31 within 24 h on no other GPU of this node, for different workloads: "
-        "Deployment ml/llama, Job ml/job-a"
+        "Xid 31: 3 bursts within 24 h, of different workloads (Deployment ml/llama, Job ml/job-a) "
+        "that show it on no other GPU of this node"
     )
     assert incident.row.closes_on.kind == "Human"
 
@@ -169,7 +169,7 @@ def test_two_deployments_at_the_same_place_speak_against_the_gpu(world: World) -
         burst(world, 13, deployment(name, "6d4b75cb6d"), places=((1, 2),))
     assert world.says() == "Degraded Report RunDiagnostics"
     (incident,) = [i for i in world.incidents if str(i.row.severity) == "Degraded"]
-    assert "all at GPC 1, TPC 2, on no other GPU" in incident.evidence[-1]
+    assert ", all at GPC 1, TPC 2, of different workloads (" in incident.evidence[-1]
 
 
 @pytest.mark.parametrize(

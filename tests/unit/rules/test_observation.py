@@ -12,6 +12,7 @@ from rules import observation
 from rules.kernel_line import KernelLine
 from rules.observation import EventKind, Observation, SourceState
 from rules.signals import Signal
+from rules.workload import Workload
 
 KINDS = typing.get_args(Observation)
 
@@ -36,7 +37,7 @@ def test_every_fact_of_the_module_can_be_observed() -> None:
 
 
 def test_annotations_resolve() -> None:
-    names = {"KernelLine": KernelLine, "Signal": Signal}
+    names = {"KernelLine": KernelLine, "Signal": Signal, "Workload": Workload}
     for kind in KINDS:
         typing.get_type_hints(kind, localns=names)
 
