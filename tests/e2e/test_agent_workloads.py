@@ -154,11 +154,12 @@ async def test_a_process_that_is_in_no_pod_stays_a_record(scene: Scene) -> None:
     agent = await scene.agent()
     with process_of(scene.pod) as pid, running(agent):
         await scene.source("Up", "")
-        agent.kernel_line(FAULT.format(pid=os.getpid()))
+        agent.kernel_line(FAULT.format(pid=os.getpid()).replace(" 31,", " 13,"))
         await scene.incident("Info")
         agent.kernel_line(FAULT.format(pid=pid).replace("0000:3b:00", "0000:5e:00"))
         degraded = await scene.incident("Degraded")
-    assert degraded["pci"] == ["0000:5e:00"]
+        record = await scene.incident("Info")
+    assert (degraded["xids"], record["xids"]) == ([31], [13])
 
 
 async def test_without_the_permission_it_is_said_and_health_is_as_before(scene: Scene) -> None:
@@ -167,7 +168,7 @@ async def test_without_the_permission_it_is_said_and_health_is_as_before(scene: 
         await scene.source("Up", "")
         agent.kernel_line(FAULT.format(pid=pid))
         await scene.source("Down", "Forbidden")
-        agent.kernel_line(FAULT.format(pid=pid).replace(" 31,", " 13,"))
+        agent.kernel_line(FAULT.format(pid=pid).replace("0000:3b:00", "0000:5e:00"))
         await scene.until(lambda s: s and len(s.get("incidents") or ()) == 2, "both records")
         status = await scene.until(lambda s: s, "the verdict")
     assert {i["severity"] for i in status["incidents"]} == {"Info"}
