@@ -23,7 +23,7 @@ from rules.observation import (
     SourceState,
     WorkloadSeen,
 )
-from rules.workload import Workload, workload_of
+from rules.workload import Workload, workload_behind
 
 MAX_ASKED = 256
 MAX_QUEUED = 64
@@ -140,7 +140,7 @@ class WorkloadLookup:
         except ApiError as error:
             self._failed(error)
             return
-        known = {pod.kubelet_uid: workload_of(pod) for pod in pods[:MAX_PODS]}
+        known = {pod.kubelet_uid: workload_behind(pod) for pod in pods[:MAX_PODS]}
         with self._lock:
             self._known = known
             waiting, self._waiting = self._waiting, []

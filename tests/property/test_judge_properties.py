@@ -272,9 +272,7 @@ def run(sequence: Sequence[tuple[Observation, float]]) -> tuple[NodeState, float
         now = max(1.0, now + gap)
         if isinstance(observation, KernelLineSeen):
             counted = observation.sequence >= 0
-            last = observation = replace(
-                observation, sequence=number if counted else -1, at=now
-            )
+            last = observation = replace(observation, sequence=number if counted else -1, at=now)
         elif isinstance(observation, WorkloadSeen) and last is not None and number % 3:
             observation = replace(observation, record=last)
         state, _ = judge(state, observation, now, DEFAULT_RULES)

@@ -9,7 +9,7 @@ import pytest
 from judgement_world import World, uuid
 
 from rules.observation import SourceName, SourceState
-from rules.workload import PodMeta, Workload, workload_of
+from rules.workload import PodMeta, Workload, workload_behind
 
 FAULT_31 = "pid=7, name=python, Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS"
 CHANNEL_13 = "pid=7, name=python, Ch 00000008"
@@ -31,7 +31,7 @@ def pod(
     name: str, uid: str, owners: list[dict[str, object]], labels: dict[str, str] | None = None
 ) -> Workload:
     plain = {"name": name, "namespace": "ml", "uid": uid, "labels": labels or {}}
-    return workload_of(msgspec.convert({**plain, "ownerReferences": owners}, PodMeta))
+    return workload_behind(msgspec.convert({**plain, "ownerReferences": owners}, PodMeta))
 
 
 def deployment(name: str, template: str) -> Workload:

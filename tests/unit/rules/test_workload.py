@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.workload import PodMeta, Workload, programs_among, workload_of
+from rules.workload import PodMeta, Workload, programs_among, workload_behind
 
 
 def pod(
@@ -24,7 +24,7 @@ def pod(
     owners = [{"kind": "Queue", "name": "q", "uid": "not-the-controller"}]
     controller = {"kind": kind, "name": owner, "uid": uid, "controller": True}
     plain = {"name": name, "namespace": namespace, "uid": f"pod-{uid}", "labels": labels}
-    return workload_of(
+    return workload_behind(
         msgspec.convert(
             {**plain, "ownerReferences": [*owners, controller] if kind else owners}, PodMeta
         )
@@ -136,7 +136,7 @@ PODS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 
 @given(PODS)
 def test_any_metadata_gives_a_bounded_printable_workload(plain: dict[str, Any]) -> None:
-    workload = workload_of(msgspec.convert(plain, PodMeta))
+    workload = workload_behind(msgspec.convert(plain, PodMeta))
     assert len(workload.name.encode()) <= 120
     assert workload.name.isprintable() or not workload.name
     assert len(workload.program.encode()) <= 512
