@@ -39,7 +39,9 @@ answer (Xid 154, the recovery action) can tell. So gpuward sorts them by how the
 - Where the driver answers (column *answers from*), its answer replaces the row, up and down. A lost
   GPU (79) is never below a restart of the node.
 - 13 and 31 become Degraded only after three bursts in a day from two workloads or more, when no
-  other GPU shows them for those workloads; 13 also at the same place of the chip. They never drain.
+  other GPU shows them for those workloads; 13 also at the same one place of the chip. They never
+  drain. Whose processes they name is found out with [component workloads](install.md#whose-xid-13-or-31)
+  only; what is not known never speaks against the GPU.
 - 48 with 63 and 94 in one burst is contained: the program restarts, the node stays.
 - 63 or 64 with the row-remap failure flag, and 79 in a virtual machine, mean another node.
 - 144 to 150 are decided by {rules} rules (95 published lines, three of which hold two) over the first

@@ -17,7 +17,15 @@ import yaml
 
 REPOSITORY = Path(__file__).parents[3]
 DAEMONSET = REPOSITORY / "daemonset"
-COMPONENTS = ("nvml", "full", "enforce", "force", "gpu-operator", "prometheus-operator")
+COMPONENTS = (
+    "nvml",
+    "full",
+    "enforce",
+    "force",
+    "workloads",
+    "gpu-operator",
+    "prometheus-operator",
+)
 OLDEST_MINOR = 27
 
 Object = dict[str, Any]
