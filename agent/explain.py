@@ -11,8 +11,10 @@ import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.terminal import print_out
+from rules.judge_repeats import PLACED_XID, REPEATING_XIDS
 from rules.reason import Reason, ReasonClass
 from rules.reason_table import reason_for_recovery_action
+from rules.thresholds import DEFAULT_RULES
 from rules.xid import (
     GPU_LOST_XID,
     RECOVERY_ACTION_XID,
@@ -102,6 +104,8 @@ def explanation(xid: int, gpu: str | None = None, branch: int | None = None) -> 
     else:
         lines.append(_entry("What we do", _judgement(reason)))
         lines.append(_entry("Why", f"{WHY[reason.klass]}."))
+    if xid in REPEATING_XIDS:
+        lines.append(_entry("Repeated", _repeated(xid)))
     if reason.needs:
         lines.append(_entry("Waits for", f"{reason.needs}."))
     if xid != RECOVERY_ACTION_XID:
@@ -124,6 +128,18 @@ def _entry(label: str, text: str) -> str:
 
 def _judgement(reason: Reason) -> str:
     return f"{reason.klass}: {reason.severity}, {reason.level}, {reason.action}."
+
+
+def _repeated(xid: int) -> str:
+    """When the same GPU is suspected after all."""
+    rules = DEFAULT_RULES
+    place = ", at one place of the chip" if xid == PLACED_XID else ""
+    return (
+        f"Degraded, Report, RunDiagnostics after {rules['RepeatBursts'].value:.0f} bursts within"
+        f" {rules['RepeatWindow'].value / 3600:.0f} h of {rules['RepeatWorkloads'].value:.0f}"
+        f" workloads or more that show it on no other GPU of the node{place}. Whose process it was"
+        " is found out with --workloads api (component workloads) only."
+    )
 
 
 def _by_number(branch: int | None) -> list[str]:

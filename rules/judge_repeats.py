@@ -23,7 +23,7 @@ from rules.workload import Workload, programs_among
 from rules.xid import reason_for_xid
 
 REPEATING_XIDS: Final = frozenset({13, 31})
-_PLACED_XID: Final = 13
+PLACED_XID: Final = 13
 """Only its line names the place (GPC and TPC), so only there the place can repeat."""
 
 _MAX_PLACES: Final = 2
@@ -132,7 +132,7 @@ def _against_hardware(bursts: Sequence[Burst], burst: Burst, rules: Rules) -> st
     alike = [other for other in bursts if other.xid == burst.xid]
     here = [other for other in alike if other.is_on(burst.gpu, burst.pci)]
     place = ""
-    if burst.xid == _PLACED_XID:
+    if burst.xid == PLACED_XID:
         here, place = _at_one_place(here)
     needed = rules["RepeatWorkloads"].value
     named = [other.workloads for other in here if programs_among(other.workloads) == 1]
