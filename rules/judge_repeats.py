@@ -18,6 +18,7 @@ from rules.judge_state import MAX_BURSTS, Burst, NodeState, identify, replace_in
 from rules.kernel_line_kind import KernelLine
 from rules.observation import SourceName, WorkloadSeen
 from rules.reason import BY_HUMAN, SILENCE_3M, Action, Level, Severity
+from rules.session_time import parse_time
 from rules.thresholds import Rules
 from rules.workload import Workload, programs_among
 from rules.xid import reason_for_xid
@@ -90,8 +91,11 @@ def judge_repeats(state: NodeState, now: float, rules: Rules) -> NodeState:
         return state
     bursts = tuple(replace(b, due_at=None) if b in due else b for b in state.bursts)
     state = replace(state, bursts=bursts)
+    # What a person repaired is counted anew.
+    repaired_at = parse_time(state.node.repaired.partition(" ")[0]) or 0.0
+    counted = [burst for burst in bursts if burst.first_at >= repaired_at]
     for burst in due:
-        if evidence := _against_hardware(bursts, burst, rules):
+        if evidence := _against_hardware(counted, burst, rules):
             state = _raise(state, burst, evidence, now, rules)
     return state
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
@@ -243,6 +244,20 @@ def test_a_pod_without_a_controller_is_its_own_workload(world: World) -> None:
     for name in ("debug", "notebook", "debug"):
         burst(world, 31, pod(name, f"uid-{name}", []))
     assert worst(world) == "Degraded"
+
+
+def test_what_a_person_repaired_is_counted_anew(world: World) -> None:
+    bursts(world, 31, "aab")
+    said = datetime.fromtimestamp(world.now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    world.annotations["gpuward.io/repaired"] = f"{said} board replaced"
+    world.node()
+    world.poll()
+    world.advance(60)
+    assert not any(incident.active for incident in world.incidents)
+    bursts(world, 31, "cd")
+    assert not any(i.active and str(i.row.severity) != "Info" for i in world.incidents)
+    bursts(world, 31, "c")
+    assert world.says() == "Degraded Report RunDiagnostics"
 
 
 def test_a_restarted_agent_begins_to_count_workloads_anew(world: World) -> None:
