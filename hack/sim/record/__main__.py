@@ -10,6 +10,7 @@ or with 1 where NVML cannot be read, 64 for wrong use.
 import argparse
 import sys
 import tempfile
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from hack.sim.record.anonymise import anonymised
 from hack.sim.record.description import describe
 from hack.sim.record.reading import NodeRead, ReadError, initialised, read_node
 from hack.sim.record.replay import Difference, mend, replayed
-from rules.observation import PciFunction
+from rules.observation import HostSeen, PciFunction
 
 WRONG_USE = 64
 SIMULATED = "sim:"
@@ -50,8 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.nvml != "real" and not options.nvml.startswith(SIMULATED):
         parser.error(f"--nvml {options.nvml} is neither real nor sim:FILE")
     try:
-        node, functions = look(options.nvml)
-        document, replay = record(node, functions)
+        node, functions, host = look(options.nvml)
+        document, replay = record(node, functions, host)
         left = mend(document, node, replay)
         if options.anonymise:
             document = anonymised(document)
@@ -70,8 +71,8 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def look(nvml: str) -> tuple[NodeRead, tuple[PciFunction, ...]]:
-    """This node, or the simulated one: NVML and the PCI bus beside it."""
+def look(nvml: str) -> tuple[NodeRead, tuple[PciFunction, ...], HostSeen]:
+    """This node, or the simulated one: NVML, and the PCI bus and the host beside it."""
     with ExitStack() as stack:
         machine = REAL
         if nvml.startswith(SIMULATED):
@@ -84,12 +85,14 @@ def look(nvml: str) -> tuple[NodeRead, tuple[PciFunction, ...]]:
             functions = machine.functions()
         except OSError:
             functions = ()
-    return node, functions
+        return node, functions, machine.host(time.time())
 
 
-def record(node: NodeRead, functions: tuple[PciFunction, ...]) -> tuple[dict[str, Any], NodeRead]:
+def record(
+    node: NodeRead, functions: tuple[PciFunction, ...], host: HostSeen
+) -> tuple[dict[str, Any], NodeRead]:
     """The description, mended after a first replay; and how it replays now."""
-    document = describe(node, functions)
+    document = describe(node, functions, host)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "node.yaml"
         mend(document, node, replayed(path, document))

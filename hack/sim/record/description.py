@@ -10,7 +10,7 @@ from typing import Any
 from agent.nvml.messages import Value
 from hack.sim.driver.node import CLOCK_EVENTS, EVENT_TYPES
 from hack.sim.record.reading import GpuRead, NodeRead
-from rules.observation import PciFunction
+from rules.observation import HostSeen, PciFunction
 from rules.signals import Signal
 
 __all__ = ["NO_CLUSTER", "describe"]
@@ -81,12 +81,13 @@ SHARED_LEVELS = {0: 4, 10: 4, 20: 3, 30: 2, 40: 1, 50: 0}
 """How many of the four steps of a slot two GPUs share, by NVML's topology level."""
 
 
-def describe(node: NodeRead, functions: Sequence[PciFunction]) -> dict[str, Any]:
-    """The document; `functions` is the PCI bus as it was seen beside NVML."""
+def describe(node: NodeRead, functions: Sequence[PciFunction], host: HostSeen) -> dict[str, Any]:
+    """The document; `functions` is the PCI bus and `host` the host as seen beside NVML."""
     seen = {function.address: function for function in functions}
     document: dict[str, Any] = {
         "driver": {"version": node.driver, "cuda": node.cuda, "nvml": node.nvml},
         "virtualization": node.virtualization,
+        "host": _host(host),
         "gpus": [
             _gpu(node, row, seen.get(read.gpu.device.pci)) for row, read in enumerate(node.gpus)
         ],
@@ -94,6 +95,21 @@ def describe(node: NodeRead, functions: Sequence[PciFunction]) -> dict[str, Any]
     if node.excluded:
         document["excluded"] = list(node.excluded)
     return document
+
+
+def _host(host: HostSeen) -> dict[str, Any]:
+    """Services, kernel modules and ports; `running` null where processes are out of sight."""
+    found: dict[str, Any] = {
+        "running": None,
+        "modules": dict(host.modules),
+        "infiniband_ports": len(host.ports),
+    }
+    if host.processes is not None:
+        found["running"] = [str(service) for service, runs in host.services.items() if runs]
+        found["tasks"] = [
+            {"pid": task.pid, "name": task.name, "state": task.state} for task in host.processes
+        ]
+    return found
 
 
 def _gpu(node: NodeRead, row: int, function: PciFunction | None) -> dict[str, Any]:
