@@ -206,6 +206,14 @@ async def test_an_orphan_s_mark_comes_off_only_when_its_session_certainly_is_not
     assert cluster.writes()[-1] == ("patch", "nodes")
 
 
+async def test_a_mark_that_names_another_nodes_session_is_an_orphan(cluster):
+    await cluster.add_node("n2")
+    gate = gateway(cluster)
+    await gate.send(CREATE)
+    off = d.UnmarkNode(node="n2", node_uid="u", session="s", patch=ORPHAN, orphan=True)
+    assert (await gate.send(off)).done
+
+
 async def test_missing_definitions_free_no_node(cluster):
     await cluster.client.delete(CUSTOM_RESOURCE_DEFINITIONS, "gpuquarantines.gpuward.io")
     off = d.UnmarkNode(node="n1", node_uid="u", session="s", patch=ORPHAN, orphan=True)
