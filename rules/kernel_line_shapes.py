@@ -54,7 +54,7 @@ def _shape(kind: Kind, heads: tuple[bytes, ...], pattern: bytes) -> _Shape:
 
 
 _NVRM_SHAPES: Final = (
-    _shape(Kind.GPU_LOST, (b"The",), rb"The NVIDIA GPU " + _PCI + rb"(?:\s*$|[^\n]{0,64}(?:\n[^\n]{0,128}){0,2}?fallen off the bus)"),
+    _shape(Kind.GPU_LOST, (b"The",), rb"The NVIDIA GPU " + _PCI + rb"(?:\s*$|[^\n]{0,128}(?:\n[^\n]{0,128}){0,2}?fallen off the bus)"),
     _shape(Kind.GPU_LOST, (b"GPU",), rb"GPU (?:at (?:PCI:)?)?" + _NEAR_PCI + rb":? (?:GPU )?has fallen off the bus"),
     _shape(
         Kind.GPU_LOST_DETAIL,
@@ -87,7 +87,7 @@ _NVRM_SHAPES: Final = (
     _shape(
         Kind.VERSION_MISMATCH,
         (b"API",),
-        rb"API mismatch: the client (?:'(?P<process>[^\n]{0,32})' \(pid (?P<pid>\d{1,10})\)\s*)?"
+        rb"API mismatch: the client (?:'(?P<process>[^\n]{0,32})' \(pid (?P<pid>\d{1,10})\)(?:\s|#012){0,4})?"
         rb"(?:$|(?:NVRM: )?has the version (?P<detail>[\d.]{1,20}\d))",
     ),
     _shape(
