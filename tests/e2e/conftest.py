@@ -25,12 +25,18 @@ from hack.sim.cluster.fleet import Fleet, Pool, Workload
 from hack.sim.cluster.fleet_health import FleetHealth
 from hack.sim.cluster.fleet_load import apply_fleet, create_node
 from hack.sim.cluster.resource import NAMESPACES, NODES, POD_DISRUPTION_BUDGETS, PODS, Resource
-from hack.sim.control_plane import ControlPlane, Setup, control_plane
+from hack.sim.control_plane import ASSETS, ControlPlane, Setup, control_plane
 
 REPOSITORY = Path(__file__).parents[2]
 DEFINITIONS = REPOSITORY / "daemonset" / "crds"
+REQUEST_LOG = "a real API server keeps no list of requests for us"
 LOOKS = 1200
 LOOK_EVERY_S = 0.05
+
+
+def simulator_only(why: str) -> pytest.MarkDecorator:
+    """For a test that asks of the cluster what no real one does; skips before one is started."""
+    return pytest.mark.skipif(bool(os.environ.get(ASSETS)), reason=why)
 
 
 @dataclass(slots=True)

@@ -52,19 +52,41 @@ async def test_a_stale_uid_is_refused(cluster) -> None:
 
 
 async def test_job_pods_under_a_maximum_stay_stale_for_ever(cluster) -> None:
-    gang = Gang(name="llm", pods=2, pool="gpu", budget=Budget(max_unavailable=1))
-    await cluster.add(gang, pool=POOL)
+    """The budget meets the pods at its first look, so that no look ever succeeds."""
+    await cluster.add(Gang(name="llm", pods=2, pool="gpu"), pool=POOL)
     pod = (await cluster.ready_pods("llm", 2))[0]
-
-    async def failed() -> bool:
-        budget = await cluster.client.get(POD_DISRUPTION_BUDGETS, "llm", "training")
-        found = condition(budget, "DisruptionAllowed")
-        return found is not None and found["reason"] == "SyncFailed"
-
-    await cluster.until(failed, "SyncFailed")
+    await cluster.add_budget("llm", "training", maxUnavailable=1)
+    await cluster.until(lambda: sync_failed(cluster), "SyncFailed")
     with pytest.raises(ApiError) as refused:
         await cluster.client.evict("training", pod["metadata"]["name"])
     assert (refused.value.code, refused.value.headers.get("Retry-After")) == (429, "10")
+
+
+async def test_a_budget_that_once_counted_says_that_it_failed(cluster) -> None:
+    """Without pods the first look succeeds; from then on the answer names the failure."""
+    await cluster.add(pool=POOL)
+    await cluster.add_namespace("training")
+    await cluster.add_budget("llm", "training", maxUnavailable=1)
+
+    async def counted() -> bool:
+        budget = await cluster.client.get(POD_DISRUPTION_BUDGETS, "llm", "training")
+        return bool((budget.get("status") or {}).get("observedGeneration"))
+
+    await cluster.until(counted, "a first look at no pods")
+    await cluster.add(Gang(name="llm", pods=2, pool="gpu"))
+    pod = (await cluster.ready_pods("llm", 2))[0]
+    await cluster.until(lambda: sync_failed(cluster), "SyncFailed")
+    with pytest.raises(ApiError) as refused:
+        await cluster.client.evict("training", pod["metadata"]["name"])
+    assert (refused.value.code, refused.value.headers.get("Retry-After")) == (429, None)
+    (cause,) = refused.value.details["causes"]
+    assert "because it failed sync: jobs.batch does not implement" in cause["message"]
+
+
+async def sync_failed(cluster) -> bool:
+    budget = await cluster.client.get(POD_DISRUPTION_BUDGETS, "llm", "training")
+    found = condition(budget, "DisruptionAllowed")
+    return found is not None and found["reason"] == "SyncFailed"
 
 
 async def test_an_evicted_gang_member_moves_without_costing_the_job(cluster) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from agent_process import XID79, AgentProcess
 from agent_process import running as agent_running
-from conftest import Cluster, a_cluster
+from conftest import REQUEST_LOG, Cluster, a_cluster, simulator_only
 from rbac_grants import granted, without
 from remediator_process import UNMARKED, RemediatorProcess, leads, marks_of, phase, running
 
@@ -191,10 +191,9 @@ QUARANTINING = sorted(
 
 
 @pytest.mark.slow
+@simulator_only(REQUEST_LOG)
 @pytest.mark.parametrize(("verb", "what"), PUBLISHING, ids=lambda word: word.replace("/", "."))
 async def test_without_any_verb_the_agent_cannot_publish(installed, tmp_path, verb, what) -> None:
-    if installed.plane.simulator is None:
-        pytest.skip("a real API server keeps no list of requests for us")
     node = "gpu-0000"
     await take_away(installed, AGENT, verb, what)
     agent = await an_agent(installed, tmp_path, node)
@@ -204,12 +203,11 @@ async def test_without_any_verb_the_agent_cannot_publish(installed, tmp_path, ve
 
 
 @pytest.mark.slow
+@simulator_only(REQUEST_LOG)
 @pytest.mark.parametrize(("verb", "what"), QUARANTINING, ids=lambda word: word.replace("/", "."))
 async def test_without_any_verb_the_remediator_cannot_quarantine(
     installed, tmp_path, verb, what
 ) -> None:
-    if installed.plane.simulator is None:
-        pytest.skip("a real API server keeps no list of requests for us")
     await installed.health.all_healthy([f"gpu-000{n}" for n in range(3)])
     await installed.add(WEB)
     await installed.ready_pods("web", 2)

@@ -6,6 +6,7 @@ import asyncio
 
 import psutil
 import pytest
+from conftest import REQUEST_LOG, simulator_only
 from remediator_process import QUICK, RemediatorProcess, leads, phase, prepare, running, sessions
 
 from hack.sim.cluster.controllers.pods import node_of
@@ -28,11 +29,10 @@ limits: {{evictionsPerSecond: {RATE}, nodesDraining: {SICK}}}
 
 
 @pytest.mark.slow
+@simulator_only(REQUEST_LOG)
 async def test_s28_a_hundred_nodes_keep_to_the_rate_and_a_blocked_one_holds_up_no_other(
     cluster, tmp_path
 ):
-    if cluster.plane.simulator is None:
-        pytest.skip("a real API server keeps no list of requests for us")
     await prepare(cluster)
     await cluster.add(pool=Pool(name="gpu", nodes=SICK))
     names = [f"gpu-{number:04}" for number in range(SICK)]
@@ -62,10 +62,9 @@ async def test_s28_a_hundred_nodes_keep_to_the_rate_and_a_blocked_one_holds_up_n
     assert used < 300e6
 
 
+@simulator_only("a real API server's watches do not fall silent on request")
 async def test_s44_a_drain_whose_watches_fell_silent_still_sees_what_people_say(cluster, tmp_path):
     """What decides over harm is read, not remembered: the pod's time ends while nothing is heard."""
-    if cluster.plane.simulator is None:
-        pytest.skip("a real API server's watches do not fall silent on request")
     await prepare(cluster)
     await cluster.add(pool=Pool(name="gpu", nodes=4))
     await cluster.health.all_healthy([f"gpu-000{n}" for n in range(4)])

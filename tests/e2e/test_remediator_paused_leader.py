@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from conftest import REQUEST_LOG, simulator_only
 from remediator_process import RemediatorProcess, leads, phase, prepare, running, sessions
 
 from hack.sim.cluster.controllers.pods import node_of
@@ -41,11 +42,10 @@ async def may_do_everything(cluster, *accounts: str) -> None:
 
 
 @pytest.mark.slow
+@simulator_only(REQUEST_LOG)
 async def test_a_paused_leader_writes_nothing_after_the_other_took_over(secure_cluster, tmp_path):
     """It wakes up with evictions that are due, marks to set and a lease it believes to hold."""
     cluster = secure_cluster
-    if cluster.plane.simulator is None:
-        pytest.skip("a real API server keeps no list of requests for us")
     await prepare(cluster)
     await may_do_everything(cluster, "one", "two")
     await cluster.add(pool=Pool(name="gpu", nodes=6))

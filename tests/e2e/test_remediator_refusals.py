@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from conftest import simulator_only
 from remediator_process import (
     QUARANTINES,
     UNMARKED,
@@ -28,11 +29,11 @@ NODE = "gpu-0001"
 RBAC = 'nodes "gpu-0001" is forbidden: User "x" cannot patch resource "nodes" in API group ""'
 POLICY = "ValidatingAdmissionPolicy 'gpuward' denied request: not that taint"
 
+pytestmark = simulator_only("a real API server takes no orders to refuse")
+
 
 @pytest.fixture
 async def fleet(cluster):
-    if cluster.plane.simulator is None:
-        pytest.skip("a real API server takes no orders to refuse")
     await prepare(cluster)
     await cluster.add(pool=Pool(name="gpu", nodes=4))
     await cluster.health.all_healthy([f"gpu-000{n}" for n in range(4)])

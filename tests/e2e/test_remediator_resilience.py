@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 
 import pytest
+from conftest import simulator_only
 from remediator_process import (
     QUICK,
     REPOSITORY,
@@ -82,9 +83,8 @@ async def test_a_killed_remediator_goes_on_after_its_restart(fleet, tmp_path):
         await fleet.until(unmarked, "the mark gone: it comes off after the record")
 
 
+@simulator_only("a real API server takes no orders to fail")
 async def test_s43_expired_watches_and_refused_calls_lose_nothing(fleet, tmp_path):
-    if fleet.plane.simulator is None:
-        pytest.skip("a real API server takes no orders to fail")
     faults = fleet.plane.simulator.faults
     with running(RemediatorProcess(tmp_path, fleet.plane.kubeconfig)):
         await leads(fleet, "one")

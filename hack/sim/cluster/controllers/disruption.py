@@ -146,8 +146,9 @@ def _failed(budget: Object, why: str, now: datetime) -> Outcome:
         "status": "False",
         "reason": "SyncFailed",
         "message": why,
-        "observedGeneration": budget["metadata"].get("generation", 1),
     }
+    if old.get("observedGeneration"):
+        entry["observedGeneration"] = old["observedGeneration"]
     status = {
         "currentHealthy": 0,
         "desiredHealthy": 0,
