@@ -123,6 +123,19 @@ class Cluster:
         found: Object = await self.client.get(NODES, name)
         return found
 
+    async def settled(self, *names: str) -> None:
+        """Wait until Kubernetes itself has no more to say of fresh nodes: they are Ready."""
+
+        async def ready() -> bool:
+            taints = [
+                taint["key"]
+                for name in names
+                for taint in (await self.node(name))["spec"].get("taints", ())
+            ]
+            return "node.kubernetes.io/not-ready" not in taints
+
+        await self.until(ready, "nodes without the taint of those that are not Ready")
+
     async def gone(self, resource: Resource, name: str, namespace: str | None = None) -> None:
         async def absent() -> bool:
             try:

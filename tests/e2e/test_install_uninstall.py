@@ -81,6 +81,7 @@ async def test_after_a_storm_every_node_is_as_before_the_installation(tmp_path: 
     objects = read_manifests(REPOSITORY / "daemonset")
     async with a_cluster(secure=True) as cluster:
         await cluster.add(pool=Pool(name="gpu", nodes=len(FLEET)))
+        await cluster.settled(*FLEET)
         await cluster.client.patch(NODES, CORDONED_BEFORE, {"spec": {"unschedulable": True}})
         prior = {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "false"}}}
         await cluster.client.patch(NODES, "gpu-0003", prior)

@@ -84,6 +84,7 @@ async def agent_on(cluster: Any, folder: Path, name: str) -> AgentProcess:
 async def test_uninstall_leaves_every_node_as_it_was_before_the_first_agent(cluster, tmp_path):
     await prepare(cluster)
     await cluster.add(pool=POOL)
+    await cluster.settled(*NAMES)
     person = {
         "metadata": {"annotations": {"gpuward.io/expected-gpus": "8", "example.com/note": "keep"}},
         "spec": {"unschedulable": True, "taints": [MINE]},

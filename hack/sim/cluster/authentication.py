@@ -15,12 +15,21 @@ from hack.sim.cluster.calls import ADMIN, Caller
 from hack.sim.cluster.engine import Engine
 from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.kinds import Object
-from hack.sim.cluster.statuses import conflict, not_found
+from hack.sim.cluster.statuses import (
+    bad_request,
+    conflict,
+    invalid,
+    not_found,
+    unprocessable,
+)
 from hack.sim.cluster.store import encode
 from hack.sim.cluster.timestamps import rfc3339
 
 DEFAULT_LIFETIME_S = 3600
 _CLAIM = "authentication.kubernetes.io/"
+_SHORTEST_S = 600
+ANONYMOUS = Caller("system:anonymous", ("system:unauthenticated",))
+"""Who asks without credentials: known to the server, and allowed next to nothing."""
 
 
 def unauthorized() -> ApiError:
@@ -41,16 +50,14 @@ class Authenticator:
         self._clock = clock
 
     def authenticate(self, authorization: str | None) -> Caller:
-        """The user behind an Authorization header, or 401."""
+        """The user behind an Authorization header, 401 for a bad one; nobody without one."""
         if authorization and authorization.startswith("Bearer "):
             token = authorization.removeprefix("Bearer ").strip()
             known = self.known(token)
             if known is not None:
                 return known
             raise unauthorized()
-        if self._open:
-            return ADMIN
-        raise unauthorized()
+        return ADMIN if self._open else ANONYMOUS
 
     def known(self, token: str) -> Caller | None:
         """The user of a token that is valid now."""
@@ -77,10 +84,22 @@ class Authenticator:
             raise not_found(r.SERVICE_ACCOUNTS, name)
         spec = dict((body if isinstance(body, dict) else {}).get("spec") or {})
         lifetime = int(spec.get("expirationSeconds") or DEFAULT_LIFETIME_S)
+        if lifetime < _SHORTEST_S:
+            raise unprocessable(
+                r.Resource("authentication.k8s.io", "v1", "", True, "TokenRequest"),
+                "",
+                [
+                    invalid(
+                        "spec.expirationSeconds",
+                        lifetime,
+                        "may not specify a duration less than 10 minutes",
+                    )
+                ],
+            )
         ends = self._clock() + lifetime
         credential = "JTI=" + secrets.token_hex(16)
         extra: dict[str, tuple[str, ...]] = {f"{_CLAIM}credential-id": (credential,)}
-        extra |= self._bound(namespace, spec.get("boundObjectRef"))
+        extra |= self._bound(namespace, name, spec.get("boundObjectRef"))
         caller = service_account(namespace, name, account["metadata"]["uid"], extra)
         token = _token(caller, ends)
         self._issued[token] = (caller, ends)
@@ -94,7 +113,9 @@ class Authenticator:
             "status": {"token": token, "expirationTimestamp": rfc3339(ends)},
         }
 
-    def _bound(self, namespace: str, ref: Object | None) -> dict[str, tuple[str, ...]]:
+    def _bound(
+        self, namespace: str, account: str, ref: Object | None
+    ) -> dict[str, tuple[str, ...]]:
         """The claims of a token bound to a pod: the pod and the node it runs on."""
         if not ref or ref.get("kind") != "Pod":
             return {}
@@ -102,6 +123,11 @@ class Authenticator:
         pod = self._engine.objects.peek(r.PODS, name, namespace)
         if pod is None:
             raise not_found(r.PODS, name)
+        if pod["spec"].get("serviceAccountName") != account:
+            raise bad_request(
+                f'cannot bind token for serviceaccount "{account}" to pod running with different '
+                "serviceaccount name."
+            )
         uid = pod["metadata"]["uid"]
         if ref.get("uid") and ref["uid"] != uid:
             raise conflict(

@@ -9,11 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from hack.sim.cluster.calls import WriteOptions
+from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.event_shapes import to_core
 from hack.sim.cluster.kinds import Kind, Object
 from hack.sim.cluster.statuses import bad_request
 
 _BASES = ("kind", "apiVersion", "metadata")
+_NO_OBJECT = "cannot be handled as a "
 
 
 def decode_body(
@@ -59,6 +61,24 @@ def decode_body(
     else:
         metadata.pop("namespace", None)
     return obj, metadata
+
+
+def decode_patched(
+    kind: Kind, patched: Object, namespace: str | None, options: WriteOptions, known: Object
+) -> tuple[Object, Object]:
+    """As `decode_body`; but what a patch turned into no object of a built-in kind is a 422."""
+    try:
+        return decode_body(kind, patched, namespace, options, known)
+    except ApiError as error:
+        if kind.custom or _NO_OBJECT not in error.message:
+            raise
+        why = error.message.partition(f"{kind.resource.kind}: ")[2]
+        raise ApiError(
+            422,
+            "Invalid",
+            f' "" is invalid: patch: Invalid value: {why}',
+            {"causes": [{"reason": "FieldValueInvalid", "message": why, "field": "patch"}]},
+        ) from None
 
 
 def _check_type(kind: Kind, body: Object) -> None:

@@ -116,6 +116,8 @@ def _delete_pod(
         ends = api.clock() + grace
     else:
         ends = running - int(metadata.get("deletionGracePeriodSeconds") or 0) + grace
+        if ends < api.clock():  # never into the past, and still for the kubelet to end
+            ends, grace = api.clock(), min(grace, 1)
     metadata["deletionTimestamp"] = rfc3339(ends)
     metadata["deletionGracePeriodSeconds"] = grace
     if running is None and metadata.get("generation"):

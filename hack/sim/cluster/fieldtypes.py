@@ -8,6 +8,7 @@ in a number's place is a 400, and a zero value of an optional field is not store
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -39,6 +40,12 @@ _PLAIN_BOOLEANS = frozenset(
 _QUANTITIES = frozenset(
     ["capacity", "allocatable", "limits", "requests", "hard", "overhead", "used"]
 )
+
+_MICRO = frozenset(["renewTime", "acquireTime", "eventTime", "lastObservedTime"])
+_SECOND, _ZONE = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", r"(Z|[+-]\d\d:\d\d)"
+_TIME = re.compile(rf"{_SECOND}([.,]\d+)?{_ZONE}")
+_MICRO_TIME = re.compile(rf"{_SECOND}\.\d{{6}}{_ZONE}")
+_LAYOUT, _MICRO_LAYOUT = "2006-01-02T15:04:05Z07:00", "2006-01-02T15:04:05.000000Z07:00"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +177,18 @@ class _Decoding:
             raise self._mismatch(value, owner, path, "bool")
         elif shape in {"datetime", "bytes"} and not isinstance(value, str):
             raise self._mismatch(value, owner, path, "string")
+        elif shape == "datetime" and value:
+            self._check_time(value, key)
         return value
+
+    def _check_time(self, value: str, key: str) -> None:
+        """RFC 3339; of some fields with exactly six digits after the second."""
+        pattern, layout = (_MICRO_TIME, _MICRO_LAYOUT) if key in _MICRO else (_TIME, _LAYOUT)
+        if not pattern.fullmatch(value):
+            raise bad_request(
+                f'{self._kind} in version "v1" cannot be handled as a {self._kind}: parsing time '
+                f'"{value}" as "{layout}": cannot parse it'
+            )
 
     def _mismatch(self, value: Any, owner: str, path: str, wanted: str) -> ApiError:
         actual = {bool: "bool", str: "string", dict: "object", list: "array"}.get(

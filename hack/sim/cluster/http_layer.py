@@ -15,7 +15,7 @@ import msgspec
 from aiohttp import web
 
 from hack.sim.cluster.addresses import Address, read_address
-from hack.sim.cluster.authentication import Authenticator, impersonated
+from hack.sim.cluster.authentication import ANONYMOUS, Authenticator, impersonated, unauthorized
 from hack.sim.cluster.authorization import Authorizer
 from hack.sim.cluster.calls import ADMIN, Caller
 from hack.sim.cluster.discovery import HEALTH_PATHS, discover
@@ -86,6 +86,8 @@ class HttpLayer:
         if not address.is_resource and address.path in _OPEN_PATHS:
             return ADMIN
         caller = self.authenticator.authenticate(request.headers.get("Authorization"))
+        if caller is ANONYMOUS and self.authorizer is None:
+            raise unauthorized()  # where everybody may do everything, somebody must be known
         wanted = request.headers.get("Impersonate-User")
         if not wanted:
             return caller

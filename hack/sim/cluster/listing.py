@@ -16,14 +16,18 @@ from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.event_shapes import to_new
 from hack.sim.cluster.kinds import Kind
 from hack.sim.cluster.objects import ObjectApi
+from hack.sim.cluster.resource import Resource
 from hack.sim.cluster.selectors import (
     FieldSelector,
     LabelSelector,
     parse_field_selector,
     parse_label_selector,
 )
-from hack.sim.cluster.statuses import bad_request
+from hack.sim.cluster.statuses import bad_request, forbidden_field, unprocessable, unsupported
 from hack.sim.cluster.store import Collection, Key, Object, Stored, decode, encode
+
+LIST_OPTIONS = Resource("meta.k8s.io", "v1", "listoptions", False, "ListOptions")
+_MATCHES = ("Exact", "NotOlderThan")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +82,7 @@ class Listed:
 
 def list_objects(api: ObjectApi, kind: Kind, selection: Selection, options: ListOptions) -> Listed:
     """Answer a LIST."""
+    _check_match(options)
     collection = api.collection(kind)
     revision, after, then = api.store.revision, None, None
     if options.continue_token:
@@ -105,6 +110,25 @@ def list_objects(api: ObjectApi, kind: Kind, selection: Selection, options: List
         continue_token=_token(revision, (last.get("namespace", ""), last["name"])),
         remaining=remaining if counted else None,
     )
+
+
+def _check_match(options: ListOptions) -> None:
+    match, path = options.match, "resourceVersionMatch"
+    if not match:
+        return
+    if match not in _MATCHES:
+        problem = unsupported(path, match, (*_MATCHES, ""))
+    elif not options.resource_version:
+        why = f"{path} is forbidden unless resourceVersion is provided"
+        problem = forbidden_field(path, why)
+    elif options.continue_token:
+        problem = forbidden_field(path, f"{path} is forbidden when continue is provided")
+    elif match == "Exact" and options.resource_version == "0":
+        why = f'{path} "exact" is forbidden for resourceVersion "0"'
+        problem = forbidden_field(path, why)
+    else:
+        return
+    raise unprocessable(LIST_OPTIONS, "", [problem])
 
 
 def _select(

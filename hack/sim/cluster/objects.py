@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hack.sim.cluster import resource as r
-from hack.sim.cluster.bodies import decode_body
+from hack.sim.cluster.bodies import decode_body, decode_patched
 from hack.sim.cluster.calls import WriteOptions
 from hack.sim.cluster.client import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from hack.sim.cluster.errors import ApiError
@@ -30,6 +30,7 @@ from hack.sim.cluster.statuses import (
     not_found,
     unprocessable,
     unsupported_media,
+    wrong_name,
 )
 from hack.sim.cluster.store import Collection, Key, Object, Store, Stored
 from hack.sim.cluster.strategic import strategic_merge
@@ -156,10 +157,7 @@ class ObjectApi:
         if not metadata.get("name"):
             raise bad_request("name must be provided")
         if metadata["name"] != name:
-            raise bad_request(
-                f"the name of the object ({metadata['name']}) does not match the name on the "
-                f"URL ({name})"
-            )
+            raise wrong_name(metadata["name"], name)
         old = self.collection(kind).objects.get(self.key(kind, name, namespace))
         if old is None:
             if kind.create_on_update and not subresource:
@@ -205,7 +203,9 @@ class ObjectApi:
             patched = strategic_merge(base, patch, service=kind.resource == r.SERVICES)
         if not isinstance(patched, dict) or not isinstance(patched.get("metadata"), dict):
             raise bad_request("the patched object has no metadata")
-        obj, _ = decode_body(kind, patched, namespace, options, old.obj)
+        if patched["metadata"].get("name") != name:
+            raise wrong_name(str(patched["metadata"].get("name")), name)
+        obj, _ = decode_patched(kind, patched, namespace, options, old.obj)
         return self.replace(kind, old, obj, options, subresource)
 
     def replace(

@@ -101,15 +101,12 @@ def _edit(container: Any, path: list[str], how: str, value: Any) -> Any:
             if token not in copy:
                 raise _refused()
             copy[token] = _edit(copy[token], rest, how, value)
-        elif how == "remove" or how == "replace":
+        elif how == "remove":
             if token not in copy:
                 raise _refused()
-            if how == "remove":
-                del copy[token]
-            else:
-                copy[token] = value
+            del copy[token]
         else:
-            copy[token] = value
+            copy[token] = value  # also a replace: the server's library asks only for the parent
         return copy
     if isinstance(container, list):
         items = list(container)

@@ -39,7 +39,8 @@ _CONTAINER_DEFAULTS: Object = {
     "terminationMessagePolicy": "File",
 }
 _NOT_READY_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-_MUTABLE = ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds")
+_MUTABLE = ("activeDeadlineSeconds", "tolerations")
+_OPERATORS = ("Equal", "Exists", "Gt", "Lt")
 _CONTAINER_LISTS = ("containers", "initContainers")
 
 
@@ -177,6 +178,17 @@ def spec_problems(spec: Object, path: str) -> list[FieldProblem]:
         if not container.get("image"):
             problems.append(required(f"{where}.image"))
         problems += _extended_resource_problems(container.get("resources") or {}, where)
+    volumes = [str(volume.get("name") or "") for volume in spec.get("volumes") or []]
+    problems += [
+        duplicate(f"{path}.volumes[{index}].name", name)
+        for index, name in enumerate(volumes)
+        if name in volumes[:index]
+    ]
+    problems += [
+        unsupported(f"{path}.tolerations[{index}].operator", one["operator"], _OPERATORS[:2])
+        for index, one in enumerate(spec.get("tolerations") or [])
+        if one.get("operator") not in {None, *_OPERATORS}
+    ]
     policies = ("Always", "OnFailure", "Never")
     if spec.get("restartPolicy") not in policies:
         problems.append(unsupported(f"{path}.restartPolicy", spec.get("restartPolicy"), policies))

@@ -152,18 +152,6 @@ class ResourceCalls:
     ) -> Reply:
         match = query.get("resourceVersionMatch", "")
         version = query.get("resourceVersion", "")
-        if match and not version:
-            raise unprocessable(
-                kind.resource,
-                "",
-                [
-                    invalid(
-                        "resourceVersionMatch",
-                        match,
-                        "resourceVersionMatch is forbidden unless resourceVersion is provided",
-                    )
-                ],
-            )
         options = ListOptions(
             limit=_number(query, "limit") or 0,
             continue_token=query.get("continue", ""),
@@ -243,8 +231,11 @@ class ResourceCalls:
         content_type = request.headers.get("Content-Type")
         where = address.namespace if kind.resource.namespaced else None
         subresource = address.subresource
+        code = 200
         if address.verb == "update":
             read = read_body(content_type, body)
+            known = self._engine.objects.peek(kind.resource, address.name, where or "")
+            code = 201 if known is None else 200  # some kinds are created by an update
             stored = self._engine.objects.update(
                 kind, address.name, where, read, options, subresource
             )
@@ -254,7 +245,7 @@ class ResourceCalls:
                 kind, address.name, where, _patch_body(body), media, options, subresource
             )
         return Reply(
-            200, self._encode(kind, stored, accept, request.rel_url.query), options.warnings
+            code, self._encode(kind, stored, accept, request.rel_url.query), options.warnings
         )
 
     def _delete(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _CLUSTER_EVENT_NAMESPACES = frozenset({"default", "kube-system"})
 _SHORT_TEXT = 128
 _MESSAGE_LIMIT = 1024
+_LEAST_SERIES = 2
 
 
 def complete_namespace(_: ObjectApi, namespace: Object) -> None:
@@ -90,7 +91,8 @@ def budget_problems(_: ObjectApi, budget: Object, old: Object | None) -> list[Fi
 def _is_share(value: Any) -> bool:
     if isinstance(value, int):
         return value >= 0
-    return isinstance(value, str) and value.endswith("%") and value[:-1].isdigit()
+    number = value[:-1] if isinstance(value, str) and value.endswith("%") else ""
+    return number.isdigit() and int(number) <= 100
 
 
 def lease_problems(_: ObjectApi, lease: Object, old: Object | None) -> list[FieldProblem]:
@@ -108,6 +110,15 @@ def lease_problems(_: ObjectApi, lease: Object, old: Object | None) -> list[Fiel
     return problems
 
 
+def role_problems(_: ObjectApi, role: Object, old: Object | None) -> list[FieldProblem]:
+    """Every rule that a role breaks."""
+    return [
+        required(f"rules[{index}].verbs")
+        for index, rule in enumerate(role.get("rules") or [])
+        if not rule.get("verbs")
+    ]
+
+
 def role_ref_problems(_: ObjectApi, binding: Object, old: Object | None) -> list[FieldProblem]:
     """Every rule that a binding of a role breaks."""
     ref = binding.get("roleRef") or {}
@@ -122,23 +133,45 @@ def role_ref_problems(_: ObjectApi, binding: Object, old: Object | None) -> list
     return problems
 
 
+def new_event_problems(api: ObjectApi, event: Object, old: Object | None) -> list[FieldProblem]:
+    """Every rule that an Event breaks that comes through events.k8s.io, which has more of them."""
+    problems = event_problems(api, event, old)
+    if old is not None:
+        return problems
+    if not event.get("eventTime"):
+        problems.append(required("eventTime"))
+    if event.get("type") not in {"Normal", "Warning"}:
+        problems.append(invalid("type", "", f"has invalid value: {event.get('type') or ''}"))
+    for field in ("firstTimestamp", "lastTimestamp", "count", "source"):
+        if event.get(field):
+            problems.append(invalid(field, "", "needs to be unset"))
+    series = event.get("series")
+    if series and series.get("count", 0) < _LEAST_SERIES:
+        problems.append(invalid("series.count", "", f"should be at least {_LEAST_SERIES}"))
+    return problems
+
+
 def event_problems(_: ObjectApi, event: Object, old: Object | None) -> list[FieldProblem]:
     """Every rule that an Event breaks; those with an ``eventTime`` are held to more of them."""
     namespace = event["metadata"].get("namespace") or ""
     target = (event.get("involvedObject") or {}).get("namespace") or ""
-    misplaced = namespace not in _CLUSTER_EVENT_NAMESPACES if not target else namespace != target
+    timed = bool(event.get("eventTime"))
+    if target:
+        misplaced = not timed and namespace != target
+    else:
+        misplaced = namespace not in (_CLUSTER_EVENT_NAMESPACES if timed else {"default"})
     problems = []
     if misplaced:
         problems.append(
             invalid("involvedObject.namespace", target, "does not match event.namespace")
         )
-    if not event.get("eventTime"):
+    if not timed:
         return problems
     controller = event.get("reportingComponent") or ""
     if not controller:
-        problems.append(required("reportingController"))
+        problems.append(required("reportingComponent"))
     elif why := qualified_name_problem(controller):
-        problems.append(invalid("reportingController", controller, why))
+        problems.append(invalid("reportingComponent", controller, why))
     for field, limit in (
         ("reportingInstance", _SHORT_TEXT),
         ("action", _SHORT_TEXT),

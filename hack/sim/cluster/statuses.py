@@ -101,6 +101,13 @@ def no_such_path() -> ApiError:
     return ApiError(404, "NotFound", "the server could not find the requested resource")
 
 
+def wrong_name(stated: str, asked: str) -> ApiError:
+    """400: the object in the body is not the one in the address."""
+    return bad_request(
+        f"the name of the object ({stated}) does not match the name on the URL ({asked})"
+    )
+
+
 def already_exists(resource: Resource, name: str) -> ApiError:
     """409: the name is taken."""
     return ApiError(

@@ -28,6 +28,8 @@ from hack.sim.cluster.small_rules import (
     forget_events,
     keep_namespace,
     lease_problems,
+    new_event_problems,
+    role_problems,
     role_ref_problems,
 )
 from hack.sim.cluster.statuses import FieldProblem
@@ -70,7 +72,7 @@ BUILTIN_STRATEGIES: dict[Resource, Strategy] = {
         prepare_create=complete_namespace, prepare_update=keep_namespace, removed=forget_events
     ),
     r.EVENTS: Strategy(problems=event_problems),
-    r.NEW_EVENTS: Strategy(problems=event_problems),
+    r.NEW_EVENTS: Strategy(problems=new_event_problems),
     r.LEASES: Strategy(problems=lease_problems),
     r.POD_DISRUPTION_BUDGETS: Strategy(prepare_create=complete_budget, problems=budget_problems),
     r.DEPLOYMENTS: Strategy(
@@ -80,6 +82,8 @@ BUILTIN_STRATEGIES: dict[Resource, Strategy] = {
     r.DAEMON_SETS: _WORKLOAD,
     r.STATEFUL_SETS: _WORKLOAD,
     r.JOBS: _WORKLOAD,
+    r.ROLES: Strategy(problems=role_problems),
+    r.CLUSTER_ROLES: Strategy(problems=role_problems),
     r.ROLE_BINDINGS: Strategy(problems=role_ref_problems),
     r.CLUSTER_ROLE_BINDINGS: Strategy(problems=role_ref_problems),
 }

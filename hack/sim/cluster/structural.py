@@ -75,6 +75,8 @@ def prune(value: Any, schema: Object, path: str, unknown: list[str]) -> Any:
     for key, inner in value.items():
         where = f"{path}.{key}" if path else key
         if key in properties:
+            if inner is None and not properties[key].get("nullable"):
+                continue  # as if it were not there; a default may follow
             result[key] = prune(inner, properties[key], where, unknown)
         elif isinstance(additional, dict):
             result[key] = prune(inner, additional, where, unknown)

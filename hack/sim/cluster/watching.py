@@ -12,7 +12,7 @@ from typing import Self
 
 from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.kinds import Kind
-from hack.sim.cluster.listing import ListOptions, Selection, list_objects
+from hack.sim.cluster.listing import LIST_OPTIONS, ListOptions, Selection, list_objects
 from hack.sim.cluster.objects import ObjectApi
 from hack.sim.cluster.statuses import FieldProblem, bad_request, forbidden_field, unprocessable
 from hack.sim.cluster.store import Change, Object, Stored, encode
@@ -52,7 +52,7 @@ class Subscription:
     def __init__(
         self, api: ObjectApi, kind: Kind, selection: Selection, options: WatchOptions
     ) -> None:
-        _check(kind, options)
+        _check(options)
         self._api = api
         self.kind = kind
         self._selection = selection
@@ -172,7 +172,7 @@ class Subscription:
         self.close()
 
 
-def _check(kind: Kind, options: WatchOptions) -> None:
+def _check(options: WatchOptions) -> None:
     problems: list[FieldProblem] = []
     if options.send_initial_events is not None and options.match != "NotOlderThan":
         problems.append(
@@ -189,7 +189,7 @@ def _check(kind: Kind, options: WatchOptions) -> None:
             )
         )
     if problems:
-        raise unprocessable(kind.resource, "", problems)
+        raise unprocessable(LIST_OPTIONS, "", problems)
 
 
 def error_line(error: ApiError) -> bytes:

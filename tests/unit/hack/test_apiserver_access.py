@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 
 import pytest
-from apiserver_support import NAMESPACES, NODES, PODS, eviction, node, running_pod, serving
+from apiserver_support import NAMESPACES, NODES, PODS, eviction, node, pod, running_pod, serving
 
 from hack.sim.cluster.authentication import service_account
 from hack.sim.cluster.calls import ADMIN, Caller
@@ -55,6 +55,14 @@ async def test_without_a_known_token_everything_but_health_answers_401(headers):
         )
         assert (await api("GET", "/readyz", headers=headers)).code == 200
         assert (await api("GET", NODES, headers=bearer("eve"))).code == 200
+
+
+async def test_with_rbac_who_shows_no_token_is_nobody_and_may_next_to_nothing():
+    async with secured() as api:
+        answer = await api("GET", NODES)
+        assert (answer.code, answer.reason) == (403, "Forbidden")
+        assert 'User "system:anonymous" cannot list resource "nodes"' in answer.message
+        assert (await api("GET", NODES, headers=bearer("stolen"))).code == 401
 
 
 @pytest.mark.parametrize(
@@ -217,7 +225,11 @@ async def test_a_bound_token_names_pod_and_node():
                 PODS,
                 {
                     "metadata": {"name": "p"},
-                    "spec": {"nodeName": "n7", "containers": [{"name": "c", "image": "i"}]},
+                    "spec": {
+                        "nodeName": "n7",
+                        "serviceAccountName": "robot",
+                        "containers": [{"name": "c", "image": "i"}],
+                    },
                 },
             ),
         ):
@@ -234,11 +246,14 @@ async def test_a_bound_token_names_pod_and_node():
     ("spec", "code"),
     [
         ({"boundObjectRef": {"kind": "Pod", "name": "none"}}, 404),
+        ({"boundObjectRef": {"kind": "Pod", "name": "of-another-account"}}, 400),
+        ({"expirationSeconds": 599}, 422),
         ({}, 201),
     ],
 )
 async def test_token_requests(spec, code):
     async with secured() as api:
+        await api("POST", PODS, pod("of-another-account"), headers=bearer("admin"))
         assert (await issue(api, "default", "robot", spec)).code == code
 
 

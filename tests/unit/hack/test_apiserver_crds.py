@@ -64,7 +64,6 @@ async def test_unknown_fields_of_custom_objects(validation, code, warned):
         pytest.param({"size": "3"}, "spec.size", "must be of type integer", id="type"),
         pytest.param({"size": 0}, "spec.size", "greater than or equal to 1", id="minimum"),
         pytest.param({"size": 10}, "spec.size", "less than or equal to 9", id="maximum"),
-        pytest.param({"size": None}, "spec.size", "must be of type integer", id="null"),
         pytest.param(
             {"color": "green"}, "spec.color", 'supported values: "red", "blue"', id="enum"
         ),
@@ -92,6 +91,15 @@ async def test_the_schema_is_enforced(spec, field, text):
         assert answer.message.startswith('Widget.example.io "w1" is invalid: ')
         cause = next(one for one in answer.causes if one["field"] == field)
         assert text in cause["message"]
+
+
+async def test_a_null_counts_as_absent_where_none_is_allowed():
+    async with serving() as api:
+        await api.post(CRDS, definition())
+        made = await api.post(WIDGETS, widget(color=None, label=None, maybe=None))
+        assert made["spec"]["maybe"] is None, "nullable"
+        assert made["spec"]["color"] == "red", "its default"
+        assert "label" not in made["spec"]
 
 
 @pytest.mark.parametrize(

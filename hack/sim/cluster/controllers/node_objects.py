@@ -67,6 +67,9 @@ def node_object(
                 "kubernetes.io/hostname": name,
                 "kubernetes.io/os": "linux",
                 "kubernetes.io/arch": "amd64",
+                # Kubelets still set these, and a controller manager adds them where they lack.
+                "beta.kubernetes.io/os": "linux",
+                "beta.kubernetes.io/arch": "amd64",
                 "node.kubernetes.io/instance-type": instance_type,
                 "topology.kubernetes.io/zone": zone,
                 "topology.kubernetes.io/region": "region-1",
