@@ -187,7 +187,7 @@ def test_a_hung_driver_does_not_hold_up_the_kernel_log(
         until(lambda: healthy(hosted) == "True", "the first verdict")
         set_node(node, hang_s={"nvmlDeviceGetFieldValues": 7})
         until(lambda: source(hosted, "nvml") == ("Down", "CallHung"), "the hung call")
-        assert healthy(hosted) == "Unknown"
+        until(lambda: healthy(hosted) == "Unknown", "the condition, which is another write")
         agent.kernel_line(XID79.format(pci="0000:1b:00"))
         until(lambda: healthy(hosted) == "False", "the fault")
         set_node(node, hang_s={})
