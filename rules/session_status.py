@@ -17,10 +17,8 @@ from rules.session_time import format_time, parse_time
 BY_GPUWARD: Final = "gpuward"
 BY_PERSON: Final = "person"
 _REMEMBERED: Final = frozenset({"Paused"})
-"""Conditions that keep their reason when they end: for a minute it matters who had paused."""
-CLEARED: Final = "Cleared"
-"""The reason of all others that ended. By convention a condition always has one, and the column
-Blocked of `kubectl get` shows it: so not the one that is over."""
+"""Conditions that keep their reason when they end: for a minute it matters who had paused. The
+others drop it, since the column Blocked of `kubectl get` prints it whatever the status is."""
 _OVER: Final = "No longer the case."
 _FIRST_KEPT: Final = 20
 """A long timeline keeps its beginning and its end."""
@@ -78,7 +76,7 @@ def with_condition(
     updated = Condition(
         type=kind,
         status=value,
-        reason=reason or (known.reason if known and kind in _REMEMBERED else "") or CLEARED,
+        reason=reason or (known.reason if known and kind in _REMEMBERED else ""),
         message=bounded(message) if reason else _OVER,
         last_transition_time=format_time(now)
         if changed or known is None
