@@ -130,11 +130,12 @@ def from_file(path: Path) -> KubeConfig:
         raise KubeConfigError(
             f"kubeconfig {path} cannot be read ({error.strerror}): name a readable file"
         ) from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
-        # Not chained into the text: the parser quotes the line, which may hold a secret.
-        raise KubeConfigError(f"kubeconfig {path} is not YAML: correct the file") from None
     except msgspec.ValidationError as error:
         raise KubeConfigError(f"kubeconfig {path} is not a kubeconfig: {error}") from error
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError):
+        # All but the first: what the constructors of tagged scalars raise, such as `!!int ""`.
+        # Not chained into the text: the parser quotes the line, which may hold a secret.
+        raise KubeConfigError(f"kubeconfig {path} is not YAML: correct the file") from None
     contexts = {entry.name: entry.context for entry in content.contexts}
     context = contexts.get(content.current_context)
     if context is None:

@@ -5,7 +5,6 @@ asks for before every write. Time is CLOCK_BOOTTIME throughout, so that neither 
 clock nor a suspended process makes two leaders.
 """
 
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,6 @@ from remediator.answer import Answer
 from remediator.api import Api
 from remediator.clock import Clock
 from remediator.pace import Lane
-from remediator.rival_leases import RivalLeases
 from rules.session_time import format_micro_time
 from rules.snapshot import LeaseSpec, LeaseView
 
@@ -58,8 +56,8 @@ class Elector:
     ) -> None:
         """`ready` gates the campaign; `on_start` gets the renewTime of the leader before.
 
-        The Lease is in the first of `namespaces` that exists. That is decided once: whoever has
-        led stays with it, and nobody starts to lead while a lease elsewhere is alive.
+        The Lease is in the first of `namespaces` that exists; a replica that had to go past the
+        first comes back when that one is made, since whoever is installed there leads too.
         """
         self.problem = ""
         self.holder = ""
@@ -68,12 +66,12 @@ class Elector:
         self._stepped_aside = False
         self._api = api
         self._clock = clock
-        self.namespace, *self._other_namespaces = namespaces
+        self._home, *self._other_namespaces = namespaces
+        self.namespace = self._home
         self._identity = identity
         self._ready = ready
         self._on_start = on_start
         self._on_stop = on_stop
-        self._rivals = RivalLeases(api, LEASE_NAME, timeout_s=RENEW_S / 2)
         self._held: Held | None = None
         self._leading = False
         self._renewed_at = float("-inf")
@@ -122,11 +120,13 @@ class Elector:
             return
         if not self._leading and not self._ready():
             return
+        if self.namespace != self._home and await self._came_home():
+            return
         answer = await self._api.call(
             Lane.LEASE, "GET", f"{self._path}/{LEASE_NAME}", timeout_s=RENEW_S / 2
         )
         if answer.code == 404:
-            await self._claim(began, None)
+            await self._write(began, None, "POST", self._path)
         elif answer.ok:
             await self._consider(began, answer.decode(LeaseView))
         else:
@@ -141,21 +141,11 @@ class Elector:
         duration = lease.spec.lease_duration_seconds or LEASE_S
         free = not self.holder or began - self._held.seen_at > duration
         if mine or free:
-            await self._claim(began, lease)
+            await self._write(began, lease, "PUT", f"{self._path}/{LEASE_NAME}")
             return
         self.problem = ""
         if self._leading:
             self._stop(f"{self.holder} took the lease")
-
-    async def _claim(self, began: float, lease: LeaseView | None) -> None:
-        """Renew, or take the lease where nobody leads from another namespace."""
-        if not self._leading and (rival := await self._rivals.problem(self.namespace, began)):
-            self._note(rival)
-            return
-        if lease is None:
-            await self._write(began, None, "POST", self._path)
-        else:
-            await self._write(began, lease, "PUT", f"{self._path}/{LEASE_NAME}")
 
     async def _write(self, began: float, lease: LeaseView | None, method: str, path: str) -> None:
         spec = lease.spec if lease else LeaseSpec()
@@ -181,12 +171,6 @@ class Elector:
             elif answer.code != 409:
                 self._note(f"The lease cannot be written: {answer.sentence()}.")
             return
-        if not self._leading and (rival := await self._rivals.problem(self.namespace, began)):
-            # Both looked before either wrote. Each gives way, for a time of its own.
-            self._note(rival)
-            self._aside_until = began + RETRY_S * (1 + zlib.crc32(self._identity.encode()) % 5)
-            await self._give_up()
-            return
         if not mine:
             self.nobody_took_over = self._stepped_aside and not spec.holder_identity
             self._stepped_aside = False
@@ -199,12 +183,26 @@ class Elector:
 
     def _move_on(self) -> None:
         """Creating the Lease answered 404: there is no such namespace."""
-        missing, self.namespace = self.namespace, self._other_namespaces.pop(0)
+        missing = self.namespace
+        self.namespace, self._held = self._other_namespaces.pop(0), None
         _LOG.info(
             "election",
             message=f"there is no namespace {missing}, so the lease is in {self.namespace}; "
             "--namespace NAME says where else",
         )
+
+    async def _came_home(self) -> bool:
+        """The namespace that was missing exists now: lead there or nowhere."""
+        answer = await self._api.call(
+            Lane.LEASE, "GET", f"/api/v1/namespaces/{self._home}", timeout_s=RETRY_S
+        )
+        if not answer.ok:
+            return False
+        if self._leading:
+            self._stop(f"namespace {self._home} exists now and holds the lease of all")
+            await self._give_up()
+        self.namespace, self._held = self._home, None
+        return True
 
     async def _give_up(self) -> None:
         answer = await self._api.call(

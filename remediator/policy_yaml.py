@@ -21,9 +21,11 @@ def decode_policy(text: bytes | str, source: str) -> Policy | list[str]:
             document = None if root is None or twice else loader.construct_document(root)
         finally:
             loader.dispose()
-    except (yaml.YAMLError, ValueError) as error:
-        # ValueError: a value that looks like a date and is none.
-        return [f"{source}: is not YAML: {' '.join(str(error).split())[:300]}"]
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError) as error:
+        # What the constructors of tagged scalars raise: `!!int ""`, `!!bool foo`, `!!timestamp x`;
+        # ValueError also for a value that looks like a date and is none.
+        said = " ".join(str(error).split())[:300] or type(error).__name__
+        return [f"{source}: is not YAML: {said}"]
     except RecursionError:
         return [f"{source}: is nested too deeply; a policy is a page of YAML"]
     if twice:

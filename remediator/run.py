@@ -224,7 +224,7 @@ class Replica:
             VerdictReader(reading(self.api), self.clock),
             identity=self.settings.identity,
             leading=self.elector.may_write,
-            problem=lambda: self.caches.problem() or self.elector.problem,
+            problem=self.caches.problem,
             keys=GroupKeys.of(self.settings.page_pool_labels, self.settings.page_rack_labels),
         )
 

@@ -162,7 +162,7 @@ class _Turns:
     def _refused(self, node: NodeView) -> Permit | None:
         if node.name not in self._selected:
             return Permit(reason="NotSelected", message="the policy does not select the node")
-        decides = f"a person decides with kubectl gpuward quarantine {node.name} --reason"
+        decides = f'a person decides with kubectl gpuward quarantine {node.name} --reason "..."'
         if control_plane(node):
             return Permit(reason="ControlPlane", message=f"it is a control-plane node, {decides}")
         if alone := self._pools.alone(node):
@@ -185,7 +185,7 @@ class _Turns:
                     reason="PerReason",
                     message=f"{key[0]} took {budget.per_reason.count} nodes within "
                     f"{budget.per_reason.window_s}, a person confirms with kubectl gpuward "
-                    f"quarantine {node.name} --reason",
+                    f'quarantine {node.name} --reason "..."',
                 )
         if len(self._new_at) >= budget.max_new.count:
             until = self._new_at[-budget.max_new.count] + budget.max_new.window_s

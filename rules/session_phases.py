@@ -54,7 +54,7 @@ def _with_replace(case: Case, status: QuarantineStatus) -> QuarantineStatus:
         case.now,
         "RepeatOffender",
         f"This is session {rate.count} or later of the node within {rate.window_s}; replace the "
-        f"hardware, then release it: kubectl gpuward release {case.node.name} --reason.",
+        f'hardware, then release it: kubectl gpuward release {case.node.name} --reason "..."',
     )
 
 

@@ -245,6 +245,9 @@ def parse_rules(text: bytes) -> Rules:
         file = msgspec.yaml.decode(text, type=_RulesFile, strict=True)
     except msgspec.DecodeError as error:
         raise RulesError(f"rules file: {' '.join(str(error).split())[:300]}.") from None
+    except (ValueError, LookupError, AttributeError, TypeError) as error:
+        # What the YAML parser raises for tagged scalars such as `!!int ""`.
+        raise RulesError(f"rules file: is not YAML: {str(error)[:300]}.") from None
     unknown = sorted(set(file.thresholds) - set(_DEFAULTS))
     if unknown:
         raise RulesError(

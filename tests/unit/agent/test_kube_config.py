@@ -64,6 +64,8 @@ def test_verification_is_off_only_when_asked_for(tmp_path: Path) -> None:
     ("content", "said"),
     [
         pytest.param("a: [", "is not YAML", id="no yaml"),
+        pytest.param('a: !!int ""', "is not YAML", id="an empty number"),
+        pytest.param("a: !!bool foo", "is not YAML", id="no truth"),
         pytest.param("[]", "is not a kubeconfig", id="no mapping"),
         pytest.param("current-context: x", "has no context 'x'", id="no context"),
         pytest.param(

@@ -69,7 +69,6 @@ CALLERS = {
     "node_cycle.py": "one GPUNodeHealth, one GPUQuarantine",
     "owners.py": "owners of pods",
     "publisher_pods.py": "the pod a verdict names",
-    "rival_leases.py": "leases of our name in every namespace",
     "watch.py": "the caches",
 }
 """Who calls the API server: a new caller is weighed here, with what it has to be granted."""

@@ -157,7 +157,7 @@ def _sessions() -> list[Object]:
             conditions=[
                 condition("Replace", "RepeatOffender", "This is session 3 or later of the node "
                           "within 7d; replace the hardware, then release it: kubectl gpuward "
-                          "release gpu-replace --reason."),
+                          "release gpu-replace --reason \"...\""),
                 condition("Blocked", "Replace", "Not released: it is a repeat offender, a person "
                           "releases it after the replacement."),
             ],

@@ -1,12 +1,9 @@
 """Leadership on a Lease over real HTTP, with a clock that tests move."""
 
-import asyncio
-
 import pytest
 from edge import edge
 
-from hack.sim.cluster.errors import ApiError
-from hack.sim.cluster.resource import LEASES
+from hack.sim.cluster.resource import LEASES, NAMESPACES
 from remediator.access import Access
 from remediator.elector import LEASE_NAME, Elector
 
@@ -115,6 +112,8 @@ async def test_an_offer_that_nobody_took_is_remembered(cluster):
 
 
 async def test_an_unreadable_lease_is_named(cluster):
+    from hack.sim.cluster.errors import ApiError
+
     forbidden = ApiError(403, "Forbidden", "leases is forbidden")
     cluster.server.faults.fail(forbidden, path="/leases", times=None)
     one = Replica(cluster, "one")
@@ -129,54 +128,18 @@ async def test_the_lease_is_in_the_first_namespace_that_exists(cluster):
     assert await holder(cluster) == "one"
 
 
-async def test_a_namespace_made_later_makes_no_second_leader(cluster):
-    """A replica started by hand fell back to another namespace; then the manifests came."""
-    by_hand = Replica(cluster, "by-hand", namespaces=("nowhere", "default"))
-    assert await by_hand.ask()
-    pod = Replica(cluster, "pod")
-    for _ in range(5):
-        assert not await pod.ask()
-        assert "by-hand leads with the lease" in pod.elector.problem
-        assert "namespace default" in pod.elector.problem
-        cluster.clock.ahead_s += 4.0
-        assert await by_hand.ask(), "it keeps its place and its namespace"
-    await by_hand.elector.release()
-    assert await pod.ask()
-    assert pod.elector.problem == ""
-    assert not await by_hand.ask()
-    assert "pod leads" in by_hand.elector.problem
-
-
-async def test_a_lease_elsewhere_that_stands_still_is_dead(cluster):
-    crashed = Replica(cluster, "crashed", namespaces=("default",))
-    await crashed.ask()
-    one = Replica(cluster, "one")
-    assert not await one.ask()
-    cluster.clock.ahead_s += 16.0
+async def test_a_replica_that_fell_back_comes_home_when_its_namespace_is_made(cluster):
+    one = Replica(cluster, "one", namespaces=("home", "gpuward"))
     assert await one.ask()
-    assert not await crashed.ask()
-    assert crashed.events == ["start", "stop"]
-
-
-async def test_of_two_that_start_together_in_two_namespaces_one_leads(cluster):
-    """Each looks before the other has written: they see each other after it and give way."""
-    one, two = Replica(cluster, "one"), Replica(cluster, "two", namespaces=("default",))
-    for _ in range(20):
-        leading = [leads for leads in await asyncio.gather(one.ask(), two.ask()) if leads]
-        assert len(leading) <= 1
-        cluster.clock.ahead_s += 2.0
-    assert len(leading) == 1
-
-
-async def test_who_cannot_see_other_leases_does_not_lead(cluster):
-    forbidden = ApiError(403, "Forbidden", "leases is forbidden: cannot list")
-    path = "/apis/coordination.k8s.io/v1/leases"
-    cluster.server.faults.fail(forbidden, method="GET", path=path, times=None)
-    one = Replica(cluster, "one")
+    await cluster.client.create(NAMESPACES, {"metadata": {"name": "home"}})
+    installed = Replica(cluster, "installed", namespaces=("home",))
+    assert await installed.ask()
+    assert not await one.ask(), "what it holds elsewhere counts for nothing any more"
+    assert one.events == ["start", "stop"]
     assert not await one.ask()
-    assert "cannot list" in one.elector.problem
-    assert "grant the remediator list on leases" in one.elector.problem
-    assert one.events == []
+    assert one.elector.namespace == "home"
+    assert one.elector.holder == "installed"
+    assert not await holder(cluster), "the lease in the other namespace was given up"
 
 
 async def test_a_namespace_that_somebody_named_is_never_left(cluster):

@@ -58,6 +58,8 @@ def test_a_file_changes_columns_of_a_reason() -> None:
         pytest.param("", "object", id="empty"),
         pytest.param("[1, 2]", "object", id="a list"),
         pytest.param("a: [", "line", id="not YAML"),
+        pytest.param('a: !!int ""', "not YAML", id="an empty number"),
+        pytest.param("a: !!timestamp x", "not YAML", id="no moment"),
         pytest.param("\0", "character", id="bytes"),
         pytest.param("kind: Rules\n", "apiVersion", id="no version"),
         pytest.param(
