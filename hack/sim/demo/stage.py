@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import yaml
 
+from hack.sim.cluster.controllers.pods import is_ready
 from hack.sim.cluster.controllers.suite import ClusterControllers
 from hack.sim.cluster.fleet import (
     CNI,
@@ -160,7 +161,7 @@ class Stage:
         if not ready:
             silent = [n for n in self.cast.with_agents if not self._agent_ready(n)]
             raise RuntimeError(
-                f"agents {silent} were not ready within {READY_WITHIN_S:.0f} s\n"
+                f"agents {silent} or the pods of the fleet were not ready within {READY_WITHIN_S:.0f} s\n"
                 + "\n".join(self.agents[node].program.tail() for node in silent)
             )
 
@@ -176,7 +177,10 @@ class Stage:
         return LABEL_GPUS in labels and self.ledger.healthy(node) == "True"
 
     def _all_ready(self) -> bool:
-        return all(self._agent_ready(node) for node in self.cast.with_agents)
+        # A pod that is not Running yet may be evicted past its PDB: the API server lets it go.
+        return all(self._agent_ready(node) for node in self.cast.with_agents) and all(
+            is_ready(pod) for pod in self.ledger.pods.values()
+        )
 
     async def _stop_programs(self) -> None:
         programs = [self.remediator, *(agent.program for agent in self.agents.values())]
