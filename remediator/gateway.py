@@ -2,9 +2,10 @@
 
 The loop and the eviction worker hand it the writes of `rules.decision`; nothing else in the
 remediator changes anything in the cluster. Shadow writes nothing to nodes or pods, but takes off
-a mark that an earlier Enforce left; only a leader writes; a harmful write goes out only within the first 10 s of a lease renewal, on a node read at
-most a second ago, after the rules looked at that node once more. No exception leaves it for an
-answer of the API server: that comes back as a `Sent`.
+a mark that an earlier Enforce left; only a leader writes; a harmful write goes out only within the
+first 10 s of a lease renewal, on a node whose read was answered at most a second ago and took at
+most 5 s, after the rules looked at that node once more. No exception leaves it for an answer of
+the API server: that comes back as a `Sent`.
 """
 
 from collections.abc import Callable
@@ -27,8 +28,11 @@ from rules.snapshot import FreshNode, QuarantineView
 
 _LOG = structlog.get_logger()
 
-# A harmful write is decided on what the node said at most this long ago (SESSION.md, leadership).
+# A harmful write is decided on an answer about the node that came at most this long ago,
 FRESH_NODE_S = 1.0
+# and that did not take longer than this: what happened meanwhile may be missing in it. A second
+# would stop every mark and eviction of a server that is only slow.
+LONGEST_READ_S = 5.0
 
 _LANES: dict[type, Lane] = {
     d.MarkNode: Lane.MARK,
@@ -94,6 +98,22 @@ class Leadership(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    """What the API server said of a node, and when; times in seconds of CLOCK_BOOTTIME."""
+
+    node: FreshNode
+    asked_at: float
+    answered_at: float
+
+    def too_old(self, now: float) -> str:
+        """Why no harm may rest on it; "" when it may."""
+        took_s, age_s = self.answered_at - self.asked_at, now - self.answered_at
+        if took_s > LONGEST_READ_S:
+            return f"reading the node took {took_s:.1f} s"
+        return f"the node was read {age_s:.1f} s ago" if age_s > FRESH_NODE_S else ""
+
+
 class _HeldError(Exception):
     """Raised on the connection, so that the request is not written to it."""
 
@@ -121,22 +141,30 @@ class Gateway:
         self._metrics = metrics
         self._mode = mode
         self._recheck = recheck
-        self._reads: dict[str, tuple[float, FreshNode]] = {}
+        self._reads: dict[str, _Read] = {}
 
     async def fresh_node(self, name: str, max_age_s: float = 0.0) -> FreshNode:
         """The node, read from the API server at most that long ago; ApiError when it cannot be."""
+        asked_at = self._clock.elapsed()
         known = self._reads.get(name)
-        if known is not None and self._clock.elapsed() - known[0] < max_age_s:
-            return known[1]
+        if (
+            known is not None
+            and asked_at - known.answered_at < max_age_s
+            and not known.too_old(asked_at)
+        ):
+            return known.node
         try:
             node = await self._api.get(f"/api/v1/nodes/{name}", FreshNode)
         except ApiError:
             self._reads.pop(name, None)
             raise
+        known = self._reads.get(name)
+        if known is not None and known.asked_at > asked_at:
+            # Asked after this one and answered before it: it knows what this one may lack.
+            return known.node
         # Its age counts from the answer: a server that takes longer than the age allowed would
-        # otherwise never let a mark or an eviction go. What changed while it took its time is
-        # stopped by the mark's resourceVersion and the pod's UID.
-        self._reads[name] = (self._clock.elapsed(), node)
+        # otherwise never let a mark or an eviction go.
+        self._reads[name] = _Read(node=node, asked_at=asked_at, answered_at=self._clock.elapsed())
         return node
 
     def forget(self, name: str) -> None:
@@ -188,7 +216,8 @@ class Gateway:
                 return None
             return Sent(result=Result.HELD, why=f"session {write.session} exists")
         result = Result.HELD if answer.code == 404 else classify(answer)
-        return Sent(result=result, answer=answer, why=f"session not read: {answer.sentence()}")
+        # Without the answer: it is about the session and says nothing about writes on the node.
+        return Sent(result=result, why=f"session not read: {answer.sentence()}")
 
     def _forbidden(self, write: d.Write) -> str:
         if self._mode() is Mode.SHADOW and (
@@ -211,10 +240,7 @@ class Gateway:
                 why = "the node was not read"
             if not why and known is not None:
                 # Connecting may outlast the read.
-                why = self._recheck(write, known[1])
-                age_s = self._clock.elapsed() - known[0]
-                if not why and age_s > FRESH_NODE_S:
-                    why = f"the node was read {age_s:.1f} s ago"
+                why = self._recheck(write, known.node) or known.too_old(self._clock.elapsed())
             if why:
                 raise _HeldError(why)
 

@@ -65,7 +65,8 @@ class Metrics:
         )
         self.open_session_condition = self._gauge(
             "gpuward_open_session_condition",
-            "1 while a node's open session carries this condition, by condition and reason.",
+            "1 while a node's open session carries this condition, or an ended one whose mark cannot "
+            "come off, by condition and reason.",
             "node",
             "condition",
             "reason",

@@ -19,7 +19,6 @@ from remediator.clock import Clock
 from remediator.gateway import Gateway, Result, Sent
 from remediator.metrics import Metrics
 from remediator.publisher_pods import PublisherPods
-from remediator.refusals import Refusals
 from remediator.world import World
 from rules import decision as d
 from rules.drain import DrainPlan
@@ -93,7 +92,6 @@ class NodeCycle:
         self._said: dict[str, str] = {}
         self._status_written: dict[str, tuple[float, str]] = {}
         self._active: dict[str, float] = {}
-        self._refusals = Refusals(clock)
         self._health_read: dict[str, float] = {}
         self._telling: set[asyncio.Task[Sent]] = set()
 
@@ -176,7 +174,7 @@ class NodeCycle:
         if name not in self._world.caches.marked.items:
             self._world.unselected.pop(name, None)
         self._health_read.pop(name, None)
-        self._refusals.forget(name)
+        self._world.refusals.forget(name)
         self._gateway.forget(name)
         if name not in self._world.caches.healths.items:
             self._world.health_changed(name, None)
@@ -211,7 +209,7 @@ class NodeCycle:
             untolerating=self._senses.untolerating(node) if node and session else (),
             plan=self._senses.plan(name),
             last_active_at=self._active.get(uid),
-            refused=self._refusals.of(name),
+            refused=self._world.refusals.of(name),
         )
         decision = decide(session, seen, snapshot.now, snapshot.policy)
         if any(isinstance(write, d.MarkNode) for write in decision.writes):
@@ -285,7 +283,10 @@ class NodeCycle:
             if isinstance(write, d.MarkNode):
                 self._marked(write, sent)
             if sent.answer is not None and sent.result is not Result.HELD:
-                self._refusals.note(write, sent.answer)
+                self._world.refusals.note(write, sent.answer)
+                if isinstance(write, d.MarkNode) and not sent.done:
+                    # Its place in the budget is another node's until it is tried again.
+                    self._senses.fleet_changed()
             if sent.done:
                 self._learn(write, sent)
                 done = Result.DONE

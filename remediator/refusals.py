@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from remediator.answer import Answer
 from remediator.clock import Clock
 from rules.decision import Write
-from rules.refusal import NodeWrite, Refusal, refusal_of
+from rules.refusal import API_BUSY, NodeWrite, Refusal, refusal_of
 from rules.session_refused import kind_of
 
 # What a person repairs takes minutes, and then must not take many more.
@@ -46,9 +46,10 @@ class Refusals:
         kept = self._kept.setdefault(write.node, {})
         known = kept.get(kind)
         times = known.times + 1 if known is not None else 1
-        low, high = _REPAIRED_S if refusal.needs_human else _BUSY_S
+        busy = refusal.reason == API_BUSY
+        low, high = _BUSY_S if busy else _REPAIRED_S
         wait_s = min(high, low * 2.0 ** min(times - 1, 16))
-        said = refusal.needs_human or times >= _BUSY_SAID_FROM
+        said = not busy or times >= _BUSY_SAID_FROM
         kept[kind] = _Kept(
             refusal=replace(refusal, retry_at=self._clock.now() + wait_s) if said else None,
             until=self._clock.elapsed() + wait_s,
@@ -62,6 +63,15 @@ class Refusals:
             for kind, kept in self._kept.get(node, {}).items()
             if kept.refusal is not None and self._clock.elapsed() < kept.until
         }
+
+    def nodes(self, kind: NodeWrite) -> frozenset[str]:
+        """The nodes to which this kind of write is not to be sent yet."""
+        now = self._clock.elapsed()
+        return frozenset(
+            node
+            for node, kept in self._kept.items()
+            if (one := kept.get(kind)) is not None and one.refusal is not None and now < one.until
+        )
 
     def forget(self, node: str) -> None:
         """Nothing is wanted of the node any more; what still waits for its turn stays."""

@@ -2,13 +2,14 @@
 
 Called by `run` at every scrape with the sessions of the cache, by every replica: sessions are API
 objects, so each replica says the same. Series of open sessions name their node, so that an alert
-can; ended sessions are only counted. Reads, never decides.
+can; ended sessions are only counted, and shown while their mark cannot come off. Reads, never decides.
 """
 
 from collections import Counter
 from collections.abc import Iterable
 
 from remediator.metrics import Metrics
+from rules import session_refused
 from rules.quarantine_object import Mode, Phase
 from rules.session_causes import worst
 from rules.session_observation import is_open
@@ -27,15 +28,16 @@ def set_session_gauges(metrics: Metrics, sessions: Iterable[QuarantineView]) -> 
         status = session.status
         phase, mode = status.phase or Phase.PENDING.value, status.mode or Mode.SHADOW.value
         by_phase[phase, mode] += 1
-        if not is_open(session):
-            continue
-        node, causes = session.spec.node_name, session.spec.causes
-        reason = causes[0].reason if causes else ""
-        metrics.open_session.labels(node, phase, mode, worst(causes), reason).set(1)
+        opened, node, causes = is_open(session), session.spec.node_name, session.spec.causes
         for found in status.conditions:
-            if is_true(status, found.type):
+            shown = opened or session_refused.says(status, found.type)
+            if shown and is_true(status, found.type):
                 conditions[found.type, found.reason] += 1
                 metrics.open_session_condition.labels(node, found.type, found.reason).set(1)
+        if not opened:
+            continue
+        reason = causes[0].reason if causes else ""
+        metrics.open_session.labels(node, phase, mode, worst(causes), reason).set(1)
         for block in status.drain.blocked if status.drain else ():
             if block.pdb:
                 budgets[block.pdb] = budgets.get(block.pdb, False) or block.permanent

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 
 from remediator.caches import Caches
 from remediator.clock import Clock
+from remediator.refusals import Refusals
 from rules.gang import Gang
 from rules.policy import Policy
+from rules.refusal import NodeWrite
 from rules.session_observation import is_open
 from rules.snapshot import FleetSnapshot, HealthView, LeaseView, NodeView, QuarantineView
 
@@ -42,6 +44,8 @@ class World:
         """Nodes under session or with a mark that the policy's selector does not select."""
         self.reserved: set[str] = set()
         """Nodes whose mark was decided and is not in the cache yet."""
+        self.refusals = Refusals(clock)
+        """Writes on nodes that the API server refused a moment ago."""
         self.gangs: dict[str, tuple[Gang, ...]] = {}
         """Gangs with GPU pods on nodes whose session waits to be marked or drained."""
         self.kueue_unhealthy: dict[str, tuple[str, ...]] = {}
@@ -69,6 +73,7 @@ class World:
             own_namespace=self._namespace(),
             nobody_took_over=self.nobody_took_over,
             reserved=frozenset(self.reserved),
+            mark_refused=self.refusals.nodes(NodeWrite.MARK),
             gangs=self.gangs,
             kueue_unhealthy=self.kueue_unhealthy,
         )

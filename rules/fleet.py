@@ -29,7 +29,14 @@ from rules.policy_selector import parse_selector
 from rules.quarantine_object import Mode, Phase
 from rules.reason import Severity
 from rules.session_causes import has_human, open_causes, severity_rank, worst
-from rules.session_observation import Permit, is_open, opted_out, pause_covers, staleness
+from rules.session_observation import (
+    MARK_REFUSED,
+    Permit,
+    is_open,
+    opted_out,
+    pause_covers,
+    staleness,
+)
 from rules.session_time import clock
 from rules.snapshot import FleetSnapshot, NodeView, QuarantineView
 from rules.standdown import working_owner
@@ -135,6 +142,9 @@ class _Turns:
             return Permit(
                 reason="Waiting", message="a pause, another owner or its verdict holds it up"
             )
+        if node.name in self._snapshot.mark_refused and self._snapshot.policy.mode != Mode.SHADOW:
+            # A place booked for a mark that cannot land is a place nobody gets.
+            return Permit(reason=MARK_REFUSED, message="its mark was refused a moment ago")
         if has_human(session):
             self._book.take(node)
             return Permit(start=True, reason="", message="")

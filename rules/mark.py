@@ -192,6 +192,17 @@ def cordon_stays(node: NodeView) -> str:
     return f"{other} cordoned it during the quarantine" if other else ""
 
 
+def annotations_left(node: NodeView) -> tuple[str, ...]:
+    """Autoscaler annotations that stay because nothing says any more whether they are ours."""
+    note = read_note(node)
+    recorded = note.prior_annotations if note is not None else {}
+    return tuple(
+        name
+        for name in AUTOSCALER_ANNOTATIONS
+        if name not in recorded and node.annotations.get(name) == _AUTOSCALER_VALUE
+    )
+
+
 def _cordoned_by_another(node: NodeView, since: float) -> str:
     """The manager other than us that claimed ``spec.unschedulable`` at or after ``since``."""
     if not isinstance(node, FreshNode):

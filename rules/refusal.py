@@ -18,6 +18,10 @@ _PASSES: Final = frozenset({404, 408, 409, 410})
 _SHOWN: Final = 300
 
 
+API_BUSY: Final = "ApiBusy"
+"""The reason of a refusal that passes by itself."""
+
+
 class NodeWrite(StrEnum):
     """What is wanted of a node; the value completes "may not ..."."""
 
@@ -34,7 +38,7 @@ class Refusal:
     reason: str
     clause: str
     needs_human: bool = True
-    """Waiting cannot help."""
+    """Waiting cannot help, and what was refused keeps something up."""
     retry_at: float = 0.0
     """When it is tried again, in seconds of the epoch."""
 
@@ -47,10 +51,12 @@ def refused_by_admission(message: str) -> bool:
 def refusal_of(write: NodeWrite, code: int, message: str) -> Refusal | None:
     """What a refused patch of the node means; None for answers that are no refusal."""
     said = " ".join(message.split())[:_SHOWN]
+    # A label that lags keeps neither a drain nor a release up: nobody has to come for it.
+    needs_human = write is not NodeWrite.LABEL
     if code == 429:
         return Refusal(
             write=write,
-            reason="ApiBusy",
+            reason=API_BUSY,
             clause=f"the API server is too busy to let the remediator {write} ({said}), it is "
             "tried again",
             needs_human=False,
@@ -59,6 +65,7 @@ def refusal_of(write: NodeWrite, code: int, message: str) -> Refusal | None:
         return Refusal(
             write=write,
             reason="MissingPermission",
+            needs_human=needs_human,
             clause=f"the API server does not know the remediator any more, so it cannot {write} "
             f"({said}), check its service account and token",
         )
@@ -66,12 +73,14 @@ def refusal_of(write: NodeWrite, code: int, message: str) -> Refusal | None:
         return Refusal(
             write=write,
             reason="MissingPermission",
+            needs_human=needs_human,
             clause=f"the remediator may not {write} ({said}), grant it patch on nodes",
         )
     if code == 500 and _WEBHOOK_AWAY in said:
         return Refusal(
             write=write,
             reason="MarkRefused",
+            needs_human=needs_human,
             clause=f"an admission webhook that does not answer keeps the remediator from being "
             f"able to {write} ({said}), ask who runs the webhook",
         )
@@ -79,6 +88,7 @@ def refusal_of(write: NodeWrite, code: int, message: str) -> Refusal | None:
         return Refusal(
             write=write,
             reason="MarkRefused",
+            needs_human=needs_human,
             clause=f"the API server does not let the remediator {write} ({said}), ask who runs "
             "the admission policy or webhook",
         )

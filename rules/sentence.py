@@ -156,7 +156,9 @@ def validating(since: float, until: float, blocked_by: str) -> str:
     )
 
 
-def ended(phase: str, why: str, left: str) -> str:
-    """The session is history; ``left`` says what stays on the node and why."""
+def ended(phase: str, why: str, left: str, annotations: tuple[str, ...] = ()) -> str:
+    """The session is history; ``left`` says why the cordon stays, ``annotations`` stay as well."""
     stays = f"; the node stays cordoned because {left}" if left else ""
+    if annotations:
+        stays += f"; {' and '.join(annotations)} stay on it, take off what nobody else set"
     return bounded(f"{phase}: {why}{stays}.")

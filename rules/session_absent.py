@@ -7,7 +7,7 @@ the session it belonged to, ended as that is, and in an Event where that session
 from rules import session_refused
 from rules import session_status as st
 from rules.decision import CreateSession, Decision, EmitEvent, Write, WriteSessionStatus
-from rules.mark import marked, read_note
+from rules.mark import marked, own_taint, read_note
 from rules.policy import Policy
 from rules.quarantine_object import QuarantineSpec, QuarantineStatus, ReleaseRequest
 from rules.refusal import NodeWrite, Refusal
@@ -30,13 +30,18 @@ from rules.snapshot import NodeView, QuarantineView
 def without_session(seen: NodeObservation, now: float, policy: Policy) -> Decision:
     """Open one where a fresh verdict asks for it; take off a mark that nobody owns any more."""
     node = seen.node
-    if node is None:
-        return Decision(step="NodeGone")
-    if marked(node):
+    if node is not None and marked(node):
         return _orphan(node, seen, now, policy)
     settled = tuple(filter(None, (_settled(session, now) for session in seen.siblings)))
+    if node is None:
+        return Decision(step="NodeGone", writes=settled)
     if settled:
         return Decision(step="Unmarked", because="a refused mark is off now", writes=settled)
+    return _unmarked(node, seen, now, policy)
+
+
+def _unmarked(node: NodeView, seen: NodeObservation, now: float, policy: Policy) -> Decision:
+    """Nothing of a mark is in the way: open a session, or say why none is opened."""
     for gone in seen.deleted:
         if not _named(seen, gone.name) and actionable(seen.health, policy):
             return _record_deletion(gone.name, node, seen, policy)
@@ -76,6 +81,11 @@ def _orphan(node: NodeView, seen: NodeObservation, now: float, policy: Policy) -
     if session and not known and _reopening(seen, policy, now):
         return _record_deletion(session, node, seen, policy)
     if (refusal := seen.refused.get(NodeWrite.UNMARK)) is not None:
+        if own_taint(node) is None and not node.spec.unschedulable:
+            # Annotations alone keep no work away: a new fault must not wait for who refuses.
+            opening = _unmarked(node, seen, now, policy)
+            if opening.step == "Open":
+                return opening
         return _stays(node, session, seen, refusal, now)
     if not is_fresh(node):
         return Decision(step="ReadNode", because="a mark is to come off", needs_fresh_node=True)

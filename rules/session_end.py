@@ -6,7 +6,7 @@ An ended session whose mark is still on its node is found again by the orphan ru
 
 from rules import session_status as st
 from rules.decision import Decision, UnmarkNode
-from rules.mark import MarkState, cordon_stays, read_note
+from rules.mark import MarkState, annotations_left, cordon_stays, read_note
 from rules.quarantine_object import Phase
 from rules.sentence import ended
 from rules.session_case import Case, is_fresh, unmark
@@ -24,7 +24,11 @@ def end(case: Case, phase: Phase, why: str, by: str = st.BY_GPUWARD) -> Decision
     if carries and not is_fresh(case.node):
         return Decision(step="ReadNode", because="a mark is to come off", needs_fresh_node=True)
     left = cordon_stays(case.node) if carries else ""
-    status = st.enter(case.status, phase, ended(str(phase), why, left), case.now, by)
+    # Once the mark was whole, a missing note is a person's doing, and what it recorded is lost.
+    lost = node is not None and case.phase is not Phase.PENDING and not case.shadow
+    annotations = annotations_left(case.node) if lost and phase is not Phase.NODE_GONE else ()
+    sentence = ended(str(phase), why, left, annotations)
+    status = st.enter(case.status, phase, sentence, case.now, by)
     for kind in ("Blocked", "Paused", "NeedsHuman", "NodeUnreachable", "Storm"):
         status = st.with_condition(status, kind, case.now)
     after: tuple[UnmarkNode, ...] = ()

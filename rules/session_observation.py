@@ -38,6 +38,8 @@ AGENT_GONE_S: Final = 300.0
 """How long an agent's pod may be unready before GPUHealthy becomes Unknown."""
 NOT_JUDGED: Final = "NotJudged"
 """The reason of a permit that the fleet rules have not spoken about yet."""
+MARK_REFUSED: Final = "MarkRefused"
+"""The reason of a permit while the node's mark is refused: the session says by whom."""
 _GPU_SOURCES: Final = ("nvml", "dcgm")
 
 

@@ -19,7 +19,7 @@ from rules.session_draining import begin_drain, draining, probe
 from rules.session_end import end
 from rules.session_halt import Halt, halt_of, unreachable, with_halts
 from rules.session_history import needs_replacement
-from rules.session_observation import NOT_JUDGED, is_open
+from rules.session_observation import MARK_REFUSED, NOT_JUDGED, is_open
 from rules.session_validating import begin_validation, validating
 
 
@@ -73,13 +73,14 @@ def _pending(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decisio
         reason, why = halt.reason, halt.clause
     elif case.seen.stale and not by_person:
         reason, why = "VerdictStale", case.seen.stale
-    elif permit.reason == NOT_JUDGED:
+    elif refused is not None and not case.shadow and (permit.start or _held_for_refusal(case)):
+        reason, why = refused.reason, refused.clause
+        human = reason if refused.needs_human else ""
+    elif permit.reason == NOT_JUDGED or _held_for_refusal(case):
+        # Due again after a refusal: whether there is a place by now, the fleet rules say.
         return _await_judgement(case)
     elif not permit.start:
         reason, why = permit.reason, permit.message
-    elif refused is not None and not case.shadow:
-        reason, why = refused.reason, refused.clause
-        human = reason if refused.needs_human else ""
     else:
         return _start(case, status)
     waiting_on_fleet = halt is None and not permit.start
@@ -96,6 +97,10 @@ def _pending(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decisio
     status = st.enter(status, Phase.PENDING, sentence, case.now)
     again_at = refused.retry_at if refused is not None else None
     return case.decision("Wait", status, because=why, blocked_by=reason, wake_at=again_at)
+
+
+def _held_for_refusal(case: Case) -> bool:
+    return case.seen.permit.reason == MARK_REFUSED
 
 
 def _await_judgement(case: Case) -> Decision:

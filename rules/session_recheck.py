@@ -1,6 +1,7 @@
 """The last look before harm: may this write still go, on the node as it was just read?
 
-Called by the gateway with a node at most a second old, without an await before sending. Everything
+Called by the gateway without an await before sending, with a node whose read was answered at most a
+second ago and took at most 5 s. Everything
 that could have changed since the decision is looked at again: the node's identity and boot, the
 session and its mark, pauses, opt-out and other owners.
 """

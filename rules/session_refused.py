@@ -41,6 +41,8 @@ def saying(status: QuarantineStatus, refusal: Refusal, now: float) -> Quarantine
         status = st.with_condition(status, "Blocked", now, refusal.reason, message)
     if refusal.needs_human and not _another(status, "NeedsHuman"):
         status = st.with_condition(status, "NeedsHuman", now, refusal.reason, message)
+    elif says(status, "NeedsHuman"):
+        status = st.with_condition(status, "NeedsHuman", now)
     sentence = status.message.partition(_JOINT)[0].removesuffix(".")
     message = bounded(f"{sentence}{_JOINT}{refusal.clause}.")
     return msgspec.structs.replace(status, message=message)

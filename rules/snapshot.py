@@ -201,6 +201,8 @@ class FleetSnapshot:
     nobody_took_over: bool = False
     """Leadership was handed over for the own node and came back: there is no other replica."""
     reserved: frozenset[str] = frozenset()
+    mark_refused: frozenset[str] = frozenset()
+    """Nodes that the API server let nobody mark a moment ago: they get no turn meanwhile."""
     gangs: Mapping[str, tuple[Gang, ...]] = field(default_factory=dict)
     """Gangs with GPU pods on a node (``rules.gang.gangs_of``), by node name: needed for nodes
     whose session is Pending or Marked. Empty says none; a missing node was not read yet."""

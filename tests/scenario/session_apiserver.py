@@ -37,6 +37,8 @@ class ApiServer(Cluster):
         """Called with every write before it is applied: somebody else writes in between."""
         self.refusing: dict[type, tuple[int, str]] = {}
         """Kinds of writes that are answered with this code and message instead."""
+        self.refusing_on: set[str] = set()
+        """Only on these nodes; empty means on all."""
 
     def snapshot(self) -> FleetSnapshot:
         """The fleet as our controller sees it."""
@@ -107,7 +109,8 @@ class ApiServer(Cluster):
             assert recheck(write, node, self.snapshot()) == "", "the rules contradict themselves"
         if self.meddler is not None:
             self.meddler(write)
-        refused = self.refusing.get(type(write))
+        refuses = not self.refusing_on or write.node in self.refusing_on
+        refused = self.refusing.get(type(write)) if refuses else None
         status = refused[0] if refused else self._apply(write, wire)
         self.sent.append((self.now, write, wire, status))
         return status

@@ -35,6 +35,7 @@ from rules.policy import Policy
 from rules.policy_load import load_policy
 from rules.quarantine_object import QuarantineStatus
 from rules.reason import Severity
+from rules.refusal import NodeWrite
 from rules.session import decide
 from rules.session_causes import worst
 from rules.session_observation import Permit, is_open, observe, sessions_by_node
@@ -150,6 +151,7 @@ class World(ApiServer):
             own_node=self.own_node,
             nobody_took_over=self.nobody_took_over,
             reserved=frozenset(self.controller.reserved),
+            mark_refused=self.controller.refusals.nodes(NodeWrite.MARK),
             gangs=self._gangs(),
             kueue_unhealthy=self.kueue_unhealthy,
         )

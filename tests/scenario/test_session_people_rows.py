@@ -7,6 +7,7 @@ from session_phases_reached import MARKED, NODE, OPEN, at, evictions_after
 from session_world import ROOMY, World, policy_of
 
 from rules import decision as d
+from rules.mark import AUTOSCALER_ANNOTATIONS
 from rules.names import ANNOTATION_SESSION, TAINT_QUARANTINE
 
 
@@ -48,6 +49,11 @@ class TestUndoneByAPerson:
         assert world.phase(NODE) == "Cancelled"
         assert "changed the node's session annotation" in world.message(NODE)
         assert not world.is_marked(NODE)
+        left = [
+            a for a in AUTOSCALER_ANNOTATIONS if a in world.nodes[NODE]["metadata"]["annotations"]
+        ]
+        named = [a for a in AUTOSCALER_ANNOTATIONS if a in world.message(NODE)]
+        assert named == left, "what stays is named"
         before = world.now
         world.run(60)
         assert evictions_after(world, before) == 0

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from fleet_under_budget import share
 from session_world import ROOMY, World, policy_of
 
 from rules import decision as d
 from rules import session_status as st
+from rules.mark import AUTOSCALER_ANNOTATIONS
+from rules.names import ANNOTATION_SESSION, LABEL_QUARANTINE, TAINT_QUARANTINE
 
 NODE = "n0"
+RUNBOOKS = Path(__file__).resolve().parents[2] / "docs" / "runbooks"
 RBAC = 'nodes "n0" is forbidden: User "x" cannot patch resource "nodes"'
 WEBHOOK = 'admission webhook "keep.example" denied the request: not that node'
 BUSY = "Too many requests, please try again later."
@@ -80,7 +86,8 @@ def test_a_refused_label_holds_up_nothing_and_is_said(answer: tuple[int, str]) -
     if "webhook" in answer[1]:
         reason = "MarkRefused"
     assert conditions(world)["Blocked"][0] == reason
-    assert ("NeedsHuman" in conditions(world)) == (answer[0] == 403)
+    assert "NeedsHuman" not in conditions(world), "the drain went on, nobody has to come"
+    assert len(sent(world, d.RelabelNode)) <= (12 if answer[0] == 429 else 6), "with back-off"
     assert "move the quarantine label" in world.message(NODE)
     del world.refusing[d.RelabelNode]
     world.run(150)
@@ -161,3 +168,87 @@ def test_a_refusal_that_lasts_is_written_once() -> None:
     world.run(600)
     assert world.quarantines[world.session(NODE).name]["metadata"]["resourceVersion"] == before
     assert st.since(world.session(NODE).status, "Blocked") == since
+
+
+def test_a_refused_mark_takes_no_place_from_another_node() -> None:
+    world = World(policy_of(budget=share(100, at_most=1)))
+    world.add_nodes(6)
+    world.refusing[d.MarkNode] = (403, WEBHOOK)
+    world.refusing_on = {NODE}
+    world.incident(NODE)
+    world.run(30)
+    world.incident("n1")
+    world.run(200)
+    assert world.phase("n1") == "Quarantined"
+    assert world.phase(NODE) == "Pending"
+    world.refusing.clear()
+    world.run(300)
+    assert not world.is_marked(NODE), "the place is taken by now"
+    assert world.condition(NODE, "Blocked") == "Budget"
+    world.close_all("n1")
+    world.run_until(NODE, "Quarantined", limit=900)
+    assert not world.is_marked("n1")
+
+
+def test_a_mark_refused_for_ever_calls_for_a_person_once() -> None:
+    world = World(policy_of(budget=share(100, at_most=1)))
+    world.add_nodes(6)
+    world.refusing[d.MarkNode] = (403, WEBHOOK)
+    world.incident(NODE)
+    world.run(60)
+    since = st.since(world.session(NODE).status, "NeedsHuman")
+    world.run(1200)
+    assert conditions(world)["NeedsHuman"][0] == "MarkRefused"
+    assert st.since(world.session(NODE).status, "NeedsHuman") == since
+    told = [e for e in world.events.values() if e["reason"] == "QuarantineNeedsHuman"]
+    assert len(told) == 1
+
+
+def unreleased() -> World:
+    """A node whose session has ended and whose mark nobody lets us take off."""
+    world = quarantined()
+    world.refusing[d.UnmarkNode] = (403, WEBHOOK)
+    world.close_all(NODE)
+    world.run_until(NODE, "Released", limit=700)
+    world.run(60)
+    assert "NeedsHuman" in conditions(world)
+    return world
+
+
+def test_a_node_that_a_person_put_back_is_guarded_again() -> None:
+    world = unreleased()
+    world.untaint(NODE, TAINT_QUARANTINE)
+    world.incident(NODE)
+    world.run(30)
+    assert len(world.sessions(NODE)) == 1, "the cordon keeps work away"
+    world.cordon(NODE, on=False)
+    world.run(30)
+    assert len(world.sessions(NODE)) == 2
+    assert world.phase(NODE) == "Pending"
+    assert "keep.example" in conditions(world)["Blocked"][1]
+    del world.refusing[d.UnmarkNode]
+    world.run_until(NODE, "Quarantined", limit=300)
+
+
+def test_the_runbook_takes_off_all_that_a_mark_put_on() -> None:
+    world = unreleased()
+    text = (RUNBOOKS / "blocked" / "MarkRefused.md").read_text()
+    for name in (ANNOTATION_SESSION, *AUTOSCALER_ANNOTATIONS):
+        assert f"{name}-" in text
+        world.annotate(NODE, name, None)
+    assert f"kubectl label node NODE {LABEL_QUARANTINE}-" in text
+    world.label(NODE, **{LABEL_QUARANTINE: None})
+    assert f"kubectl taint node NODE {TAINT_QUARANTINE}-" in text
+    world.untaint(NODE, TAINT_QUARANTINE)
+    world.cordon(NODE, on=False)
+    world.run(5)
+    assert conditions(world) == {}
+    assert world.message(NODE) == "Released: healthy for 10m."
+
+
+def test_a_deleted_node_settles_what_its_ended_session_asked_of_people() -> None:
+    world = unreleased()
+    del world.nodes[NODE]
+    world.run(5)
+    assert conditions(world) == {}
+    assert world.message(NODE) == "Released: healthy for 10m."

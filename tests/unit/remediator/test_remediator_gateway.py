@@ -114,6 +114,49 @@ async def test_a_read_that_took_long_is_as_old_as_its_answer(cluster, monkeypatc
     assert (await gate.send(write)).done
 
 
+async def test_a_read_that_took_too_long_lets_no_harm_go(cluster, monkeypatch):
+    gate = gateway(cluster)
+    write = await mark(gate)
+    get = cluster.api.get
+
+    async def slow(*args, **options):
+        found = await get(*args, **options)
+        cluster.clock.ahead_s += 6.0
+        return found
+
+    monkeypatch.setattr(cluster.api, "get", slow)
+    cluster.clock.ahead_s += 2.0
+    sent = await gate.send(write)
+    assert sent.result is Result.HELD
+    assert "reading the node took 6." in sent.why
+    assert cluster.writes() == []
+    monkeypatch.setattr(cluster.api, "get", get)
+    assert (await gate.send(write)).done, "it is read again, however young the slow answer is"
+
+
+async def test_an_older_read_never_replaces_one_asked_later(cluster, monkeypatch):
+    gate = gateway(cluster)
+    get, asked, go_on = cluster.api.get, asyncio.Event(), asyncio.Event()
+
+    async def held_up(*args, **options):
+        found = await get(*args, **options)
+        asked.set()
+        await go_on.wait()
+        return found
+
+    monkeypatch.setattr(cluster.api, "get", held_up)
+    older = asyncio.create_task(gate.fresh_node("n1"))
+    await asked.wait()
+    monkeypatch.setattr(cluster.api, "get", get)
+    cluster.clock.ahead_s += 1.0
+    opt_out = {"metadata": {"labels": {"gpuward.io/opt-out": "true"}}}
+    await cluster.client.patch(NODES, "n1", opt_out)
+    newer = await gate.fresh_node("n1")
+    go_on.set()
+    assert (await older).labels["gpuward.io/opt-out"] == "true"
+    assert await gate.fresh_node("n1", max_age_s=1.0) is newer
+
+
 async def test_records_go_out_in_shadow_and_without_a_fresh_lease(cluster):
     gate = gateway(cluster, mode=Mode.SHADOW, lead=Lead(harm=False))
     assert (await gate.send(CREATE)).done
@@ -227,5 +270,6 @@ async def test_a_session_that_cannot_be_read_frees_no_node(cluster):
     error = ApiError(503, "ServiceUnavailable", "later")
     cluster.server.faults.fail(error, path=".*gpuquarantines")
     off = d.UnmarkNode(node="n1", node_uid="u", session="s", patch=ORPHAN, orphan=True)
-    assert (await gateway(cluster).send(off)).result is Result.UNKNOWN
+    sent = await gateway(cluster).send(off)
+    assert (sent.result, sent.answer) == (Result.UNKNOWN, None), "no answer to the write itself"
     assert cluster.writes() == []

@@ -102,3 +102,16 @@ def test_an_ended_session_takes_its_series_along() -> None:
     assert lines(metrics, "gpuward_open_session_condition") == []
     assert lines(metrics, "gpuward_session_conditions") == []
     assert lines(metrics, "gpuward_blocked_pdbs") == []
+
+
+def test_an_ended_session_shows_a_mark_that_cannot_come_off_and_nothing_else() -> None:
+    metrics = Metrics()
+    refused = Condition(type="NeedsHuman", reason="MarkRefused", message="Refused: no.")
+    other = Condition(type="Replace", reason="RepeatOffender", message="Third session.")
+
+    set_session_gauges(metrics, [session("gpu-7", "Released", conditions=(refused, other))])
+
+    assert lines(metrics, "gpuward_open_session_condition") == [
+        'gpuward_open_session_condition{condition="NeedsHuman",node="gpu-7",reason="MarkRefused"} 1.0'
+    ]
+    assert lines(metrics, "gpuward_open_session") == []

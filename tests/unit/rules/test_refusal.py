@@ -50,6 +50,14 @@ def test_it_names_the_write(write: NodeWrite) -> None:
     assert f"may not {write} (" in refusal.clause
 
 
+@pytest.mark.parametrize("code", [401, 403, 422])
+@pytest.mark.parametrize("write", NodeWrite)
+def test_a_lagging_label_calls_for_nobody(write: NodeWrite, code: int) -> None:
+    refusal = refusal_of(write, code, "no")
+    assert refusal is not None
+    assert refusal.needs_human == (write is not NodeWrite.LABEL)
+
+
 def test_a_hostile_answer_stays_one_short_clause() -> None:
     refusal = refusal_of(NodeWrite.MARK, 403, "line\n" * 10_000)
     assert refusal is not None
