@@ -55,6 +55,14 @@ class DrainLook:
                 return tuple(found)
             query["continue"] = page.metadata.continue_
 
+    async def pods_seen(self, node: str) -> tuple[PodView, ...]:
+        """The node's pods from the API server's watch cache, one answer; ApiError when it fails.
+
+        Cheap enough to ask for weeks and perhaps a moment old: to report by, never to act on.
+        """
+        query = {"fieldSelector": f"spec.nodeName={node}", "resourceVersion": "0"}
+        return tuple((await self._api.get("/api/v1/pods", _PodPage, query=query)).items or ())
+
     async def pods_and_owners(self, node: str) -> tuple[tuple[PodView, ...], dict[str, OwnerView]]:
         """The node's pods and their owner chains."""
         pods = await self.pods_on(node)

@@ -42,7 +42,7 @@ _LEAVING_S = 1.0
 _WAITING_S = 5.0
 _FAILED_S = 2.0
 # A drained node takes no pod but one that is bound to it by name; a person acts on that.
-_WATCHED_S = 30.0
+_WATCHED_S = (60.0, 120.0)
 # An answer that asks for no back-off is still not repeated at once.
 _SHORT_S = 0.25
 
@@ -191,7 +191,7 @@ class Drains:
 
     async def _watch(self, node: str, drain: _Drain, session: QuarantineView) -> float:
         """Of a drained node: who came past the scheduler."""
-        pods = await self._look.pods_on(node)
+        pods = await self._look.pods_seen(node)
         now = self._clock.now()
         before = drain.plan
         drain.plan = plan_watch(
@@ -205,7 +205,7 @@ class Drains:
         )
         if before is None or before.arrived != drain.plan.arrived:
             self._wake(node)
-        return _WATCHED_S
+        return random.uniform(*_WATCHED_S)
 
     async def _force(self, drain: _Drain, plan: DrainPlan) -> None:
         """By policy, past the deadline: the condition first, then the deletion, pod by pod."""

@@ -11,6 +11,9 @@ from rules import decision as d
 
 NODE = "n0"
 DAEMON = ("apps/v1", "DaemonSet", "agent")
+OPERATOR = ("nvidia.com/v1", "ClusterPolicy", "cluster-policy")
+DRIVER = ("nvidia.com/v1alpha1", "NVIDIADriver", "default")
+NAMESAKE = ("example.com/v1", "ClusterPolicy", "cluster-policy")
 MIRROR = {"kubernetes.io/config.mirror": "x"}
 
 
@@ -40,6 +43,13 @@ def test_a_pod_that_stayed_by_policy_is_no_arrival() -> None:
         pytest.param({"owner": None, "gpus": 1}, "team-a/new", id="GPU pod by hand"),
         pytest.param({"owner": None}, "", id="debugging pod by hand"),
         pytest.param({"owner": DAEMON, "gpus": 1}, "", id="DaemonSet"),
+        pytest.param({"owner": OPERATOR, "gpus": 1}, "", id="validation by the GPU Operator"),
+        pytest.param({"owner": DRIVER, "gpus": 1}, "", id="validation of a driver"),
+        pytest.param(
+            {"owner": NAMESAKE, "gpus": 1},
+            "team-a/new of ClusterPolicy cluster-policy",
+            id="a kind of the same name",
+        ),
         pytest.param({"owner": None, "annotations": MIRROR, "gpus": 1}, "", id="static pod"),
         pytest.param({"phase": "Succeeded", "gpus": 1}, "", id="finished"),
         pytest.param({"namespace": "kube-system", "owner": DAEMON}, "", id="system DaemonSet"),

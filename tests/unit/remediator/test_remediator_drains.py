@@ -214,9 +214,16 @@ async def test_a_drained_node_is_watched_and_nothing_on_it_is_asked_to_go(cluste
         await setting.add_pod("by-name", "n1")
         await setting.add_pod("elsewhere", "n2")
         setting.woken.clear()
+        before = {r.path for r in cluster.server.requests.all}
         setting.drains.steer("n1", Evicting.WATCH)
         await until(lambda: setting.drains.plan("n1") and setting.drains.plan("n1").arrived)
         assert setting.drains.plan("n1").arrived == ("default/by-name",)
+        (asked,) = {
+            r.path for r in cluster.server.requests.all if "nodeName%3Dn1" in r.path
+        } - before
+        # For weeks, on every quarantined node: from the server's cache, never past every pod in etcd.
+        assert "resourceVersion=0" in asked
+        assert "limit=" not in asked
         assert setting.woken == ["n1"]
         assert setting.evictions() == 0
 
