@@ -1,5 +1,7 @@
 """Whether a degraded pod would find GPUs elsewhere."""
 
+from contextlib import asynccontextmanager
+
 import pytest
 from edge import edge
 from edge_world import edge_world
@@ -24,13 +26,27 @@ async def cluster(tmp_path):
         yield found
 
 
-async def add_pod(cluster, name, node, gpus, phase="Running"):
+def owned_by(uid):
+    if not uid:
+        return []
+    return [
+        {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "name": uid,
+            "uid": uid,
+            "controller": True,
+        }
+    ]
+
+
+async def add_pod(cluster, name, node, gpus, phase="Running", owner=""):
     pod = await cluster.client.create(
         PODS,
         {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name},
+            "metadata": {"name": name, "ownerReferences": owned_by(owner)},
             "spec": {
                 "nodeName": node,
                 "containers": [
@@ -112,3 +128,64 @@ async def test_who_left_a_moment_ago_still_needs_its_place(cluster):
         assert await free.without_room("sick", [first, second]) == {second.uid}
         # The first was evicted; where it went is not counted yet.
         assert await free.without_room("sick", [second]) == {second.uid}
+
+
+@asynccontextmanager
+async def asking(cluster):
+    async with edge_world(cluster, POLICY) as setting:
+        yield FreeGpus(cluster.api, cluster.clock, setting.caches)
+
+
+async def test_two_nodes_do_not_get_the_same_place_in_one_second(cluster):
+    await add_pod(cluster, "busy", "full", 8)
+    await cluster.client.patch(NODES, "full", {"spec": {"unschedulable": True}})
+    first = await add_pod(cluster, "a", "sick", 8)
+    second = await add_pod(cluster, "b", "full", 8)
+    async with asking(cluster) as free:
+        assert await free.without_room("sick", [first]) == set()
+        assert await free.without_room("full", [second]) == {second.uid}
+        assert await free.without_room("sick", [first]) == set(), "it keeps what it was promised"
+
+
+async def test_a_pod_that_cannot_leave_keeps_no_place_for_ever(cluster):
+    await cluster.client.patch(NODES, "full", {"spec": {"unschedulable": True}})
+    first = await add_pod(cluster, "a", "sick", 8)
+    second = await add_pod(cluster, "b", "full", 8)
+    async with asking(cluster) as free:
+        assert await free.without_room("sick", [first]) == set()
+        cluster.clock.ahead_s += 40
+        assert await free.without_room("sick", [first]) == set()
+        cluster.clock.ahead_s += 25
+        assert await free.without_room("full", [second]) == set()
+
+
+async def test_a_pod_that_finished_needs_no_place_elsewhere(cluster):
+    await add_pod(cluster, "busy", "full", 8)
+    first, second = [await add_pod(cluster, name, "sick", 8) for name in ("a", "b")]
+    async with asking(cluster) as free:
+        assert await free.without_room("sick", [first, second]) == {second.uid}
+        done = await cluster.client.get(PODS, "a", "default")
+        done["status"] = {"phase": "Succeeded"}
+        await cluster.client.update_status(PODS, done, "default")
+        ended = await cluster.api.get("/api/v1/namespaces/default/pods/a", PodView)
+        assert await free.without_room("sick", [ended, second]) == set()
+
+
+@pytest.mark.parametrize(
+    ("owner", "room"),
+    [
+        pytest.param("web", True, id="its controller's new pod"),
+        pytest.param("other", False, id="somebody else's"),
+        pytest.param("", False, id="made by hand"),
+    ],
+)
+async def test_who_is_counted_where_it_went_is_not_counted_again(cluster, owner, room):
+    """Two places; the first pod went to one of them, so that the second pod finds the other."""
+    first = await add_pod(cluster, "a", "sick", 8, owner="web")
+    second = await add_pod(cluster, "b", "sick", 8, owner="web")
+    async with asking(cluster) as free:
+        assert await free.without_room("sick", [first, second]) == set()
+        assert await free.without_room("sick", [second]) == set(), "one left, one place is left"
+        await add_pod(cluster, "a2", "roomy", 8, owner=owner)
+        cluster.clock.ahead_s += 31
+        assert await free.without_room("sick", [second]) == (set() if room else {second.uid})
