@@ -61,8 +61,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 async def _run(options: argparse.Namespace) -> str:
     terminal = Terminal(agreed=getattr(options, "yes", False))
-    async with connect(options.kubeconfig, options.context) as cluster:
-        command: Command = options.command
+    command: Command = options.command
+    async with connect(options.kubeconfig, options.context, role=command.role) as cluster:
         return await command.run(cluster, options, terminal)
 
 

@@ -41,6 +41,9 @@ POLICY_MAP = "gpuward-policy"
 MANAGER = "kubectl-gpuward"
 """Who wrote a field, in managedFields: uninstall takes off what these commands put there."""
 _MANAGER = {"fieldManager": MANAGER}
+VIEWER = "gpuward-viewer"
+OPERATOR = "gpuward-operator"
+PLANNER = "gpuward-planner"
 _VIEWED = {"", "nodes", "configmaps", "gpunodehealths", "gpuquarantines", "gpuwardpauses"}
 """What the role of viewers shows."""
 
@@ -79,9 +82,10 @@ class _Page(msgspec.Struct, rename="camel"):
 class Cluster:
     """One API server on behalf of one person."""
 
-    def __init__(self, api: Api, clock: SystemClock) -> None:
+    def __init__(self, api: Api, clock: SystemClock, role: str) -> None:
         self._api = api
         self._clock = clock
+        self._role = role
 
     def now(self) -> float:
         """Seconds since the epoch, in the API server's time."""
@@ -145,7 +149,10 @@ class Cluster:
     async def may(
         self, user: str, group: str, resource: str, verb: str, namespace: str, name: str = ""
     ) -> bool | None:
-        """Whether RBAC allows a user a verb, on one object where named; None where we may not ask."""
+        """Whether RBAC allows a user a verb, on one object where named; None where we may not ask.
+
+        An empty namespace asks about all of them at once.
+        """
         plural, _, subresource = resource.partition("/")
         attributes = {"group": group, "resource": plural, "subresource": subresource, "verb": verb}
         attributes |= {"name": name} if name else {}
@@ -162,7 +169,7 @@ class Cluster:
         answer = await self._api.call(Lane.READ, "POST", path, body=review)
         if answer.code in {403, 404}:
             return None
-        status = _decoded(checked(answer), dict[str, Any]).get("status") or {}
+        status = _decoded(self._read(answer), dict[str, Any]).get("status") or {}
         return bool(status.get("allowed"))
 
     async def policy(self, namespace: str) -> Policy | None:
@@ -200,7 +207,7 @@ class Cluster:
     async def get(self, path: str) -> dict[str, Any] | None:
         """Any object as plain values; None where there is none."""
         answer = await self._api.call(Lane.READ, "GET", path)
-        return None if answer.code == 404 else _decoded(checked(answer), dict[str, Any])
+        return None if answer.code == 404 else _decoded(self._read(answer), dict[str, Any])
 
     async def send(self, request: Request) -> Answer:
         """One request of the rules, such as a dry-run eviction; the answer, whatever it is."""
@@ -231,20 +238,23 @@ class Cluster:
         if answer.code != 404:
             checked(answer, writes=True)
 
+    def _read(self, answer: Answer) -> Answer:
+        return checked(answer, role=self._role)
+
     async def _find(self, path: str, kind: type[T]) -> T | None:
         answer = await self._api.call(Lane.READ, "GET", path)
         if answer.code == 404:
             if answer.status().details is None:
                 checked(answer)
             return None
-        return _decoded(checked(answer), kind)
+        return _decoded(self._read(answer), kind)
 
     async def _list(self, path: str, kind: type[T], query: dict[str, str]) -> list[T]:
         found: list[T] = []
         token = ""
         while True:
             page_query = {**query, "limit": str(PAGE), **({"continue": token} if token else {})}
-            answer = checked(await self._api.call(Lane.READ, "GET", path, query=page_query))
+            answer = self._read(await self._api.call(Lane.READ, "GET", path, query=page_query))
             page = _decoded(answer, _Page)
             found += _items(page.items, kind)
             token = page.metadata.get("continue", "")
@@ -270,8 +280,8 @@ def _unreadable(error: Exception) -> str:
     return f"the API server sent an unreadable object: {error}; is it one for this version?"
 
 
-def checked(answer: Answer, *, writes: bool = False) -> Answer:
-    """The answer, or CommandError with the remedy."""
+def checked(answer: Answer, *, writes: bool = False, role: str = OPERATOR) -> Answer:
+    """The answer, or CommandError with the remedy; ``role`` allows what viewers may not."""
     if answer.ok:
         return answer
     said = answer.sentence()
@@ -285,7 +295,9 @@ def checked(answer: Answer, *, writes: bool = False) -> Answer:
             remedy = "install its definitions with kubectl apply -k daemonset/crds"
             raise CommandError(f"this cluster does not know gpuward's objects; {remedy}")
         case 403:
-            raise CommandError(f"not allowed: {said}; {_role(answer, writes)}", forbidden=True)
+            raise CommandError(
+                f"not allowed: {said}; {_remedy(answer, role, writes)}", forbidden=True
+            )
         case 401:
             raise CommandError(f"not logged in: {said}; renew the credentials of this kubeconfig")
         case 0:
@@ -298,19 +310,24 @@ def checked(answer: Answer, *, writes: bool = False) -> Answer:
     raise CommandError(said)
 
 
-def _role(answer: Answer, writes: bool) -> str:
+def _remedy(answer: Answer, role: str, writes: bool) -> str:
     """Which of the roles that ship would allow it (daemonset/base/viewer-operator-roles.yaml)."""
     details = answer.status().details
     kind = details.kind if details is not None else ""
     seen = kind in _VIEWED
     if writes and not seen:
         return "this is for cluster administrators"
-    return f"ask for the ClusterRole {'gpuward-viewer' if seen and not writes else 'gpuward-operator'}"
+    return f"ask for the ClusterRole {VIEWER if seen and not writes else role}"
 
 
 @asynccontextmanager
-async def connect(kubeconfig: str | None, context: str | None) -> AsyncIterator[Cluster]:
-    """A connection as kubectl would make it; CommandError 64 for an unusable configuration."""
+async def connect(
+    kubeconfig: str | None, context: str | None, *, role: str = OPERATOR
+) -> AsyncIterator[Cluster]:
+    """A connection as kubectl would make it; CommandError 64 for an unusable configuration.
+
+    ``role`` is the ClusterRole that a refusal names where a viewer's is not enough.
+    """
     clock = SystemClock()
     access = Access(kubeconfig, context)
     try:
@@ -325,6 +342,6 @@ async def connect(kubeconfig: str | None, context: str | None) -> AsyncIterator[
     api = Api(access, clock, Pace(Rates(per_second={}), clock))
     await api.open()
     try:
-        yield Cluster(api, clock)
+        yield Cluster(api, clock, role)
     finally:
         await api.close()

@@ -3,6 +3,7 @@
 import argparse
 
 from remediator.kubectl import act, look, operate, pause
+from remediator.kubectl.cluster import PLANNER
 from remediator.kubectl.options import LOOKS, Command, object_name
 
 _DATA = ("json", "yaml")
@@ -115,6 +116,7 @@ COMMANDS = (
         about="What would be done now, node by node: the remediator's own rules on the live\n"
         "cluster, and one dry-run eviction per pod. Nothing is written.",
         run=operate.plan,
+        role=PLANNER,
         forms=LOOKS,
         more=_plan_more,
         examples=(
@@ -203,6 +205,7 @@ COMMANDS = (
         about="Checks API version, definitions, nodes, DaemonSets that lack the toleration, other\n"
         "remediators and permissions. It only reads; exit 1 when something is missing.",
         run=operate.preflight,
+        role=PLANNER,
         forms=_DATA,
         more=_policy_option,
         examples=(("preflight", "before and after the installation"),),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from remediator.api import release_version
-from remediator.kubectl.cluster import Cluster
+from remediator.kubectl.cluster import OPERATOR, Cluster
 from remediator.kubectl.terminal import Terminal
 
 USAGE_ERROR: Final = 64
@@ -41,6 +41,8 @@ class Command:
     node: bool = False
     reason: bool = False
     asks: bool = False
+    role: str = OPERATOR
+    """The ClusterRole that allows what a viewer may not."""
     more: Callable[[argparse.ArgumentParser], None] | None = None
 
 

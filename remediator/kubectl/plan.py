@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from remediator.kubectl.cluster import Cluster, CommandError
+from remediator.kubectl.cluster import PLANNER, Cluster, CommandError
 from remediator.kubectl.text import columns, count, document, labelled, printable
 from rules.daemon_set_fit import untolerating
 from rules.decision import CreateSession
@@ -205,6 +205,12 @@ async def _probe(cluster: Cluster, snapshot: FleetSnapshot, session: QuarantineV
         pod = by_uid[eviction.uid]
         answer = await cluster.send(request(eviction))
         outcome = classify(answer.code, {}, answer.body, pod, matching(pod, pdbs), snapshot.now)
+        if outcome.kind is EvictionKind.MISSING_PERMISSION:
+            raise CommandError(
+                f"not allowed: {outcome.message}, which a dry run needs too; "
+                f"ask for the ClusterRole {PLANNER}",
+                forbidden=True,
+            )
         memory = answered(memory, eviction, outcome)
     return plan_drain(look, snapshot.policy, memory, snapshot.now)
 

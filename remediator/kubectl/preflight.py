@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from remediator.elector import LEASE_NAME
-from remediator.kubectl.cluster import GROUP_PATH, Cluster, CommandError
+from remediator.kubectl.cluster import GROUP_PATH, PLANNER, Cluster, CommandError
 from remediator.kubectl.text import printable
 from rules.daemon_set_fit import untolerating
 from rules.names import COMPONENT_REMEDIATOR
@@ -31,14 +31,13 @@ RIVAL_GROUPS = {
     "healthcheck.nvsentinel.nvidia.com": "NVSentinel",
 }
 NEEDED = (
-    ("", "nodes", "patch", ""),
-    ("", "pods", "list", ""),
-    ("", "pods/eviction", "create", ""),
-    ("policy", "poddisruptionbudgets", "watch", ""),
-    ("gpuward.io", "gpuquarantines", "create", ""),
-    ("coordination.k8s.io", "leases", "update", LEASE_NAME),
+    ("", "nodes", "patch"),
+    ("", "pods", "list"),
+    ("", "pods/eviction", "create"),
+    ("policy", "poddisruptionbudgets", "watch"),
+    ("gpuward.io", "gpuquarantines", "create"),
 )
-"""What the remediator cannot do without: group, resource, verb, and the one name it is granted for."""
+"""What the remediator cannot do without in the whole cluster: group, resource, verb. Beside it, its lease."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,10 +158,12 @@ async def _rivals(cluster: Cluster) -> list[Check]:
 async def _permissions(cluster: Cluster, namespace: str) -> list[Check]:
     user = f"system:serviceaccount:{namespace}:{COMPONENT_REMEDIATOR}"
     lacking = []
-    for group, resource, verb, name in NEEDED:
-        allowed = await cluster.may(user, group, resource, verb, namespace, name)
+    lease = ("coordination.k8s.io", "leases", "update", namespace, LEASE_NAME)
+    # No namespace means all of them: a Role in one is not enough for the others.
+    for group, resource, verb, where, name in [*((*each, "", "") for each in NEEDED), lease]:
+        allowed = await cluster.may(user, group, resource, verb, where, name)
         if allowed is None:
-            found = "you may not ask for others' permissions; ask a cluster administrator"
+            found = f"you may not ask for others' permissions; ask for the ClusterRole {PLANNER}"
             return [Check(verdict=WARN, name="permissions", found=found)]
         if not allowed:
             lacking.append(f"{verb} {resource}")

@@ -1,15 +1,20 @@
 """`preflight` before the first install, and when only some definitions are there."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from kubectl_cluster import Kubectl
+from kubectl_cluster import Kubectl, cluster
 
-from hack.sim.cluster.resource import NODES
-from hack.sim.cluster.threaded import run_in_thread
+from hack.sim.cluster.calls import Caller
+from hack.sim.cluster.resource import NAMESPACES, NODES
+from hack.sim.cluster.threaded import HostedServer, run_in_thread
 from hack.sim.manifests import post_manifests, read_manifests
 
-CRDS = Path(__file__).parents[3] / "daemonset" / "crds"
+DAEMONSET = Path(__file__).parents[3] / "daemonset"
+CRDS = DAEMONSET / "crds"
+BASE = DAEMONSET / "base"
 
 
 @pytest.mark.parametrize(
@@ -65,3 +70,52 @@ def test_nodes_that_no_detector_takes_are_named_before_it_matters(
     assert len(said) == bool(spared)
     assert all(name in said[0] for name in spared)
     assert all("kubectl gpuward quarantine NODE" in line for line in said)
+
+
+def narrowed(manifest: dict[str, Any]) -> dict[str, Any]:
+    """What is granted everywhere, granted in namespace gpuward only."""
+    if not manifest["kind"].startswith("ClusterRole"):
+        return manifest
+    made = {**manifest, "kind": manifest["kind"].removeprefix("Cluster")}
+    made["metadata"] = {"name": "everything-here", "namespace": "gpuward"}
+    if "roleRef" in made:
+        made["roleRef"] = {**made["roleRef"], "kind": "Role", "name": "everything-here"}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("grant", "lacks"),
+    [
+        pytest.param(lambda manifest: manifest, [], id="as it ships"),
+        pytest.param(
+            narrowed,
+            [
+                "patch nodes",
+                "list pods",
+                "create pods/eviction",
+                "watch poddisruptionbudgets",
+                "create gpuquarantines",
+            ],
+            id="in one namespace",
+        ),
+    ],
+)
+def test_what_the_remediator_needs_everywhere_is_asked_about_everywhere(
+    tmp_path: Path, grant: Callable[[dict[str, Any]], dict[str, Any]], lacks: list[str]
+) -> None:
+    admin = Caller("root", ("system:masters", "system:authenticated"))
+
+    def fill(hosted: HostedServer) -> None:
+        made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpuward"}}
+        hosted.run(hosted.server.client.create(NAMESPACES, made))
+        objects = [grant(each) for each in read_manifests(BASE / "remediator-rbac.yaml")]
+        hosted.run(post_manifests(hosted.server.client, objects, namespace="gpuward"))
+
+    with cluster(tmp_path, fill, authorization="RBAC", tokens={"secret": admin}) as kubectl:
+        ended, out, err = kubectl("preflight")
+
+    said = next(line for line in (out + err).splitlines() if "permissions:" in line)
+    assert ended == bool(lacks)
+    assert all(lack in said for lack in lacks), said
+    assert ("may not" in said) == bool(lacks)
+    assert "leases" not in said
