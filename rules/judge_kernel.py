@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+import msgspec
+
 from rules.expected_gpus import GPU_CLASSES, NVIDIA_VENDOR, plain_address
 from rules.health_object import MigInstance, NvidiaAction
 from rules.incident import Finding, Scope
@@ -165,6 +167,10 @@ def _judge_sxid(state: NodeState, seen: KernelLineSeen, now: float, rules: Rules
 
 def _judge_other(state: NodeState, seen: KernelLineSeen, now: float, rules: Rules) -> NodeState:
     line = seen.line
+    if line.erring and line.erring != line.pci:
+        # A port passes on the error of a device below it: which need not be the GPU beside that.
+        line = msgspec.structs.replace(line, pci=line.erring)
+        seen = replace(seen, line=line)
     if line.kind in _PCI_KINDS and not _is_gpu(state, line.pci or ""):
         return state
     if line.kind is Kind.AER:

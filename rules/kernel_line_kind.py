@@ -93,7 +93,8 @@ class KernelLine(msgspec.Struct, frozen=True, gc=False):
     (of 144 to 150 the first two, which decide), ``fatal`` that line's own word, ``gpc`` and
     ``tpc`` the place of an Xid 13. ``detail`` is the serial number, driver or client version,
     initialisation status, number of devices, seconds or watts of a line; for aer corrected,
-    nonfatal or fatal; for pcie_bandwidth ``N of M Gb/s``.
+    nonfatal or fatal; for pcie_bandwidth ``N of M Gb/s``. ``erring`` is the device whose PCIe error a
+    port passes on, which may be the port itself: ``pci`` is the one that speaks.
     """
 
     kind: Kind
@@ -118,3 +119,4 @@ class KernelLine(msgspec.Struct, frozen=True, gc=False):
     gpc: int | None = None
     tpc: int | None = None
     detail: str | None = None
+    erring: str | None = None

@@ -23,6 +23,7 @@ _PORT: Final = rb"(?:pcieport|pcieport-driver) " + _PCI + rb": "
 _MLX5: Final = rb"(?:mlx5_core " + _PCI + rb"(?: \w{1,32})?: (?:mlx5_)?|mlx5_)"
 _MLX5_CORE: Final = rb"mlx5_core " + _PCI + rb"(?: \w{1,32})?: "
 _FUNCTION: Final = rb"(?:\w{1,48}:\d{1,5}:)?(?:\(pid \d{1,10}\): )?\s?"
+_ERRING: Final = _PCI.replace(b"<pci>", b"<erring>") + rb"?"
 _GPU: Final = rb"(?:GPU\d{1,3} )?"
 """Which GPU a function of the driver speaks of, in the driver's own count (from R560)."""
 _ASSERTION: Final = _GPU + rb"nv(?:Assert|Check)\w{0,40}: (?:Assertion|Check) failed: "
@@ -44,6 +45,7 @@ class _Shape(NamedTuple):
     process: int
     detail: int
     of: int
+    erring: int
 
 
 def _shape(kind: Kind, heads: tuple[bytes, ...], pattern: bytes) -> _Shape:
@@ -127,7 +129,7 @@ _OTHER_SHAPES: Final = (
         Kind.AER,
         (b"pci",),
         _PORT + rb"AER: (?:Multiple )?(?P<detail>(?:Corr|Uncorr)[a-zA-Z ()-]{2,32}?) error "
-        rb"(?:message )?received(?: from|:) ",
+        rb"(?:message )?received(?: from|:) " + _ERRING,
     ),
     _shape(
         Kind.DPC,
@@ -262,12 +264,14 @@ def _line(shape: _Shape, found: re.Match[bytes], message: bytes, user: bool) -> 
     uuid = found[shape.gpu_uuid] if shape.gpu_uuid else None
     pid = found[shape.pid] if shape.pid else None
     process = found[shape.process] if shape.process else None
+    erring = found[shape.erring] if shape.erring else None
     return KernelLine(
         shape.kind,
         pci=normal_pci(pci) if pci else None,
         gpu_uuid=uuid.decode("ascii") if uuid else None,
         pid=int(pid) if pid else None,
         process=printable(process) if process else None,
+        erring=normal_pci(erring) if erring else None,
         user=user,
         text=printable(message),
         detail=_detail(shape, found) if shape.detail else None,

@@ -173,6 +173,28 @@ def test_errors_of_a_bridge_count_where_a_gpu_is_behind_it(
     assert world.verdict().health in (Health.DEGRADED, Health.HEALTHY)
 
 
+@pytest.mark.parametrize(
+    ("port", "device", "expected"),
+    [
+        pytest.param(ROOT, "0000:1a:00.0", "", id="a network adapter beside the GPUs"),
+        pytest.param(port_of(3), "0000:1a:00.0", "", id="something else at the GPU's own port"),
+        pytest.param(ROOT, f"{pci(3)}.0", uuid(3), id="one GPU of four"),
+        pytest.param(ROOT, port_of(2), uuid(2), id="a switch's port above one GPU"),
+        pytest.param(port_of(1), port_of(1), uuid(1), id="the port itself"),
+        pytest.param("0000:5d:00.0", f"{pci(0)}.0", uuid(0), id="a path that is not known"),
+    ],
+)
+@pytest.mark.parametrize("words", ["error received: ", "error message received from "])
+def test_an_error_that_a_port_passes_on_is_that_of_the_device_it_names(
+    world: Bridged, port: str, device: str, expected: str, words: str
+) -> None:
+    world.kernel(f"pcieport {port}: AER: Uncorrected (Non-Fatal) {words}{device}")
+    world.advance(5)
+    found = [(i.row.reason, *i.gpus) for i in world.active]
+    assert found == ([("PcieAerUncorrected", expected)] if expected else [])
+    assert world.verdict().health is (Health.DEGRADED if expected else Health.HEALTHY)
+
+
 def test_two_functions_of_a_root_complex_are_two_ports(world: Bridged) -> None:
     world.kernel(aer(OTHER_ROOT, "Uncorrected (Fatal)"))
     world.kernel(containment(OTHER_ROOT))
