@@ -35,7 +35,7 @@ SERVICES: Final = {
 """Process name, of which the kernel keeps 15 characters."""
 
 STUCK: Final = ("D", "Z")
-_OURS: Final = re.compile(r"nv[-_]|nvidia|nvc:|nvsm|dcgm|nccl|cuda", re.IGNORECASE)
+_OURS: Final = re.compile(r"nv[-_]|nvidia|nvc:|nvsm|dcgm|nccl|cuda|^uvm ", re.IGNORECASE)
 
 
 class Processes(NamedTuple):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from rules.gauge import Gauge
-from rules.incident import Finding, Scope
+from rules.incident import Finding, Incident, Scope
 from rules.judge_closing import close_where
 from rules.judge_present import Present, present_of
 from rules.judge_record import record
@@ -67,15 +67,44 @@ def _look(
     before = {task: gauge for task, gauge in state.tasks.items() if task.state == kind.state}
     others = {task: gauge for task, gauge in state.tasks.items() if task.state != kind.state}
     after = _stepped(before, here, limit)
-    any_here = state.host.get(kind.reason, Gauge()).measure(len(here), limit)
-    state = replace(state, tasks={**others, **after}, host={**state.host, kind.reason: any_here})
+    over = _untracked(state, kind, before, here, now, limit)
+    state = replace(state, tasks={**others, **after}, host={**state.host, kind.reason: over})
     raised = [task for task, gauge in after.items() if gauge.raised]
-    fresh = [task for task in raised if task not in before or not before[task].raised]
+    followed = [task for task, gauge in before.items() if gauge.raised]
     if raised:
+        fresh = [task for task in raised if task not in followed]
         return _record(state, kind, fresh, now, rules)
-    if sum(any_here.good) >= limit.count:
+    if followed or sum(over.good) >= limit.count:
         return close_where(state, lambda i: i.row.reason == kind.reason, now, ClosesKind.STATE)
     return state
+
+
+def _untracked(
+    state: NodeState,
+    kind: Kind,
+    before: Mapping[HostProcess, Gauge],
+    here: list[HostProcess],
+    now: float,
+    limit: Threshold,
+) -> Gauge:
+    """Looks since an earlier agent's find, or the kernel's word of a task not followed here.
+
+    Good is one without a process that stays so from look to look, once the kernel is silent.
+    """
+    standing = _standing(state, kind.reason)
+    if not standing:
+        return Gauge()
+    stays = any(task in before and before[task].bad[-1:] == (True,) for task in here)
+    old = state.host.get(kind.reason, Gauge())
+    return old.step(bad=stays, good=not stays and _silent(standing, now), threshold=limit)
+
+
+def _standing(state: NodeState, reason: str) -> list[Incident]:
+    return [i for i in state.incidents if i.active and i.row.reason == reason]
+
+
+def _silent(standing: list[Incident], now: float) -> bool:
+    return all(now - incident.last_seen > _REPEATS_WITHIN_S for incident in standing)
 
 
 def _stepped(
@@ -107,9 +136,10 @@ def _record(
 def _out_of_sight(state: NodeState, now: float, rules: Rules) -> NodeState:
     """What the kernel log said of a hung task is over when it falls silent and all GPUs answer."""
     limit = rules[HUNG]
-    hung = [i for i in state.incidents if i.active and i.row.reason == HUNG]
-    silent = all(now - i.last_seen > _REPEATS_WITHIN_S for i in hung)
-    answer = silent and all(present_of(state, i, since=i.last_seen) is Present.GOOD for i in hung)
+    hung = _standing(state, HUNG)
+    answer = _silent(hung, now) and all(
+        present_of(state, i, since=i.last_seen) is Present.GOOD for i in hung
+    )
     over = state.host.get(HUNG, Gauge()).step(
         bad=False, good=bool(hung) and answer, threshold=limit
     )

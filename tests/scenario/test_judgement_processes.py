@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from judgement_world import World
 
 from rules.observation import HostProcess
 
 HUNG_LINE = "INFO: task nvidia-smi:6067 blocked for more than 120 seconds."
+LOCKUP_LINE = "watchdog: BUG: soft lockup - CPU#3 stuck for 22s! [UVM GPU1 BH:4242]"
 
 
 def task(pid: int = 7, state: str = "D", name: str = "nvidia-smi") -> HostProcess:
@@ -112,6 +114,51 @@ def test_where_nothing_else_sees_the_gpus_it_lasts_until_the_reboot() -> None:
     assert world.only().row.reason == "HungNvidiaTask"
     world.reboot()
     world.host(in_sight=False)
+    assert not world.active
+
+
+def test_what_the_log_alone_names_stands_while_it_does_and_ends_after_it() -> None:
+    """A lockup runs, so that no look at the processes finds it waiting."""
+    world = World().start()
+    looks(world, count=10)
+    for _ in range(20):
+        for _ in range(3):
+            world.kernel(LOCKUP_LINE)
+            world.advance(20, polling=True)
+        world.host()
+    assert len(world.incidents) == 1, "one fault, one incident"
+    assert world.says() == "Degraded Report RestartNode"
+    looks(world, count=6)
+    assert world.active, "five quiet looks begin when the log has been silent for long enough"
+    looks(world, count=3)
+    assert not world.active
+
+
+def test_a_task_that_is_gone_ends_it_whatever_else_waits_now_and_then() -> None:
+    world = World().start()
+    looks(world, task())
+    assert world.active
+    for pid in range(100, 104):
+        looks(world, task(pid), count=1)
+    assert world.active
+    looks(world, task(104), count=1)
+    assert not world.active
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+def test_so_does_one_that_an_earlier_agent_or_only_the_log_knew(*, restarted: bool) -> None:
+    world = World().start()
+    if restarted:
+        looks(world, task())
+        world.restart_agent()
+        world.start()
+    else:
+        world.kernel(HUNG_LINE)
+    for pid in range(100, 105):
+        looks(world, task(pid), count=1)
+    assert world.active
+    for pid in range(105, 109):
+        looks(world, task(pid), count=1)
     assert not world.active
 
 

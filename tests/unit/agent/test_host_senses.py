@@ -50,11 +50,13 @@ def test_stuck_processes_of_the_drivers_world_and_no_others(proc: Path) -> None:
     process(proc, 11, b"dcgm-exporter", "Z")
     process(proc, 12, b"nvidia-smi", "S")
     process(proc, 13, b"dd", "D")
+    process(proc, 14, b"UVM GPU1 BH", "D")
     seen = host_processes(proc)
     assert seen is not None
     assert set(seen.stuck) == {
         HostProcess(pid=10, name="nvidia-smi", state="D"),
         HostProcess(pid=11, name="dcgm-exporter", state="Z"),
+        HostProcess(pid=14, name="UVM GPU1 BH", state="D"),
     }
 
 
