@@ -61,16 +61,14 @@ def compare_page(state: NodeState, seen: DcgmSeen, now: float, rules: Rules) -> 
 
 
 def end_comparison(state: NodeState, now: float) -> NodeState:
-    """Forget what was compared where the two do not both work any more."""
-    both_up = all(
-        state.source(name) is SourceState.UP for name in (SourceName.NVML, SourceName.DCGM)
-    )
-    if both_up or not any(view.differs for view in state.gpus.values()):
+    """Forget what was compared once one of the two does not work, whoever had compared it."""
+    spoken = (state.source(name) for name in (SourceName.NVML, SourceName.DCGM))
+    if all(each in (None, SourceState.UP) for each in spoken):
         return state
-    gpus = {key: replace(view, differs={}) for key, view in state.gpus.items()}
-    return close_where(
-        replace(state, gpus=gpus), lambda i: i.row.reason == REASON, now, NOT_COMPARED
-    )
+    if any(view.differs for view in state.gpus.values()):
+        gpus = {key: replace(view, differs={}) for key, view in state.gpus.items()}
+        state = replace(state, gpus=gpus)
+    return close_where(state, lambda i: i.row.reason == REASON, now, NOT_COMPARED)
 
 
 def _compare(

@@ -105,6 +105,24 @@ def test_an_agent_that_restarts_finds_agreement_too(world: World) -> None:
     assert not world.active
 
 
+@pytest.mark.parametrize("name", [SourceName.NVML, SourceName.DCGM])
+@pytest.mark.parametrize("rebooted", [True, False])
+def test_what_an_earlier_agent_compared_ends_when_a_source_is_off_now(
+    world: World, name: SourceName, *, rebooted: bool
+) -> None:
+    pages(world, 10, remap_failure=1)
+    world.source(SourceName.DCGM, SourceState.UP)
+    if rebooted:
+        world.reboot()
+    else:
+        world.restart_agent()
+    world.start()
+    assert world.only().row.reason == "SourcesDiffer"
+    world.source(name, SourceState.ABSENT, "Off")
+    assert not world.active
+    assert world.incidents[0].closed_by == "NotCompared"
+
+
 def test_the_tolerance_comes_from_the_rules_file() -> None:
     text = b"apiVersion: gpuward.io/v1alpha1\nkind: Rules\nthresholds: {SourcesDiffer: {count: 1, window: 1}}\n"
     world = World(rules=parse_rules(text)).start()
