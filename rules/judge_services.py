@@ -28,6 +28,7 @@ from rules.topology import Interconnect, interconnect, nvlink_domain
 
 PROPRIETARY: Final = "P"
 """In a module's taint: the proprietary flavour of the driver. Source: Linux, tainted kernels."""
+NOT_SEEN: Final = "NotSeen"
 NVSWITCH_CLASS: Final = 0x0680
 """The PCI class of an NVSwitch: a bridge to something else. Source: PCI codes and ids."""
 _RAN: Final = "ran earlier in this boot and does not run now"
@@ -64,9 +65,29 @@ def judge_services(state: NodeState, seen: HostSeen, now: float, rules: Rules) -
         return state
     for check in CHECKS:
         look = check.measure(state, seen)
+        state = _counted_unseen(
+            state, check, now, rules, unseen=look is None and not seen.services
+        )
         if look is not None:
             state = _judged(state, check, look, now, rules)
     return state
+
+
+def _counted_unseen(
+    state: NodeState, check: HostCheck, now: float, rules: Rules, *, unseen: bool
+) -> NodeState:
+    """What was found while the services were in sight does not outlast that for ever.
+
+    Nobody can say any more that it stands, or that it ended.
+    """
+    limit, key = rules[check.reason], check.reason + NOT_SEEN
+    looks = state.host.get(key, Gauge()).step(bad=unseen, good=not unseen, threshold=limit)
+    if not looks.raised or not state.host.get(check.reason, Gauge()).raised:
+        return replace(state, host={**state.host, key: looks})
+    host = {**state.host, key: looks, check.reason: Gauge()}
+    return close_where(
+        replace(state, host=host), lambda i: i.row.reason == check.reason, now, NOT_SEEN
+    )
 
 
 def services_named(evidence: Iterable[str]) -> dict[Service, ServiceView]:

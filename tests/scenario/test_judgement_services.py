@@ -192,6 +192,35 @@ def test_out_of_sight_is_not_stopped() -> None:
     assert not world.incidents
 
 
+@pytest.mark.parametrize("restarted", [True, False])
+def test_what_was_found_ends_when_nobody_can_see_it_any_more(*, restarted: bool) -> None:
+    world = reads(World().start(), fabric_state=3, fabric_status=0)
+    looks(world, {FM})
+    looks(world, set())
+    assert world.verdict().health == "Degraded"
+    if restarted:
+        world.restart_agent()
+        world.start()
+        reads(world, fabric_state=3, fabric_status=0)
+    looks(world, None, 3 if restarted else 4)  # a start is a look, too
+    assert world.active, "one look may fail"
+    looks(world, None, 1)
+    assert not world.active
+    assert world.incidents[0].closed_by == "NotSeen"
+    looks(world, None, 30)
+    assert len(world.incidents) == 1
+    looks(world, set())
+    assert world.only().row.reason == "FabricManagerStopped", "in sight again, it is told again"
+
+
+def test_gpus_that_wait_for_the_fabric_accuse_it_out_of_sight_no_more() -> None:
+    world = reads(World().start(), fabric_state=2)
+    looks(world, set())
+    assert world.says() == "Degraded Report RestartFabricManager"
+    looks(world, None)
+    assert not world.active
+
+
 def test_a_driver_that_is_taken_away_takes_its_services_with_it() -> None:
     world = reads(World().start(), fabric_state=3, fabric_status=0)
     looks(world, {FM})
