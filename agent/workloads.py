@@ -2,7 +2,8 @@
 
 The main loop calls `ask`, which never waits; the answer comes back as a `WorkloadSeen`, seconds
 later or never. One thread reads cgroups at once, since a process that faulted ends soon; another
-reads the node's pods when one is not known yet, at most every half minute, and never on a timer.
+reads the node's pods when one is not known yet, at most every half minute, and on a timer only to
+learn whether a permission that is missing was granted.
 Whatever cannot be found out stays unknown, which never speaks against the hardware.
 """
 
@@ -36,7 +37,8 @@ GATHER_S = 2.0
 READ_SPACING_S = 30.0
 AFTER_FAILURE_S = 300.0
 AFTER_REFUSAL_S = 3600.0
-"""A permission does not come back by asking; somebody may have granted it within the hour."""
+"""A permission does not come back by asking; somebody may have granted it within the hour, and
+then the source must not stay Down until the next fault."""
 
 _EFFECT = "so the workloads behind Xid 13 and 31 stay unknown"
 
@@ -124,16 +126,21 @@ class WorkloadLookup:
             self._tell(seen, workload)
 
     def _read_pods(self) -> None:
-        while self._wanted.wait() and not self._stop.is_set():
+        while True:
+            refused = self._said[0] is SourceState.DOWN
+            again_s = max(0.0, self._not_before - self._clock()) if refused else None
+            self._wanted.wait(again_s)
+            if self._stop.is_set():
+                return
             pause_s = max(0.0, self._not_before - self._clock())
             if self._stop.wait(pause_s + self._gather_s * random.uniform(0.2, 1.0)):
                 return
             self._wanted.clear()
-            self._read_once()
+            self._read_once(unasked=refused)
 
-    def _read_once(self) -> None:
+    def _read_once(self, *, unasked: bool) -> None:
         with self._lock:
-            if not self._waiting:
+            if not self._waiting and not unasked:
                 return
         try:
             pods = self._api.pods_on(self._node)
@@ -151,12 +158,12 @@ class WorkloadLookup:
                 self._tell(seen, known[uid])
 
     def _failed(self, error: ApiError) -> None:
-        """Who waited stays unknown; nothing is asked for again before another fault.
+        """Who waited stays unknown; only after a refusal is it asked again without another fault.
 
-        A server that does not answer now says nothing about the next time, so only a refusal is a
-        sense that is Down.
+        A server that does not answer now, or does not take this token now, says nothing about the
+        next time, so only a missing permission is a sense that is Down.
         """
-        refused = error.status in (HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED)
+        refused = error.status == HTTPStatus.FORBIDDEN
         pause_s = AFTER_REFUSAL_S if refused else max(AFTER_FAILURE_S, error.retry_after_s)
         with self._lock:
             self._waiting = []

@@ -218,6 +218,39 @@ def test_without_the_permission_it_is_said_once_and_not_asked_again(
         assert lists(hosted) == 2
 
 
+def test_a_permission_that_was_granted_is_noticed_without_another_fault(
+    hosted: HostedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workloads, "AFTER_REFUSAL_S", 0.3)
+    granted = Caller(name="admin", groups=("system:masters",))
+    with asking(hosted, tmp_path, "stranger") as asked:
+        asked.next()
+        asked.ask(7, "train")
+        assert isinstance(asked.next(), Log)
+        assert asked.next().state is SourceState.DOWN
+        hosted.call(lambda: hosted.server.authenticator.add("stranger", granted))
+        while isinstance(said := asked.next(), Log):
+            assert "cannot be read" in said.sentence
+        assert said.state is SourceState.UP
+        asked.ask(8, "train")
+        assert asked.next().workload.uid == "uid-train"
+
+
+def test_a_token_that_is_not_taken_is_no_missing_permission(
+    hosted: HostedServer, tmp_path: Path
+) -> None:
+    hosted.call(lambda: hosted.server.authenticator.revoke("reader"))
+    with asking(hosted, tmp_path) as asked:
+        asked.next()
+        asked.ask(7, "train")
+        assert "tried again at a later fault" in asked.next().sentence
+        granted = Caller(name="admin", groups=("system:masters",))
+        hosted.call(lambda: hosted.server.authenticator.add("reader", granted))
+        asked.now += workloads.AFTER_FAILURE_S
+        asked.ask(8, "train")
+        assert asked.next().workload.uid == "uid-train", "and never Down in between"
+
+
 def test_a_server_that_fails_is_asked_at_a_later_fault(
     hosted: HostedServer, tmp_path: Path
 ) -> None:
