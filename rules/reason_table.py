@@ -168,7 +168,7 @@ _ROWS: Final = (
          "NVSwitches of this node; it ran in this boot, or the GPUs wait for it"),
     _row("PersistenceModeOff", _G, _INFO, _REPORT, Action.NONE, _HOST, _NVML,
          "no nvidia-persistenced runs"),
-    _row("ImexStopped", _G, _INFO, _REPORT, Action.INVESTIGATE, _HOST, _OURS,
+    _row("ImexStopped", _G, _INFO, _REPORT, Action.NONE, _HOST, _OURS,
          "a node of an NVLink domain, and it ran in this boot"),
     _row("PeermemMissing", _G, _INFO, _REPORT, Action.NONE, _HOST, _OURS,
          "an InfiniBand adapter and the proprietary driver"),

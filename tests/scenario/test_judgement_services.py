@@ -311,7 +311,7 @@ def test_imex_that_stopped_is_a_record_of_the_domain() -> None:
     assert not world.incidents, "it may run only while a workload needs it"
     looks(world, {IMEX})
     looks(world, set())
-    assert world.says() == "Info Report Investigate"
+    assert world.says() == "Info Report None", "a finished workload takes it along"
     assert world.only().scope == "Domain"
     assert world.verdict().health == "Healthy"
     looks(world, {IMEX})
