@@ -62,7 +62,7 @@ async def storm(nodes: int = 1500, sick: int = 750) -> Figures:
 
 async def _unschedulable(plane: ControlPlane, wanted: set[str], marked: dict[str, float]) -> None:
     async for kind, node in plane.client.watch(NODES):
-        name = node["metadata"]["name"]
+        name = node["metadata"].get("name", "")  # a bookmark has none
         if kind != "DELETED" and name in wanted and node["spec"].get("unschedulable"):
             marked.setdefault(name, time.time())
             if len(marked) == len(wanted):

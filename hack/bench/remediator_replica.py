@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from hack.bench.agent_processes import cpu_ns, memory
+from hack.sim.cluster.client import Object
 from hack.sim.cluster.controllers.suite import Parts, utc_now
 from hack.sim.cluster.fleet import Fleet
 from hack.sim.cluster.fleet_health import (
@@ -25,7 +26,7 @@ from hack.sim.cluster.fleet_health import (
     facts_of,
     health_object,
 )
-from hack.sim.cluster.fleet_health_objects import XID_79, health_status, incident_of
+from hack.sim.cluster.fleet_health_objects import XID_79, NodeFacts, health_status, incident_of
 from hack.sim.cluster.resource import LEASES, NAMESPACES, NODES
 from hack.sim.control_plane import ControlPlane, Setup, control_plane
 from rules.health_object import plain
@@ -39,6 +40,8 @@ budget:
   perReason: {count: 100000, window: 1m}
 drain: {settle: 1s, gangWindow: 1s, backoff: {min: 1s, max: 5s}}
 """
+_PUBLISHERS = 64
+"""Verdicts on their way at once: a real server answers each only after its store has synced."""
 
 
 @asynccontextmanager
@@ -65,14 +68,19 @@ async def publish_sick(
             stored = await plane.client.update_status(GPU_NODE_HEALTHS, stored)
         bodies.append((facts, stored))
 
-    async def publish() -> None:
-        for facts, stored in bodies:
+    at_once = asyncio.Semaphore(_PUBLISHERS)
+
+    async def publish_one(facts: NodeFacts, stored: Object) -> None:
+        async with at_once:
             now = datetime.now(UTC)
             incident = incident_of(XID_79, facts, now, 1)
             stored["status"] = plain(health_status(facts, [incident], now, blind=False))
             await plane.client.update_status(GPU_NODE_HEALTHS, stored)
             # A fleet's agents are many programs; the server answers others in between.
             await asyncio.sleep(0)
+
+    async def publish() -> None:
+        await asyncio.gather(*(publish_one(facts, stored) for facts, stored in bodies))
 
     return publish
 
