@@ -14,7 +14,16 @@ from typing import Final, TypeVar
 from rules.expected_gpus import plain_address
 from rules.health_object import MAX_EVIDENCE
 from rules.health_object import Incident as IncidentStatus
-from rules.incident import MAX_LINKS, MAX_XIDS, Incident, Member, Phase, Scope, clipped
+from rules.incident import (
+    MAX_LINKS,
+    MAX_XIDS,
+    Incident,
+    Member,
+    Phase,
+    Scope,
+    clipped,
+    with_conclusion,
+)
 from rules.reason import (
     SILENCE_3M,
     Action,
@@ -29,6 +38,8 @@ from rules.session_time import format_micro_time, parse_time
 
 _XID_REASON: Final = re.compile(r"Xid(\d{1,5})[A-Za-z]")
 _UNREADABLE: Final = "Unreadable"
+_CUT: Final = "gpuward: the agent restarted during this burst, which is judged when GPUs are seen"
+"""The last line of evidence of a burst that still waits for that: the next agent reads it too."""
 _PCI_CHARS: Final = 16
 _UUID_CHARS: Final = 96
 _Word = TypeVar("_Word", bound=StrEnum)
@@ -59,7 +70,7 @@ def to_wire(incident: Incident) -> IncidentStatus:
         closes_on=str(row.closes_on),
         closed_at=format_micro_time(incident.closed_at) if not incident.active else "",
         closed_by=incident.closed_by[:128],
-        evidence=incident.evidence,
+        evidence=_published_evidence(incident),
     )
 
 
@@ -100,9 +111,16 @@ def from_wire(status: IncidentStatus, now: float) -> Incident:
         count=max(1, status.count),
         closed_at=last_seen if closed_at is None else closed_at,
         closed_by="" if status.active else clipped(status.closed_by, 128),
-        evidence=tuple(clipped(line) for line in status.evidence[:MAX_EVIDENCE]),
+        evidence=tuple(clipped(line) for line in status.evidence[:MAX_EVIDENCE] if line != _CUT),
+        cut=status.active and _CUT in status.evidence[:MAX_EVIDENCE],
         restored_xids=status.xids[:MAX_XIDS],
     )
+
+
+def _published_evidence(incident: Incident) -> tuple[str, ...]:
+    if incident.cut and incident.active and incident.phase is Phase.PRESENT:
+        return with_conclusion(incident, _CUT).evidence
+    return incident.evidence
 
 
 def _closes_on(text: str) -> ClosesOn:

@@ -136,14 +136,26 @@ def take_answer(
 
 
 def _is_known(state: NodeState, finding: Finding) -> bool:
-    """Whether a line of the past, which nothing counts, is in an incident already."""
+    """Whether a line of the past, which nothing counts, is in an incident already.
+
+    A fault that matters may come again soon after the first was repaired: what is closed knows
+    only the lines it kept, and none from after its end.
+    """
     line = clipped(finding.evidence)
+    record_only = finding.row.severity is Severity.INFO
     return any(
         incident.concerns(finding.gpu, finding.pci)
-        and (incident.has_reason(finding.row.reason) or line in incident.evidence)
         and incident.first_seen - _PAST_CLOCK_S <= finding.at <= incident.last_seen + _PAST_CLOCK_S
+        and (
+            (line in incident.evidence and (record_only or not _ended_before(incident, finding)))
+            or (incident.has_reason(finding.row.reason) and (record_only or incident.active))
+        )
         for incident in state.incidents
     )
+
+
+def _ended_before(incident: Incident, finding: Finding) -> bool:
+    return not incident.active and incident.closed_at < finding.at
 
 
 def _no_action(state: NodeState, gpu: str, pci: str, finding: Finding) -> NodeState:

@@ -116,7 +116,8 @@ def _incidents(status: HealthStatus, now: float) -> tuple[Incident, ...]:
 def _restored(incident: Incident, now: float, observed_at: float, branch: int | None) -> Incident:
     """Take up again what was not judged to its end: the catalog's word waits for the present.
 
-    A burst that was published while it was going on was cut by the end of that agent.
+    A burst that was published while it was going on was cut by the end of that agent, or of one
+    before it that saw no GPU in its time either.
     """
     xid = incident.members[0].xid
     full = REASONS.get(incident.row.reason) if xid is None else reason_for_xid(xid)
@@ -144,11 +145,12 @@ def _restored(incident: Incident, now: float, observed_at: float, branch: int | 
 def _cut_burst(
     incident: Incident, full: Reason, observed_at: float, branch: int | None
 ) -> tuple[Member, ...]:
-    """The members of a burst that was published while it was going on; else none.
+    """The members of a burst that the end of an agent cut; else none.
 
     Also none where a line that decides was not kept: then its number alone proves nothing.
     """
-    going_on = abs(observed_at - incident.first_seen) <= DEFAULT_RULES["IncidentGrouping"].value
+    grouping_s = DEFAULT_RULES["IncidentGrouping"].value
+    going_on = incident.cut or abs(observed_at - incident.first_seen) <= grouping_s
     if full.klass is not ReasonClass.NEEDS_CONTEXT or not incident.xids or not going_on:
         return ()
     lines = {line.xid: line for line in map(_line, incident.evidence) if line is not None}

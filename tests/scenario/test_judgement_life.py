@@ -171,6 +171,34 @@ def test_a_burst_seen_live_is_judged_by_the_next_agent_however_sound_the_gpu_loo
     assert world.says() == "Fatal Drain ResetGPU"
 
 
+def test_a_burst_seen_live_is_not_forgotten_by_several_restarts_in_a_row(world: World) -> None:
+    world.xid(48)
+    lines = world.only().evidence
+    for _ in range(3):
+        world.restart_agent()
+        world.advance(6)
+        (published,) = world.published().status.incidents
+        assert published.severity == "Info"
+        assert "restart" in published.evidence[-1]
+    world.start()
+    world.advance(3)
+    assert world.says() == "Fatal Drain ResetGPU"
+    assert world.only().evidence == lines, "said for as long as it is so"
+
+
+def test_what_a_cut_burst_came_to_is_not_judged_anew_by_the_next_agent(world: World) -> None:
+    world.xid(48)
+    world.restart_agent()
+    world.xid(63, lookback=True)
+    world.xid(94, lookback=True)
+    world.start()
+    world.advance(3)
+    world.restart_agent()
+    world.start()
+    world.advance(60, polling=True)
+    assert {i.row.severity for i in world.active} <= {"Info"}
+
+
 def test_the_rest_of_a_cut_burst_still_makes_it_a_contained_one(world: World) -> None:
     world.xid(48)
     world.restart_agent()

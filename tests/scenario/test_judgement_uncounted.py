@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from judgement_world import World, pci
 
-from rules.observation import KernelGap, KernelRead
+from rules.observation import KernelGap, KernelRead, SourceName, SourceState
 
 LOAD = "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.82.07  Release Build  (x@y)"
 
@@ -99,3 +99,33 @@ def test_an_answer_given_to_an_earlier_fault_is_none_to_a_later_one(world: World
     again(world, (begin, xid(154, 2, lowered)), (begin + 9, xid(154, 2, taken_back)))
     world.advance(60, polling=True)
     assert world.says() == "Fatal Drain ResetGPU"
+
+
+@pytest.mark.parametrize("text", ["pid=77, name=python, some text", "pid=78, name=b, the same"])
+def test_a_fault_that_comes_again_while_the_agent_is_away_is_judged(
+    world: World, text: str
+) -> None:
+    begin = world.now
+    world.xid(95, 2)
+    world.advance(20, polling=True)
+    world.kernel(LOAD)
+    world.advance(20, polling=True)
+    assert [i.closed_by for i in world.incidents] == ["Reset"]
+    world.advance(20)
+    world.will_read(2, recovery_action=1)
+    again(world, (begin, xid(95, 2)), (begin + 20, LOAD), (world.now, xid(95, 2, text)))
+    world.advance(60, polling=True)
+    assert [i.row.severity for i in world.active if 95 in i.xids] == ["Fatal"]
+
+
+def test_a_repaired_fault_is_not_judged_again_by_an_agent_that_sees_no_gpu(world: World) -> None:
+    begin = world.now
+    world.xid(95, 2)
+    world.advance(20, polling=True)
+    world.kernel(LOAD)
+    world.advance(20, polling=True)
+    world.restart_agent()
+    world.source(SourceName.NVML, SourceState.DOWN, "DriverAbsent")
+    world.kernel(xid(95, 2), lookback=True, at=begin + 2)
+    assert not world.active
+    assert len(world.incidents) == 1
