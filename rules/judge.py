@@ -13,7 +13,7 @@ from rules.gauge import Gauge
 from rules.incident import Incident, Phase
 from rules.judge_aer import judge_aer
 from rules.judge_change import Change, changes_between
-from rules.judge_closing import close_what_ended, grace_end, mark_reboot, rests
+from rules.judge_closing import close_what_ended, grace_end, mark_reboot
 from rules.judge_compare import end_comparison
 from rules.judge_dcgm import judge_page
 from rules.judge_events import judge_event, mature_events
@@ -27,6 +27,7 @@ from rules.judge_presence import (
     take_inventory,
 )
 from rules.judge_readings import judge_readings
+from rules.judge_record import rests
 from rules.judge_repeats import judge_repeats, take_workload
 from rules.judge_sources import (
     LONGEST_STAND_DOWN_S,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from rules.expected_gpus import GPU_CLASSES, NVIDIA_VENDOR, plain_address
+from rules.expected_gpus import gpu_addresses, plain_address
 from rules.incident import Finding, Incident, Member, Phase, Scope
 from rules.judge_burst import is_lost
 from rules.judge_state import MAX_GPUS, NodeState
@@ -22,12 +22,14 @@ _MAX_BRIDGES: Final = 16
 
 
 def learn_bridges(state: NodeState, functions: Sequence[PciFunction]) -> NodeState:
-    """Remember the bridges above each GPU on the bus."""
+    """Remember the bridges above each GPU on the bus that this node's workloads may count on."""
     bridges = dict(state.bridges)
+    ours = gpu_addresses(functions, state.excluded)
     for function in functions:
         address = plain_address(function.address)
-        ours = function.vendor == NVIDIA_VENDOR and function.device_class in GPU_CLASSES
-        if ours and function.upstream and (address in bridges or len(bridges) < MAX_GPUS):
+        if address not in ours:
+            bridges.pop(address, None)  # handed to a virtual machine, or left out, since then
+        elif function.upstream and (address in bridges or len(bridges) < MAX_GPUS):
             bridges[address] = function.upstream[-_MAX_BRIDGES:]
     return state if bridges == state.bridges else replace(state, bridges=bridges)
 

@@ -14,7 +14,7 @@ from typing import Final
 from rules.incident import Incident, Phase, closed
 from rules.judge_burst import is_lost, judged_row, settled, unconfirmed
 from rules.judge_present import Present, present_of
-from rules.judge_record import BEFORE_START, surroundings
+from rules.judge_record import BEFORE_START, rests, surroundings
 from rules.judge_state import START_GRACE_S, NodeState, find_gpu
 from rules.observation import SourceState
 from rules.reason import ClosesKind, Severity
@@ -150,22 +150,23 @@ def _confronted(state: NodeState, incident: Incident, now: float, rules: Rules) 
     return replace(incident, row=row)
 
 
-def rests(state: NodeState, incident: Incident) -> bool:
-    """Whether this waits for the end of a stand-down: nothing is judged lost meanwhile."""
-    return state.standing_down and any(map(is_lost, incident.members))
-
-
 def _blind(state: NodeState, incident: Incident, now: float) -> bool:
     """Whether waiting longer for the sense that sees the GPUs makes no sense."""
     source = state.view_source
     spoken = state.source(source) if source else SourceState.ABSENT
     grace_over = now >= grace_end(state, incident)
-    return grace_over or spoken in (SourceState.DOWN, SourceState.ABSENT, SourceState.RELEASED)
+    let_go = spoken is SourceState.RELEASED and not _is_lost(incident)  # else comes back soon
+    return grace_over or let_go or spoken in (SourceState.DOWN, SourceState.ABSENT)
 
 
 def grace_end(state: NodeState, incident: Incident) -> float:
-    """Until when the present may take to be seen."""
-    return max(state.started_at, incident.present_since) + START_GRACE_S
+    """Until when the present may take to be seen; what rested waits from the stand-down's end."""
+    stood_down_until = state.stood_down_until if _is_lost(incident) else 0.0
+    return max(state.started_at, incident.present_since, stood_down_until) + START_GRACE_S
+
+
+def _is_lost(incident: Incident) -> bool:
+    return any(map(is_lost, incident.members))
 
 
 def _reset_or_rebooted(state: NodeState, incident: Incident, now: float) -> Incident:

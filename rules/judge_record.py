@@ -74,10 +74,14 @@ def record(state: NodeState, finding: Finding, now: float, rules: Rules) -> Node
         finding = replace(finding, needs_present=True)  # judged when the GPUs are back
     if finding.lookback and finding.sequence is None and _is_known(state, finding):
         return state
-    home = find_home(state.incidents, finding, rules) or cut_off_home(state.incidents, finding)
+    home = find_home(state.incidents, finding, rules)
+    if home is not None and _would_be_proof(home, finding):
+        home = None
+    home = home or cut_off_home(state.incidents, finding)
     if home is not None:
         merged = joined(home, finding, now)
-        if home.phase is Phase.PRESENT and not finding.lookback and not finding.needs_present:
+        waits = finding.lookback or finding.needs_present or rests(state, home)
+        if home.phase is Phase.PRESENT and not waits:
             merged = replace(merged, phase=Phase.CONTEXT, opened_at=now)
         return replace_incident(state, settled(merged, now, surroundings(state), rules))
     fresh = opened(finding, state.node.boot_id or state.cursor_boot, now)
@@ -91,6 +95,11 @@ def record(state: NodeState, finding: Finding, now: float, rules: Rules) -> Node
         fresh = closed(fresh, finding.at, BEFORE_START)
     kept, gone = capped((*state.incidents, fresh))
     return replace(state, incidents=kept, dropped=state.dropped + gone)
+
+
+def rests(state: NodeState, incident: Incident) -> bool:
+    """Whether this waits for the end of a stand-down: nothing is judged lost meanwhile."""
+    return state.standing_down and any(map(is_lost, incident.members))
 
 
 def take_answer(
@@ -133,6 +142,12 @@ def take_answer(
     if asked.phase is Phase.PRESENT and not finding.lookback:
         answered = replace(answered, phase=Phase.CONTEXT, opened_at=now)
     return replace_incident(state, settled(answered, now, around, rules))
+
+
+def _would_be_proof(home: Incident, finding: Finding) -> bool:
+    """Whether what needs the present to agree would be judged without it, by joining a burst."""
+    judged = home.phase is not Phase.PRESENT and not home.has_reason(finding.row.reason)
+    return finding.needs_present and judged
 
 
 def _is_known(state: NodeState, finding: Finding) -> bool:

@@ -220,7 +220,8 @@ def take_node(state: NodeState, seen: NodeSeen, now: float) -> NodeState:
     state = replace(state, node=node)
     asked = wants_release(seen.labels, notes)
     if not asked:
-        return replace(state, stand_down=None)
+        ends_now = replace(state, stood_down_until=now) if state.standing_down else state
+        return replace(ends_now, stand_down=None)
     if state.stand_down is not None:
         return replace(state, stand_down=replace(state.stand_down, reason=asked))
     released = state.sources.get(SourceName.NVML)
@@ -254,7 +255,7 @@ def expire_stand_down(state: NodeState, now: float) -> NodeState:
         return replace(state, stand_down=replace(stand_down, since=now))
     if now < stand_down.since + LONGEST_STAND_DOWN_S:
         return state
-    return replace(state, stand_down=replace(stand_down, expired=True))
+    return replace(state, stand_down=replace(stand_down, expired=True), stood_down_until=now)
 
 
 def take_host(state: NodeState, seen: HostSeen, now: float, rules: Rules) -> NodeState:

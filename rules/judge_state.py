@@ -197,6 +197,7 @@ class NodeState:
     topology: TopologySeen | None = None
     published_topology: Topology = field(default_factory=Topology)
     stand_down: StandDown | None = None
+    stood_down_until: float = 0.0
     incidents: tuple[Incident, ...] = ()
     dropped: int = 0
     pending_events: tuple[PendingEvent, ...] = ()

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from judgement_world import World, pci, uuid
 
-from rules.observation import PciFunction, PciSeen
+from rules.observation import Inventory, PciFunction, PciSeen, SourceName, SourceState
 from rules.verdict import Health
 
 ROOT, OTHER_ROOT = "0000:00:1b.0", "0000:00:1b.1"
@@ -201,3 +201,38 @@ def test_two_functions_of_a_root_complex_are_two_ports(world: Bridged) -> None:
     world.advance(5)
     cut = {gpu for i in world.active if i.row.reason == "PcieContainment" for gpu in i.gpus}
     assert cut == {uuid(gpu) for gpu in range(4, 8)}
+
+
+@pytest.mark.parametrize("how", ["vfio-pci", "excluded"])
+@pytest.mark.parametrize("since", ["always", "lately"])
+def test_a_containment_above_a_gpu_that_is_given_away_is_none_of_ours(
+    how: str, since: str
+) -> None:
+    world = Bridged()
+    if since == "lately":
+        world.start()
+    bus = PciSeen(
+        at=world.now,
+        functions=tuple(
+            PciFunction(
+                address=f"{pci(index)}.0",
+                vendor=0x10DE,
+                device_class=0x0302,
+                driver="vfio-pci" if index == 3 and how == "vfio-pci" else "nvidia",
+                config_space_ok=True,
+            )
+            for index in range(8)
+        ),
+    )
+    given = world.inventory.pop(3)
+    excluded = (given.pci,) if how == "excluded" else ()
+    world.source(SourceName.NVML, SourceState.UP)
+    world.see(
+        Inventory(
+            at=world.now, driver=world.driver, gpus=tuple(world.inventory), excluded=excluded
+        )
+    )
+    world.see(bus)
+    world.kernel(containment(port_of(3)))
+    world.advance(5)
+    assert {(i.row.severity, i.gpus) for i in world.active} == {("Info", ())}

@@ -125,6 +125,63 @@ def test_a_gpu_that_leaves_the_bus_in_a_stand_down_is_judged_after_it(
     assert world.verdict().health is (Health.HEALTHY if back else Health.UNHEALTHY)
 
 
+@pytest.mark.parametrize("order", [(45, 79), (79, 45)], ids=["45 first", "79 first"])
+@pytest.mark.parametrize("cause", ["", ", caused by previous Xid 79"], ids=["apart", "named"])
+def test_a_79_in_a_stand_down_waits_whatever_other_xids_come_with_it(
+    world: World, order: tuple[int, int], cause: str
+) -> None:
+    world.annotations["gpuward.io/release-gpu"] = "swapping a card"
+    world.node()
+    world.source(SourceName.NVML, SourceState.RELEASED)
+    for number in order:
+        world.xid(number, 2, f"pid=77, name=python, Ch 00000001{cause if number == 45 else ''}")
+        world.advance(1)
+    world.advance(10)
+    assert {i.row.severity for i in world.active} == {"Info"}
+    assert {number for i in world.active for number in i.xids} >= {79}
+    world.pull(2)
+    del world.annotations["gpuward.io/release-gpu"]
+    world.start()
+    world.advance(60, polling=True)
+    assert world.verdict().health is Health.UNHEALTHY
+
+
+def test_a_79_that_was_judged_before_the_stand_down_goes_on_as_one(world: World) -> None:
+    world.xid(79, 2)
+    world.annotations["gpuward.io/release-gpu"] = "swapping a card"
+    world.node()
+    world.advance(60)
+    world.xid(79, 2)
+    assert world.only().count == 2
+    assert world.says() == "Fatal Drain RestartNode"
+
+
+def test_the_driver_itself_may_say_in_a_stand_down_that_a_gpu_is_lost(world: World) -> None:
+    world.annotations["gpuward.io/release-gpu"] = "swapping a card"
+    world.node()
+    world.xid(79, 2)
+    world.action_line(2, gpu=2)
+    assert world.says() == "Fatal Drain RestartNode"
+
+
+@pytest.mark.parametrize("back", [True, False], ids=["nvml comes back", "nvml stays away"])
+def test_the_end_of_a_stand_down_gives_nvml_time_to_see(world: World, *, back: bool) -> None:
+    world.annotations["gpuward.io/release-gpu"] = "swapping a card"
+    world.node()
+    world.source(SourceName.NVML, SourceState.RELEASED)
+    world.xid(79, 2)
+    world.advance(600)
+    del world.annotations["gpuward.io/release-gpu"]
+    world.node()
+    world.advance(20)
+    assert world.verdict().health is Health.HEALTHY
+    if back:
+        world.start()
+    world.advance(30, polling=back)
+    assert world.verdict().health is (Health.HEALTHY if back else Health.DEGRADED)
+    assert bool(world.active) is not back
+
+
 def test_eight_silent_gpus_are_not_eight_lost_gpus(world: World) -> None:
     for gpu in range(8):
         world.pull(gpu)
