@@ -27,12 +27,18 @@ _BOOT_MARGIN_S: Final = 60.0
 
 
 def mark_reset(
-    state: NodeState, now: float, gpu: str = "", pci: str = "", since: float | None = None
+    state: NodeState,
+    now: float,
+    gpu: str = "",
+    pci: str = "",
+    since: float | None = None,
+    slack_s: float = 0.0,
 ) -> NodeState:
     """Note evidence of a reset of one GPU, or of all where none is named.
 
     What was counted before it is no base for a rate any more, and what waited for it is done.
-    ``since`` is when it happened, if that is past: a later fault is not repaired by it.
+    ``since`` is when it happened, if that is past: a later fault is not repaired by it. Its clock
+    may be behind by ``slack_s`` where it is known to come after all that an earlier agent saw.
     """
     everything = not gpu and not pci
     hit = find_gpu(state, gpu, pci) if not everything else None
@@ -43,7 +49,8 @@ def mark_reset(
 
     def mark(incident: Incident) -> Incident:
         about = everything or incident.concerns(gpu, pci)
-        if incident.active and about and (since is None or incident.last_seen <= since):
+        slack = slack_s if incident.last_seen < state.started_at else 0.0
+        if incident.active and about and (since is None or incident.last_seen <= since + slack):
             return replace(incident, reset_at=now)
         return incident
 

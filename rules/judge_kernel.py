@@ -19,7 +19,7 @@ from rules.judge_bridges import about_gpus_below
 from rules.judge_burst import NO_ACTION, being_judged
 from rules.judge_closing import mark_reset
 from rules.judge_events import forget_event
-from rules.judge_record import finding_for_action, record, take_answer
+from rules.judge_record import PAST_CLOCK_S, finding_for_action, record, take_answer
 from rules.judge_repeats import count_repeat
 from rules.judge_state import MAX_ADDRESSES, NodeState, find_gpu, identify, with_gpu
 from rules.kernel_line_kind import KernelLine, Kind
@@ -92,7 +92,7 @@ def judge_line(state: NodeState, seen: KernelLineSeen, now: float, rules: Rules)
         case Kind.GPU_UUID:
             return _learn_address(state, line)
         case Kind.DRIVER_LOAD:
-            return mark_reset(state, now, since=seen.at if seen.lookback else None)
+            return _was_reset(state, seen, now)
         case Kind.XID:
             return _judge_xid(state, seen, now, rules)
         case Kind.SXID:
@@ -153,7 +153,21 @@ def _judge_action(
     state = take_answer(state, gpu, pci, value, now, rules, finding=finding)
     if value != NO_ACTION:
         return state
-    return mark_reset(state, now, gpu, pci, since=seen.at if seen.lookback else None)
+    return _was_reset(state, seen, now, gpu, pci)
+
+
+def _was_reset(
+    state: NodeState, seen: KernelLineSeen, now: float, gpu: str = "", pci: str = ""
+) -> NodeState:
+    """Note the reset that a line tells of.
+
+    A numbered line of the past comes after everything that an earlier agent published, or it
+    would not be judged; its time is the kernel clock's, which falls behind that agent's.
+    """
+    if not seen.lookback:
+        return mark_reset(state, now, gpu, pci)
+    slack_s = PAST_CLOCK_S if seen.sequence >= 0 else 0.0
+    return mark_reset(state, now, gpu, pci, since=seen.at, slack_s=slack_s)
 
 
 def _judge_sxid(state: NodeState, seen: KernelLineSeen, now: float, rules: Rules) -> NodeState:

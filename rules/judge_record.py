@@ -42,7 +42,7 @@ from rules.topology import Interconnect, interconnect
 BEFORE_START: Final = "BeforeStart"
 SUPERSEDED: Final = "Superseded"
 
-_PAST_CLOCK_S: Final = 300.0
+PAST_CLOCK_S: Final = 300.0
 """The kernel's clock in its old lines runs apart from wall time by seconds a day, and syslog(2) is
 read every 15 s. Source: gpuward."""
 
@@ -160,7 +160,7 @@ def _is_known(state: NodeState, finding: Finding) -> bool:
     record_only = finding.row.severity is Severity.INFO
     return any(
         incident.concerns(finding.gpu, finding.pci)
-        and incident.first_seen - _PAST_CLOCK_S <= finding.at <= incident.last_seen + _PAST_CLOCK_S
+        and incident.first_seen - PAST_CLOCK_S <= finding.at <= incident.last_seen + PAST_CLOCK_S
         and (
             (line in incident.evidence and (record_only or not _ended_before(incident, finding)))
             or (incident.has_reason(finding.row.reason) and (record_only or incident.active))

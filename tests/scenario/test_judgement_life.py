@@ -296,6 +296,34 @@ def test_loading_the_driver_is_evidence_of_a_reset(world: World) -> None:
     assert not world.active
 
 
+@pytest.mark.parametrize(
+    ("counted", "behind_s", "closed"),
+    [(True, 10, True), (True, 290, True), (True, 1000, False), (False, 10, False)],
+)
+def test_a_reset_while_the_agent_was_away_counts_by_a_kernel_clock_that_lags(
+    world: World, counted: bool, behind_s: float, closed: bool
+) -> None:
+    world.xid(119)
+    fault_at = world.now
+    world.advance(60, polling=True)
+    world.restart_agent()
+    world.counted = counted
+    world.kernel(LOAD, lookback=True, at=fault_at - behind_s)
+    world.start()
+    world.advance(60, polling=True)
+    assert not world.active if closed else world.says() == "Fatal Drain ResetGPU"
+
+
+def test_a_reset_of_the_past_does_not_close_what_this_agent_saw_after_it(world: World) -> None:
+    world.advance(60)
+    world.restart_agent()
+    world.start()
+    world.xid(119)
+    world.kernel(LOAD, lookback=True, at=world.now - 10)
+    world.advance(60, polling=True)
+    assert world.says() == "Fatal Drain ResetGPU"
+
+
 def test_a_reset_does_not_close_what_needs_a_reboot(world: World) -> None:
     world.xid(79)
     world.kernel(LOAD)
