@@ -4,6 +4,7 @@ Owned by `agent.run`. Each sense has its own thread and puts facts into the inbo
 machine lacks becomes a source that is Absent.
 """
 
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -181,12 +182,16 @@ def _boot_id(path: str) -> str:
 
 
 def _check_log(kmsg: str) -> None:
-    """A log that was named must be there; one that is and cannot be opened is a source Down."""
+    """A log that was named must be there; one that is, or may be, and cannot be opened is Down."""
     if kmsg in (OFF, SYSLOG, DEFAULT_PATH):
         return
-    path = Path(kmsg)
-    if not path.exists() or path.is_dir():
-        what = "is a folder" if path.is_dir() else "does not exist"
+    try:
+        what = "is a folder" if stat.S_ISDIR(Path(kmsg).stat().st_mode) else ""
+    except (FileNotFoundError, NotADirectoryError):
+        what = "does not exist"
+    except OSError:
+        return  # not to be seen by us: opening it says why
+    if what:
         raise SensesError(f"--kmsg {kmsg} {what}: name a kernel log, or syslog or off")
 
 

@@ -191,6 +191,19 @@ def test_without_driver_and_kernel_log_nothing_is_known(
     assert "(NoSenseWorks)" in capsys.readouterr().out
 
 
+def test_a_log_that_cannot_be_looked_for_is_a_source_down(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    too_long = "/" + "k" * 300
+    status = main(["check", f"--kmsg={too_long}", "--nvml=off", "--json"])
+    sources = {each["name"]: each for each in json.loads(capsys.readouterr().out)["sources"]}
+    assert (sources["kernel-log"]["state"], sources["kernel-log"]["reason"]) == (
+        "Down",
+        "CannotOpen",
+    )
+    assert status == 3
+
+
 def test_a_simulated_node_that_cannot_be_used_is_wrong_use(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
