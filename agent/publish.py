@@ -90,6 +90,7 @@ class Publisher:
         self._trouble = ""
         self._hurry = False
         self._vain = False
+        self._yields = False
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="publish", daemon=True)
 
@@ -134,18 +135,22 @@ class Publisher:
     def close(self, timeout_s: float) -> bool:
         """Give the newest verdict `timeout_s` to be accepted, then end; True when it was.
 
-        Where nothing could be written before and one more attempt fails too, that was it.
+        Where nothing could be written before and one more attempt fails too, or a newer agent has
+        the word, that was it.
         """
         with self._changed:
             self._hurry = True
             self._poke()
-            self._changed.wait_for(lambda: self._settled is self._wanted or self._vain, timeout_s)
+            self._changed.wait_for(self._is_over, timeout_s)
             done = self._settled is self._wanted
             self._stopping = True
             self._poke()
         # A call that hangs is not waited for: the thread ends with the process.
         self._thread.join(timeout_s if done else THREAD_GRACE_S)
         return done
+
+    def _is_over(self) -> bool:
+        return self._settled is self._wanted or self._vain or self._yields
 
     def _run(self) -> None:
         while not self._stopping:
@@ -167,6 +172,11 @@ class Publisher:
                 continue
             # The health object first: it carries the state that a restarted agent needs.
             health = self._health_lane.turn(wanted.publication, node, self._clock())
+            self._yield_word(health.yields)
+            if health.yields or self._health_lane.contested:
+                self._say_trouble()
+                self._wait(health.until)
+                continue
             patched = self._node_lane.turn(wanted.publication, node, self._clock(), self._wall())
             self._say_trouble()
             if last_try and self._trouble:
@@ -199,6 +209,11 @@ class Publisher:
             self._settled, self._accepted_at = wanted, self._wall()
             self._changed.notify_all()
         self._tell(Accepted(wanted=wanted, at=self._accepted_at))
+
+    def _yield_word(self, yields: bool) -> None:
+        with self._changed:
+            self._yields = yields
+            self._changed.notify_all()
 
     def _give_up(self) -> None:
         with self._changed:

@@ -41,12 +41,13 @@ REMEDY: Final = {
 class Turn:
     """How a turn went: call again at `until` (monotonic seconds) at the latest.
 
-    `settled` says that the verdict given stands on the server, `node` is the node as the server
-    answered a write.
+    `settled` says that the verdict given stands on the server, `yields` that a newer agent has the
+    word and nothing is to be written, `node` is the node as the server answered a write.
     """
 
     until: float
     settled: bool = False
+    yields: bool = False
     node: NodeObject | None = None
 
 
@@ -135,6 +136,11 @@ class HealthLane:
         return self._read
 
     @property
+    def contested(self) -> bool:
+        """Whether somebody else wrote since we did, and who it was is about to be read."""
+        return self._accepted is not None and not self._read and self._lane.failures <= 1
+
+    @property
     def status(self) -> HealthStatus | None:
         """The status on the server, as last read or written; None when there is none."""
         return None if self._health is None else self._health.status
@@ -165,9 +171,10 @@ class HealthLane:
             turn = self.read(now)
             if self.known and self._was_replaced(wanted):
                 self._yields_until = now + REASSERT_EVERY_S
+                return Turn(until=self._yields_until, yields=True)
             return turn
         if now < self._yields_until:
-            return Turn(until=self._yields_until, settled=True)
+            return Turn(until=self._yields_until, yields=True)
         step = health_step(wanted, self._health, self._accepted, node, self._lane, now)
         if isinstance(step, Wait):
             return Turn(until=step.until, settled=step.settled)

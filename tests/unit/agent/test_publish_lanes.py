@@ -207,12 +207,14 @@ def test_of_two_agents_the_one_that_started_later_has_the_word(publishing: Publi
     settled(publishing.later(1), signed("new"))
     for health in ("Unhealthy", "Healthy"):
         publishing.healths = old
-        settled(publishing.later(1), signed("old", health))
+        publishing.later(1).turn(signed("old", health))
+        assert not publishing.later(1).turn(signed("old", health)), "it was never stored"
         assert publisher() == "new"
         publishing.healths = new
         settled(publishing.later(1), signed("new", health))
     publishing.healths = old
-    settled(publishing.later(700), signed("old", "Unhealthy"))
+    publishing.later(700).turn(signed("old", "Unhealthy"))
+    assert not publishing.later(1).turn(signed("old", "Unhealthy"))
     assert publisher() == "new", "it has written since"
     settled(publishing.later(700), signed("old", "Unhealthy"))
     assert publisher() == "old", "the newer one is gone, or it would have said something"

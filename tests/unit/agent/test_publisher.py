@@ -14,6 +14,7 @@ from agent.publish import Accepted, Known, Publisher, Trouble
 from agent.publish_lanes import HealthLane
 from agent.publish_plan import Wanted
 from hack.sim.cluster.errors import ApiError
+from rules.health_object import PublisherPod
 from rules.publication_events import NodeEvent
 
 NODE = "gpu-1"
@@ -27,15 +28,17 @@ def server() -> Iterator[Server]:
 
 
 class Running:
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, pod: str = "") -> None:
         self.server = server
+        self._signed = PublisherPod(pod=f"ns/{pod}", pod_uid=pod)
         self.told: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.publisher = Publisher(server.kube, NODE, tell=self.told.put, luck=lambda: 0.0)
         self._serial = 0
 
     def submit(self, health: str = "Healthy") -> int:
         self._serial += 1
-        self.publisher.submit(Wanted(serial=self._serial, publication=verdict(health)))
+        signed = verdict(health, publisher=self._signed)
+        self.publisher.submit(Wanted(serial=self._serial, publication=signed))
         return self._serial
 
     def until(self, kind: type, enough: Callable[[Any], bool] = lambda _: True) -> Any:
@@ -203,3 +206,19 @@ def test_an_event_that_is_refused_is_dropped_and_the_verdict_goes_on(running: Ru
     running.publisher.announce(NodeEvent("Warning", "Xid79GPUFallenOffBus", "a sentence"))
     running.accepted(running.submit("Unhealthy"))
     assert running.server.events() == []
+
+
+def test_an_agent_that_a_newer_one_replaced_writes_nothing_and_says_so(server: Server) -> None:
+    old, new = Running(server, "old"), Running(server, "new")
+    for each in (old, new):
+        each.publisher.start()
+        each.publisher.node_seen(server.kube.node(NODE))
+        each.accepted(each.submit())
+    writes = old.publisher.report().writes
+    last = old.submit("Unhealthy")
+    assert not old.publisher.close(3600.0), "it did not wait for what cannot be"
+    said = [old.told.get() for _ in range(old.told.qsize())]
+    assert not [each for each in said if isinstance(each, Accepted) and each.wanted.serial == last]
+    assert old.publisher.report().writes == writes
+    assert server.condition(NODE, "GPUHealthy") == "True"
+    assert new.publisher.close(10.0)
