@@ -20,10 +20,13 @@ NUMA = Path("/sys/devices/system/node")
 
 def host_seen(at: float, *, dmi: Path = DMI, numa: Path = NUMA) -> HostSeen:
     """One look at the host."""
-    processes = host_processes()
+    looked = host_processes()
+    too_many = looked is not None and looked.too_many
+    processes = None if too_many else looked
     return replace(
         host_identity(at, dmi=dmi, numa=numa),
         processes=processes.stuck if processes else None,
+        too_many_processes=too_many,
         services=processes.services if processes else {},
         modules=kernel_modules(),
         ports=network_ports(),

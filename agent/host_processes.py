@@ -39,10 +39,14 @@ _OURS: Final = re.compile(r"nv[-_]|nvidia|nvc:|nvsm|dcgm|nccl|cuda|^uvm ", re.IG
 
 
 class Processes(NamedTuple):
-    """What one look found: processes of the driver's world that are stuck, services that run."""
+    """What one look found: processes of the driver's world that are stuck, services that run.
+
+    ``too_many``: nothing was looked at, since there are more than `MAX_LOOKED_AT`.
+    """
 
     stuck: tuple[HostProcess, ...]
     services: dict[Service, bool]
+    too_many: bool = False
 
 
 def host_processes(
@@ -55,7 +59,7 @@ def host_processes(
     # Names alone: thousands of Path objects would cost more than what they name.
     numbers = [name for name in os.listdir(root) if name.isdecimal()]  # noqa: PTH208 - see above
     if len(numbers) > MAX_LOOKED_AT:
-        return None
+        return Processes((), {}, too_many=True)
     running = dict.fromkeys(SERVICES.values(), False)
     stuck: list[HostProcess] = []
     for pid, name, state in _walk(root, numbers, pause):

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,6 +37,9 @@ SLOW_EVERY_LOOKS = 4
 """Processes are walked once a minute: some 10 ms of CPU on a host with a thousand of them."""
 OUT_OF_SIGHT = "ProcessesOutOfSight"
 """Why the host is Absent in a pod with process numbers of its own; ports are seen there, too."""
+TOO_MANY = "TooManyProcesses"
+FEWER_FOR_LOOKS = 5
+"""A host around the limit stays Absent until so many looks in a row were below it."""
 SETTLE_S = 0.5
 """After an announcement the bus is given this long: one GPU leaving is several announcements."""
 
@@ -91,7 +95,8 @@ class MachineSense:
         self._wake = threading.Event()
         self._stopping = False
         self._looks = 0
-        self._said: dict[SourceName, SourceState] = {}
+        self._crowded_looks = 0
+        self._said: dict[SourceName, tuple[SourceState, str]] = {}
         self._thread = threading.Thread(target=self._run, name="machine", daemon=True)
 
     def start(self) -> None:
@@ -138,13 +143,19 @@ class MachineSense:
         except (OSError, ValueError):
             # A simulated node whose file is being written: it is looked at next time.
             return
-        if seen.processes is None:
+        self._crowded_looks = (
+            FEWER_FOR_LOOKS if seen.too_many_processes else max(0, self._crowded_looks - 1)
+        )
+        if self._crowded_looks:
+            seen = replace(seen, processes=None, services={}, too_many_processes=True)
+            self._say(SourceName.HOST, SourceState.ABSENT, TOO_MANY)
+        elif seen.processes is None:
             self._say(SourceName.HOST, SourceState.ABSENT, OUT_OF_SIGHT)
         else:
             self._say(SourceName.HOST, SourceState.UP, "")
         self._put(seen)
 
     def _say(self, source: SourceName, state: SourceState, reason: str) -> None:
-        if self._said.get(source) is not state:
-            self._said[source] = state
+        if self._said.get(source) != (state, reason):
+            self._said[source] = (state, reason)
             self._put(SourceChanged(at=self._wall(), source=source, state=state, reason=reason))

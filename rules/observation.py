@@ -328,7 +328,8 @@ class HostSeen:
     ``product_uuid`` is the DMI product UUID, empty when unreadable; ``booted_at`` the wall time
     of this boot, 0 when unknown; ``cpu_numa_nodes`` the NUMA nodes with CPUs; ``ports`` those of
     the InfiniBand and RoCE adapters. ``processes`` are those in a bad state, None where the host's
-    processes are out of sight; ``services`` says of each whether it runs, and is empty there.
+    processes are out of sight, or were not looked at because there are ``too_many_processes``;
+    ``services`` says of each whether it runs, and is empty there.
     ``modules`` are the driver's loaded kernel modules with the letters of their taint.
     """
 
@@ -337,6 +338,7 @@ class HostSeen:
     product_uuid: str = ""
     cpu_numa_nodes: tuple[int, ...] = ()
     processes: tuple[HostProcess, ...] | None = None
+    too_many_processes: bool = False
     services: Mapping[Service, bool] = field(default_factory=dict)
     modules: Mapping[str, str] = field(default_factory=dict)
     ports: tuple[NetworkPort, ...] = ()

@@ -101,7 +101,22 @@ def test_a_long_walk_pauses_and_an_endless_one_is_not_begun(
     assert len(pauses) == 2
     monkeypatch.setattr("agent.host_processes.MAX_LOOKED_AT", 2 * SLICE)
     assert MAX_LOOKED_AT > 5_000
-    assert host_processes(proc, pauses.append) is None
+    crowd = host_processes(proc, pauses.append)
+    assert crowd is not None
+    assert crowd.too_many
+    assert not crowd.services
+    assert len(pauses) == 2
+
+
+def test_what_was_not_looked_at_is_none_and_not_nothing(
+    proc: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.host_processes.MAX_LOOKED_AT", 1)
+    monkeypatch.setattr("agent.host.host_processes", lambda: host_processes(proc))
+    seen = host_seen(5.0)
+    assert seen.processes is None
+    assert seen.too_many_processes
+    assert not seen.services
 
 
 def test_the_real_machine_shows_what_psutil_shows() -> None:

@@ -154,6 +154,22 @@ def test_what_a_pod_cannot_see_is_said_once_and_a_broken_description_is_passed_o
     assert sum(isinstance(fact, HostSeen) for fact in facts) == 3
 
 
+def test_a_host_around_the_limit_is_said_once_to_have_too_many_processes() -> None:
+    crowd, fewer = HostSeen(at=1.0, too_many_processes=True), HostSeen(at=1.0, processes=())
+    seen = [crowd, fewer, crowd, fewer, fewer, fewer, fewer, fewer, fewer]
+    looks = iter(seen)
+    machine = Machine(functions=lambda: (), minors=lambda: (), host=lambda _: next(looks))
+    facts = facts_of(machine, looks=4 * len(seen))
+    said = [
+        (fact.state, fact.reason)
+        for fact in facts
+        if isinstance(fact, SourceChanged) and fact.source is SourceName.HOST
+    ]
+    assert said == [(SourceState.ABSENT, "TooManyProcesses"), (SourceState.UP, "")]
+    told = [fact.processes for fact in facts if isinstance(fact, HostSeen)]
+    assert told == [None] * 7 + [()] * 2, "five looks in a row below it"
+
+
 def test_a_machine_without_a_pci_bus_has_no_such_source() -> None:
     def nothing() -> tuple[PciFunction, ...]:
         raise FileNotFoundError("/sys/bus/pci/devices")
