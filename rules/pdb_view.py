@@ -1,7 +1,5 @@
 """A PodDisruptionBudget as the drain rules read it."""
 
-import msgspec
-
 from rules.snapshot_meta import LabelSelector, ObjectMeta, View
 
 
@@ -32,7 +30,6 @@ class PdbStatus(View, frozen=True, kw_only=True):
     current_healthy: int = 0
     desired_healthy: int = 0
     expected_pods: int = 0
-    disrupted_pods: dict[str, str] = msgspec.field(default_factory=dict)
     conditions: tuple[PdbCondition, ...] = ()
 
 

@@ -226,16 +226,3 @@ class ClaimView(View, frozen=True, kw_only=True):
 
     metadata: ObjectMeta
     spec: ClaimSpec = ClaimSpec()
-
-
-class WorkloadStatus(View, frozen=True, kw_only=True):
-    """Of a Kueue Workload: nodes whose replacement is still pending."""
-
-    unhealthy_nodes: tuple[dict[str, str], ...] = msgspec.field(default=())
-
-
-class WorkloadView(View, frozen=True, kw_only=True):
-    """A Kueue Workload."""
-
-    metadata: ObjectMeta
-    status: WorkloadStatus = WorkloadStatus()

@@ -15,7 +15,6 @@ from rules.quarantine_object import Mode
 from rules.reason import Level, Severity
 
 MINUTE = 60.0
-HOUR = 3600.0
 DAY = 86_400.0
 
 

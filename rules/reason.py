@@ -15,7 +15,7 @@ from typing import Final
 MAX_REASON_CHARS: Final = 63
 """A reason goes into taint and label values; Kubernetes allows 63 characters there."""
 
-_REASON_CODE: Final = re.compile(r"[A-Za-z0-9]{1,63}")
+_REASON_CODE: Final = re.compile(rf"[A-Za-z0-9]{{1,{MAX_REASON_CHARS}}}")
 _SILENCE: Final = re.compile(r"Silence\((\d{1,5})([smh])\)")
 _STATE: Final = re.compile(r"State\(([A-Za-z0-9_.]{1,63}), (\d{1,3}) of (\d{1,3})\)")
 _UNIT_S: Final = {"s": 1, "m": 60, "h": 3600}

@@ -101,14 +101,6 @@ def steady(status: QuarantineStatus, stored: QuarantineStatus) -> QuarantineStat
     return msgspec.structs.replace(status, conditions=tuple(kept))
 
 
-def reached(status: QuarantineStatus, step: str) -> float | None:
-    """When the session last took ``step``, by its timeline."""
-    for entry in reversed(status.timeline):
-        if entry.step == step:
-            return parse_time(entry.at)
-    return None
-
-
 def times(status: QuarantineStatus, step: str) -> int:
     """How often the session took ``step``, as far as the timeline remembers."""
     return sum(1 for entry in status.timeline if entry.step == step)

@@ -13,7 +13,6 @@ from hack.sim.cluster.client import Object
 
 POOL_LABEL = "pool"
 RACK_LABEL = "topology.example.com/rack"
-GPU_TAINT: Object = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
 GPU_TOLERATION: Object = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 
 

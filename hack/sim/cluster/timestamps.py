@@ -13,11 +13,6 @@ def rfc3339(at: float) -> str:
     return datetime.fromtimestamp(int(at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def rfc3339_micro(at: float) -> str:
-    """Seconds since the epoch as the API writes a ``MicroTime``."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
 def epoch(text: str | None) -> float | None:
     """The time behind a wire timestamp, None for none or an unreadable one."""
     if not text:

@@ -15,7 +15,7 @@ from hack.sim.cluster.kinds import Kind
 from hack.sim.cluster.listing import LIST_OPTIONS, ListOptions, Selection, list_objects
 from hack.sim.cluster.objects import ObjectApi
 from hack.sim.cluster.statuses import FieldProblem, bad_request, forbidden_field, unprocessable
-from hack.sim.cluster.store import Change, Object, Stored, encode
+from hack.sim.cluster.store import Change, Object, Stored
 
 BUFFER_LIMIT = 200_000
 """Events a watcher may lag behind before it is cut off."""
@@ -190,8 +190,3 @@ def _check(options: WatchOptions) -> None:
         )
     if problems:
         raise unprocessable(LIST_OPTIONS, "", problems)
-
-
-def error_line(error: ApiError) -> bytes:
-    """An ERROR event of a stream."""
-    return b'{"type":"ERROR","object":%b}\n' % encode(error.status())
