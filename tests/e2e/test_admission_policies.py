@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import ssl
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,7 @@ class Installed:
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self.cluster = cluster
         self.namespace = namespace
+        self._pods: set[str] = set()
 
     @asynccontextmanager
     async def agent(self, *, on: str | None = NODE) -> AsyncIterator[HttpClient]:
@@ -59,7 +60,9 @@ class Installed:
         pod = None
         if on is not None:
             pod = f"agent-{on}"
-            await self.cluster.add_pod(pod, on, self.namespace, serviceAccountName=AGENT)
+            if pod not in self._pods:
+                await self.cluster.add_pod(pod, on, self.namespace, serviceAccountName=AGENT)
+                self._pods.add(pod)
         async with self._client(AGENT, pod) as client:
             yield client
 
@@ -96,14 +99,42 @@ async def installed(request: pytest.FixtureRequest) -> AsyncIterator[Installed]:
 
 
 async def in_force(installed: Installed) -> None:
-    """A policy takes effect some moments after it is stored."""
+    """A policy takes effect some moments after it is stored, each at its own: wait for all."""
+    foreign = {"metadata": {"labels": {"pool": "x"}}}
 
     async def refused() -> bool:
-        async with installed.agent(on=None) as client:
-            said = await outcome(client, NODES, NODE, status(labels={names.LABEL_HEALTH: "x"}))
-        return "may write only about the node" in said
+        async with (
+            installed.agent(on=None) as unbound,
+            installed.agent() as bound,
+            installed.remediator() as remediator,
+        ):
+            said = [
+                await answer(unbound.create(EVENTS, told(NODE), "default", dry_run=True)),
+                await answer(
+                    unbound.patch(NODES, NODE, foreign, subresource="status", dry_run=True)
+                ),
+                await answer(
+                    bound.patch(NODES, NODE, foreign, subresource="status", dry_run=True)
+                ),
+                await answer(remediator.patch(NODES, NODE, foreign, dry_run=True)),
+                await answer(
+                    remediator.patch(NODES, NODE, foreign, subresource="status", dry_run=True)
+                ),
+            ]
+        return all("ValidatingAdmissionPolicy" in refusal for refusal in said)
 
-    await installed.cluster.until(refused, "the admission policies in force")
+    await installed.cluster.until(refused, "every admission policy in force")
+
+
+async def answer(call: Awaitable[object]) -> str:
+    """What the API server says to a request; empty when it takes it."""
+    try:
+        await call
+    except ApiError as error:
+        if error.code != 403:
+            raise
+        return str(error)
+    return ""
 
 
 def status(**parts: Any) -> Object:
@@ -122,15 +153,9 @@ async def outcome(
     subresource: str | None = "status",
 ) -> str:
     """What the API server says to a patch; empty when it takes it."""
-    try:
-        await client.patch(
-            resource, name, patch, subresource=subresource, content_type=STRATEGIC_PATCH
-        )
-    except ApiError as error:
-        if error.code != 403:
-            raise
-        return str(error)
-    return ""
+    return await answer(
+        client.patch(resource, name, patch, subresource=subresource, content_type=STRATEGIC_PATCH)
+    )
 
 
 REFUSED_OF_AGENT = [
