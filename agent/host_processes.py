@@ -49,12 +49,17 @@ class Processes(NamedTuple):
     too_many: bool = False
 
 
+def sees_host_processes(root: Path = PROC) -> bool:
+    """Whether the process numbers here are the host's, which the kernel log speaks of."""
+    number, parent = KERNEL_THREADS_PARENT
+    return _name_and_state(root, number)[0] == parent
+
+
 def host_processes(
     root: Path = PROC, pause: Callable[[float], object] = time.sleep
 ) -> Processes | None:
     """One look; None where the host's processes are out of sight, as in an ordinary pod."""
-    number, parent = KERNEL_THREADS_PARENT
-    if _name_and_state(root, number)[0] != parent:
+    if not sees_host_processes(root):
         return None
     # Names alone: thousands of Path objects would cost more than what they name.
     numbers = [name for name in os.listdir(root) if name.isdecimal()]  # noqa: PTH208 - see above

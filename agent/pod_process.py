@@ -9,9 +9,7 @@ import os
 import re
 from pathlib import Path
 
-PROC = Path("/proc")
-KERNEL_THREADS = "kthreadd"
-"""Process 2 of a host; a container that sees its own processes only has no such process 2."""
+from agent.host_processes import PROC
 
 MAX_CGROUP_BYTES = 64 * 1024
 MAX_STAT_BYTES = 4096
@@ -28,14 +26,6 @@ _POD = re.compile(
 _STARTED_FIELD = 19
 """Of /proc/<pid>/stat behind the name in parentheses: clock ticks after boot (proc(5), field 22)."""
 _BOOTED = re.compile(rb"^btime (\d{1,12})$", re.MULTILINE)
-
-
-def sees_host_processes(proc: Path = PROC) -> bool:
-    """Whether the process IDs here are those that the kernel log names."""
-    try:
-        return (proc / "2" / "comm").read_text(encoding="utf-8").strip() == KERNEL_THREADS
-    except (OSError, UnicodeDecodeError):
-        return False
 
 
 def pod_of_process(pid: int, at: float, proc: Path = PROC) -> str:

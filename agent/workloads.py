@@ -14,9 +14,10 @@ import time
 from collections.abc import Callable
 from http import HTTPStatus
 
+from agent.host_processes import sees_host_processes
 from agent.kube import ApiError, Kube
 from agent.loop import Item, Log
-from agent.pod_process import pod_of_process, sees_host_processes
+from agent.pod_process import pod_of_process
 from rules.observation import (
     KernelLineSeen,
     SourceChanged,

@@ -1,7 +1,8 @@
 """Which workload a pod belongs to, from the pod's own metadata alone: no owner is read for it.
 
-Called by the agent for the pod of a process that an Xid 13 or 31 names. It must never call one program two workloads because it was rolled
-out, retried or scheduled again: a crash-looping program is not bad hardware.
+Called by the agent for the pod of a process that an Xid 13 or 31 names. It must never call one
+program two workloads because it was rolled out, retried or scheduled again: a crash-looping
+program is not bad hardware.
 """
 
 from __future__ import annotations

@@ -134,8 +134,8 @@ class Replica:
     async def ready(self) -> None:
         """Wait until /readyz says so."""
         async with asyncio.timeout(120):
-            while await asyncio.to_thread(self._status, "/readyz") != 200:  # noqa: ASYNC110
-                await asyncio.sleep(0.1)  # another process has no event to wait for
+            while await asyncio.to_thread(self._status, "/readyz") != 200:  # noqa: ASYNC110 - no event of another process
+                await asyncio.sleep(0.1)
 
     async def page(self) -> str:
         """The metrics."""

@@ -127,7 +127,7 @@ async def _play(
 async def _until_a_program_ends(stage: Stage) -> None:
     programs = [stage.remediator, *(agent.program for agent in stage.agents.values())]
     # A process that ends tells nobody; looking once a second is soon enough.
-    while all(program.ended is None for program in programs):  # noqa: ASYNC110
+    while all(program.ended is None for program in programs):  # noqa: ASYNC110 - see above
         await asyncio.sleep(1.0)
 
 

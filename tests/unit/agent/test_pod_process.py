@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.pod_process import pod_in, pod_of_process, sees_host_processes
+from agent.host_processes import sees_host_processes
+from agent.pod_process import pod_in, pod_of_process
 
 UID = "0a1b2c3d-1111-2222-3333-444455556666"
 OTHER = "ffffffff-1111-2222-3333-444455556666"
@@ -130,7 +131,7 @@ def test_a_real_process_of_no_pod_and_its_real_start() -> None:
 def test_whether_these_are_the_processes_of_the_host(tmp_path: Path) -> None:
     assert not sees_host_processes(tmp_path)
     (tmp_path / "2").mkdir()
-    (tmp_path / "2" / "comm").write_text("sleep\n")
+    (tmp_path / "2" / "stat").write_text("2 (sleep) S 1 2")
     assert not sees_host_processes(tmp_path)
-    (tmp_path / "2" / "comm").write_text("kthreadd\n")
+    (tmp_path / "2" / "stat").write_text("2 (kthreadd) S 0 0")
     assert sees_host_processes(tmp_path)
