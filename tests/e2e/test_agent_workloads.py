@@ -15,7 +15,7 @@ from agent_process import AgentProcess, running
 from conftest import Cluster
 from rbac_grants import BASE
 
-from agent.pod_process import sees_host_processes
+from agent.host_processes import sees_host_processes
 from hack.sim.cluster.client import ApiError, Object
 from hack.sim.cluster.controllers.pods import node_of
 from hack.sim.cluster.fleet import Pool, Serving
