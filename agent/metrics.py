@@ -18,6 +18,7 @@ from agent.metrics_table import CLOCK_EVENTS, FAMILIES, GPU_LABELS, LISTS, ROWS,
 from agent.publish import PublishReport
 from agent.stats import XidCounts
 from agent.version import VERSION
+from rules.judge_present import gone_from_pci, present_values
 from rules.judge_state import GpuView, NodeState, identify
 from rules.observation import SourceName, SourceState
 from rules.signals import Signal
@@ -50,8 +51,8 @@ class AgentCollector(Collector):
         now = self._snapshot()
         yield from _node(now)
         yield from _gpus(now)
-        yield from _signals(now.state.gpus.values())
-        yield _aer(now.state.gpus.values())
+        yield from _signals(now.state)
+        yield _aer(now.state)
         yield _services(now.state)
         yield from _incidents(now)
         yield from _sources(now)
@@ -115,7 +116,7 @@ def _gpus(now: Snapshot) -> Iterator[Metric]:
     yield health
 
 
-def _signals(gpus: Iterable[GpuView]) -> Iterator[Metric]:
+def _signals(state: NodeState) -> Iterator[Metric]:
     families: dict[str, Metric] = {}
     for name, family in FAMILIES.items():
         made = CounterMetricFamily if family.counter else GaugeMetricFamily
@@ -129,9 +130,9 @@ def _signals(gpus: Iterable[GpuView]) -> Iterator[Metric]:
         signal: GaugeMetricFamily(row.name, row.help, labels=[*GPU_LABELS, row.label])
         for signal, row in LISTS.items()
     }
-    for view in gpus:
+    for view in state.gpus.values():
         labels = _labels(view)
-        for signal, value in view.values.items():
+        for signal, value in present_values(state, view).items():
             row = ROWS.get(signal)
             if row is not None and isinstance(value, int | float):
                 families[row.family].add_metric(  # type: ignore[attr-defined]  # of both families, not of their base
@@ -156,14 +157,14 @@ def _add_list(
             family.add_metric([*labels, place], float(number in row.up if row.up else number))
 
 
-def _aer(gpus: Iterable[GpuView]) -> Metric:
+def _aer(state: NodeState) -> Metric:
     errors = CounterMetricFamily(
         "gpuward_pcie_aer_errors",
         "PCIe errors that the kernel counted on the GPU since it found it, by kind.",
         labels=[*GPU_LABELS, "kind"],
     )
-    for view in gpus:
-        if view.aer is None:
+    for view in state.gpus.values():
+        if view.aer is None or gone_from_pci(state, view.pci, since=0.0):
             continue
         for kind in ("correctable", "nonfatal", "fatal"):
             count = getattr(view.aer, kind)

@@ -13,6 +13,7 @@ MAX_INCIDENTS = 64
 MAX_EVIDENCE = 5
 MAX_EVIDENCE_BYTES = 512
 MAX_OBJECT_BYTES = 64 * 1024
+MAX_SEEN_RUNNING = 80
 
 
 class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -154,6 +155,7 @@ class HealthStatus(Wire, frozen=True):
     gpus_healthy: str = ""
     expected_gpus: ExpectedGpus = msgspec.field(name="expectedGPUs", default=ExpectedGpus())
     sources: tuple[SourceStatus, ...] = ()
+    seen_running: tuple[str, ...] = ()
     gpus: tuple[GpuStatus, ...] = ()
     topology: Topology = Topology()
     incidents: tuple[Incident, ...] = ()

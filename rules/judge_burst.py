@@ -21,7 +21,7 @@ from rules.reason import (
     ReasonClass,
     Severity,
 )
-from rules.reason_table import reason_for_recovery_action
+from rules.reason_table import RECOVERY_REASONS, reason_for_recovery_action
 from rules.thresholds import Rules
 from rules.xid import GPU_LOST_XID, catalog, reason_for_xid
 
@@ -142,6 +142,8 @@ def _answered(xid: int | None, row: Reason, answer: int, around: Surroundings) -
     """The answer alone where this branch links the Xid to it, else the stronger of the two."""
     entry = catalog().get(xid) if xid is not None else None
     said = row_for_action(answer, around)
+    if row.reason in RECOVERY_REASONS:
+        return said  # the latest value wins, and a reason must say what its action does
     linked = entry is not None and entry.linked(around.branch)
     if not linked and strength(said) <= strength(row):
         return row

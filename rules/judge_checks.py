@@ -52,6 +52,12 @@ _HISTOGRAM_BINS: Final = 5
 
 _NANOSECONDS: Final = 1e9
 
+_NO_TEMPERATURE: Final = 150
+"""No silicon works at this many degrees Celsius: a reading of it is a broken sensor's."""
+_LOWEST_SLOWDOWN: Final = 85
+"""Where the driver names no slowdown temperature: no data-centre GPU slows down below this many
+degrees Celsius. Source: gpuward, from published thermal limits."""
+
 _LARGEST: Final = float(1 << 64)
 """No counter of the driver is wider than 64 bits."""
 
@@ -83,13 +89,17 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One poll: its ``values``, the last ``known`` ones, rates per second, links down."""
+    """One poll: its ``values``, the last ``known`` ones, rates per second, links down.
+
+    ``best_generation`` is the highest PCIe generation its link was ever seen at.
+    """
 
     values: Mapping[Signal, Value]
     known: Mapping[Signal, Value]
     rates: Mapping[Signal, float]
     links_down: int | None
     rules: Rules
+    best_generation: float = 0.0
 
     def number(self, signal: Signal) -> float | None:
         """A number of this poll; None when absent or not asked."""
@@ -172,19 +182,50 @@ def _clocks(
 
 
 def _margin(sample: Sample) -> Measured | None:
-    """Degrees left to hardware slowdown, by T.Limit or by the two temperatures."""
+    """Degrees left to hardware slowdown: the fewer of T.Limit's and the two temperatures'.
+
+    A T.Limit that is used up is believed only where the temperature is near slowdown, too.
+    """
+    left: list[float] = []
+    evidence = []
+    temperature, slowdown = _temperature(sample), sample.last(Signal.SLOWDOWN_TEMPERATURE)
+    if temperature is not None and slowdown:
+        left.append(slowdown - temperature)
+        evidence.append(
+            f"temperature_celsius={temperature:g} slowdown_temperature_celsius={slowdown:g}"
+        )
+    limit = sample.rules["TemperatureMargin"]
     margin = sample.number(Signal.THERMAL_MARGIN)
     if margin is not None:
-        left = margin - (sample.last(Signal.SLOWDOWN_MARGIN) or 0.0)
-        evidence = f"thermal_margin_celsius={margin:g} ({left:g} above slowdown)"
-    else:
-        now, slowdown = sample.number(Signal.TEMPERATURE), sample.last(Signal.SLOWDOWN_TEMPERATURE)
-        if now is None or not slowdown:
-            return None
-        left = slowdown - now
-        evidence = f"temperature_celsius={now:g} slowdown_temperature_celsius={slowdown:g}"
-    limit = sample.rules["TemperatureMargin"]
-    return Measured(left <= limit.value, left >= limit.clear, "TemperatureMargin", evidence)
+        by_limit = margin - (sample.last(Signal.SLOWDOWN_MARGIN) or 0.0)
+        cool = _is_cool(sample, temperature, slowdown)
+        if by_limit > limit.value or not cool:
+            left.append(by_limit)
+            evidence.append(f"thermal_margin_celsius={margin:g} ({by_limit:g} above slowdown)")
+        elif not left:
+            said = f"thermal_margin_celsius={margin:g} at {temperature:g} degrees"
+            return Measured(False, True, "TemperatureMargin", said)
+    if not left:
+        return None
+    fewest = min(left)
+    return Measured(
+        fewest <= limit.value, fewest >= limit.clear, "TemperatureMargin", ", ".join(evidence)
+    )
+
+
+def _temperature(sample: Sample) -> float | None:
+    """The GPU's temperature, if it is one that a working GPU can have."""
+    now = sample.number(Signal.TEMPERATURE)
+    return now if now is not None and 0 < now < _NO_TEMPERATURE else None
+
+
+def _is_cool(sample: Sample, temperature: float | None, slowdown: float | None) -> bool:
+    """Whether nothing here can be near its slowdown, whatever a margin says."""
+    if temperature is None:
+        return False
+    memory = sample.last(Signal.MEMORY_TEMPERATURE)
+    hottest = max(temperature, memory if memory is not None else temperature)
+    return hottest <= (slowdown or _LOWEST_SLOWDOWN) - sample.rules["TemperatureDoubt"].value
 
 
 def _memory_temperature(sample: Sample) -> Measured | None:
@@ -226,8 +267,10 @@ def _pcie_generation(sample: Sample) -> Measured | None:
 
 
 def _pcie_replays(sample: Sample) -> Measured | None:
+    """By the best generation of the link: it rests at a lower one as soon as traffic ends."""
     rate = sample.rates.get(Signal.PCIE_REPLAYS)
-    generation, lanes = sample.last(Signal.PCIE_GENERATION), sample.last(Signal.PCIE_WIDTH)
+    lanes = sample.last(Signal.PCIE_WIDTH)
+    generation = max(sample.best_generation, sample.last(Signal.PCIE_GENERATION_MAX) or 0.0)
     if rate is None or not generation or not lanes:
         return None
     name = f"PCIeReplayRateGen{min(int(generation), _MOST_PCIE_GENERATION)}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from rules.expected_gpus import plain_address
 from rules.health_object import MigInstance
 from rules.incident import Finding
 from rules.judge_compare import compare_page
@@ -67,14 +68,17 @@ def _enumerate(state: NodeState, seen: DcgmSeen) -> NodeState:
 
 
 def _is_foreign(state: NodeState, seen: DcgmSeen) -> bool:
-    """Another node's page: none of its GPUs is ours, or else its host names are not ours."""
-    known = {view.seen.uuid for view in state.gpus.values() if view.seen.uuid}
-    if known and seen.gpus:
-        return known.isdisjoint(seen.gpus)
-    if not seen.hosts or not state.node.name:
-        return False
-    ours = state.node.name.partition(".")[0].lower()
-    return all(host.partition(".")[0].lower() != ours for host in seen.hosts)
+    """Another node's page: none of its GPUs, by UUID or by address, is known here.
+
+    Its host name proves nothing: it may be that of the exporter's pod or container.
+    """
+    uuids = {view.seen.uuid for view in state.gpus.values() if view.seen.uuid}
+    if uuids and seen.gpus:
+        return uuids.isdisjoint(seen.gpus)
+    here = {plain_address(function.address) for function in state.functions}
+    here |= {view.pci for view in state.gpus.values() if view.pci}
+    told = {plain_address(pci) for pci in seen.pci.values() if pci}
+    return bool(here and told) and here.isdisjoint(told)
 
 
 def _judge_xids(state: NodeState, seen: DcgmSeen, now: float, rules: Rules) -> NodeState:

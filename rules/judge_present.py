@@ -7,12 +7,13 @@ not seen.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 
 from rules.expected_gpus import gpu_addresses, plain_address
 from rules.incident import Incident
 from rules.judge_state import GpuView, NodeState, find_gpu
-from rules.observation import SourceState
+from rules.observation import SourceState, Value
 from rules.signals import Signal
 from rules.topology import Interconnect, interconnect
 
@@ -52,7 +53,7 @@ def present_of(state: NodeState, incident: Incident, since: float) -> Present:
 
 def gpu_now(state: NodeState, view: GpuView, since: float) -> Present:
     """Judge one GPU by what was read after ``since``."""
-    if _gone_from_pci(state, view.pci, since):
+    if gone_from_pci(state, view.pci, since):
         return Present.BAD
     source = state.view_source
     if source is None:
@@ -70,6 +71,15 @@ def gpu_now(state: NodeState, view: GpuView, since: float) -> Present:
     if asked or view.values.get(Signal.REMAP_FAILURE) or links_down(state, view):
         return Present.BAD
     return Present.UNSEEN if view.action else Present.GOOD  # taken back, to be read once more
+
+
+def present_values(state: NodeState, view: GpuView) -> Mapping[Signal, Value]:
+    """What the GPU reads now; nothing once it is lost, has left, or nobody reads it any more."""
+    source = state.view_source
+    answers = view.values.get(Signal.PRESENCE) not in ("lost", "reset_required")
+    if source is None or state.source(source) is not SourceState.UP:
+        return {}
+    return view.values if view.enumerated and answers else {}
 
 
 def links_down(state: NodeState, view: GpuView) -> int:
@@ -106,7 +116,7 @@ def expected_links(state: NodeState, uuid: str) -> int | None:
 
 def _unknown_gpu(state: NodeState, incident: Incident, since: float) -> Present:
     """A GPU that no sense knows by name: missing from the bus is bad, all else is not seen."""
-    if any(_gone_from_pci(state, plain_address(pci), since) for pci in incident.pci):
+    if any(gone_from_pci(state, plain_address(pci), since) for pci in incident.pci):
         return Present.BAD
     view = state.view_source
     if view is None:
@@ -116,7 +126,8 @@ def _unknown_gpu(state: NodeState, incident: Incident, since: float) -> Present:
     return Present.UNSEEN
 
 
-def _gone_from_pci(state: NodeState, address: str, since: float) -> bool:
+def gone_from_pci(state: NodeState, address: str, since: float) -> bool:
+    """Whether a look at the bus after ``since`` missed it or read all ones."""
     if not address or state.pci_at <= since:
         return False
     for function in state.functions:

@@ -63,10 +63,14 @@ def judge_readings(
     if view is None:
         view = GpuView(seen=GpuSeen(uuid=seen.gpu, index=-1, pci=seen.pci))
     values = seen.values
-    view = replace(view, values={**view.values, **values}, read_at=now)
+    # A page of dcgm-exporter is all it has to say: what it stopped exporting is absent.
+    kept = {} if source is SourceName.DCGM else view.values
+    view = replace(view, values={**kept, **values}, read_at=now)
     if view.values.get(Signal.PRESENCE, "present") != "present" or not values:
         return with_gpu(state, view)
-    view = replace(view, answered_at=now)
+    generation = number_of(values.get(Signal.PCIE_GENERATION)) or 0.0
+    best = max(view.best_generation, generation)
+    view = replace(view, answered_at=now, best_generation=best)
     before = view.counters
     state = with_gpu(state, view)
     if _went_back(before, values):
@@ -166,6 +170,7 @@ def _gauges(
         rates=_rates(values, before, now),
         links_down=links_down(state, view) if Signal.NVLINK_STATES in values else None,
         rules=rules,
+        best_generation=view.best_generation,
     )
     for check in GAUGES:
         measured = check.measure(sample)

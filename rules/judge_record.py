@@ -38,6 +38,7 @@ from rules.reason import Action, ClosesKind, ReasonClass, Severity
 from rules.signals import Signal
 from rules.thresholds import Rules
 from rules.topology import Interconnect, interconnect
+from rules.xid import RECOVERY_ACTION_XID
 
 BEFORE_START: Final = "BeforeStart"
 SUPERSEDED: Final = "Superseded"
@@ -212,7 +213,10 @@ def _asked(
         if incident.active
         and incident.concerns(gpu, pci)
         and not (finding.lookback and at < incident.first_seen - gap)
-        and (incident.xids or any(is_lost(member) for member in incident.members))
+        and (
+            any(xid != RECOVERY_ACTION_XID for xid in incident.xids)
+            or any(is_lost(member) for member in incident.members)
+        )
         and (
             abs(at - incident.last_seen) <= gap
             or any(member.row.klass in _GRAVE for member in incident.members)

@@ -13,7 +13,7 @@ from typing import Final
 
 from rules.expected_gpus import learned_from, plain_address
 from rules.gauge import Gauge, Latch
-from rules.health_object import GpuStatus, HealthStatus
+from rules.health_object import MAX_SEEN_RUNNING, GpuStatus, HealthStatus
 from rules.incident import Incident, Member, Phase, Scope
 from rules.incident_wire import from_wire
 from rules.judge_burst import being_judged
@@ -21,18 +21,20 @@ from rules.judge_closing import mark_reboot
 from rules.judge_events import WAITING_XIDS
 from rules.judge_presence import MISMATCH
 from rules.judge_repeats import REPEATING_XIDS
-from rules.judge_services import services_named
 from rules.judge_state import (
     MAX_BURSTS,
     MAX_GPUS,
+    MAX_PORT_CHARS,
     Burst,
     GpuView,
     NodeState,
+    PortView,
+    ServiceView,
     SourceView,
     initial,
 )
 from rules.kernel_line import KernelLine, parse_message
-from rules.observation import GpuSeen, SourceName, SourceState, TopologySeen
+from rules.observation import GpuSeen, Service, SourceName, SourceState, TopologySeen
 from rules.reason import Action, ClosesKind, Level, Reason, ReasonClass
 from rules.reason_table import HOST_SIGNAL, REASONS, reason_for_recovery_action
 from rules.session_time import parse_time
@@ -102,7 +104,16 @@ def restore(
         gpus=_gpus(status, incidents),
         missing=Gauge(raised=_stands(incidents, MISMATCH, "", "", Scope.NODE)),
         host=_host_gauges(incidents),
-        services=services_named(line for i in incidents if i.active for line in i.evidence),
+        services={
+            service: ServiceView(ran=True)
+            for service in Service
+            if service.value in status.seen_running
+        },
+        ports={
+            name[:MAX_PORT_CHARS]: PortView(was_active=True)
+            for name in status.seen_running[:MAX_SEEN_RUNNING]
+            if name not in list(Service)
+        },
     )
     up = frozenset(n for n, view in state.sources.items() if view.state is SourceState.UP)
     return replace(state, restored_sources=up)

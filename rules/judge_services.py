@@ -7,7 +7,7 @@ this boot, or GPUs that show what its absence does. Nothing here is above Degrad
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -88,16 +88,6 @@ def _counted_unseen(
     return close_where(
         replace(state, host=host), lambda i: i.row.reason == check.reason, now, NOT_SEEN
     )
-
-
-def services_named(evidence: Iterable[str]) -> dict[Service, ServiceView]:
-    """The services that open findings say ran in this boot: an earlier agent saw them."""
-    lines = set(evidence)
-    return {
-        service: ServiceView(running=False, ran=True)
-        for service in Service
-        if f"{service.value} {_RAN}" in lines
-    }
 
 
 def _services(state: NodeState, seen: HostSeen) -> dict[Service, ServiceView]:

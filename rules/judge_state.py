@@ -32,6 +32,7 @@ MAX_GPUS: Final = 64
 MAX_PENDING_EVENTS: Final = 128
 MAX_BURSTS: Final = 256
 MAX_ADDRESSES: Final = 64
+MAX_PORT_CHARS: Final = 64
 
 START_GRACE_S: Final = 30.0
 """How long a sense may take to speak after the agent's start before its silence counts; NVML
@@ -63,7 +64,7 @@ class GpuView:
     action, ``action_seen`` a polled value that awaits its re-read. ``lost`` counts lost polls,
     the last of them at ``lost_at``. ``aer`` are the kernel's PCIe error counters at the last look,
     ``aer_base`` those that growth is measured from. ``differs`` is the memory of the comparison
-    with dcgm-exporter.
+    with dcgm-exporter. ``best_generation`` is the highest PCIe generation its link was seen at.
     """
 
     seen: GpuSeen
@@ -82,6 +83,7 @@ class GpuView:
     aer: AerCounters | None = None
     aer_base: AerCounters | None = None
     differs: Mapping[Signal, Gauge] = field(default_factory=dict)
+    best_generation: float = 0.0
 
     @property
     def pci(self) -> str:

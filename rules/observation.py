@@ -274,7 +274,7 @@ class DcgmSeen:
 
     ``xids`` is the sticky last Xid of each GPU that exports one, ``instance_xids`` that of each
     MIG instance, by UUID of the GPU and number of the GPU instance; ``hosts`` are the host names
-    the page carries: whether it is this node's page is judged from them and from the UUIDs.
+    the page carries; they are often those of the exporter's pod, so nothing is judged by them.
     """
 
     at: float

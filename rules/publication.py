@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from rules.health_object import (
+    MAX_SEEN_RUNNING,
     Cursor,
     ExpectedGpus,
     GpuStatus,
@@ -26,7 +27,7 @@ from rules.incident import in_order
 from rules.incident_wire import to_wire
 from rules.judge_presence import expected_of
 from rules.judge_restore import action_word
-from rules.judge_state import GpuView, NodeState, SourceView
+from rules.judge_state import MAX_PORT_CHARS, GpuView, NodeState, SourceView
 from rules.label_value import Refused
 from rules.names import CONDITION_DEGRADED, CONDITION_HEALTHY
 from rules.observation import SourceState
@@ -115,6 +116,7 @@ def publish(state: NodeState, judged: Verdict, now: float, identity: Identity) -
         gpus_healthy="" if healthy is None else f"{healthy}/{judged.gpus_expected}",
         expected_gpus=ExpectedGpus(count=expected.count, source=expected.source[:32]),
         sources=_sources(state, now),
+        seen_running=_seen_running(state),
         gpus=tuple(
             _gpu(view, judged.gpus[key], state.branch)
             for key, view in sorted(state.gpus.items(), key=lambda item: _position(item[1]))
@@ -209,6 +211,13 @@ def _sources(state: NodeState, now: float) -> tuple[SourceStatus, ...]:
         )
         for name, view in sorted(views.items())
     )
+
+
+def _seen_running(state: NodeState) -> tuple[str, ...]:
+    """What a later agent of this boot must know to miss it."""
+    services = [service.value for service, view in state.services.items() if view.ran]
+    ports = [name[:MAX_PORT_CHARS] for name, view in state.ports.items() if view.was_active]
+    return tuple(sorted(services) + sorted(ports))[:MAX_SEEN_RUNNING]
 
 
 def _gpu(view: GpuView, judged: GpuVerdict, branch: int | None) -> GpuStatus:

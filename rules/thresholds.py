@@ -132,6 +132,8 @@ _DEFAULTS: Final[dict[str, Threshold]] = {
     "TemperatureMargin": _row(0, "degrees Celsius below slowdown",
                               "at no margin left the hardware slows itself down",
                               "NVIDIA thermal limits (T.Limit)", clear=3, count=3, window=5),
+    "TemperatureDoubt": _row(25, "degrees Celsius below slowdown",
+                             "so far below it a margin that is used up is the sensor's nonsense", _OURS),
     "PowerBrake": _row(1, "flag", "the power supply asked the GPU to slow down", _NVML,
                        clear=0, count=3, window=5),
     "HardwareSlowdown": _row(1, "flag", "the hardware halves its clocks for a reason of its own",

@@ -63,6 +63,9 @@ FIELDS: dict[str, Field] = {
     "SourceStatus.state": Field("Up, Down, Absent (not on this node) or Released.", 32),
     "SourceStatus.reason": Field("Why it is not Up.", 128),
     "SourceStatus.since": Field("Since when it is in this state.", 40),
+    "HealthStatus.seenRunning": Field(
+        "Services of the driver and network ports that worked earlier in this boot.", 64, 80
+    ),
     "HealthStatus.gpus": Field("The GPUs of this node.", max_items=64),
     "GpuStatus.uuid": Field("GPU UUID as NVML reports it.", 96),
     "GpuStatus.index": Field("NVML index, -1 when unknown."),
