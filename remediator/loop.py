@@ -66,6 +66,7 @@ class Loop:
         self._fleet_changed = fleet_changed
         self._answered_at = answered_at
         self._outage = False
+        self._acting = False
 
     async def run(self) -> None:
         """Dispatch until cancelled."""
@@ -139,6 +140,7 @@ class Loop:
         while True:
             self.ticked_at = self._clock.elapsed()
             self._note_outage()
+            self._note_acting()
             await self._clock.sleep(1.0)
 
     def _note_outage(self) -> None:
@@ -151,6 +153,13 @@ class Loop:
             self._world.observing_since = self._clock.now()
             _LOG.info("the API server answers again")
             self.wake_all()
+
+    def _note_acting(self) -> None:
+        """Looks that fell due while this replica might not act were dropped: make up for them."""
+        acting = self._may_write()
+        if acting and not self._acting:
+            self.wake_all()
+        self._acting = acting
 
     async def _work(self, name: str) -> None:
         try:

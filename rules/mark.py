@@ -15,13 +15,13 @@ from rules.names import (
     ANNOTATION_DO_NOT_DISRUPT,
     ANNOTATION_SCALE_DOWN_DISABLED,
     ANNOTATION_SESSION,
-    COMPONENT_REMEDIATOR,
     LABEL_QUARANTINE,
     TAINT_QUARANTINE,
 )
+from rules.node_managers import claimed_by_another
 from rules.reason import is_reason_code
 from rules.session_time import format_time, parse_time
-from rules.snapshot import FreshNode, NodeView, Taint
+from rules.snapshot import NodeView, Taint
 
 AUTOSCALER_ANNOTATIONS: Final = (ANNOTATION_SCALE_DOWN_DISABLED, ANNOTATION_DO_NOT_DISRUPT)
 EFFECT: Final = "NoSchedule"
@@ -151,12 +151,15 @@ def relabel_patch(node: NodeView, phase: str) -> dict[str, Any]:
 def unmark_patch(node: NodeView) -> dict[str, Any]:
     """The reverse: our parts off, the recorded prior state back, nothing foreign touched."""
     note = read_note(node)
+    claimed = _annotations_of_others(node)
     annotations: dict[str, str | None] = {
         ANNOTATION_SESSION: None,
         **{
             name: prior
             for name, prior in (note.prior_annotations if note else {}).items()
-            if name in AUTOSCALER_ANNOTATIONS and node.annotations.get(name) == _AUTOSCALER_VALUE
+            if name in AUTOSCALER_ANNOTATIONS
+            and node.annotations.get(name) == _AUTOSCALER_VALUE
+            and name not in claimed
         },
     }
     spec: dict[str, Any] = {}
@@ -188,33 +191,32 @@ def cordon_stays(node: NodeView) -> str:
         return "its state before the quarantine is not recorded"
     if note.prior_unschedulable or "Cordon" not in note.mark:
         return f"it was cordoned before session {note.session}"
-    other = _cordoned_by_another(node, parse_time(note.at) or 0.0)
+    other = claimed_by_another(node, ("f:spec", "f:unschedulable"), parse_time(note.at) or 0.0)
     return f"{other} cordoned it during the quarantine" if other else ""
 
 
 def annotations_left(node: NodeView) -> tuple[str, ...]:
-    """Autoscaler annotations that stay because nothing says any more whether they are ours."""
+    """Autoscaler annotations that stay: nothing says whether they are ours, or others claim them."""
     note = read_note(node)
     recorded = note.prior_annotations if note is not None else {}
+    claimed = _annotations_of_others(node)
     return tuple(
         name
         for name in AUTOSCALER_ANNOTATIONS
-        if name not in recorded and node.annotations.get(name) == _AUTOSCALER_VALUE
+        if (name not in recorded or name in claimed)
+        and node.annotations.get(name) == _AUTOSCALER_VALUE
     )
 
 
-def _cordoned_by_another(node: NodeView, since: float) -> str:
-    """The manager other than us that claimed ``spec.unschedulable`` at or after ``since``."""
-    if not isinstance(node, FreshNode):
-        return ""
-    for entry in node.metadata.managed_fields:
-        spec = entry.fields_v1.get("f:spec")
-        claims = isinstance(spec, dict) and "f:unschedulable" in spec
-        if claims and entry.manager != COMPONENT_REMEDIATOR:
-            at = parse_time(entry.time)
-            if at is not None and at >= since:
-                return entry.manager[:100]
-    return ""
+def _annotations_of_others(node: NodeView) -> frozenset[str]:
+    """Autoscaler annotations that somebody else wants as well: they stay as they are."""
+    note = read_note(node)
+    since = parse_time(note.at) if note is not None else None
+    return frozenset(
+        name
+        for name in AUTOSCALER_ANNOTATIONS
+        if claimed_by_another(node, ("f:metadata", "f:annotations", f"f:{name}"), since or 0.0)
+    )
 
 
 def _foreign_taints(node: NodeView) -> list[dict[str, Any]]:

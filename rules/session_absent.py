@@ -19,7 +19,6 @@ from rules.session_causes import (
     cause_of,
     level_of,
     level_rank,
-    opening_incidents,
     session_name,
     suppressed_incidents,
 )
@@ -43,6 +42,9 @@ def without_session(seen: NodeObservation, now: float, policy: Policy) -> Decisi
 def _unmarked(node: NodeView, seen: NodeObservation, now: float, policy: Policy) -> Decision:
     """Nothing of a mark is in the way: open a session, or say why none is opened."""
     for gone in seen.deleted:
+        if gone.spec.node_uid not in {"", node.uid}:
+            # A machine that is new under the old name inherits nobody's word about the old one.
+            continue
         if not _named(seen, gone.name) and actionable(seen.health, policy):
             return _record_deletion(gone.name, node, seen, policy)
     if seen.stale:
@@ -50,9 +52,14 @@ def _unmarked(node: NodeView, seen: NodeObservation, now: float, policy: Policy)
     if opted_out(node) or not seen.selected:
         why = "the node is opted out" if seen.selected else "the policy does not select the node"
         return Decision(step="Watch", because=why)
-    incidents = opening_incidents(seen.health, seen.siblings, policy, now)
+    acting = actionable(seen.health, policy)
+    suppressed = suppressed_incidents(seen.siblings, policy, now)
+    incidents = tuple(i for i in acting if i.id not in suppressed)
     if not incidents:
-        return Decision(step="Watch", because="nothing asks for more than a report")
+        # A fault that stays changes nothing that would wake anybody when the cancel expires.
+        wake_at = min((suppressed[i.id] for i in acting), default=None)
+        why = "a person ended its session" if acting else "nothing asks for more than a report"
+        return Decision(step="Watch", because=why, wake_at=wake_at)
     level = max((level_of(i, policy) for i in incidents), key=level_rank)
     spec = QuarantineSpec(
         node_name=node.name,

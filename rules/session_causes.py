@@ -5,7 +5,7 @@ incident is active in a fresh verdict; while the verdict is stale every cause st
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from rules.health_object import HealthStatus, Incident
@@ -60,16 +60,21 @@ def _order(incident: Incident) -> tuple[int, str, str]:
 
 def suppressed_incidents(
     sessions: Iterable[QuarantineView], policy: Policy, now: float
-) -> frozenset[str]:
-    """Incidents of sessions that a person ended: they open nothing until ``cancelExpiry``."""
-    ids: set[str] = set()
+) -> Mapping[str, float]:
+    """Incidents of sessions that a person ended: they open nothing before the time given
+    (``cancelExpiry`` after the last such end).
+    """
+    until: dict[str, float] = {}
     for session in sessions:
         ended_at = parse_time(session.status.phase_since)
         if is_open(session) or ended_at is None or not ended_by_person(session):
             continue
-        if now < ended_at + policy.release.cancel_expiry_s:
-            ids.update(cause.incident for cause in session.spec.causes if cause.incident)
-    return frozenset(ids)
+        expires = ended_at + policy.release.cancel_expiry_s
+        if now < expires:
+            for cause in session.spec.causes:
+                if cause.incident:
+                    until[cause.incident] = max(expires, until.get(cause.incident, expires))
+    return until
 
 
 def ended_by_person(session: QuarantineView) -> bool:
@@ -80,14 +85,6 @@ def ended_by_person(session: QuarantineView) -> bool:
         entry.step in {"Cancelled", "Released"} and entry.by == "person"
         for entry in session.status.timeline
     )
-
-
-def opening_incidents(
-    health: HealthView | None, sessions: Iterable[QuarantineView], policy: Policy, now: float
-) -> tuple[Incident, ...]:
-    """The incidents that open a session now, if any."""
-    suppressed = suppressed_incidents(sessions, policy, now)
-    return tuple(i for i in actionable(health, policy) if i.id not in suppressed)
 
 
 def session_name(node: NodeView, incident: str, sessions: Iterable[QuarantineView]) -> str:

@@ -23,17 +23,18 @@ def ended_at(session: QuarantineView) -> float:
 def needs_replacement(
     session: QuarantineView, seen: NodeObservation, policy: Policy, now: float
 ) -> bool:
-    """Whether this node, or a GPU of it, has been through ``replaceAfter`` sessions.
+    """Whether this node has been through ``replaceAfter`` sessions.
 
-    Counted are sessions that really took the node out and came back; a session that a person
-    cancelled was a false alarm.
+    Counted are sessions that really took this very Node out and came back: a machine that is new
+    under an old name begins at none, and a session that a person cancelled was a false alarm. What
+    other nodes say counts nothing: a GPU's UUID is the word of whoever publishes it.
     """
     rate = policy.release.replace_after
     earlier = sum(
         1
-        for other in (*seen.siblings, *seen.relatives)
-        if other.metadata.uid != session.metadata.uid
-        and other.status.phase in {Phase.RELEASED, Phase.NODE_GONE}
+        for other in seen.siblings
+        if other.spec.node_uid == session.spec.node_uid
+        and other.status.phase == Phase.RELEASED
         and other.status.mode == Mode.ENFORCE
         and any(entry.step == "Marked" for entry in other.status.timeline)
         and now - started_at(other) <= rate.window_s

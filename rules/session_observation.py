@@ -78,8 +78,6 @@ class NodeObservation:
     permit: Permit = Permit()
     siblings: tuple[QuarantineView, ...] = ()
     """Other sessions on this node, open and ended."""
-    relatives: tuple[QuarantineView, ...] = ()
-    """Ended sessions of other nodes that name one of this node's GPUs."""
     deleted: tuple[QuarantineView, ...] = ()
     """Sessions of this node that somebody deleted while they were open."""
     untolerating: tuple[str, ...] = ()
@@ -214,7 +212,6 @@ def observe(
         owner=_owner(snapshot, seen),
         permit=permit,
         siblings=siblings,
-        relatives=_relatives(snapshot, session),
         deleted=deleted,
         untolerating=untolerating,
         gangs=tuple(gang.key for gang in snapshot.gangs.get(name, ())),
@@ -238,26 +235,3 @@ def _owner(snapshot: FleetSnapshot, node: NodeView | None) -> str:
     if node is None:
         return ""
     return working_owner(node, snapshot.maintenance_leases.get(node.name), snapshot.now)
-
-
-def session_gpus(session: QuarantineView) -> frozenset[str]:
-    """UUIDs of the GPUs the session's incidents named, from its evidence."""
-    gpus = session.status.evidence.get("gpus")
-    if not isinstance(gpus, list | tuple):
-        return frozenset()
-    return frozenset(uuid for uuid in gpus if isinstance(uuid, str) and uuid)
-
-
-def _relatives(
-    snapshot: FleetSnapshot, session: QuarantineView | None
-) -> tuple[QuarantineView, ...]:
-    gpus = session_gpus(session) if session else frozenset[str]()
-    if session is None or not gpus:
-        return ()
-    return tuple(
-        other
-        for other in snapshot.quarantines.values()
-        if other.spec.node_name != session.spec.node_name
-        and not is_open(other)
-        and gpus & session_gpus(other)
-    )

@@ -51,6 +51,24 @@ def test_a_cordon_that_another_manager_claimed_during_the_session_stays() -> Non
     assert "cluster-keeper cordoned it during the quarantine" in world.message(NODE)
 
 
+def test_issue10_19_a_cordon_claimed_by_server_side_apply_stays_and_its_owner_is_named() -> None:
+    world = marked_world()
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=30)
+    world.nodes[NODE]["metadata"]["managedFields"] = [
+        {
+            "manager": "argocd-controller",
+            "operation": "Apply",
+            "fieldsV1": {"f:spec": {"f:unschedulable": {}}},
+        }
+    ]
+    world.close_all(NODE)
+    world.run_until(NODE, "Released", limit=700)
+    assert world.unschedulable(NODE)
+    assert not world.is_marked(NODE)
+    assert "argocd-controller cordoned it during the quarantine" in world.message(NODE)
+
+
 @pytest.mark.parametrize("when", [d.MarkNode, d.UnmarkNode])
 def test_s12_a_taint_added_between_read_and_write_survives(when: type) -> None:
     world = marked_world()

@@ -9,6 +9,9 @@ from session_world import ROOMY, World, policy_of
 from rules import decision as d
 from rules.mark import AUTOSCALER_ANNOTATIONS
 from rules.names import ANNOTATION_SESSION, TAINT_QUARANTINE
+from rules.session import decide
+from rules.session_observation import Permit, observe, sessions_by_node
+from rules.session_time import format_time, parse_time
 
 
 @pytest.mark.parametrize("phase", MARKED)
@@ -90,6 +93,40 @@ class TestUndoneByAPerson:
         world.run(3)
         assert len(world.sessions(NODE)) == 2
         assert world.is_marked(NODE)
+
+
+def decided(world: World, after: float) -> d.Decision:
+    """What is decided about the node ``after`` seconds, had nothing changed meanwhile."""
+    world.now += after
+    for health in world.healths.values():
+        health["status"]["publisher"]["heartbeat"] = format_time(world.now)
+    snapshot = world.snapshot()
+    sessions = sessions_by_node(snapshot.quarantines)
+    seen = observe(snapshot, NODE, permit=Permit(), sessions=sessions)
+    return decide(None, seen, world.now, world.policy)
+
+
+def test_issue10_17_when_the_cancel_expires_the_node_is_looked_at_again() -> None:
+    world = at("Quarantined", release={"cancelExpiry": "2h"})
+    world.cordon(NODE, on=False)
+    world.run(5)
+    assert world.phase(NODE) == "Cancelled"
+    ended = parse_time(world.session(NODE).status.phase_since)
+    assert ended is not None
+    for after in (0.0, 3600.0):
+        waiting = decided(world, after)
+        assert waiting.step == "Watch"
+        assert waiting.wake_at == ended + 7200
+    again = decided(world, ended + 7200 - world.now)
+    assert again.step == "Open"
+
+
+def test_issue10_17_a_node_without_a_fault_needs_no_timer() -> None:
+    world = at("Quarantined")
+    world.cordon(NODE, on=False)
+    world.close_all(NODE)
+    world.run(5)
+    assert decided(world, 0.0).wake_at is None
 
 
 def test_uncordon_cancels_also_when_the_cordon_was_older_than_us() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from session_phases_reached import NO_ROOM, NODE, at, evictions_after
 from session_world import ROOMY, World, policy_of
 
@@ -119,17 +120,38 @@ class TestReplace:
         world.run(2)
         assert world.phase(NODE) == "Released"
 
-    def test_a_gpu_that_moved_takes_its_history_along(self) -> None:
+    def test_issue10_20_what_other_nodes_claim_of_a_gpu_counts_nothing(self) -> None:
         world = World()
         world.add_nodes(5)
-        for node in ("n1", "n2"):
-            world.incident(node, gpu="GPU-wanderer")
+        for node in ("n1", "n2", "n1"):
+            world.incident(node, gpu=f"GPU-{NODE}-0")
             world.run_until(node, "Quarantined", limit=30)
             world.close_all(node)
             world.run_until(node, "Released", limit=700, step=10)
-        world.incident(NODE, gpu="GPU-wanderer")
+        world.incident(NODE)
         world.run_until(NODE, "Quarantined", limit=30)
-        assert world.condition(NODE, "Replace") == "RepeatOffender"
+        assert world.condition(NODE, "Replace") == ""
+        world.close_all(NODE)
+        world.run_until(NODE, "Released", limit=700, step=10)
+
+    @pytest.mark.parametrize("replaced_while", ["Released", "Quarantined"])
+    def test_issue10_20_a_new_machine_under_an_old_name_begins_at_none(
+        self, replaced_while: str
+    ) -> None:
+        world = World()
+        world.add_nodes(5)
+        for last in (False, True):
+            world.incident(NODE)
+            world.run_until(NODE, "Quarantined", limit=30)
+            if last and replaced_while == "Quarantined":
+                break
+            world.close_all(NODE)
+            world.run_until(NODE, "Released", limit=700, step=10)
+        world.add_node(NODE)
+        world.run(5)
+        world.incident(NODE)
+        world.run_until(NODE, "Quarantined", limit=30)
+        assert world.condition(NODE, "Replace") == ""
 
     def test_a_false_alarm_does_not_count(self) -> None:
         world = World()
