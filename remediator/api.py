@@ -238,7 +238,7 @@ class Api:
             served_at = parsedate_to_datetime(date).timestamp()
         except (ValueError, TypeError):
             return
-        self._clock.skew.add(served_at, sent_at, self._clock.local())
+        self._clock.learn(served_at, sent_at)
 
     async def _renew_credentials(self) -> bool:
         """Read the credentials again after a 401; False when that was done a moment ago."""

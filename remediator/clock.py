@@ -2,19 +2,20 @@
 
 Everything that acts asks a ``Clock``; nothing else in the remediator reads a clock of the machine.
 Wall time is anchored once and then advanced by CLOCK_BOOTTIME, so a step of this machine's clock
-moves no deadline; it is corrected by the ``Date`` header of API answers, because the times that
-deadlines start from were written by other machines through that server.
+moves no deadline; it is corrected by what the ``Date`` headers of API answers agree on
+(``clock_skew``), because the times that deadlines start from were written by other machines through
+that server.
 """
 
 import asyncio
 import time
-from dataclasses import dataclass
 from typing import Protocol
 
-# The Date header counts whole seconds: the server's true time lies within one second after it.
-_DATE_RESOLUTION_S = 1.0
-# Below this the two clocks agree as far as anything here can tell.
-_NEGLIGIBLE_SKEW_S = 1.0
+import structlog
+
+from remediator.clock_skew import SkewEstimate
+
+_LOG = structlog.get_logger()
 
 
 class Clock(Protocol):
@@ -31,29 +32,6 @@ class Clock(Protocol):
     async def sleep(self, seconds: float) -> None:
         """Let others run for that long."""
         ...
-
-
-@dataclass(slots=True)
-class SkewEstimate:
-    """Interval in which (server time - local time) lies, narrowed by every answer."""
-
-    low_s: float = float("-inf")
-    high_s: float = float("inf")
-
-    def add(self, server_date: float, sent_at: float, received_at: float) -> None:
-        """Fold in one answer: its Date header was written between sending and receiving."""
-        low = server_date - received_at
-        high = server_date + _DATE_RESOLUTION_S - sent_at
-        if low > self.high_s or high < self.low_s:
-            self.low_s, self.high_s = low, high
-            return
-        self.low_s, self.high_s = max(self.low_s, low), min(self.high_s, high)
-
-    def seconds(self) -> float:
-        """The smallest correction that agrees with what was seen; 0 when the clocks agree."""
-        if self.low_s <= _NEGLIGIBLE_SKEW_S and self.high_s >= -_NEGLIGIBLE_SKEW_S:
-            return 0.0
-        return self.low_s if self.low_s > 0 else self.high_s
 
 
 class SystemClock:
@@ -75,6 +53,18 @@ class SystemClock:
     def now(self) -> float:
         """Seconds since the epoch, in the API server's time."""
         return self.local() + self.skew.seconds()
+
+    def learn(self, server_date: float, sent_at: float) -> None:
+        """Take in the date of an answer that came just now to a call sent then (`local`)."""
+        before, known = self.skew.jumps, self.skew.seconds()
+        self.skew.add(server_date, sent_at, self.local())
+        if self.skew.jumps != before:
+            _LOG.warning(
+                "clock",
+                message="most answers of the API server agree on another time than before; check "
+                "the clocks of its machines",
+                moved_s=round(self.skew.seconds() - known, 1),
+            )
 
     async def sleep(self, seconds: float) -> None:
         """Let others run for that long."""

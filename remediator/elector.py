@@ -179,7 +179,8 @@ class Elector:
         if not self._leading:
             self._leading = True
             _LOG.info("leading", identity=self._identity)
-            self._on_start("" if mine else before)
+            # Also where it was ours: of a process before this one, or until we lost it.
+            self._on_start(before)
 
     def _move_on(self) -> None:
         """Creating the Lease answered 404: there is no such namespace."""

@@ -161,6 +161,15 @@ class Metrics:
             "gpuward_clock_skew_seconds",
             "API server's clock minus this machine's; 0 when they agree within a second.",
         )
+        self._clock_counted = (0, 0)
+        self.clock_jumps = self._counter(
+            "gpuward_clock_jumps_total",
+            "How often most answers of the API server agreed on another time than before.",
+        )
+        self.clock_contradictions = self._counter(
+            "gpuward_clock_contradictions_total",
+            "Answers of the API server whose Date contradicts the time the others agree on.",
+        )
         self.build_info = self._gauge(
             "gpuward_remediator_build_info", "Always 1; the version as a label.", "version"
         )
@@ -169,6 +178,12 @@ class Metrics:
         """Count one call of the transport."""
         self.api_requests.labels(method, lane.value, str(code)).inc()
         self.api_duration.labels(lane.value).observe(seconds)
+
+    def count_clock(self, jumps: int, contradictions: int) -> None:
+        """Totals of the clock's estimate, which counts without knowing of metrics."""
+        self.clock_jumps.inc(jumps - self._clock_counted[0])
+        self.clock_contradictions.inc(contradictions - self._clock_counted[1])
+        self._clock_counted = (jumps, contradictions)
 
     def page(self) -> bytes:
         """The text a scrape gets."""

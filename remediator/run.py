@@ -232,7 +232,9 @@ class Replica:
         """Gauges that are only worth computing per scrape."""
         metrics, now = self.metrics, self.clock.elapsed()
         metrics.leader.set(1 if self.elector.may_write() else 0)
-        metrics.clock_skew.set(self.clock.skew.seconds())
+        skew = self.clock.skew
+        metrics.clock_skew.set(skew.seconds())
+        metrics.count_clock(skew.jumps, skew.contradictions)
         set_session_gauges(metrics, self.caches.quarantines.items.values())
         for cache in self.caches.all:
             name = cache.resource.name

@@ -11,6 +11,7 @@ from typing import Final
 
 from rules import session_status as st
 from rules.decision import Decision, PatchSessionSpec
+from rules.drain_clock import was_away
 from rules.mark import MarkState
 from rules.policy import Policy
 from rules.quarantine_object import Mode, Phase
@@ -170,11 +171,18 @@ OWNER_LEFT_S: Final = 60.0
 
 
 def _owner_just_left(case: Case) -> bool:
+    """Seen, that is: an owner who was at work when we last looked may be gone for long by now."""
     paused = st.condition(case.status, "Paused")
     if paused is None or paused.reason != "StandDown":
         return False
-    left_at = case.now if paused.status == "True" else st.since(case.status, "Paused")
-    return left_at is not None and case.now - left_at <= OWNER_LEFT_S
+    if paused.status != "True":
+        left_at = st.since(case.status, "Paused")
+        return left_at is not None and case.now - left_at <= OWNER_LEFT_S
+    if paused.message == st.sentence(_PART_TAKEN.clause):
+        # That the owner took it is known already; the mark was refused since.
+        return True
+    seen_at = case.seen.last_active_at
+    return seen_at is not None and not was_away(case.now, seen_at)
 
 
 _PART_TAKEN: Final = Halt(

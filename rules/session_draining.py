@@ -61,7 +61,7 @@ def draining(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decisio
         drain = msgspec.structs.replace(drain, blocked=())
         status = touched(status, drain=drain)
         clause = f"nothing is evicted: {why}"
-        status = st.with_condition(status, "Blocked", case.now, reason, _as_sentence(clause))
+        status = st.with_condition(status, "Blocked", case.now, reason, st.sentence(clause))
         status = st.with_condition(status, "NeedsHuman", case.now)
         sentence = draining_sentence(drain, case.phase_since, clause)
         status = st.enter(status, Phase.DRAINING, sentence, case.now)
@@ -104,9 +104,9 @@ def _blocked_or_going(
         case.seen.last_active_at,
     )
     reason, clause = _obstacle(plan, late)
-    status = st.with_condition(status, "Blocked", case.now, reason, _as_sentence(clause))
+    status = st.with_condition(status, "Blocked", case.now, reason, st.sentence(clause))
     human = plan.needs_human or ("DrainTimeout" if late else "")
-    status = st.with_condition(status, "NeedsHuman", case.now, human, _as_sentence(clause))
+    status = st.with_condition(status, "NeedsHuman", case.now, human, st.sentence(clause))
     sentence = draining_sentence(drain, case.phase_since, clause)
     status = st.enter(status, Phase.DRAINING, sentence, case.now)
     return case.decision(
@@ -128,7 +128,3 @@ def _obstacle(plan: DrainPlan, late: bool) -> tuple[str, str]:
     if late:
         return "DrainTimeout", "the drain's time is over and the policy says Report"
     return "", ""
-
-
-def _as_sentence(clause: str) -> str:
-    return f"{clause[:1].upper()}{clause[1:]}." if clause else ""

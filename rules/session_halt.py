@@ -67,7 +67,7 @@ def with_halts(case: Case, halt: Halt | None) -> QuarantineStatus:
         "Paused",
         case.now,
         halt.reason if halt else "",
-        _sentence(halt.clause) if halt else "",
+        st.sentence(halt.clause) if halt else "",
     )
     silent = unreachable(case)
     status = st.with_condition(
@@ -101,7 +101,3 @@ def halted_since(status: QuarantineStatus) -> float | None:
     starts = [st.since(status, kind) for kind in _HALTING if st.is_true(status, kind)]
     known = [start for start in starts if start is not None]
     return min(known) if known else None
-
-
-def _sentence(clause: str) -> str:
-    return f"{clause[:1].upper()}{clause[1:]}."

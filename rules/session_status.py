@@ -24,6 +24,11 @@ _FIRST_KEPT: Final = 20
 """A long timeline keeps its beginning and its end."""
 
 
+def sentence(clause: str) -> str:
+    """A clause as the message of a condition; "" stays empty."""
+    return f"{clause[:1].upper()}{clause[1:]}." if clause else ""
+
+
 def enter(
     status: QuarantineStatus, phase: Phase, message: str, now: float, by: str = BY_GPUWARD
 ) -> QuarantineStatus:

@@ -4,6 +4,7 @@ import msgspec
 
 from rules import session_status as st
 from rules.decision import Decision
+from rules.drain_clock import was_away
 from rules.names import ANNOTATION_HOLD
 from rules.quarantine_object import Phase, QuarantineStatus
 from rules.reason import Level
@@ -32,7 +33,8 @@ def validating(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decis
         return _back(case, status, halt)
     blind = case.seen.stale or _not_ready(case)
     reason, why = ("VerdictStale", blind) if blind else ("", "")
-    was_blind = _blind(case.status)
+    # Nor does healthy time count that passed while nobody of ours looked.
+    was_blind = _blind(case.status) or was_away(case.now, case.seen.last_active_at)
     if was_blind and not blind:
         # The clock counts healthy time that was seen; it starts again with sight.
         status = msgspec.structs.replace(status, phase_since=format_time(case.now))

@@ -5,12 +5,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
+from edge import SteppedClock
 from scripted_server import node, refusal, scripted_server, write_kubeconfig
 
 from remediator.access import Access, AccessError
 from remediator.answer import NO_ANSWER, Answer, ApiError
 from remediator.api import Api
-from remediator.clock import SystemClock
 from remediator.pace import Lane, Pace, Rates
 from rules.snapshot import NodeView
 
@@ -18,7 +18,7 @@ from rules.snapshot import NodeView
 @asynccontextmanager
 async def connected(tmp_path, handler, observe=None):
     async with scripted_server(handler) as address:
-        clock = SystemClock()
+        clock = SteppedClock()
         access = Access(write_kubeconfig(tmp_path / "kubeconfig", address, "first"))
         await access.load()
         api = Api(access, clock, Pace(Rates(per_second={}), clock), observe)
@@ -98,7 +98,7 @@ async def test_silence_is_an_answer_too(tmp_path):
 
 
 async def test_an_unreachable_server_is_an_answer_too(tmp_path):
-    clock = SystemClock()
+    clock = SteppedClock()
     access = Access(write_kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:1"))
     await access.load()
     api = Api(access, clock, Pace(Rates(per_second={}), clock))
@@ -153,8 +153,25 @@ async def test_the_servers_date_corrects_the_clock(tmp_path):
         return web.json_response({}, headers={"Date": "Sat, 01 Jan 2050 00:00:00 GMT"})
 
     async with connected(tmp_path, handler) as (api, clock):
-        await api.call(Lane.READ, "GET", "/x")
-    assert clock.now() == pytest.approx(2_524_608_000, abs=5)
+        for _ in range(3):
+            await api.call(Lane.READ, "GET", "/x")
+            clock.ahead_s += 1.2
+    assert clock.now() == pytest.approx(2_524_608_000, abs=6)
+
+
+async def test_issue10_13_the_date_of_one_answer_alone_moves_nothing(tmp_path):
+    dates = [None, None, "Sat, 01 Jan 2050 00:00:00 GMT"]
+
+    async def handler(_):
+        date = dates.pop(0)
+        return web.json_response({}, headers={"Date": date} if date else {})
+
+    async with connected(tmp_path, handler) as (api, clock):
+        for _ in range(3):
+            before = clock.now()
+            await api.call(Lane.READ, "GET", "/x")
+            assert clock.now() == pytest.approx(before, abs=5)
+    assert clock.skew.contradictions == 1
 
 
 @pytest.mark.parametrize(
