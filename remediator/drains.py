@@ -26,7 +26,7 @@ from rules.drain import DrainPlan, plan_drain
 from rules.drain_arrivals import plan_watch
 from rules.drain_memory import DrainMemory, answered, forced
 from rules.eviction import EvictionKind, EvictionOutcome, classify, no_answer
-from rules.pdb import matching
+from rules.pdb import matching, needs_turn
 from rules.pdb_view import PdbView
 from rules.pod_view import PodView
 from rules.policy import Policy
@@ -43,7 +43,7 @@ _WAITING_S = 5.0
 _FAILED_S = 2.0
 # A drained node takes no pod but one that is bound to it by name; a person acts on that.
 _WATCHED_S = (60.0, 120.0)
-# An answer that asks for no back-off is still not repeated at once.
+# Answers come in bursts, and what a plan still has to know is read at once.
 _SHORT_S = 0.25
 
 
@@ -88,7 +88,6 @@ class Drains:
         self._look = look
         self._drains: dict[str, _Drain] = {}
         self._queue = pdb_queue.PdbQueue()
-        self._held_until: dict[str, float] = {}
         self._due = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
 
@@ -230,7 +229,6 @@ class Drains:
     def _pump(self, group: asyncio.TaskGroup) -> float | None:
         """Send what is due; seconds until time alone makes something due."""
         now = self._clock.now()
-        self._held_until = {uid: at for uid, at in self._held_until.items() if at > now}
         wanted = [
             eviction
             for drain in self._drains.values()
@@ -240,16 +238,12 @@ class Drains:
         self._queue, send = pdb_queue.due(self._queue, wanted, now)
         for eviction in send:
             group.create_task(self._evict(eviction))
-        at = pdb_queue.next_due_at(self._queue, wanted, now)
-        moments = [*self._held_until.values(), *([at] if at is not None else [])]
-        due_at = min(moments, default=None)
+        due_at = pdb_queue.next_due_at(self._queue, wanted, now)
         return None if due_at is None else max(0.01, due_at - now)
 
     def _may_ask(self, drain: _Drain, eviction: d.EvictPod) -> bool:
         outcome = drain.memory.outcomes.get(eviction.uid)
-        if outcome is not None and (outcome.done or drain.dry_run):
-            return False
-        return eviction.uid not in self._held_until
+        return outcome is None or not (outcome.done or drain.dry_run)
 
     async def _evict(self, eviction: d.EvictPod) -> None:
         outcome = no_answer("cancelled")
@@ -276,10 +270,12 @@ class Drains:
         if pod.terminating:
             # Somebody else was faster; asking again could only shorten its grace.
             return EvictionOutcome(kind=EvictionKind.LEAVING, message="it is terminating")
+        pdbs = matching(pod, self._world.caches.pdbs.items.values())
+        if not eviction.pdb and needs_turn(pod, pdbs):
+            return EvictionOutcome(kind=EvictionKind.POD_CHANGED, message="a PDB protects it now")
         sent = await self._gateway.send(eviction)
         if sent.result is Result.HELD or sent.answer is None:
             return no_answer(sent.why)
-        pdbs = matching(pod, self._world.caches.pdbs.items.values())
         return _outcome(sent.answer, pod, pdbs, self._clock.now())
 
     def _answered(self, eviction: d.EvictPod, outcome: EvictionOutcome) -> None:
@@ -289,9 +285,6 @@ class Drains:
         self._queue = pdb_queue.answered(
             self._queue, eviction, outcome, backoff, now, random.random()
         )
-        if not outcome.done:
-            wait_s = backoff.min_s if outcome.backs_off and not eviction.pdb else _SHORT_S
-            self._held_until[eviction.uid] = now + wait_s * random.uniform(1.0, 1.5)
         drain = self._drains.get(eviction.node)
         if drain is not None and drain.dry_run == eviction.dry_run:
             self._book(drain, answered(drain.memory, eviction, outcome))

@@ -118,7 +118,7 @@ class SetNodeUnknown:
 class EvictPod:
     """Ask the Eviction API to let the pod go; no grace override, UID precondition.
 
-    ``pdb`` is the queue it belongs to (``namespace/name``), "" where no PDB matches.
+    ``pdb`` is the queue it belongs to (``namespace/name``), "" where no PDB has a say in it.
     """
 
     node: str

@@ -15,7 +15,7 @@ from rules.drain_blocks import Obstacle, grouped, obstacle_of, worst_reason
 from rules.drain_clock import overdue, worked_since
 from rules.drain_memory import DrainMemory, claims, keeps_returning, listed
 from rules.gang import gang_of
-from rules.pdb import matching
+from rules.pdb import matching, needs_turn
 from rules.pdb_view import PdbView
 from rules.pod_fate import Fate, Moment, Verdict, fate_of, tier
 from rules.pod_view import ClaimView, OwnerView, PodView, VolumeAttachmentView
@@ -123,6 +123,7 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
     )
     going = [pod for pod, verdict in verdicts if verdict.fate is Fate.EVICT]
     turn = min((tier(pod, policy) for pod in _holding_turn(verdicts, going)), default=None)
+    asked = _refusing(pods, budgets, memory)
     evict: list[EvictPod] = []
     obstacles: list[tuple[PodView, Obstacle]] = []
     force: list[tuple[SetDisruptionTarget, DeletePod]] = []
@@ -136,7 +137,7 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
         if late and policy.drain.on_timeout == "Force" and _own_time_over(pod, look, policy, now):
             force.append(_force(pod, look, now))
             continue
-        obstacle = _obstacle(pod, verdict, look, budgets[pod.uid], memory, now)
+        obstacle = _obstacle(pod, verdict, look, budgets[pod.uid], memory, asked, now)
         if obstacle is not None:
             obstacles.append((pod, obstacle))
         if verdict.fate is Fate.WAITS:
@@ -195,6 +196,7 @@ def _obstacle(
     look: DrainInput,
     pdbs: tuple[PdbView, ...],
     memory: DrainMemory,
+    asked: frozenset[str],
     now: float,
 ) -> Obstacle | None:
     controller = pod.metadata.controller
@@ -219,7 +221,20 @@ def _obstacle(
             holds=True,
         )
     gang = gang_of(pod, look.owners)
-    return obstacle_of(pod, pdbs, memory.outcomes.get(pod.uid), gang, now, look.dry_run)
+    refuses = look.dry_run or any(pdb.key in asked for pdb in pdbs)
+    return obstacle_of(pod, pdbs, memory.outcomes.get(pod.uid), gang, now, refuses)
+
+
+def _refusing(
+    pods: Iterable[PodView], budgets: Mapping[str, tuple[PdbView, ...]], memory: DrainMemory
+) -> frozenset[str]:
+    """Keys of the PDBs that refused a pod of this node: one question stands for all its pods."""
+    return frozenset(
+        pdb.key
+        for pod in pods
+        if (outcome := memory.outcomes.get(pod.uid)) is not None and outcome.by_budget
+        for pdb in budgets[pod.uid]
+    )
 
 
 def _budgets(
@@ -239,7 +254,7 @@ def _evict(pod: PodView, look: DrainInput, pdbs: tuple[PdbView, ...]) -> EvictPo
         name=pod.metadata.name,
         uid=pod.uid,
         session=look.session,
-        pdb=pdbs[0].key if pdbs else "",
+        pdb=pdbs[0].key if needs_turn(pod, pdbs) else "",
         dry_run=look.dry_run,
     )
 

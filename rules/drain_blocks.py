@@ -48,9 +48,12 @@ def obstacle_of(
     outcome: EvictionOutcome | None,
     gang: Gang | None,
     now: float,
-    dry_run: bool,
+    asked: bool,
 ) -> Obstacle | None:
-    """What the PDBs, or the last answer, say about ``pod``; None when nothing is in its way."""
+    """What the PDBs, or the last answer, say about ``pod``; None when nothing is in its way.
+
+    ``asked``: the PDB refused another of its pods, so that this one waits as well.
+    """
     key = pdbs[0].key if pdbs else ""
     block = judge(pod, pdbs, now)
     if block is not None and block.permanent:
@@ -78,7 +81,7 @@ def obstacle_of(
         outcome = None
     if outcome is not None and outcome.kind in _WAITING:
         return _by_answer(outcome, block.why if block else "", block.remedy if block else "", key)
-    if block is not None and (dry_run or outcome is not None):
+    if block is not None and (asked or outcome is not None):
         return Obstacle(
             reason=block.reason, why=block.why, permanent=False, remedy=block.remedy, pdb=key
         )

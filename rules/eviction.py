@@ -75,16 +75,33 @@ class EvictionOutcome:
         }
 
     @property
-    def backs_off(self) -> bool:
-        """The PDB's queue waits before its next attempt."""
+    def accepted(self) -> bool:
+        """The pod goes, by this very request."""
+        return self.kind is EvictionKind.ACCEPTED
+
+    @property
+    def by_budget(self) -> bool:
+        """The PDB said no: so it would for any other pod that it protects."""
         return self.kind in {
             EvictionKind.BUDGET_FULL,
             EvictionKind.BUDGET_STALE,
-            EvictionKind.PERMANENT,
             EvictionKind.CONTENTION,
+        }
+
+    @property
+    def stops_all(self) -> bool:
+        """The API server would answer any request like that now."""
+        return self.kind in {EvictionKind.API_BUSY, EvictionKind.UNAUTHORIZED}
+
+    @property
+    def backs_off(self) -> bool:
+        """The pod (or its PDB's queue) waits for the policy's back-off before the next attempt."""
+        return self.by_budget or self.kind in {
+            EvictionKind.PERMANENT,
             EvictionKind.IN_PROGRESS,
             EvictionKind.REFUSED,
             EvictionKind.MISSING_PERMISSION,
+            EvictionKind.UNAUTHORIZED,
             EvictionKind.UNKNOWN,
         }
 

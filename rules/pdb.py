@@ -50,6 +50,17 @@ def ignores_budget(pod: PodView) -> bool:
     return pod.finished or pod.terminating or pod.status.phase == "Pending"
 
 
+def needs_turn(pod: PodView, pdbs: tuple[PdbView, ...]) -> bool:
+    """Whether the pod's eviction spends a disruption of its PDB, so that it takes a turn there.
+
+    What the Eviction API lets go without asking (``ignores_budget``, unready pods that the PDB
+    does not hold) may even be what opens the budget for the others.
+    """
+    if not pdbs or ignores_budget(pod):
+        return False
+    return len(pdbs) > 1 or pod.ready or not _unready_may_go(pdbs[0])
+
+
 def judge(pod: PodView, pdbs: tuple[PdbView, ...], now: float) -> Block | None:
     """What the pod's PDBs (``matching``) say now; None where an eviction may be tried."""
     if not pdbs or ignores_budget(pod):

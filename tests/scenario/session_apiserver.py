@@ -80,13 +80,13 @@ class ApiServer(Cluster):
             if len(found) > 1:
                 text = "This pod has more than one PodDisruptionBudget, which the eviction"
                 status, body = 500, {"kind": "Status", "message": text, "code": 500}
-            elif found and found[0].status.disruptions_allowed < 1 and view.ready:
+            elif found and not _free(pod, found[0]) and found[0].status.disruptions_allowed < 1:
                 cause = {"reason": "DisruptionBudget", "message": "needs N healthy pods"}
                 status = 429
                 body = {"kind": "Status", "message": "budget", "details": {"causes": [cause]}}
             elif not eviction.dry_run:
                 self._terminate(pod)
-                if found:
+                if found and not _free(pod, found[0]):
                     key = (found[0].metadata.namespace, found[0].metadata.name)
                     self.pdbs[key]["status"]["disruptionsAllowed"] -= 1
         self.sent.append((self.now, eviction, wire, status))
@@ -182,6 +182,18 @@ class ApiServer(Cluster):
         if json.dumps(item, sort_keys=True) != before:
             self.touch(item)
         return 200
+
+
+def _free(pod: dict[str, Any], pdb: PdbView) -> bool:
+    """What the eviction registry lets go without asking the budget."""
+    ready = pod["status"]["conditions"][0]["status"] == "True"
+    if pod["status"]["phase"] in {"Pending", "Succeeded", "Failed"}:
+        return True
+    if "deletionTimestamp" in pod["metadata"]:
+        return True
+    healthy = pdb.status.current_healthy >= pdb.status.desired_healthy > 0
+    always = pdb.spec.unhealthy_pod_eviction_policy == "AlwaysAllow"
+    return not ready and (always or healthy)
 
 
 def _merge(target: dict[str, Any], patch: dict[str, Any]) -> None:

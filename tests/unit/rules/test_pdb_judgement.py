@@ -188,6 +188,65 @@ def test_nodes_take_turns_and_a_late_one_does_not_catch_up() -> None:
     assert order[6:] == ["n1", "n0", "n1", "n0", "n1", "n0"]
 
 
+@pytest.mark.parametrize("every", [1, 2, 3, 4, 5, 7])
+def test_issue10_23_a_turn_is_an_eviction_and_not_a_question(every: int) -> None:
+    queue, now, taken = PdbQueue(), 0.0, []
+    left = {node: [eviction(f"{node}-{i}", node) for i in range(6)] for node in ("n0", "n1", "n2")}
+    questions = 0
+    while len(taken) < 9:
+        wanted = [e for pods in left.values() for e in pods]
+        queue, sent = due(queue, wanted, now)
+        questions += 1
+        granted = questions % every == 0
+        queue = answered(queue, sent[0], DONE if granted else FULL, BACKOFF, now, 0.5)
+        if granted:
+            taken.append(sent[0].node)
+            left[sent[0].node].remove(sent[0])
+        now = next_due_at(queue, [e for pods in left.values() for e in pods], now) or now
+    shares = [taken.count(node) for node in left]
+    assert max(shares) - min(shares) <= 1, taken
+
+
+def test_issue10_22_a_refused_pod_waits_alone_and_the_next_is_asked() -> None:
+    refused = EvictionOutcome(kind=EvictionKind.REFUSED)
+    wanted = [eviction("a"), eviction("b")]
+    queue, sent = due(PdbQueue(), wanted, 0)
+    queue = answered(queue, sent[0], refused, BACKOFF, 0, 0.5)
+    queue, sent = due(queue, wanted, 0)
+    assert [e.name for e in sent] == ["b"]
+    queue = answered(queue, sent[0], DONE, BACKOFF, 0, 0.5)
+    assert due(queue, wanted[:1], 1.9)[1] == ()
+    assert [e.name for e in due(queue, wanted[:1], 2)[1]] == ["a"]
+
+
+def test_issue10_22_a_budget_that_is_written_all_the_time_has_every_pod_asked() -> None:
+    wanted = [eviction(name) for name in "abcd"]
+    queue, asked = PdbQueue(), []
+    for now in range(8):
+        queue, sent = due(queue, wanted, now)
+        asked += [e.name for e in sent]
+        queue = answered(queue, sent[0], FULL, BACKOFF, now, 0.5)
+        queue = pdb_changed(queue, "team-a/keep")
+    assert asked == list("abcdabcd")
+
+
+def test_issue10_28_an_unknown_caller_stops_asking_for_a_while() -> None:
+    unknown = EvictionOutcome(kind=EvictionKind.UNAUTHORIZED)
+    wanted = [eviction("a", key=""), eviction("b", key="")]
+    queue, sent = due(PdbQueue(), wanted, 0)
+    queue = answered(queue, sent[0], unknown, BACKOFF, 0, 0.5)
+    assert due(queue, wanted, 0.9)[1] == ()
+    queue = answered(queue, sent[1], unknown, BACKOFF, 0, 0.5)
+    asked, now = [], 0.0
+    while now < 300:
+        now = next_due_at(queue, wanted, now) or now
+        queue, sent = due(queue, wanted, now)
+        for one in sent:
+            asked.append(now)
+            queue = answered(queue, one, unknown, BACKOFF, now, 0.5)
+    assert len(asked) <= 20, "twice per step of the back-off"
+
+
 def test_a_busy_api_server_stops_every_lane() -> None:
     busy = EvictionOutcome(kind=EvictionKind.API_BUSY, retry_after_s=3)
     wanted = [eviction("a"), eviction("b", key="")]
