@@ -13,7 +13,16 @@ from typing import Final
 from prometheus_client.parser import text_string_to_metric_families
 
 from rules.observation import DcgmSeen, Value
-from rules.signals import Kind, Shape, Signal, SignalInfo, dcgm_signals, signal_table
+from rules.signals import (
+    BIT_ERROR_RATIOS,
+    Kind,
+    Shape,
+    Signal,
+    SignalInfo,
+    bit_error_ratio,
+    dcgm_signals,
+    signal_table,
+)
 
 XID_FIELDS: Final = ("DCGM_FI_DEV_XID_ERROR", "DCGM_FI_DEV_XID_ERRORS")
 UUID_LABELS: Final = ("UUID", "gpu_uuid", "uuid")
@@ -23,7 +32,10 @@ DRIVER_LABEL: Final = "DCGM_FI_DRIVER_VERSION"
 INSTANCE_LABELS: Final = ("GPU_I_ID", "gpu_i_id")
 LINK_LABELS: Final = ("nvlink",)
 RATIO_SUFFIX: Final = "_RATIO"
+PERCENT: Final = "percent"
 """DCGM 4.6 exports ratios of 1 where older ones exported per cent."""
+PACKED_SUFFIXES: Final = ("_BER", "_BER_RAW")
+"""Bit error ratios as the driver packs them; beside them DCGM exports them unpacked."""
 
 MAX_GPUS: Final = 64
 MAX_LINE_CHARS: Final = 4096
@@ -107,9 +119,14 @@ def _read_line(page: _Page, line: str, name: str) -> None:
     if _first(labels, INSTANCE_LABELS):
         # A share of a GPU: its readings are not the GPU's.
         return
-    if name.endswith(RATIO_SUFFIX) and value is not None:
-        value = round(sample.value * 100, 3)
     info = _table()[signal]
+    if name.endswith(RATIO_SUFFIX) and info.unit == PERCENT and value is not None:
+        value = round(sample.value * 100, 3)
+    elif signal in BIT_ERROR_RATIOS and name.endswith(PACKED_SUFFIXES) and value is not None:
+        value = bit_error_ratio(sample.value)
+    if signal in BIT_ERROR_RATIOS and isinstance(value, int | float):
+        known = values.get(signal)
+        value = max(value, known) if isinstance(known, int | float) else value
     if info.kind is Kind.COUNTER and isinstance(value, int | float):
         value = _count(page, (uuid, signal), name, _first(labels, LINK_LABELS), value)
     elif info.shape is Shape.HISTOGRAM and isinstance(value, int):

@@ -85,6 +85,10 @@ FAMILIES: Final[dict[str, Family]] = {
     "gpuward_gpu_nvlink_errors": Family(
         "NVLink errors of all links, by kind.", counter=True, labels=("kind",)
     ),
+    "gpuward_gpu_nvlink_bit_error_ratio": Family(
+        "Share of bits (effective) or symbols that error correction leaves wrong, worst NVLink.",
+        labels=("kind",),
+    ),
     "gpuward_gpu_c2c_errors": Family("CRC errors of all links between GPU and CPU.", counter=True),
     "gpuward_gpu_recovery_action": Family(
         "What the driver asks for: 0 nothing, 1 reset, 2 reboot, 3 drain peers, 4 drain and reset."
@@ -156,9 +160,15 @@ ROWS: Final[dict[Signal, Row]] = {
     Signal.PCIE_NON_FATAL_ERRORS: Row("gpuward_gpu_pcie_errors", ("non_fatal",)),
     Signal.PCIE_FATAL_ERRORS: Row("gpuward_gpu_pcie_errors", ("fatal",)),
     Signal.NVLINK_CRC_ERRORS: Row("gpuward_gpu_nvlink_errors", ("crc",)),
+    Signal.NVLINK_CRC_DATA_ERRORS: Row("gpuward_gpu_nvlink_errors", ("crc_data",)),
     Signal.NVLINK_REPLAYS: Row("gpuward_gpu_nvlink_errors", ("replay",)),
     Signal.NVLINK_RECOVERIES: Row("gpuward_gpu_nvlink_errors", ("recovery",)),
     Signal.NVLINK_RECEIVE_ERRORS: Row("gpuward_gpu_nvlink_errors", ("receive",)),
+    Signal.NVLINK_MALFORMED_PACKETS: Row("gpuward_gpu_nvlink_errors", ("malformed",)),
+    Signal.NVLINK_DROPPED_PACKETS: Row("gpuward_gpu_nvlink_errors", ("dropped",)),
+    Signal.NVLINK_REMOTE_ERRORS: Row("gpuward_gpu_nvlink_errors", ("remote",)),
+    Signal.NVLINK_EFFECTIVE_BER: Row("gpuward_gpu_nvlink_bit_error_ratio", ("effective",)),
+    Signal.NVLINK_SYMBOL_BER: Row("gpuward_gpu_nvlink_bit_error_ratio", ("symbol",)),
     Signal.NVLINK_INTEGRITY_ERRORS: Row("gpuward_gpu_nvlink_errors", ("integrity",)),
     Signal.NVLINK_RECOVERIES_FAILED: Row("gpuward_gpu_nvlink_errors", ("recovery_failed",)),
     Signal.NVLINK_SYMBOL_ERRORS: Row("gpuward_gpu_nvlink_errors", ("symbol",)),

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
+from rules.judge_checks_heat import clocks, margin_left, memory_temperature
+from rules.judge_sample import Measured, Sample, number_of
 from rules.observation import Value
 from rules.signals import Signal
 from rules.thresholds import Rules
@@ -50,64 +52,14 @@ _FABRIC_CONFIGURATION_WRONG: Final = 2
 _HISTOGRAM_BINS: Final = 5
 """Banks by spare rows left: max, high, partial, low, none. Source: NVML reference."""
 
-_NANOSECONDS: Final = 1e9
-
-_NO_TEMPERATURE: Final = 150
-"""No silicon works at this many degrees Celsius: a reading of it is a broken sensor's."""
-_LOWEST_SLOWDOWN: Final = 85
-"""Where the driver names no slowdown temperature: no data-centre GPU slows down below this many
-degrees Celsius. Source: gpuward, from published thermal limits."""
-
-_LARGEST: Final = float(1 << 64)
-"""No counter of the driver is wider than 64 bits."""
-
 _MOST_PCIE_GENERATION: Final = 6
 
 
-def number_of(value: Value) -> float | None:
-    """A reading as a number; None for what is absent, no number, or none that exists."""
-    if isinstance(value, int | float) and abs(value) <= _LARGEST:  # NaN fails this, too
-        return float(value)
-    return None
-
-
 def _level_of(value: Value) -> float | None:
-    """The same for a histogram of spare rows, too: its last bin, the banks without any."""
+    """A number; of a histogram of spare rows its last bin, the banks without any."""
     if isinstance(value, tuple) and len(value) == _HISTOGRAM_BINS:
         return number_of(value[-1])
     return number_of(value)
-
-
-class Measured(NamedTuple):
-    """One reading against one threshold."""
-
-    bad: bool
-    good: bool
-    threshold: str
-    evidence: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
-    """One poll: its ``values``, the last ``known`` ones, rates per second, links down.
-
-    ``best_generation`` is the highest PCIe generation its link was ever seen at.
-    """
-
-    values: Mapping[Signal, Value]
-    known: Mapping[Signal, Value]
-    rates: Mapping[Signal, float]
-    links_down: int | None
-    rules: Rules
-    best_generation: float = 0.0
-
-    def number(self, signal: Signal) -> float | None:
-        """A number of this poll; None when absent or not asked."""
-        return number_of(self.values.get(signal))
-
-    def last(self, signal: Signal) -> float | None:
-        """The latest number of a signal that is polled less often."""
-        return number_of(self.known.get(signal))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,88 +108,6 @@ LATCHES: Final = (
     LatchCheck("RepairPending", (Signal.CHANNEL_REPAIR_PENDING, Signal.TPC_REPAIR_PENDING), "RepairPending"),
     LatchCheck("InfoRomCorrupt", (Signal.INFOROM_VALID,), bad_when_zero=True),
 )  # fmt: skip
-
-
-def _clocks(
-    mask: int, threshold: str, *, unless: int = 0, times: tuple[Signal, ...] = ()
-) -> Callable[[Sample], Measured | None]:
-    """A slowdown that is on now, or that took too large a share of the time since the last poll."""
-
-    def measure(sample: Sample) -> Measured | None:
-        reasons = sample.number(Signal.CLOCK_EVENT_REASONS)
-        if reasons is None:
-            return None
-        bits = int(reasons)
-        limit = sample.rules["SlowdownShare"]
-        share = max((sample.rates.get(time, 0.0) for time in times), default=0.0) / _NANOSECONDS
-        on = bool(bits & mask) and not bits & unless
-        evidence = f"clock_event_reasons={bits:#x}"
-        if share:
-            evidence += f", {share:.0%} of the time since the last reading"
-        return Measured(
-            on or share >= limit.value, not on and share <= limit.clear, threshold, evidence
-        )
-
-    return measure
-
-
-def _margin(sample: Sample) -> Measured | None:
-    """Degrees left to hardware slowdown: the fewer of T.Limit's and the two temperatures'.
-
-    A T.Limit that is used up is believed only where the temperature is near slowdown, too.
-    """
-    left: list[float] = []
-    evidence = []
-    temperature, slowdown = _temperature(sample), sample.last(Signal.SLOWDOWN_TEMPERATURE)
-    if temperature is not None and slowdown:
-        left.append(slowdown - temperature)
-        evidence.append(
-            f"temperature_celsius={temperature:g} slowdown_temperature_celsius={slowdown:g}"
-        )
-    limit = sample.rules["TemperatureMargin"]
-    margin = sample.number(Signal.THERMAL_MARGIN)
-    if margin is not None:
-        by_limit = margin - (sample.last(Signal.SLOWDOWN_MARGIN) or 0.0)
-        cool = _is_cool(sample, temperature, slowdown)
-        if by_limit > limit.value or not cool:
-            left.append(by_limit)
-            evidence.append(f"thermal_margin_celsius={margin:g} ({by_limit:g} above slowdown)")
-        elif not left:
-            said = f"thermal_margin_celsius={margin:g} at {temperature:g} degrees"
-            return Measured(False, True, "TemperatureMargin", said)
-    if not left:
-        return None
-    fewest = min(left)
-    return Measured(
-        fewest <= limit.value, fewest >= limit.clear, "TemperatureMargin", ", ".join(evidence)
-    )
-
-
-def _temperature(sample: Sample) -> float | None:
-    """The GPU's temperature, if it is one that a working GPU can have."""
-    now = sample.number(Signal.TEMPERATURE)
-    return now if now is not None and 0 < now < _NO_TEMPERATURE else None
-
-
-def _is_cool(sample: Sample, temperature: float | None, slowdown: float | None) -> bool:
-    """Whether nothing here can be near its slowdown, whatever a margin says."""
-    if temperature is None:
-        return False
-    memory = sample.last(Signal.MEMORY_TEMPERATURE)
-    hottest = max(temperature, memory if memory is not None else temperature)
-    return hottest <= (slowdown or _LOWEST_SLOWDOWN) - sample.rules["TemperatureDoubt"].value
-
-
-def _memory_temperature(sample: Sample) -> Measured | None:
-    now = sample.number(Signal.MEMORY_TEMPERATURE)
-    most = sample.last(Signal.MEMORY_MAX_TEMPERATURE)
-    if now is None or not most:
-        return None
-    limit = sample.rules["MemoryTemperature"]
-    evidence = f"memory_temperature_celsius={now:g} of {most:g}"
-    return Measured(
-        most - now <= limit.value, most - now >= limit.clear, "MemoryTemperature", evidence
-    )
 
 
 def _pcie_width(sample: Sample) -> Measured | None:
@@ -293,29 +163,48 @@ def _links(sample: Sample) -> Measured | None:
     )
 
 
+RETRAINS: Final = (
+    Signal.NVLINK_RECOVERIES,
+    Signal.NVLINK_REPLAYS,
+    Signal.NVLINK_RECOVERIES_FAILED,
+    Signal.NVLINK_INTEGRITY_ERRORS,
+    Signal.NVLINK_RECEIVE_ERRORS,
+    Signal.NVLINK_MALFORMED_PACKETS,
+    Signal.NVLINK_DROPPED_PACKETS,
+    Signal.NVLINK_REMOTE_ERRORS,
+)
+"""What a sound NVLink never counts."""
+
+
 def _link_errors(sample: Sample) -> Measured | None:
-    crc = sample.rates.get(Signal.NVLINK_CRC_ERRORS)
-    retrains = [
-        rate
-        for signal in (
-            Signal.NVLINK_RECOVERIES,
-            Signal.NVLINK_REPLAYS,
-            Signal.NVLINK_RECOVERIES_FAILED,
-            Signal.NVLINK_INTEGRITY_ERRORS,
-            Signal.NVLINK_RECEIVE_ERRORS,
-        )
-        if (rate := sample.rates.get(signal)) is not None
-    ]
-    if crc is None and not retrains:
+    flits = sample.rates.get(Signal.NVLINK_CRC_ERRORS)
+    data = sample.rates.get(Signal.NVLINK_CRC_DATA_ERRORS)
+    retrains = [rate for signal in RETRAINS if (rate := sample.rates.get(signal)) is not None]
+    if flits is None and data is None and not retrains:
         return None
+    crc = (flits or 0) + (data or 0)
     per_minute = sum(retrains) * 60
     crc_limit, recovery = sample.rules["NVLinkErrorRate"], sample.rules["NVLinkRecoveryRate"]
     return Measured(
-        (crc or 0) >= crc_limit.value or per_minute >= recovery.value,
-        (crc or 0) <= crc_limit.clear and per_minute <= recovery.clear,
+        crc >= crc_limit.value or per_minute >= recovery.value,
+        crc <= crc_limit.clear and per_minute <= recovery.clear,
         "NVLinkErrorRate",
-        f"nvlink: {crc or 0:.1f} CRC errors a second, {per_minute:.1f} recoveries or bad packets a minute",
+        f"nvlink: {crc:.1f} CRC errors a second, {per_minute:.1f} recoveries or bad packets a minute",
     )
+
+
+def _bit_errors(sample: Sample) -> Measured | None:
+    """What error correction leaves wrong on the worst link; the driver's ratio, not a rate of ours."""
+    ratios = {
+        signal: ratio
+        for signal in (Signal.NVLINK_EFFECTIVE_BER, Signal.NVLINK_SYMBOL_BER)
+        if (ratio := sample.number(signal)) is not None and 0 <= ratio <= 1
+    }
+    if not ratios:
+        return None
+    limit, worst = sample.rules["NVLinkBitErrors"], max(ratios.values())
+    evidence = " ".join(f"{signal.value}={ratio:g}" for signal, ratio in ratios.items())
+    return Measured(worst >= limit.value, worst <= limit.clear, "NVLinkBitErrors", evidence)
 
 
 def _c2c_links(sample: Sample) -> Measured | None:
@@ -376,21 +265,22 @@ def _fabric_health(sample: Sample) -> Measured | None:
 
 
 GAUGES: Final = (
-    GaugeCheck("ThermalSlowdown", _clocks(
+    GaugeCheck("ThermalSlowdown", clocks(
         HARDWARE_THERMAL | SOFTWARE_THERMAL, "ThermalSlowdown",
         times=(Signal.HW_THERMAL_SLOWDOWN_TIME, Signal.SW_THERMAL_SLOWDOWN_TIME),
     )),
-    GaugeCheck("PowerBrake", _clocks(POWER_BRAKE, "PowerBrake", times=(Signal.POWER_BRAKE_TIME,))),
-    GaugeCheck("HardwareSlowdown", _clocks(
+    GaugeCheck("PowerBrake", clocks(POWER_BRAKE, "PowerBrake", times=(Signal.POWER_BRAKE_TIME,))),
+    GaugeCheck("HardwareSlowdown", clocks(
         HARDWARE_SLOWDOWN, "HardwareSlowdown", unless=HARDWARE_THERMAL | POWER_BRAKE
     )),
-    GaugeCheck("TemperatureMargin", _margin),
-    GaugeCheck("MemoryTemperature", _memory_temperature),
+    GaugeCheck("TemperatureMargin", margin_left),
+    GaugeCheck("MemoryTemperature", memory_temperature),
     GaugeCheck("PCIeWidthDegraded", _pcie_width),
     GaugeCheck("PCIeGenDegraded", _pcie_generation),
     GaugeCheck("PCIeReplayRate", _pcie_replays),
     GaugeCheck("NVLinkDown", _links),
     GaugeCheck("NVLinkErrorRate", _link_errors),
+    GaugeCheck("NVLinkBitErrors", _bit_errors),
     GaugeCheck("C2CLinkDown", _c2c_links),
     GaugeCheck("C2CErrorRate", _c2c_errors),
     GaugeCheck("FabricStateFailed", _fabric_state, domain=True),

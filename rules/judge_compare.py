@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 
 from rules.gauge import Gauge
 from rules.incident import Finding
-from rules.judge_checks import number_of
 from rules.judge_closing import close_where
 from rules.judge_record import record
+from rules.judge_sample import number_of
 from rules.judge_state import GpuView, NodeState, with_gpu
 from rules.observation import DcgmSeen, SourceName, SourceState, Value
 from rules.reason import ClosesKind

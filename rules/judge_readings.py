@@ -12,10 +12,11 @@ from typing import Final
 
 from rules.gauge import Gauge, Latch
 from rules.incident import Finding, Scope
-from rules.judge_checks import GAUGES, LATCHES, VOLATILE, GaugeCheck, Sample, number_of
+from rules.judge_checks import GAUGES, LATCHES, VOLATILE, GaugeCheck
 from rules.judge_closing import close_where, mark_reset
 from rules.judge_present import links_down
 from rules.judge_record import SUPERSEDED, finding_for_action, record, take_answer
+from rules.judge_sample import Sample, number_of
 from rules.judge_state import Counter, GpuView, NodeState, find_gpu, with_gpu
 from rules.observation import GpuSeen, Readings, SourceName, Value
 from rules.reason import ClosesKind, Reason, Severity
@@ -38,11 +39,15 @@ _COUNTERS: Final = frozenset(
         *VOLATILE,
         Signal.PCIE_REPLAYS,
         Signal.NVLINK_CRC_ERRORS,
+        Signal.NVLINK_CRC_DATA_ERRORS,
         Signal.NVLINK_REPLAYS,
         Signal.NVLINK_RECOVERIES,
         Signal.NVLINK_RECOVERIES_FAILED,
         Signal.NVLINK_INTEGRITY_ERRORS,
         Signal.NVLINK_RECEIVE_ERRORS,
+        Signal.NVLINK_MALFORMED_PACKETS,
+        Signal.NVLINK_DROPPED_PACKETS,
+        Signal.NVLINK_REMOTE_ERRORS,
         Signal.C2C_ERRORS,
         Signal.HW_THERMAL_SLOWDOWN_TIME,
         Signal.SW_THERMAL_SLOWDOWN_TIME,

@@ -14,10 +14,11 @@ from typing import Final, NamedTuple
 from rules.expected_gpus import NVIDIA_VENDOR
 from rules.gauge import Gauge
 from rules.incident import Finding, Scope
-from rules.judge_checks import FABRIC_COMPLETED, number_of
+from rules.judge_checks import FABRIC_COMPLETED
 from rules.judge_closing import close_where
 from rules.judge_present import LINK_DOWN
 from rules.judge_record import record
+from rules.judge_sample import number_of
 from rules.judge_state import GpuView, NodeState, ServiceView
 from rules.observation import HostSeen, Service, SourceName, SourceState
 from rules.reason import ClosesKind, Severity

@@ -122,6 +122,8 @@ _ROWS: Final = (
     _row("NVLinkDown", _G, _DEGRADED, _REPORT, Action.RESET_GPU, _state(Signal.NVLINK_STATES), _NVML),
     _row("NVLinkErrorRate", _G, _DEGRADED, _REPORT, Action.RUN_DIAGNOSTICS,
          _state(Signal.NVLINK_CRC_ERRORS), "DCGM hardware limits"),
+    _row("NVLinkBitErrors", _G, _DEGRADED, _REPORT, Action.RUN_DIAGNOSTICS,
+         _state(Signal.NVLINK_EFFECTIVE_BER), "InfiniBand specification"),
     _row("NVLinkDetectFailed", _C, _DEGRADED, _REPORT, Action.RESET_GPU, ON_RESET, _FIELD,
          "links that should be up are down"),
     _row("C2CLinkDown", _G, _DEGRADED, _REPORT, Action.RUN_DIAGNOSTICS, _state(Signal.C2C_STATES, 2, 3),

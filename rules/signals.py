@@ -14,7 +14,16 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-__all__ = ["Kind", "Shape", "Signal", "SignalInfo", "dcgm_signals", "signal_table"]
+__all__ = [
+    "BIT_ERROR_RATIOS",
+    "Kind",
+    "Shape",
+    "Signal",
+    "SignalInfo",
+    "bit_error_ratio",
+    "dcgm_signals",
+    "signal_table",
+]
 
 
 class Kind(StrEnum):
@@ -100,13 +109,19 @@ class Signal(StrEnum):
 
     NVLINK_STATES = "nvlink_states"
     NVLINK_CRC_ERRORS = "nvlink_crc_errors"
+    NVLINK_CRC_DATA_ERRORS = "nvlink_crc_data_errors"
     NVLINK_REPLAYS = "nvlink_replays"
     NVLINK_RECOVERIES = "nvlink_recoveries"
     NVLINK_RECEIVE_ERRORS = "nvlink_receive_errors"
+    NVLINK_MALFORMED_PACKETS = "nvlink_malformed_packets"
+    NVLINK_DROPPED_PACKETS = "nvlink_dropped_packets"
+    NVLINK_REMOTE_ERRORS = "nvlink_remote_errors"
     NVLINK_INTEGRITY_ERRORS = "nvlink_integrity_errors"
     NVLINK_RECOVERIES_FAILED = "nvlink_recoveries_failed"
     NVLINK_SYMBOL_ERRORS = "nvlink_symbol_errors"
     NVLINK_EFFECTIVE_ERRORS = "nvlink_effective_errors"
+    NVLINK_EFFECTIVE_BER = "nvlink_effective_bit_error_ratio"
+    NVLINK_SYMBOL_BER = "nvlink_symbol_bit_error_ratio"
     C2C_STATES = "c2c_states"
     C2C_ERRORS = "c2c_errors"
 
@@ -120,6 +135,18 @@ class Signal(StrEnum):
     INFOROM_VALID = "inforom_valid"
     INFOROM_IMAGE = "inforom_image"
     MIG_MODE = "mig_mode"
+
+
+BIT_ERROR_RATIOS = frozenset((Signal.NVLINK_EFFECTIVE_BER, Signal.NVLINK_SYMBOL_BER))
+"""Signals that the driver packs; of several links the worst one counts."""
+
+
+def bit_error_ratio(packed: float) -> float:
+    """NVLink's packed bit error ratio as a number: four bits of mantissa, eight of a negative
+    exponent of ten. 4095 (1.5e-254) is the driver's word for no error. Source: nvml.h.
+    """
+    bits = int(packed)
+    return (bits >> 8 & 0xF) * 10.0 ** -(bits & 0xFF)
 
 
 class SignalInfo(NamedTuple):

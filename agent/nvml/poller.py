@@ -14,7 +14,7 @@ from agent.nvml.messages import Absent, Fault, Readings, Tier, Value
 from agent.nvml.reads import READS
 from agent.nvml.return_codes import Meaning, meaning
 from agent.nvml.table import CALLS, FIELDS, CallRow, FieldRow
-from rules.signals import Signal
+from rules.signals import BIT_ERROR_RATIOS, Signal, bit_error_ratio
 
 __all__ = ["Poller", "applies"]
 
@@ -179,7 +179,9 @@ def _value(answer: Any) -> Value:
 
 
 def _combine(row: FieldRow, found: list[Value]) -> Value:
-    """One reading from a row's answers: a link's states side by side, its counters summed."""
+    """One reading from a row's answers: the links' states side by side, their counters summed, of
+    their ratios the worst.
+    """
     numbers = [value for value in found if isinstance(value, int | float)]
     if not numbers:
         return found[0]
@@ -187,4 +189,6 @@ def _combine(row: FieldRow, found: list[Value]) -> Value:
         return numbers[0] if row.scale == 1.0 else numbers[0] * row.scale
     if row.signal is Signal.NVLINK_STATES:
         return [int(value) if isinstance(value, int) else None for value in found]
+    if row.signal in BIT_ERROR_RATIOS:
+        return max(map(bit_error_ratio, numbers))
     return sum(numbers)

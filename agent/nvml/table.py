@@ -32,7 +32,7 @@ FABRIC_V3_BRANCH = 580
 class FieldRow(NamedTuple):
     """A field of nvmlDeviceGetFieldValues. `branch` is the first driver branch that knows it.
 
-    `per_link` asks once per NVLink: states become a list, counters their sum.
+    `per_link` asks once per NVLink: states become a list, counters their sum, ratios their worst.
     """
 
     signal: Signal
@@ -134,6 +134,12 @@ FIELDS = (
     FieldRow(
         Signal.NVLINK_CRC_ERRORS, _DEV + "NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", _M, last=HOPPER - 1
     ),
+    FieldRow(
+        Signal.NVLINK_CRC_DATA_ERRORS,
+        _DEV + "NVLINK_CRC_DATA_ERROR_COUNT_TOTAL",
+        _M,
+        last=HOPPER - 1,
+    ),
     FieldRow(Signal.NVLINK_REPLAYS, _DEV + "NVLINK_REPLAY_ERROR_COUNT_TOTAL", _M, last=HOPPER - 1),
     FieldRow(
         Signal.NVLINK_RECOVERIES, _DEV + "NVLINK_RECOVERY_ERROR_COUNT_TOTAL", _M, last=HOPPER - 1
@@ -168,11 +174,16 @@ FIELDS = (
         )
         for signal, name in (
             (Signal.NVLINK_RECEIVE_ERRORS, "RCV_ERRORS"),
+            (Signal.NVLINK_MALFORMED_PACKETS, "MALFORMED_PACKET_ERRORS"),
+            (Signal.NVLINK_DROPPED_PACKETS, "BUFFER_OVERRUN_ERRORS"),
+            (Signal.NVLINK_REMOTE_ERRORS, "RCV_REMOTE_ERRORS"),
             (Signal.NVLINK_INTEGRITY_ERRORS, "LOCAL_LINK_INTEGRITY_ERRORS"),
             (Signal.NVLINK_RECOVERIES, "LINK_RECOVERY_EVENTS"),
             (Signal.NVLINK_RECOVERIES_FAILED, "LINK_RECOVERY_FAILED_EVENTS"),
             (Signal.NVLINK_SYMBOL_ERRORS, "SYMBOL_ERRORS"),
             (Signal.NVLINK_EFFECTIVE_ERRORS, "EFFECTIVE_ERRORS"),
+            (Signal.NVLINK_EFFECTIVE_BER, "EFFECTIVE_BER"),
+            (Signal.NVLINK_SYMBOL_BER, "SYMBOL_BER"),
         )
     ),
     FieldRow(Signal.C2C_ERRORS, _DEV + "C2C_LINK_ERROR_INTR", _M, branch=570, first=HOPPER),

@@ -164,11 +164,18 @@ class Nvlink(_Part):
     crc: dict[int, int] = {}
     replays: dict[int, int] = {}
     recoveries: dict[int, int] = {}
+    crc_data: dict[int, int] = {}
     receive_errors: dict[int, int] = {}
+    malformed: dict[int, int] = {}
+    dropped: dict[int, int] = {}
+    remote_errors: dict[int, int] = {}
     integrity_errors: dict[int, int] = {}
     recoveries_failed: dict[int, int] = {}
     symbol_errors: dict[int, int] = {}
     effective_errors: dict[int, int] = {}
+    effective_ber: dict[int, int] = {}
+    """Bit error ratios as the driver packs them: mantissa << 8 | exponent; 0xFFF for none."""
+    symbol_ber: dict[int, int] = {}
 
 
 class Fabric(_Part):

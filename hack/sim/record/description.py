@@ -11,7 +11,7 @@ from agent.nvml.messages import Value
 from hack.sim.driver.node import CLOCK_EVENTS, EVENT_TYPES
 from hack.sim.record.reading import GpuRead, NodeRead
 from rules.observation import HostSeen, PciFunction
-from rules.signals import Signal
+from rules.signals import Signal, bit_error_ratio
 
 __all__ = ["NO_CLUSTER", "describe"]
 
@@ -68,13 +68,21 @@ PARTS: dict[str, dict[str, Signal]] = {
 FLAGS = frozenset(("pending", "failure", "channel_pending", "tpc_pending", "unrepairable_memory"))
 LINK_COUNTERS = {
     "crc": Signal.NVLINK_CRC_ERRORS,
+    "crc_data": Signal.NVLINK_CRC_DATA_ERRORS,
     "replays": Signal.NVLINK_REPLAYS,
     "recoveries": Signal.NVLINK_RECOVERIES,
     "receive_errors": Signal.NVLINK_RECEIVE_ERRORS,
+    "malformed": Signal.NVLINK_MALFORMED_PACKETS,
+    "dropped": Signal.NVLINK_DROPPED_PACKETS,
+    "remote_errors": Signal.NVLINK_REMOTE_ERRORS,
     "integrity_errors": Signal.NVLINK_INTEGRITY_ERRORS,
     "recoveries_failed": Signal.NVLINK_RECOVERIES_FAILED,
     "symbol_errors": Signal.NVLINK_SYMBOL_ERRORS,
     "effective_errors": Signal.NVLINK_EFFECTIVE_ERRORS,
+}
+LINK_RATIOS = {
+    "effective_ber": Signal.NVLINK_EFFECTIVE_BER,
+    "symbol_ber": Signal.NVLINK_SYMBOL_BER,
 }
 NO_CLUSTER = "00000000-0000-0000-0000-000000000000"
 SHARED_LEVELS = {0: 4, 10: 4, 20: 3, 30: 2, 40: 1, 50: 0}
@@ -234,6 +242,11 @@ def _nvlink(node: NodeRead, row: int) -> dict[str, Any]:
         count = _number(read.values, signal)
         if count:
             found[key] = {0: int(count)}
+    for key, signal in LINK_RATIOS.items():
+        ratio = _number(read.values, signal)
+        packed = next((n for n in range(1 << 12) if bit_error_ratio(n) == ratio), 0)
+        if packed:
+            found[key] = {0: packed}
     return found
 
 

@@ -7,6 +7,7 @@ from hack.sim.driver import set_gpu, set_node
 
 H100, B200, T4, GB200 = "h100-8-nvswitch", "b200-8-nvlink5", "t4-1", "gb200-4-nvl72"
 NEWEST = {"version": "615.1", "cuda": "13.3", "nvml": "13.615.1"}
+A100 = "a100-4-partial-nvlink"
 R570 = {"version": "570.1", "cuda": "12.8", "nvml": "12.570.1"}
 
 FAULTS = [
@@ -35,7 +36,16 @@ FAULTS = [
     ),
     (H100, None, {"temperature__memory": 95}, "MemoryTemperature Degraded Report"),
     (H100, None, {"temperature__memory": 94}, ""),
-    (H100, None, {"temperature__margin": -2}, "TemperatureMargin Degraded Report"),
+    (
+        H100,
+        None,
+        {"temperature__gpu": 89, "temperature__margin": -2},
+        "TemperatureMargin Degraded Report",
+    ),
+    (H100, None, {"temperature__margin": -2}, ""),
+    (B200, None, {"nvlink__effective_ber": {3: 1 << 8 | 9}}, "NVLinkBitErrors Degraded Report"),
+    (B200, None, {"nvlink__symbol_ber": {3: 2 << 8 | 12}}, "NVLinkBitErrors Degraded Report"),
+    (B200, None, {"nvlink__effective_ber": {3: 0xFFF, 4: 5 << 8 | 15}}, ""),
     (H100, None, {"clock_events": ["hw_thermal"]}, "ThermalSlowdown Degraded Report"),
     (H100, None, {"clock_events": ["power_brake"]}, "PowerBrake Degraded Report"),
     (H100, None, {"clock_events": ["sw_power_cap"]}, ""),
@@ -56,6 +66,10 @@ GROWING = [
     (H100, "nvlink__crc", {3: 3000}, "NVLinkErrorRate Degraded Report"),
     (B200, "nvlink__recoveries", {3: 2}, "NVLinkErrorRate Degraded Report"),
     (B200, "nvlink__receive_errors", {3: 2}, "NVLinkErrorRate Degraded Report"),
+    (B200, "nvlink__malformed", {3: 2}, "NVLinkErrorRate Degraded Report"),
+    (B200, "nvlink__dropped", {3: 2}, "NVLinkErrorRate Degraded Report"),
+    (B200, "nvlink__remote_errors", {3: 2}, "NVLinkErrorRate Degraded Report"),
+    (A100, "nvlink__crc_data", {3: 3000}, "NVLinkErrorRate Degraded Report"),
     (B200, "nvlink__symbol_errors", {3: 5000}, ""),
     (GB200, "c2c__errors", 3000, "C2CErrorRate Degraded Report"),
     (GB200, "c2c__errors", 10, ""),
