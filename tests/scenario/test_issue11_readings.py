@@ -20,6 +20,7 @@ from rules.observation import (
     Service,
     SourceName,
     SourceState,
+    Value,
 )
 from rules.reason_table import RECOVERY_REASONS
 from rules.signals import Signal
@@ -49,7 +50,7 @@ def test_issue11_05_a_host_name_alone_makes_no_page_foreign(host: str) -> None:
 
 def test_issue11_05_addresses_that_are_not_on_this_bus_prove_another_node() -> None:
     world = World(nvml=False).start()
-    page = {f"GPU-{n}": {Signal.TEMPERATURE: 40} for n in range(8)}
+    page: dict[str, dict[Signal, Value]] = {f"GPU-{n}": {Signal.TEMPERATURE: 40} for n in range(8)}
     far = {f"GPU-{n}": f"0000:{0x90 + n:02x}:00.0" for n in range(8)}
     world.dcgm(page, pci=far, hosts=("n1",))
     assert dcgm_state(world) == (SourceState.DOWN, "ForeignPage")

@@ -174,6 +174,7 @@ ONE: dict[str, Callable[[int, int], dict[str, float]]] = {
         "PCIE_LINK_WIDTH": 16,
     },
     "NVLinkErrorRate": lambda bad, n: {"NVLINK_CRC_ERROR_TOTAL": bad * n * 5000},
+    "NVLinkBitErrors": lambda bad, _: {"NVLINK_SYMBOL_BER_RAW": (1 << 8 | 9) if bad else 0xFFF},
     "C2CErrorRate": lambda bad, n: {"C2C_LINK_ERROR_INTR": bad * n * 5000},
     "FabricStateFailed": lambda bad, _: {"FABRIC_MANAGER_STATUS": 3 + bad},
     "FabricDegraded": lambda bad, _: {"FABRIC_HEALTH_MASK": 0xAA - bad},
