@@ -1,8 +1,9 @@
 """Which gangs run on the nodes that wait: so that mates are drained together and restart once.
 
-Reads the pods of nodes whose session is Pending or Marked, in the background and at a gentle rate;
-`rules.fleet` uses what it finds for order and budget, and lets a drain wait up to 10 s for a node
-that was not read yet.
+Reads the pods of nodes whose session is Pending or Marked, in the background and at a gentle rate,
+in every replica: a new leader that had to learn them first would have to wait or to guess.
+`rules.fleet` uses what it finds for order and budget, and lets a mark of a Degraded node and every
+drain wait up to 10 s for a node that was not read yet.
 """
 
 import asyncio
@@ -39,14 +40,15 @@ class GangScout:
         world: World,
         clock: Clock,
         *,
-        may_act: Callable[[], bool],
+        ready: Callable[[], bool],
         fleet_changed: Callable[[], None],
     ) -> None:
+        """`ready` says that the sessions are known; whether this replica leads does not matter."""
         self._look = look
         self._kueue = kueue
         self._world = world
         self._clock = clock
-        self._may_act = may_act
+        self._ready = ready
         self._fleet_changed = fleet_changed
         self._read_at: dict[str, float] = {}
         self._changed = asyncio.Event()
@@ -58,7 +60,7 @@ class GangScout:
                 async with asyncio.timeout(_SWEEP_S):
                     await self._changed.wait()
             self._changed.clear()
-            if self._may_act() and await self.sweep():
+            if self._ready() and await self.sweep():
                 self._changed.set()
             await self._clock.sleep(_PAUSE_S)
 

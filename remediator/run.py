@@ -168,7 +168,7 @@ class Replica:
             KueueWorkloads(self.api, groups),
             self.world,
             self.clock,
-            may_act=self.may_act,
+            ready=lambda: not self.caches.problem(),
             fleet_changed=self.fleet.changed,
         )
         self.housekeeping = Housekeeping(
@@ -298,9 +298,10 @@ class Replica:
 
     def _took_over(self, renewed: str) -> None:
         self.world.nobody_took_over = self.elector.nobody_took_over
+        self.world.acting_since = now = self.clock.now()
         at = parse_time(renewed)
         if at is not None:
-            self.cycle.took_over_at(at, list(self.caches.quarantines.items.values()))
+            self.cycle.took_over_at(min(at, now), list(self.caches.quarantines.items.values()))
         self.loop.wake_all()
 
     def _lost(self) -> None:

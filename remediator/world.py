@@ -47,10 +47,12 @@ class World:
         self.refusals = Refusals(clock)
         """Writes on nodes that the API server refused a moment ago."""
         self.gangs: dict[str, tuple[Gang, ...]] = {}
-        """Gangs with GPU pods on nodes whose session waits to be marked or drained."""
+        """Gangs with GPU pods on nodes whose session waits to be marked or drained, in every
+        replica: a new leader knows them at once."""
         self.kueue_unhealthy: dict[str, tuple[str, ...]] = {}
         """Nodes that Kueue still replaces, by key of the gang."""
         self.nobody_took_over = False
+        self.acting_since = 0.0
         self.observing_since = clock.now()
         self._clock = clock
         self._policy = policy
@@ -69,6 +71,7 @@ class World:
             agents=self.caches.agents,
             maintenance_leases=self.maintenance_leases,
             observing_since=self.observing_since,
+            acting_since=self.acting_since,
             own_node=self._own_node,
             own_namespace=self._namespace(),
             nobody_took_over=self.nobody_took_over,

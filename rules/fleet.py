@@ -23,11 +23,12 @@ from rules.fleet_breaker import (
     used_reasons,
 )
 from rules.fleet_drains import drain_permits
+from rules.fleet_gangs import unread_until
 from rules.gang import Gang
 from rules.node_pool import NodePools, control_plane
 from rules.policy_selector import parse_selector
 from rules.quarantine_object import Mode, Phase
-from rules.reason import Severity
+from rules.reason import Level, Severity
 from rules.session_causes import has_human, open_causes, severity_rank, worst
 from rules.session_observation import (
     MARK_REFUSED,
@@ -132,6 +133,13 @@ class _Turns:
         )
         self._pools = NodePools(selected.values())
         self._gang_needs = self._count_gang_needs()
+        self._unread = {
+            session.spec.node_name
+            for session in snapshot.quarantines.values()
+            if session.status.phase in {"", Phase.PENDING}
+            and session.spec.level == Level.DRAIN
+            and session.spec.node_name not in snapshot.gangs
+        }
 
     def judge(self, session: QuarantineView) -> Permit:
         """One session's turn to be marked."""
@@ -218,7 +226,12 @@ class _Turns:
         """A Degraded gang that does not fit waits whole; a Fatal one goes in order."""
         if worst(session.spec.causes) == Severity.FATAL:
             return None
-        for gang in self._snapshot.gangs.get(node.name, ()):
+        gangs = self._snapshot.gangs.get(node.name, ())
+        until = self._gangs_unread_until(session, bool(gangs))
+        if until is not None:
+            # Not judged, and so not said: it takes a moment.
+            return Permit(message="the gangs of the waiting nodes are being read", until=until)
+        for gang in gangs:
             need = len(self._gang_needs.get(gang.key, set()))
             if not gang.topology_aware and need > line.room:
                 return Permit(
@@ -227,6 +240,19 @@ class _Turns:
                     f"{line.room}, so none of them is taken yet",
                 )
         return None
+
+    def _gangs_unread_until(self, session: QuarantineView, in_gang: bool) -> float | None:
+        """Until when to wait for its own gangs, or for those of nodes that may be their mates."""
+        snapshot = self._snapshot
+        own, since = session.spec.node_name, session.metadata.created_at
+        if session.spec.level != Level.DRAIN:
+            return None
+        if not in_gang:
+            return unread_until(own, since, snapshot)
+        return max(
+            filter(None, (unread_until(node, since, snapshot) for node in self._unread)),
+            default=None,
+        )
 
     def _count_gang_needs(self) -> dict[str, set[str]]:
         """Available nodes with a Pending session, by gang."""

@@ -1,10 +1,9 @@
 """Whose pods may be evicted next: the limit of nodes draining, gangs, and our own node last."""
 
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from rules import session_status as st
-from rules.fleet_gangs import drain_turn, moving_gangs
+from rules.fleet_gangs import drain_turn, moving_gangs, unread_until
 from rules.quarantine_object import Mode, Phase
 from rules.reason import Level
 from rules.session_observation import Permit, opted_out, pause_covers
@@ -12,8 +11,6 @@ from rules.session_time import parse_time
 from rules.snapshot import FleetSnapshot, QuarantineView
 from rules.standdown import working_owner
 
-GANGS_READ_S: Final = 10.0
-"""How long a drain waits to learn which gangs its node has: one restart beats a quick start."""
 _GOES_ON = Permit(start=True, drain=True, reason="", message="")
 
 
@@ -46,11 +43,9 @@ def drain_permits(
             permits[session.name] = _own_node(snapshot, bool(names) or len(marked) > 1)
             continue
         since = parse_time(session.status.phase_since) or snapshot.now
-        if node not in snapshot.gangs and snapshot.now - since < GANGS_READ_S:
+        if (until := unread_until(node, since, snapshot)) is not None:
             permits[session.name] = Permit(
-                start=True,
-                message="the gangs on the node are being read",
-                until=since + GANGS_READ_S,
+                start=True, message="the gangs on the node are being read", until=until
             )
             continue
         turn = drain_turn(node, since, to_come, moving, snapshot)

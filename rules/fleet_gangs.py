@@ -6,6 +6,7 @@ its session's evidence: once its pods are gone, nothing else remembers it.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from rules.gang import Gang
 from rules.quarantine_object import Phase
@@ -14,6 +15,8 @@ from rules.snapshot import FleetSnapshot, QuarantineView
 
 EVIDENCE = "gangs"
 """Key of the gang keys in a session's evidence, written when its drain begins."""
+READ_S: Final = 10.0
+"""How long a node waits until its gangs are known: one restart beats a quick start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +27,18 @@ class GangTurn:
     reason: str = ""
     message: str = ""
     until: float | None = None
+
+
+def unread_until(node: str, since: float, snapshot: FleetSnapshot) -> float | None:
+    """Until when to wait for the gangs of a node that may be touched since then; None when they
+    are known, or were not to be learned in time.
+
+    A leader that took over meanwhile needs its own time to read them.
+    """
+    if node in snapshot.gangs:
+        return None
+    until = max(since, snapshot.acting_since) + READ_S
+    return until if snapshot.now < until else None
 
 
 def moving_gangs(
@@ -69,7 +84,9 @@ def drain_turn(
     restarting = {gang.key for gang in own if not gang.topology_aware}
     if not restarting or any(restarting & keys for keys in moving.values()):
         return GangTurn(go=True)
-    until = marked_at + snapshot.policy.drain.gang_window_s
+    # Mates that failed while nobody of ours looked are collected as well.
+    collecting_since = max(marked_at, snapshot.observing_since)
+    until = collecting_since + snapshot.policy.drain.gang_window_s
     if snapshot.now >= until:
         return GangTurn(go=True)
     mates = [

@@ -193,6 +193,8 @@ class FleetSnapshot:
     maintenance_leases: Mapping[str, LeaseView] = field(default_factory=dict)
     """Leases of other operators on nodes (medik8s), by node name."""
     observing_since: float = 0.0
+    acting_since: float = 0.0
+    """When this process took over: waits for what a leader has to find out count from here."""
     own_node: str = ""
     """The node this process runs on; "" outside the cluster."""
     own_namespace: str = "gpuward"
@@ -204,7 +206,7 @@ class FleetSnapshot:
     """Nodes that the API server let nobody mark a moment ago: they get no turn meanwhile."""
     gangs: Mapping[str, tuple[Gang, ...]] = field(default_factory=dict)
     """Gangs with GPU pods on a node (``rules.gang.gangs_of``), by node name: needed for nodes
-    whose session is Pending or Marked. Empty says none; a missing node was not read yet."""
+    whose session has not begun to drain. Empty says none; a missing node was not read lately."""
     kueue_unhealthy: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Node names in ``status.unhealthyNodes`` of a gang's Kueue Workload, by gang key."""
 

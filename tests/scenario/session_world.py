@@ -118,6 +118,7 @@ class World(ApiServer):
         self.kueue_unhealthy: dict[str, tuple[str, ...]] = {}
         self.unread: set[str] = set()
         """Nodes whose gangs our controller has not read yet."""
+        self.acting_since = self.observing_since = 0.0
         self.own_node = ""
         self.nobody_took_over = False
         self.said: list[Said] = []
@@ -148,6 +149,8 @@ class World(ApiServer):
             quarantines={n: convert(q, QuarantineView) for n, q in self.quarantines.items()},
             pauses={name: convert(p, PauseView) for name, p in self.pauses.items()},
             maintenance_leases={n: convert(le, LeaseView) for n, le in self.leases.items()},
+            observing_since=self.observing_since,
+            acting_since=self.acting_since,
             own_node=self.own_node,
             nobody_took_over=self.nobody_took_over,
             reserved=frozenset(self.controller.reserved),
@@ -187,6 +190,14 @@ class World(ApiServer):
         active = dict(self.controller.active_at)
         self.controller = self._new_controller()
         self.controller.active_at = active
+        self.acting_since = self.observing_since = self.now
+
+    def change_leader(self) -> None:
+        """A replica that has watched all along takes over from one that died 15 s ago."""
+        observing_since = self.observing_since
+        self.sleep(15)
+        self.restart()
+        self.observing_since = observing_since
 
     def sleep(self, seconds: float) -> None:
         """No controller of ours works, the rest of the cluster does."""

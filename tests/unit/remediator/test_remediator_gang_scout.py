@@ -1,5 +1,7 @@
 """Which gangs run on the nodes that wait, and what Kueue still replaces of them."""
 
+import asyncio
+
 import pytest
 from edge import QUARANTINES, edge
 from edge_world import edge_world
@@ -7,8 +9,11 @@ from scripted_server import until
 
 from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import PODS
+from remediator.access import Access
 from remediator.drain_look import DrainLook
 from remediator.gang_scout import GangScout
+from remediator.run import Replica
+from remediator.settings import make_parser, run_settings
 from rules.policy import Policy
 from rules.quarantine_object import Mode
 
@@ -88,7 +93,7 @@ class Scouting:
             self.kueue,
             setting.world,
             setting.cluster.clock,
-            may_act=lambda: True,
+            ready=lambda: True,
             fleet_changed=lambda: self.told.append(1),
         )
 
@@ -160,3 +165,25 @@ async def test_a_node_that_waits_no_more_is_forgotten(cluster):
         await until(lambda: not setting.world.sessions.get("n1"))
         await scouting.scout.sweep()
         assert setting.world.gangs == {}
+
+
+async def test_issue10_10_a_replica_that_does_not_lead_knows_the_gangs_too(cluster, tmp_path):
+    await add_worker(cluster, "w0", "n1")
+    arguments = make_parser({}).parse_args(["run", "--kubeconfig", str(tmp_path / "kubeconfig")])
+    access = Access(arguments.kubeconfig)
+    await access.load()
+    standby = Replica(run_settings(arguments, {}), access)
+    await standby.api.open()
+    parts = [*(cache.run() for cache in standby.caches.all), standby.scout.run()]
+    tasks = [asyncio.create_task(part) for part in parts]
+    try:
+        async with edge_world(cluster, POLICY) as setting:
+            await open_session(setting, "n1")
+        await until(lambda: standby.world.gangs.get("n1"))
+        assert [gang.key for gang in standby.world.gangs["n1"]] == [JOBSET]
+        assert not standby.may_act()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await standby.api.close()
