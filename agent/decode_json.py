@@ -108,7 +108,7 @@ class JsonReader:
         if line.xid is None:
             verdict = _verdict(line, self._driver)
         else:
-            same = (line.xid, line.words, line.fatal, line.recovery_to)
+            same = (line.xid, line.words, line.fatal, line.recovery_to, line.asks)
             known = self._verdicts.get(same)
             verdict = _verdict(line, self._driver) if known is None else known
             if known is None and len(self._verdicts) < _REMEMBERED:

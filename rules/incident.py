@@ -25,6 +25,9 @@ from rules.thresholds import Rules
 
 _T = TypeVar("_T")
 
+NO_NEED: Final = "gpuward: the driver was asked twice since and saw no need for a recovery action"
+"""Evidence that the driver answered with nothing: an agent that restarts reads it back."""
+
 MAX_MEMBERS: Final = 16
 MAX_LINKS: Final = 64
 MAX_XIDS: Final = 32
@@ -54,7 +57,8 @@ class Finding:
 
     ``gpu`` is a UUID and ``pci`` a plain address; either may be empty. ``sequence`` is the kernel
     record's, None for anything else. ``needs_present``: no proof unless the GPU looks sick now.
-    ``counts`` is False for a second view of the same fault.
+    ``counts`` is False for a second view of the same fault. ``asks`` is the recovery action that
+    the flags of a kernel line come to, None where it has none.
     """
 
     at: float
@@ -73,14 +77,16 @@ class Finding:
     links: tuple[int, ...] = ()
     nvidia: NvidiaAction | None = None
     caused_by: int | None = None
+    asks: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One kind of finding inside an incident."""
+    """One kind of finding inside an incident; ``asks``: its line itself said what is needed."""
 
     row: Reason
     xid: int | None = None
+    asks: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +96,9 @@ class Incident:
     ``row`` is what is published. ``cut`` marks a burst that an earlier run of the agent saw live
     and did not live to judge. ``opened_at``, ``touched_at`` and ``due_at`` are judgement's own
     time, the other times those of the facts. ``reset_at`` and ``rebooted`` remember evidence that the
-    present did not confirm yet; ``present_since`` is the time since which the present counts; ``answer`` is the recovery action that the driver gave to it.
+    present did not confirm yet; ``present_since`` is the time since which the present counts; ``answer``
+    is the recovery action that the driver gave to it, ``unasked`` how many polls after it found that
+    the driver asks for nothing.
     """
 
     id: str
@@ -98,6 +106,7 @@ class Incident:
     members: tuple[Member, ...]
     phase: Phase = Phase.CONTEXT
     answer: int | None = None
+    unasked: int = 0
     scope: Scope = Scope.GPU
     gpus: tuple[str, ...] = ()
     pci: tuple[str, ...] = ()
@@ -131,6 +140,10 @@ class Incident:
         """Whether a member, or what is published, carries this reason."""
         return self.row.reason == reason or any(m.row.reason == reason for m in self.members)
 
+    def shares_gpu(self, other: Incident) -> bool:
+        """Whether both name a same GPU."""
+        return any(gpu in self.gpus for gpu in other.gpus) or any(p in self.pci for p in other.pci)
+
     def concerns(self, gpu: str, pci: str) -> bool:
         """Whether it is about that GPU, by UUID where both know one, else by address."""
         if gpu and self.gpus:
@@ -161,7 +174,7 @@ def opened(finding: Finding, boot_id: str, now: float) -> Incident:
     return Incident(
         id=incident_id(finding, boot_id),
         row=finding.row,
-        members=(Member(finding.row, finding.xid),),
+        members=(Member(finding.row, finding.xid, finding.asks),),
         scope=finding.scope,
         gpus=(finding.gpu,) if finding.gpu else (),
         pci=(finding.pci,) if finding.pci else (),
@@ -181,7 +194,7 @@ def joined(incident: Incident, finding: Finding, now: float) -> Incident:
     """Add a sighting to an incident: its count, times, members and evidence."""
     members = incident.members
     if not any(m.xid == finding.xid and m.row == finding.row for m in members):
-        members = (*members, Member(finding.row, finding.xid))[:MAX_MEMBERS]
+        members = (*members, Member(finding.row, finding.xid, finding.asks))[:MAX_MEMBERS]
     evidence = incident.evidence
     if finding.evidence and len(evidence) < MAX_EVIDENCE:
         line = clipped(finding.evidence)

@@ -17,6 +17,7 @@ from rules.health_object import Incident as IncidentStatus
 from rules.incident import (
     MAX_LINKS,
     MAX_XIDS,
+    NO_NEED,
     Incident,
     Member,
     Phase,
@@ -40,6 +41,7 @@ _XID_REASON: Final = re.compile(r"Xid(\d{1,5})[A-Za-z]")
 _UNREADABLE: Final = "Unreadable"
 _CUT: Final = "gpuward: the agent restarted during this burst, which is judged when GPUs are seen"
 """The last line of evidence of a burst that still waits for that: the next agent reads it too."""
+_NO_ACTION: Final = 0
 _PCI_CHARS: Final = 16
 _UUID_CHARS: Final = 96
 _Word = TypeVar("_Word", bound=StrEnum)
@@ -96,6 +98,7 @@ def from_wire(status: IncidentStatus, now: float) -> Incident:
         row=row,
         members=(Member(row, int(named[1]) if named else None),),
         phase=Phase.SETTLED,
+        answer=_NO_ACTION if NO_NEED in status.evidence[:MAX_EVIDENCE] else None,
         scope=_word(Scope, status.scope, Scope.GPU),
         gpus=tuple(clipped(gpu, _UUID_CHARS) for gpu in status.gpus[:64]),
         pci=tuple(plain_address(clipped(pci, _PCI_CHARS)) for pci in status.pci[:64]),

@@ -16,7 +16,7 @@ from rules.judge_change import Change, changes_between
 from rules.judge_closing import close_what_ended, grace_end, mark_reboot
 from rules.judge_compare import end_comparison
 from rules.judge_dcgm import judge_page
-from rules.judge_events import judge_event, mature_events
+from rules.judge_events import judge_event, mature_events, name_unavailable
 from rules.judge_kernel import judge_line
 from rules.judge_presence import (
     answered_poll,
@@ -173,7 +173,7 @@ def _take(state: NodeState, seen: Observation, now: float, rules: Rules) -> Node
 
 
 def _let_time_pass(state: NodeState, now: float, rules: Rules) -> NodeState:
-    state = mature_events(state, now, rules)
+    state = name_unavailable(mature_events(state, now, rules), now)
     state = judge_repeats(state, now, rules)
     state = expire_restored(state, now)
     state = expire_stand_down(state, now)
@@ -222,6 +222,8 @@ def _boot(state: NodeState, boot_id: str) -> NodeState:
             action_seen=None,
             reset_pending=False,
             lost=Gauge(),
+            lost_since=0.0,
+            told_at=0.0,
             gauges={},
             latches={},
             counters={},

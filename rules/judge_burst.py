@@ -29,6 +29,15 @@ REASON_LOST: Final = "GPULost"
 CONTAINED: Final = frozenset({48, 63, 94})
 """A double-bit error whose row was remapped and whose damage was contained to one program."""
 
+ANSWERED_XIDS: Final = frozenset({109, 155})
+"""The Xids whose meaning is the driver's answer alone, where its branch links them to one."""
+
+SECURITY_FAULT_XID: Final = 110
+"""The GPU shuts itself off; only a cold reset ends that. Source: open GPU kernel modules 595.45.04."""
+
+_EXPLAINED: Final = frozenset({48, 63, 171, 172})
+"""What is printed beside a 94 or 95 about the same memory error. Source: open GPU kernel modules."""
+
 NO_ACTION: Final = 0
 DRAIN_P2P: Final = 3
 
@@ -44,6 +53,7 @@ _ACTIONS: Final = (
     Action.DRAIN_P2P,
     Action.RESET_GPU,
     Action.RESTART_NODE,
+    Action.POWER_CYCLE,
     Action.REPLACE_NODE,
 )
 """From the mildest repair to the heaviest."""
@@ -87,15 +97,23 @@ def judged_row(
     """The full row of a burst, once nothing more is waited for.
 
     The strongest member leads. The driver's answer replaces the catalog's word for an Xid that
-    this branch links to Xid 154, and can only raise it for others. A lost GPU needs at least a
-    restart of the node, and in a virtual machine another node.
+    this branch links to Xid 154, and can only raise it for others; that it asks for nothing says
+    something about `ANSWERED_XIDS` alone. A lost GPU needs at least a restart of the node, one that
+    its own security shut down a power cycle, and in a virtual machine another node.
     """
     lead = _lead(members)
     row = asked = rules.apply(lead.row)
-    if answer is not None and answer != NO_ACTION:
+    if answer == NO_ACTION and _is_answered(lead, around):
+        row = rules.apply(no_need(lead.row))
+    elif answer is not None and answer != NO_ACTION:
         row = _answered(lead.xid, asked, answer, around)
     if any(is_lost(member) for member in members):
-        row = _at_least_restart(row, asked, virtual=around.virtual)
+        floor = Action.RESTART_NODE
+        if any(member.xid == SECURITY_FAULT_XID for member in members):
+            floor = Action.POWER_CYCLE
+        if around.virtual:
+            floor = Action.REPLACE_NODE
+        row = _at_least(floor, row, asked)
     if row.severity is not Severity.INFO and row.closes_on.kind is ClosesKind.SILENCE:
         row = replace(row, closes_on=ON_RESET)  # silence ends a record, never a fault
     return row
@@ -111,10 +129,30 @@ def settled(incident: Incident, now: float, around: Surroundings, rules: Rules) 
             incident.touched_at + rules["ContextDelay"].value,
             incident.opened_at + rules["IncidentGrouping"].value,
         )
+        if asks_driver(incident, around):
+            due_at = incident.opened_at + rules["AnswerDelay"].value
+            if incident.unasked:  # the reading that confirms or denies the first one is due
+                due_at += rules["AnswerDelay"].value / 2
         if incident.opened_at <= now < due_at:  # a clock that went back waits no longer
             row = being_judged(full)
             return replace(incident, phase=Phase.CONTEXT, due_at=due_at, row=row)
     return replace(incident, phase=Phase.SETTLED, due_at=None, row=full)
+
+
+def no_need(row: Reason) -> Reason:
+    """The row of an Xid that the driver, asked for its answer, saw no need to act upon."""
+    return replace(row, severity=Severity.DEGRADED, level=Level.REPORT, action=Action.INVESTIGATE)
+
+
+def asks_driver(incident: Incident, around: Surroundings) -> bool:
+    """Whether nothing but the driver's answer can say how grave this is."""
+    grave = [member for member in incident.members if member.row.severity is not Severity.INFO]
+    return bool(grave) and all(_is_answered(member, around) for member in grave)
+
+
+def _is_answered(member: Member, around: Surroundings) -> bool:
+    entry = catalog().get(member.xid) if member.xid in ANSWERED_XIDS else None
+    return entry is not None and entry.linked(around.branch)
 
 
 def is_lost(member: Member) -> bool:
@@ -131,11 +169,21 @@ def _waits(incident: Incident) -> bool:
 
 
 def _lead(members: Sequence[Member]) -> Member:
+    members = _spoken(members)
     xids = {member.xid for member in members}
     decisive = any(member.row.klass is ReasonClass.DECISIVE for member in members)
     if xids >= CONTAINED and not decisive:
         return Member(reason_for_xid(48, contained=True), 48)
     return max(members, key=lambda member: (strength(member.row), member.row.reason))
+
+
+def _spoken(members: Sequence[Member]) -> Sequence[Member]:
+    """Where lines say themselves what is needed, the numbers that they explain say nothing more."""
+    spoken = frozenset(member.xid for member in members if member.asks is not None)
+    if not spoken:
+        return members
+    silent = spoken | _EXPLAINED
+    return [member for member in members if member.asks is not None or member.xid not in silent]
 
 
 def _answered(xid: int | None, row: Reason, answer: int, around: Surroundings) -> Reason:
@@ -156,9 +204,8 @@ def _answered(xid: int | None, row: Reason, answer: int, around: Surroundings) -
     )
 
 
-def _at_least_restart(row: Reason, asked: Reason, *, virtual: bool) -> Reason:
+def _at_least(floor: Action, row: Reason, asked: Reason) -> Reason:
     """No answer makes a lost GPU less than lost; ``asked`` is what people and catalog say of it."""
-    floor = Action.REPLACE_NODE if virtual else Action.RESTART_NODE
     action = row.action if _ACTIONS.index(row.action) > _ACTIONS.index(floor) else floor
     return replace(
         row,

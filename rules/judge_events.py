@@ -1,7 +1,8 @@
-"""Judge what the driver pushes: an event carries a number, the kernel log has the rest.
+"""Judge what the driver pushes: an event is a hint to look, and carries no more than an Xid's number.
 
 Called by ``judge`` for each NVML event and for time passing. Where the number alone does not
-decide, the event waits for its kernel line; the two together are one sighting.
+decide, the event waits for its kernel line; the two together are one sighting. What an event says
+of recovery action and presence is read from the GPU: the event only makes that reading count at once.
 """
 
 from __future__ import annotations
@@ -10,16 +11,24 @@ from dataclasses import replace
 from typing import Final
 
 from rules.health_object import MigInstance
-from rules.incident import Finding
-from rules.judge_closing import mark_reset
-from rules.judge_record import finding_for_action, record, take_answer
-from rules.judge_state import MAX_PENDING_EVENTS, NodeState, PendingEvent, identify
+from rules.incident import Finding, Member
+from rules.judge_closing import close_where
+from rules.judge_record import SUPERSEDED, record
+from rules.judge_state import (
+    MAX_PENDING_EVENTS,
+    NodeState,
+    PendingEvent,
+    find_gpu,
+    identify,
+    with_gpu,
+)
 from rules.observation import EventKind, GpuEvent, SourceName
+from rules.reason import Severity
 from rules.reason_table import REASONS
 from rules.thresholds import Rules
 from rules.xid import RECOVERY_ACTION_XID, reason_for_xid
 
-WAITING_XIDS: Final = frozenset({13, 74, *range(144, 151), RECOVERY_ACTION_XID})
+WAITING_XIDS: Final = frozenset({13, 74, 94, 95, *range(144, 151), RECOVERY_ACTION_XID})
 """The Xids whose line says more than their number."""
 
 _XID_OF_EVENT: Final = {
@@ -32,24 +41,18 @@ _XID_OF_EVENT: Final = {
 }
 """The Xid that the driver prints for the same thing."""
 
+UNAVAILABLE: Final = "GPUUnavailable"
+
 
 def judge_event(state: NodeState, event: GpuEvent, now: float, rules: Rules) -> NodeState:
     """Take one pushed event."""
     gpu, pci = identify(state, event.gpu, event.pci)
     if event.kind is EventKind.RECOVERY_ACTION:
-        evidence = f"NVML event: recovery action {event.data}"
-        finding = finding_for_action(state, event.data, event.at, SourceName.NVML, evidence)
-        finding = replace(finding, gpu=gpu, pci=pci)
-        state = take_answer(state, gpu, pci, event.data, now, rules, finding=finding)
-        return mark_reset(state, now, gpu, pci) if event.data == 0 else state
+        return _told(state, gpu, pci, now)
     if event.kind is EventKind.GPU_UNAVAILABLE:
         if state.standing_down or not (gpu or pci):
             return state
-        finding = Finding(at=event.at, row=REASONS["GPULost"], gpu=gpu, pci=pci)
-        evidence = "NVML event: GPU unavailable"
-        return record(
-            state, replace(finding, source=SourceName.NVML, evidence=evidence), now, rules
-        )
+        return _judge_unavailable(_told(state, gpu, pci, now), event, gpu, pci, now, rules)
     xid = event.data if event.kind is EventKind.XID else _XID_OF_EVENT.get(event.kind)
     if xid is None or not 0 < xid < 1 << 16:
         return state
@@ -82,6 +85,42 @@ def forget_event(state: NodeState, xid: int, gpu: str, pci: str) -> tuple[NodeSt
     return replace(state, pending_events=left), True
 
 
+def _told(state: NodeState, gpu: str, pci: str, now: float) -> NodeState:
+    view = find_gpu(state, gpu, pci)
+    return with_gpu(state, replace(view, told_at=now)) if view is not None else state
+
+
+def _judge_unavailable(
+    state: NodeState, event: GpuEvent, gpu: str, pci: str, now: float, rules: Rules
+) -> NodeState:
+    """Lost, or a fatal time-out that a reset heals: no proof of either until the GPU was read."""
+    finding = Finding(
+        at=event.at,
+        row=REASONS[UNAVAILABLE],
+        gpu=gpu,
+        pci=pci,
+        source=SourceName.NVML,
+        evidence="NVML event: GPU unavailable",
+        needs_present=True,
+    )
+    return record(state, finding, now, rules)
+
+
+def name_unavailable(state: NodeState, now: float) -> NodeState:
+    """Once it is known why a GPU is unavailable, that it is so is no finding of its own."""
+    named = [
+        incident
+        for incident in state.incidents
+        if incident.active and incident.row.severity is Severity.FATAL
+    ]
+    return close_where(
+        state,
+        lambda i: i.row.reason == UNAVAILABLE and any(fatal.shares_gpu(i) for fatal in named),
+        now,
+        SUPERSEDED,
+    )
+
+
 def _judge_number(
     state: NodeState, event: GpuEvent, xid: int, now: float, rules: Rules
 ) -> NodeState:
@@ -100,22 +139,31 @@ def _judge_number(
         mig=mig,
     )
     wait_s = rules["ContextDelay"].value
-    if _line_was_there(state, finding, wait_s):
-        return record(state, replace(finding, counts=False, evidence=""), now, rules)
+    printed = _line_was_there(state, finding, wait_s)
+    if printed is not None:
+        # The line said more than the number does: its row stands.
+        finding = replace(finding, row=printed.row, asks=printed.asks, counts=False, evidence="")
+        return record(state, finding, now, rules)
     if event.kind is EventKind.XID and xid not in WAITING_XIDS:
         return record(state, finding, now, rules)
     pending = (*state.pending_events, PendingEvent(due_at=now + wait_s, finding=finding))
     return replace(state, pending_events=pending[-MAX_PENDING_EVENTS:])
 
 
-def _line_was_there(state: NodeState, finding: Finding, within_s: float) -> bool:
-    return any(
-        finding.xid in incident.xids
-        and incident.concerns(finding.gpu, finding.pci)
-        and SourceName.KERNEL_LOG in incident.sources
-        and abs(finding.at - incident.last_seen) <= within_s
-        for incident in state.incidents
-        if incident.active
+def _line_was_there(state: NodeState, finding: Finding, within_s: float) -> Member | None:
+    """What the kernel log just said of the same Xid."""
+    return next(
+        (
+            member
+            for incident in state.incidents
+            if incident.active
+            and incident.concerns(finding.gpu, finding.pci)
+            and SourceName.KERNEL_LOG in incident.sources
+            and abs(finding.at - incident.last_seen) <= within_s
+            for member in incident.members
+            if member.xid == finding.xid
+        ),
+        None,
     )
 
 

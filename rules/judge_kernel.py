@@ -121,6 +121,7 @@ def _judge_xid(state: NodeState, seen: KernelLineSeen, now: float, rules: Rules)
         finding,
         xid=line.xid,
         caused_by=line.caused_by,
+        asks=line.asks,
         nvidia=NvidiaAction(immediate=buckets[0], investigatory=buckets[1]) if buckets else None,
     )
     if line.xid in ROW_REMAP_XIDS and not seen.lookback:

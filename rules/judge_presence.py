@@ -26,7 +26,7 @@ from rules.judge_bridges import learn_bridges
 from rules.judge_burst import is_lost
 from rules.judge_closing import close_where
 from rules.judge_record import SUPERSEDED, record
-from rules.judge_state import MAX_GPUS, GpuView, NodeState, find_gpu, with_gpu
+from rules.judge_state import MAX_GPUS, GpuView, NodeState, find_gpu, just_told, with_gpu
 from rules.observation import GpuSeen, Inventory, PciSeen, SourceName, SourceState
 from rules.reason import ClosesKind
 from rules.reason_table import REASONS
@@ -178,9 +178,14 @@ def _look(state: NodeState, address: str, now: float, rules: Rules) -> NodeState
         if view.enumerated and _answers(view, now):
             return state  # it still answers: the bus alone proves nothing
         return _step_lost(state, view, evidence, now, rules, gone=True)
-    if not view.enumerated and view.lost != Gauge():
+    if not view.enumerated and view.lost != Gauge() and not _says_lost(view, now):
         return _step_lost(state, view, "", now, rules, gone=False)
     return state
+
+
+def _says_lost(view: GpuView, now: float) -> bool:
+    """Whether the driver, which does not list it any more, still says that it is lost."""
+    return view.values.get(Signal.PRESENCE) == "lost" and abs(now - view.read_at) < _ANSWER_AGE_S
 
 
 def _gone(state: NodeState, address: str) -> bool:
@@ -196,13 +201,19 @@ def _step_lost(
     if view.lost_at and abs(now - view.lost_at) < _SAME_POLL_S:
         return state
     lost = view.lost.step(bad=gone, good=not gone, threshold=rules["GPULost"])
-    state = with_gpu(state, replace(view, lost=lost, lost_at=now))
+    told = gone and just_told(view, now)
+    if told:
+        lost = Gauge(raised=True, bad=lost.bad)
+    since = _lost_since(view, now) if gone else 0.0
+    state = with_gpu(state, replace(view, lost=lost, lost_at=now, lost_since=since))
     if not gone:
         found = view.lost.raised and not lost.raised
         return _end_mismatch(state, view, now, ClosesKind.STATE) if found else state
     if not lost.raised or not _others_answer(state, view, now):
         return state
-    confirmed = state.pci_at > 0 and _gone(state, view.pci)
+    missed = state.pci_at > 0 and _gone(state, view.pci)
+    for_good = now - since >= rules["GPULostForGood"].value
+    confirmed = missed or told or for_good or _known_lost(state, view)
     if confirmed:
         state = _end_mismatch(state, view, now, SUPERSEDED)
     row = REASONS["GPULost" if confirmed else MISMATCH]
@@ -215,12 +226,18 @@ def _step_lost(
         row=row,
         gpu=view.seen.uuid,
         pci=view.pci,
-        source=SourceName.PCI if confirmed else SourceName.NVML,
+        source=SourceName.PCI if missed else SourceName.NVML,
         evidence="" if known else evidence,
         counts=False,
         caused_by=79,
     )
     return record(state, finding, now, rules)
+
+
+def _lost_since(view: GpuView, now: float) -> float:
+    """The beginning of polls that all said lost; one that was missed breaks the row."""
+    unbroken = view.lost_since and 0 <= now - view.lost_at <= _ANSWER_AGE_S
+    return view.lost_since if unbroken else now
 
 
 def _end_mismatch(state: NodeState, view: GpuView, now: float, by: str) -> NodeState:

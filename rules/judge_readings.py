@@ -15,9 +15,9 @@ from rules.incident import Finding, Scope
 from rules.judge_checks import GAUGES, LATCHES, VOLATILE, GaugeCheck
 from rules.judge_closing import close_where, mark_reset
 from rules.judge_present import links_down
-from rules.judge_record import SUPERSEDED, finding_for_action, record, take_answer
+from rules.judge_record import SUPERSEDED, finding_for_action, note_no_need, record, take_answer
 from rules.judge_sample import Sample, number_of
-from rules.judge_state import Counter, GpuView, NodeState, find_gpu, with_gpu
+from rules.judge_state import Counter, GpuView, NodeState, find_gpu, just_told, with_gpu
 from rules.observation import GpuSeen, Readings, SourceName, Value
 from rules.reason import ClosesKind, Reason, Severity
 from rules.reason_table import REASONS
@@ -95,15 +95,18 @@ def _polled_action(
     rules: Rules,
     source: SourceName,
 ) -> NodeState:
-    """The recovery action by polling: a change takes one confirming re-read."""
+    """The recovery action by polling: a change takes one confirming re-read, or the driver's event."""
     number = number_of(values.get(Signal.RECOVERY_ACTION))
     if number is None or number < 0:
         return state
     value = int(number)
     view = _current(state, view)
     if view.action == value or (view.action is None and value == 0):
-        return with_gpu(state, replace(view, action=value, action_seen=None))
-    if view.action_seen != value:
+        state = with_gpu(state, replace(view, action=value, action_seen=None))
+        # A page of dcgm-exporter may be older than the Xid that asks.
+        asked = value == 0 and source is SourceName.NVML
+        return note_no_need(state, view.seen.uuid, view.pci, now, rules) if asked else state
+    if view.action_seen != value and not just_told(view, now):
         return with_gpu(state, replace(view, action_seen=value))
     gpu, pci = view.seen.uuid, view.pci
     evidence = f"{source.value}: recovery action {value}"

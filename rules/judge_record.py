@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from rules.incident import (
+    NO_NEED,
     Finding,
     Incident,
     Member,
@@ -21,12 +22,15 @@ from rules.incident import (
     find_home,
     joined,
     opened,
+    with_conclusion,
     with_evidence,
 )
 from rules.judge_bridges import cut_off_home
 from rules.judge_burst import (
     NO_ACTION,
+    SECURITY_FAULT_XID,
     Surroundings,
+    asks_driver,
     is_lost,
     row_for_action,
     settled,
@@ -46,6 +50,9 @@ SUPERSEDED: Final = "Superseded"
 PAST_CLOCK_S: Final = 300.0
 """The kernel's clock in its old lines runs apart from wall time by seconds a day, and syslog(2) is
 read every 15 s. Source: gpuward."""
+
+_NONE_READ: Final = 2
+"""A flag takes one confirming re-read. Source: gpuward, as for other flags."""
 
 _GRAVE: Final = (ReasonClass.DECISIVE, ReasonClass.NEEDS_CONTEXT)
 
@@ -78,7 +85,7 @@ def record(state: NodeState, finding: Finding, now: float, rules: Rules) -> Node
     home = find_home(state.incidents, finding, rules)
     if home is not None and _would_be_proof(home, finding):
         home = None
-    home = home or cut_off_home(state.incidents, finding)
+    home = home or cut_off_home(state.incidents, finding) or _shut_off_home(state, finding)
     if home is not None:
         merged = joined(home, finding, now)
         waits = finding.lookback or finding.needs_present or rests(state, home)
@@ -143,6 +150,40 @@ def take_answer(
     if asked.phase is Phase.PRESENT and not finding.lookback:
         answered = replace(answered, phase=Phase.CONTEXT, opened_at=now)
     return replace_incident(state, settled(answered, now, around, rules))
+
+
+def _shut_off_home(state: NodeState, finding: Finding) -> Incident | None:
+    """A GPU that its own security shut off is lost with it: one fault, whatever tells of it first."""
+    lost = is_lost(Member(finding.row, finding.xid))
+    if not lost and finding.xid != SECURITY_FAULT_XID:
+        return None
+    waits = finding.lookback or finding.needs_present
+    for incident in state.incidents:
+        if waits and incident.phase is not Phase.PRESENT:
+            continue
+        if incident.active and incident.concerns(finding.gpu, finding.pci):
+            other = any(map(is_lost, incident.members))
+            if SECURITY_FAULT_XID in incident.xids if lost else other:
+                return incident
+    return None
+
+
+def note_no_need(state: NodeState, gpu: str, pci: str, now: float, rules: Rules) -> NodeState:
+    """A poll found that the driver asks for nothing.
+
+    Read twice after an Xid whose meaning is the driver's answer, that is the answer.
+    """
+    around = surroundings(state)
+    for incident in state.incidents:
+        waits = incident.active and incident.answer is None and incident.phase is not Phase.PRESENT
+        if not waits or not incident.concerns(gpu, pci) or not asks_driver(incident, around):
+            continue
+        read = replace(incident, unasked=incident.unasked + 1)
+        if read.unasked >= _NONE_READ:
+            read = with_conclusion(replace(read, answer=NO_ACTION), NO_NEED)
+            read = settled(read, now, around, rules)
+        state = replace_incident(state, read)
+    return state
 
 
 def _would_be_proof(home: Incident, finding: Finding) -> bool:

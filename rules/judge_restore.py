@@ -16,7 +16,7 @@ from rules.gauge import Gauge, Latch
 from rules.health_object import MAX_SEEN_RUNNING, GpuStatus, HealthStatus
 from rules.incident import Incident, Member, Phase, Scope
 from rules.incident_wire import from_wire
-from rules.judge_burst import being_judged
+from rules.judge_burst import ANSWERED_XIDS, being_judged
 from rules.judge_closing import mark_reboot
 from rules.judge_events import WAITING_XIDS
 from rules.judge_presence import MISMATCH
@@ -161,6 +161,8 @@ def _cut_burst(
     Also none where a line that decides was not kept: then its number alone proves nothing.
     """
     grouping_s = DEFAULT_RULES["IncidentGrouping"].value
+    if not ANSWERED_XIDS.isdisjoint(incident.xids):
+        grouping_s = DEFAULT_RULES["AnswerDelay"].value
     going_on = incident.cut or abs(observed_at - incident.first_seen) <= grouping_s
     if full.klass is not ReasonClass.NEEDS_CONTEXT or not incident.xids or not going_on:
         return ()
@@ -171,7 +173,8 @@ def _cut_burst(
         if line is None and xid in WAITING_XIDS:
             return ()
         known = reason_for_xid(xid, driver=branch)
-        members.append(Member(known if line is None else reason_for_line(line, branch), xid))
+        row = known if line is None else reason_for_line(line, branch)
+        members.append(Member(row, xid, line.asks if line is not None else None))
     return tuple(members)
 
 
@@ -205,6 +208,7 @@ def _gpus(status: HealthStatus, incidents: tuple[Incident, ...]) -> dict[str, Gp
 def _view(gpu: GpuStatus, incidents: tuple[Incident, ...]) -> GpuView:
     address = plain_address(gpu.pci) if gpu.pci else ""
     mine = [i for i in incidents if i.active and i.concerns(gpu.uuid, address)]
+    missed = next((i for i in mine if i.row.reason == MISMATCH), None)
     mig = {"Enabled": True, "Disabled": False}.get(gpu.mig_mode)
     return GpuView(
         seen=GpuSeen(
@@ -221,7 +225,9 @@ def _view(gpu: GpuStatus, incidents: tuple[Incident, ...]) -> GpuView:
         enumerated=gpu.health != "Unknown",
         action=_action_asked(mine) or _action_value(gpu.recovery_action),
         reset_pending=gpu.reset_pending,
-        lost=Gauge(raised=any(i.row.reason == MISMATCH for i in mine)),
+        lost=Gauge(raised=missed is not None),
+        lost_at=missed.last_seen if missed is not None else 0.0,
+        lost_since=missed.first_seen if missed is not None else 0.0,
         gauges={
             i.row.reason: Gauge(raised=True)
             for i in mine

@@ -34,6 +34,9 @@ MAX_BURSTS: Final = 256
 MAX_ADDRESSES: Final = 64
 MAX_PORT_CHARS: Final = 64
 
+_TOLD_S: Final = 20.0
+"""An event brings the next poll forward; without that it comes within 15 s. Source: gpuward."""
+
 START_GRACE_S: Final = 30.0
 """How long a sense may take to speak after the agent's start before its silence counts; NVML
 initialises in seconds and is polled every 15 s. Source: gpuward."""
@@ -62,7 +65,8 @@ class GpuView:
 
     ``answered_at`` is the last time it answered a poll, ``read_at`` the last poll at all. ``action`` is the driver's recovery
     action, ``action_seen`` a polled value that awaits its re-read. ``lost`` counts lost polls,
-    the last of them at ``lost_at``. ``aer`` are the kernel's PCIe error counters at the last look,
+    the last of them at ``lost_at``, unbroken since ``lost_since``; ``told_at`` is when the driver
+    pushed that it is unavailable or needs something else now. ``aer`` are the kernel's PCIe error counters at the last look,
     ``aer_base`` those that growth is measured from. ``differs`` is the memory of the comparison
     with dcgm-exporter. ``best_generation`` is the highest PCIe generation its link was seen at.
     """
@@ -77,6 +81,8 @@ class GpuView:
     reset_pending: bool = False
     lost: Gauge = field(default_factory=Gauge)
     lost_at: float = 0.0
+    lost_since: float = 0.0
+    told_at: float = 0.0
     gauges: Mapping[str, Gauge] = field(default_factory=dict)
     latches: Mapping[str, Latch] = field(default_factory=dict)
     counters: Mapping[Signal, Counter] = field(default_factory=dict)
@@ -264,6 +270,11 @@ def find_gpu(state: NodeState, gpu: str, pci: str = "") -> GpuView | None:
     address = plain_address(pci)
     matches = [view for view in state.gpus.values() if view.pci == address]
     return max(matches, key=lambda view: (view.enumerated, view.answered_at), default=None)
+
+
+def just_told(view: GpuView, now: float) -> bool:
+    """Whether the driver pushed a moment ago that something is up with this GPU."""
+    return bool(view.told_at) and abs(now - view.told_at) <= _TOLD_S
 
 
 def identify(state: NodeState, gpu: str, pci: str) -> tuple[str, str]:

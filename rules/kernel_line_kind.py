@@ -94,7 +94,9 @@ class KernelLine(msgspec.Struct, frozen=True, gc=False):
     ``tpc`` the place of an Xid 13. ``detail`` is the serial number, driver or client version,
     initialisation status, number of devices, seconds or watts of a line; for aer corrected,
     nonfatal or fatal; for pcie_bandwidth ``N of M Gb/s``. ``erring`` is the device whose PCIe error a
-    port passes on, which may be the port itself: ``pci`` is the one that speaks.
+    port passes on, which may be the port itself: ``pci`` is the one that speaks. ``asks`` is what
+    the line itself says the GPU needs, as a recovery action: 0 nothing, 1 a reset, 4 a reset once
+    it is empty.
     """
 
     kind: Kind
@@ -120,3 +122,4 @@ class KernelLine(msgspec.Struct, frozen=True, gc=False):
     tpc: int | None = None
     detail: str | None = None
     erring: str | None = None
+    asks: int | None = None

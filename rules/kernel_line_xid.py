@@ -43,15 +43,29 @@ _NVLINK_NEW: Final = re.compile(
 )
 _WORDS: Final = re.compile(rb"[(\[](0x[0-9a-fA-F]{1,8}(?:[, ]+0x[0-9a-fA-F]{1,8}){0,8})[)\]]")
 _PLACE: Final = re.compile(rb"on \(GPC (\d{1,3}), TPC (\d{1,3})")
+_POISON: Final = re.compile(
+    rb"(?:Uncontained|Contained): [^\n]{1,240}?\bRST: (Yes|No), D-RST: (Yes|No)"
+    rb"(?: caused by previous Xid \d{1,5})?$|GSP-RISCV instance \d{1,2} [^\n]{0,120}?fatal error\b"
+)
+"""The two flags of a memory error that was or was not contained, always at the end of the line; and
+what the GPU's system processor reports under the same number, after which the driver asks for a
+reset without a flag. Source: open GPU kernel modules 595.45.04."""
 
 _SHAPES: Final = {
     b"13": _PLACE,
     b"74": _NVLINK_OLD,
+    b"94": _POISON,
+    b"95": _POISON,
     b"136": _NVLINK_OLD,
     b"154": _RECOVERY,
     **dict.fromkeys((b"%d" % xid for xid in (*range(144, 151), 155)), _NVLINK_NEW),
 }
 """The Xids whose text is read further, by the digits in the line."""
+
+# NVML's recovery actions that the flags of a line amount to. Source: NVML reference.
+NO_ACTION: Final = 0
+RESET_ACTION: Final = 1
+DRAIN_AND_RESET_ACTION: Final = 4
 
 _HEX: Final = 16
 _MINUS: Final = ord("-")
@@ -64,7 +78,7 @@ def parse_xid(message: bytes, user: bool) -> KernelLine | None:
         return None
     address, gi, ci, number, pid, name = found.groups()
     body = found.end()
-    link = unit = fatal = gpc = tpc = recovery_from = recovery_to = caused_by = None
+    link = unit = fatal = gpc = tpc = recovery_from = recovery_to = caused_by = asks = None
     words: tuple[int, ...] = ()
     shape = _SHAPES.get(number)
     if shape is None:
@@ -85,6 +99,8 @@ def parse_xid(message: bytes, user: bool) -> KernelLine | None:
     elif shape is _RECOVERY:
         if recovery := _RECOVERY.match(message, body):
             recovery_from, recovery_to = int(recovery[1], _HEX), int(recovery[2], _HEX)
+    elif shape is _POISON:
+        asks = _asked_for(message, body)
     elif place := shape.search(message, body):
         gpc, tpc = int(place[1]), int(place[2])
     if message.find(b"caused by", body) > 0 and (cause := _CAUSED_BY.search(message, body)):
@@ -111,6 +127,7 @@ def parse_xid(message: bytes, user: bool) -> KernelLine | None:
         words,
         gpc,
         tpc,
+        asks=asks,
     )
 
 
@@ -145,6 +162,16 @@ def parse_fabric_manager(message: bytes, user: bool) -> KernelLine | None:
         sxid=int(found[2]),
         sxid_fatal=found[1] is None,
     )
+
+
+def _asked_for(message: bytes, body: int) -> int | None:
+    """The recovery action that the flags at the end of a line come to; None without flags."""
+    flags = _POISON.match(message, body) or _POISON.search(message, body)
+    if flags is None:
+        return None
+    if flags[1] is None or flags[1] == b"Yes":
+        return RESET_ACTION
+    return DRAIN_AND_RESET_ACTION if flags[2] == b"Yes" else NO_ACTION
 
 
 def _registers(message: bytes, body: int) -> tuple[int, ...]:

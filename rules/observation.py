@@ -54,7 +54,7 @@ class SourceState(StrEnum):
 
 
 class EventKind(StrEnum):
-    """What the driver pushed; ``GpuEvent.data`` is the Xid or the new recovery action."""
+    """What the driver pushed; ``GpuEvent.data`` is the Xid of an ``XID`` and nothing for any other."""
 
     XID = "xid"
     DOUBLE_BIT_ECC = "double_bit_ecc"

@@ -82,6 +82,7 @@ class Action(StrEnum):
     RESTART_APP = "RestartApp"
     RESET_GPU = "ResetGPU"
     RESTART_NODE = "RestartNode"
+    POWER_CYCLE = "PowerCycle"
     REPLACE_NODE = "ReplaceNode"
     INVESTIGATE = "Investigate"
     DRAIN_P2P = "DrainP2P"

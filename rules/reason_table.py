@@ -78,6 +78,8 @@ _ROWS: Final = (
     _row("GPULost", _D, _FATAL, _DRAIN, Action.RESTART_NODE, ON_REBOOT, _XID,
          "polling alone: 2 of 3, and absent from PCI or config space all ones"),
     _row("GPUResetRequired", _D, _FATAL, _DRAIN, Action.RESET_GPU, ON_RESET, _NVML),
+    _row("GPUUnavailable", _C, _DEGRADED, _REPORT, Action.INVESTIGATE, ON_RESET, _NVML,
+         "the GPU reads as lost or needing a reset, or the driver asks for a recovery action"),
     _row("GPUIRQIssue", _C, _DEGRADED, _REPORT, Action.INVESTIGATE, ON_REBOOT, _NVML),
     _row("GPUCountMismatch", _G, _DEGRADED, _REPORT, Action.INVESTIGATE,
          _state(Signal.PRESENCE), _OURS, "driver loaded, others answering, no stand-down"),
@@ -139,7 +141,8 @@ _ROWS: Final = (
     _row("SXidUnknown", _C, _DEGRADED, _REPORT, Action.INVESTIGATE, ON_REBOOT,
          "NVSwitch driver", "no word in the line says whether it is fatal"),
     # firmware and driver
-    _row("InfoRomCorrupt", _L, _DEGRADED, _REPORT, Action.REPLACE_NODE, BY_HUMAN, _NVML),
+    _row("InfoRomCorrupt", _L, _DEGRADED, _REPORT, Action.UPDATE_FIRMWARE, BY_HUMAN, _NVML,
+         "a flash of the InfoROM comes before another board"),
     _row("RmInitFailed", _C, _DEGRADED, _REPORT, Action.RESTART_NODE, ON_REBOOT, _FIELD,
          "NVML does not see the GPU either"),
     _row("ProbeFailed", _C, _DEGRADED, _REPORT, Action.RESTART_NODE, ON_REBOOT, _FIELD,

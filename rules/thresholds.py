@@ -118,6 +118,9 @@ _DEFAULTS: Final[dict[str, Threshold]] = {
     # presence
     "GPULost": _row(2, "polls", "one failed call is a hiccup, two of three are not", _OURS,
                     count=2, window=3),
+    "GPULostForGood": _row(600, "seconds",
+                           "the driver has given the GPU up, even where its configuration space still "
+                           "answers: it never comes back by itself", _OURS),
     "GPUCountMismatch": _row(1, "missing GPUs", "fewer GPUs than expected", _OURS,
                              clear=0, count=2, window=3),
     # heat and power
@@ -211,6 +214,9 @@ _DEFAULTS: Final[dict[str, Threshold]] = {
     "IncidentGrouping": _row(5, "seconds", "one fault prints the same Xid many times", _OURS),
     "ContextDelay": _row(2, "seconds", "members of a burst and the driver's answer arrive within it",
                          _OURS),
+    "AnswerDelay": _row(30, "seconds",
+                        "Xid 109 and 155 mean what the driver's recovery action says, which is read "
+                        "every 15 s", _OURS),
     "RepeatBursts": _row(3, "bursts of Xid 13 or 31",
                          "a program crashes now and then, hardware again and again", _OURS),
     "RepeatWindow": _row(86400, "seconds", "the bursts must fall within a day", _OURS),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from rules.incident import Incident, Scope
+from rules.judge_burst import NO_ACTION
 from rules.judge_state import NodeState, find_gpu
 from rules.reason import Action, Level, Severity
 from rules.topology import Interconnect, interconnect
@@ -31,6 +32,7 @@ _TO_DO: Final = {
     Action.RESTART_APP: "restart the program",
     Action.RESET_GPU: "reset the GPU",
     Action.RESTART_NODE: "restart the node",
+    Action.POWER_CYCLE: "power the node off and on, a restart is not enough",
     Action.REPLACE_NODE: "replace the node",
     Action.INVESTIGATE: "investigate",
     Action.DRAIN_P2P: "stop peer-to-peer work on it, then look at the driver's answer again",
@@ -62,8 +64,11 @@ def incident_sentence(state: NodeState, incident: Incident, others: int) -> str:
     more = ""
     if others > 0:
         more = f" ({others} more incident{'s' if others != 1 else ''} active)"
+    means = _MEANS[row.severity]
+    if incident.answer == NO_ACTION:
+        means = "the driver saw no need for a repair"
     return (
-        f"{subject(state, incident)} reported {row.reason}: {_MEANS[row.severity]}, "
+        f"{subject(state, incident)} reported {row.reason}: {means}, "
         f"{_NEXT[row.level]}; {to_do(state, incident)}{more}."
     )
 

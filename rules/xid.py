@@ -161,6 +161,7 @@ def reason_for_xid(
     words: tuple[int, ...] = (),
     line_fatal: bool | None = None,
     recovery_to: int | None = None,
+    asks: int | None = None,
     contained: bool = False,
     remap_failed: bool = False,
     virtual_machine: bool = False,
@@ -168,13 +169,16 @@ def reason_for_xid(
     """Return what an Xid means before the driver has answered.
 
     ``driver`` is the branch (580), None a current one. ``words`` and ``line_fatal`` are the
-    registers and the word of an NVLink Xid's line, ``recovery_to`` the new action of a 154.
+    registers and the word of an NVLink Xid's line, ``recovery_to`` the new action of a 154,
+    ``asks`` the recovery action that the line's own flags come to: they decide, not the number.
     ``contained`` says that a 63 and a 94 came with a 48, ``remap_failed`` that the GPU's row
     remap failure flag is set. The architecture does not matter: a catalog's NO hides no line.
     """
     reason = _row_reason(xid)
     if xid == RECOVERY_ACTION_XID and recovery_to is not None:
         return reason_for_recovery_action(recovery_to, driver)
+    if asks is not None:
+        return _as_asked(reason, asks, driver)
     if words and (rule := nvlink5_rule(xid, words)) is not None:
         return _like(reason, _bucket_reason(rule.immediate))
     if xid in _NVLINK5 and words and line_fatal is False:
@@ -201,6 +205,18 @@ def reason_for_xid(
     return reason
 
 
+def _as_asked(reason: Reason, asks: int, driver: int | None) -> Reason:
+    """The row of an Xid whose line says what the GPU needs; nothing: the programs it hit restart."""
+    if asks == 0:
+        row = _like(reason, _row_reason(_CONTAINED_XID))
+    else:
+        row = _like(reason, reason_for_recovery_action(asks, driver))
+    return replace(
+        row, klass=ReasonClass.DECISIVE if asks else ReasonClass.NEEDS_CONTEXT, needs=""
+    )
+
+
+_CONTAINED_XID: Final = 94
 _NVLINK5: Final = range(144, 151)
 
 _REPAIRS: Final = (
@@ -246,6 +262,7 @@ def reason_for_line(line: KernelLine, driver: int | None = None) -> Reason:
         words=line.words,
         line_fatal=line.fatal,
         recovery_to=line.recovery_to,
+        asks=line.asks,
     )
 
 

@@ -143,7 +143,8 @@ class Readings(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Something the driver pushed. `gpu` and `pci` are empty where the driver named no GPU.
 
-    The number only: the kernel log has the rest.
+    `data` is the number of an Xid, for which the kernel log has the rest, and the GPU's identity of
+    a bind or unbind; of any other kind nothing is known but that it happened.
     """
 
     kind: EventKind

@@ -169,6 +169,11 @@ class World:
     def event(self, kind: EventKind, data: int, gpu: int = 0) -> None:
         self.see(GpuEvent(at=self.now, kind=kind, data=data, gpu=uuid(gpu)))
 
+    def asked(self, value: int, gpu: int = 0) -> None:
+        """The driver asks for something else: its event says no more, the poll reads it."""
+        self.event(EventKind.RECOVERY_ACTION, 0, gpu)
+        self.readings(gpu, recovery_action=value)
+
     def readings(self, gpu: int = 0, **values: Value) -> None:
         """Change what one GPU reads from now on, and poll it once."""
         self.values[gpu] |= {Signal[name.upper()]: value for name, value in values.items()}

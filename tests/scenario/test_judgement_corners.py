@@ -80,10 +80,10 @@ def test_bandwidth_of_a_network_card_is_none_of_ours(world: World) -> None:
 
 def test_an_imex_answer_reports_the_domain_and_ends_with_the_wish() -> None:
     world = World(driver="595.1").start()
-    world.event(EventKind.RECOVERY_ACTION, 5)
+    world.asked(5)
     assert world.only().scope == "Domain"
     assert world.says() == "Degraded Report RecoverIMEXDomain"
-    world.event(EventKind.RECOVERY_ACTION, 0)
+    world.asked(0)
     assert not world.active
 
 

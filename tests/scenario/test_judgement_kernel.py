@@ -111,7 +111,9 @@ def test_109_is_replaced_by_the_drivers_answer_down_and_up(world: World) -> None
 
 def test_109_without_an_answer_is_what_the_catalog_says(world: World) -> None:
     world.xid(109)
-    world.advance(3)
+    world.advance(29)
+    assert world.says() == "Info Report None"
+    world.advance(2)
     assert world.says() == "Fatal Drain ResetGPU"
 
 

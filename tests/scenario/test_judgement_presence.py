@@ -84,6 +84,8 @@ def test_one_failed_poll_is_a_hiccup(world: World) -> None:
 
 def test_a_lost_gpu_by_push_event_acts_at_once(world: World) -> None:
     world.event(EventKind.GPU_UNAVAILABLE, 0, gpu=2)
+    world.pull(2)
+    world.poll_one(2)
     assert world.says() == "Fatal Drain RestartNode"
 
 
@@ -249,7 +251,7 @@ def test_a_gpu_that_no_longer_asks_for_a_reset_had_one(world: World) -> None:
     ("code", "expected"),
     [
         (11, "GPUIRQIssue Degraded Report Investigate"),
-        (14, "InfoRomCorrupt Degraded Report ReplaceNode"),
+        (14, "InfoRomCorrupt Degraded Report UpdateFirmware"),
     ],
 )
 def test_a_gpu_that_answers_with_a_trouble_is_degraded(

@@ -10,7 +10,7 @@ from judgement_world import World
 
 from rules.health_object import MAX_OBJECT_BYTES, HealthStatus, Incident
 from rules.incident import in_order
-from rules.observation import EventKind, SourceName, SourceState
+from rules.observation import SourceName, SourceState
 from rules.publication import Difference, Publication, differs
 from rules.publication_events import events_for
 from rules.publication_size import SOFT_LIMIT_BYTES, fitted
@@ -48,7 +48,7 @@ def test_a_healthy_node(world: World) -> None:
 
 
 def test_a_degraded_node_stays_healthy_for_the_condition(world: World) -> None:
-    world.event(EventKind.RECOVERY_ACTION, 4)
+    world.asked(4)
     published = world.published()
     assert conditions(published) == {
         "GPUHealthy": ("True", "RecoveryActionDrainAndReset"),
@@ -59,7 +59,7 @@ def test_a_degraded_node_stays_healthy_for_the_condition(world: World) -> None:
 
 
 def test_a_fatal_and_a_degraded_incident_show_in_their_own_conditions(world: World) -> None:
-    world.event(EventKind.RECOVERY_ACTION, 4, gpu=1)
+    world.asked(4, gpu=1)
     world.xid(95, gpu=2)
     assert conditions(world.published()) == {
         "GPUHealthy": ("False", "Xid95UncontainedMemoryError"),

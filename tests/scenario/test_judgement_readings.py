@@ -8,7 +8,7 @@ import pytest
 from judgement_world import World
 
 from rules.incident import Incident
-from rules.observation import EventKind, SourceName, SourceState
+from rules.observation import SourceName, SourceState
 from rules.signals import Signal
 from rules.verdict import Health
 
@@ -56,12 +56,12 @@ def test_a_polled_recovery_action_takes_one_re_read(
 
 def test_draining_p2p_means_little_without_nvlink() -> None:
     world = World(switched=False).start()
-    world.event(EventKind.RECOVERY_ACTION, 3)
+    world.asked(3)
     assert world.says() == "Degraded Report DrainP2P"
 
 
 def test_a_pushed_recovery_action_acts_at_once(world: World) -> None:
-    world.event(EventKind.RECOVERY_ACTION, 1)
+    world.asked(1)
     assert world.says() == "Fatal Drain ResetGPU"
 
 
@@ -74,8 +74,8 @@ def test_one_odd_poll_of_the_recovery_action_is_forgotten(world: World) -> None:
 
 
 def test_the_latest_recovery_action_wins(world: World) -> None:
-    world.event(EventKind.RECOVERY_ACTION, 4)
-    world.event(EventKind.RECOVERY_ACTION, 2)
+    world.asked(4)
+    world.asked(2)
     assert world.says() == "Fatal Drain RestartNode"
 
 

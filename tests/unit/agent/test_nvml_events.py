@@ -37,7 +37,15 @@ def test_the_set_is_built_without_the_lost_gpu_after_a_second(sense, events):
     assert events.waiting
     push_event(sense.path, "recovery_action", 5, 1)
     event = events.wait(1, 101.0)
-    assert (event.kind, event.data) == (EventKind.RECOVERY_ACTION, 1)
+    assert event.kind is EventKind.RECOVERY_ACTION
+
+
+def test_issue11_02_only_an_xid_brings_a_number(sense, events):
+    push_event(sense.path, "recovery_action", 5, 1)
+    push_event(sense.path, "gpu_unavailable", 5, 79)
+    push_event(sense.path, "xid", 5, 79)
+    pushed = [events.wait(1, 0.0) for _ in range(3)]
+    assert [event.data for event in pushed] == [0, 0, 79]
 
 
 @on("t4-1", "a100-4-partial-nvlink")
