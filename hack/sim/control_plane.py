@@ -30,6 +30,9 @@ from hack.sim.cluster.kubeconfig import kubeconfig_text
 from hack.sim.cluster.resource import NAMESPACES, SERVICE_ACCOUNTS
 from hack.sim.cluster.server import SimulatedApiServer
 from hack.sim.manifests import post_manifests, read_manifests
+from hack.sim.proxy.faults import Faults
+from hack.sim.proxy.request_log import RequestLog
+from hack.sim.proxy.server import proxy_before
 from hack.sim.real_control_plane import (
     Binaries,
     RealControlPlane,
@@ -64,7 +67,11 @@ class Setup:
 
 @dataclass(slots=True, kw_only=True)
 class ControlPlane:
-    """A running cluster. `client` acts as administrator; `simulator` is None for a real one."""
+    """A running cluster. `client` acts as administrator; `simulator` is None for a real one.
+
+    Clients with a kubeconfig pass the proxy: their calls are in `requests` and meet `faults`. The
+    calls of `client` and of the controllers do not.
+    """
 
     url: str
     ca_pem: bytes | None
@@ -73,6 +80,8 @@ class ControlPlane:
     controllers: ClusterControllers
     simulator: SimulatedApiServer | None
     tokens: dict[str, str]
+    faults: Faults
+    requests: RequestLog
 
     @property
     def is_real(self) -> bool:
@@ -185,6 +194,8 @@ async def _simulated(setup: Setup, folder: Path) -> AsyncIterator[ControlPlane]:
             controllers=ClusterControllers(server.client.named("kube-controllers"), setup.parts),
             simulator=server,
             tokens=tokens,
+            faults=server.faults,
+            requests=server.requests,
         )
 
 
@@ -207,15 +218,19 @@ async def _real(setup: Setup, folder: Path, assets: Path) -> AsyncIterator[Contr
         running.layout.kubeconfig.write_text(text, encoding="utf-8")
         client = HttpClient.from_kubeconfig(running.layout.kubeconfig)
         await _start_real_controllers(running, binaries)
-        yield ControlPlane(
-            url=running.layout.url,
-            ca_pem=ca_pem,
-            folder=folder,
-            client=client,
-            controllers=ClusterControllers(client, real_parts(setup.parts, binaries)),
-            simulator=None,
-            tokens=tokens,
-        )
+        users = {token: user for user, token in tokens.items()}
+        async with proxy_before(running.layout.url, ca_pem=ca_pem, users=users) as proxy:
+            yield ControlPlane(
+                url=proxy.url,
+                ca_pem=proxy.ca_pem,
+                folder=folder,
+                client=client,
+                controllers=ClusterControllers(client, real_parts(setup.parts, binaries)),
+                simulator=None,
+                tokens=tokens,
+                faults=proxy.faults,
+                requests=proxy.requests,
+            )
     finally:
         if client is not None:
             await client.close()

@@ -1,7 +1,7 @@
 """A cluster for end-to-end tests: simulated, or real where KUBEBUILDER_ASSETS says so.
 
-Tests that use `cluster` run unchanged on both. They may use what a real cluster has and nothing
-of the simulator.
+Tests that use `cluster` run unchanged on both. They may use what a real cluster has, and the proxy
+before it (`plane.requests`, `plane.faults`), and nothing of the simulator.
 """
 
 from __future__ import annotations
@@ -25,18 +25,12 @@ from hack.sim.cluster.fleet import Fleet, Pool, Workload
 from hack.sim.cluster.fleet_health import FleetHealth
 from hack.sim.cluster.fleet_load import apply_fleet, create_node
 from hack.sim.cluster.resource import NAMESPACES, NODES, POD_DISRUPTION_BUDGETS, PODS, Resource
-from hack.sim.control_plane import ASSETS, ControlPlane, Setup, control_plane
+from hack.sim.control_plane import ControlPlane, Setup, control_plane
 
 REPOSITORY = Path(__file__).parents[2]
 DEFINITIONS = REPOSITORY / "daemonset" / "crds"
-REQUEST_LOG = "a real API server keeps no list of requests for us"
 LOOKS = 1200
 LOOK_EVERY_S = 0.05
-
-
-def simulator_only(why: str) -> pytest.MarkDecorator:
-    """For a test that asks of the cluster what no real one does; skips before one is started."""
-    return pytest.mark.skipif(bool(os.environ.get(ASSETS)), reason=why)
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from agent_process import XID79, AgentProcess
 from agent_process import running as agent_running
-from conftest import REQUEST_LOG, Cluster, a_cluster, simulator_only
+from conftest import Cluster, a_cluster
 from rbac_grants import granted, without
 from remediator_process import UNMARKED, RemediatorProcess, leads, marks_of, phase, running
 
@@ -105,10 +105,9 @@ async def reboot(cluster: Cluster, folder: Path, node: str, agent: AgentProcess)
 
 def asked(cluster: Cluster, account_name: str, *, code: int | None = None) -> set[tuple[str, str]]:
     """(verb, group/resource/subresource) that an account asked for."""
-    assert cluster.plane.simulator is not None
     return {
         (r.verb, "/".join(filter(None, (r.group, r.resource, r.subresource))))
-        for r in cluster.plane.simulator.requests.all
+        for r in cluster.plane.requests.all
         if r.user.endswith(f":{account_name}") and r.resource and code in {None, r.code}
     }
 
@@ -146,8 +145,6 @@ async def test_a_whole_session_needs_what_is_granted_and_no_more(installed, tmp_
             return marks_of(await installed.node(node)) == UNMARKED
 
         await installed.until(unmarked, "the mark gone")
-    if installed.plane.simulator is None:
-        return  # a real API server enforced the same, and keeps no list of requests for us
     for name in (AGENT, REMEDIATOR):
         assert asked(installed, name, code=403) == set()
         assert asked(installed, name) <= granted(name) | {("list", "pods")}
@@ -191,7 +188,6 @@ QUARANTINING = sorted(
 
 
 @pytest.mark.slow
-@simulator_only(REQUEST_LOG)
 @pytest.mark.parametrize(("verb", "what"), PUBLISHING, ids=lambda word: word.replace("/", "."))
 async def test_without_any_verb_the_agent_cannot_publish(installed, tmp_path, verb, what) -> None:
     node = "gpu-0000"
@@ -203,7 +199,6 @@ async def test_without_any_verb_the_agent_cannot_publish(installed, tmp_path, ve
 
 
 @pytest.mark.slow
-@simulator_only(REQUEST_LOG)
 @pytest.mark.parametrize(("verb", "what"), QUARANTINING, ids=lambda word: word.replace("/", "."))
 async def test_without_any_verb_the_remediator_cannot_quarantine(
     installed, tmp_path, verb, what

@@ -6,7 +6,6 @@ import asyncio
 
 import psutil
 import pytest
-from conftest import REQUEST_LOG, simulator_only
 from remediator_process import QUICK, RemediatorProcess, leads, phase, prepare, running, sessions
 
 from hack.sim.cluster.controllers.pods import node_of
@@ -29,7 +28,6 @@ limits: {{evictionsPerSecond: {RATE}, nodesDraining: {SICK}}}
 
 
 @pytest.mark.slow
-@simulator_only(REQUEST_LOG)
 async def test_s28_a_hundred_nodes_keep_to_the_rate_and_a_blocked_one_holds_up_no_other(
     cluster, tmp_path
 ):
@@ -55,14 +53,13 @@ async def test_s28_a_hundred_nodes_keep_to_the_rate_and_a_blocked_one_holds_up_n
         used = psutil.Process(one.pid).memory_info().rss
         session = await phase(cluster, blocked, "Draining")
     assert session["status"]["drain"]["blocked"][0]["pdb"] == "serving/solo"
-    sent = [r.at for r in cluster.plane.simulator.requests.all if r.subresource == "eviction"]
+    sent = [r.at for r in cluster.plane.requests.all if r.subresource == "eviction"]
     assert len(sent) >= (SICK - 1) * PODS_PER_NODE
     # Seen from the server, whose own stalls bunch calls up: so over the whole run.
     assert len(sent) <= (max(sent) - min(sent)) * RATE * 1.1
     assert used < 300e6
 
 
-@simulator_only("a real API server's watches do not fall silent on request")
 async def test_s44_a_drain_whose_watches_fell_silent_still_sees_what_people_say(cluster, tmp_path):
     """What decides over harm is read, not remembered: the pod's time ends while nothing is heard."""
     await prepare(cluster)
@@ -70,21 +67,21 @@ async def test_s44_a_drain_whose_watches_fell_silent_still_sees_what_people_say(
     await cluster.health.all_healthy([f"gpu-000{n}" for n in range(4)])
     await cluster.add(Serving(name="web", replicas=2, pool="gpu", gpus=8))
     node = node_of((await cluster.ready_pods("web", 2))[0])
-    simulator = cluster.plane.simulator
-    evicted = lambda: simulator.requests.count(subresource="eviction", code=201)  # noqa: E731
+    plane = cluster.plane
+    evicted = lambda: plane.requests.count(subresource="eviction", code=201)  # noqa: E731
     policy = QUICK + "pods: [{selector: app=web, strategy: WaitCompleted, maxWait: 3s}]\n"
     one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig, policy=policy)
     with running(one):
         await leads(cluster, "one")
         await cluster.health.fail(node, XID_79)
         await phase(cluster, node, "Draining")
-        simulator.faults.pause_watches()
+        plane.faults.pause_watches()
         opt_out = {"metadata": {"labels": {"gpuward.io/opt-out": "true"}}}
         await cluster.client.patch(NODES, node, opt_out)
         await cluster.until(lambda: asyncio.to_thread(one.said, "EvictPod"), "a try to evict")
         await asyncio.sleep(1)
         assert evicted() == 0
-        simulator.faults.resume_watches()
+        plane.faults.resume_watches()
 
         async def paused():
             found = await sessions(cluster, node)

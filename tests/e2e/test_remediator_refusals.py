@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from conftest import simulator_only
 from remediator_process import (
     QUARANTINES,
     UNMARKED,
@@ -28,8 +27,6 @@ from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, LEASES, NAMES
 NODE = "gpu-0001"
 RBAC = 'nodes "gpu-0001" is forbidden: User "x" cannot patch resource "nodes" in API group ""'
 POLICY = "ValidatingAdmissionPolicy 'gpuward' denied request: not that taint"
-
-pytestmark = simulator_only("a real API server takes no orders to refuse")
 
 
 @pytest.fixture
@@ -61,9 +58,8 @@ async def said(cluster, node, kind, reason):
 async def test_a_refused_mark_is_said_with_its_remedy_and_not_hammered(
     fleet, tmp_path, message, code, reason, remedy
 ):
-    simulator = fleet.plane.simulator
     path = f"/api/v1/nodes/{NODE}"
-    refused = simulator.faults.fail(
+    refused = fleet.plane.faults.fail(
         ApiError(code, "Forbidden", message), method="PATCH", path=path, times=None
     )
     with running(RemediatorProcess(tmp_path, fleet.plane.kubeconfig)):
@@ -80,13 +76,12 @@ async def test_a_refused_mark_is_said_with_its_remedy_and_not_hammered(
 
 
 async def test_a_mark_that_cannot_come_off_is_said_until_it_does(fleet, tmp_path):
-    simulator = fleet.plane.simulator
     path = f"/api/v1/nodes/{NODE}"
     with running(RemediatorProcess(tmp_path, fleet.plane.kubeconfig)):
         await leads(fleet, "one")
         await fleet.health.fail(NODE, XID_79)
         session = await phase(fleet, NODE, "Quarantined")
-        simulator.faults.fail(
+        fleet.plane.faults.fail(
             ApiError(403, "Forbidden", POLICY), method="PATCH", path=path, times=None
         )
         name = session["metadata"]["name"]
@@ -97,7 +92,7 @@ async def test_a_mark_that_cannot_come_off_is_said_until_it_does(fleet, tmp_path
         assert "take its mark off the node" in condition_of(session, "Blocked")["message"]
         assert "denied request: not that taint" in session["status"]["message"]
         assert marks_of(await fleet.node(NODE)) != UNMARKED
-        simulator.faults.clear()
+        fleet.plane.faults.clear()
 
         async def over():
             found = (await sessions(fleet, NODE))[-1]
@@ -111,7 +106,7 @@ async def test_s48_a_lost_permission_to_evict_is_said_and_the_process_lives(flee
     await fleet.add(Serving(name="web", replicas=2, pool="gpu", gpus=8))
     node = node_of((await fleet.ready_pods("web", 2))[0])
     lost = ApiError(403, "Forbidden", "pods is forbidden")
-    fleet.plane.simulator.faults.fail(lost, method="POST", path=".*/eviction", times=None)
+    fleet.plane.faults.fail(lost, method="POST", path=".*/eviction", times=None)
     one = RemediatorProcess(tmp_path, fleet.plane.kubeconfig)
     with running(one):
         await leads(fleet, "one")
@@ -119,19 +114,18 @@ async def test_s48_a_lost_permission_to_evict_is_said_and_the_process_lives(flee
         session = await said(fleet, node, "NeedsHuman", "MissingPermission")
         assert session["status"]["phase"] == "Draining"
         assert "create on pods/eviction" in session["status"]["message"]
-        fleet.plane.simulator.faults.clear()
+        fleet.plane.faults.clear()
         await phase(fleet, node, "Quarantined")
         assert await asyncio.to_thread(one.stop) == 0
 
 
 async def test_s48_a_token_that_expired_is_read_again_and_work_goes_on(fleet, tmp_path):
-    simulator = fleet.plane.simulator
     unauthorized = ApiError(401, "Unauthorized", "Unauthorized")
     one = RemediatorProcess(tmp_path, fleet.plane.kubeconfig)
     with running(one):
         await leads(fleet, "one")
-        simulator.faults.fail(unauthorized, agent="gpuward-remediator.*", times=30)
-        simulator.faults.drop_watches()
+        fleet.plane.faults.fail(unauthorized, agent="gpuward-remediator.*", times=30)
+        fleet.plane.faults.drop_watches()
         await fleet.health.fail(NODE, XID_79)
         await phase(fleet, NODE, "Quarantined")
         assert await asyncio.to_thread(one.stop) == 0
@@ -180,8 +174,7 @@ async def test_s40_a_maintenance_lease_keeps_us_off_until_it_goes(fleet, tmp_pat
         await leads(fleet, "one")
 
         async def asked():
-            simulator = fleet.plane.simulator
-            return any("medik8s-leases" in r.path for r in simulator.requests.all)
+            return any("medik8s-leases" in r.path for r in fleet.plane.requests.all)
 
         await fleet.until(asked, "the leases read")
         await fleet.health.fail(NODE, XID_79)

@@ -9,7 +9,6 @@ import urllib.error
 import urllib.request
 
 import pytest
-from conftest import simulator_only
 from remediator_process import (
     QUICK,
     REPOSITORY,
@@ -83,17 +82,14 @@ async def test_a_killed_remediator_goes_on_after_its_restart(fleet, tmp_path):
         await fleet.until(unmarked, "the mark gone: it comes off after the record")
 
 
-@simulator_only("a real API server takes no orders to fail")
 async def test_s43_expired_watches_and_refused_calls_lose_nothing(fleet, tmp_path):
-    faults = fleet.plane.simulator.faults
+    faults = fleet.plane.faults
     with running(RemediatorProcess(tmp_path, fleet.plane.kubeconfig)):
         await leads(fleet, "one")
         agent = "gpuward-remediator"
         broken = ApiError(503, "ServiceUnavailable", "injected by the test")
         faults.fail(broken, path="/api", agent=agent, times=8)
-        fleet.plane.simulator.engine.close_watches(
-            error=ApiError(410, "Expired", "injected by the test")
-        )
+        faults.expire_watches()
         await fleet.health.fail("gpu-0001", XID_79)
         await phase(fleet, "gpu-0001", "Quarantined")
         lost = faults.fail(

@@ -108,16 +108,13 @@ async def test_shadow_says_what_it_would_do_and_touches_no_node_and_no_pod(fleet
     assert {p["metadata"]["uid"] for p in await fleet.ready_pods("web", 3)} == {
         p["metadata"]["uid"] for p in pods
     }
-    if fleet.plane.simulator is not None:
-        written = [
-            entry
-            for entry in fleet.plane.simulator.requests.mutations
-            if entry.agent.startswith("gpuward-remediator")
-        ]
-        assert {e.resource for e in written} <= {"events", "leases", "gpuquarantines", "pods"}
-        assert all(
-            e.dry_run and e.subresource == "eviction" for e in written if e.resource == "pods"
-        )
+    written = [
+        entry
+        for entry in fleet.plane.requests.mutations
+        if entry.agent.startswith("gpuward-remediator")
+    ]
+    assert {e.resource for e in written} <= {"events", "leases", "gpuquarantines", "pods"}
+    assert all(e.dry_run and e.subresource == "eviction" for e in written if e.resource == "pods")
 
 
 async def test_a_permanently_blocking_pdb_is_named_on_the_first_pass_and_kept(fleet, tmp_path):

@@ -17,10 +17,10 @@ from hack.sim.cluster.engine import Engine
 from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.kinds import Kind
 from hack.sim.cluster.listing import ListOptions, list_objects, read_selection, shown
-from hack.sim.cluster.request_log import RequestLog
 from hack.sim.cluster.resource import Resource
 from hack.sim.cluster.store import Stored, decode
 from hack.sim.cluster.watching import WatchOptions
+from hack.sim.proxy.request_log import RequestLog
 
 
 def _copy(kind: Kind, stored: Stored) -> Object:

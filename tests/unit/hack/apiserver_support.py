@@ -13,6 +13,7 @@ import aiohttp
 
 from hack.sim.cluster.client import MERGE_PATCH
 from hack.sim.cluster.server import SimulatedApiServer
+from hack.sim.proxy.server import RunningProxy, proxy_before
 
 Object = dict[str, Any]
 NODES = "/api/v1/nodes"
@@ -49,9 +50,17 @@ class Answer:
 class Http:
     """Raw HTTP against one server, as a client in another language would speak it."""
 
-    def __init__(self, server: SimulatedApiServer, session: aiohttp.ClientSession) -> None:
+    def __init__(
+        self,
+        server: SimulatedApiServer,
+        session: aiohttp.ClientSession,
+        proxy: RunningProxy | None = None,
+    ) -> None:
         self.server = server
         self.session = session
+        self.url = proxy.url if proxy else server.url
+        self.faults = proxy.faults if proxy else server.faults
+        self.requests = proxy.requests if proxy else server.requests
 
     async def __call__(
         self,
@@ -70,7 +79,7 @@ class Http:
             given["Content-Type"] = content_type
         params = {key.rstrip("_"): str(value) for key, value in query.items()}
         async with self.session.request(
-            method, self.server.url + path, data=data, headers=given, params=params
+            method, self.url + path, data=data, headers=given, params=params
         ) as response:
             raw = await response.read()
             is_json = response.content_type == "application/json"
@@ -109,7 +118,7 @@ class Http:
         accept = query.pop("accept", "application/json")
         params = {"watch": "true", **{key: str(value) for key, value in query.items()}}
         async with self.session.get(
-            self.server.url + path, params=params, headers={"Accept": accept}
+            self.url + path, params=params, headers={"Accept": accept}
         ) as response:
             yield Watch(response)
 
@@ -137,6 +146,15 @@ async def serving(**options: Any) -> AsyncIterator[Http]:
     options.setdefault("eviction_retry_delay_s", 0.001)
     async with SimulatedApiServer(**options) as server, aiohttp.ClientSession() as session:
         yield Http(server, session)
+
+
+@asynccontextmanager
+async def serving_afar(**options: Any) -> AsyncIterator[Http]:
+    """The same behind a proxy that reaches it over HTTP, as it does a real server."""
+    async with serving(**options) as near:
+        users = {token: caller.name for token, caller in (options.get("tokens") or {}).items()}
+        async with proxy_before(near.server.url, ca_pem=near.server.ca_pem, users=users) as proxy:
+            yield Http(near.server, near.session, proxy)
 
 
 def node(name: str = "n1", **metadata: Any) -> Object:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from apiserver_support import NODES, PODS, eventually, node, pod, running_pod, serving
 
@@ -103,34 +101,6 @@ async def test_history_is_finite():
         version = made["metadata"]["resourceVersion"]
         async with api.watch(NODES, resourceVersion=version) as watch:
             assert (await watch.next())[0] == "ERROR"
-
-
-async def test_running_watches_can_be_expired():
-    async with serving() as api, api.watch(NODES) as watch:
-        await eventually(lambda: api.server.engine.subscriptions)
-        assert api.server.faults.expire_watches() == 1
-        type_, status = await watch.next()
-        assert (type_, status["code"]) == ("ERROR", 410)
-        assert await watch.ended()
-
-
-async def test_dropped_watches_just_end():
-    async with serving() as api, api.watch(NODES) as watch:
-        await eventually(api.server.faults.drop_watches)
-        assert await watch.ended()
-
-
-async def test_paused_watches_are_silent_and_then_tell_everything():
-    async with serving() as api, api.watch(NODES) as watch:
-        await api.post(NODES, node("n1"))
-        await watch.next()
-        api.server.faults.pause_watches()
-        await api.post(NODES, node("n2"))
-        waiting = asyncio.create_task(watch.next())
-        await asyncio.sleep(0.05)
-        assert not waiting.done()
-        api.server.faults.resume_watches()
-        assert (await waiting)[1]["metadata"]["name"] == "n2"
 
 
 async def test_bookmarks_come_to_those_who_ask():

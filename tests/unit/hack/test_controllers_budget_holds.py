@@ -15,8 +15,8 @@ from hack.sim.cluster.engine import Engine
 from hack.sim.cluster.fleet import Budget, Fleet, Pool, Serving
 from hack.sim.cluster.fleet_load import load
 from hack.sim.cluster.inprocess import InProcessClient
-from hack.sim.cluster.request_log import RequestLog
 from hack.sim.cluster.resource import PODS
+from hack.sim.proxy.request_log import RequestLog
 
 REPLICAS, EVICTIONS = 8, 60
 

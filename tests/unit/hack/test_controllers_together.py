@@ -28,7 +28,6 @@ from hack.sim.cluster.fleet import (
 from hack.sim.cluster.fleet_load import apply_fleet, load
 from hack.sim.cluster.fleet_workloads import pod_template
 from hack.sim.cluster.inprocess import InProcessClient
-from hack.sim.cluster.request_log import RequestLog
 from hack.sim.cluster.resource import (
     CONFIGMAPS,
     DEPLOYMENTS,
@@ -40,6 +39,7 @@ from hack.sim.cluster.resource import (
     PODS,
     REPLICA_SETS,
 )
+from hack.sim.proxy.request_log import RequestLog
 
 LOOKS = 500
 POOL = Pool(name="gpu", nodes=3)

@@ -26,8 +26,8 @@ from hack.sim.cluster.fleet import (
 from hack.sim.cluster.fleet_load import load, pool_nodes
 from hack.sim.cluster.fleet_workloads import budget_manifest, manifest
 from hack.sim.cluster.inprocess import InProcessClient
-from hack.sim.cluster.request_log import RequestLog
 from hack.sim.cluster.resource import NODES, PODS
+from hack.sim.proxy.request_log import RequestLog
 
 
 def test_nodes_fill_racks_in_order() -> None:

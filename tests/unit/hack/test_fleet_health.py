@@ -28,9 +28,9 @@ from hack.sim.cluster.fleet_health_objects import (
 )
 from hack.sim.cluster.fleet_load import create_node
 from hack.sim.cluster.inprocess import InProcessClient
-from hack.sim.cluster.request_log import RequestLog
 from hack.sim.cluster.resource import NODES
 from hack.sim.manifests import post_manifests, read_manifests
+from hack.sim.proxy.request_log import RequestLog
 from rules.health_object import HealthStatus
 
 DEFINITIONS = Path(__file__).parents[3] / "daemonset" / "crds"

@@ -8,9 +8,9 @@ import pytest
 
 from hack.sim.cluster.engine import Engine
 from hack.sim.cluster.inprocess import InProcessClient
-from hack.sim.cluster.request_log import RequestLog
 from hack.sim.cluster.resource import CONFIGMAPS, DEPLOYMENTS, NAMESPACES, Resource
 from hack.sim.manifests import ManifestError, post_manifests, read_manifests
+from hack.sim.proxy.request_log import RequestLog
 
 REPOSITORY = Path(__file__).parents[3]
 WIDGETS = Resource("example.com", "v1", "widgets", True, "Widget")

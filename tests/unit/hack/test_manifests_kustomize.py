@@ -22,9 +22,9 @@ from manifest_builds import (
 
 from hack.sim.cluster.engine import Engine
 from hack.sim.cluster.inprocess import InProcessClient
-from hack.sim.cluster.request_log import RequestLog
 from hack.sim.cluster.resource import CONFIGMAPS, DAEMON_SETS
 from hack.sim.manifests import post_manifests
+from hack.sim.proxy.request_log import RequestLog
 from rules.names import TAINT_QUARANTINE
 from rules.policy import Policy
 from rules.policy_load import load_policy

@@ -1,6 +1,6 @@
 """Faults on purpose: what a control plane does on its bad days, one rule at a time.
 
-Tests and demos set rules on ``server.faults``; the HTTP layer asks before and while it answers.
+Tests and demos set rules; the proxy asks before it passes a request on and before it answers.
 Nothing here touches stored objects.
 """
 
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.store import encode
@@ -20,6 +21,30 @@ Action = Literal["answer", "reset", "hang", "delay"]
 EXPIRED = ApiError(410, "Expired", "too old resource version: injected by the test")
 
 
+class OpenWatch(Protocol):
+    """A watch that runs, between the server and one client."""
+
+    def pause(self, *, paused: bool) -> None:
+        """Hold events back, or let them go."""
+
+    def fail(self, error: ApiError) -> None:
+        """End it with an ERROR event."""
+
+    def close(self) -> None:
+        """End it without a word."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a rule may look at of a request."""
+
+    method: str
+    path: str
+    agent: str = ""
+    user: str = ""
+    is_write: bool = False
+
+
 @dataclass(slots=True, kw_only=True)
 class Fault:
     """One rule: which requests it hits, how many of them, and what happens to those."""
@@ -27,6 +52,11 @@ class Fault:
     method: str = "*"
     path: str = ".*"
     agent: str = ".*"
+    user: str = ".*"
+    writes: bool = False
+    """Hit only what changes objects: no reads, no dry runs, no reviews."""
+    skip: int = 0
+    """So many matching requests pass before the first is hit."""
     times: int | None = 1
     action: Action = "answer"
     status: int = 500
@@ -36,15 +66,23 @@ class Fault:
     delay_s: float = 0.0
     after: bool = False
     """Apply after the request took effect: the client cannot know whether it did."""
+    then: Callable[[], None] | None = None
+    """Called at each hit, before the client is answered: to stop the process that asked."""
+    passed: int = 0
     hits: int = 0
 
-    def takes(self, method: str, path: str, agent: str) -> bool:
+    def takes(self, asked: Asked) -> bool:
         """Whether this request is hit (and counted)."""
         if self.times is not None and self.hits >= self.times:
             return False
-        if self.method not in {"*", method}:
+        if self.method not in {"*", asked.method} or (self.writes and not asked.is_write):
             return False
-        if not re.search(self.path, path) or not re.search(self.agent, agent):
+        if not re.search(self.path, asked.path) or not re.search(self.agent, asked.agent):
+            return False
+        if not re.search(self.user, asked.user):
+            return False
+        if self.passed < self.skip:
+            self.passed += 1
             return False
         self.hits += 1
         return True
@@ -53,18 +91,13 @@ class Fault:
 class Faults:
     """The rules in force."""
 
-    def __init__(self, close_watches: Callable[[ApiError | None], int]) -> None:
+    def __init__(self) -> None:
         self._rules: list[Fault] = []
-        self._close_watches = close_watches
+        self._watches: set[OpenWatch] = set()
+        self._watches_paused = False
         self._thaw = asyncio.Event()
         self._thaw.set()
-        self._pause: Callable[[bool], None] = lambda paused: None
-        self.watches_paused = False
         self.stale_revision: int | None = None
-
-    def on_pause(self, pause: Callable[[bool], None]) -> None:
-        """Say how running watches are paused (the server does)."""
-        self._pause = pause
 
     def add(self, fault: Fault) -> Fault:
         """Put a rule in force; it is returned so that its ``hits`` can be read."""
@@ -111,11 +144,36 @@ class Faults:
             )
         )
 
-    def find(self, method: str, path: str, agent: str) -> Fault | None:
+    def at_write(
+        self,
+        number: int,
+        then: Callable[[], None],
+        *,
+        agent: str = ".*",
+        path: str = ".*",
+        after: bool = False,
+    ) -> Fault:
+        """At a client's write of that number from now on (1 is the next) call `then`.
+
+        It never has an answer: the server does not see it or, with `after`, did it.
+        """
+        return self.add(
+            Fault(
+                writes=True,
+                skip=number - 1,
+                agent=agent,
+                path=path,
+                action="reset",
+                after=after,
+                then=then,
+            )
+        )
+
+    def find(self, asked: Asked) -> Fault | None:
         """The first rule that hits the request."""
         if not self._rules:
             return None
-        return next((one for one in self._rules if one.takes(method, path, agent)), None)
+        return next((one for one in self._rules if one.takes(asked)), None)
 
     def clear(self) -> None:
         """Let every rule go and the server run as usual."""
@@ -137,23 +195,42 @@ class Faults:
         if not self._thaw.is_set():
             await self._thaw.wait()
 
+    @contextmanager
+    def watching(self, watch: OpenWatch) -> Iterator[None]:
+        """A watch is open meanwhile, and does what the rules say of watches."""
+        watch.pause(paused=self._watches_paused)
+        self._watches.add(watch)
+        try:
+            yield
+        finally:
+            self._watches.discard(watch)
+
     def pause_watches(self) -> None:
         """Keep all watches open and silent, until ``resume_watches``."""
-        self.watches_paused = True
-        self._pause(True)
+        self._set_paused(True)
 
     def resume_watches(self) -> None:
         """Let watches speak again, beginning with what happened meanwhile."""
-        self.watches_paused = False
-        self._pause(False)
+        self._set_paused(False)
+
+    def _set_paused(self, paused: bool) -> None:
+        self._watches_paused = paused
+        for watch in self._watches:
+            watch.pause(paused=paused)
 
     def expire_watches(self) -> int:
         """End every watch with an ERROR event of code 410; how many."""
-        return self._close_watches(EXPIRED)
+        return self._end_watches(lambda watch: watch.fail(EXPIRED))
 
     def drop_watches(self) -> int:
         """End every watch without a word; how many."""
-        return self._close_watches(None)
+        return self._end_watches(lambda watch: watch.close())
+
+    def _end_watches(self, end: Callable[[OpenWatch], None]) -> int:
+        ended, self._watches = self._watches, set()
+        for watch in ended:
+            end(watch)
+        return len(ended)
 
     def stale_lists(self, revision: int | None) -> None:
         """Answer lists from this older revision (None: from the present again)."""

@@ -1,0 +1,140 @@
+"""The upstream over HTTP: a request goes on as it came, and its answer comes back as it is.
+
+Clients prove who they are with bearer tokens, which pass through; client certificates would end
+here, since the proxy ends TLS.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import ssl
+from collections.abc import Mapping
+
+import aiohttp
+import msgspec
+from aiohttp import web
+from multidict import CIMultiDict
+from yarl import URL
+
+from hack.sim.cluster.errors import ApiError
+from hack.sim.cluster.http_layer import refusal
+from hack.sim.proxy.faults import Faults
+from hack.sim.proxy.layer import Call
+from hack.sim.proxy.relayed_watch import RelayedWatch
+
+ANONYMOUS = "system:anonymous"
+_OF_ONE_CONNECTION = frozenset(
+    {
+        "connection",
+        "content-length",
+        "host",
+        "keep-alive",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+_READ_BYTES = 2**20
+
+
+class Forwarder:
+    """Passes requests on to one API server; `users` are its static tokens with their users."""
+
+    def __init__(
+        self, url: str, *, faults: Faults, tls: ssl.SSLContext | None, users: Mapping[str, str]
+    ) -> None:
+        self._url = url
+        self._faults = faults
+        self._users = dict(users)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=tls if tls is not None else True),
+            timeout=aiohttp.ClientTimeout(total=None),
+            auto_decompress=False,
+            read_bufsize=_READ_BYTES,
+            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+
+    async def close(self) -> None:
+        """End the connections to the server."""
+        await self._session.close()
+
+    def user(self, request: web.BaseRequest) -> str:
+        """Who asks: a static user, or whom a service account's token names."""
+        if wanted := request.headers.get("Impersonate-User"):
+            return wanted
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme != "Bearer":
+            return ANONYMOUS
+        return self._users.get(token) or _subject(token)
+
+    async def answer(self, call: Call) -> web.StreamResponse:
+        """The server's answer; one that does not come is a broken connection here too."""
+        request = call.request
+        if call.body is None:
+            return refusal(ApiError(413, "RequestEntityTooLarge", "Request entity too large"))
+        try:
+            async with self._session.request(
+                request.method,
+                URL(self._url + self._target(call), encoded=True),
+                data=call.body or None,
+                headers=_passed_on(request.headers),
+                allow_redirects=False,
+            ) as answer:
+                if answer.status == 200 and call.address.verb == "watch":
+                    return await self._stream(call, answer)
+                body = await answer.read()
+                return web.Response(
+                    status=answer.status, body=body, headers=_passed_on(answer.headers)
+                )
+        except (aiohttp.ClientError, OSError):
+            if request.transport is not None:
+                request.transport.abort()
+            return web.Response(status=502)
+
+    def _target(self, call: Call) -> str:
+        target = call.request.raw_path
+        if self._faults.stale_revision is None or call.address.verb != "list":
+            return target
+        exactly = f"resourceVersion={self._faults.stale_revision}&resourceVersionMatch=Exact"
+        path, _, query = target.partition("?")
+        kept = [part for part in query.split("&") if part and "resourceVersion" not in part]
+        return f"{path}?{'&'.join([*kept, exactly])}"
+
+    async def _stream(self, call: Call, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+        response = web.StreamResponse(headers=_passed_on(answer.headers))
+        response.enable_chunked_encoding()
+        await response.prepare(call.request)
+        call.note(200)
+        watch = RelayedWatch(answer)
+        with contextlib.suppress(ConnectionError), self._faults.watching(watch):
+            await watch.relay(response)
+            if watch.broken and call.request.transport is not None:
+                call.request.transport.abort()
+            else:
+                await response.write_eof()
+        answer.close()
+        return response
+
+
+def _passed_on(headers: Mapping[str, str]) -> CIMultiDict[str]:
+    kept: CIMultiDict[str] = CIMultiDict()
+    for name, value in headers.items():
+        if name.lower() not in _OF_ONE_CONNECTION:
+            kept.add(name, value)
+    return kept
+
+
+def _subject(token: str) -> str:
+    """The user a token names; whether it is true is the server's to say."""
+    parts = token.split(".")
+    if len(parts) != 3:
+        return ANONYMOUS
+    with contextlib.suppress(binascii.Error, msgspec.MsgspecError, ValueError):
+        claims = msgspec.json.decode(base64.urlsafe_b64decode(parts[1] + "=="))
+        if isinstance(claims, dict) and isinstance(claims.get("sub"), str):
+            return str(claims["sub"])
+    return ANONYMOUS
