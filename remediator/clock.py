@@ -37,10 +37,11 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clocks, corrected to the API server's."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_agreeing: int = 3) -> None:
+        """`first_agreeing` answers move the clock at the start (`SkewEstimate`)."""
         self._wall_anchor = time.time()
         self._boot_anchor = self.elapsed()
-        self.skew = SkewEstimate()
+        self.skew = SkewEstimate(first_agreeing=first_agreeing)
 
     def elapsed(self) -> float:
         """CLOCK_BOOTTIME in seconds."""

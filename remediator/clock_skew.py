@@ -17,8 +17,6 @@ _NEGLIGIBLE_SKEW_S: Final = 1.0
 _REMEMBERED: Final = 15
 """Answers that have a say. More than half of them must agree before the clock moves: with the
 lease asked for every 2 s that takes about a quarter of a minute."""
-_FIRST_AGREEING: Final = 3
-"""Answers that must agree at the start where they contradict this machine's clock."""
 _TOLERANCE_S: Final = 2.0
 """Clocks of several API servers may differ by this much and still be called one clock."""
 _ONE_VOICE_S: Final = 1.0
@@ -48,6 +46,9 @@ class SkewEstimate:
 
     low_s: float = float("-inf")
     high_s: float = float("inf")
+    first_agreeing: int = 3
+    """Answers that must agree at the start where they contradict this machine's clock; 1 for a
+    command, which ends after a few answers and is more likely to run beside a wrong clock."""
     jumps: int = 0
     """How often most answers agreed on a clock other than the one believed before."""
     contradictions: int = 0
@@ -131,7 +132,7 @@ class SkewEstimate:
         for voice in best[1:]:
             if found.apart_s(voice) == 0:
                 found.narrow(voice)
-        if not self._unknown or len(best) >= _FIRST_AGREEING:
+        if not self._unknown or len(best) >= self.first_agreeing:
             return found
         own = _Sample(-_NEGLIGIBLE_SKEW_S, _NEGLIGIBLE_SKEW_S, 0.0)
         return found if found.apart_s(own) == 0 else None

@@ -328,7 +328,7 @@ async def connect(
 
     ``role`` is the ClusterRole that a refusal names where a viewer's is not enough.
     """
-    clock = SystemClock()
+    clock = SystemClock(first_agreeing=1)
     access = Access(kubeconfig, context)
     try:
         await access.load()

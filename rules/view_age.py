@@ -1,0 +1,27 @@
+"""How old what this process knows may be before harm rests on it.
+
+A pause, a person's release or another owner that came while a list or watch fails is missing in
+what was last seen; whoever goes on with that harms in spite of it. Judged for every view by
+whoever holds it, said in ``FleetSnapshot.doubt``, checked at every decision and before every
+harmful write. Pure: ages come in as numbers.
+"""
+
+from typing import Final
+
+QUIET_S: Final = 100.0
+"""An API server sends each watch a bookmark about once a minute (kube-apiserver's
+``bookmarkFrequency`` is 60 s), so a view that heard nothing for this long is not merely quiet."""
+UNFOLLOWED_S: Final = 20.0
+"""A watch that ends is resumed within milliseconds, after some failures within seconds."""
+
+
+def too_old(name: str, *, quiet_s: float, unfollowed_s: float, problem: str) -> str:
+    """Why no harm may rest on the view called ``name``, a clause; "" when it may.
+
+    ``quiet_s`` is since anything of it was heard, ``unfollowed_s`` since nobody follows it (0 while
+    somebody does); ``problem`` is what keeps that from working, a sentence, where it is known.
+    """
+    if quiet_s <= QUIET_S and unfollowed_s <= UNFOLLOWED_S:
+        return ""
+    why = f": {problem.rstrip('.')}" if problem else ""
+    return f"what is known of {name} is too old to act on{why}"[:300]
