@@ -16,10 +16,10 @@ from typing import Final, NoReturn
 EXIT_USAGE: Final = 64
 
 _COMMANDS: Final = {
-    "run": ("agent.run", "watch this machine and publish its health on its Node"),
-    "check": ("agent.check", "look at this machine once, without Kubernetes"),
-    "decode": ("agent.decode", "say what the lines of a kernel log mean"),
-    "explain": ("agent.explain", "say what an Xid means and what is done about it"),
+    "run": ("agent.daemon.run", "watch this machine and publish its health on its Node"),
+    "check": ("agent.commands.check", "look at this machine once, without Kubernetes"),
+    "decode": ("agent.commands.decode", "say what the lines of a kernel log mean"),
+    "explain": ("agent.commands.explain", "say what an Xid means and what is done about it"),
 }
 
 _EPILOG: Final = """\

@@ -8,7 +8,12 @@ what is overwritten there is counted as a gap instead of eating this process's m
 import queue
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from agent.nvml.messages import Message as NvmlMessage
+from agent.publish.publish import Accepted, Known, Trouble
+from rules.judge.observation import Observation
 
 T = TypeVar("T")
 
@@ -45,3 +50,30 @@ class Inbox(Generic[T]):
     def judged(self) -> None:
         """The consumer took a fact of the fast producer: there is room for another."""
         self._room.release()
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End the loop; `status` is the exit status, `sentence` the reason."""
+
+    status: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class NvmlSaid:
+    """A message of the NVML link and when it came (wall)."""
+
+    message: NvmlMessage
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A sentence of another thread for the log; `well` when a trouble is over."""
+
+    sentence: str
+    well: bool = False
+
+
+Item = Observation | NvmlSaid | Known | Accepted | Trouble | Log | Stop

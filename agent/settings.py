@@ -1,6 +1,6 @@
 """The agent's settings: flags, each also as a `GPUWARD_*` variable, checked once at start.
 
-Built by `agent.cli`, read by `agent.run` and `agent.check`. Reading the files they name happens
+Built by `agent.cli`, read by `agent.daemon.run` and `agent.commands.check`. Reading the files they name happens
 where they are used.
 """
 

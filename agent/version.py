@@ -2,7 +2,7 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-from rules.names import COMPONENT_AGENT
+from rules.api.names import COMPONENT_AGENT
 
 try:
     VERSION = version("gpuward")

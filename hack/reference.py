@@ -12,9 +12,9 @@ from pathlib import Path
 from agent.settings import OPTIONS, variable_of
 from remediator.kubectl import cli as kubectl_cli
 from remediator.settings import make_parser
-from rules import names
-from rules.quarantine_object import Phase
-from rules.reason_table import REASONS
+from rules.api import names
+from rules.api.quarantine import Phase
+from rules.catalog.reasons import REASONS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference.md"
 

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import yaml
 
-from remediator.access import AccessError
-from remediator.policy_source import read_policy
-from remediator.server import ListenError
+from remediator.kube.access import AccessError
+from remediator.serve.server import ListenError
 from remediator.settings import EX_USAGE, fail, make_parser, run_settings
-from rules.policy import Policy, effective_view
-from rules.policy_reasons import unknown_reasons
-from rules.policy_schema import policy_schema
+from remediator.upkeep.policy_source import read_policy
+from rules.policy.policy import Policy, effective_view
+from rules.policy.reasons import unknown_reasons
+from rules.policy.schema import policy_schema
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -14,8 +14,8 @@ from prometheus_client import (
     generate_latest,
 )
 
-from remediator.pace import Lane
-from rules.quarantine_object import Mode, Phase
+from remediator.kube.pace import Lane
+from rules.api.quarantine import Mode, Phase
 
 # From one push through the watch (tens of milliseconds) to a fleet-wide storm or an outage.
 _FAULT_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60, 300, 3600)

@@ -11,43 +11,43 @@ from collections.abc import Coroutine
 
 import structlog
 
-from remediator.access import Access
-from remediator.api import Api, release_version
-from remediator.api_groups import ApiGroups
-from remediator.caches import Caches, Listeners, nodes_selected
-from remediator.clock import SystemClock
-from remediator.drain_look import DrainLook
-from remediator.drains import Drains
-from remediator.elector import Elector
-from remediator.fleet import Fleet
-from remediator.gang_scout import GangScout
-from remediator.gateway import Gateway
-from remediator.housekeeping import Housekeeping
-from remediator.kueue import KueueWorkloads
-from remediator.logs import configure_logs
-from remediator.loop import Loop
-from remediator.maintenance import MaintenanceLeases
+from remediator.cycle.fleet import Fleet
+from remediator.cycle.loop import Loop
+from remediator.cycle.node_cycle import NodeCycle, Senses
+from remediator.drain.drains import Drains
+from remediator.drain.gang_scout import GangScout
+from remediator.drain.kueue import KueueWorkloads
+from remediator.drain.look import DrainLook
+from remediator.kube.access import Access
+from remediator.kube.api import Api, release_version
+from remediator.kube.api_groups import ApiGroups
+from remediator.kube.caches import Caches, Listeners, nodes_selected
+from remediator.kube.clock import SystemClock
+from remediator.kube.elector import Elector
+from remediator.kube.gateway import Gateway
+from remediator.kube.pace import Lane, Pace, Rates
+from remediator.kube.publisher_pods import PublisherPods
 from remediator.metrics import Metrics
-from remediator.node_cycle import NodeCycle, Senses
-from remediator.pace import Lane, Pace, Rates
-from remediator.page.grouping import GroupKeys
 from remediator.page.hosts import hosts_of
-from remediator.page.live import LiveSource
 from remediator.page.service import serve_page
-from remediator.page.verdict_reader import VerdictReader, reading
-from remediator.policy_source import PolicySource
-from remediator.publisher_pods import PublisherPods
-from remediator.server import make_app, start_server
-from remediator.session_gauges import set_session_gauges
+from remediator.serve.logs import configure_logs
+from remediator.serve.server import make_app, start_server
+from remediator.serve.session_gauges import set_session_gauges
 from remediator.settings import Settings
+from remediator.upkeep.housekeeping import Housekeeping
+from remediator.upkeep.maintenance import MaintenanceLeases
+from remediator.upkeep.policy_source import PolicySource
+from remediator.view.grouping import GroupKeys
+from remediator.view.live import LiveSource
+from remediator.view.verdict_reader import VerdictReader, reading
 from remediator.world import World
-from rules.daemon_set_fit import untolerating
-from rules.decision import Write
-from rules.drain import DrainPlan
-from rules.policy import Policy
-from rules.session_recheck import recheck
-from rules.session_time import parse_time
-from rules.snapshot import FreshNode, HealthView, NodeView, QuarantineView
+from rules.api.nodes import FreshNode, HealthView, NodeView, QuarantineView
+from rules.api.timestamps import parse_time
+from rules.api.writes import Write
+from rules.drain.daemon_sets import untolerating
+from rules.drain.plan import DrainPlan
+from rules.policy.policy import Policy
+from rules.session.recheck import recheck
 
 _LOG = structlog.get_logger()
 

@@ -7,14 +7,15 @@ its way. Nothing here decides, and nothing here is needed after a restart.
 
 from collections.abc import Callable, Iterable, Mapping
 
-from remediator.caches import Caches
-from remediator.clock import Clock
-from remediator.refusals import Refusals
-from rules.gang import Gang
-from rules.policy import Policy
-from rules.refusal import NodeWrite
-from rules.session_observation import is_open
-from rules.snapshot import FleetSnapshot, HealthView, LeaseView, NodeView, QuarantineView
+from remediator.kube.caches import Caches
+from remediator.kube.clock import Clock
+from remediator.kube.refusals import Refusals
+from rules.api.gangs import Gang
+from rules.api.nodes import HealthView, LeaseView, NodeView, QuarantineView
+from rules.api.refusal import NodeWrite
+from rules.policy.policy import Policy
+from rules.session.observation import is_open
+from rules.session.snapshot import FleetSnapshot
 
 # A deletion is acted on within seconds; a record of it older than this helps nobody.
 _DELETIONS_KEPT = 64

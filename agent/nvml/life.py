@@ -39,7 +39,7 @@ from agent.nvml.return_codes import GPU_NOT_FOUND, Meaning, meaning
 from agent.nvml.schedule import Schedule
 from agent.nvml.table import CONFIRMED
 from agent.nvml.topology import topology
-from rules.signals import Signal
+from rules.catalog.signals import Signal
 
 __all__ = ["Child"]
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
-from rules.signals import Signal
+from rules.catalog.signals import Signal
 
 __all__ = [
     "EXIT_REINITIALISE",
@@ -87,7 +87,7 @@ class Absent(msgspec.Struct, frozen=True):
 
 
 Value = int | float | str | list[int | None] | Absent
-"""A reading. Lists are per link (null: not readable) or a histogram; see `rules.signals`."""
+"""A reading. Lists are per link (null: not readable) or a histogram; see `rules.catalog.signals`."""
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from agent.nvml.messages import Absent, Fault, Readings, Tier, Value
 from agent.nvml.reads import READS
 from agent.nvml.return_codes import Meaning, meaning
 from agent.nvml.table import CALLS, FIELDS, CallRow, FieldRow
-from rules.signals import BIT_ERROR_RATIOS, Signal, bit_error_ratio
+from rules.catalog.signals import BIT_ERROR_RATIOS, Signal, bit_error_ratio
 
 __all__ = ["Poller", "applies"]
 

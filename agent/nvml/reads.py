@@ -13,7 +13,7 @@ import pynvml as nvml
 
 from agent.nvml.caller import text
 from agent.nvml.messages import Absent, Value
-from rules.signals import Signal
+from rules.catalog.signals import Signal
 
 __all__ = ["READS", "Read", "Values"]
 

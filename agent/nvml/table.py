@@ -8,7 +8,7 @@ binding. Nothing is asked below a row's driver branch or outside its architectur
 from typing import NamedTuple
 
 from agent.nvml.messages import EventKind, Tier
-from rules.signals import Signal
+from rules.catalog.signals import Signal
 
 __all__ = [
     "CALLS",

@@ -10,7 +10,7 @@ from agent.nvml.inventory import Gpu, normal_pci
 from agent.nvml.messages import Topology
 from agent.nvml.reads import READS
 from agent.nvml.table import FABRIC_V3_BRANCH, HOPPER
-from rules.signals import Signal
+from rules.catalog.signals import Signal
 
 __all__ = ["topology"]
 

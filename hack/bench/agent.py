@@ -26,8 +26,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent.kube import ApiError, Kube
-from agent.kube_config import from_file
+from agent.kube.client import ApiError, Kube
+from agent.kube.config import from_file
 from hack.bench.agent_processes import ROOT, Memory, memory, simulator_kib, used
 from hack.sim.cluster.resource import NODES
 from hack.sim.control_plane import Setup, ThreadedControlPlane, control_plane_in_thread

@@ -17,11 +17,11 @@ import threading
 import time
 from pathlib import Path
 
-from agent.kmsg_device import KmsgDevice
-from agent.kmsg_record import RecordCounts, Sieve
-from rules.kernel_line import parse
-from rules.kernel_line_scan import worth_parsing
-from rules.observation import KernelRead
+from agent.kernel_log.device import KmsgDevice
+from agent.kernel_log.record import RecordCounts, Sieve
+from rules.judge.observation import KernelRead
+from rules.kernel_log.parse import parse
+from rules.kernel_log.scan import worth_parsing
 
 DEVICE = Path("/dev/kmsg")
 

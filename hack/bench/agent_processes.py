@@ -53,8 +53,8 @@ def simulator_kib(description: Path) -> int:
     loaded and asked and once without, and their private pages compared.
     """
     path = repr(str(description))
-    main = "import agent.run"
-    machine = f"from agent.machine import simulated as s; m = s({path}); m.functions(); m.minors()"
+    main = "import agent.daemon.run"
+    machine = f"from agent.senses.machine import simulated as s; m = s({path}); m.functions(); m.minors()"
     child = "import agent.nvml.life"
     driver = f"from hack.sim.driver import install; install({path})"
     return sum(

@@ -25,7 +25,7 @@ from typing import Any
 
 from hack.bench.remediator_replica import LIFTED, Replica, bench_cluster, publish_sick
 from hack.sim.cluster.controllers.pods import is_ready, is_terminating, node_of
-from hack.sim.cluster.fleet import Budget, Fleet, Pool, Serving
+from hack.sim.cluster.fleet.fleet import Budget, Fleet, Pool, Serving
 from hack.sim.cluster.resource import NODES, PODS
 from hack.sim.control_plane import ControlPlane
 

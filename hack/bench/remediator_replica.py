@@ -18,18 +18,19 @@ from types import TracebackType
 from typing import Self
 
 from hack.bench.agent_processes import cpu_ns, memory
-from hack.sim.cluster.client import Object
+from hack.sim.cluster.clients.client import Object
 from hack.sim.cluster.controllers.suite import Parts, utc_now
-from hack.sim.cluster.fleet import Fleet
-from hack.sim.cluster.fleet_health import (
-    GPU_NODE_HEALTHS,
-    facts_of,
-    health_object,
+from hack.sim.cluster.fleet.fleet import Fleet
+from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS, facts_of, health_object
+from hack.sim.cluster.fleet.fleet_health_objects import (
+    XID_79,
+    NodeFacts,
+    health_status,
+    incident_of,
 )
-from hack.sim.cluster.fleet_health_objects import XID_79, NodeFacts, health_status, incident_of
 from hack.sim.cluster.resource import LEASES, NAMESPACES, NODES
 from hack.sim.control_plane import ControlPlane, Setup, control_plane
-from rules.health_object import plain
+from rules.api.health import plain
 
 ROOT = Path(__file__).resolve().parents[2]
 LIFTED = """

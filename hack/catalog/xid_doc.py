@@ -11,13 +11,13 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from agent.explain import WHY
-from rules.kernel_line_kind import KIND_MEANINGS
-from rules.nvlink_decode import nvlink5_rules
-from rules.reason import Action, Level, ReasonClass
-from rules.sxid import sxid_catalog
-from rules.xid import XidRow, catalog, catalog_version, reason_for_xid
-from rules.xid_words import BUCKETS, PEERS
+from agent.commands.explain import WHY
+from rules.catalog.nvlink import nvlink5_rules
+from rules.catalog.reason import Action, Level, ReasonClass
+from rules.catalog.sxid import sxid_catalog
+from rules.catalog.words import BUCKETS, PEERS
+from rules.catalog.xid import XidRow, catalog, catalog_version, reason_for_xid
+from rules.kernel_log.record import KIND_MEANINGS
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "xid.md"
 

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from hack.crds.fields import FIELDS, PARTS
-from rules.health_object import HealthStatus
-from rules.names import GROUP, VERSION
-from rules.quarantine_object import PauseSpec, QuarantineSpec, QuarantineStatus
+from rules.api.health import HealthStatus
+from rules.api.names import GROUP, VERSION
+from rules.api.quarantine import PauseSpec, QuarantineSpec, QuarantineStatus
 
 PRINTER = dict[str, Any]
 OPEN_OBJECT = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hack.sim.cluster.calls import Caller
-from hack.sim.cluster.client import ApiError, Client
+from hack.sim.cluster.clients.client import ApiError, Client
+from hack.sim.cluster.clients.http_client import HttpClient
+from hack.sim.cluster.clients.kubeconfig import kubeconfig_text
 from hack.sim.cluster.controllers.suite import ClusterControllers, Parts, utc_now
-from hack.sim.cluster.fleet import Fleet
-from hack.sim.cluster.fleet_load import apply_fleet, collection_paused, load
-from hack.sim.cluster.http_client import HttpClient
-from hack.sim.cluster.kubeconfig import kubeconfig_text
+from hack.sim.cluster.fleet.fleet import Fleet
+from hack.sim.cluster.fleet.fleet_load import apply_fleet, collection_paused, load
 from hack.sim.cluster.resource import NAMESPACES, SERVICE_ACCOUNTS
 from hack.sim.cluster.server import SimulatedApiServer
 from hack.sim.manifests import post_manifests, read_manifests

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from hack.sim.cluster import resource as builtin
-from hack.sim.cluster.client import ApiError, Client, Object
+from hack.sim.cluster.clients.client import ApiError, Client, Object
 from hack.sim.cluster.controllers.custom_kinds import served_resources
 from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, Resource
 

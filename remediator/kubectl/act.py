@@ -12,13 +12,13 @@ from remediator.kubectl.cluster import GROUP_PATH, Cluster, CommandError
 from remediator.kubectl.look import existing_node
 from remediator.kubectl.node_look import open_session
 from remediator.kubectl.terminal import Terminal
-from remediator.kubectl.text import count
-from rules.health_object import plain
-from rules.names import ANNOTATION_HOLD, ANNOTATION_REPAIRED, API_VERSION
-from rules.quarantine_object import MAX_MESSAGE, Cause, Mode, QuarantineSpec
-from rules.session_causes import MAX_CAUSES
-from rules.session_time import format_time
-from rules.snapshot import QuarantineView
+from remediator.view.text import count
+from rules.api.health import plain
+from rules.api.names import ANNOTATION_HOLD, ANNOTATION_REPAIRED, API_VERSION
+from rules.api.nodes import QuarantineView
+from rules.api.quarantine import MAX_MESSAGE, Cause, Mode, QuarantineSpec
+from rules.api.timestamps import format_time
+from rules.session.causes import MAX_CAUSES
 
 HUMAN_REASON = "Requested"
 

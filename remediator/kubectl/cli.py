@@ -5,12 +5,12 @@ import asyncio
 import os
 import sys
 
-from remediator.answer import ApiError
+from remediator.kube.answer import ApiError
 from remediator.kubectl.cluster import CommandError, connect
 from remediator.kubectl.commands import COMMANDS
 from remediator.kubectl.options import PROGRAM, Command, Parser, build, parsed
 from remediator.kubectl.terminal import Terminal
-from remediator.kubectl.text import coloured, printable, wants_colour
+from remediator.view.text import coloured, printable, wants_colour
 
 INTERRUPTED = 130
 TRACEBACK = "GPUWARD_TRACEBACK"

@@ -12,26 +12,20 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from remediator.access import Access, AccessError
-from remediator.answer import Answer
-from remediator.api import MERGE_PATCH, Api
-from remediator.caches import AGENT_SELECTOR, DAEMON_SETS, PDBS, AgentPodObject
-from remediator.clock import SystemClock
-from remediator.pace import Lane, Pace, Rates
-from remediator.policy_yaml import decode_policy
-from rules.decision_request import Request
-from rules.names import API_VERSION
-from rules.pdb_view import PdbView
-from rules.pod_view import DaemonSetView, PodView
-from rules.policy import Policy
-from rules.snapshot import (
-    AgentPod,
-    FreshNode,
-    HealthView,
-    NodeView,
-    PauseView,
-    QuarantineView,
-)
+from remediator.kube.access import Access, AccessError
+from remediator.kube.answer import Answer
+from remediator.kube.api import MERGE_PATCH, Api
+from remediator.kube.caches import AGENT_SELECTOR, DAEMON_SETS, PDBS, AgentPodObject
+from remediator.kube.clock import SystemClock
+from remediator.kube.pace import Lane, Pace, Rates
+from remediator.upkeep.policy_yaml import decode_policy
+from rules.api.budgets import PdbView
+from rules.api.names import API_VERSION
+from rules.api.nodes import FreshNode, HealthView, NodeView, PauseView, QuarantineView
+from rules.api.pods import DaemonSetView, PodView
+from rules.api.requests import Request
+from rules.policy.policy import Policy
+from rules.session.snapshot import AgentPod
 
 T = TypeVar("T")
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from remediator.kubectl.cluster import Cluster, CommandError
 from remediator.kubectl.terminal import Terminal
-from remediator.kubectl.text import columns, count, document
-from rules.names import LABEL_GPUS, LABEL_HEALTH
-from rules.session_observation import is_open
-from rules.snapshot import HealthView, NodeView, QuarantineView
+from remediator.view.text import columns, count, document
+from rules.api.names import LABEL_GPUS, LABEL_HEALTH
+from rules.api.nodes import HealthView, NodeView, QuarantineView
+from rules.session.observation import is_open
 
 _GRAVITY: Final = {"Unhealthy": 0, "Unknown": 1, "Degraded": 2, "Healthy": 3}
 _WORDS: Final = ("healthy", "degraded", "unhealthy", "unknown")

@@ -8,14 +8,14 @@ from remediator.kubectl.cluster import GROUP_PATH, Cluster, CommandError
 from remediator.kubectl.fleet_look import fleet
 from remediator.kubectl.node_look import NodeLook, look_at
 from remediator.kubectl.terminal import Terminal
-from remediator.kubectl.text import NONE, age, columns, document, labelled, span
-from remediator.kubectl.why import why
-from rules.health_object import plain
-from rules.mark import read_note
-from rules.names import ANNOTATION_HOLD, API_VERSION
-from rules.session_observation import is_open, opted_out
-from rules.session_time import parse_time
-from rules.snapshot import FreshNode, QuarantineView
+from remediator.kubectl.why.why import why
+from remediator.view.text import NONE, age, columns, document, labelled, span
+from rules.api.health import plain
+from rules.api.mark import read_note
+from rules.api.names import ANNOTATION_HOLD, API_VERSION
+from rules.api.nodes import FreshNode, QuarantineView
+from rules.api.timestamps import parse_time
+from rules.session.observation import is_open, opted_out
 
 __all__ = ["existing_node", "fleet", "history", "list_sessions", "show", "why_node"]
 

@@ -7,9 +7,8 @@ that the commands of `kubectl gpuward` put there for them go, told apart by mana
 from typing import Any, Final
 
 from remediator.kubectl.cluster import MANAGER, Cluster, CommandError, checked
-from rules.decision_request import MERGE_PATCH, STRATEGIC_PATCH, Request
-from rules.mark import cordon_stays, marked, unmark_patch
-from rules.names import (
+from rules.api.mark import cordon_stays, marked, unmark_patch
+from rules.api.names import (
     AGENT_LABELS,
     ANNOTATION_EXPECTED_GPUS,
     ANNOTATION_HOLD,
@@ -20,7 +19,8 @@ from rules.names import (
     LABEL_OPT_OUT,
     LABEL_QUARANTINE,
 )
-from rules.snapshot import FreshNode, NodeView
+from rules.api.nodes import FreshNode, NodeView
+from rules.api.requests import MERGE_PATCH, STRATEGIC_PATCH, Request
 
 BY_COMMANDS: Final = (ANNOTATION_HOLD, ANNOTATION_REPAIRED)
 """Annotations that our own commands write for people."""

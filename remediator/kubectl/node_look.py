@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from remediator.kubectl.cluster import Cluster, CommandError
-from rules.daemon_set_fit import untolerating
-from rules.mark import marked
-from rules.policy import Policy
-from rules.session_observation import is_open, pause_covers, staleness
-from rules.snapshot import AgentPod, FreshNode, HealthView, PauseView, QuarantineView
+from rules.api.mark import marked
+from rules.api.nodes import FreshNode, HealthView, PauseView, QuarantineView
+from rules.drain.daemon_sets import untolerating
+from rules.policy.policy import Policy
+from rules.session.observation import is_open, pause_covers, staleness
+from rules.session.snapshot import AgentPod
 
 T = TypeVar("T")
 

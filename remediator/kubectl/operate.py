@@ -11,9 +11,9 @@ from remediator.kubectl import uninstall as removal
 from remediator.kubectl.cluster import Cluster, CommandError
 from remediator.kubectl.options import USAGE_ERROR
 from remediator.kubectl.terminal import Terminal
-from remediator.kubectl.text import document
-from remediator.policy_source import read_policy
-from rules.policy import Policy
+from remediator.upkeep.policy_source import read_policy
+from remediator.view.text import document
+from rules.policy.policy import Policy
 
 
 async def plan(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from remediator.api import release_version
+from remediator.kube.api import release_version
 from remediator.kubectl.cluster import OPERATOR, Cluster
 from remediator.kubectl.terminal import Terminal
 

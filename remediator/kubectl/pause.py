@@ -8,14 +8,14 @@ from typing import Any, Final
 from remediator.kubectl.cluster import GROUP_PATH, Cluster, CommandError
 from remediator.kubectl.look import existing_node
 from remediator.kubectl.terminal import Terminal
-from remediator.kubectl.text import printable
-from rules.health_object import plain
-from rules.names import API_VERSION
-from rules.policy_duration import parse_duration
-from rules.policy_selector import parse_selector
-from rules.quarantine_object import MAX_MESSAGE, PauseScope, PauseSpec
-from rules.session_observation import pause_covers
-from rules.session_time import format_time, parse_time
+from remediator.view.text import printable
+from rules.api.health import plain
+from rules.api.names import API_VERSION
+from rules.api.quarantine import MAX_MESSAGE, PauseScope, PauseSpec
+from rules.api.selectors import parse_selector
+from rules.api.timestamps import format_time, parse_time
+from rules.policy.durations import parse_duration
+from rules.session.observation import pause_covers
 
 _EQUAL: Final = re.compile(r"\s*([^=!\s]+)\s*==?\s*([^=!\s]*)\s*")
 

@@ -10,25 +10,26 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from remediator.kubectl.cluster import PLANNER, Cluster, CommandError
-from remediator.kubectl.text import columns, count, document, labelled, printable
-from rules.daemon_set_fit import untolerating
-from rules.decision import CreateSession
-from rules.decision_request import request
-from rules.drain import DrainInput, DrainPlan, plan_drain
-from rules.drain_memory import DrainMemory, answered
-from rules.eviction import EvictionKind, classify
-from rules.fleet import judge_fleet
-from rules.pdb import matching
-from rules.pod_room import asks_for_room, free_gpus, without_room
-from rules.pod_view import OwnerView, PodView
-from rules.policy import Policy
-from rules.quarantine_object import Mode, Phase, QuarantineStatus
-from rules.reason import Level, Severity
-from rules.sentence import some
-from rules.session import decide
-from rules.session_causes import worst
-from rules.session_observation import Permit, is_open, observe, sessions_by_node
-from rules.snapshot import FleetSnapshot, ObjectMeta, QuarantineView
+from remediator.view.text import columns, count, document, labelled, printable
+from rules.api.nodes import ObjectMeta, QuarantineView
+from rules.api.pods import OwnerView, PodView
+from rules.api.quarantine import Mode, Phase, QuarantineStatus
+from rules.api.requests import request
+from rules.api.sentences import some
+from rules.api.writes import CreateSession
+from rules.catalog.reason import Level, Severity
+from rules.drain.budget import matching
+from rules.drain.daemon_sets import untolerating
+from rules.drain.eviction import EvictionKind, classify
+from rules.drain.memory import DrainMemory, answered
+from rules.drain.plan import DrainInput, DrainPlan, plan_drain
+from rules.drain.room import asks_for_room, free_gpus, without_room
+from rules.fleet.turns import judge_fleet
+from rules.policy.policy import Policy
+from rules.session.causes import worst
+from rules.session.decide import decide
+from rules.session.observation import Permit, is_open, observe, sessions_by_node
+from rules.session.snapshot import FleetSnapshot
 
 SHOWN_BLOCKS = 3
 IN_DRAIN = {str(Phase.DRAINING), str(Phase.MARKED), str(Phase.PENDING)}

@@ -6,14 +6,14 @@ Each check is one line: ok, warn or FAIL, what was found, and the remedy. It onl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from remediator.elector import LEASE_NAME
+from remediator.kube.elector import LEASE_NAME
 from remediator.kubectl.cluster import GROUP_PATH, PLANNER, Cluster, CommandError
-from remediator.kubectl.text import printable
-from rules.daemon_set_fit import untolerating
-from rules.names import COMPONENT_REMEDIATOR
-from rules.node_pool import NodePools, control_plane
-from rules.policy import Policy
-from rules.sentence import some
+from remediator.view.text import printable
+from rules.api.names import COMPONENT_REMEDIATOR
+from rules.api.sentences import some
+from rules.drain.daemon_sets import untolerating
+from rules.fleet.pools import NodePools, control_plane
+from rules.policy.policy import Policy
 
 OK, WARN, FAIL = "ok", "warn", "FAIL"
 MINIMUM_MINOR = 32

@@ -4,7 +4,7 @@ import signal
 import sys
 
 from remediator.kubectl.cluster import CommandError
-from remediator.kubectl.text import printable
+from remediator.view.text import printable
 
 
 class Terminal:

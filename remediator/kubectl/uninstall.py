@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from remediator.kubectl.cluster import Cluster, CommandError
 from remediator.kubectl.node_cleaning import clean, left_by_people, touched
-from remediator.kubectl.text import count
-from rules.names import COMPONENT_AGENT, COMPONENT_REMEDIATOR
-from rules.sentence import some
-from rules.session_observation import HEARTBEAT_FRESH_S
-from rules.session_time import parse_time
+from remediator.view.text import count
+from rules.api.names import COMPONENT_AGENT, COMPONENT_REMEDIATOR
+from rules.api.sentences import some
+from rules.api.timestamps import parse_time
+from rules.session.observation import HEARTBEAT_FRESH_S
 
 LEASE_EXPIRES_S: Final = 20.0
 _RENEWED_WITHIN_S: Final = 5.0

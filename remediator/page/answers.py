@@ -7,19 +7,19 @@ from collections.abc import Mapping
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from remediator.page.fleet_page import fleet_page
-from remediator.page.fleet_view import node_rows, summary
 from remediator.page.history_page import history_page
-from remediator.page.history_view import history
 from remediator.page.layout import page
 from remediator.page.markup import Element, as_tree, el
 from remediator.page.node_page import node_page
-from remediator.page.node_view import node_detail
-from remediator.page.paging import RequestError, page_of
 from remediator.page.parts import live_regions
 from remediator.page.session_page import session_page
 from remediator.page.session_table import sessions_page
-from remediator.page.session_view import ended_rows, open_rows, session_detail, urgency
-from remediator.page.shapes import (
+from remediator.view.fleet_view import node_rows, summary
+from remediator.view.history_view import history
+from remediator.view.node_view import node_detail
+from remediator.view.paging import RequestError, page_of
+from remediator.view.session_view import ended_rows, open_rows, session_detail, urgency
+from remediator.view.shapes import (
     FleetSummary,
     History,
     LivePage,
@@ -30,8 +30,8 @@ from remediator.page.shapes import (
     SessionPage,
     SessionRow,
 )
-from remediator.page.state import PageState
-from rules.session_time import format_time, parse_time
+from remediator.view.state import PageState
+from rules.api.timestamps import format_time, parse_time
 
 NODES_PER_PAGE = 500
 MOST_REGIONS = 64

@@ -5,7 +5,7 @@ from remediator.page.layout import page, trouble
 from remediator.page.markup import Element, el
 from remediator.page.parts import bar, chip, live, nothing, section
 from remediator.page.session_table import open_table
-from remediator.page.shapes import BudgetRow, Counts, FleetSummary, NodeRow, SessionRow
+from remediator.view.shapes import BudgetRow, Counts, FleetSummary, NodeRow, SessionRow
 
 SHOWN_SESSIONS = 25
 SHOWN_BUDGETS = 12

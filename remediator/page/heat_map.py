@@ -10,10 +10,10 @@ import hashlib
 from itertools import groupby
 from urllib.parse import quote
 
-from remediator.page.fleet_view import MAX_GPUS
 from remediator.page.markup import Element, el
 from remediator.page.parts import live
-from remediator.page.shapes import NodeRow
+from remediator.view.fleet_view import MAX_GPUS
+from remediator.view.shapes import NodeRow
 
 _DRAWN_BY_STYLE = {1, 2, 4, 8, 16}
 _LEGEND = (

@@ -15,7 +15,7 @@ from remediator.page.parts import (
     table,
 )
 from remediator.page.session_table import ended_table
-from remediator.page.shapes import DrainTimes, GpuOffender, History, Replica, SessionRow
+from remediator.view.shapes import DrainTimes, GpuOffender, History, Replica, SessionRow
 
 SHOWN_REASONS = 10
 SHOWN_ENDED = 25

@@ -2,7 +2,7 @@
 
 from remediator.page.markup import Content, Element, el
 from remediator.page.parts import chip, live
-from remediator.page.shapes import Replica
+from remediator.view.shapes import Replica
 
 PLACES = (("/", "Fleet"), ("/sessions", "Sessions"), ("/history", "History"))
 

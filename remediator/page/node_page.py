@@ -18,8 +18,8 @@ from remediator.page.parts import (
 )
 from remediator.page.session_page import marks_list
 from remediator.page.session_table import ended_table, open_table
-from remediator.page.shapes import NodeDetail, Replica
-from rules.health_object import GpuStatus, HealthStatus, Incident
+from remediator.view.shapes import NodeDetail, Replica
+from rules.api.health import GpuStatus, HealthStatus, Incident
 
 SHOWN_GPUS = 64
 SHOWN_CLOSED = 10

@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from urllib.parse import quote
 
-from remediator.kubectl.text import age
 from remediator.page.markup import Child, Content, Element, digest, el
+from remediator.view.text import age
 
 _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SHAPES = {

@@ -9,9 +9,9 @@ from collections.abc import Collection
 import structlog
 from aiohttp import web
 
-from remediator.page.live import PageSource
 from remediator.page.site import mount
-from remediator.server import ListenError, parse_listen, start_server
+from remediator.serve.server import ListenError, parse_listen, start_server
+from remediator.view.live import PageSource
 
 _LOG = structlog.get_logger()
 OFF = "off"

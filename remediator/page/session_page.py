@@ -16,7 +16,7 @@ from remediator.page.parts import (
     nothing,
     section,
 )
-from remediator.page.shapes import (
+from remediator.view.shapes import (
     Drain,
     GpuIdentity,
     IncidentEvidence,
@@ -24,7 +24,7 @@ from remediator.page.shapes import (
     Replica,
     SessionDetail,
 )
-from rules.quarantine_object import BlockedBy, TimelineEntry
+from rules.api.quarantine import BlockedBy, TimelineEntry
 
 SHOWN_PODS = 20
 

@@ -15,7 +15,7 @@ from remediator.page.parts import (
     session_link,
     table,
 )
-from remediator.page.shapes import Replica, SessionPage, SessionRow
+from remediator.view.shapes import Replica, SessionPage, SessionRow
 
 _TELLING = ("NeedsHuman", "Storm", "Paused", "NodeUnreachable", "Replace")
 """Conditions worth a chip in a table; Blocked is said by NeedsHuman or by the sentence."""

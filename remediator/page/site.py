@@ -18,11 +18,11 @@ from aiohttp import web
 from remediator.page import answers
 from remediator.page.answers import NotThereError
 from remediator.page.hosts import may_ask
-from remediator.page.live import PageSource
 from remediator.page.markup import Element, document
-from remediator.page.paging import RequestError
-from remediator.page.shapes import Problem
-from remediator.page.state import PageState
+from remediator.view.live import PageSource
+from remediator.view.paging import RequestError
+from remediator.view.shapes import Problem
+from remediator.view.state import PageState
 
 _FOLDER = Path(__file__).parent
 _STATIC: Final = {

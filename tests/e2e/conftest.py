@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from hack.sim.cluster.client import ApiError, Object
-from hack.sim.cluster.controllers.node_objects import node_object
+from hack.sim.cluster.clients.client import ApiError, Object
+from hack.sim.cluster.controllers.nodes.node_objects import node_object
 from hack.sim.cluster.controllers.pods import is_ready, is_terminating, node_of
 from hack.sim.cluster.controllers.suite import utc_now
-from hack.sim.cluster.fleet import Fleet, Pool, Workload
-from hack.sim.cluster.fleet_health import FleetHealth
-from hack.sim.cluster.fleet_load import apply_fleet, create_node
+from hack.sim.cluster.fleet.fleet import Fleet, Pool, Workload
+from hack.sim.cluster.fleet.fleet_health import FleetHealth
+from hack.sim.cluster.fleet.fleet_load import apply_fleet, create_node
 from hack.sim.cluster.resource import NAMESPACES, NODES, POD_DISRUPTION_BUDGETS, PODS, Resource
 from hack.sim.control_plane import ControlPlane, Setup, control_plane
 

@@ -1,7 +1,7 @@
 """The admission policies on a real API server: what they refuse, and what they let pass.
 
 The simulator stores admission policies and does not enforce them; their decisions are shown there by
-tests/unit/hack/test_manifests_admission.py. These need KUBEBUILDER_ASSETS.
+tests/unit/daemonset/test_manifests_admission.py. These need KUBEBUILDER_ASSETS.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import msgspec
 import pytest
 from conftest import Cluster, a_cluster
 
-from agent.events import event_body
-from agent.kube_objects import Metadata, NodeObject
-from hack.sim.cluster.client import ApiError, Object
-from hack.sim.cluster.fleet_health import GPU_NODE_HEALTHS
-from hack.sim.cluster.http_client import HttpClient
+from agent.kube.objects import Metadata, NodeObject
+from agent.publish.events import event_body
+from hack.sim.cluster.clients.client import ApiError, Object
+from hack.sim.cluster.clients.http_client import HttpClient
+from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
 from hack.sim.cluster.resource import EVENTS, NODES, Resource
 from hack.sim.control_plane import ASSETS
 from hack.sim.manifests import post_manifests, read_manifests
-from rules import mark, names
-from rules.decision import SetNodeUnknown
-from rules.decision_request import STRATEGIC_PATCH, request
-from rules.publication_events import NodeEvent
-from rules.snapshot import FreshNode
+from rules.api import mark, names
+from rules.api.nodes import FreshNode
+from rules.api.requests import STRATEGIC_PATCH, request
+from rules.api.writes import SetNodeUnknown
+from rules.publish.events import NodeEvent
 
 REPOSITORY = Path(__file__).parents[2]
 NODE, OTHER = "gpu-1", "gpu-2"

@@ -16,19 +16,19 @@ from typing import Any
 import msgspec
 import pytest
 import urllib3
-from agent_process import REPOSITORY, XID79, AgentProcess, running
 
-from agent.pci import pci_functions
-from hack.sim.cluster.client import ApiError
-from hack.sim.cluster.fleet_health import GPU_NODE_HEALTHS
+from agent.senses.pci import pci_functions
+from hack.sim.cluster.clients.client import ApiError
+from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
+from hack.sim.cluster.http.threaded import HostedServer, run_in_thread
 from hack.sim.cluster.resource import EVENTS, NODES
-from hack.sim.cluster.threaded import HostedServer, run_in_thread
 from hack.sim.driver import NODES as DESCRIPTIONS
 from hack.sim.driver import set_node
 from hack.sim.manifests import post_manifests, read_manifests
-from rules.session_observation import staleness
-from rules.snapshot import HealthView, NodeView
-from rules.snapshot_meta import ObjectMeta
+from rules.api.metadata import ObjectMeta
+from rules.api.nodes import HealthView, NodeView
+from rules.session.observation import staleness
+from tests.support.agent.agent_process import REPOSITORY, XID79, AgentProcess, running
 
 DEFINITIONS = REPOSITORY / "daemonset" / "crds"
 RIGHTS = REPOSITORY / "daemonset" / "base" / "agent-rbac.yaml"

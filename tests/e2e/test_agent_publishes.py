@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_process import XID79, AgentProcess, running
 
-from hack.sim.cluster.client import MERGE_PATCH, ApiError
-from hack.sim.cluster.fleet_health import GPU_NODE_HEALTHS
+from hack.sim.cluster.clients.client import MERGE_PATCH, ApiError
+from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
 from hack.sim.cluster.resource import NODES
 from hack.sim.driver import NODES as DESCRIPTIONS
 from hack.sim.driver import set_gpu
+from tests.support.agent.agent_process import XID79, AgentProcess, running
 
 NODE = "gpu-1"
 PCI = "0000:3b:00"

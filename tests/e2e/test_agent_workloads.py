@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from agent_process import AgentProcess, running
 from conftest import Cluster
-from rbac_grants import BASE
 
-from agent.host_processes import sees_host_processes
-from hack.sim.cluster.client import ApiError, Object
+from agent.senses.host_processes import sees_host_processes
+from hack.sim.cluster.clients.client import ApiError, Object
 from hack.sim.cluster.controllers.pods import node_of
-from hack.sim.cluster.fleet import Pool, Serving
-from hack.sim.cluster.fleet_health import GPU_NODE_HEALTHS
+from hack.sim.cluster.fleet.fleet import Pool, Serving
+from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
 from hack.sim.manifests import post_manifests, read_manifests
+from tests.support.agent.agent_process import AgentProcess, running
+from tests.support.cluster.rbac_grants import BASE
 
 WEB = Serving(name="web", replicas=1, pool="gpu", gpus=8)
 FAULT = "NVRM: Xid (PCI:0000:3b:00): 31, pid={pid}, name=python, Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS"

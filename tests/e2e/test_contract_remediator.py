@@ -7,7 +7,8 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from remediator_process import (
+from hack.sim.cluster.resource import LEASES, NODES, Resource
+from tests.support.remediator.remediator_process import (
     QUARANTINES,
     UNMARKED,
     RemediatorProcess,
@@ -17,8 +18,6 @@ from remediator_process import (
     running,
     sessions,
 )
-
-from hack.sim.cluster.resource import LEASES, NODES, Resource
 
 HEALTHS = Resource("gpuward.io", "v1alpha1", "gpunodehealths", False, "GPUNodeHealth")
 TAINT = "gpuward.io/quarantine"

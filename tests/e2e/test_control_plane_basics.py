@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from hack.sim.cluster.client import ApiError
+from hack.sim.cluster.clients.client import ApiError
 from hack.sim.cluster.controllers.pods import condition, node_of
-from hack.sim.cluster.fleet import DCGM_EXPORTER, Budget, Gang, Pool, Serving
-from hack.sim.cluster.fleet_health import GPU_NODE_HEALTHS
-from hack.sim.cluster.fleet_health_objects import XID_79
+from hack.sim.cluster.fleet.fleet import DCGM_EXPORTER, Budget, Gang, Pool, Serving
+from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
+from hack.sim.cluster.fleet.fleet_health_objects import XID_79
 from hack.sim.cluster.resource import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,

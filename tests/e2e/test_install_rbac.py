@@ -11,28 +11,35 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from agent_process import XID79, AgentProcess
-from agent_process import running as agent_running
 from conftest import Cluster, a_cluster
-from rbac_grants import granted, without
-from remediator_process import UNMARKED, RemediatorProcess, leads, marks_of, phase, running
 
-from hack.sim.cluster.client import ApiError, Object
+from hack.sim.cluster.clients.client import ApiError, Object
 from hack.sim.cluster.controllers.pods import node_of
-from hack.sim.cluster.fleet import Budget, Pool, Serving
-from hack.sim.cluster.fleet_health import GPU_NODE_HEALTHS
-from hack.sim.cluster.fleet_health_objects import XID_79
+from hack.sim.cluster.fleet.fleet import Budget, Pool, Serving
+from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
+from hack.sim.cluster.fleet.fleet_health_objects import XID_79
 from hack.sim.cluster.resource import CLUSTER_ROLES, PODS, ROLES
 from hack.sim.driver import NODES as DESCRIPTIONS
 from hack.sim.manifests import post_manifests, read_manifests
-from remediator.caches import AGENT_SELECTOR
+from remediator.kube.caches import AGENT_SELECTOR
+from tests.support.agent.agent_process import XID79, AgentProcess
+from tests.support.agent.agent_process import running as agent_running
+from tests.support.cluster.rbac_grants import granted, without
+from tests.support.remediator.remediator_process import (
+    UNMARKED,
+    RemediatorProcess,
+    leads,
+    marks_of,
+    phase,
+    running,
+)
 
 REPOSITORY = Path(__file__).parents[2]
 AGENT, REMEDIATOR = "gpuward-agent", "gpuward-remediator"
 WEB = Serving(name="web", replicas=2, pool="gpu", gpus=8, budget=Budget(max_unavailable=1))
 
 # Granted, and not asked for by the session of this file: when it is needed. That the code asks for
-# each of them is shown in tests/unit/hack/test_manifests_rbac.py.
+# each of them is shown in tests/unit/daemonset/test_manifests_rbac.py.
 OTHER_OCCASIONS = {
     ("patch", "gpuward.io/gpunodehealths"): "a node comes back with another UID",
     ("get", "gpuward.io/gpunodehealths"): "a node is no longer among the sick",

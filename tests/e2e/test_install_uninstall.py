@@ -9,17 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_process import XID79, AgentProcess
-from agent_process import running as agent_running
 from conftest import Cluster, a_cluster
-from remediator_process import RemediatorProcess, leads, phase, running, sessions
 
-from hack.sim.cluster.client import ApiError, Object
-from hack.sim.cluster.fleet import Pool
-from hack.sim.cluster.fleet_health_objects import XID_79
+from hack.sim.cluster.clients.client import ApiError, Object
+from hack.sim.cluster.fleet.fleet import Pool
+from hack.sim.cluster.fleet.fleet_health_objects import XID_79
 from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODES
 from hack.sim.driver import NODES as DESCRIPTIONS
 from hack.sim.manifests import known_resources, post_manifests, read_manifests
+from tests.support.agent.agent_process import XID79, AgentProcess
+from tests.support.agent.agent_process import running as agent_running
+from tests.support.remediator.remediator_process import (
+    RemediatorProcess,
+    leads,
+    phase,
+    running,
+    sessions,
+)
 
 REPOSITORY = Path(__file__).parents[2]
 FLEET = [f"gpu-000{n}" for n in range(6)]

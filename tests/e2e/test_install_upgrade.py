@@ -13,7 +13,14 @@ from pathlib import Path
 
 import pytest
 from conftest import Cluster
-from remediator_process import (
+
+from hack.sim.cluster.clients.client import Object
+from hack.sim.cluster.controllers.pods import node_of
+from hack.sim.cluster.fleet.fleet import Budget, Pool, Serving
+from hack.sim.cluster.fleet.fleet_health_objects import XID_79
+from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, POD_DISRUPTION_BUDGETS
+from hack.sim.manifests import read_manifests
+from tests.support.remediator.remediator_process import (
     UNMARKED,
     RemediatorProcess,
     condition_of,
@@ -25,13 +32,6 @@ from remediator_process import (
     sessions,
     steps,
 )
-
-from hack.sim.cluster.client import Object
-from hack.sim.cluster.controllers.pods import node_of
-from hack.sim.cluster.fleet import Budget, Pool, Serving
-from hack.sim.cluster.fleet_health_objects import XID_79
-from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, POD_DISRUPTION_BUDGETS
-from hack.sim.manifests import read_manifests
 
 pytestmark = pytest.mark.slow  # three sessions, two of them with a change of leader
 

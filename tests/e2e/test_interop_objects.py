@@ -13,18 +13,18 @@ import msgspec
 import pytest
 import yaml
 
-from agent.kube_objects import NodeObject, NodeStatus
-from agent.publish_plan import Lane, PatchNode, node_step
-from rules import mark, names
-from rules.daemon_set_fit import untolerating
-from rules.expected_gpus import Learned, expected_gpus
-from rules.gang import gang_of
-from rules.health_object import HealthStatus
-from rules.judge_sources import wants_release
-from rules.pod_view import DaemonSetView, PodView
-from rules.publication import Condition, Publication
-from rules.snapshot import FreshNode
-from rules.standdown import working_owner
+from agent.kube.objects import NodeObject, NodeStatus
+from agent.publish.plan import Lane, PatchNode, node_step
+from rules.api import mark, names
+from rules.api.gangs import gang_of
+from rules.api.health import HealthStatus
+from rules.api.nodes import FreshNode
+from rules.api.pods import DaemonSetView, PodView
+from rules.drain.daemon_sets import untolerating
+from rules.judge.expected_gpus import Learned, expected_gpus
+from rules.judge.facts.sources import wants_release
+from rules.publish.publication import Condition, Publication
+from rules.session.owners import working_owner
 
 REPOSITORY = Path(__file__).parents[2]
 DOCS = REPOSITORY / "docs" / "interop"

@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 import pytest_asyncio
-from browser import CHROMIUM, Browser
 
 from hack.sim.demo.acts import protected_pod, row_remap_failure, thermal_slowdown
 from hack.sim.demo.stage import Stage
+from tests.support.remediator.browser import CHROMIUM, Browser
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
 HOSTILE = "<script>document.title='owned'</script>"

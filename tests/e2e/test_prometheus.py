@@ -14,14 +14,14 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-import remediator_process
 import yaml
-from agent_process import XID79, AgentProcess
-from agent_process import running as running_agent
-from remediator_process import RemediatorProcess
 
 from hack.sim.demo.programs import free_address
 from hack.sim.driver import NODES as DESCRIPTIONS
+from tests.support.agent.agent_process import XID79, AgentProcess
+from tests.support.agent.agent_process import running as running_agent
+from tests.support.remediator import remediator_process
+from tests.support.remediator.remediator_process import RemediatorProcess
 
 PROMETHEUS = shutil.which("prometheus")
 RULES = Path(__file__).parents[2] / "rules" / "alerts"

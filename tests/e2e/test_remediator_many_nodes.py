@@ -6,12 +6,20 @@ import asyncio
 
 import psutil
 import pytest
-from remediator_process import QUICK, RemediatorProcess, leads, phase, prepare, running, sessions
 
 from hack.sim.cluster.controllers.pods import node_of
-from hack.sim.cluster.fleet import Budget, Pool, Serving
-from hack.sim.cluster.fleet_health_objects import XID_79
+from hack.sim.cluster.fleet.fleet import Budget, Pool, Serving
+from hack.sim.cluster.fleet.fleet_health_objects import XID_79
 from hack.sim.cluster.resource import NODES
+from tests.support.remediator.remediator_process import (
+    QUICK,
+    RemediatorProcess,
+    leads,
+    phase,
+    prepare,
+    running,
+    sessions,
+)
 
 SICK = 100
 PODS_PER_NODE = 10

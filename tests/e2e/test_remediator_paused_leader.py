@@ -6,16 +6,23 @@ import asyncio
 import time
 
 import pytest
-from remediator_process import RemediatorProcess, leads, phase, prepare, running, sessions
 
 from hack.sim.cluster.controllers.pods import node_of
-from hack.sim.cluster.fleet import Pool, Serving
-from hack.sim.cluster.fleet_health_objects import XID_79
+from hack.sim.cluster.fleet.fleet import Pool, Serving
+from hack.sim.cluster.fleet.fleet_health_objects import XID_79
 from hack.sim.cluster.resource import (
     CLUSTER_ROLE_BINDINGS,
     NODES,
     POD_DISRUPTION_BUDGETS,
     SERVICE_ACCOUNTS,
+)
+from tests.support.remediator.remediator_process import (
+    RemediatorProcess,
+    leads,
+    phase,
+    prepare,
+    running,
+    sessions,
 )
 
 NAMES = [f"gpu-000{n}" for n in range(6)]

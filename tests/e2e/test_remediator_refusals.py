@@ -5,7 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from remediator_process import (
+
+from hack.sim.cluster.clients.client import ApiError
+from hack.sim.cluster.controllers.pods import node_of
+from hack.sim.cluster.fleet.fleet import Pool, Serving
+from hack.sim.cluster.fleet.fleet_health_objects import XID_79
+from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, LEASES, NAMESPACES
+from tests.support.remediator.remediator_process import (
     QUARANTINES,
     UNMARKED,
     RemediatorProcess,
@@ -17,12 +23,6 @@ from remediator_process import (
     running,
     sessions,
 )
-
-from hack.sim.cluster.client import ApiError
-from hack.sim.cluster.controllers.pods import node_of
-from hack.sim.cluster.fleet import Pool, Serving
-from hack.sim.cluster.fleet_health_objects import XID_79
-from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, LEASES, NAMESPACES
 
 NODE = "gpu-0001"
 RBAC = 'nodes "gpu-0001" is forbidden: User "x" cannot patch resource "nodes" in API group ""'

@@ -9,7 +9,11 @@ import urllib.error
 import urllib.request
 
 import pytest
-from remediator_process import (
+
+from hack.sim.cluster.clients.client import ApiError
+from hack.sim.cluster.fleet.fleet import Pool
+from hack.sim.cluster.fleet.fleet_health_objects import XID_79
+from tests.support.remediator.remediator_process import (
     QUICK,
     REPOSITORY,
     RemediatorProcess,
@@ -20,10 +24,6 @@ from remediator_process import (
     running,
     sessions,
 )
-
-from hack.sim.cluster.client import ApiError
-from hack.sim.cluster.fleet import Pool
-from hack.sim.cluster.fleet_health_objects import XID_79
 
 POOL = Pool(name="gpu", nodes=4)
 NAMES = [f"gpu-000{number}" for number in range(4)]

@@ -5,7 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from remediator_process import (
+
+from hack.sim.cluster.controllers.pods import node_of
+from hack.sim.cluster.fleet.fleet import Budget, Pool, Serving
+from hack.sim.cluster.fleet.fleet_health_objects import XID_79
+from hack.sim.cluster.resource import EVENTS, NODES
+from tests.support.remediator.remediator_process import (
     PAUSES,
     QUARANTINES,
     QUICK,
@@ -20,11 +25,6 @@ from remediator_process import (
     sessions,
     steps,
 )
-
-from hack.sim.cluster.controllers.pods import node_of
-from hack.sim.cluster.fleet import Budget, Pool, Serving
-from hack.sim.cluster.fleet_health_objects import XID_79
-from hack.sim.cluster.resource import EVENTS, NODES
 
 POOL = Pool(name="gpu", nodes=4)
 WEB = Serving(name="web", replicas=3, pool="gpu", gpus=8, budget=Budget(max_unavailable=1))

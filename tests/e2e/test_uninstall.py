@@ -14,12 +14,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from agent_process import XID79, AgentProcess
-from agent_process import running as agent_running
-from remediator_process import RemediatorProcess, leads, phase, prepare, running
-
-from hack.sim.cluster.fleet import Pool
+from hack.sim.cluster.fleet.fleet import Pool
 from hack.sim.cluster.resource import NODES
+from tests.support.agent.agent_process import XID79, AgentProcess
+from tests.support.agent.agent_process import running as agent_running
+from tests.support.remediator.remediator_process import (
+    RemediatorProcess,
+    leads,
+    phase,
+    prepare,
+    running,
+)
 
 REPOSITORY = Path(__file__).parents[2]
 DESCRIPTION = REPOSITORY / "hack" / "sim" / "driver" / "nodes" / "h100-8-nvswitch.yaml"

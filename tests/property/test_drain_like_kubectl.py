@@ -3,7 +3,7 @@
 A small cluster in virtual time: one workload with replicas on nodes under drain and elsewhere, in
 every state that a budget treats differently; who leaves comes back elsewhere and is Ready later.
 `kubectl drain` is what its source says: every pod is asked every 5 s. The other caller is
-``rules.pdb_queue`` with what ``rules.pdb`` says of turns.
+``rules.drain.queue`` with what ``rules.drain.budget`` says of turns.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rules.decision import EvictPod
-from rules.eviction import EvictionKind, EvictionOutcome
-from rules.pdb import needs_turn
-from rules.pdb_queue import PdbQueue, answered, due, pdb_changed
-from rules.pdb_view import PdbView
-from rules.pod_view import PodView
-from rules.policy import Backoff
+from rules.api.budgets import PdbView
+from rules.api.pods import PodView
+from rules.api.writes import EvictPod
+from rules.drain.budget import needs_turn
+from rules.drain.eviction import EvictionKind, EvictionOutcome
+from rules.drain.queue import PdbQueue, answered, due, pdb_changed
+from rules.policy.policy import Backoff
 
 LIMIT_S = 900
 ELSEWHERE = "elsewhere"

@@ -16,14 +16,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from rules import decision as d
-from rules.budget import being_built
-from rules.mark import own_taint, read_note
-from rules.session_observation import is_open
+from rules.api import writes as d
+from rules.api.availability import being_built
+from rules.api.mark import own_taint, read_note
+from rules.session.observation import is_open
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scenario"))
 
-from session_world import CrashError, World, policy_of
+from tests.support.scenario.session_world import CrashError, World, policy_of
 
 NODES = [f"{rack}{index}" for rack in "ab" for index in range(6)]
 PERCENT = 25

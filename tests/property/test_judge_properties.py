@@ -5,24 +5,19 @@ from __future__ import annotations
 import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from judge_strategies import IDENTITY, PREAMBLE, START, lines, run, steps
 
-from rules.health_object import MAX_INCIDENTS, MAX_OBJECT_BYTES, HealthStatus
-from rules.judge import judge, next_deadline
-from rules.judge_restore import restore
-from rules.judge_state import MAX_BURSTS, MAX_GPUS, MAX_PENDING_EVENTS
-from rules.kernel_line_kind import KernelLine, Kind
-from rules.label_value import is_label_value
-from rules.observation import (
-    KernelLineSeen,
-    Observation,
-    SourceName,
-    Tick,
-)
-from rules.publication import Difference, differs, publish
-from rules.reason import Level, Severity, is_reason_code
-from rules.thresholds import DEFAULT_RULES
-from rules.verdict import verdict
+from rules.api.health import MAX_INCIDENTS, MAX_OBJECT_BYTES, HealthStatus
+from rules.api.label_value import is_label_value
+from rules.catalog.reason import Level, Severity, is_reason_code
+from rules.catalog.thresholds import DEFAULT_RULES
+from rules.judge.judge import judge, next_deadline
+from rules.judge.observation import KernelLineSeen, Observation, SourceName, Tick
+from rules.judge.restore import restore
+from rules.judge.state import MAX_BURSTS, MAX_GPUS, MAX_PENDING_EVENTS
+from rules.kernel_log.record import KernelLine, Kind
+from rules.publish.publication import Difference, differs, publish
+from rules.publish.verdict import verdict
+from tests.support.scenario.judge_strategies import IDENTITY, PREAMBLE, START, lines, run, steps
 
 QUICK = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

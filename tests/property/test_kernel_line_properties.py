@@ -9,10 +9,10 @@ from pathlib import Path
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agent.decode_json import JsonReader
-from rules.kernel_line import KernelLine, parse
-from rules.kernel_line_scan import ANCHORS, LineScanner, worth_parsing
-from rules.kernel_line_text import MAX_TEXT
+from agent.commands.decode_json import JsonReader
+from rules.kernel_log.parse import KernelLine, parse
+from rules.kernel_log.scan import ANCHORS, LineScanner, worth_parsing
+from rules.kernel_log.text import MAX_TEXT
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "kernel_lines.jsonl"
 LINES = [json.loads(row)["line"].encode() for row in DATA.read_text("utf-8").splitlines()]

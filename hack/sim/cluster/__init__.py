@@ -4,7 +4,7 @@ Import the server from ``server`` (or ``threaded``), a client from ``inprocess``
 and resources from ``resource``; this module itself loads nothing heavy.
 """
 
-from hack.sim.cluster.client import (
+from hack.sim.cluster.clients.client import (
     JSON_PATCH,
     MERGE_PATCH,
     STRATEGIC_MERGE_PATCH,

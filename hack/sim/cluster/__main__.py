@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.calls import ADMIN
-from hack.sim.cluster.controllers.node_objects import node_object
+from hack.sim.cluster.controllers.nodes.node_objects import node_object
 from hack.sim.cluster.controllers.suite import ClusterControllers
 from hack.sim.cluster.server import SimulatedApiServer
 

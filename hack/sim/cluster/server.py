@@ -12,17 +12,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
-from hack.sim.cluster.authentication import Authenticator
-from hack.sim.cluster.authorization import Authorizer
 from hack.sim.cluster.calls import Caller
-from hack.sim.cluster.engine import Engine
-from hack.sim.cluster.eviction import RETRY_DELAY_S
-from hack.sim.cluster.http_layer import BODY_LIMIT, HttpLayer
-from hack.sim.cluster.inprocess import InProcessClient
-from hack.sim.cluster.kinds import Object
-from hack.sim.cluster.kubeconfig import kubeconfig_text
+from hack.sim.cluster.clients.inprocess import InProcessClient
+from hack.sim.cluster.clients.kubeconfig import kubeconfig_text
+from hack.sim.cluster.http.authentication import Authenticator
+from hack.sim.cluster.http.authorization import Authorizer
+from hack.sim.cluster.http.layer import BODY_LIMIT, HttpLayer
 from hack.sim.cluster.resource import Resource
-from hack.sim.cluster.store import HISTORY_LIMIT, Store
+from hack.sim.cluster.store.engine import Engine
+from hack.sim.cluster.store.eviction import RETRY_DELAY_S
+from hack.sim.cluster.store.kinds import Object
+from hack.sim.cluster.store.store import HISTORY_LIMIT, Store
 from hack.sim.proxy.faults import Faults
 from hack.sim.proxy.layer import Proxy
 from hack.sim.proxy.listener import Listener

@@ -10,10 +10,10 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from hack.sim.cluster.fleet_health_objects import Fault
+from hack.sim.cluster.fleet.fleet_health_objects import Fault
 from hack.sim.demo.ledger import until
 from hack.sim.demo.stage import SOLO, Stage
-from rules.quarantine_object import Phase
+from rules.api.quarantine import Phase
 
 LATENCY_TARGET_S = 1.0
 PATIENCE_S = 25.0

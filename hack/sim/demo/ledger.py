@@ -10,10 +10,10 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from hack.sim.cluster.client import ApiError, Client, Object
-from hack.sim.cluster.fleet_health import GPU_NODE_HEALTHS
+from hack.sim.cluster.clients.client import ApiError, Client, Object
+from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
 from hack.sim.cluster.resource import NODES, PODS, Resource
-from rules.names import (
+from rules.api.names import (
     ANNOTATION_SESSION,
     CONDITION_DEGRADED,
     CONDITION_HEALTHY,
@@ -21,7 +21,7 @@ from rules.names import (
     TAINT_QUARANTINE,
     VERSION,
 )
-from rules.quarantine_object import Phase
+from rules.api.quarantine import Phase
 
 GPU_QUARANTINES = Resource(GROUP, VERSION, "gpuquarantines", False, "GPUQuarantine")
 

@@ -17,7 +17,7 @@ import yaml
 
 from hack.sim.cluster.controllers.pods import is_ready
 from hack.sim.cluster.controllers.suite import ClusterControllers
-from hack.sim.cluster.fleet import (
+from hack.sim.cluster.fleet.fleet import (
     CNI,
     DCGM_EXPORTER,
     DEVICE_PLUGIN,
@@ -27,16 +27,16 @@ from hack.sim.cluster.fleet import (
     Pool,
     Serving,
 )
-from hack.sim.cluster.fleet_health import FleetHealth
-from hack.sim.cluster.fleet_load import load
+from hack.sim.cluster.fleet.fleet_health import FleetHealth
+from hack.sim.cluster.fleet.fleet_load import load
 from hack.sim.cluster.resource import LEASES, NAMESPACES, NODES
 from hack.sim.cluster.server import SimulatedApiServer
 from hack.sim.demo.ledger import Ledger, until
 from hack.sim.demo.programs import DemoAgent, Program, free_address
 from hack.sim.manifests import post_manifests, read_manifests
-from rules.names import LABEL_GPUS
-from rules.policy import Policy
-from rules.policy_load import load_policy
+from rules.api.names import LABEL_GPUS
+from rules.policy.policy import Policy
+from rules.policy.reader import load_policy
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 POLICY_FILE = Path(__file__).with_name("policy.yaml")

@@ -10,7 +10,7 @@ from pathlib import Path
 from hack.sim.driver.calls_system import normal_pci
 from hack.sim.driver.node import Gpu, Node
 from hack.sim.driver.store import NodeFile
-from rules.observation import HostProcess, HostSeen, NetworkPort, PciFunction, Service
+from rules.judge.observation import HostProcess, HostSeen, NetworkPort, PciFunction, Service
 
 
 def pci_functions(path: str | Path) -> list[PciFunction]:

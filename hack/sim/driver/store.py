@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from hack.sim.driver.node import Node, parse
-from rules.yaml_keys import duplicate_keys
+from rules.api.yaml_keys import duplicate_keys
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 

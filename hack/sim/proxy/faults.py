@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from hack.sim.cluster.errors import ApiError
-from hack.sim.cluster.store import encode
+from hack.sim.cluster.store.store import encode
 
 Action = Literal["answer", "reset", "hang", "delay"]
 

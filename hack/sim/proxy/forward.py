@@ -19,7 +19,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from hack.sim.cluster.errors import ApiError
-from hack.sim.cluster.http_layer import refusal
+from hack.sim.cluster.http.layer import refusal
 from hack.sim.proxy.faults import Faults
 from hack.sim.proxy.layer import Call
 from hack.sim.proxy.relayed_watch import RelayedWatch

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from aiohttp import web
 
-from hack.sim.cluster.addresses import Address, read_address
+from hack.sim.cluster.http.addresses import Address, read_address
 from hack.sim.proxy.faults import Asked, Fault, Faults
 from hack.sim.proxy.request_log import MUTATING, Request, RequestLog
 

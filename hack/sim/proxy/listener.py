@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from hack.sim.cluster.certificates import ServingCertificate, make_serving_certificate
+from hack.sim.cluster.http.certificates import ServingCertificate, make_serving_certificate
 
 _SHUTDOWN_S = 0.5
 _LINE_LIMIT = 64 * 1024

@@ -8,7 +8,7 @@ import aiohttp
 from aiohttp import web
 
 from hack.sim.cluster.errors import ApiError
-from hack.sim.cluster.store import encode
+from hack.sim.cluster.store.store import encode
 
 
 class RelayedWatch:

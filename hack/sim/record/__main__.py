@@ -17,13 +17,13 @@ from typing import Any
 
 import yaml
 
-from agent.machine import REAL, simulated
+from agent.senses.machine import REAL, simulated
 from hack.sim.driver import install
 from hack.sim.record.anonymise import anonymised
 from hack.sim.record.description import describe
 from hack.sim.record.reading import NodeRead, ReadError, initialised, read_node
 from hack.sim.record.replay import Difference, mend, replayed
-from rules.observation import HostSeen, PciFunction
+from rules.judge.observation import HostSeen, PciFunction
 
 WRONG_USE = 64
 SIMULATED = "sim:"

@@ -10,8 +10,8 @@ from typing import Any
 from agent.nvml.messages import Value
 from hack.sim.driver.node import CLOCK_EVENTS, EVENT_TYPES
 from hack.sim.record.reading import GpuRead, NodeRead
-from rules.observation import HostSeen, PciFunction
-from rules.signals import Signal, bit_error_ratio
+from rules.catalog.signals import Signal, bit_error_ratio
+from rules.judge.observation import HostSeen, PciFunction
 
 __all__ = ["NO_CLUSTER", "describe"]
 

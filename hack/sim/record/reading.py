@@ -22,7 +22,7 @@ from agent.nvml.inventory import (
 from agent.nvml.messages import Tier, Topology, Value
 from agent.nvml.poller import Poller
 from agent.nvml.topology import topology
-from rules.signals import Signal
+from rules.catalog.signals import Signal
 
 __all__ = ["GpuRead", "NodeRead", "ReadError", "initialised", "read_node"]
 

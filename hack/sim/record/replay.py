@@ -14,7 +14,7 @@ from agent.nvml.poller import applies
 from agent.nvml.table import CALLS, FIELDS
 from hack.sim.driver import install
 from hack.sim.record.reading import GpuRead, NodeRead, initialised, read_node
-from rules.signals import Signal
+from rules.catalog.signals import Signal
 
 __all__ = ["Difference", "mend", "replayed"]
 

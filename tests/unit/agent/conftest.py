@@ -1,9 +1,9 @@
 """Fixtures of more than one test file about the agent."""
 
 import pytest
-from nvml_sense import Sense
 
 from hack.sim.driver import NODES, install
+from tests.support.agent.nvml_sense import Sense
 
 
 @pytest.fixture

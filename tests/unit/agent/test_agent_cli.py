@@ -148,7 +148,7 @@ def test_a_node_description_that_is_no_yaml_is_wrong_use(tmp_path: Path) -> None
 
 
 def test_the_daemon_loads_no_heavy_library_and_nothing_of_the_simulator() -> None:
-    code = "import sys, agent.cli, agent.run; print(*sorted(sys.modules))"
+    code = "import sys, agent.cli, agent.daemon.run; print(*sorted(sys.modules))"
     loaded = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split()

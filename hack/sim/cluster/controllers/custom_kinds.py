@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hack.sim.cluster.client import Object
+from hack.sim.cluster.clients.client import Object
 from hack.sim.cluster.resource import Resource
 
 

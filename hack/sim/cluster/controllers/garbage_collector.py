@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from hack.sim.cluster.client import Object
+from hack.sim.cluster.clients.client import Object
 from hack.sim.cluster.controllers import pods as pod_state
 from hack.sim.cluster.controllers.caches import Caches, Key
 from hack.sim.cluster.controllers.custom_kinds import stored_resource

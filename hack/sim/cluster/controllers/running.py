@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from hack.sim.cluster.client import ApiError, Client, Object
+from hack.sim.cluster.clients.client import ApiError, Client, Object
 from hack.sim.cluster.controllers.caches import CONNECTION_TROUBLE, Caches, Handler, Key
 from hack.sim.cluster.controllers.writes import (
     Delete,

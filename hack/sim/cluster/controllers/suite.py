@@ -15,8 +15,20 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
 
-from hack.sim.cluster.client import Client, Object
-from hack.sim.cluster.controllers import (
+from hack.sim.cluster.clients.client import Client, Object
+from hack.sim.cluster.controllers.caches import Caches
+from hack.sim.cluster.controllers.garbage_collector import GarbageCollector
+from hack.sim.cluster.controllers.namespaces import namespace_controller
+from hack.sim.cluster.controllers.nodes.kubelet import KubeletSettings
+from hack.sim.cluster.controllers.nodes.kubelets import Kubelets
+from hack.sim.cluster.controllers.nodes.node_lifecycle import (
+    orphan_controller,
+    silence_controller,
+    taint_controller,
+)
+from hack.sim.cluster.controllers.nodes.scheduler import Scheduler
+from hack.sim.cluster.controllers.running import Clock, Controller, Runner
+from hack.sim.cluster.controllers.workloads import (
     daemonset,
     deployment,
     job,
@@ -24,19 +36,7 @@ from hack.sim.cluster.controllers import (
     replicaset,
     statefulset,
 )
-from hack.sim.cluster.controllers.caches import Caches
-from hack.sim.cluster.controllers.disruption_loop import disruption_controllers
-from hack.sim.cluster.controllers.garbage_collector import GarbageCollector
-from hack.sim.cluster.controllers.kubelet import KubeletSettings
-from hack.sim.cluster.controllers.kubelets import Kubelets
-from hack.sim.cluster.controllers.namespaces import namespace_controller
-from hack.sim.cluster.controllers.node_lifecycle import (
-    orphan_controller,
-    silence_controller,
-    taint_controller,
-)
-from hack.sim.cluster.controllers.running import Clock, Controller, Runner
-from hack.sim.cluster.controllers.scheduler import Scheduler
+from hack.sim.cluster.controllers.workloads.disruption_loop import disruption_controllers
 from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS
 
 

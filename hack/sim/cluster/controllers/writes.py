@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from hack.sim.cluster.client import Client, Object
+from hack.sim.cluster.clients.client import Client, Object
 from hack.sim.cluster.controllers.timestamps import stamp
 from hack.sim.cluster.resource import EVENTS, PODS, Resource
 

@@ -1,0 +1,256 @@
+"""`gpuward-agent check`: one look at this machine, without Kubernetes.
+
+Called by `agent.cli`. Uses the daemon's own senses and judgement for some seconds, prints what it
+found and ends: a health check for Slurm, Nomad or a person. It changes nothing anywhere.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+import time
+from typing import Any, Final
+
+import msgspec
+
+from agent.commands.check_table import plain_text, rich_text
+from agent.commands.terminal import print_out
+from agent.daemon.composer import Composer, Pod
+from agent.daemon.judgement import Judgement, Who
+from agent.daemon.nvml_facts import observation_of
+from agent.daemon.rules_file import load_rules
+from agent.daemon.senses import Senses, SensesError
+from agent.inbox import Inbox, Item, NvmlSaid
+from agent.nvml.messages import Fault, Hello, Readings, SourceReason, SourceStatus, Tier, Topology
+from agent.nvml.messages import SourceState as NvmlState
+from agent.settings import (
+    USAGE_ERROR,
+    Settings,
+    SettingsError,
+    add_options,
+    host_name,
+    settings_of,
+)
+from rules.api.health import HealthStatus, PublisherPod, plain
+from rules.catalog.thresholds import RulesError
+from rules.judge.observation import (
+    DcgmSeen,
+    HostSeen,
+    KernelGap,
+    KernelLineSeen,
+    KernelRead,
+    Observation,
+    PciSeen,
+    SourceChanged,
+    SourceName,
+    SourceState,
+    Tick,
+)
+from rules.publish.verdict import Health
+
+PROGRAM: Final = "gpuward-agent check"
+EXIT_INTERRUPTED: Final = 130
+LOOK_FOR_S: Final = 20.0
+"""A driver without persistence initialises each GPU for a second or two when first asked."""
+LOOKS_MORE: Final = 3
+"""One look confirms nothing: presence takes two of three, heat three of five."""
+LOOKS_APART_S: Final = 1.2
+"""What is closer counts as one poll (`rules.judge.facts.presence`)."""
+LOOK_AGAIN_FOR_S: Final = 8.0
+NVML_GRACE_S: Final = 5.0
+
+EXIT_STATUS: Final = {
+    Health.HEALTHY: 0,
+    Health.DEGRADED: 1,
+    Health.UNHEALTHY: 2,
+    Health.UNKNOWN: 3,
+}
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``check`` to the program's commands."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "check",
+        help="look at this machine once, without Kubernetes",
+        description="Look at this machine's GPUs once and say how they are, with the same senses"
+        " and rules as the daemon.",
+        epilog="Exit status: 0 healthy, 1 degraded, 2 unhealthy, 3 unknown, 64 wrong use."
+        " Every option is also a variable of the environment, named in brackets.",
+    )
+    parser.add_argument("--json", action="store_true", help="print the verdict as one JSON object")
+    add_options(parser, os.environ, senses_only=True)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Look, print, and say by the exit status how it is."""
+    try:
+        status = look(settings_of(arguments))
+    except (SettingsError, RulesError, SensesError) as error:
+        sys.stderr.write(f"{PROGRAM}: {error}\n")
+        return USAGE_ERROR
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    print_out(shown(status, as_json=arguments.json), PROGRAM)
+    # Also when it could not be printed: a health check reads the status alone.
+    return EXIT_STATUS[Health(status.health)]
+
+
+def shown(status: HealthStatus, *, as_json: bool) -> str:
+    """What is printed: JSON, a table in colours for a terminal, or plain columns."""
+    if as_json:
+        return msgspec.json.encode(plain(status)).decode() + "\n"
+    if not sys.stdout.isatty():
+        return plain_text(status, host_name())
+    # NO_COLOR counts only when it is not empty (no-color.org).
+    if os.environ.get("NO_COLOR"):
+        return plain_text(status, host_name(), shutil.get_terminal_size().columns)
+    return rich_text(status, host_name())
+
+
+def look(settings: Settings) -> HealthStatus:
+    """The verdict on this machine after one look at everything that is configured."""
+    loaded = load_rules(settings.rules)
+    inbox: Inbox[Item] = Inbox()
+    senses = Senses(settings, inbox)
+    judgement = Judgement(
+        Who(
+            node_name=settings.node_name,
+            expected_gpus=settings.expected_gpus,
+            boot_id=senses.boot_id,
+        ),
+        loaded.rules,
+        time.time,
+    )
+    judgement.remember(None)
+    looking = Looking(settings)
+    senses.start(past_within_s=0.0)
+    try:
+        _take_until(inbox, judgement, looking, LOOK_FOR_S)
+        _confirm(inbox, judgement, looking, senses)
+    finally:
+        senses.close_log()
+        senses.close(NVML_GRACE_S)
+    judgement.observe(Tick(at=time.time()))
+    status = Composer(Pod(), loaded).compose(judgement.state, time.time()).status
+    # Nothing is published: there is no life to prove.
+    return msgspec.structs.replace(status, publisher=PublisherPod())
+
+
+def _confirm(inbox: Inbox[Item], judgement: Judgement, looking: "Looking", senses: Senses) -> None:
+    """Look again while that may change the verdict, some seconds at most."""
+    if judgement.wants_another_look and sys.stderr.isatty():
+        sys.stderr.write("something looks wrong: looking again for a few seconds\n")
+    ends_at = time.monotonic() + LOOK_AGAIN_FOR_S
+    for _ in range(LOOKS_MORE):
+        left_s = ends_at - time.monotonic() - LOOKS_APART_S
+        if left_s <= 0 or not judgement.wants_another_look:
+            return
+        looking.wait()
+        _take_until(inbox, judgement, looking, LOOKS_APART_S)
+        looking.expect_again()
+        senses.look_again()
+        _take_until(inbox, judgement, looking, left_s)
+
+
+def _take_until(
+    inbox: Inbox[Item], judgement: Judgement, looking: "Looking", within_s: float
+) -> None:
+    deadline = time.monotonic() + within_s
+    while not looking.done and (left_s := deadline - time.monotonic()) > 0:
+        item = inbox.get(left_s)
+        if isinstance(item, KernelLineSeen | KernelGap | KernelRead):
+            inbox.judged()
+        observation = _observation(item, looking)
+        if observation is not None:
+            looking.saw(observation)
+            judgement.observe(observation)
+
+
+def _observation(item: Item | None, looking: "Looking") -> Observation | None:
+    if isinstance(item, NvmlSaid):
+        looking.nvml_said(item)
+        return observation_of(item.message, item.at)
+    return item if isinstance(item, Observation) else None
+
+
+class Looking:
+    """What is still to be seen before the look is complete."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._pending = {SourceName.KERNEL_LOG, SourceName.PCI, SourceName.HOST}
+        if settings.nvml != "off":
+            self._pending.add(SourceName.NVML)
+        if settings.dcgm != "off":
+            self._pending.add(SourceName.DCGM)
+        self._expected: frozenset[tuple[str, Tier]] | None = None
+        self._read: set[tuple[str, Tier]] = set()
+        self._described = False
+        self._waiting = False
+        self._scraped = False
+
+    @property
+    def done(self) -> bool:
+        """Whether everything was seen."""
+        return not self._pending and not self._waiting
+
+    def wait(self) -> None:
+        """Nothing more is asked; what is said meanwhile is still taken."""
+        self._waiting = True
+
+    def expect_again(self) -> None:
+        """The bus, NVML and the exporter are asked for everything once more."""
+        self._waiting = False
+        self._read.clear()
+        self._pending.add(SourceName.PCI)
+        if self._expected:
+            self._pending.add(SourceName.NVML)
+        if self._scraped:
+            self._pending.add(SourceName.DCGM)
+
+    def saw(self, observation: Observation) -> None:
+        """Take note of one fact."""
+        match observation:
+            case KernelRead():
+                self._pending.discard(SourceName.KERNEL_LOG)
+            case PciSeen():
+                self._pending.discard(SourceName.PCI)
+            case HostSeen():
+                self._pending.discard(SourceName.HOST)
+            case DcgmSeen():
+                self._pending.discard(SourceName.DCGM)
+                self._scraped = True
+            case SourceChanged(source=SourceName.NVML | SourceName.HOST):
+                pass  # NVML speaks for itself, and the host is looked at in or out of sight.
+            case SourceChanged(source=source, state=state) if state is not SourceState.UP:
+                self._pending.discard(source)
+
+    def nvml_said(self, said: NvmlSaid) -> None:
+        """NVML is seen when each GPU was read in each tier and all are described, or when it
+        cannot be.
+
+        Of a GPU that does not enumerate there is but one thing to be heard.
+        """
+        match said.message:
+            case Hello(devices=devices):
+                self._described = not devices
+                self._expected = frozenset(
+                    (device.uuid or device.pci, tier)
+                    for device in devices
+                    for tier in (Tier if device.uuid else (Tier.FAST,))
+                )
+            case Readings(gpu=gpu, pci=pci, tier=tier):
+                self._read.add((gpu or pci, tier))
+            case Fault(gpu=gpu, pci=pci) if gpu or pci:
+                self._read.add((gpu or pci, Tier.FAST))
+            case Topology():
+                self._described = True
+            case SourceStatus(reason=SourceReason.SIMULATOR_UNUSABLE, message=message):
+                raise SensesError(message)
+            case SourceStatus(state=state) if state is not NvmlState.UP:
+                self._pending.discard(SourceName.NVML)
+                return
+            case _:
+                return
+        if self._described and self._expected is not None and self._read >= self._expected:
+            self._pending.discard(SourceName.NVML)

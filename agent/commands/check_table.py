@@ -1,0 +1,161 @@
+"""What `gpuward-agent check` shows to people: a table of GPUs, the incidents, the senses.
+
+Called by `agent.commands.check` with the status that an agent would publish. rich is loaded only for a
+terminal. All text of devices and kernel is escaped before it is shown.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from rules.api.health import GpuStatus, HealthStatus, Incident
+
+COLUMN_GAP = 2
+MIG_ON = "Enabled"
+STYLES = {"Healthy": "green", "Degraded": "yellow", "Unhealthy": "bold red", "Unknown": "magenta"}
+
+
+class Column(NamedTuple):
+    """One column of the table of GPUs; `spare` ones make room where a terminal is narrow."""
+
+    title: str
+    cells: tuple[str, ...]
+    spare: bool = False
+
+    @property
+    def width(self) -> int:
+        """Characters of the longest cell."""
+        return max(map(len, (self.title, *self.cells)))
+
+
+def plain_text(status: HealthStatus, host: str, width: int | None = None) -> str:
+    """Everything without colour; `width` is that of a terminal, None for pipes and logs."""
+    parts = [_headline(status, host), _shown(status.message)]
+    if status.gpus:
+        parts += ["", _hardware(status), ""]
+        parts += _aligned(columns(status, width))
+    for incident in _active(status):
+        parts += ["", _incident(status, incident), *_details(incident)]
+    return "\n".join((*parts, "", *_senses(status), ""))
+
+
+def rich_text(status: HealthStatus, host: str) -> str:
+    """The same for a terminal, with its colours and as wide as it is."""
+    # Imported here: the daemon shares this package and must stay small.
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    with console.capture() as captured:
+        console.print(Text(_headline(status, host), STYLES.get(status.health, "")))
+        console.print(Text(_shown(status.message)))
+        if status.gpus:
+            console.print(Text(f"\n{_hardware(status)}\n", "dim"))
+            head, *lines = _aligned(columns(status, console.width))
+            console.print(Text(head, "bold"), soft_wrap=True)
+            for gpu, line in zip(status.gpus, lines, strict=True):
+                style = STYLES.get(gpu.health, "")
+                console.print(Text(line, style), soft_wrap=True)
+        for incident in _active(status):
+            console.print(Text(f"\n{_incident(status, incident)}", "bold"))
+            for line in _details(incident):
+                console.print(Text(line))
+        console.print(Text("\n" + "\n".join(_senses(status)), "dim"))
+    return captured.get()
+
+
+def columns(status: HealthStatus, width: int | None) -> list[Column]:
+    """The columns that say something here and fit in `width` characters."""
+    gpus = status.gpus
+    found = [
+        _column("GPU", (str(gpu.index) if gpu.index >= 0 else "?" for gpu in gpus)),
+        _column("PCI", (gpu.pci for gpu in gpus)),
+        _column("HEALTH", (gpu.health for gpu in gpus)),
+        _column("REASON", (gpu.reason or "-" for gpu in gpus)),
+        _column("DRIVER ASKS FOR", (gpu.recovery_action or "-" for gpu in gpus)),
+    ]
+    if any(gpu.mig_mode == MIG_ON for gpu in gpus):
+        found.insert(2, _column("MIG", ("on" if gpu.mig_mode == MIG_ON else "-" for gpu in gpus)))
+    found.insert(2, _column("SERIAL", (gpu.serial or "-" for gpu in gpus), spare=True))
+    if not _one_product(gpus):
+        found.insert(2, _column("PRODUCT", (gpu.product or "-" for gpu in gpus), spare=True))
+    while width is not None and _total(found) > width:
+        spare = [column for column in found if column.spare]
+        if not spare:
+            break
+        found.remove(spare[-1])
+    return found
+
+
+def _column(title: str, cells: Iterator[str], *, spare: bool = False) -> Column:
+    return Column(title, tuple(map(_shown, cells)), spare)
+
+
+def _total(found: Sequence[Column]) -> int:
+    return sum(column.width + COLUMN_GAP for column in found) - COLUMN_GAP
+
+
+def _aligned(found: Sequence[Column]) -> Iterator[str]:
+    for row in zip(*((column.title, *column.cells) for column in found), strict=True):
+        cells = (cell.ljust(column.width) for cell, column in zip(row, found, strict=True))
+        yield (" " * COLUMN_GAP).join(cells).rstrip()
+
+
+def _one_product(gpus: Sequence[GpuStatus]) -> bool:
+    return len({gpu.product for gpu in gpus if gpu.product}) <= 1
+
+
+def _headline(status: HealthStatus, host: str) -> str:
+    return f"{host}: {status.health} ({status.reason})"
+
+
+def _hardware(status: HealthStatus) -> str:
+    """`8 x NVIDIA H100 80GB HBM3, nvswitch, driver 580.95.05`."""
+    products = {gpu.product for gpu in status.gpus if gpu.product}
+    named = products.pop() if len(products) == 1 else "GPU"
+    facts = [f"{len(status.gpus)} x {named}", status.topology.interconnect]
+    if status.driver_version:
+        facts.append(f"driver {status.driver_version}")
+    return _shown(", ".join(filter(None, facts)))
+
+
+def _senses(status: HealthStatus) -> Iterator[str]:
+    up = [source.name for source in status.sources if source.state == "Up"]
+    absent = [
+        f"{source.name} ({source.reason})" for source in status.sources if source.state == "Absent"
+    ]
+    yield f"seen through: {', '.join(up) or 'nothing'}"
+    for source in status.sources:
+        if source.state not in ("Up", "Absent"):
+            yield f"{source.state.lower()}: {source.name} ({source.reason})"
+    if absent:
+        yield f"not here: {', '.join(absent)}"
+
+
+def _incident(status: HealthStatus, incident: Incident) -> str:
+    since = incident.first_seen.partition(".")[0].removesuffix("Z").replace("T", " ")
+    where = _where(status, incident)
+    return _shown(f"{incident.severity} {incident.reason} on {where}, since {since} UTC")
+
+
+def _details(incident: Incident) -> Iterator[str]:
+    yield f"  recommended: {_shown(incident.recommended_action)}"
+    yield from (f"  {_shown(line)}" for line in incident.evidence)
+
+
+def _where(status: HealthStatus, incident: Incident) -> str:
+    named = {gpu.uuid: f"GPU {gpu.index} ({gpu.pci})" for gpu in status.gpus if gpu.index >= 0}
+    gpus = [named.get(uuid, uuid) for uuid in incident.gpus]
+    return ", ".join(gpus or [f"GPU {pci}" for pci in incident.pci]) or "this node"
+
+
+def _active(status: HealthStatus) -> list[Incident]:
+    return [incident for incident in status.incidents if incident.active]
+
+
+def _shown(text: str) -> str:
+    """Kernel and device text with everything that could steer a terminal escaped."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else f"\\x{ord(character):02x}" for character in text
+    )

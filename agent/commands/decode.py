@@ -1,0 +1,176 @@
+"""``gpuward-agent decode``: kernel logs in, one finding per recognised line out.
+
+Run by people, scripts and Slurm prologs on a log file or a pipe. Streams with bounded memory,
+survives any bytes and imports ``rules`` only. Nothing is judged here beyond what ``rules`` says of
+a single line.
+
+With ``--json`` every recognised line becomes one JSON object (``agent.commands.decode_json``), else one
+line for people. Unrecognised lines give nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Final, TypeAlias
+
+from agent.commands.decode_json import JsonReader
+from agent.commands.terminal import silence
+from rules.catalog.line_reason import reason_for_kernel_line
+from rules.catalog.xid import applies_to, driver_branch, nearest_architecture
+from rules.kernel_log.parse import KernelLine, parse
+from rules.kernel_log.record import KIND_MEANINGS
+from rules.kernel_log.scan import LineScanner
+
+Reader: TypeAlias = Callable[[bytes], bytes | None]
+"""One raw line in; what is printed behind its number, or None, out."""
+
+EXIT_USAGE: Final = 64
+EXIT_FAILED: Final = 1
+EXIT_INTERRUPTED: Final = 130
+_BLOCK: Final = 1 << 17
+"""Larger ones are slower: each costs fresh pages of memory and falls out of the caches."""
+
+
+class TextReader:
+    """Turns a raw line into a sentence for people; the line number is put before it."""
+
+    __slots__ = ("_driver", "_gpu")
+
+    def __init__(self, driver: int | None, gpu: str | None) -> None:
+        self._driver = driver
+        self._gpu = gpu
+
+    def __call__(self, raw: bytes) -> bytes | None:
+        """Return the sentence, newline included; None for a line that says nothing."""
+        line = parse(raw)
+        if line is None:
+            return None
+        reason = reason_for_kernel_line(line, self._driver)
+        where = line.pci or "-"
+        if line.mig_gi is not None:
+            where += f" GI {line.mig_gi}"
+        what = f"{reason.severity} {reason.reason}" if reason else f"Record {line.kind}"
+        does = f" -> {reason.level}, {reason.action}" if reason else ""
+        notes = "".join(f" [{note}]" for note in self._notes(line))
+        return f"{where} {what}{does}{notes}: {line.text}\n".encode("utf-8", "backslashreplace")
+
+    def _notes(self, line: KernelLine) -> Iterator[str]:
+        if line.user:
+            yield "written by user space"
+        if line.caused_by is not None:
+            yield f"caused by Xid {line.caused_by}"
+        if line.xid is not None and self._gpu and applies_to(line.xid, self._gpu) is False:
+            yield f"not expected on {self._gpu}"
+
+
+def decode(source: BinaryIO, sink: BinaryIO, read: Reader, head: bytes) -> None:
+    """Read ``source`` to its end and write every finding to ``sink`` as soon as it is known.
+
+    ``head`` takes the line number and goes before what ``read`` makes of the line.
+    """
+    scanner = LineScanner(read)
+    for block in _blocks(source):
+        _write(sink, head, scanner.feed(block))
+    _write(sink, head, scanner.finish())
+
+
+def _blocks(source: BinaryIO) -> Iterator[bytes]:
+    # os.read hands over what a pipe has, so that findings of a live log appear at once.
+    while True:
+        try:
+            block = os.read(source.fileno(), _BLOCK)
+        except BrokenPipeError:
+            continue  # /dev/kmsg: records were overwritten before they were read
+        if not block:
+            return
+        yield block
+
+
+class _CannotWriteError(Exception):
+    """The findings have nowhere to go; carries the system's words."""
+
+
+def _write(sink: BinaryIO, head: bytes, found: list[tuple[int, bytes]]) -> None:
+    if not found:
+        return
+    try:
+        sink.write(b"".join([head % number + tail for number, tail in found]))
+        sink.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise _CannotWriteError(error.strerror) from None
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``decode`` to the program's commands."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "decode",
+        help="say what the lines of a kernel log mean",
+        description="Read a kernel log (dmesg, journal, syslog or /dev/kmsg format) and print one "
+        "line for each that says something about a GPU, NVSwitch or their links.",
+        epilog="The kinds of --json:\n"
+        + "\n".join(f"  {kind:<16} {meaning}" for kind, meaning in KIND_MEANINGS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", nargs="?", metavar="FILE", help="the log; default: standard input")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
+    parser.add_argument(
+        "--driver", metavar="V", help="driver version or branch (580), default: a current one"
+    )
+    parser.add_argument(
+        "--gpu",
+        metavar="ARCH",
+        help="GPU model (a100, h100, b200, ...): notes Xids it does not have",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Decode as ``arguments`` say; returns the exit status."""
+    branch = driver_branch(arguments.driver)
+    if arguments.driver is not None and branch is None:
+        return _usage(
+            f"--driver {arguments.driver!r} is no driver version; give one like 580.82.07"
+        )
+    gpu = nearest_architecture(arguments.gpu) if arguments.gpu is not None else None
+    if arguments.gpu is not None and gpu is None:
+        return _usage(f"--gpu {arguments.gpu!r} is not known; give a model like h100 or a100")
+
+    read: Reader = JsonReader(branch) if arguments.json else TextReader(branch, gpu)
+    head = b'{"line":%d,' if arguments.json else b"%d: "
+    sink = sys.stdout.buffer
+    try:
+        if arguments.file is None:
+            if sys.stdin is None:
+                return _usage("there is no standard input; name a log file")
+            decode(sys.stdin.buffer, sink, read, head)
+        else:
+            with Path(arguments.file).open("rb", buffering=0) as source:
+                decode(source, sink, read, head)
+    except BrokenPipeError:
+        # The reader has seen enough; keep the interpreter from flushing into it once more.
+        silence(sys.stdout.fileno())
+    except _CannotWriteError as error:
+        silence(sys.stdout.fileno())
+        _say(f"cannot write the findings: {error}; make room and run it again")
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except OSError as error:
+        name = arguments.file or "standard input"
+        return _usage(f"cannot read {name}: {error.strerror}; name a readable log file")
+    return 0
+
+
+def _usage(message: str) -> int:
+    _say(message)
+    return EXIT_USAGE
+
+
+def _say(message: str) -> None:
+    sys.stderr.write(f"gpuward-agent decode: {message}.\n")

@@ -1,0 +1,133 @@
+"""The JSON objects of ``gpuward-agent decode --json``: which keys, from what, how fast.
+
+Called by ``agent.commands.decode`` for every line that could matter. Every object has every key; what the
+line does not say is null. Imports ``rules`` only.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from agent.commands.decode_template import Templates
+from rules.catalog.line_reason import reason_for_kernel_line
+from rules.catalog.xid import nvidia_buckets
+from rules.kernel_log.parse import KernelLine, parse_message
+from rules.kernel_log.text import BARE, MAX_LINE, split_prefix
+
+_REMEMBERED: Final = 4096
+"""Messages kept with their answer: at most a few megabytes."""
+
+_MISSING: Final = b""
+
+
+class Nvidia(msgspec.Struct, frozen=True):
+    """NVIDIA's two action buckets for an Xid; empty where the catalog has none."""
+
+    immediate: str
+    investigatory: str
+
+
+class DecodedLine(msgspec.Struct, frozen=True, gc=False):
+    """One object of ``--json``, keys in this order, ``line`` (from 1) before them.
+
+    ``kind`` is one of ``rules.kernel_log.parse.Kind``; ``user`` is true where the transport says that
+    user space wrote the line; ``severity``, ``reason`` and ``action`` are ours, null for a line
+    that only records a fact; ``nvidia`` holds NVIDIA's two action buckets, null where the
+    catalog does not know the number.
+    """
+
+    kind: str
+    xid: int | None
+    sxid: int | None
+    sxid_fatal: bool | None
+    pci: str | None
+    gpu_uuid: str | None
+    mig_gi: int | None
+    mig_ci: int | None
+    pid: int | None
+    process: str | None
+    link: int | None
+    unit: str | None
+    caused_by: int | None
+    recovery_from: int | None
+    recovery_to: int | None
+    user: bool
+    text: str
+    severity: str | None
+    reason: str | None
+    action: str | None
+    nvidia: Nvidia | None
+
+
+_SHARED: Final = DecodedLine.__struct_fields__.index("text") + 1
+"""The fields that a DecodedLine takes over from a KernelLine: the first ones of both."""
+
+
+class JsonReader:
+    """Turns a raw line into the rest of its JSON object; the line number is put before it.
+
+    A fault prints the same message over and over, so the last few thousand messages are
+    remembered with what came out; the answer is the same with or without.
+    """
+
+    __slots__ = ("_driver", "_encode", "_remembered", "_templates", "_verdicts")
+
+    def __init__(self, driver: int | None) -> None:
+        self._driver = driver
+        self._encode = msgspec.json.Encoder().encode
+        self._templates = Templates(self._tail)
+        self._remembered: dict[tuple[bytes, bool], bytes | None] = {}
+        self._verdicts: dict[tuple[Any, ...], _Verdict] = {}
+
+    def __call__(self, raw: bytes) -> bytes | None:
+        """Return everything behind ``{"line":N,``, newline included; None for nothing."""
+        if len(raw) > MAX_LINE:
+            raw = raw[:MAX_LINE]
+        key = (raw, False) if raw.startswith(BARE) else split_prefix(raw)
+        tail = self._remembered.get(key, _MISSING)
+        if tail is not _MISSING:
+            return tail
+        tail = self._templates.fill(*key)
+        if tail is not None:
+            if len(self._remembered) < _REMEMBERED // 2:  # the others need the room more
+                self._remembered[key] = tail
+            return tail
+        if len(self._remembered) >= _REMEMBERED:
+            self._remembered.clear()
+        line = parse_message(key[0], user=key[1])
+        tail = self._remembered[key] = None if line is None else self._tail(line)
+        return tail
+
+    def _tail(self, line: KernelLine) -> bytes:
+        return self._encode(self.decoded(line))[1:] + b"\n"
+
+    def decoded(self, line: KernelLine) -> DecodedLine:
+        """Return the object of one line."""
+        if line.xid is None:
+            verdict = _verdict(line, self._driver)
+        else:
+            same = (line.xid, line.words, line.fatal, line.recovery_to, line.asks)
+            known = self._verdicts.get(same)
+            verdict = _verdict(line, self._driver) if known is None else known
+            if known is None and len(self._verdicts) < _REMEMBERED:
+                self._verdicts[same] = verdict
+        values: tuple[Any, ...] = (*msgspec.structs.astuple(line)[:_SHARED], *verdict)
+        return DecodedLine(*values)
+
+
+class _Verdict(NamedTuple):
+    severity: str | None = None
+    reason: str | None = None
+    action: str | None = None
+    nvidia: Nvidia | None = None
+
+
+def _verdict(line: KernelLine, driver: int | None) -> _Verdict:
+    reason = reason_for_kernel_line(line, driver)
+    buckets = nvidia_buckets(line.xid, line.words) if line.xid is not None else None
+    nvidia = Nvidia(*buckets) if buckets else None
+    if reason is None:
+        return _Verdict(nvidia=nvidia)
+    return _Verdict(str(reason.severity), reason.reason, str(reason.action), nvidia)

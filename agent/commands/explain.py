@@ -1,0 +1,176 @@
+"""``gpuward-agent explain XID``: what an Xid means, what we do and why, what others do.
+
+For a person with an alert in hand. Prints from the same catalog that judges; imports ``rules``
+only. ``docs/xid.md`` is made from the same sentences.
+"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from typing import TYPE_CHECKING, Any, Final
+
+from agent.commands.terminal import print_out
+from rules.catalog.reason import Reason, ReasonClass
+from rules.catalog.reasons import reason_for_recovery_action
+from rules.catalog.thresholds import DEFAULT_RULES
+from rules.catalog.words import BUCKETS, PEERS, peer_sentence
+from rules.catalog.xid import (
+    GPU_LOST_XID,
+    RECOVERY_ACTION_XID,
+    XidRow,
+    applies_to,
+    catalog,
+    catalog_version,
+    driver_branch,
+    nearest_architecture,
+    reason_for_xid,
+)
+from rules.judge.facts.repeats import PLACED_XID, REPEATING_XIDS
+
+if TYPE_CHECKING:
+    import argparse
+
+PROGRAM: Final = "gpuward-agent explain"
+EXIT_USAGE: Final = 64
+EXIT_FAILED: Final = 1
+
+LABEL: Final = 14
+WIDTH: Final = 80
+FIRST_UNNAMED_ACTION: Final = 8
+"""NVML names the recovery actions 0 to 7. Source: NVML reference."""
+
+WHY: Final = {
+    ReasonClass.DECISIVE: "one line is enough: it prints once and the GPU does not recover alone",
+    ReasonClass.NEEDS_CONTEXT: "published at once as Info, judged 2 s later with what came beside it",
+    ReasonClass.SOFTWARE: "a program's doing until hardware is proven: it must not cost a node",
+    ReasonClass.GAUGE: "a reading, judged over several polls",
+    ReasonClass.LATCH: "a flag or counter, confirmed by one more reading",
+    ReasonClass.RECORD: "recorded and counted, never acted upon",
+}
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``explain`` to the program's commands."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "explain",
+        help="say what an Xid means and what is done about it",
+        description="Explain an Xid: its meaning, our judgement and why, NVIDIA's and others'.",
+    )
+    parser.add_argument("xid", metavar="XID", help="the number, as in 'Xid (PCI:...): 79'")
+    parser.add_argument("--gpu", metavar="ARCH", help="GPU model, e.g. h100")
+    parser.add_argument(
+        "--driver", metavar="V", help="driver version or branch (580), default: a current one"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Explain as ``arguments`` say; returns the exit status."""
+    text = arguments.xid.lower().removeprefix("xid").strip()
+    if not (text.isascii() and text.isdigit() and len(text) <= 5):
+        return _usage(f"{arguments.xid!r} is no Xid; give its number, like 79")
+    branch = driver_branch(arguments.driver)
+    if arguments.driver is not None and branch is None:
+        return _usage(
+            f"--driver {arguments.driver!r} is no driver version; give one like 580.82.07"
+        )
+    gpu = nearest_architecture(arguments.gpu) if arguments.gpu is not None else None
+    if arguments.gpu is not None and gpu is None:
+        return _usage(f"--gpu {arguments.gpu!r} is not known; give a model like h100 or a100")
+    lines = explanation(int(text), gpu, branch)
+    return 0 if print_out("\n".join(lines) + "\n", PROGRAM) else EXIT_FAILED
+
+
+def explanation(xid: int, gpu: str | None = None, branch: int | None = None) -> list[str]:
+    """Return the lines of the explanation; ``gpu`` is a column of the catalog."""
+    row = catalog().get(xid)
+    reason = reason_for_xid(xid, driver=branch)
+    if row is None:
+        return [
+            f"Xid {xid}: unknown to the catalog {catalog_version()}.",
+            "",
+            _entry("What we do", _judgement(reason)),
+            _entry(
+                "Why",
+                "a number that nobody explained must never cost a node, unless the driver's"
+                " recovery action says more.",
+            ),
+        ]
+    lines = [f"Xid {xid}: {reason.reason}" + (f"  ({row.mnemonic})" if row.mnemonic else "")]
+    lines += ["", _entry("Means", row.says)]
+    if xid == RECOVERY_ACTION_XID:
+        lines += _by_number(branch)
+    else:
+        lines.append(_entry("What we do", _judgement(reason)))
+        lines.append(_entry("Why", f"{WHY[reason.klass]}."))
+    if xid in REPEATING_XIDS:
+        lines.append(_entry("Repeated", _repeated(xid)))
+    if reason.needs:
+        lines.append(_entry("Waits for", f"{reason.needs}."))
+    if xid != RECOVERY_ACTION_XID:
+        lines.append(_entry("Ends with", f"{reason.closes_on}."))
+    if answer := _driver(row, branch):
+        lines.append(_entry("Driver", answer))
+    lines.append(_entry("NVIDIA", _buckets(row)))
+    lines += [_entry(name, peer_sentence(row, key)) for key, name in PEERS]
+    if gpu is not None:
+        known = applies_to(xid, gpu)
+        words = {True: "yes.", False: "no (a line that says so is believed all the same)."}
+        lines.append(_entry(f"On {gpu}", "nothing published." if known is None else words[known]))
+    return lines
+
+
+def _entry(label: str, text: str) -> str:
+    head, *rest = textwrap.wrap(text, WIDTH - LABEL - 1) or [""]
+    return "\n".join((f"{label:<{LABEL}} {head}", *(" " * (LABEL + 1) + line for line in rest)))
+
+
+def _judgement(reason: Reason) -> str:
+    return f"{reason.klass}: {reason.severity}, {reason.level}, {reason.action}."
+
+
+def _repeated(xid: int) -> str:
+    """When the same GPU is suspected after all."""
+    rules = DEFAULT_RULES
+    place = ", at one place of the chip" if xid == PLACED_XID else ""
+    return (
+        f"Degraded, Report, RunDiagnostics after {rules['RepeatBursts'].value:.0f} bursts within"
+        f" {rules['RepeatWindow'].value / 3600:.0f} h of {rules['RepeatWorkloads'].value:.0f}"
+        f" workloads or more that show it on no other GPU of the node{place}. Whose process it was"
+        " is found out with --workloads api (component workloads) only."
+    )
+
+
+def _by_number(branch: int | None) -> list[str]:
+    """What each recovery action that the line may name means on this driver."""
+    lines = [_entry("What we do", "as the new number says, for the Xid before it or by itself:")]
+    for value in range(FIRST_UNNAMED_ACTION):
+        word = _judgement(reason_for_recovery_action(value, branch))
+        if value == 0:
+            word = "the GPU asks for nothing (more): evidence of a reset."
+        lines.append(_entry("", f"{value:#x}  {word}"))
+    unnamed = _judgement(reason_for_recovery_action(FIRST_UNNAMED_ACTION, branch))
+    return [*lines, _entry("", f"else {unnamed}")]
+
+
+def _driver(row: XidRow, branch: int | None) -> str:
+    if row.linked_from is None:
+        return ""
+    if row.xid == GPU_LOST_XID:
+        return "its own answer can only add to this: a lost GPU needs a restart."
+    if row.linked(branch):
+        return "its own answer (Xid 154, recovery action) replaces this, up and down."
+    return f"says nothing of its own before R{row.linked_from}."
+
+
+def _buckets(row: XidRow) -> str:
+    immediate = BUCKETS.get(row.immediate, row.immediate) or "nothing published"
+    if not row.investigatory or row.investigatory == row.immediate:
+        return f"{immediate}."
+    return f"{immediate}; then {BUCKETS.get(row.investigatory, row.investigatory)}."
+
+
+def _usage(message: str) -> int:
+    sys.stderr.write(f"{PROGRAM}: {message}.\n")
+    return EXIT_USAGE

@@ -1,0 +1,1 @@
+"""The running agent: facts in through one inbox, one loop that judges, verdicts out to publishing and metrics."""

@@ -1,0 +1,107 @@
+"""Holds what judgement remembers, feeds it facts in order, and says what to publish.
+
+Owned by the main loop, used from its thread only. Everything is decided in `rules`; here is only
+the order of things: the past is restored before anything is published, and facts that arrived
+while it was still being read are judged again on top of it.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rules.api.health import HealthStatus
+from rules.catalog.thresholds import Rules
+from rules.judge.change import Change
+from rules.judge.judge import judge, next_deadline, wants_another_look, wants_reread
+from rules.judge.observation import KernelGap, KernelLineSeen, Observation, WorkloadSeen
+from rules.judge.restore import restore
+from rules.judge.state import NodeState, initial
+
+KEPT_LINES = 4096
+KEPT_OTHERS = 512
+"""Facts kept while the past cannot be read: an API server may be away for an hour. Kernel lines
+are said once, everything else is said again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Who:
+    """What judgement is told about the node by configuration."""
+
+    node_name: str
+    expected_gpus: int | None
+    boot_id: str
+
+
+class Judgement:
+    """The state of the node's health. `wall` gives the time facts are judged at."""
+
+    def __init__(self, who: Who, rules: Rules, wall: Callable[[], float]) -> None:
+        self._who = who
+        self._rules = rules
+        self._wall = wall
+        self._started_at = wall()
+        self.state: NodeState = initial(
+            self._started_at,
+            boot_id=who.boot_id,
+            configured=who.expected_gpus,
+            node_name=who.node_name,
+        )
+        self.knows_past = False
+        self._lines: deque[tuple[int, float, Observation]] = deque(maxlen=KEPT_LINES)
+        self._others: deque[tuple[int, float, Observation]] = deque(maxlen=KEPT_OTHERS)
+        self._taken = 0
+
+    def observe(self, observation: Observation) -> tuple[Change, ...]:
+        """Judge one fact; what changed by it."""
+        now = self._wall()
+        if not self.knows_past:
+            said_once = isinstance(observation, KernelLineSeen | WorkloadSeen | KernelGap)
+            kept = self._lines if said_once else self._others
+            kept.append((self._taken, now, observation))
+            self._taken += 1
+        self.state, changes = judge(self.state, observation, now, self._rules)
+        return changes
+
+    def remember(self, published: HealthStatus | None) -> None:
+        """The past is known: what this node's GPUNodeHealth held, or None. Called once."""
+        self.knows_past = True
+        if published is not None:
+            self.state = restore(
+                published,
+                self._started_at,
+                boot_id=self._who.boot_id,
+                node_uid=self.state.node.uid,
+                configured=self._who.expected_gpus,
+                node_name=self._who.node_name,
+            )
+            for _, at, observation in sorted(
+                (*self._lines, *self._others), key=lambda kept: kept[0]
+            ):
+                if not _judged_before(published, observation):
+                    self.state, _ = judge(self.state, observation, at, self._rules)
+        self._lines.clear()
+        self._others.clear()
+
+    @property
+    def deadline(self) -> float | None:
+        """Wall time at which time alone changes something."""
+        return next_deadline(self.state)
+
+    @property
+    def wants_reread(self) -> bool:
+        """Whether NVML should be read again at once."""
+        return wants_reread(self.state)
+
+    @property
+    def wants_another_look(self) -> bool:
+        """Whether another look at everything may change the verdict."""
+        return wants_another_look(self.state)
+
+
+def _judged_before(published: HealthStatus, observation: Observation) -> bool:
+    """Whether an earlier run of the agent has judged this kernel line."""
+    return (
+        isinstance(observation, KernelLineSeen)
+        and observation.boot_id == published.cursor.boot_id
+        and 0 <= observation.sequence <= published.cursor.kmsg_seq
+    )

@@ -1,0 +1,297 @@
+"""The agent's main loop: one queue in, one judgement, one verdict out, in one thread.
+
+`agent.daemon.run` builds it and calls `run`. Everything slow happens in other threads; the loop never
+waits for anything but its inbox, so that a hung driver, a silent API server and a flood of kernel
+lines do not hold each other up.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from agent.daemon.judgement import Judgement
+from agent.daemon.nvml_facts import observation_of
+from agent.daemon.stats import Latencies, XidCounts
+from agent.inbox import Inbox, Item, Log, NvmlSaid, Stop
+from agent.nvml.messages import Event as NvmlEvent
+from agent.nvml.messages import EventKind as NvmlEventKind
+from agent.nvml.messages import Note, SourceReason, SourceStatus
+from agent.publish.plan import Wanted
+from agent.publish.publish import Accepted, Known, Trouble
+from agent.settings import USAGE_ERROR
+from rules.judge.change import Change, ChangeKind
+from rules.judge.facts.repeats import REPEATING_XIDS
+from rules.judge.observation import (
+    DcgmSeen,
+    HostSeen,
+    Inventory,
+    KernelGap,
+    KernelLineSeen,
+    KernelRead,
+    Observation,
+    PciSeen,
+    Readings,
+    SourceName,
+    Tick,
+    WorkloadSeen,
+)
+from rules.judge.state import NodeState
+from rules.publish.events import NodeEvent, events_for
+from rules.publish.publication import Difference, Publication, differs
+
+LONGEST_WAIT_S = 10.0
+"""The loop turns at least this often: its heartbeat, and the check of timers."""
+PUBLISH_WITHIN_S = 0.05
+"""A flood of facts is judged on for this long before its verdict so far goes out."""
+ALIVE_WITHIN_S = 60.0
+REREAD_SPACING_S = 2.0
+"""A flag that was seen once is read again this soon; a GPU that keeps raising flags no faster."""
+GSP_TIMEOUT_XIDS = (119, 120)
+SOURCE_OF: dict[type, SourceName] = {
+    KernelLineSeen: SourceName.KERNEL_LOG,
+    KernelRead: SourceName.KERNEL_LOG,
+    Inventory: SourceName.NVML,
+    Readings: SourceName.NVML,
+    DcgmSeen: SourceName.DCGM,
+    PciSeen: SourceName.PCI,
+    HostSeen: SourceName.HOST,
+    WorkloadSeen: SourceName.WORKLOADS,
+}
+
+
+_STAND_DOWN = {
+    ChangeKind.STAND_DOWN: "the GPUs are let go on request",
+    ChangeKind.STAND_DOWN_EXPIRED: "the GPUs were let go for over two hours: they are taken back",
+    ChangeKind.STAND_DOWN_ENDED: "the GPUs are taken back: nobody asks to let them go any more",
+}
+
+
+class Outside(Protocol):
+    """What the loop asks of the rest of the agent."""
+
+    def submit(self, wanted: Wanted) -> None:
+        """Publish this verdict."""
+
+    def compose(self, state: NodeState) -> Publication:
+        """The verdict on this state as it should be published now."""
+
+    def past_known(self) -> None:
+        """The past is restored: sensing of the kernel log may begin behind its cursor."""
+
+    def announce(self, event: NodeEvent) -> None:
+        """Create this Event about the node."""
+
+    def release_nvml(self, reason: str) -> None:
+        """Let go of the driver."""
+
+    def resume_nvml(self) -> None:
+        """Take the driver up again."""
+
+    def refresh_nvml(self) -> None:
+        """Read everything from the driver now."""
+
+    def gsp_timeout_seen(self) -> None:
+        """An Xid 119 or 120 was printed."""
+
+    def read_kernel_log(self) -> None:
+        """The driver says that it printed a line."""
+
+    def find_workload(self, seen: KernelLineSeen) -> None:
+        """Find out whose process this record names, in time or not."""
+
+
+class Loop:
+    """The consumer of the inbox. `log` is a structlog logger, `clock` monotonic seconds."""
+
+    def __init__(
+        self,
+        inbox: Inbox[Item],
+        judgement: Judgement,
+        outside: Outside,
+        *,
+        log: Any,
+        latencies: Latencies,
+        xids: XidCounts,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._inbox = inbox
+        self._judgement = judgement
+        self._outside = outside
+        self._log = log
+        self._latencies = latencies
+        self._xids = xids
+        self._clock = clock
+        self._wall = wall
+        self._published: Publication | None = None
+        self._serial = 0
+        self._lines_at: list[float] = []
+        self._stale = True
+        self._published_at = clock()
+        self._stops: list[Stop] = []
+        self._released = False
+        self._reread_at = 0.0
+        self._beat = clock()
+        self.heard_at: dict[SourceName, float] = {}
+        """When each sense last reported something (wall), for the metrics."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether the loop turns."""
+        return self._clock() - self._beat < ALIVE_WITHIN_S
+
+    def run(self) -> Stop:
+        """Judge until told to stop; the last verdict has been submitted then."""
+        while not self._stops:
+            self._beat = self._clock()
+            item = self._inbox.get(self._wait_s())
+            if item is None:
+                self._observe(Tick(at=self._wall()))
+                self._stale = True
+            else:
+                self._take(item)
+            late = self._clock() - self._published_at > PUBLISH_WITHIN_S
+            if self._stale and (late or self._inbox.queue.empty()):
+                self.publish()
+        return self._stops.pop()
+
+    def publish(self) -> None:
+        """Submit the verdict as it stands, if it differs from the last one."""
+        self._stale = False
+        self._published_at = self._clock()
+        if not self._judgement.knows_past:
+            return
+        publication = self._outside.compose(self._judgement.state)
+        difference = differs(self._published, publication)
+        if difference is not Difference.NONE:
+            self._serial, self._published = self._serial + 1, publication
+            if difference is Difference.NOW:
+                for line_at in self._lines_at:
+                    self._latencies.changed_verdict(self._serial, line_at)
+            self._outside.submit(Wanted(serial=self._serial, publication=publication))
+        self._lines_at.clear()
+
+    def _wait_s(self) -> float:
+        if self._stale:
+            return 0.0
+        deadline = self._judgement.deadline
+        if deadline is None:
+            return LONGEST_WAIT_S
+        return min(LONGEST_WAIT_S, max(0.0, deadline - self._wall()))
+
+    def _take(self, item: Item) -> None:
+        match item:
+            case Stop():
+                self._stops.append(item)
+            case Known():
+                self._judgement.remember(item.status)
+                self._outside.past_known()
+                self._stale = True
+            case Accepted():
+                self._latencies.accepted(item.wanted.serial, item.at)
+            case Trouble():
+                self._say_trouble(item)
+            case Log():
+                (self._log.info if item.well else self._log.warning)(item.sentence)
+            case NvmlSaid():
+                self._take_nvml(item)
+            case KernelLineSeen():
+                self._take_line(item)
+            case KernelGap():
+                self._inbox.judged()
+                self._log.warning("kernel records were overwritten unread", lost=item.lost)
+                self._observe(item)
+            case KernelRead():
+                self._inbox.judged()
+                self._observe(item)
+            case _:
+                self._observe(item)
+
+    def _take_line(self, seen: KernelLineSeen) -> None:
+        self._inbox.judged()
+        line = seen.line
+        if line.xid is not None:
+            self._xids.add("xid", line.pci or "", line.xid)
+            if line.xid in GSP_TIMEOUT_XIDS:
+                self._outside.gsp_timeout_seen()
+            if line.xid in REPEATING_XIDS and not seen.lookback:
+                self._outside.find_workload(seen)
+        elif line.sxid is not None:
+            self._xids.add("sxid", line.pci or "", line.sxid)
+        if not seen.lookback:
+            self._latencies.observed.observe(max(0.0, self._wall() - seen.at))
+        self._observe(seen)
+        if not seen.lookback:
+            self._latencies.decided.observe(max(0.0, self._wall() - seen.at))
+            if len(self._lines_at) < 256:
+                self._lines_at.append(seen.at)
+
+    def _take_nvml(self, said: NvmlSaid) -> None:
+        message = said.message
+        if isinstance(message, Note):
+            self._log.info(message.text, source="nvml")
+        elif isinstance(message, NvmlEvent) and message.kind is NvmlEventKind.XID:
+            self._outside.read_kernel_log()
+        elif isinstance(message, SourceStatus):
+            self._log.info(message.message, source="nvml", state=str(message.state))
+            if message.restart_agent:
+                self._stops.append(Stop(1, message.message))
+            elif message.reason is SourceReason.SIMULATOR_UNUSABLE:
+                self._stops.append(Stop(USAGE_ERROR, message.message))
+        observation = observation_of(message, said.at)
+        if observation is not None:
+            self._observe(observation)
+
+    def _observe(self, observation: Observation) -> None:
+        source = SOURCE_OF.get(type(observation))
+        if source is not None:
+            self.heard_at[source] = self._wall()
+        changes = self._judgement.observe(observation)
+        if not isinstance(observation, KernelRead):
+            self._stale = True
+        for change in changes:
+            self._say(change)
+        for event in events_for(self._judgement.state, changes):
+            self._outside.announce(event)
+        now = self._clock()
+        if self._judgement.wants_reread and now >= self._reread_at:
+            self._reread_at = now + REREAD_SPACING_S
+            self._outside.refresh_nvml()
+        self._stand_down()
+
+    def _stand_down(self) -> None:
+        """Let go of the driver, or take it up again, as judgement says."""
+        state = self._judgement.state
+        if state.standing_down == self._released:
+            return
+        self._released = state.standing_down
+        if state.stand_down is not None and self._released:
+            self._outside.release_nvml(state.stand_down.reason)
+        else:
+            self._outside.resume_nvml()
+
+    def _say(self, change: Change) -> None:
+        incident = change.incident
+        if incident is None:
+            if change.source is None:
+                self._log.info(_STAND_DOWN[change.kind], reason=change.reason)
+            else:
+                self._log.info(
+                    f"the source {change.source} is {change.state}", reason=change.reason
+                )
+            return
+        graver = change.kind in (ChangeKind.OPENED, ChangeKind.RAISED)
+        (self._log.warning if graver else self._log.info)(
+            f"incident {change.kind}",
+            reason=change.reason,
+            severity=str(incident.row.severity),
+            does=str(incident.row.level),  # "level" is the log's own word
+            pci=" ".join(incident.pci),
+            incident=incident.id,
+        )
+
+    def _say_trouble(self, trouble: Trouble) -> None:
+        if trouble.sentence:
+            self._log.warning(trouble.sentence)
+        else:
+            self._log.info("the API server accepts the verdict again")

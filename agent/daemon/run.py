@@ -1,0 +1,291 @@
+"""`gpuward-agent run`: the daemon. Wires senses, judgement, publishing and the HTTP server together.
+
+Called by `agent.cli`. Everything a person got wrong ends here with one sentence and status 64;
+everything the machine lacks becomes a source that is Absent, said once, while the rest works on.
+"""
+
+import argparse
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from agent.daemon import log as logging
+from agent.daemon.composer import Composer, pod_of
+from agent.daemon.http import ListenError, Server
+from agent.daemon.judgement import Judgement, Who
+from agent.daemon.loop import Loop
+from agent.daemon.metrics import AgentCollector, Snapshot, exposition
+from agent.daemon.rules_file import load_rules
+from agent.daemon.senses import Senses, SensesError
+from agent.daemon.stats import Latencies, XidCounts
+from agent.inbox import Inbox, Item, Log, Stop
+from agent.kube.client import Kube
+from agent.kube.config import KubeConfigError
+from agent.kube.config import load as load_kube_config
+from agent.kube.node_watch import NodeWatch, as_observation
+from agent.kube.objects import NodeObject
+from agent.memory import give_back
+from agent.publish.plan import Wanted
+from agent.publish.publish import Publisher
+from agent.settings import USAGE_ERROR, Settings, SettingsError, add_options, settings_of
+from agent.version import USER_AGENT
+from agent.workloads.workloads import WorkloadLookup
+from rules.catalog.thresholds import RulesError
+from rules.judge.observation import (
+    KernelLineSeen,
+    NodeSeen,
+    SourceChanged,
+    SourceName,
+    SourceState,
+)
+from rules.judge.state import NodeState
+from rules.publish.events import NodeEvent
+from rules.publish.publication import Publication
+from rules.publish.verdict import verdict
+
+LAST_PUBLISH_S = 5.0
+NVML_GRACE_S = 60.0
+"""Killing an NVML client in a call has frozen GPUs: it is given this long to shut down."""
+PAST_WITHIN_S = 2.0
+"""The kernel log is not opened before the past is known, or this long after the start."""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``run`` to the program's commands."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "run",
+        help="watch this machine and publish its health on its Node",
+        description="Watch this machine's GPUs and publish their health on its Node, as conditions,"
+        " labels and a GPUNodeHealth object, and as metrics. Ends with SIGTERM.",
+        epilog="Every option is also a variable of the environment, named in brackets.",
+    )
+    add_options(parser, os.environ, senses_only=False)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run until a signal; the exit status."""
+    try:
+        settings = settings_of(arguments)
+        return Agent(settings).run()
+    except (SettingsError, KubeConfigError, RulesError, SensesError, ListenError) as error:
+        print(f"gpuward-agent run: {error}", file=sys.stderr)  # noqa: T201 - the terminal is the interface here
+        return USAGE_ERROR
+
+
+class Agent:
+    """One agent process. Construction checks everything that a person may have got wrong."""
+
+    def __init__(self, settings: Settings) -> None:
+        logging.configure(settings.log)
+        self._log = logging.get()
+        self._settings = settings
+        loaded = load_rules(settings.rules)
+        self._rules = loaded.rules
+        kube_config = load_kube_config(settings.kubeconfig)
+        self._inbox: Inbox[Item] = Inbox()
+        self._kube = Kube(kube_config, user_agent=USER_AGENT)
+        self._senses = Senses(settings, self._inbox)
+        self._judgement = Judgement(
+            Who(
+                node_name=settings.node_name,
+                expected_gpus=settings.expected_gpus,
+                boot_id=self._senses.boot_id,
+            ),
+            loaded.rules,
+            time.time,
+        )
+        self._composer = Composer(pod_of(os.environ), loaded)
+        self._publisher = Publisher(self._kube, settings.node_name, tell=self._inbox.put)
+        self._watch = NodeWatch(
+            self._kube,
+            settings.node_name,
+            on_node=self._node_seen,
+            on_gone=self._publisher.node_gone,
+            on_missing=self._node_missing,
+            on_trouble=lambda said: self._inbox.put(
+                Log(said or "the node is watched again", well=not said)
+            ),
+        )
+        self._workloads: WorkloadLookup | None = None
+        if settings.workloads == "api":
+            self._workloads = WorkloadLookup(self._kube, settings.node_name, self._inbox.put)
+        self._node_was_seen = False
+        self._node_view: NodeSeen | None = None
+        self._registry = CollectorRegistry()
+        self._registry.register(AgentCollector(self._snapshot))
+        self._xids = XidCounts()
+        self._loop = Loop(
+            self._inbox,
+            self._judgement,
+            self,
+            log=self._log,
+            latencies=Latencies(self._registry),
+            xids=self._xids,
+        )
+        self._server = self._make_server()
+
+    def run(self) -> int:
+        """Sense, judge and publish until told to stop."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        threading.excepthook = self._on_broken_thread
+        settings = self._settings
+        self._log.info(
+            "watching this machine", node=settings.node_name, agent=USER_AGENT, kmsg=settings.kmsg
+        )
+        if self._server is not None:
+            self._server.start()
+        self._publisher.start()
+        self._watch.start()
+        self._start_workloads()
+        self._senses.start(past_within_s=PAST_WITHIN_S)
+        give_back()
+        stop = self._loop.run()
+        (self._log.error if stop.status else self._log.info)(stop.sentence)
+        return self._shut_down(stop)
+
+    def _start_workloads(self) -> None:
+        if self._workloads is not None:
+            self._workloads.start()
+            return
+        off = SourceChanged(
+            at=time.time(), source=SourceName.WORKLOADS, state=SourceState.ABSENT, reason="Off"
+        )
+        self._inbox.put(off)
+
+    def _shut_down(self, stop: Stop) -> int:
+        self._senses.close_log()
+        self._watch.close()
+        if self._workloads is not None:
+            self._workloads.close()
+        if not self._publisher.close(LAST_PUBLISH_S):
+            self._log.warning("the last verdict was not accepted before the end")
+        if not self._senses.close(NVML_GRACE_S):
+            self._log.warning(
+                "a call into the driver still hangs: its process ends when it returns"
+            )
+        if self._server is not None:
+            self._server.close()
+        self._kube.close()
+        return stop.status
+
+    # What the loop asks for (agent.daemon.loop.Outside).
+
+    def submit(self, wanted: Wanted) -> None:
+        """Publish this verdict."""
+        self._publisher.submit(wanted)
+
+    def compose(self, state: NodeState) -> Publication:
+        """The verdict on this state as it should be published now."""
+        return self._composer.compose(state, time.time())
+
+    def announce(self, event: NodeEvent) -> None:
+        """Create this Event about the node."""
+        self._publisher.announce(event)
+
+    def past_known(self) -> None:
+        """The past is restored."""
+        state = self._judgement.state
+        self._senses.open_log(boot_id=state.cursor_boot, after=state.cursor_seq)
+
+    def release_nvml(self, reason: str) -> None:
+        """Let go of the driver."""
+        self._senses.nvml.release(reason)
+
+    def resume_nvml(self) -> None:
+        """Take the driver up again."""
+        self._senses.nvml.resume()
+
+    def refresh_nvml(self) -> None:
+        """Read everything from the driver now."""
+        self._senses.nvml.request_refresh()
+
+    def gsp_timeout_seen(self) -> None:
+        """An Xid 119 or 120 was printed."""
+        self._senses.nvml.gsp_timeout_seen()
+
+    def read_kernel_log(self) -> None:
+        """The driver says that it printed a line."""
+        self._senses.read_log_now()
+
+    def find_workload(self, seen: KernelLineSeen) -> None:
+        """Find out whose process this record names, in time or not."""
+        if self._workloads is not None:
+            self._workloads.ask(seen)
+
+    # What other threads report.
+
+    def _on_signal(self, number: int, _frame: object) -> None:
+        self._inbox.put(Stop(0, f"ending because of {signal.Signals(number).name}"))
+
+    def _on_broken_thread(self, args: threading.ExceptHookArgs) -> None:
+        """A thread ended by a defect of ours: end too, since half an agent reports half."""
+        name = args.thread.name if args.thread is not None else "a thread"
+        trace = "".join(traceback.format_exception(args.exc_value)) if args.exc_value else ""
+        self._log.error(f"{name} ended by a defect of gpuward: please report it", trace=trace)
+        self._inbox.put(Stop(1, f"ending because {name} ended: the container restarts"))
+
+    def _node_seen(self, node: NodeObject) -> None:
+        self._node_was_seen = True
+        self._publisher.node_seen(node)
+        seen = as_observation(node, time.time())
+        before = self._node_view
+        if before is None or _without_time(before) != _without_time(seen):
+            self._node_view = seen
+            self._inbox.put(seen)
+
+    def _node_missing(self, sentence: str) -> None:
+        """The API server answered that there is no such node."""
+        if not self._node_was_seen:
+            self._inbox.put(Stop(USAGE_ERROR, sentence))
+
+    # Health of the process itself.
+
+    def _make_server(self) -> Server | None:
+        if self._settings.listen == "off":
+            return None
+        return Server(
+            self._settings.listen,
+            metrics=self._metrics,
+            healthz=self._healthz,
+            readyz=self._readyz,
+        )
+
+    def _metrics(self) -> bytes:
+        return exposition(self._registry)
+
+    def _snapshot(self) -> Snapshot:
+        state = self._judgement.state
+        return Snapshot(
+            state=state,
+            verdict=verdict(state, time.time(), self._rules),
+            records=self._senses.counts,
+            heard_at=dict(self._loop.heard_at),
+            xids=self._xids,
+            publishing=self._publisher.report(),
+            dcgm_bad_lines=self._senses.dcgm.bad_lines if self._senses.dcgm is not None else 0,
+        )
+
+    def _healthz(self) -> str | None:
+        return None if self._loop.alive else "the main loop does not turn: restart the agent"
+
+    def _readyz(self) -> str | None:
+        if (complaint := self._healthz()) is not None:
+            return complaint
+        report = self._publisher.report()
+        if report.accepted_at is None:
+            return "no verdict was accepted by the API server yet"
+        if report.failures:
+            return "the API server does not accept the verdict: see the agent's log"
+        return None
+
+
+def _without_time(seen: NodeSeen) -> tuple[object, ...]:
+    return seen.uid, seen.boot_id, seen.annotations, seen.labels

@@ -1,0 +1,214 @@
+"""All senses of one agent: made from the settings, started, and ended in order.
+
+Owned by `agent.daemon.run`. Each sense has its own thread and puts facts into the inbox; what this
+machine lacks becomes a source that is Absent.
+"""
+
+import stat
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from agent.inbox import Inbox, Item, Log, NvmlSaid
+from agent.kernel_log.follow import DEFAULT_PATH, OFF, SYSLOG, OpenedLog, boot_id, open_kernel_log
+from agent.kernel_log.record import RecordCounts, Sieve
+from agent.nvml.link import NvmlLink
+from agent.nvml.messages import Message as NvmlMessage
+from agent.senses.dcgm import DcgmScraper
+from agent.senses.machine import REAL, Machine, MachineSense, simulated
+from agent.senses.udev import UdevError, UdevMonitor
+from agent.settings import Settings
+from agent.version import USER_AGENT
+from rules.judge.observation import (
+    KernelGap,
+    KernelLineSeen,
+    KernelRead,
+    SourceChanged,
+    SourceName,
+    SourceState,
+)
+from rules.kernel_log.parse import parse
+from rules.kernel_log.scan import worth_parsing
+
+SIMULATED = "sim:"
+
+
+class SensesError(Exception):
+    """A sense cannot be what the settings say; the text is one sentence with the remedy."""
+
+
+class Senses:
+    """The kernel log, NVML, the machine, udev and dcgm-exporter. Raises SensesError.
+
+    `udev` makes the monitor of PCI announcements, given what to call with each.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        inbox: Inbox[Item],
+        udev: Callable[[Callable[[bool], None]], UdevMonitor] = UdevMonitor,
+    ) -> None:
+        self._settings = settings
+        self._inbox = inbox
+        self.boot_id = _boot_id(settings.boot_id)
+        _check_log(settings.kmsg)
+        machine = _machine(settings.nvml)
+        self.counts = RecordCounts()
+        self.nvml = NvmlLink(settings.nvml, self._nvml_said, poll_s=settings.poll_s)
+        self._machine = MachineSense(inbox.put, machine, every_s=settings.poll_s)
+        self._make_monitor = udev
+        self._udev: UdevMonitor | None = None
+        self.dcgm: DcgmScraper | None = None
+        if settings.dcgm != "off":
+            self.dcgm = DcgmScraper(
+                settings.dcgm, inbox.put, user_agent=USER_AGENT, every_s=settings.poll_s
+            )
+        self._log: OpenedLog | None = None
+        self._log_lock = threading.Lock()
+        self._log_closed = False
+        self._patience: threading.Timer | None = None
+
+    def start(self, *, past_within_s: float) -> None:
+        """Start all; the kernel log when `open_log` is called, or after `past_within_s`."""
+        self._machine.start()
+        self.nvml.start()
+        self._start_udev()
+        if self.dcgm is not None:
+            self.dcgm.start()
+        else:
+            self._source(SourceName.DCGM, SourceState.ABSENT, "Off")
+        self._patience = threading.Timer(past_within_s, self.open_log)
+        self._patience.daemon = True
+        self._patience.start()
+
+    def open_log(self, boot_id: str = "", after: int = -1) -> None:
+        """Open the kernel log behind what an earlier run of this boot has judged; once."""
+        with self._log_lock:
+            if self._log is not None or self._log_closed:
+                return
+            sieve = Sieve(
+                boot_id=self.boot_id,
+                accept_user=self._settings.accept_user_kmsg,
+                worth_parsing=worth_parsing,
+                recognise=parse,
+                counts=self.counts,
+            )
+            same_boot = boot_id == self.boot_id
+            self._log = open_kernel_log(
+                self._settings.kmsg, sieve, self._put_kernel_fact, after=after if same_boot else -1
+            )
+            opened = self._log
+        if self._patience is not None:
+            self._patience.cancel()
+        self._inbox.put(Log(opened.sentence, well=opened.reader is not None))
+        self._source(SourceName.KERNEL_LOG, opened.state, opened.reason)
+
+    def read_log_now(self) -> None:
+        """The driver says that it printed something."""
+        if self._log is not None and self._log.reader is not None:
+            self._log.reader.read_now()
+
+    def look_again(self) -> None:
+        """Look at the bus and ask NVML and the exporter for everything once more."""
+        self._machine.look_now()
+        self.nvml.request_refresh()
+        if self.dcgm is not None:
+            self.dcgm.scrape_now()
+
+    def close_log(self) -> None:
+        """Stop reading the kernel log; no fact comes from it after this."""
+        with self._log_lock:
+            self._log_closed = True
+            opened = self._log
+        if opened is not None and opened.reader is not None:
+            opened.reader.close()
+
+    def close(self, nvml_grace_s: float) -> bool:
+        """End the rest; False when NVML hangs and its child was left to end by itself."""
+        self._machine.close()
+        if self._udev is not None:
+            self._udev.close()
+        if self.dcgm is not None:
+            self.dcgm.close()
+        return self.nvml.close(nvml_grace_s)
+
+    def _put_kernel_fact(
+        self, fact: KernelLineSeen | KernelGap | KernelRead | SourceChanged
+    ) -> None:
+        if isinstance(fact, SourceChanged):
+            self._inbox.put(fact)
+        else:
+            self._inbox.put_when_room(fact, give_up=lambda: self._log_closed)
+
+    def _nvml_said(self, message: NvmlMessage) -> None:
+        self._inbox.put(NvmlSaid(message, time.time()))
+
+    def _start_udev(self) -> None:
+        if self._settings.udev == "off":
+            self._source(SourceName.UDEV, SourceState.ABSENT, "Off")
+            return
+        monitor = self._make_monitor(self._bus_changed)
+        try:
+            monitor.start()
+        except UdevError as error:
+            self._inbox.put(Log(f"{error}; the PCI bus is looked at every 15 s instead"))
+            self._source(SourceName.UDEV, SourceState.ABSENT, "NoUdev")
+            return
+        self._udev = monitor
+        self._source(SourceName.UDEV, SourceState.UP, "")
+
+    def _bus_changed(self, arrived: bool) -> None:
+        if arrived:
+            # NVML counts GPUs once per initialisation: reading again would not see this one.
+            self._machine.look_now()
+            self.nvml.reinitialise()
+        else:
+            self.look_again()
+
+    def _source(self, source: SourceName, state: SourceState, reason: str) -> None:
+        self._inbox.put(SourceChanged(at=time.time(), source=source, state=state, reason=reason))
+
+
+def _boot_id(path: str) -> str:
+    try:
+        return boot_id(Path(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise SensesError(
+            f"--boot-id {path} cannot be read ({error}): name a readable file"
+        ) from (error)
+
+
+def _check_log(kmsg: str) -> None:
+    """A log that was named must be there; one that is, or may be, and cannot be opened is Down."""
+    if kmsg in (OFF, SYSLOG, DEFAULT_PATH):
+        return
+    try:
+        what = "is a folder" if stat.S_ISDIR(Path(kmsg).stat().st_mode) else ""
+    except (FileNotFoundError, NotADirectoryError):
+        what = "does not exist"
+    except OSError:
+        return  # not to be seen by us: opening it says why
+    if what:
+        raise SensesError(f"--kmsg {kmsg} {what}: name a kernel log, or syslog or off")
+
+
+def _machine(nvml: str) -> Machine:
+    if not nvml.startswith(SIMULATED):
+        return REAL
+    path = nvml.removeprefix(SIMULATED)
+    try:
+        return simulated(path)
+    except ImportError as error:
+        raise SensesError(
+            f"--nvml {nvml} needs the simulator, which is part of a checkout only:"
+            " use --nvml real or off, or run from a checkout"
+        ) from error
+    except OSError as error:
+        raise SensesError(
+            f"--nvml {nvml} cannot be read ({error.strerror}): name a node description"
+        ) from error
+    except ValueError as error:
+        said = " ".join(str(error).split())
+        raise SensesError(f"--nvml {nvml} is no node description: {said}") from error

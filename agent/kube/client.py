@@ -1,0 +1,321 @@
+"""The agent's calls to the Kubernetes API, over urllib3 and nothing heavier.
+
+Read and watch its own node, patch that node's status, read and write its own GPUNodeHealth, create
+events; where that was asked for, read who the node's pods belong to. Used by the publishing
+thread, the watching thread and the lookup of workloads; answers are decoded into the few fields needed. An unexpected answer is an `ApiError` by status; nothing of a
+request or a credential is ever part of its text.
+"""
+
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+import msgspec
+import urllib3
+
+from agent.kube.config import KubeConfig, KubeConfigError
+from agent.kube.objects import HealthObject, NodeObject, PodList, StatusAnswer, WatchEvent
+from rules.api.names import GROUP, VERSION
+from rules.judge.workload import PodMeta
+
+JSON: Final = "application/json"
+METADATA_ONLY: Final = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+MERGE: Final = "application/merge-patch+json"
+STRATEGIC: Final = "application/strategic-merge-patch+json"
+
+UNREACHABLE: Final = 0
+"""`ApiError.status` when there was no answer at all."""
+
+TIMEOUT: Final = urllib3.Timeout(connect=5.0, read=15.0)
+WATCH_S: Final = 300
+"""A watch asks the server to end it after this long, so that a dead connection is noticed."""
+
+TOKEN_FOR_S: Final = 60.0
+"""The kubelet renews a projected token long before it expires; reading it once a minute is
+what client-go does."""
+
+LONGEST_RETRY_AFTER_S: Final = 300.0
+"""No answer keeps a verdict back for longer, whoever gave it."""
+ANSWER_WITHIN_S: Final = 30.0
+"""All of an answer; each piece of it may take as long as `TIMEOUT` says."""
+RELOAD_EVERY_S: Final = 10.0
+"""Certificates and token are read again after a refusal, no more often than this."""
+
+MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
+MAX_WATCH_LINE_BYTES: Final = 2 * 1024 * 1024
+PIECE_BYTES: Final = 64 * 1024
+MAX_ERROR_CHARS: Final = 256
+HTTP_MULTIPLE_CHOICES: Final = 300
+
+T = TypeVar("T")
+
+_HEALTHS: Final = f"/apis/{GROUP}/{VERSION}/gpunodehealths"
+
+
+class ApiError(Exception):
+    """The API server said no, or nothing (`status` is `UNREACHABLE`)."""
+
+    def __init__(self, status: int, reason: str, message: str, retry_after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.retry_after_s = retry_after_s
+
+    def __str__(self) -> str:
+        return f"{self.status or 'no answer'} {self.reason}: {self.message}"
+
+
+class Kube:
+    """One API server. Safe to use from several threads; each call may raise `ApiError`."""
+
+    def __init__(self, config: KubeConfig, *, user_agent: str) -> None:
+        self._config = config
+        self._user_agent = user_agent
+        self._token = config.token
+        self._token_until = 0.0
+        self._pool = _pool(config)
+        self._reloaded_at = time.monotonic()
+
+    def close(self) -> None:
+        """Drop all connections; a watch in progress ends."""
+        self._pool.clear()
+
+    def node(self, name: str) -> NodeObject:
+        """The node; status 404 when there is none of this name."""
+        return self._call("GET", f"/api/v1/nodes/{quote(name)}", NodeObject)
+
+    def watch_node(self, name: str, resource_version: str) -> Iterator[tuple[str, NodeObject]]:
+        """Changes of the node (ADDED, MODIFIED, DELETED, BOOKMARK) from `resource_version` on,
+        until the server ends the watch; 410 when that version is too old."""
+        query = (
+            f"fieldSelector={quote(f'metadata.name={name}')}&watch=true&allowWatchBookmarks=true"
+            f"&timeoutSeconds={WATCH_S}&resourceVersion={quote(resource_version)}"
+        )
+        response = self._send(
+            "GET",
+            f"/api/v1/nodes?{query}",
+            timeout=urllib3.Timeout(connect=5.0, read=WATCH_S + 15.0),
+        )
+        try:
+            yield from _watch_events(response)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise ApiError(UNREACHABLE, "WatchBroken", _what(error)) from error
+        finally:
+            response.close()
+
+    def patch_node_status(self, name: str, patch: Mapping[str, Any]) -> NodeObject:
+        """One strategic merge patch of conditions and labels; a patch that changes nothing is
+        not stored by the server."""
+        path = f"/api/v1/nodes/{quote(name)}/status"
+        return self._call("PATCH", path, NodeObject, body=patch, content_type=STRATEGIC)
+
+    def health(self, name: str) -> HealthObject:
+        """The node's GPUNodeHealth; 404 when it or its CRD is not there."""
+        return self._call("GET", f"{_HEALTHS}/{quote(name)}", HealthObject)
+
+    def create_health(self, body: Mapping[str, Any]) -> HealthObject:
+        """Create the object; the server drops a status that comes along."""
+        return self._call("POST", _HEALTHS, HealthObject, body=body)
+
+    def patch_health(self, name: str, patch: Mapping[str, Any]) -> HealthObject:
+        """Merge patch of the object's metadata."""
+        path = f"{_HEALTHS}/{quote(name)}"
+        return self._call("PATCH", path, HealthObject, body=patch, content_type=MERGE)
+
+    def put_health_status(self, name: str, body: Mapping[str, Any]) -> HealthObject:
+        """Replace the status; 409 when `metadata.resourceVersion` in `body` is not the latest."""
+        return self._call("PUT", f"{_HEALTHS}/{quote(name)}/status", HealthObject, body=body)
+
+    def create_event(self, namespace: str, body: Mapping[str, Any]) -> None:
+        """Tell people what happened, beside the node."""
+        path = f"/api/v1/namespaces/{quote(namespace)}/events"
+        self._call("POST", path, StatusAnswer, body=body)
+
+    def pods_on(self, node: str) -> tuple[PodMeta, ...]:
+        """Who the pods of a node are and belong to; what they run is never asked for.
+
+        Any recent version will do: so the answer comes from the server's cache, which finds the
+        pods of a node by index. In pages it would be read from etcd, past every pod there is.
+        """
+        query = f"fieldSelector={quote(f'spec.nodeName={node}')}&resourceVersion=0"
+        found = self._call("GET", f"/api/v1/pods?{query}", PodList, accept=METADATA_ONLY)
+        return tuple(pod.metadata for pod in found.items)
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        answer: type[T],
+        *,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = JSON,
+        accept: str = JSON,
+    ) -> T:
+        response = self._send(method, path, body=body, content_type=content_type, accept=accept)
+        content = _read(response)
+        try:
+            return msgspec.json.decode(content, type=answer)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ApiError(
+                response.status, "NotUnderstood", f"{method} {path}: {error}"
+            ) from error
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = JSON,
+        accept: str = JSON,
+        timeout: urllib3.Timeout = TIMEOUT,
+    ) -> urllib3.BaseHTTPResponse:
+        """The response to a request that was accepted, its body not read yet."""
+        headers = {"Accept": accept, "User-Agent": self._user_agent}
+        if token := self._current_token():
+            headers["Authorization"] = f"Bearer {token}"
+        if body is not None:
+            headers["Content-Type"] = content_type
+        try:
+            response = self._pool.request(
+                method,
+                f"{self._config.server}{path}",
+                body=None if body is None else msgspec.json.encode(body),
+                headers=headers,
+                timeout=timeout,
+                retries=False,
+                redirect=False,
+                preload_content=False,
+            )
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            if isinstance(error, urllib3.exceptions.SSLError):
+                self._reload()
+            raise ApiError(UNREACHABLE, "Unreachable", _what(error)) from error
+        if response.status == HTTPStatus.UNAUTHORIZED:
+            self._reload()
+        if response.status >= HTTP_MULTIPLE_CHOICES:
+            raise _refusal(response, _read(response))
+        return response
+
+    def _reload(self) -> None:
+        """Token and certificates may have been renewed since they were read."""
+        now = time.monotonic()
+        self._token_until = 0.0
+        if now < self._reloaded_at + RELOAD_EVERY_S:
+            return
+        self._reloaded_at = now
+        try:
+            self._pool = _pool(self._config)
+        except KubeConfigError:
+            # Being replaced at this moment: the next refusal tries again.
+            return
+
+    def _current_token(self) -> str:
+        if self._config.token_file and time.monotonic() >= self._token_until:
+            try:
+                token = Path(self._config.token_file).read_text(encoding="ascii").strip()
+            except (OSError, UnicodeDecodeError):
+                # Being replaced at this moment: the old token is still good.
+                token = ""
+            self._token = token or self._token
+            self._token_until = time.monotonic() + TOKEN_FOR_S
+        return self._token
+
+
+def _pool(config: KubeConfig) -> urllib3.PoolManager:
+    if not config.server.startswith(("https://", "http://")):
+        raise KubeConfigError(f"server {config.server!r} is no http or https address")
+    if not config.server.startswith("https://"):
+        return urllib3.PoolManager(maxsize=2, retries=False)
+    context = ssl.create_default_context()
+    try:
+        if config.ca_file:
+            context = ssl.create_default_context(cafile=config.ca_file)
+        if config.client_cert:
+            context.load_cert_chain(config.client_cert, config.client_key or None)
+    except OSError as error:
+        raise KubeConfigError(
+            f"the certificates for {config.server} cannot be used ({_what(error)}):"
+            " correct the kubeconfig"
+        ) from error
+    if not config.verify:
+        # Asked for by name in the kubeconfig (insecure-skip-tls-verify).
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+    return urllib3.PoolManager(
+        maxsize=2,
+        retries=False,
+        ssl_context=context,
+        cert_reqs="CERT_REQUIRED" if config.verify else "CERT_NONE",
+        assert_hostname=config.server_name or None,
+        server_hostname=config.server_name or None,
+    )
+
+
+def _read(response: urllib3.BaseHTTPResponse) -> bytes:
+    """The whole body. Bounded: what answers may be anything that listens on that address."""
+    deadline = time.monotonic() + ANSWER_WITHIN_S
+    content = bytearray()
+    whole = False
+    try:
+        while piece := response.read1(PIECE_BYTES):
+            content += piece
+            if len(content) > MAX_ANSWER_BYTES:
+                raise ApiError(response.status, "TooLarge", "an answer of over 4 MiB")
+            if time.monotonic() > deadline:
+                raise ApiError(UNREACHABLE, "TooSlow", "an answer that does not end")
+        whole = True
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise ApiError(UNREACHABLE, "Unreachable", _what(error)) from error
+    finally:
+        # A connection with an unread rest must not be used again.
+        response.release_conn() if whole else response.close()
+    return bytes(content)
+
+
+def _watch_events(response: urllib3.BaseHTTPResponse) -> Iterator[tuple[str, NodeObject]]:
+    decoder = msgspec.json.Decoder(WatchEvent)
+    rest = b""
+    for chunk in response.stream(PIECE_BYTES):
+        *lines, rest = (rest + chunk).split(b"\n")
+        if len(rest) > MAX_WATCH_LINE_BYTES:
+            raise ApiError(response.status, "TooLarge", "a watch event of over 2 MiB")
+        for line in filter(None, lines):
+            try:
+                event = decoder.decode(line)
+                if event.type == "ERROR":
+                    said = msgspec.json.decode(event.object, type=StatusAnswer)
+                    raise ApiError(said.code, "WatchError", said.message[:MAX_ERROR_CHARS])
+                yield event.type, msgspec.json.decode(event.object, type=NodeObject)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise ApiError(response.status, "NotUnderstood", str(error)) from error
+
+
+def _refusal(response: urllib3.BaseHTTPResponse, content: bytes) -> ApiError:
+    try:
+        answer = msgspec.json.decode(content, type=StatusAnswer)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        # Not the API server's own format: nobody knows what is in it, so it is not quoted.
+        answer = StatusAnswer(message="an answer that is not a Kubernetes status")
+    return ApiError(
+        response.status,
+        answer.reason or "Refused",
+        answer.message[:MAX_ERROR_CHARS],
+        _seconds(response.headers.get("Retry-After", "")),
+    )
+
+
+def _seconds(retry_after: str) -> float:
+    """The whole seconds that Kubernetes sends; a date, or what no server means, is not waited for."""
+    plain = retry_after.isascii() and retry_after.isdecimal() and len(retry_after) < 6
+    return min(float(retry_after), LONGEST_RETRY_AFTER_S) if plain else 0.0
+
+
+def _what(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS]

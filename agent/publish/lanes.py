@@ -1,0 +1,253 @@
+"""The two writers behind publishing: one for the node's status, one for its GPUNodeHealth.
+
+Used by the publishing thread alone, which calls `turn` again and again. A lane sends at most one
+write per turn, remembers how that went, and turns every failure into a sentence and a wait.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from typing import Final
+
+from agent.kube.client import UNREACHABLE, ApiError, Kube
+from agent.kube.objects import HealthObject, NodeObject
+from agent.publish.plan import (
+    MISSING_RETRY_S,
+    REASSERT_EVERY_S,
+    REPAIR_SPACING_S,
+    AdoptHealth,
+    CreateHealth,
+    Lane,
+    PutHealth,
+    Wait,
+    health_step,
+    node_step,
+)
+from rules.api.health import HealthStatus
+from rules.publish.publication import Publication
+
+FORBIDDEN_ATTEMPTS: Final = 6
+"""Some 20 s: an installation may bring the rights a little later than the agent, and a past that
+was not read would be written over."""
+
+REMEDY: Final = {
+    UNREACHABLE: "the verdict is kept and sent when the API server answers",
+    HTTPStatus.UNAUTHORIZED: "check the agent's token",
+    HTTPStatus.FORBIDDEN: "check the agent's ClusterRole and binding",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """How a turn went: call again at `until` (monotonic seconds) at the latest.
+
+    `settled` says that the verdict given stands on the server, `yields` that a newer agent has the
+    word and nothing is to be written, `node` is the node as the server answered a write.
+    """
+
+    until: float
+    settled: bool = False
+    yields: bool = False
+    node: NodeObject | None = None
+
+
+class NodeLane:
+    """Conditions and labels of the node. `trouble` is a sentence while writing fails."""
+
+    def __init__(self, api: Kube, name: str, *, luck: Callable[[], float]) -> None:
+        self._api = api
+        self._name = name
+        self._luck = luck
+        self._lane = Lane()
+        self._uid = ""
+        self._stood: Publication | None = None
+        self._repair_from = 0.0
+        self.writes = 0
+        self.trouble = ""
+
+    @property
+    def failures(self) -> int:
+        """Failed attempts since the last success."""
+        return self._lane.failures
+
+    def hurry(self) -> None:
+        """The process is about to end: do not wait for the next attempt."""
+        self._lane = replace(self._lane, not_before=0.0)
+
+    def turn(self, wanted: Publication, node: NodeObject, now: float, wall: float) -> Turn:
+        """Send what is due."""
+        if node.metadata.uid != self._uid:
+            self._uid, self._lane, self._stood = node.metadata.uid, Lane(), None
+        step = node_step(wanted, node, self._lane, now, wall)
+        if isinstance(step, Wait):
+            if step.settled:
+                self._stood = wanted
+            return Turn(until=step.until, settled=step.settled)
+        if self._stood is wanted and now < self._repair_from:
+            return Turn(until=self._repair_from)
+        try:
+            answer = self._api.patch_node_status(self._name, step.patch)
+        except ApiError as error:
+            return self._failed(error, now)
+        self.writes += 1
+        self.trouble = ""
+        if self._stood is wanted:
+            self._repair_from = now + REPAIR_SPACING_S
+        self._lane, self._stood = self._lane.accepted(now, self._luck()), wanted
+        return Turn(until=now, node=answer)
+
+    def _failed(self, error: ApiError, now: float) -> Turn:
+        at_least_s = error.retry_after_s
+        self.trouble = sentence(f"the status of node {self._name}", error)
+        if error.status == HTTPStatus.NOT_FOUND:
+            at_least_s = MISSING_RETRY_S
+            self.trouble = (
+                f"node {self._name} does not exist: name an existing node with --node-name"
+            )
+        self._lane = self._lane.refused(now, self._luck(), at_least_s=at_least_s)
+        return Turn(until=self._lane.not_before)
+
+
+class HealthLane:
+    """The GPUNodeHealth of the node. `trouble` is a sentence while reading or writing fails."""
+
+    def __init__(self, api: Kube, name: str, *, luck: Callable[[], float]) -> None:
+        self._api = api
+        self._name = name
+        self._luck = luck
+        self._lane = Lane()
+        self._uid = ""
+        self._health: HealthObject | None = None
+        self._read = False
+        self._accepted: Publication | None = None
+        self._found: str | None = None
+        self._yields_until = 0.0
+        self.writes = 0
+        self.trouble = ""
+
+    @property
+    def failures(self) -> int:
+        """Failed attempts since the last success."""
+        return self._lane.failures
+
+    @property
+    def known(self) -> bool:
+        """Whether what was there before has been read (or can never be)."""
+        return self._read
+
+    @property
+    def contested(self) -> bool:
+        """Whether somebody else wrote since we did, and who it was is about to be read."""
+        return self._accepted is not None and not self._read and self._lane.failures <= 1
+
+    @property
+    def status(self) -> HealthStatus | None:
+        """The status on the server, as last read or written; None when there is none."""
+        return None if self._health is None else self._health.status
+
+    def hurry(self) -> None:
+        """The process is about to end: do not wait for the next attempt."""
+        self._lane = replace(self._lane, not_before=0.0)
+
+    def read(self, now: float) -> Turn:
+        """Read what is there; nothing is written before that."""
+        if self._lane.not_before > now:
+            return Turn(until=self._lane.not_before)
+        try:
+            self._read_again()
+        except ApiError as error:
+            return self._failed(error, now)
+        self._lane = replace(self._lane, failures=0)
+        self.trouble = ""
+        return Turn(until=now)
+
+    def turn(self, wanted: Publication, node: NodeObject, now: float) -> Turn:
+        """Send what is due."""
+        if node.metadata.uid != self._uid:
+            # Another node under this name: its object may be gone or about to be collected.
+            self._read = self._read and not self._uid
+            self._uid, self._accepted = node.metadata.uid, None
+        if not self._read:
+            turn = self.read(now)
+            if self.known and self._was_replaced(wanted):
+                self._yields_until = now + REASSERT_EVERY_S
+                return Turn(until=self._yields_until, yields=True)
+            return turn
+        if now < self._yields_until:
+            return Turn(until=self._yields_until, yields=True)
+        step = health_step(wanted, self._health, self._accepted, node, self._lane, now)
+        if isinstance(step, Wait):
+            return Turn(until=step.until, settled=step.settled)
+        try:
+            self._write(step, wanted)
+        except ApiError as error:
+            return self._failed(error, now, creating=isinstance(step, CreateHealth))
+        self.writes += 1
+        if isinstance(step, PutHealth):
+            self.trouble = ""
+            self._lane = self._lane.accepted(now, self._luck())
+        return Turn(until=now)
+
+    def _was_replaced(self, wanted: Publication) -> bool:
+        """Whether an agent that started after us has written since we did.
+
+        Two run for a moment when a pod takes long to end: the newer verdict stands, for as long
+        as a living agent takes to say it again.
+        """
+        return self._accepted is not None and self._publisher() not in {
+            "",
+            self._found,
+            wanted.status.publisher.pod_uid,
+        }
+
+    def _publisher(self) -> str:
+        return "" if self._health is None else self._health.status.publisher.pod_uid
+
+    def _read_again(self) -> None:
+        try:
+            self._health = self._api.health(self._name)
+        except ApiError as error:
+            forbidden = error.status == HTTPStatus.FORBIDDEN
+            if forbidden and self._lane.failures < FORBIDDEN_ATTEMPTS:
+                raise
+            if not forbidden and error.status != HTTPStatus.NOT_FOUND:
+                raise
+            # Forbidden for good: the node's condition must not wait for it.
+            self._health = None
+        if self._found is None:
+            self._found = self._publisher()
+        self._read = True
+
+    def _write(self, step: CreateHealth | AdoptHealth | PutHealth, wanted: Publication) -> None:
+        if isinstance(step, CreateHealth):
+            self._health = self._api.create_health(step.body)
+        elif isinstance(step, AdoptHealth):
+            self._health = self._api.patch_health(self._name, step.patch)
+        else:
+            self._health = self._api.put_health_status(self._name, step.body)
+            self._accepted = wanted
+
+    def _failed(self, error: ApiError, now: float, *, creating: bool = False) -> Turn:
+        at_least_s = error.retry_after_s
+        if error.status == HTTPStatus.CONFLICT:
+            # Somebody else wrote: read, then put our words back. Nothing to tell a person.
+            self._read = False
+        elif error.status != HTTPStatus.NOT_FOUND:
+            self.trouble = sentence(f"GPUNodeHealth {self._name}", error)
+        elif creating:
+            at_least_s = MISSING_RETRY_S
+            self.trouble = (
+                "the cluster has no GPUNodeHealth: apply the CRDs of gpuward;"
+                " until then only the node's conditions and labels are published"
+            )
+        else:
+            # Deleted by somebody or collected with an old node: create it again.
+            self._health = None
+        self._lane = self._lane.refused(now, self._luck(), at_least_s=at_least_s)
+        return Turn(until=self._lane.not_before)
+
+
+def sentence(what: str, error: ApiError) -> str:
+    """What failed, why, and what a person can do."""
+    remedy = REMEDY.get(error.status, "it is tried again")
+    return f"{what} could not be written ({error}): {remedy}"

@@ -1,0 +1,251 @@
+"""Writes the newest verdict to the API server, in one thread, until it is accepted.
+
+The main loop calls `submit`, the node watch calls `node_seen` and `node_gone`; what to write is
+decided in `agent.publish.plan` and sent by `agent.publish.lanes`. A verdict is never lost (only
+the newest counts, and it is kept until it was accepted), never followed by an older one, and no
+failure ends the thread.
+"""
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agent.kube.client import Kube
+from agent.kube.objects import NodeObject
+from agent.publish.events import EventLane
+from agent.publish.lanes import HealthLane, NodeLane
+from agent.publish.plan import Wanted
+from rules.api.health import HealthStatus
+from rules.publish.events import NodeEvent
+
+LONGEST_WAIT_S = 3600.0
+THREAD_GRACE_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What the node's GPUNodeHealth held before this process wrote to it; None: nothing."""
+
+    status: HealthStatus | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """A verdict stands on the API server: both objects carry it. `at` is wall time."""
+
+    wanted: Wanted
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """A sentence for the log when publishing begins to fail, or fails otherwise than before;
+    empty when it works again."""
+
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishReport:
+    """How publishing stands, for readiness and metrics. Times are wall time."""
+
+    accepted_at: float | None
+    settled: bool
+    failures: int
+    writes: int
+
+
+class Publisher:
+    """The publishing thread of one node; `tell` receives what it has to say, from the thread.
+
+    Exactly one `Known` is told, before the first write: until it was, the main loop must not
+    `submit`, since a verdict that knows nothing of the past would erase it.
+    """
+
+    def __init__(
+        self,
+        api: Kube,
+        node_name: str,
+        *,
+        tell: Callable[[Known | Accepted | Trouble], None],
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        luck: Callable[[], float] = random.random,
+    ) -> None:
+        self._tell = tell
+        self._clock = clock
+        self._wall = wall
+        self._node_lane = NodeLane(api, node_name, luck=luck)
+        self._health_lane = HealthLane(api, node_name, luck=luck)
+        self._event_lane = EventLane(api, luck=luck)
+        self._changed = threading.Condition()
+        self._poked = False
+        self._wanted: Wanted | None = None
+        self._node: NodeObject | None = None
+        self._settled: Wanted | None = None
+        self._accepted_at: float | None = None
+        self._told_known = False
+        self._trouble = ""
+        self._hurry = False
+        self._vain = False
+        self._yields = False
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="publish", daemon=True)
+
+    def start(self) -> None:
+        """Read what is there, then publish whatever is submitted."""
+        self._thread.start()
+
+    def submit(self, wanted: Wanted) -> None:
+        """This is the verdict now; it replaces one that was not written yet."""
+        with self._changed:
+            self._wanted = wanted
+            self._poke()
+
+    def announce(self, event: NodeEvent) -> None:
+        """Create this Event about the node, when the verdict itself has been written."""
+        with self._changed:
+            self._event_lane.add(event, self._wall())
+            self._poke()
+
+    def node_seen(self, node: NodeObject) -> None:
+        """The node as the API server has it now; somebody may have changed our words."""
+        with self._changed:
+            if self._node is None or not _older(node, self._node):
+                self._node = node
+                self._poke()
+
+    def node_gone(self) -> None:
+        """The node was deleted: there is nothing to write to until it is back."""
+        with self._changed:
+            self._node = None
+
+    def report(self) -> PublishReport:
+        """How publishing stands."""
+        with self._changed:
+            return PublishReport(
+                accepted_at=self._accepted_at,
+                settled=self._wanted is not None and self._settled is self._wanted,
+                failures=max(self._node_lane.failures, self._health_lane.failures),
+                writes=self._node_lane.writes + self._health_lane.writes,
+            )
+
+    def close(self, timeout_s: float) -> bool:
+        """Give the newest verdict `timeout_s` to be accepted, then end; True when it was.
+
+        Where nothing could be written before and one more attempt fails too, or a newer agent has
+        the word, that was it.
+        """
+        with self._changed:
+            self._hurry = True
+            self._poke()
+            self._changed.wait_for(self._is_over, timeout_s)
+            done = self._settled is self._wanted
+            self._stopping = True
+            self._poke()
+        # A call that hangs is not waited for: the thread ends with the process.
+        self._thread.join(timeout_s if done else THREAD_GRACE_S)
+        return done
+
+    def _is_over(self) -> bool:
+        return self._settled is self._wanted or self._vain or self._yields
+
+    def _run(self) -> None:
+        while not self._stopping:
+            if not self._health_lane.known and not self._told_known:
+                self._wait(self._first_read())
+                continue
+            with self._changed:
+                self._poked = False
+                wanted, node = self._wanted, self._node
+                last_try = self._hurry and (bool(self._trouble) or node is None)
+                if self._hurry:
+                    self._hurry = False
+                    self._node_lane.hurry()
+                    self._health_lane.hurry()
+            if wanted is None or node is None:
+                if last_try:
+                    self._give_up()
+                self._wait(self._clock() + LONGEST_WAIT_S)
+                continue
+            # The health object first: it carries the state that a restarted agent needs.
+            health = self._health_lane.turn(wanted.publication, node, self._clock())
+            self._yield_word(health.yields)
+            if health.yields or self._health_lane.contested:
+                self._say_trouble()
+                self._wait(health.until)
+                continue
+            patched = self._node_lane.turn(wanted.publication, node, self._clock(), self._wall())
+            self._say_trouble()
+            if last_try and self._trouble:
+                self._give_up()
+            if patched.node is not None:
+                self._answered(node, patched.node)
+            announced = float("inf")
+            if health.settled and patched.settled:
+                self._settle(wanted)
+                announced = self._event_lane.turn(node, self._clock())
+            self._wait(min(health.until, patched.until, announced))
+
+    def _first_read(self) -> float:
+        turn = self._health_lane.read(self._clock())
+        self._say_trouble()
+        if self._health_lane.known:
+            self._told_known = True
+            self._tell(Known(status=self._health_lane.status))
+        return turn.until
+
+    def _answered(self, before: NodeObject, answer: NodeObject) -> None:
+        with self._changed:
+            if self._node is before or (self._node and not _older(answer, self._node)):
+                self._node = answer
+
+    def _settle(self, wanted: Wanted) -> None:
+        with self._changed:
+            if self._settled is wanted:
+                return
+            self._settled, self._accepted_at = wanted, self._wall()
+            self._changed.notify_all()
+        self._tell(Accepted(wanted=wanted, at=self._accepted_at))
+
+    def _yield_word(self, yields: bool) -> None:
+        with self._changed:
+            self._yields = yields
+            self._changed.notify_all()
+
+    def _give_up(self) -> None:
+        with self._changed:
+            self._vain = True
+            self._changed.notify_all()
+
+    def _say_trouble(self) -> None:
+        """Tell a new sentence once; the end of trouble too."""
+        sentences = filter(None, (self._health_lane.trouble, self._node_lane.trouble))
+        trouble = "; ".join(sentences)
+        if trouble != self._trouble:
+            self._trouble = trouble
+            self._tell(Trouble(sentence=trouble))
+
+    def _poke(self) -> None:
+        """There is something else to do than to wait; called with the lock held."""
+        self._poked = True
+        self._changed.notify_all()
+
+    def _wait(self, until: float) -> None:
+        """Sleep until then, or until somebody pokes."""
+        with self._changed:
+            wait_s = until - self._clock()
+            if wait_s > 0 and not self._poked:
+                self._changed.wait(min(wait_s, LONGEST_WAIT_S))
+
+
+def _older(node: NodeObject, than: NodeObject) -> bool:
+    """Whether a version of one and the same node was stored before another."""
+    if node.metadata.uid != than.metadata.uid:
+        return False
+    versions = (node.metadata.resource_version, than.metadata.resource_version)
+    if not all(version.isdecimal() for version in versions):
+        return False
+    return int(versions[0]) < int(versions[1])

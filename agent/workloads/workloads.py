@@ -1,0 +1,187 @@
+"""Finds out whose process an Xid 13 or 31 named: process, pod, then the pod's controller.
+
+The main loop calls `ask`, which never waits; the answer comes back as a `WorkloadSeen`, seconds
+later or never. One thread reads cgroups at once, since a process that faulted ends soon; another
+reads the node's pods when one is not known yet, at most every half minute, and on a timer only to
+learn whether a permission that is missing was granted.
+Whatever cannot be found out stays unknown, which never speaks against the hardware.
+"""
+
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+
+from agent.inbox import Item, Log
+from agent.kube.client import ApiError, Kube
+from agent.senses.host_processes import sees_host_processes
+from agent.workloads.pod_process import pod_of_process
+from rules.judge.observation import (
+    KernelLineSeen,
+    SourceChanged,
+    SourceName,
+    SourceState,
+    WorkloadSeen,
+)
+from rules.judge.workload import Workload, workload_behind
+
+MAX_ASKED = 256
+MAX_QUEUED = 64
+MAX_WAITING = 64
+MAX_PODS = 1024
+ASK_AGAIN_S = 60.0
+"""One process prints the same line hundreds of times: it is looked at once in this time."""
+GATHER_S = 2.0
+"""A burst's processes are looked up together, and not on all nodes of a gang in the same moment."""
+READ_SPACING_S = 30.0
+AFTER_FAILURE_S = 300.0
+AFTER_REFUSAL_S = 3600.0
+"""A permission does not come back by asking; somebody may have granted it within the hour, and
+then the source must not stay Down until the next fault."""
+
+_EFFECT = "so the workloads behind Xid 13 and 31 stay unknown"
+
+
+class WorkloadLookup:
+    """Both threads and what they remember. `put` takes facts and sentences for the main loop."""
+
+    def __init__(
+        self,
+        api: Kube,
+        node: str,
+        put: Callable[[Item], None],
+        *,
+        pod_of: Callable[[int, float], str] = pod_of_process,
+        host_in_sight: Callable[[], bool] = sees_host_processes,
+        clock: Callable[[], float] = time.monotonic,
+        gather_s: float = GATHER_S,
+    ) -> None:
+        self._api = api
+        self._node = node
+        self._put = put
+        self._pod_of = pod_of
+        self._host_in_sight = host_in_sight
+        self._clock = clock
+        self._gather_s = gather_s
+        self._asked: dict[tuple[int | None, str | None, int], float] = {}
+        self._records: queue.SimpleQueue[KernelLineSeen | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._known: dict[str, Workload] = {}
+        self._waiting: list[tuple[str, KernelLineSeen]] = []
+        self._wanted = threading.Event()
+        self._stop = threading.Event()
+        self._not_before = 0.0
+        self._said = (SourceState.ABSENT, "")
+        self._threads = [
+            threading.Thread(target=self._read_processes, name="workload-processes", daemon=True),
+            threading.Thread(target=self._read_pods, name="workload-pods", daemon=True),
+        ]
+
+    def start(self) -> None:
+        """Be ready to be asked, if the processes that the kernel names can be seen from here."""
+        if not self._host_in_sight():
+            remedy = "use component full, or --workloads off"
+            self._put(Log(f"the host's processes are out of sight, {_EFFECT}: {remedy}"))
+            self._say(SourceState.ABSENT, "NoHostProcesses")
+            return
+        self._say(SourceState.UP, "")
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """Ask the threads to end; they are not waited for, since one may sleep in the server."""
+        self._stop.set()
+        self._wanted.set()
+        self._records.put(None)
+
+    def ask(self, seen: KernelLineSeen) -> None:
+        """Find out whose process this record named. Called from one thread only."""
+        pid, now = seen.line.pid, self._clock()
+        if not pid or self._said[0] is SourceState.ABSENT or self._records.qsize() >= MAX_QUEUED:
+            return
+        key = (seen.line.xid, seen.line.pci, pid)
+        if now - self._asked.get(key, float("-inf")) < ASK_AGAIN_S:
+            return
+        if len(self._asked) >= MAX_ASKED:
+            self._asked.clear()
+        self._asked[key] = now
+        self._records.put(seen)
+
+    def _read_processes(self) -> None:
+        while (seen := self._records.get()) is not None:
+            uid = self._pod_of(seen.line.pid or 0, seen.at)
+            if uid:
+                self._found(uid, seen)
+
+    def _found(self, uid: str, seen: KernelLineSeen) -> None:
+        """The pod is known by its UID: tell its workload, or have the pods read."""
+        with self._lock:
+            workload = self._known.get(uid)
+            soon = self._not_before - self._clock() <= READ_SPACING_S
+            if workload is None and soon and len(self._waiting) < MAX_WAITING:
+                self._waiting.append((uid, seen))
+                self._wanted.set()
+        if workload is not None:
+            self._tell(seen, workload)
+
+    def _read_pods(self) -> None:
+        while True:
+            refused = self._said[0] is SourceState.DOWN
+            again_s = max(0.0, self._not_before - self._clock()) if refused else None
+            self._wanted.wait(again_s)
+            if self._stop.is_set():
+                return
+            pause_s = max(0.0, self._not_before - self._clock())
+            if self._stop.wait(pause_s + self._gather_s * random.uniform(0.2, 1.0)):
+                return
+            self._wanted.clear()
+            self._read_once(unasked=refused)
+
+    def _read_once(self, *, unasked: bool) -> None:
+        with self._lock:
+            if not self._waiting and not unasked:
+                return
+        try:
+            pods = self._api.pods_on(self._node)
+        except ApiError as error:
+            self._failed(error)
+            return
+        known = {pod.kubelet_uid: workload_behind(pod) for pod in pods[:MAX_PODS]}
+        with self._lock:
+            self._known = known
+            waiting, self._waiting = self._waiting, []
+            self._not_before = self._clock() + READ_SPACING_S
+        self._say(SourceState.UP, "")
+        for uid, seen in waiting:
+            if uid in known:
+                self._tell(seen, known[uid])
+
+    def _failed(self, error: ApiError) -> None:
+        """Who waited stays unknown; only after a refusal is it asked again without another fault.
+
+        A server that does not answer now, or does not take this token now, says nothing about the
+        next time, so only a missing permission is a sense that is Down.
+        """
+        refused = error.status == HTTPStatus.FORBIDDEN
+        pause_s = AFTER_REFUSAL_S if refused else max(AFTER_FAILURE_S, error.retry_after_s)
+        with self._lock:
+            self._waiting = []
+            self._not_before = self._clock() + pause_s
+        remedy = "apply component workloads" if refused else "it is tried again at a later fault"
+        self._put(Log(f"the pods of this node cannot be read ({error}), {_EFFECT}: {remedy}"))
+        if refused:
+            self._say(SourceState.DOWN, "Forbidden")
+
+    def _tell(self, seen: KernelLineSeen, workload: Workload) -> None:
+        self._put(WorkloadSeen(at=time.time(), record=seen, workload=workload))
+
+    def _say(self, state: SourceState, reason: str) -> None:
+        """Report the state of this sense if it is news."""
+        if (state, reason) == self._said:
+            return
+        self._said = (state, reason)
+        self._put(
+            SourceChanged(at=time.time(), source=SourceName.WORKLOADS, state=state, reason=reason)
+        )

@@ -1,0 +1,1 @@
+"""Ways to reach a control plane: in process, over HTTP."""

@@ -1,0 +1,1 @@
+"""Kubelets, node lifecycle, placement and scheduling."""

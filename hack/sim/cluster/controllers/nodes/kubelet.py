@@ -1,0 +1,240 @@
+"""What a kubelet does with one of its pods: start it, keep it, finish it, stop it.
+
+Pure: `act` looks at the pod as the API has it and at what this kubelet remembers of it, and says
+what to write and when to look again. `kubelets.Kubelets` runs it for many nodes.
+
+Annotations on a pod change its behaviour:
+
+| annotation | value | meaning |
+|---|---|---|
+| `sim.gpuward.io/start-after` | duration | runs that long after it was bound |
+| `sim.gpuward.io/stop-after` | duration | takes that long to stop, at most its grace period |
+| `sim.gpuward.io/never-ready` | `true` | runs but never gets ready |
+| `sim.gpuward.io/crash-loop` | `true` | restarts for ever |
+| `sim.gpuward.io/hang-terminating` | `true` | cannot be killed (D state) until its node reboots |
+| `sim.gpuward.io/finish-after` | duration | ends by itself that long after its start |
+| `sim.gpuward.io/exit-code` | integer | with which code it ends by itself |
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from hack.sim.cluster.clients.client import Object
+from hack.sim.cluster.controllers import pods as pod_state
+from hack.sim.cluster.controllers.owners import controller_of
+from hack.sim.cluster.controllers.timestamps import parse_duration_s, parse_stamp, stamp
+from hack.sim.cluster.controllers.writes import Delete, Outcome, UpdateStatus, Write, with_status
+from hack.sim.cluster.resource import PODS
+
+PREFIX = "sim.gpuward.io/"
+SIGTERM_EXIT, SIGKILL_EXIT = 143, 137
+CRASH_RESTARTS = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletSettings:
+    """How long things take on every node, unless a pod's annotations say otherwise."""
+
+    start_s: float = 0.0
+    stop_s: float = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodMemory:
+    """What a kubelet knows of a pod beyond the API: since when, and in which boot of its node."""
+
+    seen_at: datetime
+    boot: int
+    stopping_since: datetime | None = None
+
+
+def act(
+    pod: Object, memory: PodMemory, boot: int, settings: KubeletSettings, now: datetime
+) -> tuple[Outcome, PodMemory]:
+    """The next step for one pod of this node, and what to remember of it."""
+    if pod_state.is_terminating(pod):
+        memory = replace(memory, stopping_since=memory.stopping_since or now)
+        return _stop(pod, memory, boot, settings, now), memory
+    if pod_state.is_finished(pod):
+        return Outcome(), memory
+    if pod_state.phase(pod) != "Running":
+        start_s = _duration(pod, "start-after", settings.start_s)
+        wait_s = start_s - (now - memory.seen_at).total_seconds()
+        if wait_s > 0:
+            return Outcome(again_in_s=wait_s), memory
+        return _run(pod, restarts=0, now=now), replace(memory, boot=boot)
+    if memory.boot != boot:
+        if pod["spec"].get("restartPolicy") == "Never":
+            ended = _ended_status(pod, SIGKILL_EXIT, now)
+            return Outcome(writes=(_put(pod, ended),)), replace(memory, boot=boot)
+        restarts = _restart_count(pod) + 1
+        return _run(pod, restarts=restarts, now=now), replace(memory, boot=boot)
+    return _finish(pod, now), memory
+
+
+def _run(pod: Object, *, restarts: int, now: datetime) -> Outcome:
+    ready = not (_flag(pod, "never-ready") or _flag(pod, "crash-loop"))
+    status = pod.get("status") or {}
+    ip = pod_ip(pod["metadata"]["uid"])
+    running = {"running": {"startedAt": stamp(now)}}
+    state = running
+    if _flag(pod, "crash-loop"):
+        restarts = max(restarts, CRASH_RESTARTS)
+        message = "back-off 5m0s restarting failed container"
+        state = {"waiting": {"reason": "CrashLoopBackOff", "message": message}}
+    conditions = status.get("conditions")
+    for kind, good in (
+        ("PodReadyToStartContainers", True),
+        ("Initialized", True),
+        ("Ready", ready),
+        ("ContainersReady", ready),
+        ("PodScheduled", True),
+    ):
+        entry = {"type": kind, "status": str(good)}
+        if not good:
+            entry["reason"] = "ContainersNotReady"
+        conditions = pod_state.with_condition(conditions, entry, stamp(now))
+    new = {
+        **status,
+        "phase": "Running",
+        "conditions": conditions,
+        "hostIP": status.get("hostIP") or node_ip(pod_state.node_of(pod)),
+        "podIP": ip,
+        "podIPs": [{"ip": ip}],
+        "startTime": status.get("startTime") or stamp(now),
+        "containerStatuses": _containers(pod, state, ready=ready, restarts=restarts),
+    }
+    delay = _duration(pod, "finish-after", -1.0)
+    again_in_s = max(delay, 0.001) if delay >= 0 else None
+    return Outcome(writes=(_put(pod, new),), again_in_s=again_in_s)
+
+
+def _finish(pod: Object, now: datetime) -> Outcome:
+    after_s = _duration(pod, "finish-after", -1.0)
+    if after_s < 0:
+        return Outcome()
+    end = parse_stamp(_started_at(pod)) + timedelta(seconds=after_s)
+    if now < end:
+        return Outcome(again_in_s=(end - now).total_seconds())
+    return Outcome(writes=(_put(pod, _ended_status(pod, _exit_code(pod), now)),))
+
+
+def _stop(
+    pod: Object, memory: PodMemory, boot: int, settings: KubeletSettings, now: datetime
+) -> Outcome:
+    """A terminating pod: containers stop, then the object goes (or waits for its finalizers)."""
+    meta = pod["metadata"]
+    if memory.boot == boot and _flag(pod, "hang-terminating"):
+        return Outcome()
+    grace_s = float(meta.get("deletionGracePeriodSeconds") or 0)
+    stop_s = min(_duration(pod, "stop-after", settings.stop_s), grace_s)
+    since = memory.stopping_since or now
+    wait_s = stop_s - (now - since).total_seconds()
+    if memory.boot == boot and wait_s > 0 and not pod_state.is_finished(pod):
+        return Outcome(again_in_s=wait_s)
+    writes: list[Write] = []
+    if not pod_state.is_finished(pod) and _exit_matters(pod):
+        writes.append(_put(pod, _ended_status(pod, SIGTERM_EXIT, now)))
+    if grace_s > 0 or not meta.get("finalizers"):
+        writes.append(Delete(resource=PODS, target=pod, grace_s=0))
+    return Outcome(writes=tuple(writes))
+
+
+def _exit_matters(pod: Object) -> bool:
+    """Somebody reads the exit code after the deletion: a Job, or whoever holds a finalizer."""
+    owner = controller_of(pod)
+    return bool(pod["metadata"].get("finalizers")) or (owner or {}).get("kind") == "Job"
+
+
+def _ended_status(pod: Object, exit_code: int, now: datetime) -> Object:
+    status = pod.get("status") or {}
+    reason = "Completed" if exit_code == 0 else "Error"
+    ended = {
+        "exitCode": exit_code,
+        "reason": reason,
+        "startedAt": _started_at(pod) or stamp(now),
+        "finishedAt": stamp(now),
+    }
+    conditions = status.get("conditions")
+    for kind in ("Ready", "ContainersReady"):
+        entry = {
+            "type": kind,
+            "status": "False",
+            "reason": "PodCompleted" if exit_code == 0 else "PodFailed",
+        }
+        conditions = pod_state.with_condition(conditions, entry, stamp(now))
+    return {
+        **status,
+        "phase": "Succeeded" if exit_code == 0 else "Failed",
+        "conditions": conditions,
+        "containerStatuses": _containers(
+            pod, {"terminated": ended}, ready=False, restarts=_restart_count(pod)
+        ),
+    }
+
+
+def _containers(pod: Object, state: Object, *, ready: bool, restarts: int) -> list[Object]:
+    return [
+        {
+            "name": container["name"],
+            "image": container.get("image", ""),
+            "imageID": "",
+            "containerID": f"containerd://{zlib.crc32(container['name'].encode()):08x}",
+            "ready": ready,
+            "started": "running" in state,
+            "restartCount": restarts,
+            "state": state,
+            "lastState": {},
+        }
+        for container in pod["spec"].get("containers") or ()
+    ]
+
+
+def _restart_count(pod: Object) -> int:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return max((int(entry.get("restartCount") or 0) for entry in statuses), default=0)
+
+
+def _started_at(pod: Object) -> str:
+    for entry in (pod.get("status") or {}).get("containerStatuses") or ():
+        started = ((entry.get("state") or {}).get("running") or {}).get("startedAt")
+        if started:
+            return str(started)
+    return str((pod.get("status") or {}).get("startTime") or "")
+
+
+def _put(pod: Object, status: Object) -> UpdateStatus:
+    return UpdateStatus(resource=PODS, body=with_status(pod, status))
+
+
+def _annotation(pod: Object, name: str) -> str | None:
+    value = (pod["metadata"].get("annotations") or {}).get(PREFIX + name)
+    return None if value is None else str(value)
+
+
+def _flag(pod: Object, name: str) -> bool:
+    return _annotation(pod, name) == "true"
+
+
+def _duration(pod: Object, name: str, default_s: float) -> float:
+    text = _annotation(pod, name)
+    return default_s if text is None else parse_duration_s(text)
+
+
+def _exit_code(pod: Object) -> int:
+    return int(_annotation(pod, "exit-code") or 0)
+
+
+def pod_ip(uid: str) -> str:
+    """An address of the simulated pod network that stays the same for one pod."""
+    number = zlib.crc32(uid.encode())
+    return f"10.{128 + number % 64}.{number >> 8 & 255}.{number >> 16 & 255}"
+
+
+def node_ip(name: str) -> str:
+    """An address of the simulated machine network that stays the same for one node name."""
+    number = zlib.crc32(name.encode())
+    return f"10.{number & 63}.{number >> 8 & 255}.{1 + (number >> 16 & 127)}"

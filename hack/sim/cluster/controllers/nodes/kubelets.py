@@ -1,0 +1,235 @@
+"""Fake kubelets for a whole fleet in one loop, and the ways in which a node can go wrong.
+
+Serves every node of the cluster unless told to leave some out (a node with a real kubelet). It
+follows pods with one watch; heartbeats are optional, since idle fleets should be idle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+from hack.sim.cluster.clients.client import ApiError, Client, Object
+from hack.sim.cluster.controllers import pods as pod_state
+from hack.sim.cluster.controllers.caches import CONNECTION_TROUBLE, Caches, Key, key_of
+from hack.sim.cluster.controllers.nodes.kubelet import KubeletSettings, PodMemory, act
+from hack.sim.cluster.controllers.nodes.node_objects import (
+    LEASE_NAMESPACE,
+    lease_object,
+    node_info,
+    ready_conditions,
+    silent_conditions,
+)
+from hack.sim.cluster.controllers.running import Clock, Controller, Runner
+from hack.sim.cluster.controllers.timestamps import stamp_micro
+from hack.sim.cluster.controllers.writes import NOTHING, Outcome
+from hack.sim.cluster.resource import LEASES, NODES, PODS
+
+_ATTEMPTS = 10
+
+
+class Kubelets:
+    """All the kubelets of a simulated fleet.
+
+    With `heartbeat_s` each renews its Lease that often, with `status_heartbeats` its conditions'
+    heartbeat time too.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        clock: Clock,
+        settings: KubeletSettings | None = None,
+        *,
+        serves: Callable[[str], bool] = lambda _node: True,
+        heartbeat_s: float | None = None,
+        status_heartbeats: bool = False,
+        seed: int = 0,
+    ) -> None:
+        self._client = client
+        self._caches = caches
+        self._clock = clock
+        self._settings = settings or KubeletSettings()
+        self._serves = serves
+        self._heartbeat_s = heartbeat_s
+        self._status_heartbeats = status_heartbeats
+        self._rng = random.Random(f"kubelets {seed}")
+        self._memory: dict[str, PodMemory] = {}
+        self._boots: dict[str, int] = {}
+        self._silent: set[str] = set()
+        self._runner = Runner(
+            Controller(
+                name="kubelets",
+                routes={PODS: _bound_pod, NODES: _pods_of_new_node},
+                reconcile=self._reconcile,
+                workers=32,
+            ),
+            client,
+            caches,
+            clock,
+            seed,
+        )
+
+    def subscribe(self) -> None:
+        """Follow pods."""
+        self._runner.subscribe()
+        self._caches[PODS].subscribe(self._pod_gone)
+
+    async def run(self) -> None:
+        """Serve the nodes for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._runner.run())
+            if self._heartbeat_s is not None:
+                tasks.create_task(self._beat_for_ever(self._heartbeat_s))
+
+    def _reconcile(self, key: Key, caches: Caches, now: datetime) -> Outcome:
+        pod = caches[PODS].get(key)
+        if pod is None:
+            return NOTHING
+        node, uid = pod_state.node_of(pod), pod["metadata"]["uid"]
+        if node in self._silent or not self._serves(node) or not caches[NODES].get(("", node)):
+            return NOTHING
+        boot = self._boots.get(node, 0)
+        memory = self._memory.get(uid) or PodMemory(seen_at=now, boot=boot)
+        outcome, self._memory[uid] = act(pod, memory, boot, self._settings, now)
+        return outcome
+
+    def _pod_gone(self, old: Object | None, new: Object | None) -> None:
+        if old is not None and new is None:
+            self._memory.pop(old["metadata"]["uid"], None)
+
+    async def fall_silent(self, node: str, *, noticed: bool = True) -> None:
+        """The kubelet dies: pods stay as they are; `noticed` also writes Ready=Unknown."""
+        self._silent.add(node)
+        if noticed:
+            await self._put_node_status(
+                node,
+                lambda status: {
+                    **status,
+                    "conditions": silent_conditions(status["conditions"], self._clock()),
+                },
+            )
+
+    async def speak_again(self, node: str) -> None:
+        """The kubelet is back in the same boot and does what it missed."""
+        self._silent.discard(node)
+        await self._put_node_status(node, lambda status: self._alive(node, status, ready=True))
+        self._look_at_pods_of(node)
+
+    async def set_ready(self, node: str, *, ready: bool) -> None:
+        """The kubelet lives and reports Ready or not."""
+        await self._put_node_status(node, lambda status: self._alive(node, status, ready=ready))
+
+    async def reboot(self, node: str, *, down_s: float = 0.0) -> None:
+        """The machine restarts: silent, then another bootID, its pods' containers start again."""
+        await self.fall_silent(node)
+        await asyncio.sleep(down_s)
+        self._boots[node] = self._boots.get(node, 0) + 1
+        for pod in self._caches[PODS].on_node(node):
+            uid = pod["metadata"]["uid"]
+            self._memory.setdefault(
+                uid, PodMemory(seen_at=self._clock(), boot=self._boots[node] - 1)
+            )
+        await self.speak_again(node)
+
+    async def recreate(self, node: str, *, lose_pods: bool = True) -> Object:
+        """The Node object is deleted and comes back under its name with a new UID and boot."""
+        old = await self._client.get(NODES, node)
+        self._silent.add(node)
+        await self._client.delete(NODES, node, uid=old["metadata"]["uid"])
+        if lose_pods:
+            for pod in self._caches[PODS].on_node(node):
+                meta = pod["metadata"]
+                await self._client.delete(
+                    PODS, meta["name"], meta["namespace"], uid=meta["uid"], grace=0
+                )
+        self._boots[node] = self._boots.get(node, 0) + 1
+        self._silent.discard(node)
+        kept = {
+            key: value
+            for key, value in old["metadata"]["labels"].items()
+            if not key.startswith("gpuward.io/")
+        }
+        fresh = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": node, "labels": kept},
+            "spec": {"providerID": old["spec"].get("providerID", "")},
+        }
+        created = await self._client.create(NODES, fresh)
+        status = self._alive(node, {**old["status"], "conditions": []}, ready=True)
+        return await self._client.update_status(NODES, {**created, "status": status})
+
+    def _alive(self, node: str, status: Object, *, ready: bool) -> Object:
+        conditions = ready_conditions(
+            status.get("conditions") or [], ready=ready, now=self._clock()
+        )
+        info = node_info(node, boot=self._boots.get(node, 0))
+        return {**status, "conditions": conditions, "nodeInfo": info}
+
+    def _look_at_pods_of(self, node: str) -> None:
+        for pod in self._caches[PODS].on_node(node):
+            self._runner.queue.add(key_of(pod))
+
+    async def _put_node_status(self, node: str, change: Callable[[Object], Object]) -> None:
+        for attempt in range(_ATTEMPTS):
+            present = await self._client.get(NODES, node)
+            try:
+                await self._client.update_status(
+                    NODES, {**present, "status": change(present.get("status") or {})}
+                )
+            except ApiError as error:
+                if error.code != 409 or attempt == _ATTEMPTS - 1:
+                    raise
+            else:
+                return
+
+    async def _beat_for_ever(self, period_s: float) -> None:
+        await self._caches[NODES].synced.wait()
+        while True:
+            nodes = [node for node in self._caches[NODES] if self._beats(node)]
+            self._rng.shuffle(nodes)
+            for node in nodes:
+                if self._beats(node):  # it may have fallen silent since the round began
+                    await self._beat(node)
+                await asyncio.sleep(period_s / (len(nodes) + 1))
+            await asyncio.sleep(period_s / (len(nodes) + 1))
+
+    def _beats(self, node: Object) -> bool:
+        name = node["metadata"]["name"]
+        return name not in self._silent and self._serves(name)
+
+    async def _beat(self, node: Object) -> None:
+        name = node["metadata"]["name"]
+        try:
+            renewed = {"spec": {"renewTime": stamp_micro(self._clock())}}
+            await self._client.patch(LEASES, name, renewed, LEASE_NAMESPACE)
+            if self._status_heartbeats:
+                await self._put_node_status(
+                    name, lambda status: self._alive(name, status, ready=True)
+                )
+        except ApiError as error:
+            if error.code == 404:
+                await self._first_lease(node)
+        except CONNECTION_TROUBLE:
+            return
+
+    async def _first_lease(self, node: Object) -> None:
+        try:
+            await self._client.create(LEASES, lease_object(node, self._clock()), LEASE_NAMESPACE)
+        except (ApiError, *CONNECTION_TROUBLE):
+            return
+
+
+def _bound_pod(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
+    if new is not None and pod_state.node_of(new):
+        yield key_of(new)
+
+
+def _pods_of_new_node(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
+    if old is None and new is not None:
+        for pod in caches[PODS].on_node(new["metadata"]["name"]):
+            yield key_of(pod)

@@ -1,0 +1,177 @@
+"""Node controllers: taints that follow from a node's state, silence of kubelets, orphaned pods.
+
+A cordon becomes the taint `node.kubernetes.io/unschedulable` here, as in a real cluster, which is
+also why a marking patch may meet a newer resourceVersion. Judging silence by Leases is optional.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+from hack.sim.cluster.clients.client import Object
+from hack.sim.cluster.controllers import pods as pod_state
+from hack.sim.cluster.controllers.caches import Caches, Key, key_of
+from hack.sim.cluster.controllers.nodes.node_objects import LEASE_NAMESPACE, silent_conditions
+from hack.sim.cluster.controllers.nodes.placement import UNSCHEDULABLE_TAINT
+from hack.sim.cluster.controllers.running import Controller
+from hack.sim.cluster.controllers.timestamps import seconds_since, stamp
+from hack.sim.cluster.controllers.workloads.replicaset import own_key
+from hack.sim.cluster.controllers.writes import (
+    NOTHING,
+    Delete,
+    Outcome,
+    Patch,
+    UpdateStatus,
+    Write,
+    with_status,
+)
+from hack.sim.cluster.resource import LEASES, NODES, PODS
+
+NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
+_PRESSURE_TAINTS = {
+    "MemoryPressure": "node.kubernetes.io/memory-pressure",
+    "DiskPressure": "node.kubernetes.io/disk-pressure",
+    "PIDPressure": "node.kubernetes.io/pid-pressure",
+}
+OWNED_KEYS = {UNSCHEDULABLE_TAINT, NOT_READY, UNREACHABLE, *_PRESSURE_TAINTS.values()}
+SILENCE_S = 50.0
+
+
+def wanted_taints(node: Object) -> list[tuple[str, str]]:
+    """(key, effect) of each taint that the node's state asks for."""
+    taints: list[tuple[str, str]] = []
+    if node.get("spec", {}).get("unschedulable"):
+        taints.append((UNSCHEDULABLE_TAINT, "NoSchedule"))
+    ready = pod_state.condition(node, "Ready")
+    if ready is not None and ready["status"] != "True":
+        key = UNREACHABLE if ready["status"] == "Unknown" else NOT_READY
+        taints += [(key, "NoSchedule"), (key, "NoExecute")]
+    for kind, key in _PRESSURE_TAINTS.items():
+        if pod_state.is_true(node, kind):
+            taints.append((key, "NoSchedule"))
+    return taints
+
+
+def reconcile_taints(node: Object, now: datetime) -> Outcome:
+    """Bring the taints of this controller in line; every other taint stays as it is."""
+    present: list[Object] = node.get("spec", {}).get("taints") or []
+    wanted = wanted_taints(node)
+    kept = [
+        taint
+        for taint in present
+        if taint["key"] not in OWNED_KEYS or (taint["key"], taint["effect"]) in wanted
+    ]
+    have = {(taint["key"], taint["effect"]) for taint in kept}
+    added = [
+        {"key": key, "effect": effect, "timeAdded": stamp(now)}
+        for key, effect in wanted
+        if (key, effect) not in have
+    ]
+    taints = [*kept, *added]
+    if taints == present:
+        return NOTHING
+    patch = {"spec": {"taints": taints or None}}
+    return Outcome(writes=(Patch(resource=NODES, target=node, patch=patch),))
+
+
+def reconcile_silence(node: Object, lease: Object | None, now: datetime) -> Outcome:
+    """Ready=Unknown once the node's Lease was not renewed for 50 s (Kubernetes 1.36 default).
+
+    A node that never had a Lease is left alone.
+    """
+    if lease is None:
+        return NOTHING
+    silent_s = seconds_since(lease["spec"].get("renewTime"), now)
+    if silent_s is None:
+        return NOTHING
+    if silent_s < SILENCE_S:
+        return Outcome(again_in_s=SILENCE_S - silent_s)
+    ready = pod_state.condition(node, "Ready")
+    if ready is not None and ready["status"] == "Unknown":
+        return NOTHING
+    status = node.get("status") or {}
+    conditions = silent_conditions(status.get("conditions") or [], now)
+    body = with_status(node, {**status, "conditions": conditions})
+    return Outcome(writes=(UpdateStatus(resource=NODES, body=body),))
+
+
+def reconcile_orphan(pod: Object, now: datetime) -> Outcome:
+    """A pod bound to a node that no longer exists ends Failed and is deleted (pod GC)."""
+    writes: list[Write] = []
+    if not pod_state.is_finished(pod):
+        status = pod.get("status") or {}
+        entry = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "DeletionByPodGC",
+            "message": "PodGC: node no longer exists",
+        }
+        conditions = pod_state.with_condition(status.get("conditions"), entry, stamp(now))
+        body = with_status(pod, {**status, "phase": "Failed", "conditions": conditions})
+        writes.append(UpdateStatus(resource=PODS, body=body))
+    writes.append(Delete(resource=PODS, target=pod, grace_s=0))
+    return Outcome(writes=tuple(writes))
+
+
+def _on_node_key(
+    reconcile: Callable[[Object, datetime], Outcome],
+) -> Callable[[Key, Caches, datetime], Outcome]:
+    def reconcile_key(key: Key, caches: Caches, now: datetime) -> Outcome:
+        node = caches[NODES].get(key)
+        return NOTHING if node is None else reconcile(node, now)
+
+    return reconcile_key
+
+
+def taint_controller() -> Controller:
+    """Taints nodes by their state."""
+    return Controller(
+        name="node-taints",
+        routes={NODES: own_key},
+        reconcile=_on_node_key(reconcile_taints),
+    )
+
+
+def silence_controller() -> Controller:
+    """Watches Leases; only for clusters whose kubelets renew them."""
+
+    def reconcile_key(key: Key, caches: Caches, now: datetime) -> Outcome:
+        node = caches[NODES].get(key)
+        if node is None:
+            return NOTHING
+        return reconcile_silence(node, caches[LEASES].get((LEASE_NAMESPACE, key[1])), now)
+
+    def lease_key(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
+        lease = new or old
+        if lease is not None and lease["metadata"].get("namespace") == LEASE_NAMESPACE:
+            yield "", lease["metadata"]["name"]
+
+    return Controller(
+        name="node-silence",
+        routes={NODES: own_key, LEASES: lease_key},
+        reconcile=reconcile_key,
+        workers=1,
+    )
+
+
+def orphan_controller(quarantine_s: float) -> Controller:
+    """Deletes pods of vanished nodes after `quarantine_s` (40 s in Kubernetes)."""
+
+    def pods_of_gone_node(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
+        if old is not None and new is None:
+            for pod in caches[PODS].on_node(old["metadata"]["name"]):
+                yield key_of(pod)
+
+    def reconcile_key(key: Key, caches: Caches, now: datetime) -> Outcome:
+        pod = caches[PODS].get(key)
+        if pod is None or caches[NODES].get(("", pod_state.node_of(pod))) is not None:
+            return NOTHING
+        return reconcile_orphan(pod, now)
+
+    return Controller(
+        name="pod-garbage-collector",
+        routes={NODES: pods_of_gone_node},
+        reconcile=reconcile_key,
+        settle_s=lambda _collection: quarantine_s,
+    )

@@ -1,0 +1,251 @@
+"""The scheduler: gives each waiting pod a node, or says in one sentence why none fits.
+
+`Scheduler` runs beside the controllers on the shared caches; `choose` is the decision. Large
+fleets are sampled as in kube-scheduler: the search starts where the last one ended and stops
+after enough fitting nodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from hack.sim.cluster.clients.client import ApiError, Client, Object
+from hack.sim.cluster.controllers import pods as pod_state
+from hack.sim.cluster.controllers.caches import CONNECTION_TROUBLE, Caches, Key, key_of
+from hack.sim.cluster.controllers.nodes.placement import NodeRoom, pinned_node, refusal
+from hack.sim.cluster.controllers.running import Clock, send_and_remember
+from hack.sim.cluster.controllers.timestamps import stamp
+from hack.sim.cluster.controllers.writes import (
+    Bind,
+    Tell,
+    UpdateStatus,
+    Write,
+    random_suffix,
+    with_status,
+)
+from hack.sim.cluster.resource import NODES, PODS
+
+NAME = "default-scheduler"
+ENOUGH_CANDIDATES = 20
+SEARCH_ALL_BELOW = 100
+_RETRY_S = 0.2
+
+
+def waits_for_node(pod: Object) -> bool:
+    """Not bound, not finished, not terminating, without scheduling gates, and ours to schedule."""
+    spec = pod["spec"]
+    return (
+        not spec.get("nodeName")
+        and pod_state.is_active(pod)
+        and not spec.get("schedulingGates")
+        and spec.get("schedulerName", NAME) == NAME
+    )
+
+
+def choose(pod: Object, rooms: Sequence[NodeRoom], start: int) -> tuple[NodeRoom | None, int, str]:
+    """The node for a pod: (its room or None, where the next search starts, why not).
+
+    Prefers, among the fitting nodes looked at, the one with the fewest pods, then by name.
+    """
+    spec, requests = pod["spec"], pod_state.resource_requests(pod)
+    enough = len(rooms) if len(rooms) < SEARCH_ALL_BELOW else ENOUGH_CANDIDATES
+    fitting: list[NodeRoom] = []
+    reasons: Counter[str] = Counter()
+    looked = 0
+    for looked in range(1, len(rooms) + 1):
+        room = rooms[(start + looked - 1) % len(rooms)]
+        why_not = refusal(spec, requests, room)
+        if why_not is None:
+            fitting.append(room)
+            if len(fitting) >= enough:
+                break
+        else:
+            reasons[why_not] += 1
+    next_start = (start + looked) % len(rooms) if rooms else 0
+    if fitting:
+        best = min(fitting, key=lambda room: (len(room.pods), room.node["metadata"]["name"]))
+        return best, next_start, ""
+    counted = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
+    return None, next_start, f"0/{len(rooms)} nodes are available: {counted or 'no nodes'}."
+
+
+def unschedulable(pod: Object, message: str, now: datetime) -> list[Write]:
+    """The condition and the event of a pod that fits nowhere; nothing if they already say so."""
+    told = pod_state.condition(pod, "PodScheduled")
+    if told and told.get("reason") == "Unschedulable" and told.get("message") == message:
+        return []
+    status = pod.get("status") or {}
+    entry = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": message,
+    }
+    conditions = pod_state.with_condition(status.get("conditions"), entry, stamp(now))
+    return [
+        UpdateStatus(resource=PODS, body=with_status(pod, {**status, "conditions": conditions})),
+        Tell(
+            about=pod, kind="Warning", reason="FailedScheduling", message=message, component=NAME
+        ),
+    ]
+
+
+def scheduling_order(pods: Iterable[Object]) -> list[Object]:
+    """Higher priority first, then the older, then by name."""
+    return sorted(
+        pods,
+        key=lambda pod: (
+            -int(pod["spec"].get("priority") or 0),
+            pod["metadata"].get("creationTimestamp") or "",
+            key_of(pod),
+        ),
+    )
+
+
+class Scheduler:
+    """Follows nodes and pods and binds what waits, until it is cancelled."""
+
+    def __init__(self, client: Client, caches: Caches, clock: Clock, seed: int = 0) -> None:
+        self._client = client
+        self._caches = caches
+        self._clock = clock
+        self._suffix = random_suffix(random.Random(f"{NAME} {seed}"))
+        self._rooms: dict[str, NodeRoom] = {}
+        self._waiting: dict[Key, None] = {}
+        self._hopeless: set[Key] = set()
+        self._start = 0
+        self._work = asyncio.Event()
+
+    def subscribe(self) -> None:
+        """Follow nodes and pods."""
+        self._caches[NODES].subscribe(self._node_changed)
+        self._caches[PODS].subscribe(self._pod_changed)
+
+    async def run(self) -> None:
+        """Schedule for ever."""
+        await self._caches[NODES].synced.wait()
+        await self._caches[PODS].synced.wait()
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            await self._pass()
+
+    def _node_changed(self, old: Object | None, new: Object | None) -> None:
+        if new is None:
+            if old is not None:
+                self._rooms.pop(old["metadata"]["name"], None)
+            return
+        name = new["metadata"]["name"]
+        if old is not None and name in self._rooms and _same_for_pods(old, new):
+            self._rooms[name].node = new
+            return
+        room = NodeRoom.of(new)
+        known = self._rooms.get(name)
+        if known is not None and known.node["metadata"]["uid"] == new["metadata"]["uid"]:
+            room.pods, room.used = known.pods, known.used
+        else:
+            for pod in self._caches[PODS].on_node(name):
+                room.take(pod)
+        self._rooms[name] = room
+        self._something_may_fit_now()
+
+    def _pod_changed(self, old: Object | None, new: Object | None) -> None:
+        pod = new or old
+        if pod is None:
+            return
+        key, node = key_of(pod), pod_state.node_of(pod)
+        if new is not None and waits_for_node(new):
+            if key not in self._hopeless:
+                self._waiting[key] = None
+                self._work.set()
+            return
+        self._waiting.pop(key, None)
+        self._hopeless.discard(key)
+        room = self._rooms.get(node)
+        if room is None:
+            return
+        if new is None:
+            room.give_back(pod["metadata"]["uid"])
+        else:
+            room.take(new)
+        if pod["metadata"]["uid"] not in room.pods:
+            self._something_may_fit_now()
+
+    def _something_may_fit_now(self) -> None:
+        if self._hopeless:
+            self._waiting.update(dict.fromkeys(self._hopeless))
+            self._hopeless.clear()
+        if self._waiting:
+            self._work.set()
+
+    async def _pass(self) -> None:
+        cache = self._caches[PODS]
+        found = [pod for key in self._waiting if (pod := cache.get(key)) is not None]
+        self._waiting.clear()
+        refused: dict[str, str] = {}
+        for pod in scheduling_order(found):
+            present = cache.get(key_of(pod))
+            if present is not None and waits_for_node(present):
+                await self._place(present, refused)
+
+    async def _place(self, pod: Object, refused: dict[str, str]) -> None:
+        shape = repr(
+            [
+                pod["spec"].get("affinity"),
+                pod["spec"].get("nodeSelector"),
+                pod["spec"].get("tolerations"),
+                pod_state.resource_requests(pod),
+            ]
+        )
+        message = refused.get(shape)
+        room: NodeRoom | None = None
+        if message is None:
+            pinned = pinned_node(pod["spec"])
+            if pinned is None:
+                rooms = list(self._rooms.values())
+                room, self._start, message = choose(pod, rooms, self._start)
+            else:
+                one = [self._rooms[pinned]] if pinned in self._rooms else []
+                room, _, message = choose(pod, one, 0)
+        if room is None:
+            refused[shape] = message
+            self._hopeless.add(key_of(pod))
+            await self._send(pod, unschedulable(pod, message, self._clock()))
+            return
+        name, uid = room.node["metadata"]["name"], pod["metadata"]["uid"]
+        room.reserve(uid, pod_state.resource_requests(pod))
+        if not await self._send(pod, [Bind(pod=pod, node=name)]):
+            room.give_back(uid)
+
+    async def _send(self, pod: Object, writes: list[Write]) -> bool:
+        try:
+            for write in writes:
+                await send_and_remember(
+                    self._client, self._caches, write, self._clock, self._suffix
+                )
+        except (ApiError, *CONNECTION_TROUBLE):
+            self._hopeless.discard(key_of(pod))
+            asyncio.get_running_loop().call_later(_RETRY_S, self._try_again, key_of(pod))
+            return False
+        finally:
+            await asyncio.sleep(0)
+        return True
+
+    def _try_again(self, key: Key) -> None:
+        self._waiting[key] = None
+        self._work.set()
+
+
+def _same_for_pods(old: Object, new: Object) -> bool:
+    """Whether the change (a heartbeat, a condition) leaves placement as it was."""
+    return (
+        old["metadata"]["uid"] == new["metadata"]["uid"]
+        and old.get("spec") == new.get("spec")
+        and old["metadata"].get("labels") == new["metadata"].get("labels")
+        and (old.get("status") or {}).get("allocatable")
+        == (new.get("status") or {}).get("allocatable")
+    )

@@ -1,0 +1,1 @@
+"""The controllers of workloads: Deployment to JobSet, and disruption budgets."""

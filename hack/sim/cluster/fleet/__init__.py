@@ -1,0 +1,1 @@
+"""Fleets of GPU nodes and their workloads."""

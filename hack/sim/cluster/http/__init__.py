@@ -1,0 +1,1 @@
+"""The API server on a real port: authentication, authorization, routes, streams."""

@@ -1,0 +1,162 @@
+"""HTTP in front of the engine: one handler for every request of one server.
+
+The upstream of the proxy that stands in front of it.  Order as on a real server: authentication,
+authorization, routing; every refusal is a Status.  Watches are answered in ``watch_stream``, resource calls in ``resource_calls``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import format_datetime
+
+import msgspec
+from aiohttp import web
+
+from hack.sim.cluster.calls import ADMIN, Caller
+from hack.sim.cluster.errors import ApiError
+from hack.sim.cluster.http.addresses import Address
+from hack.sim.cluster.http.authentication import (
+    ANONYMOUS,
+    Authenticator,
+    impersonated,
+    unauthorized,
+)
+from hack.sim.cluster.http.authorization import Authorizer
+from hack.sim.cluster.http.discovery import HEALTH_PATHS, discover
+from hack.sim.cluster.http.openapi import openapi_document
+from hack.sim.cluster.http.resource_calls import Reply, ResourceCalls
+from hack.sim.cluster.http.reviews import Reviews
+from hack.sim.cluster.http.watch_stream import stream_watch
+from hack.sim.cluster.statuses import no_such_path
+from hack.sim.cluster.store.engine import Engine
+from hack.sim.cluster.store.store import encode
+from hack.sim.proxy.faults import Faults
+from hack.sim.proxy.layer import Call
+
+_JSON = "application/json"
+_OPEN_PATHS = HEALTH_PATHS | {"/version"}
+BODY_LIMIT = 3 * 1024 * 1024
+
+
+@dataclass(slots=True, kw_only=True)
+class HttpLayer:
+    """Answers requests."""
+
+    engine: Engine
+    authenticator: Authenticator
+    authorizer: Authorizer | None
+    faults: Faults
+    url: str = ""
+    bookmark_interval_s: float = 60.0
+    tells_time: bool = False
+    """Whether answers are dated by the server's own clock (one that was set on purpose)."""
+
+    def user(self, request: web.BaseRequest) -> str:
+        """Who asks, as far as the credentials say."""
+        try:
+            caller = self.authenticator.authenticate(request.headers.get("Authorization"))
+        except ApiError:
+            caller = ANONYMOUS
+        return request.headers.get("Impersonate-User") or caller.name
+
+    async def answer(self, call: Call) -> web.StreamResponse:
+        """One request, answered whatever happens."""
+        request = call.request
+        try:
+            caller = self._authenticate(request, call.address)
+            call.user = caller.name
+            if self.authorizer is not None:
+                self.authorizer.check(caller, call.address)
+            if call.body is None:
+                raise ApiError(
+                    413,
+                    "RequestEntityTooLarge",
+                    f"Request entity too large: limit is {BODY_LIMIT}",
+                )
+            response = await self._answer(call, caller, call.body)
+        except ApiError as error:
+            response = refusal(error)
+        if self.tells_time and not response.prepared:
+            response.headers["Date"] = format_datetime(
+                datetime.fromtimestamp(self.engine.clock(), UTC), usegmt=True
+            )
+        return response
+
+    def _authenticate(self, request: web.BaseRequest, address: Address) -> Caller:
+        if not address.is_resource and address.path in _OPEN_PATHS:
+            return ADMIN
+        caller = self.authenticator.authenticate(request.headers.get("Authorization"))
+        if caller is ANONYMOUS and self.authorizer is None:
+            raise unauthorized()  # where everybody may do everything, somebody must be known
+        wanted = request.headers.get("Impersonate-User")
+        if not wanted:
+            return caller
+        if self.authorizer is not None:
+            impersonation = Address(
+                verb="impersonate", path="", version="v1", resource="users", name=wanted
+            )
+            self.authorizer.check(caller, impersonation)
+        return impersonated(wanted, request.headers.getall("Impersonate-Group", []))
+
+    async def _answer(self, call: Call, caller: Caller, body: bytes) -> web.StreamResponse:
+        request, address = call.request, call.address
+        if not address.is_resource:
+            return self._plain(request, address)
+        calls = ResourceCalls(
+            self.engine, self.authenticator, Reviews(self.authenticator, self.authorizer)
+        )
+        if address.verb == "watch":
+            selection, options, answer, timeout_s = calls.watch(address, request)
+            kind = calls.kind(address)
+            subscription = self.engine.watch(kind, selection, options)
+            call.note(200)
+            try:
+                with self.faults.watching(subscription):
+                    return await stream_watch(
+                        request,
+                        self.engine,
+                        subscription,
+                        answer,
+                        timeout_s,
+                        self.bookmark_interval_s,
+                    )
+            finally:
+                self.engine.forget(subscription)
+        reply = await calls.answer(address, request, caller, body, self.faults.stale_revision)
+        return respond(reply)
+
+    def _plain(self, request: web.BaseRequest, address: Address) -> web.Response:
+        if request.method not in {"GET", "HEAD"}:
+            raise no_such_path()
+        if address.path.rstrip("/") in HEALTH_PATHS:
+            return web.Response(text="ok")
+        if address.path.startswith("/openapi"):
+            document = openapi_document(self.engine.registry, address.path)
+        else:
+            document = discover(self.engine.registry, address.path, self.url)
+        if document is None:
+            if address.path.startswith(("/openapi", "/api")):
+                raise no_such_path()
+            return web.Response(status=404, text="404 page not found\n")
+        return web.Response(body=encode(document), content_type=_JSON)
+
+
+def respond(reply: Reply) -> web.Response:
+    """A reply as HTTP."""
+    response = web.Response(status=reply.code, body=reply.body, content_type=_JSON)
+    for warning in reply.warnings:
+        quoted = msgspec.json.encode(warning).decode()
+        response.headers.add("Warning", f"299 - {quoted}")
+    return response
+
+
+def refusal(error: ApiError) -> web.Response:
+    """A refusal as HTTP: its Status."""
+    response = web.Response(
+        status=error.code, body=encode(error.status()), content_type=_JSON, headers=error.headers
+    )
+    seconds = error.details.get("retryAfterSeconds")
+    if seconds and "Retry-After" not in error.headers:
+        response.headers["Retry-After"] = str(seconds)
+    return response

@@ -1,0 +1,1 @@
+"""What kubectl shows of an object."""

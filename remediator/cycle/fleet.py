@@ -1,0 +1,123 @@
+"""Who may start, as of now: judges the whole fleet when something changed, not once per node.
+
+`cycle.node_cycle` asks for one session's permit; `run` keeps the verdict fresh while nothing asks, wakes
+nodes whose turn came, reports fleet findings and sets the gauges. The judgement itself is
+`rules.fleet.turns.judge_fleet`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from remediator.kube.clock import Clock
+from remediator.metrics import Metrics
+from remediator.world import World
+from rules.api.nodes import QuarantineView
+from rules.api.writes import EmitEvent
+from rules.fleet.turns import FleetVerdict, judge_fleet
+from rules.session.observation import Permit, is_open
+
+_LOG = structlog.get_logger()
+
+# A verdict is never older than this, changed or not: time alone ends cool-downs and windows.
+_LONGEST_S = 5.0
+# Judging may take up to a quarter of one core in a storm, and is at once when it is quiet.
+_SHARE = 4.0
+_SHORTEST_S, _LONGEST_PAUSE_S = 0.02, 1.0
+_NOT_JUDGED = Permit()
+
+
+class Fleet:
+    """The fleet verdict of one process."""
+
+    def __init__(
+        self,
+        world: World,
+        clock: Clock,
+        metrics: Metrics,
+        *,
+        wake: Callable[[str], None],
+        may_judge: Callable[[], bool],
+        report: Callable[[EmitEvent], Awaitable[object]],
+    ) -> None:
+        self.verdict = FleetVerdict()
+        self._world = world
+        self._clock = clock
+        self._metrics = metrics
+        self._wake = wake
+        self._may_judge = may_judge
+        self._report = report
+        self._dirty = True
+        self._not_before = float("-inf")
+        self._changed = asyncio.Event()
+        self._reported: set[str] = set()
+        self._phases: dict[str, str] = {}
+
+    def changed(self) -> None:
+        """Something the verdict rests on changed."""
+        self._dirty = True
+        self._changed.set()
+
+    def judged(self, session: QuarantineView) -> bool:
+        """Whether the verdict knows the session in its present phase; if not, it soon does."""
+        self.permit(session.name)
+        return self._phases.get(session.name) == session.status.phase
+
+    def permit(self, session: str) -> Permit:
+        """The session's permit, judged anew if something changed and it was not judged just now."""
+        if self._dirty and self._clock.elapsed() >= self._not_before:
+            self._judge()
+        return self.verdict.permits.get(session, _NOT_JUDGED)
+
+    async def run(self) -> None:
+        """Keep the verdict fresh until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(_LONGEST_S):
+                    await self._changed.wait()
+            except TimeoutError:
+                self._dirty = True
+            self._changed.clear()
+            await self._clock.sleep(max(0.0, self._not_before - self._clock.elapsed()))
+            if not self._may_judge():
+                continue
+            if self._dirty:
+                self._judge()
+            await self._report_findings()
+
+    def _judge(self) -> None:
+        began = self._clock.elapsed()
+        before, phases = self.verdict.permits, self._phases
+        sessions = self._world.caches.quarantines.items
+        self._phases = {name: s.status.phase for name, s in sessions.items() if is_open(s)}
+        self.verdict = judge_fleet(self._world.snapshot())
+        self._dirty = False
+        took_s = self._clock.elapsed() - began
+        pause_s = min(_LONGEST_PAUSE_S, max(_SHORTEST_S, took_s * _SHARE))
+        self._not_before = began + took_s + pause_s
+        permits = self.verdict.permits
+        for name, phase in self._phases.items():
+            if phases.get(name) != phase or before.get(name) != permits.get(name):
+                self._wake(sessions[name].spec.node_name)
+        self._set_gauges()
+
+    def _set_gauges(self) -> None:
+        verdict, metrics = self.verdict, self._metrics
+        metrics.nodes.set(verdict.selected)
+        metrics.breaker_open.set(1 if verdict.breaker.open else 0)
+        metrics.budget_size.clear()
+        metrics.budget_used.clear()
+        for line in verdict.lines:
+            scope = f"{line.key}={line.value}" if line.key else "all"
+            metrics.budget_size.labels(scope).set(line.limit)
+            metrics.budget_used.labels(scope).set(line.unavailable)
+        metrics.correlated_cause.clear()
+        for finding in verdict.findings:
+            metrics.correlated_cause.labels(finding.reason, finding.shared).set(len(finding.nodes))
+
+    async def _report_findings(self) -> None:
+        for event in self.verdict.events:
+            if event.key not in self._reported:
+                self._reported.add(event.key)
+                await self._report(event)

@@ -1,0 +1,197 @@
+"""The controller's heart: wakes nodes up, looks at them in parallel, follows what a look asks for.
+
+`run` starts it once. Everything is level-triggered: a wake-up only names a node, the look reads
+what there is. Only the leader looks; every replica keeps its caches, so that a take-over is a
+matter of seconds.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+import structlog
+
+from remediator.cycle.node_cycle import Looked
+from remediator.cycle.work_queue import WorkQueue
+from remediator.kube.clock import Clock
+from remediator.world import World
+from rules.api import writes as d
+from rules.api.mark import marked
+from rules.api.nodes import HealthView, NodeView, QuarantineView
+
+_LOG = structlog.get_logger()
+
+# Looks at a time. Most of a look is waiting for the API server, whose own limits are in `pace`; a
+# look that waits to record must not keep another node from being marked.
+_LOOKS = 1_024
+# Every replica asks for the lease every 2 s, so a silence this long is an outage.
+_OUTAGE_S = 15.0
+# A look that fails in a way nobody foresaw is tried again after this long.
+_AFTER_SURPRISE_S = 5.0
+
+
+class Looks(Protocol):
+    """Who looks at a node (`node_cycle.NodeCycle`)."""
+
+    async def look(self, name: str) -> Looked:
+        """Do all that can be done about this node now."""
+        ...
+
+
+class Loop:
+    """Wake-ups, and the dispatcher that follows them."""
+
+    def __init__(
+        self,
+        world: World,
+        clock: Clock,
+        cycle: Looks,
+        *,
+        may_write: Callable[[], bool],
+        steer: Callable[[str, d.Evicting], None],
+        hand_over: Callable[[], None],
+        fleet_changed: Callable[[], None],
+        answered_at: Callable[[], float | None],
+    ) -> None:
+        """`answered_at` is when the API server last said anything (CLOCK_BOOTTIME)."""
+        self.queue = WorkQueue(clock)
+        self.ticked_at = clock.elapsed()
+        """CLOCK_BOOTTIME of the dispatcher's last sign of life."""
+        self._world = world
+        self._clock = clock
+        self._cycle = cycle
+        self._may_write = may_write
+        self._steer = steer
+        self._hand_over = hand_over
+        self._fleet_changed = fleet_changed
+        self._answered_at = answered_at
+        self._outage = False
+        self._acting = False
+
+    async def run(self) -> None:
+        """Dispatch until cancelled."""
+        slots = asyncio.Semaphore(_LOOKS)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._tick())
+                while True:
+                    await slots.acquire()
+                    name = await self.queue.take()
+                    task = group.create_task(self._work(name))
+                    task.add_done_callback(lambda _: slots.release())
+        finally:
+            _LOG.info("loop ended")
+
+    def wake(self, name: str, *, urgent: bool = False) -> None:
+        """Something about this node may have changed."""
+        if name:
+            self.queue.add(name, urgent=urgent)
+
+    def wake_all(self) -> None:
+        """Look at everything: after a take-over, a new policy, a pause."""
+        names = {
+            *self._world.caches.nodes.items,
+            *self._world.unselected,
+            *self._world.healths,
+            *self._world.sessions,
+            *self._world.deleted,
+        }
+        for name in sorted(names):
+            self.wake(name)
+        self._fleet_changed()
+
+    def wake_open(self) -> None:
+        """Look at every node with an open session, and every sick one."""
+        for name in {*self._world.nodes_with_open_sessions(), *self._world.caches.healths.items}:
+            self.wake(name)
+
+    def node_changed(self, name: str, before: NodeView | None, after: NodeView | None) -> None:
+        """A node came, went or changed."""
+        if after is not None and name in self._world.reserved and marked(after):
+            self._world.reserved.discard(name)
+        if before is None or after is None or _availability(before) != _availability(after):
+            self._fleet_changed()
+        concerned = (
+            name in self._world.healths
+            or name in self._world.sessions
+            or (after is not None and marked(after))
+        )
+        if concerned and (before is None or after is None or _of_note(before) != _of_note(after)):
+            self.wake(name)
+
+    def health_changed(self, name: str, health: HealthView | None) -> None:
+        """A sick verdict came, changed or went."""
+        self._world.health_changed(name, health)
+        self._fleet_changed()
+        self.wake(name, urgent=health is not None and health.status.health == "Unhealthy")
+
+    def session_changed(self, before: QuarantineView | None, after: QuarantineView | None) -> None:
+        """A session came, went or changed, by us or by a person."""
+        for name in self._world.session_changed(before, after):
+            self.wake(name)
+        self._fleet_changed()
+
+    def pauses_changed(self) -> None:
+        """A pause came, went or changed."""
+        self.wake_open()
+        self._fleet_changed()
+
+    async def _tick(self) -> None:
+        while True:
+            self.ticked_at = self._clock.elapsed()
+            self._note_outage()
+            self._note_acting()
+            await self._clock.sleep(1.0)
+
+    def _note_outage(self) -> None:
+        """What nobody could see during an outage proves nothing afterwards."""
+        answered_at = self._answered_at()
+        if answered_at is not None and self.ticked_at - answered_at > _OUTAGE_S:
+            self._outage = True
+        elif self._outage:
+            self._outage = False
+            self._world.observing_since = self._clock.now()
+            _LOG.info("the API server answers again")
+            self.wake_all()
+
+    def _note_acting(self) -> None:
+        """Looks that fell due while this replica might not act were dropped: make up for them."""
+        acting = self._may_write()
+        if acting and not self._acting:
+            self.wake_all()
+        self._acting = acting
+
+    async def _work(self, name: str) -> None:
+        try:
+            if not self._may_write():
+                return
+            looked = await self._cycle.look(name)
+            if looked.evicting is not None:
+                self._steer(name, looked.evicting)
+            if looked.hand_over:
+                self._hand_over()
+            if looked.again_in_s is not None:
+                self.queue.add_at(name, self._clock.elapsed() + looked.again_in_s)
+        except Exception:  # noqa: BLE001 - one node's surprise must not stop the others' drains
+            _LOG.exception("look failed", node=name)
+            self.queue.add_at(name, self._clock.elapsed() + _AFTER_SURPRISE_S)
+        finally:
+            self.queue.done(name)
+
+
+def _availability(node: NodeView) -> tuple[object, ...]:
+    return node.spec.unschedulable, node.ready, node.labels
+
+
+def _of_note(node: NodeView) -> tuple[object, ...]:
+    """What decisions read of a node; the rest (heartbeats, images) changes all the time."""
+    meta = node.metadata
+    return (
+        meta.uid,
+        meta.deletion_timestamp,
+        meta.labels,
+        meta.annotations,
+        node.spec,
+        node.boot_id,
+        node.ready,
+    )

@@ -1,0 +1,375 @@
+"""One look at one node: observe, decide, carry out, until nothing is left to do now.
+
+The loop calls `NodeCycle.look` for every node that may need something. Decisions are
+`rules.session.decide.decide`; this module gathers what they ask for, hands their writes to the gateway in
+order, takes the answers into the world and decides again. Two looks at one node never overlap.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import msgspec
+import structlog
+
+from remediator.kube.answer import ApiError
+from remediator.kube.api import Api
+from remediator.kube.caches import HEALTHS, QUARANTINES
+from remediator.kube.clock import Clock
+from remediator.kube.gateway import Gateway, Result, Sent
+from remediator.kube.publisher_pods import PublisherPods
+from remediator.metrics import Metrics
+from remediator.world import World
+from rules.api import writes as d
+from rules.api.mark import marked
+from rules.api.nodes import FreshNode, HealthView, NodeView, QuarantineView
+from rules.api.timestamps import parse_time
+from rules.drain.plan import DrainPlan
+from rules.policy.policy import Policy
+from rules.session.decide import decide
+from rules.session.observation import NodeObservation, Permit, observe
+
+_LOG = structlog.get_logger()
+
+# A decision follows from the objects, so a handful of rounds reaches the end of what can be done
+# at once; a rule that never comes to rest must not keep the API server busy.
+_ROUNDS = 12
+_STATUS_INTERVAL_S = 1.0
+_HEALTH_FRESH_S = 2.0
+_BACKOFF_S = (0.1, 30.0)
+# Beyond this many Events that wait to be sent, new ones are dropped; the sessions tell all.
+_EVENTS_WAITING = 5_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """What the loop has to know after a look."""
+
+    again_in_s: float | None = None
+    """When to look again, though nothing changes."""
+    evicting: d.Evicting | None = None
+    """What the drain may do; None when the look failed: leave it as it is."""
+    hand_over: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Senses:
+    """What decisions need that is not in the world."""
+
+    permit: Callable[[str], Permit]
+    """By session name."""
+    judged: Callable[[QuarantineView], bool]
+    """Whether the fleet rules know the session as it is now."""
+    fleet_changed: Callable[[], None]
+    plan: Callable[[str], DrainPlan | None]
+    untolerating: Callable[[NodeView], tuple[str, ...]]
+
+
+class NodeCycle:
+    """Looks at nodes for one process."""
+
+    def __init__(
+        self,
+        api: Api,
+        gateway: Gateway,
+        world: World,
+        clock: Clock,
+        metrics: Metrics,
+        *,
+        policy: Callable[[], Policy],
+        publishers: PublisherPods,
+        senses: Senses,
+    ) -> None:
+        self._api = api
+        self._gateway = gateway
+        self._world = world
+        self._clock = clock
+        self._metrics = metrics
+        self._policy = policy
+        self._publishers = publishers
+        self._senses = senses
+        self._failures: dict[str, int] = {}
+        self._said: dict[str, str] = {}
+        self._status_written: dict[str, tuple[float, str]] = {}
+        self._active: dict[str, float] = {}
+        self._health_read: dict[str, float] = {}
+        self._telling: set[asyncio.Task[Sent]] = set()
+
+    def took_over_at(self, at: float, sessions: list[QuarantineView]) -> None:
+        """Another replica was active until then; its outage-free time is ours too."""
+        for session in sessions:
+            uid = session.metadata.uid
+            self._active[uid] = max(at, self._active.get(uid, at))
+
+    def last_active_at(self, session_uid: str) -> float | None:
+        """When this session was last decided with every write accepted."""
+        return self._active.get(session_uid)
+
+    async def look(self, name: str) -> Looked:
+        """Do all that can be done about this node now."""
+        wake_s: list[float] = []
+        looked = Looked()
+        for _ in range(_ROUNDS):
+            try:
+                progress, looked, wake = await self._round(name)
+            except ApiError as error:
+                _LOG.warning("look", node=name, why=str(error))
+                return Looked(again_in_s=self._back_off(name))
+            wake_s.extend([wake] if wake is not None else [])
+            if progress is Result.DONE:
+                continue
+            if progress is None:
+                self._failures.pop(name, None)
+                break
+            wake_s = [self._back_off(name)]
+            break
+        return Looked(
+            again_in_s=min(wake_s, default=None),
+            evicting=looked.evicting,
+            hand_over=looked.hand_over,
+        )
+
+    async def _round(self, name: str) -> tuple[Result | None, Looked, float | None]:
+        """Decide once for each open session (or for none); what became of the first write."""
+        await self._read_health(name)
+        if (health := self._world.healths.get(name)) is not None:
+            await self._publishers.look(health)
+        fresh: FreshNode | None = None
+        gone = False
+        sessions: list[QuarantineView | None] = [*self._world.open_sessions(name)] or [None]
+        looked = Looked()
+        wake_s: float | None = None
+        for session in sessions:
+            if session is not None and not self._judged(session):
+                # The fleet wakes this node with its permit, within milliseconds when it is quiet.
+                continue
+            decision = self._decide(name, session, fresh, gone)
+            if decision.needs_fresh_node:
+                fresh = await self._fresh(name)
+                gone = fresh is None
+                decision = self._decide(name, session, fresh, gone)
+            if session is sessions[0]:
+                looked = Looked(evicting=decision.evicting, hand_over=decision.hand_over)
+                self._say(name, decision)
+            if decision.wake_at is not None:
+                due_s = max(0.05, decision.wake_at - self._clock.now())
+                wake_s = due_s if wake_s is None else min(wake_s, due_s)
+            writes, postponed_s = self._spread(session, decision)
+            if postponed_s is not None:
+                # What the status says of the drain is not stored yet: the drain goes on meanwhile.
+                looked = replace(looked, evicting=None)
+                wake_s = postponed_s if wake_s is None else min(wake_s, postponed_s)
+            result = await self._carry_out(name, writes)
+            if result is not None:
+                return result, looked, wake_s
+            if session is not None and postponed_s is None:
+                self._active[session.metadata.uid] = self._clock.now()
+        if sessions == [None]:
+            self._forget(name)
+        return None, looked, wake_s
+
+    def _forget(self, name: str) -> None:
+        """No session concerns the node any more, and all that followed from it is done."""
+        self._world.deleted.pop(name, None)
+        if name not in self._world.caches.marked.items:
+            self._world.unselected.pop(name, None)
+        self._health_read.pop(name, None)
+        self._world.refusals.forget(name)
+        self._gateway.forget(name)
+        if name not in self._world.caches.healths.items:
+            self._world.health_changed(name, None)
+        for session in self._world.sessions.get(name, ()):
+            self._status_written.pop(session.metadata.uid, None)
+            self._active.pop(session.metadata.uid, None)
+
+    def _judged(self, session: QuarantineView) -> bool:
+        """Whether the fleet rules have an answer for a session that waits for one."""
+        if session.status.phase not in {"", "Pending", "Marked"}:
+            return True
+        return self._senses.judged(session)
+
+    def _decide(
+        self, name: str, session: QuarantineView | None, fresh: FreshNode | None, gone: bool
+    ) -> d.Decision:
+        """No await in here: what is decided rests on one moment."""
+        snapshot = self._world.snapshot()
+        node = fresh or snapshot.nodes.get(name)
+        if node is None and not gone:
+            # Not selected (any more) is not gone: the policy's selector may have changed.
+            return d.Decision(step="ReadNode", because="not in the cache", needs_fresh_node=True)
+        uid = session.metadata.uid if session else ""
+        seen: NodeObservation = observe(
+            snapshot,
+            name,
+            permit=self._senses.permit(session.name) if session else Permit(),
+            sessions=self._world.sessions,
+            session=session,
+            node=fresh,
+            deleted=self._world.deleted.get(name, ()),
+            untolerating=self._senses.untolerating(node) if node and session else (),
+            plan=self._senses.plan(name),
+            last_active_at=self._active.get(uid),
+            refused=self._world.refusals.of(name),
+        )
+        decision = decide(session, seen, snapshot.now, snapshot.policy)
+        if any(isinstance(write, d.MarkNode) for write in decision.writes):
+            # Counted at once, so that no other node gets the same place in the budget.
+            self._world.reserved.add(name)
+        return decision
+
+    async def _fresh(self, name: str) -> FreshNode | None:
+        try:
+            node = await self._gateway.fresh_node(name)
+        except ApiError as error:
+            if error.answer.code == 404:
+                self._world.reserved.discard(name)
+                self._world.node_seen(name, None)
+                return None
+            raise
+        if name not in self._world.caches.nodes.items and self._world.open_sessions(name):
+            if name not in self._world.unselected:
+                self._senses.fleet_changed()
+            self._world.node_seen(name, node)
+        if not marked(node):
+            self._world.reserved.discard(name)
+        return node
+
+    async def _read_health(self, name: str) -> None:
+        """The verdict of a node under session that is no longer among the sick."""
+        if name in self._world.caches.healths.items or not self._world.open_sessions(name):
+            return
+        now = self._clock.elapsed()
+        if now - self._health_read.get(name, float("-inf")) < _HEALTH_FRESH_S:
+            return
+        try:
+            health = await self._api.get(f"{HEALTHS}/{name}", HealthView)
+        except ApiError as error:
+            if error.answer.code != 404:
+                raise
+            self._world.health_changed(name, None)
+        else:
+            if name not in self._world.caches.healths.items:
+                self._world.health_changed(name, health)
+        self._health_read[name] = now
+
+    def _spread(
+        self, session: QuarantineView | None, decision: d.Decision
+    ) -> tuple[tuple[d.Write, ...], float | None]:
+        """At most one status write per session and second; a change of phase never waits."""
+        if session is None:
+            return decision.writes, None
+        phase = decision.status.phase if decision.status else ""
+        written_at, written_phase = self._status_written.get(session.metadata.uid, (0.0, ""))
+        wait_s = written_at + _STATUS_INTERVAL_S - self._clock.elapsed()
+        has_status = any(isinstance(w, d.WriteSessionStatus) for w in decision.writes)
+        if not has_status or wait_s <= 0 or phase != written_phase:
+            if has_status:
+                self._status_written[session.metadata.uid] = (self._clock.elapsed(), phase)
+            return decision.writes, None
+        # Events belong to the status they announce.
+        kept = tuple(
+            w for w in decision.writes if not isinstance(w, d.WriteSessionStatus | d.EmitEvent)
+        )
+        return kept, wait_s
+
+    async def _carry_out(self, name: str, writes: tuple[d.Write, ...]) -> Result | None:
+        """Send in order; DONE when all were, the first failure else, None without writes."""
+        done: Result | None = None
+        for write in writes:
+            if isinstance(write, d.EmitEvent):
+                self._tell(write)
+                continue
+            sent = await self._gateway.send(write)
+            if isinstance(write, d.MarkNode):
+                self._marked(write, sent)
+            if sent.answer is not None and sent.result is not Result.HELD:
+                self._world.refusals.note(write, sent.answer)
+                if isinstance(write, d.MarkNode) and not sent.done:
+                    # Its place in the budget is another node's until it is tried again.
+                    self._senses.fleet_changed()
+            if sent.done:
+                self._learn(write, sent)
+                done = Result.DONE
+                continue
+            if not (isinstance(write, d.MarkNode) and sent.result is Result.UNKNOWN):
+                self._world.reserved.discard(name)
+            await self._catch_up(write, sent)
+            return sent.result
+        return done
+
+    def _tell(self, event: d.EmitEvent) -> None:
+        """Send an Event in the background: nothing waits for it, and it may fail."""
+        if len(self._telling) < _EVENTS_WAITING:
+            task = asyncio.create_task(self._gateway.send(event))
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+
+    def _marked(self, write: d.MarkNode, sent: Sent) -> None:
+        session = self._world.caches.quarantines.items.get(write.session)
+        health = self._world.healths.get(write.node)
+        if not sent.done or session is None or health is None:
+            return
+        ids = {cause.incident for cause in session.spec.causes}
+        seen = [
+            at
+            for incident in health.status.incidents
+            if incident.id in ids and (at := parse_time(incident.first_seen)) is not None
+        ]
+        if seen and session.status.phase in {"", "Pending"}:
+            self._metrics.fault_to_unschedulable.observe(max(0.0, self._clock.now() - min(seen)))
+
+    def _learn(self, write: d.Write, sent: Sent) -> None:
+        """Take what the API server returned, so that the next decision sees it."""
+        if sent.answer is None:
+            return
+        try:
+            match write:
+                case d.CreateSession() | d.PatchSessionSpec() | d.WriteSessionStatus():
+                    self._world.learn_session(sent.answer.decode(QuarantineView))
+                    self._senses.fleet_changed()
+                case d.MarkNode() | d.UnmarkNode() | d.RelabelNode() | d.SetNodeUnknown():
+                    self._gateway.forget(write.node)
+                    if write.node in self._world.caches.nodes.items:
+                        self._world.caches.nodes.learn(sent.answer.decode(NodeView))
+                    else:
+                        self._world.node_seen(write.node, sent.answer.decode(NodeView))
+                    self._senses.fleet_changed()
+                    self._world.reserved.discard(write.node)
+                case _:
+                    return
+        except ApiError as error:
+            _LOG.warning("answer not understood", node=write.node, why=str(error))
+
+    async def _catch_up(self, write: d.Write, sent: Sent) -> None:
+        """After a failed write: read what it was about, instead of waiting for the watch."""
+        if sent.result not in {Result.CONFLICT, Result.GONE, Result.UNKNOWN}:
+            return
+        match write:
+            case d.CreateSession() | d.PatchSessionSpec() | d.WriteSessionStatus():
+                answer = await self._api.get(f"{QUARANTINES}/{write.name}", msgspec.Raw)
+                self._world.learn_session(msgspec.json.decode(answer, type=QuarantineView))
+            case d.MarkNode() | d.UnmarkNode() | d.RelabelNode() | d.SetNodeUnknown():
+                self._gateway.forget(write.node)
+            case _:
+                return
+
+    def _back_off(self, name: str) -> float:
+        low, high = _BACKOFF_S
+        failures = self._failures.get(name, 0)
+        self._failures[name] = failures + 1
+        return min(high, low * 2.0**failures)
+
+    def _say(self, name: str, decision: d.Decision) -> None:
+        """One line per cycle, when it says something new."""
+        said = f"{decision.step}|{decision.because}|{decision.blocked_by}|{decision.message}"
+        if self._said.get(name) == said or (decision.step == "Watch" and name not in self._said):
+            return
+        self._said[name] = said
+        _LOG.info(
+            "cycle",
+            node=name,
+            step=decision.step,
+            because=decision.because,
+            blocked_by=decision.blocked_by,
+            message=decision.message,
+        )

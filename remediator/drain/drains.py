@@ -1,0 +1,301 @@
+"""The drains under way: one pass after another on each node, evictions through one queue.
+
+`loop` steers: it says per node whether pods may go (`Evicting`). A pass lists the node's pods and
+plans (`rules.drain.plan`); the pump sends what the queue of PDBs says is due (`rules.drain.queue`), one
+eviction in flight per PDB over all nodes. Every answer is classified by `rules.drain.eviction` and booked
+in the drain's memory. Nothing here decides, and losing the memory costs time, never safety.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import structlog
+
+from remediator.drain.look import DrainLook
+from remediator.kube.answer import Answer, ApiError
+from remediator.kube.api import Api
+from remediator.kube.clock import Clock
+from remediator.kube.gateway import Gateway, Result
+from remediator.metrics import Metrics
+from remediator.world import World
+from rules.api import writes as d
+from rules.api.budgets import PdbView
+from rules.api.nodes import QuarantineView
+from rules.api.pods import PodView
+from rules.api.timestamps import parse_time
+from rules.drain import queue as pdb_queue
+from rules.drain.arrivals import plan_watch
+from rules.drain.budget import matching, needs_turn
+from rules.drain.eviction import EvictionKind, EvictionOutcome, classify, no_answer
+from rules.drain.memory import DrainMemory, answered, forced
+from rules.drain.plan import DrainPlan, plan_drain
+from rules.policy.policy import Policy
+from rules.session.causes import worst
+
+_LOG = structlog.get_logger()
+
+# While pods are leaving a list per second sees the last one go as soon as `kubectl drain` does;
+# a drain that only waits for a budget is woken by the PDB's watch.
+_LEAVING_S = 1.0
+_WAITING_S = 5.0
+_FAILED_S = 2.0
+# A drained node takes no pod but one that is bound to it by name; a person acts on that.
+_WATCHED_S = (60.0, 120.0)
+# Answers come in bursts, and what a plan still has to know is read at once.
+_SHORT_S = 0.25
+
+
+class _Drain:
+    """One node's drain in this process."""
+
+    def __init__(self, session: QuarantineView, steered: d.Evicting) -> None:
+        self.session_uid = session.metadata.uid
+        self.steered = steered
+        self.dry_run = steered is d.Evicting.PROBE
+        self.memory = DrainMemory.resume(None if self.dry_run else session.status.drain)
+        self.plan: DrainPlan | None = None
+        self.wanted: tuple[d.EvictPod, ...] = ()
+        self.changed = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+
+class Drains:
+    """All drains, and the queue they share."""
+
+    def __init__(
+        self,
+        api: Api,
+        gateway: Gateway,
+        world: World,
+        clock: Clock,
+        metrics: Metrics,
+        *,
+        look: DrainLook,
+        policy: Callable[[], Policy],
+        wake: Callable[[str], None],
+        last_active_at: Callable[[str], float | None],
+    ) -> None:
+        self._api = api
+        self._gateway = gateway
+        self._world = world
+        self._clock = clock
+        self._metrics = metrics
+        self._policy = policy
+        self._wake = wake
+        self._last_active_at = last_active_at
+        self._look = look
+        self._drains: dict[str, _Drain] = {}
+        self._queue = pdb_queue.PdbQueue()
+        self._due = asyncio.Event()
+        self._group: asyncio.TaskGroup | None = None
+
+    async def run(self) -> None:
+        """Send what is due until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            while True:
+                wait_s = self._pump(group)
+                self._due.clear()
+                try:
+                    async with asyncio.timeout(wait_s):
+                        await self._due.wait()
+                except TimeoutError:
+                    continue
+
+    def plan(self, node: str) -> DrainPlan | None:
+        """The node's plan as of the last list, with every answer since."""
+        drain = self._drains.get(node)
+        return drain.plan if drain is not None else None
+
+    def steer(self, node: str, evicting: d.Evicting) -> None:
+        """Start, go on with, or stop the node's drain."""
+        drain = self._drains.get(node)
+        sessions = self._world.open_sessions(node)
+        if evicting is d.Evicting.NO or not sessions:
+            if drain is not None:
+                self._stop(node, drain)
+            return
+        session = sessions[0]
+        if drain is not None and drain.session_uid == session.metadata.uid:
+            if drain.steered is evicting:
+                return
+            self._stop(node, drain)
+        if self._group is None:
+            return
+        drain = self._drains[node] = _Drain(session, evicting)
+        drain.task = self._group.create_task(self._passes(node, drain))
+
+    def stop_all(self) -> None:
+        """Not the leader any more: start nothing; what is in flight ends by itself."""
+        for node, drain in list(self._drains.items()):
+            self._stop(node, drain)
+
+    def pdb_changed(self, key: str) -> None:
+        """A PDB's watch saw a change: ask again at once."""
+        self._queue = pdb_queue.pdb_changed(self._queue, key)
+        self._due.set()
+
+    def _stop(self, node: str, drain: _Drain) -> None:
+        self._drains.pop(node, None)
+        if drain.task is not None:
+            drain.task.cancel()
+
+    async def _passes(self, node: str, drain: _Drain) -> None:
+        while True:
+            sessions = self._world.open_sessions(node)
+            if not sessions or sessions[0].metadata.uid != drain.session_uid:
+                return
+            try:
+                wait_s = await self._pass(node, drain, sessions[0])
+            except ApiError as error:
+                _LOG.warning("drain pass", node=node, why=str(error))
+                wait_s = _FAILED_S
+            except Exception:  # noqa: BLE001 - one node's surprise must not stop the others' drains
+                _LOG.exception("drain pass failed", node=node)
+                wait_s = _WAITING_S
+            drain.changed.clear()
+            try:
+                async with asyncio.timeout(wait_s):
+                    await drain.changed.wait()
+                # Answers come in bursts; one list serves them all.
+                await self._clock.sleep(_SHORT_S)
+            except TimeoutError:
+                continue
+
+    async def _pass(self, node: str, drain: _Drain, session: QuarantineView) -> float:
+        """List, plan, offer; seconds until the next pass when nothing changes."""
+        if drain.steered is d.Evicting.WATCH:
+            return await self._watch(node, drain, session)
+        look = await self._look.look(
+            session,
+            drain.memory,
+            drain.plan,
+            last_active_at=self._last_active_at(drain.session_uid),
+            dry_run=drain.dry_run,
+        )
+        now = self._clock.now()
+        plan = plan_drain(look, self._policy(), drain.memory, now)
+        drain.plan, drain.memory, drain.wanted = plan, plan.memory, plan.evict
+        self._due.set()
+        self._wake(node)
+        await self._force(drain, plan)
+        if plan.wants_owners and not drain.dry_run:
+            return _SHORT_S
+        wait_s = _LEAVING_S if plan.waiting or plan.evict else _WAITING_S
+        if plan.wake_at is not None:
+            wait_s = min(wait_s, max(0.05, plan.wake_at - self._clock.now()))
+        return wait_s
+
+    async def _watch(self, node: str, drain: _Drain, session: QuarantineView) -> float:
+        """Of a drained node: who came past the scheduler."""
+        pods = await self._look.pods_seen(node)
+        now = self._clock.now()
+        before = drain.plan
+        drain.plan = plan_watch(
+            pods,
+            node,
+            worst(session.spec.causes),
+            self._policy(),
+            drain.memory,
+            since=parse_time(session.status.phase_since) or now,
+            now=now,
+        )
+        if before is None or before.arrived != drain.plan.arrived:
+            self._wake(node)
+        return random.uniform(*_WATCHED_S)
+
+    async def _force(self, drain: _Drain, plan: DrainPlan) -> None:
+        """By policy, past the deadline: the condition first, then the deletion, pod by pod."""
+        for target, delete in plan.force:
+            told = await self._gateway.send(target)
+            if not told.done:
+                continue
+            sent = await self._gateway.send(delete)
+            if sent.done:
+                eviction = d.EvictPod(
+                    node=delete.node, namespace=delete.namespace, name=delete.name, uid=delete.uid
+                )
+                self._book(drain, forced(drain.memory, eviction))
+                self._metrics.evictions.labels("Forced").inc()
+
+    def _book(self, drain: _Drain, memory: DrainMemory) -> None:
+        drain.memory = memory
+        if drain.plan is not None:
+            drain.plan = replace(drain.plan, memory=memory)
+        drain.changed.set()
+
+    def _pump(self, group: asyncio.TaskGroup) -> float | None:
+        """Send what is due; seconds until time alone makes something due."""
+        now = self._clock.now()
+        wanted = [
+            eviction
+            for drain in self._drains.values()
+            for eviction in drain.wanted
+            if self._may_ask(drain, eviction)
+        ]
+        self._queue, send = pdb_queue.due(self._queue, wanted, now)
+        for eviction in send:
+            group.create_task(self._evict(eviction))
+        due_at = pdb_queue.next_due_at(self._queue, wanted, now)
+        return None if due_at is None else max(0.01, due_at - now)
+
+    def _may_ask(self, drain: _Drain, eviction: d.EvictPod) -> bool:
+        outcome = drain.memory.outcomes.get(eviction.uid)
+        return outcome is None or not (outcome.done or drain.dry_run)
+
+    async def _evict(self, eviction: d.EvictPod) -> None:
+        outcome = no_answer("cancelled")
+        try:
+            outcome = await self._ask(eviction)
+        except ApiError as error:
+            outcome = no_answer(str(error))
+        except Exception:  # noqa: BLE001 - one pod's surprise must not stop the others' evictions
+            _LOG.exception("eviction failed", pod=f"{eviction.namespace}/{eviction.name}")
+        finally:
+            self._answered(eviction, outcome)
+
+    async def _ask(self, eviction: d.EvictPod) -> EvictionOutcome:
+        """A fresh look at the pod, then the Eviction API."""
+        path = f"/api/v1/namespaces/{eviction.namespace}/pods/{eviction.name}"
+        try:
+            pod = await self._api.get(path, PodView)
+        except ApiError as error:
+            if error.answer.code == 404:
+                return EvictionOutcome(kind=EvictionKind.POD_GONE)
+            raise
+        if pod.uid != eviction.uid or pod.spec.node_name != eviction.node:
+            return EvictionOutcome(kind=EvictionKind.OTHER_POD, message="another pod by that name")
+        if pod.terminating:
+            # Somebody else was faster; asking again could only shorten its grace.
+            return EvictionOutcome(kind=EvictionKind.LEAVING, message="it is terminating")
+        pdbs = matching(pod, self._world.caches.pdbs.items.values())
+        if not eviction.pdb and needs_turn(pod, pdbs):
+            return EvictionOutcome(kind=EvictionKind.POD_CHANGED, message="a PDB protects it now")
+        sent = await self._gateway.send(eviction)
+        if sent.result is Result.HELD or sent.answer is None:
+            return no_answer(sent.why)
+        return _outcome(sent.answer, pod, pdbs, self._clock.now())
+
+    def _answered(self, eviction: d.EvictPod, outcome: EvictionOutcome) -> None:
+        if not eviction.dry_run:
+            self._metrics.evictions.labels(outcome.kind.value).inc()
+        now, backoff = self._clock.now(), self._policy().drain.backoff
+        self._queue = pdb_queue.answered(
+            self._queue, eviction, outcome, backoff, now, random.random()
+        )
+        drain = self._drains.get(eviction.node)
+        if drain is not None and drain.dry_run == eviction.dry_run:
+            self._book(drain, answered(drain.memory, eviction, outcome))
+        self._due.set()
+
+
+def _outcome(
+    answer: Answer, pod: PodView, pdbs: tuple[PdbView, ...], now: float
+) -> EvictionOutcome:
+    if answer.code == 0:
+        return no_answer(answer.failure)
+    wait = answer.retry_after_s
+    headers = {"Retry-After": str(round(wait))} if wait else {}
+    return classify(answer.code, headers, answer.body, pod, pdbs, now)

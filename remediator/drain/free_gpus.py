@@ -1,0 +1,169 @@
+"""The GPUs that pods request on each node: read for drains of Degraded nodes only.
+
+Called by `drain.look`; who finds no place is judged by `rules.drain.room`. Never writes, and reads at
+most every 30 s: a place promised to a pod of one node is not promised to another's, and pods that
+left a node are remembered until they are counted where they went.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from remediator.kube.api import Api
+from remediator.kube.caches import Caches
+from remediator.kube.clock import Clock
+from rules.api.metadata import OwnerReference, View
+from rules.api.nodes import ListMeta
+from rules.api.pods import GPU_RESOURCE_PREFIX, Container, PodView
+from rules.drain.room import asks_for_room, free_gpus, without_room
+
+_FRESH_S = 30.0
+# A pod that left is bound elsewhere and counted there by then, or waits for a place anyway.
+_MOVING_S = 60.0
+# A pod that a budget keeps must not keep a place free for ever.
+_PROMISED_S = 60.0
+_PAGE = 1_000
+_LIVE = "status.phase!=Succeeded,status.phase!=Failed"
+
+
+class _Spec(View, frozen=True, kw_only=True):
+    node_name: str = ""
+    containers: tuple[Container, ...] = ()
+
+
+class _Meta(View, frozen=True, kw_only=True):
+    uid: str = ""
+    owner_references: tuple[OwnerReference, ...] = ()
+
+
+class _Pod(msgspec.Struct, frozen=True, kw_only=True):
+    metadata: _Meta = _Meta()
+    spec: _Spec = _Spec()
+
+
+class _Page(msgspec.Struct, frozen=True, kw_only=True):
+    metadata: ListMeta = ListMeta()
+    items: list[_Pod] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Claim:
+    """A pod that needs GPUs on another node."""
+
+    gpus: int
+    controller: str
+    """UID of its controller, whose next pod takes its place; empty where it has none."""
+    until: float | None = None
+    """Until when a place is kept for it; None where it was promised none."""
+
+
+class FreeGpus:
+    """What is requested where, who was promised a place, and which pods are on their way."""
+
+    def __init__(self, api: Api, clock: Clock, caches: Caches) -> None:
+        self._api = api
+        self._clock = clock
+        self._caches = caches
+        self._used: Mapping[str, int] = {}
+        self._read_at = float("-inf")
+        self._counted: Mapping[str, str] = {}
+        """UID of the controller of every GPU pod of the last read, by the pod's UID."""
+        self._landed: Counter[str] = Counter()
+        """How many pods of a controller that read counted for the first time."""
+        self._asked: dict[str, dict[str, _Claim]] = {}
+        """The pods that were asking at the last look, by node and pod UID."""
+        self._moving: dict[str, _Claim] = {}
+        """Pods that left, by UID."""
+
+    async def without_room(self, node: str, pods: Sequence[PodView]) -> frozenset[str]:
+        """UIDs of the pods whose GPUs no other node has free."""
+        asking = [pod for pod in pods if asks_for_room(pod)]
+        self._note_leavers(node, pods)
+        if not asking:
+            return frozenset()
+        if self._clock.elapsed() - self._read_at > _FRESH_S:
+            await self._read()
+        self._drop_landed()
+        now = self._clock.elapsed()
+        taken = [claim.gpus for claim in self._moving.values()]
+        for other, claims in self._asked.items():
+            if other != node:
+                taken += [c.gpus for c in claims.values() if c.until is not None and c.until > now]
+        free = free_gpus(self._caches.nodes.items.values(), self._used)
+        refused = without_room(pods, node, free, taken)
+        before = self._asked.get(node, {})
+        self._asked[node] = {
+            pod.uid: _claim(pod, None if pod.uid in refused else _kept(before.get(pod.uid), now))
+            for pod in asking
+        }
+        return refused
+
+    def _note_leavers(self, node: str, pods: Sequence[PodView]) -> None:
+        """Who asked and is gone or going needs a place; who ended where it was needs none."""
+        now = self._clock.elapsed()
+        staying = {pod.uid for pod in pods if asks_for_room(pod)}
+        finished = {pod.uid for pod in pods if pod.finished}
+        before = self._asked.pop(node, {})
+        for uid, claim in before.items():
+            if uid not in staying | finished:
+                self._moving[uid] = replace(claim, until=now + _MOVING_S)
+        if staying:
+            self._asked[node] = {uid: claim for uid, claim in before.items() if uid in staying}
+        self._moving = {u: c for u, c in self._moving.items() if c.until is None or c.until > now}
+
+    def _drop_landed(self) -> None:
+        """A controller's new pod that is counted already is the one that left, made again."""
+        for uid, claim in list(self._moving.items()):
+            if self._landed[claim.controller] > 0:
+                self._landed[claim.controller] -= 1
+                del self._moving[uid]
+
+    async def _read(self) -> None:
+        used: defaultdict[str, int] = defaultdict(int)
+        counted: dict[str, str] = {}
+        query = {"fieldSelector": _LIVE, "limit": str(_PAGE)}
+        while True:
+            page = await self._api.get("/api/v1/pods", _Page, query=query)
+            for pod in page.items or ():
+                gpus = _gpus(pod.spec.containers)
+                if gpus and pod.spec.node_name:
+                    used[pod.spec.node_name] += gpus
+                    counted[pod.metadata.uid] = _controller(pod.metadata.owner_references)
+            if not page.metadata.continue_:
+                break
+            query["continue"] = page.metadata.continue_
+        now = self._clock.elapsed()
+        # What came since an old read may be anybody's, and has nothing to do with who left now.
+        recent = now - self._read_at <= _MOVING_S
+        landed = (owner for uid, owner in counted.items() if owner and uid not in self._counted)
+        self._landed = Counter(landed) if recent else Counter()
+        self._used, self._counted, self._read_at = dict(used), counted, now
+
+
+def _claim(pod: PodView, until: float | None) -> _Claim:
+    return _Claim(
+        gpus=pod.gpus, controller=_controller(pod.metadata.owner_references), until=until
+    )
+
+
+def _kept(before: _Claim | None, now: float) -> float:
+    """Until when a place is kept: counted from the first promise, not renewed by each look."""
+    return before.until if before is not None and before.until is not None else now + _PROMISED_S
+
+
+def _controller(owners: Iterable[OwnerReference]) -> str:
+    return next((owner.uid for owner in owners if owner.controller), "")
+
+
+def _gpus(containers: Iterable[Container]) -> int:
+    return sum(_sum({**c.resources.limits, **c.resources.requests}) for c in containers)
+
+
+def _sum(amounts: dict[str, str]) -> int:
+    return sum(
+        int(amount)
+        for name, amount in amounts.items()
+        if name.startswith(GPU_RESOURCE_PREFIX) and amount.isdigit()
+    )

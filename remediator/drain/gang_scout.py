@@ -1,0 +1,111 @@
+"""Which gangs run on the nodes that wait: so that mates are drained together and restart once.
+
+Reads the pods of nodes whose session is Pending or Marked, in the background and at a gentle rate,
+in every replica: a new leader that had to learn them first would have to wait or to guess.
+`rules.fleet.turns` uses what it finds for order and budget, and lets a mark of a Degraded node and every
+drain wait up to 10 s for a node that was not read yet.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+import structlog
+
+from remediator.drain.kueue import KueueWorkloads
+from remediator.drain.look import DrainLook
+from remediator.kube.answer import ApiError
+from remediator.kube.clock import Clock
+from remediator.world import World
+from rules.api.gangs import Gang, gangs_of
+
+_LOG = structlog.get_logger()
+
+_SWEEP_S = 5.0
+_PAUSE_S = 0.05
+_FRESH_S = 20.0
+# Kueue replaces a node within a minute; what it still replaces decides over the next drain.
+_FRESH_KUEUE_S = 5.0
+_NODES_PER_SWEEP = 20
+_WAITING = frozenset({"", "Pending", "Marked"})
+
+
+class GangScout:
+    """Keeps `World.gangs` for one process."""
+
+    def __init__(
+        self,
+        look: DrainLook,
+        kueue: KueueWorkloads,
+        world: World,
+        clock: Clock,
+        *,
+        ready: Callable[[], bool],
+        fleet_changed: Callable[[], None],
+    ) -> None:
+        """`ready` says that the sessions are known; whether this replica leads does not matter."""
+        self._look = look
+        self._kueue = kueue
+        self._world = world
+        self._clock = clock
+        self._ready = ready
+        self._fleet_changed = fleet_changed
+        self._read_at: dict[str, float] = {}
+        self._changed = asyncio.Event()
+
+    async def run(self) -> None:
+        """Sweep until cancelled."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_SWEEP_S):
+                    await self._changed.wait()
+            self._changed.clear()
+            if self._ready() and await self.sweep():
+                self._changed.set()
+            await self._clock.sleep(_PAUSE_S)
+
+    def sessions_changed(self) -> None:
+        """A node may have begun to wait."""
+        self._changed.set()
+
+    async def sweep(self) -> bool:
+        """Read some nodes; whether more are due."""
+        waiting = self._waiting()
+        for name in self._world.gangs.keys() - waiting:
+            del self._world.gangs[name]
+        now = self._clock.elapsed()
+        due = [n for n in waiting if now - self._read_at.get(n, float("-inf")) >= self._fresh_s(n)]
+        for name in due[:_NODES_PER_SWEEP]:
+            self._read_at[name] = now
+            try:
+                pods, owners = await self._look.pods_and_owners(name)
+                found = gangs_of(pods, owners)
+                replacing = await self._kueue.unhealthy(found)
+            except ApiError as error:
+                _LOG.warning("gangs", node=name, why=str(error))
+                continue
+            if self._replaced(found, replacing) or found != self._world.gangs.get(name):
+                self._world.gangs[name] = found
+                self._fleet_changed()
+        self._read_at = {n: at for n, at in self._read_at.items() if n in waiting}
+        return len(due) > _NODES_PER_SWEEP
+
+    def _fresh_s(self, node: str) -> float:
+        aware = any(gang.topology_aware for gang in self._world.gangs.get(node, ()))
+        return _FRESH_KUEUE_S if aware else _FRESH_S
+
+    def _replaced(self, gangs: tuple[Gang, ...], replacing: dict[str, tuple[str, ...]]) -> bool:
+        """Take in what Kueue replaces for these gangs; whether that is news."""
+        known = self._world.kueue_unhealthy
+        now = {key: nodes for key, nodes in known.items() if key not in {g.key for g in gangs}}
+        now |= replacing
+        self._world.kueue_unhealthy = now
+        return now != known
+
+    def _waiting(self) -> set[str]:
+        return {
+            session.spec.node_name
+            for sessions in self._world.sessions.values()
+            for session in sessions
+            if session.status.phase in _WAITING and session.spec.level == "Drain"
+        }

@@ -1,0 +1,274 @@
+"""The one transport: bytes to and from the API server, paced, bounded and counted.
+
+Readers (``watch``, ``loop``) and the gateway call ``Api``; nothing else opens a connection to the
+API server. Answers are values (``answer.Answer``), also refusals and silence; this module never
+retries a write, because only the caller knows whether that is safe.
+"""
+
+import asyncio
+import platform
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, nullcontext
+from contextvars import ContextVar
+from email.utils import parsedate_to_datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, TypeVar
+
+import aiohttp
+import msgspec
+
+from remediator.kube.access import Access, AccessError
+from remediator.kube.answer import NO_ANSWER, Answer
+from remediator.kube.clock import SystemClock
+from remediator.kube.pace import Lane, Pace
+from rules.api.names import COMPONENT_REMEDIATOR
+
+T = TypeVar("T")
+
+MERGE_PATCH = "application/merge-patch+json"
+JSON = "application/json"
+
+# An eviction of a Pending or terminating pod may take 10 s on the server before its 409
+# (EvictionsRetry of the eviction registry), so nothing may give up earlier than this.
+CALL_TIMEOUT_S = 30.0
+# Calls in flight per lane; evictions wait on the server, so they need the most.
+# Few records at a time leave the API server to the marks of a storm.
+_IN_FLIGHT = {
+    Lane.LEASE: 2,
+    Lane.MARK: 48,
+    Lane.EVICT: 64,
+    Lane.READ: 48,
+    Lane.STATUS: 32,
+    Lane.RECORD: 8,
+}
+_RELOAD_AFTER_401_S = 5.0
+_BODY_LIMIT = 256 * 1024 * 1024
+
+_before_send: ContextVar[Callable[[], None] | None] = ContextVar("before_send", default=None)
+
+
+class _LastLookRequest(aiohttp.ClientRequest):
+    """A request that asks once more, connection in hand, whether it may still go out."""
+
+    async def send(self, conn: Any) -> aiohttp.ClientResponse:
+        """Check, then write to the connection, with nothing awaited in between."""
+        check = _before_send.get()
+        if check is not None:
+            check()
+        return await super().send(conn)
+
+
+Observer = Callable[[str, Lane, int, float], None]
+"""Called after every call with (method, lane, code, seconds)."""
+
+
+def release_version() -> str:
+    """The installed version; `source` in a checkout that is not installed."""
+    try:
+        return version("gpuward")
+    except PackageNotFoundError:
+        return "source"
+
+
+def user_agent() -> str:
+    """Program, version and platform, so that an API server's audit log names us."""
+    release = release_version()
+    system = f"{platform.system().lower()}/{platform.machine()}"
+    return f"{COMPONENT_REMEDIATOR}/{release} ({system}) python/{platform.python_version()}"
+
+
+class Api:
+    """HTTP calls to one API server."""
+
+    def __init__(
+        self, access: Access, clock: SystemClock, pace: Pace, observe: Observer | None = None
+    ) -> None:
+        self._access = access
+        self._clock = clock
+        self._pace = pace
+        self._observe = observe
+        self._session: aiohttp.ClientSession | None = None
+        self._slots = {lane: asyncio.Semaphore(count) for lane, count in _IN_FLIGHT.items()}
+        self._reloaded_at = float("-inf")
+        self.last_answer_at: float | None = None
+        """CLOCK_BOOTTIME of the last answer of any kind; None before the first."""
+
+    async def open(self) -> None:
+        """Make the connection pool; the configuration must be loaded."""
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
+            headers={"User-Agent": user_agent(), "Accept": JSON},
+            timeout=aiohttp.ClientTimeout(total=CALL_TIMEOUT_S, sock_connect=10),
+            trust_env=True,
+            request_class=_LastLookRequest,
+        )
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def call(
+        self,
+        lane: Lane,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str = JSON,
+        timeout_s: float = CALL_TIMEOUT_S,
+        before_send: Callable[[], None] | None = None,
+        in_turn: bool = False,
+    ) -> Answer:
+        """One call; the answer, whatever it is.
+
+        Inside `turn` say `in_turn`. `body` is JSON-encoded unless it is bytes. `before_send` runs after every wait of ours and
+        on an open connection, with nothing awaited until the request is written to it; what it
+        raises is raised here, and nothing is sent.
+        """
+        data = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
+        async with nullcontext() if in_turn else self.turn(lane):
+            answer = await self._send(
+                lane, method, path, query, data, content_type, timeout_s, before_send
+            )
+            if answer.code == 401 and await self._renew_credentials():
+                answer = await self._send(
+                    lane, method, path, query, data, content_type, timeout_s, before_send
+                )
+        return answer
+
+    @asynccontextmanager
+    async def turn(self, lane: Lane) -> AsyncIterator[None]:
+        """Wait for a slot and a token of this lane; what is read inside is still fresh to act on."""
+        async with self._slots[lane]:
+            await self._pace.acquire(lane)
+            yield
+
+    async def get(self, path: str, kind: type[T], *, query: Mapping[str, str] | None = None) -> T:
+        """One object or list, decoded; ApiError for any refusal."""
+        return (await self.call(Lane.READ, "GET", path, query=query)).decode(kind)
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, query: Mapping[str, str], silence_s: float
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A watch; its body is to be read to the end. Silence over `silence_s` is an error."""
+        headers = await self._access.headers()
+        session = self._opened()
+        async with session.get(
+            self._access.host + path,
+            params=dict(query),
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=silence_s),
+            **self._connection(),
+        ) as response:
+            self.last_answer_at = self._clock.elapsed()
+            yield response
+
+    async def read_answer(self, response: aiohttp.ClientResponse) -> Answer:
+        """The whole of a response as an answer (used for a watch that was refused)."""
+        answer = _answer(response, await response.read())
+        if answer.code == 401:
+            await self._renew_credentials()
+        return answer
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            raise RuntimeError("Api.open() must come before the first call")
+        return self._session
+
+    def _connection(self) -> dict[str, Any]:
+        tls: ssl.SSLContext | bool = self._access.tls or True
+        return {
+            "ssl": tls,
+            "server_hostname": self._access.server_name,
+            "proxy": self._access.proxy,
+        }
+
+    async def _send(
+        self,
+        lane: Lane,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        data: bytes | None,
+        content_type: str,
+        timeout_s: float,
+        before_send: Callable[[], None] | None,
+    ) -> Answer:
+        headers = await self._access.headers()
+        if data is not None:
+            headers["Content-Type"] = content_type
+        session, local = self._opened(), self._clock
+        _before_send.set(before_send)
+        sent_at, began = local.local(), local.elapsed()
+        try:
+            async with session.request(
+                method,
+                self._access.host + path,
+                params=dict(query or {}),
+                data=data,
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(total=timeout_s, sock_connect=10),
+                **self._connection(),
+            ) as response:
+                if (response.content_length or 0) > _BODY_LIMIT:
+                    answer = Answer(code=NO_ANSWER, failure="the answer is larger than 256 MiB")
+                else:
+                    answer = _answer(response, await response.read())
+                self.last_answer_at = local.elapsed()
+                self._learn_date(response.headers.get("Date", ""), sent_at)
+        except TimeoutError:
+            answer = Answer(code=NO_ANSWER, failure=f"nothing within {timeout_s:.0f} s")
+        except (aiohttp.ClientError, OSError) as error:
+            answer = Answer(code=NO_ANSWER, failure=_why(error))
+        finally:
+            _before_send.set(None)
+        if self._observe is not None:
+            self._observe(method, lane, answer.code, local.elapsed() - began)
+        return answer
+
+    def _learn_date(self, date: str, sent_at: float) -> None:
+        if not date:
+            return
+        try:
+            served_at = parsedate_to_datetime(date).timestamp()
+        except (ValueError, TypeError):
+            return
+        self._clock.learn(served_at, sent_at)
+
+    async def _renew_credentials(self) -> bool:
+        """Read the credentials again after a 401; False when that was done a moment ago."""
+        now = self._clock.elapsed()
+        if now - self._reloaded_at < _RELOAD_AFTER_401_S:
+            return False
+        self._reloaded_at = now
+        try:
+            await self._access.load()
+        except AccessError:
+            return False
+        return True
+
+
+def _answer(response: aiohttp.ClientResponse, body: bytes) -> Answer:
+    return Answer(
+        code=response.status,
+        body=body,
+        content_type=response.headers.get("Content-Type", ""),
+        retry_after_s=_seconds(response.headers.get("Retry-After", "")),
+    )
+
+
+def _seconds(header: str) -> float | None:
+    try:
+        return max(0.0, min(float(header), 3600.0))
+    except ValueError:
+        return None
+
+
+def _why(error: Exception) -> str:
+    said = " ".join(str(error).split())
+    return f"{type(error).__name__}: {said}"[:200] if said else type(error).__name__

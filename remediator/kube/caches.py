@@ -1,0 +1,191 @@
+"""All watches of the remediator in one place, and which nodes each change concerns.
+
+The loop reads these caches and registers one listener; nothing here decides. There is no cache of
+pods: the pods of a node under drain are listed when needed.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from remediator.kube.api import Api
+from remediator.kube.clock import Clock
+from remediator.kube.watch import Reflector, Resource
+from rules.api.budgets import PdbView
+from rules.api.metadata import ObjectMeta, View
+from rules.api.names import GROUP, LABEL_QUARANTINE, VERSION
+from rules.api.nodes import HealthView, NodeView, PauseView, QuarantineView
+from rules.api.pods import DaemonSetView
+from rules.api.timestamps import parse_time
+from rules.session.snapshot import AgentPod
+
+CUSTOM = f"/apis/{GROUP}/{VERSION}"
+NODES = "/api/v1/nodes"
+HEALTHS = f"{CUSTOM}/gpunodehealths"
+QUARANTINES = f"{CUSTOM}/gpuquarantines"
+PAUSES = f"{CUSTOM}/gpuwardpauses"
+PDBS = "/apis/policy/v1/poddisruptionbudgets"
+DAEMON_SETS = "/apis/apps/v1/daemonsets"
+AGENT_SELECTOR = "app.kubernetes.io/name=gpuward,app.kubernetes.io/component=agent"
+
+
+class _Condition(View, frozen=True, kw_only=True):
+    type: str
+    status: str = ""
+    last_transition_time: str | None = None
+
+
+class _AgentPodSpec(View, frozen=True, kw_only=True):
+    node_name: str = ""
+
+
+class _AgentPodStatus(View, frozen=True, kw_only=True):
+    conditions: tuple[_Condition, ...] = ()
+
+
+class AgentPodObject(View, frozen=True, kw_only=True):
+    """A pod of the agent: its node and whether it is Ready."""
+
+    metadata: ObjectMeta
+    spec: _AgentPodSpec = _AgentPodSpec()
+    status: _AgentPodStatus = _AgentPodStatus()
+
+    def as_agent(self) -> AgentPod:
+        """What the rules ask of it."""
+        ready = next((c for c in self.status.conditions if c.type == "Ready"), None)
+        changed = parse_time(ready.last_transition_time or "") if ready else None
+        return AgentPod(
+            uid=self.metadata.uid,
+            node=self.spec.node_name,
+            ready=ready is not None and ready.status == "True",
+            ready_changed_at=changed or self.metadata.created_at,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listeners:
+    """Who hears of a change, in names of nodes or PDBs."""
+
+    node: Callable[[str, NodeView | None, NodeView | None], None]
+    marked: Callable[[str, NodeView | None, NodeView | None], None]
+    health: Callable[[str, HealthView | None], None]
+    session: Callable[[QuarantineView | None, QuarantineView | None], None]
+    pause: Callable[[], None]
+    pdb: Callable[[str], None]
+    agent: Callable[[str], None]
+
+
+class Watching(Protocol):
+    """What readiness and metrics ask of a reflector, whatever it holds."""
+
+    resource: Resource
+    synced: bool
+    problem: str
+    heard_at: float | None
+    broken_objects: int
+
+    async def run(self) -> None:
+        """List and watch until cancelled."""
+        ...
+
+
+class Caches:
+    """The reflectors, and views that the rules can take as they are."""
+
+    def __init__(
+        self, api: Api, clock: Clock, *, node_selector: str, namespace: str, to: Listeners
+    ) -> None:
+        self.agents: dict[str, AgentPod] = {}
+        """Agent pods by UID."""
+        self._tell_agent = to.agent
+        self.nodes = Reflector(api, clock, nodes_selected(node_selector), NodeView, to.node)
+        # A mark is ours to take off also where the policy's selector does not reach (any more).
+        marked = Resource(
+            name="marked nodes", path=NODES, query={"labelSelector": LABEL_QUARANTINE}
+        )
+        self.marked = Reflector(api, clock, marked, NodeView, to.marked)
+        self.healths = Reflector(
+            api,
+            clock,
+            _custom("gpunodehealths", {"fieldSelector": "status.health!=Healthy"}),
+            HealthView,
+            lambda key, _, after: to.health(key, after),
+        )
+        self.quarantines = Reflector(
+            api,
+            clock,
+            _custom("gpuquarantines"),
+            QuarantineView,
+            lambda _, before, after: to.session(before, after),
+        )
+        self.pauses = Reflector(
+            api, clock, _custom("gpuwardpauses"), PauseView, lambda *_: to.pause()
+        )
+        self.pdbs = Reflector(
+            api,
+            clock,
+            Resource(name="poddisruptionbudgets", path=PDBS),
+            PdbView,
+            lambda key, *_: to.pdb(key),
+        )
+        self.daemon_sets = Reflector(
+            api,
+            clock,
+            Resource(name="daemonsets", path=DAEMON_SETS),
+            DaemonSetView,
+            lambda *_: None,
+        )
+        agent_pods = Resource(
+            name="agent pods",
+            path=f"/api/v1/namespaces/{namespace}/pods",
+            query={"labelSelector": AGENT_SELECTOR},
+        )
+        self.agent_pods = Reflector(api, clock, agent_pods, AgentPodObject, self._agent_changed)
+
+    @property
+    def all(self) -> tuple[Watching, ...]:
+        """Every reflector."""
+        return (
+            self.nodes,
+            self.marked,
+            self.healths,
+            self.quarantines,
+            self.pauses,
+            self.pdbs,
+            self.daemon_sets,
+            self.agent_pods,
+        )
+
+    def problem(self) -> str:
+        """Why the caches are not all complete, one sentence; empty when they are."""
+        for cache in self.all:
+            if not cache.synced:
+                return cache.problem or f"The first list of {cache.resource.name} is under way."
+        return ""
+
+    def _agent_changed(
+        self, _: str, before: AgentPodObject | None, after: AgentPodObject | None
+    ) -> None:
+        if before is not None:
+            self.agents.pop(before.metadata.uid, None)
+        if after is not None:
+            self.agents[after.metadata.uid] = after.as_agent()
+        node = (after or before or _NO_POD).spec.node_name
+        if node:
+            self._tell_agent(node)
+
+
+_NO_POD = AgentPodObject(metadata=ObjectMeta())
+
+
+def nodes_selected(selector: str) -> Resource:
+    """The nodes that the policy selects."""
+    return Resource(
+        name="nodes", path=NODES, query={"labelSelector": selector} if selector else {}
+    )
+
+
+def _custom(plural: str, query: dict[str, str] | None = None) -> Resource:
+    return Resource(
+        name=plural, path=f"{CUSTOM}/{plural}", query=query or {}, crd=f"{plural}.{GROUP}"
+    )

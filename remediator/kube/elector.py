@@ -1,0 +1,242 @@
+"""Leadership on a Lease: one replica writes, the other waits with warm caches.
+
+The async edge of leadership: it reads and writes the Lease and keeps the two moments the gateway
+asks for before every write. Time is CLOCK_BOOTTIME throughout, so that neither a step of the
+clock nor a suspended process makes two leaders.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import structlog
+
+from remediator.kube.answer import Answer
+from remediator.kube.api import Api
+from remediator.kube.clock import Clock
+from remediator.kube.pace import Lane
+from rules.api.nodes import LeaseSpec, LeaseView
+from rules.api.timestamps import format_micro_time
+
+_LOG = structlog.get_logger()
+
+LEASE_NAME = "gpuward-remediator"
+LEASE_S = 15.0
+RENEW_S = 10.0
+RETRY_S = 2.0
+"""Duration, deadline and interval of Kubernetes' own components."""
+_NOT_READY_S = 0.1
+_ASIDE_S = 5 * RETRY_S
+"""Another replica asks every 2 s; when none took a free lease in this time, there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A lease as last seen, and when this process first saw it like that."""
+
+    spec: LeaseSpec
+    version: str
+    seen_at: float
+
+
+class Elector:
+    """Campaigns for, renews and gives up the Lease."""
+
+    def __init__(
+        self,
+        api: Api,
+        clock: Clock,
+        *,
+        namespaces: tuple[str, ...],
+        identity: str,
+        ready: Callable[[], bool],
+        on_start: Callable[[str], None],
+        on_stop: Callable[[], None],
+    ) -> None:
+        """`ready` gates the campaign; `on_start` gets the renewTime of the leader before.
+
+        The Lease is in the first of `namespaces` that exists; a replica that had to go past the
+        first comes back when that one is made, since whoever is installed there leads too.
+        """
+        self.problem = ""
+        self.holder = ""
+        self.nobody_took_over = False
+        """The lease was offered to others and is back unused: there is no other replica."""
+        self._stepped_aside = False
+        self._api = api
+        self._clock = clock
+        self._home, *self._other_namespaces = namespaces
+        self.namespace = self._home
+        self._identity = identity
+        self._ready = ready
+        self._on_start = on_start
+        self._on_stop = on_stop
+        self._held: Held | None = None
+        self._leading = False
+        self._renewed_at = float("-inf")
+        self._aside_until = float("-inf")
+
+    @property
+    def _path(self) -> str:
+        return f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
+
+    def may_write(self) -> bool:
+        """This replica leads, and its lease cannot have run out."""
+        return self._leading and self._clock.elapsed() - self._renewed_at < LEASE_S
+
+    def may_harm(self) -> bool:
+        """The start of the last successful renewal is less than 10 s ago."""
+        return self._leading and self._clock.elapsed() - self._renewed_at < RENEW_S
+
+    def step_aside(self) -> None:
+        """Give the lease up and let others have it for a while: the own node's turn to drain."""
+        self._aside_until = self._clock.elapsed() + _ASIDE_S
+
+    async def run(self) -> None:
+        """Campaign until cancelled."""
+        while True:
+            await self.campaign()
+            ready = self._leading or self._ready()
+            await self._clock.sleep(RETRY_S if ready else _NOT_READY_S)
+
+    async def release(self) -> None:
+        """At shutdown: give the lease up, so that the other replica need not wait."""
+        if not self._leading:
+            return
+        self._stop("released")
+        await self._give_up()
+
+    async def campaign(self) -> None:
+        """Once: renew or take the lease if that may be."""
+        began = self._clock.elapsed()
+        if not self.may_write() and self._leading:
+            self._stop("the lease was not renewed in time")
+        if began < self._aside_until:
+            if self._leading:
+                self._stop("stepping aside")
+                self._stepped_aside = True
+                await self._give_up()
+            return
+        if not self._leading and not self._ready():
+            return
+        if self.namespace != self._home and await self._came_home():
+            return
+        answer = await self._api.call(
+            Lane.LEASE, "GET", f"{self._path}/{LEASE_NAME}", timeout_s=RENEW_S / 2
+        )
+        if answer.code == 404:
+            await self._write(began, None, "POST", self._path)
+        elif answer.ok:
+            await self._consider(began, answer.decode(LeaseView))
+        else:
+            self._note(f"The lease cannot be read: {answer.sentence()}.")
+
+    async def _consider(self, began: float, lease: LeaseView) -> None:
+        version = lease.metadata.resource_version
+        if self._held is None or self._held.version != version:
+            self._held = Held(spec=lease.spec, version=version, seen_at=began)
+        self.holder = lease.spec.holder_identity or ""
+        mine = self.holder == self._identity
+        duration = lease.spec.lease_duration_seconds or LEASE_S
+        free = not self.holder or began - self._held.seen_at > duration
+        if mine or free:
+            await self._write(began, lease, "PUT", f"{self._path}/{LEASE_NAME}")
+            return
+        self.problem = ""
+        if self._leading:
+            self._stop(f"{self.holder} took the lease")
+
+    async def _write(self, began: float, lease: LeaseView | None, method: str, path: str) -> None:
+        spec = lease.spec if lease else LeaseSpec()
+        before = spec.renew_time or ""
+        mine = spec.holder_identity == self._identity
+        now = format_micro_time(self._clock.now())
+        transitions = (spec.lease_transitions or 0) + (0 if mine or lease is None else 1)
+        body = self._body(
+            LeaseSpec(
+                holder_identity=self._identity,
+                lease_duration_seconds=int(LEASE_S),
+                acquire_time=spec.acquire_time if mine and spec.acquire_time else now,
+                renew_time=now,
+                lease_transitions=transitions,
+            ),
+            lease,
+        )
+        answer = await self._send(method, path, body)
+        if not answer.ok:
+            if answer.code == 404 and method == "POST" and self._other_namespaces:
+                self._move_on()
+                await self.campaign()
+            elif answer.code != 409:
+                self._note(f"The lease cannot be written: {answer.sentence()}.")
+            return
+        if not mine:
+            self.nobody_took_over = self._stepped_aside and not spec.holder_identity
+            self._stepped_aside = False
+        self.problem, self.holder = "", self._identity
+        self._renewed_at = began
+        if not self._leading:
+            self._leading = True
+            _LOG.info("leading", identity=self._identity)
+            # Also where it was ours: of a process before this one, or until we lost it.
+            self._on_start(before)
+
+    def _move_on(self) -> None:
+        """Creating the Lease answered 404: there is no such namespace."""
+        missing = self.namespace
+        self.namespace, self._held = self._other_namespaces.pop(0), None
+        _LOG.info(
+            "election",
+            message=f"there is no namespace {missing}, so the lease is in {self.namespace}; "
+            "--namespace NAME says where else",
+        )
+
+    async def _came_home(self) -> bool:
+        """The namespace that was missing exists now: lead there or nowhere."""
+        answer = await self._api.call(
+            Lane.LEASE, "GET", f"/api/v1/namespaces/{self._home}", timeout_s=RETRY_S
+        )
+        if not answer.ok:
+            return False
+        if self._leading:
+            self._stop(f"namespace {self._home} exists now and holds the lease of all")
+            await self._give_up()
+        self.namespace, self._held = self._home, None
+        return True
+
+    async def _give_up(self) -> None:
+        answer = await self._api.call(
+            Lane.LEASE, "GET", f"{self._path}/{LEASE_NAME}", timeout_s=RETRY_S
+        )
+        if not answer.ok:
+            return
+        lease = answer.decode(LeaseView)
+        if lease.spec.holder_identity != self._identity:
+            return
+        spec = msgspec.structs.replace(lease.spec, holder_identity="", lease_duration_seconds=1)
+        await self._send("PUT", f"{self._path}/{LEASE_NAME}", self._body(spec, lease))
+
+    async def _send(self, method: str, path: str, body: dict[str, Any]) -> Answer:
+        return await self._api.call(Lane.LEASE, method, path, body=body, timeout_s=RENEW_S / 2)
+
+    def _body(self, spec: LeaseSpec, lease: LeaseView | None) -> dict[str, Any]:
+        metadata = {"name": LEASE_NAME, "namespace": self.namespace}
+        if lease is not None:
+            metadata["resourceVersion"] = lease.metadata.resource_version
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": metadata,
+            "spec": msgspec.to_builtins(spec),
+        }
+
+    def _stop(self, why: str) -> None:
+        self._leading = False
+        _LOG.warning("not leading any more", why=why)
+        self._on_stop()
+
+    def _note(self, problem: str) -> None:
+        if problem != self.problem:
+            _LOG.warning("election", problem=problem)
+        self.problem = problem

@@ -1,0 +1,306 @@
+"""The one place that sends writes: checks who, when and whether, then sends, counts and logs.
+
+The loop and the eviction worker hand it the writes of `rules.api.writes`; nothing else in the
+remediator changes anything in the cluster. Shadow writes nothing to nodes or pods, but takes off
+a mark that an earlier Enforce left; only a leader writes; a harmful write goes out only within the
+first 10 s of a lease renewal, on a node whose read was answered at most a second ago and took at
+most 5 s, after the rules looked at that node once more. No exception leaves it for an answer of
+the API server: that comes back as a `Sent`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+from urllib.parse import quote
+
+import structlog
+
+from remediator.kube.answer import NO_ANSWER, Answer, ApiError
+from remediator.kube.api import Api
+from remediator.kube.clock import Clock
+from remediator.kube.pace import Lane
+from remediator.metrics import Metrics
+from rules.api import writes as d
+from rules.api.nodes import FreshNode, QuarantineView
+from rules.api.quarantine import Mode
+from rules.api.requests import QUARANTINES, request
+
+_LOG = structlog.get_logger()
+
+# A harmful write is decided on an answer about the node that came at most this long ago,
+FRESH_NODE_S = 1.0
+# and that did not take longer than this: what happened meanwhile may be missing in it. A second
+# would stop every mark and eviction of a server that is only slow.
+LONGEST_READ_S = 5.0
+
+_LANES: dict[type, Lane] = {
+    d.MarkNode: Lane.MARK,
+    d.UnmarkNode: Lane.MARK,
+    d.EvictPod: Lane.EVICT,
+    d.SetDisruptionTarget: Lane.EVICT,
+    d.DeletePod: Lane.EVICT,
+    d.WriteSessionStatus: Lane.RECORD,
+    d.RelabelNode: Lane.RECORD,
+    d.EmitEvent: Lane.RECORD,
+    d.DeleteSession: Lane.RECORD,
+}
+# Not UnmarkNode: in Shadow a mark of an earlier Enforce may only come off, and a session that says
+# Released must not leave it on.
+_ON_NODES_OR_PODS = (
+    d.MarkNode,
+    d.RelabelNode,
+    d.SetNodeUnknown,
+    d.SetDisruptionTarget,
+    d.DeletePod,
+)
+
+
+class Result(StrEnum):
+    """What became of a write."""
+
+    DONE = "done"
+    HELD = "held"
+    """Not sent: `Sent.why` says what forbids it."""
+    CONFLICT = "conflict"
+    """The object changed since it was read, or exists already."""
+    GONE = "gone"
+    REFUSED = "refused"
+    """Permission or validation: sending it again cannot help."""
+    THROTTLED = "throttled"
+    UNKNOWN = "unknown"
+    """No answer or a server error: it may or may not have happened."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """A write and what became of it; `answer` is None when it was not sent."""
+
+    result: Result
+    answer: Answer | None = None
+    why: str = ""
+
+    @property
+    def done(self) -> bool:
+        """It took effect."""
+        return self.result is Result.DONE
+
+
+class Leadership(Protocol):
+    """What the gateway asks of the elector."""
+
+    def may_write(self) -> bool:
+        """This replica holds the lease."""
+        ...
+
+    def may_harm(self) -> bool:
+        """It renewed the lease less than 10 s of CLOCK_BOOTTIME ago."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    """What the API server said of a node, and when; times in seconds of CLOCK_BOOTTIME."""
+
+    node: FreshNode
+    asked_at: float
+    answered_at: float
+
+    def too_old(self, now: float) -> str:
+        """Why no harm may rest on it; "" when it may."""
+        took_s, age_s = self.answered_at - self.asked_at, now - self.answered_at
+        if took_s > LONGEST_READ_S:
+            return f"reading the node took {took_s:.1f} s"
+        return f"the node was read {age_s:.1f} s ago" if age_s > FRESH_NODE_S else ""
+
+
+class _HeldError(Exception):
+    """Raised on the connection, so that the request is not written to it."""
+
+
+Recheck = Callable[[d.Write, FreshNode], str]
+"""The rules' last look at a harmful write; empty when it may go, else why not."""
+
+
+class Gateway:
+    """Sends writes for one process."""
+
+    def __init__(
+        self,
+        api: Api,
+        clock: Clock,
+        leadership: Leadership,
+        metrics: Metrics,
+        *,
+        mode: Callable[[], Mode],
+        recheck: Recheck,
+    ) -> None:
+        self._api = api
+        self._clock = clock
+        self._leadership = leadership
+        self._metrics = metrics
+        self._mode = mode
+        self._recheck = recheck
+        self._reads: dict[str, _Read] = {}
+
+    async def fresh_node(self, name: str, max_age_s: float = 0.0) -> FreshNode:
+        """The node, read from the API server at most that long ago; ApiError when it cannot be."""
+        asked_at = self._clock.elapsed()
+        known = self._reads.get(name)
+        if (
+            known is not None
+            and asked_at - known.answered_at < max_age_s
+            and not known.too_old(asked_at)
+        ):
+            return known.node
+        try:
+            node = await self._api.get(f"/api/v1/nodes/{name}", FreshNode)
+        except ApiError:
+            self._reads.pop(name, None)
+            raise
+        known = self._reads.get(name)
+        if known is not None and known.asked_at > asked_at:
+            # Asked after this one and answered before it: it knows what this one may lack.
+            return known.node
+        # Its age counts from the answer: a server that takes longer than the age allowed would
+        # otherwise never let a mark or an eviction go.
+        self._reads[name] = _Read(node=node, asked_at=asked_at, answered_at=self._clock.elapsed())
+        return node
+
+    def forget(self, name: str) -> None:
+        """Drop what was read of a node that no session concerns."""
+        self._reads.pop(name, None)
+
+    async def send(self, write: d.Write) -> Sent:
+        """Send one write, if it may be sent."""
+        sent = await self._checked(write)
+        kind = type(write).__name__
+        self._metrics.writes.labels(kind, sent.result.value).inc()
+        _log(write, kind, sent)
+        return sent
+
+    async def _checked(self, write: d.Write) -> Sent:
+        held = self._forbidden(write)
+        if held:
+            return Sent(result=Result.HELD, why=held)
+        if isinstance(write, d.UnmarkNode) and write.orphan:
+            kept = await self._still_owned(write)
+            if kept is not None:
+                return kept
+        if not write.harmful:
+            return await self._post(write, None)
+        async with self._api.turn(_lane(write)):
+            try:
+                node = await self.fresh_node(write.node, FRESH_NODE_S)
+            except ApiError as error:
+                return Sent(result=classify(error.answer), why=f"node not read: {error}")
+            why = self._recheck(write, node)
+            if why:
+                return Sent(result=Result.HELD, why=why)
+            return await self._post(write, self._last_look(write))
+
+    async def _still_owned(self, write: d.UnmarkNode) -> Sent | None:
+        """None when the mark's session certainly does not exist: a lagging cache frees no node.
+
+        A missing CustomResourceDefinition answers 404 as well, but not about that object.
+        """
+        path = f"{QUARANTINES}/{quote(write.session, safe='')}"
+        answer = await self._api.call(Lane.READ, "GET", path)
+        status = answer.status()
+        details = status.details
+        if answer.code == 404 and status.reason == "NotFound" and details and details.name:
+            return None
+        if answer.ok:
+            found = answer.decode(QuarantineView)
+            if found.spec.node_name != write.node:
+                return None
+            return Sent(result=Result.HELD, why=f"session {write.session} exists")
+        result = Result.HELD if answer.code == 404 else classify(answer)
+        # Without the answer: it is about the session and says nothing about writes on the node.
+        return Sent(result=result, why=f"session not read: {answer.sentence()}")
+
+    def _forbidden(self, write: d.Write) -> str:
+        if self._mode() is Mode.SHADOW and (
+            isinstance(write, _ON_NODES_OR_PODS) or _evicts(write)
+        ):
+            return "mode is Shadow"
+        if not self._leadership.may_write():
+            return "another replica leads"
+        return ""
+
+    def _last_look(self, write: d.Write) -> Callable[[], None]:
+        """Runs with the connection in hand: time may have passed while waiting for it."""
+
+        def check() -> None:
+            why = self._forbidden(write)
+            if not why and not self._leadership.may_harm():
+                why = "the lease was not renewed within 10 s"
+            known = self._reads.get(write.node)
+            if not why and known is None:
+                why = "the node was not read"
+            if not why and known is not None:
+                # Connecting may outlast the read.
+                why = self._recheck(write, known.node) or known.too_old(self._clock.elapsed())
+            if why:
+                raise _HeldError(why)
+
+        return check
+
+    async def _post(self, write: d.Write, last_look: Callable[[], None] | None) -> Sent:
+        wire = request(write)
+        try:
+            answer = await self._api.call(
+                _lane(write),
+                wire.method,
+                wire.path,
+                body=wire.body,
+                content_type=wire.content_type,
+                before_send=last_look,
+                in_turn=last_look is not None,
+            )
+        except _HeldError as held:
+            return Sent(result=Result.HELD, why=str(held))
+        result = classify(answer)
+        return Sent(result=result, answer=answer, why="" if answer.ok else answer.sentence())
+
+
+def classify(answer: Answer) -> Result:
+    """What an answer means for a write in general; evictions are judged by `rules.drain.eviction`."""
+    code = answer.code
+    if answer.ok:
+        return Result.DONE
+    if code == 409:
+        return Result.CONFLICT
+    if code in {404, 410}:
+        return Result.GONE
+    if code == 429:
+        return Result.THROTTLED
+    if code == NO_ANSWER or code >= 500:
+        return Result.UNKNOWN
+    return Result.REFUSED
+
+
+def _lane(write: d.Write) -> Lane:
+    return _LANES.get(type(write), Lane.STATUS)
+
+
+def _evicts(write: d.Write) -> bool:
+    return isinstance(write, d.EvictPod) and not write.dry_run
+
+
+def _log(write: d.Write, kind: str, sent: Sent) -> None:
+    about = {
+        name: value
+        for name in ("node", "session", "name", "namespace", "pdb")
+        if (value := getattr(write, name, ""))
+    }
+    if isinstance(write, d.WriteSessionStatus):
+        about["phase"] = write.status.phase
+    say = _LOG.info if sent.result in {Result.DONE, Result.CONFLICT, Result.HELD} else _LOG.warning
+    say(
+        "write",
+        kind=kind,
+        result=sent.result.value,
+        **about,
+        **({"why": sent.why} if sent.why else {}),
+    )

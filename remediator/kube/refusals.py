@@ -1,0 +1,79 @@
+"""Writes on nodes that the API server refused a moment ago: kept until they are tried again.
+
+`remediator.cycle.node_cycle` notes every answer here and hands what is kept to the next decision, which
+says it and leaves the write out. Back-off is per node and kind of write. In memory only: a new
+process tries once and learns it again. It never sends anything.
+"""
+
+from dataclasses import dataclass, replace
+
+from remediator.kube.answer import Answer
+from remediator.kube.clock import Clock
+from rules.api.refusal import API_BUSY, NodeWrite, Refusal, refusal_of
+from rules.api.writes import Write
+from rules.session.refused import kind_of
+
+# What a person repairs takes minutes, and then must not take many more.
+_REPAIRED_S = (10.0, 120.0)
+_BUSY_S = (2.0, 30.0)
+# The first 429 in a row is answered by trying again at once: saying it would be one more write.
+_BUSY_SAID_FROM = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    refusal: Refusal | None
+    until: float
+    times: int
+
+
+class Refusals:
+    """What one process remembers."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._kept: dict[str, dict[NodeWrite, _Kept]] = {}
+
+    def note(self, write: Write, answer: Answer) -> None:
+        """Take the answer to a write; anything but a refusal ends what was kept of it."""
+        kind = kind_of(write)
+        if kind is None:
+            return
+        refusal = refusal_of(kind, answer.code, answer.sentence()) if not answer.ok else None
+        if refusal is None:
+            self._kept.get(write.node, {}).pop(kind, None)
+            return
+        kept = self._kept.setdefault(write.node, {})
+        known = kept.get(kind)
+        times = known.times + 1 if known is not None else 1
+        busy = refusal.reason == API_BUSY
+        low, high = _BUSY_S if busy else _REPAIRED_S
+        wait_s = min(high, low * 2.0 ** min(times - 1, 16))
+        said = not busy or times >= _BUSY_SAID_FROM
+        kept[kind] = _Kept(
+            refusal=replace(refusal, retry_at=self._clock.now() + wait_s) if said else None,
+            until=self._clock.elapsed() + wait_s,
+            times=times,
+        )
+
+    def of(self, node: str) -> dict[NodeWrite, Refusal]:
+        """What is not to be sent to this node yet, and what is said of it."""
+        return {
+            kind: kept.refusal
+            for kind, kept in self._kept.get(node, {}).items()
+            if kept.refusal is not None and self._clock.elapsed() < kept.until
+        }
+
+    def nodes(self, kind: NodeWrite) -> frozenset[str]:
+        """The nodes to which this kind of write is not to be sent yet."""
+        now = self._clock.elapsed()
+        return frozenset(
+            node
+            for node, kept in self._kept.items()
+            if (one := kept.get(kind)) is not None and one.refusal is not None and now < one.until
+        )
+
+    def forget(self, node: str) -> None:
+        """Nothing is wanted of the node any more; what still waits for its turn stays."""
+        if not self.of(node):
+            self._kept.pop(node, None)

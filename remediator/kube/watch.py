@@ -1,0 +1,352 @@
+"""List and watch of one resource into a cache: what the remediator knows without asking.
+
+One ``Reflector`` per resource. It lists page by page, follows the watch from there, and lists anew
+when the server forgets our version (410), when a stream goes bad, and after an outage. Whoever
+decides something harmful reads the object afresh; these caches only say where to look. One object
+that cannot be decoded never stops the stream.
+"""
+
+import random
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+import aiohttp
+import msgspec
+import structlog
+
+from remediator.kube.answer import NO_ANSWER, UNREADABLE, Answer, ApiError
+from remediator.kube.api import Api
+from remediator.kube.clock import Clock
+from remediator.kube.pace import Lane
+from rules.api.nodes import ListMeta, ObjectMeta
+
+_LOG = structlog.get_logger()
+
+PAGE_SIZE = 500
+# The API server sends a bookmark about once a minute; three missed ones mean a dead connection.
+SILENCE_S = 200.0
+# Asked of the server, which ends the watch then; spread so that watches do not end together.
+_WATCH_S = (300, 600)
+_BACKOFF_S = (0.2, 30.0)
+# A lagging server is not believed this often; a restored backup really is older and is, then.
+_OLDER_ANSWERS_DOUBTED = 3
+_MAX_EVENT_BYTES = 16 * 1024 * 1024
+
+
+class Named(Protocol):
+    """Any view with metadata."""
+
+    @property
+    def metadata(self) -> ObjectMeta:
+        """Name, version and labels."""
+        ...
+
+
+T = TypeVar("T", bound=Named)
+
+
+class _Page(msgspec.Struct, frozen=True, kw_only=True):
+    """A list whose items are decoded one by one."""
+
+    metadata: ListMeta = ListMeta()
+    items: list[msgspec.Raw] | None = None
+
+
+class _Event(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a watch."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class _AnyObject(msgspec.Struct, frozen=True, kw_only=True):
+    """The metadata of an object whose other fields do not matter."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    code: int = 0
+    message: str = ""
+
+
+class _RelistError(Exception):
+    """The watch cannot go on from where it is; the reason is the text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """What to watch: a collection and the part of it that matters."""
+
+    name: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    crd: str = ""
+    """The name of the CustomResourceDefinition that serves it, for the remedy when it is missing."""
+
+
+class Reflector(Generic[T]):
+    """A cache of one resource; `items` by name (namespace/name where it has one)."""
+
+    def __init__(
+        self,
+        api: Api,
+        clock: Clock,
+        resource: Resource,
+        kind: type[T],
+        on_change: Callable[[str, T | None, T | None], None],
+        *,
+        silence_s: float = SILENCE_S,
+        page_size: int = PAGE_SIZE,
+    ) -> None:
+        """`on_change(key, before, after)` is called for every change, also those of a list."""
+        self.resource = resource
+        self.items: dict[str, T] = {}
+        self.synced = False
+        self.problem = ""
+        """Why the cache may be behind, one sentence; empty while the watch runs."""
+        self.heard_at: float | None = None
+        """CLOCK_BOOTTIME of the last list or watch event."""
+        self.broken_objects = 0
+        self._api = api
+        self._clock = clock
+        self._kind = kind
+        self._on_change = on_change
+        self._silence_s = silence_s
+        self._page_size = page_size
+        self._version = ""
+        self._newest = ""
+        self._older_answers = 0
+        self._failures = 0
+        self._response: aiohttp.ClientResponse | None = None
+
+    async def run(self) -> None:
+        """List and watch until cancelled."""
+        while True:
+            try:
+                if not self._version:
+                    await self._list()
+                await self._watch()
+                self._failures = 0
+            except _RelistError as reason:
+                _LOG.info("list again", resource=self.resource.name, why=str(reason))
+                self._version = ""
+                await self._clock.sleep(random.uniform(0.05, 0.3))
+            except ApiError as error:
+                self._note(self._explain(error.answer))
+                await self._back_off(error.answer.retry_after_s)
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                # A watch that ends on the way is normal: go on from the last version heard.
+                if self._failures > 1 or not self.synced:
+                    self._note(f"The watch of {self.resource.name} broke: {type(error).__name__}.")
+                await self._back_off(None)
+
+    def use(self, resource: Resource) -> None:
+        """Watch another part of the collection from now on (a changed node selector)."""
+        self.resource = resource
+        self._version = ""
+        self.synced = False
+        if self._response is not None:
+            self._response.close()
+
+    def learn(self, item: T) -> None:
+        """Take in an object that a write returned, before the watch brings it."""
+        key = key_of(item.metadata)
+        before = self.items.get(key)
+        if before is None or not _newer(before, item):
+            self.items[key] = item
+
+    async def _back_off(self, asked_s: float | None) -> None:
+        low, high = _BACKOFF_S
+        ceiling = min(high, low * 2 ** min(self._failures, 10))
+        self._failures += 1
+        await self._clock.sleep(max(asked_s or 0.0, ceiling * random.uniform(0.5, 1.0)))
+
+    def _note(self, problem: str) -> None:
+        if problem != self.problem:
+            _LOG.warning("watch", resource=self.resource.name, problem=problem)
+        self.problem = problem
+
+    def _explain(self, answer: Answer) -> str:
+        name = self.resource.name
+        if answer.code == 404 and self.resource.crd:
+            return (
+                f"CustomResourceDefinition {self.resource.crd} is missing; install it with "
+                "`kubectl apply -k daemonset/crds`."
+            )
+        if answer.code in {401, 403}:
+            return (
+                f"Listing {name} is refused ({answer.sentence()}); check the remediator's "
+                "ClusterRole and its binding."
+            )
+        if answer.code == NO_ANSWER:
+            return f"Listing {name}: {answer.sentence()}; trying again."
+        return f"Listing {name} failed: {answer.sentence()}; trying again."
+
+    async def _list(self) -> None:
+        """Read all pages, then make the cache equal to them."""
+        found: dict[str, T] = {}
+        query = {"limit": str(self._page_size), **self.resource.query}
+        resource = self.resource
+        while True:
+            answer = await self._api.call(Lane.READ, "GET", resource.path, query=query)
+            if answer.code == 410 and "continue" in query:
+                raise _RelistError("the list took longer than the server keeps its pages")
+            page = answer.decode(_Page)
+            for raw in page.items or ():
+                self._decode_into(found, raw)
+            if not page.metadata.continue_:
+                break
+            query["continue"] = page.metadata.continue_
+        if resource is not self.resource:
+            raise _RelistError("the selection changed")
+        if self._is_older(page.metadata.resource_version):
+            self._older_answers += 1
+            if self._older_answers <= _OLDER_ANSWERS_DOUBTED:
+                raise _RelistError("the server answered with an older state than shown before")
+        else:
+            self._older_answers = 0
+            self._keep_newer(found)
+        self._replace(found)
+        self._version = self._newest = page.metadata.resource_version
+        self._heard()
+        if not self.synced:
+            _LOG.info("cache ready", resource=self.resource.name, objects=len(found))
+        self.synced = True
+
+    def _is_older(self, version: str) -> bool:
+        known = self._newest
+        return known.isdigit() and version.isdigit() and int(version) < int(known)
+
+    def _keep_newer(self, found: dict[str, T]) -> None:
+        """What an own write returned while the list was read must not be forgotten again."""
+        for key, known in self.items.items():
+            if key in found and _newer(known, found[key]):
+                found[key] = known
+
+    def _decode_into(self, found: dict[str, T], raw: msgspec.Raw) -> None:
+        item = self._decode(raw)
+        if item is not None:
+            found[key_of(item.metadata)] = item
+            return
+        # Unreadable now: what was known of it stays, so that nothing is undone on a decoding error.
+        key = _key_of_raw(raw)
+        if key in self.items:
+            found[key] = self.items[key]
+
+    def _replace(self, found: dict[str, T]) -> None:
+        before = self.items
+        self.items = found
+        for key in [k for k in before if k not in found]:
+            self._on_change(key, before[key], None)
+        for key, item in found.items():
+            old = before.get(key)
+            if old is None or old.metadata.resource_version != item.metadata.resource_version:
+                self._on_change(key, old, item)
+
+    async def _watch(self) -> None:
+        query = {
+            **self.resource.query,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": str(random.randint(*_WATCH_S)),
+        }
+        async with self._api.stream(self.resource.path, query, self._silence_s) as response:
+            if response.status != 200:
+                answer = await self._api.read_answer(response)
+                if answer.code == 410:
+                    raise _RelistError("the server no longer keeps our version")
+                raise ApiError(answer)
+            resource, self._response = self.resource, response
+            async for line in _lines(response.content):
+                if resource is not self.resource:
+                    raise _RelistError("the selection changed")
+                self._apply(line)
+                self._failures = 0
+
+    def _apply(self, line: bytes) -> None:
+        try:
+            event = msgspec.json.decode(line, type=_Event)
+        except UNREADABLE as error:
+            raise _RelistError(f"a line of the watch is not an event: {error}") from error
+        self._heard()
+        if event.type == "ERROR":
+            said = _decode_loosely(event.object)
+            raise _RelistError(f"the watch ended with {said.code} {said.message}"[:200])
+        if event.type == "BOOKMARK":
+            self._advance(_decode_loosely(event.object).metadata.resource_version)
+            return
+        item = self._decode(event.object)
+        if item is None:
+            self._advance(_decode_loosely(event.object).metadata.resource_version)
+            return
+        key = key_of(item.metadata)
+        before = self.items.get(key)
+        if event.type == "DELETED":
+            self.items.pop(key, None)
+            if before is not None:
+                self._on_change(key, before, None)
+        elif before is None or not _newer(before, item):
+            self.items[key] = item
+            self._on_change(key, before, item)
+        self._advance(item.metadata.resource_version)
+
+    def _advance(self, version: str) -> None:
+        if version:
+            self._version = self._newest = version
+
+    def _heard(self) -> None:
+        self.heard_at = self._clock.elapsed()
+        self.problem = ""
+
+    def _decode(self, raw: msgspec.Raw) -> T | None:
+        try:
+            return msgspec.json.decode(raw, type=self._kind)
+        except UNREADABLE as error:
+            self.broken_objects += 1
+            _LOG.warning(
+                "object not understood",
+                resource=self.resource.name,
+                object=_key_of_raw(raw)[:253],
+                why=str(error)[:200],
+            )
+            return None
+
+
+def key_of(metadata: ObjectMeta) -> str:
+    """`namespace/name`, or the name of a cluster-scoped object."""
+    return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+
+
+def _newer(one: Named, other: Named) -> bool:
+    """Versions of one resource can be compared as numbers (Kubernetes 1.35 says so; etcd always).
+
+    Only used to not step back behind the answer to an own write.
+    """
+    left, right = one.metadata.resource_version, other.metadata.resource_version
+    same = one.metadata.uid == other.metadata.uid
+    return same and left.isdigit() and right.isdigit() and int(left) > int(right)
+
+
+def _decode_loosely(raw: msgspec.Raw) -> _AnyObject:
+    try:
+        return msgspec.json.decode(raw, type=_AnyObject)
+    except UNREADABLE:
+        return _AnyObject()
+
+
+def _key_of_raw(raw: msgspec.Raw) -> str:
+    return key_of(_decode_loosely(raw).metadata)
+
+
+async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Complete lines of a watch, of any length up to a bound."""
+    rest = bytearray()
+    async for chunk in stream.iter_any():
+        rest += chunk
+        *complete, tail = rest.split(b"\n")
+        for line in complete:
+            if line.strip():
+                yield bytes(line)
+        rest = bytearray(tail)
+        if len(rest) > _MAX_EVENT_BYTES:
+            raise _RelistError("one event of the watch is larger than 16 MiB")

@@ -1,0 +1,106 @@
+"""What keeps a session from going on, what would end that, and what comes after. Pure."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from remediator.kubectl.why.remedies import ends_when
+from remediator.view.text import count
+from rules.api.nodes import FreshNode, QuarantineView
+from rules.api.quarantine import BlockedBy, Condition, Mode, Phase
+from rules.api.sentences import some
+from rules.session.refused import LEAD
+
+SHOWN_BLOCKS: Final = 8
+_LEADS: Final = ("Waiting: ", "Not released: ", "The breaker is open: ", "Not empty: ", LEAD)
+_FIRST: Final = ("Blocked", "Paused", "Storm", "NodeUnreachable", "Replace", "NeedsHuman")
+"""The order in which conditions are told."""
+
+
+def blocked_lines(node: str, session: QuarantineView | None) -> Iterator[str]:
+    """Each obstacle once: what, whose, why, whether waiting helps, the remedy."""
+    if session is None:
+        return
+    status = session.status
+    told_by_drain = status.phase == Phase.DRAINING or status.mode == Mode.SHADOW
+    blocks = status.drain.blocked if status.drain and told_by_drain else ()
+    for block in blocks[:SHOWN_BLOCKS]:
+        yield from _block(block)
+    if len(blocks) > SHOWN_BLOCKS:
+        yield f"and {len(blocks) - SHOWN_BLOCKS} more: kubectl gpuward show {session.name}"
+    reasons: set[str] = set()
+    printed: set[str] = set()
+    for condition in sorted(_true(status.conditions), key=_order):
+        by_drain = bool(blocks) and condition.message.startswith("Blocked by ")
+        if by_drain or condition.reason in reasons:
+            continue
+        reasons.add(condition.reason)
+        for line in _condition(node, condition, status.message):
+            if line not in printed:
+                yield line
+            printed.add(line)
+
+
+def _block(block: BlockedBy) -> Iterator[str]:
+    what = f"PDB {block.pdb}" if block.pdb else f"pod {some(block.pods)}"
+    owner = f", owner {block.owner}" if block.owner else ""
+    lasting = "waiting cannot help" if block.permanent else "may clear by itself"
+    yield f"{what}{owner}: {block.why} ({lasting})"
+    if block.pdb and block.pods:
+        yield f"  {count(len(block.pods), 'pod')}: {some(block.pods)}"
+    if block.remedy:
+        yield f"  remedy: {block.remedy}"
+
+
+def _condition(node: str, condition: Condition, sentence: str) -> Iterator[str]:
+    """The message only where the sentence of the session does not hold it already."""
+    core = condition.message.rstrip(".")
+    for lead in _LEADS:
+        core = core.removeprefix(lead)
+    known = core.lower() in sentence.lower()
+    yield condition.reason if known else f"{condition.reason}: {core}"
+    if remedy := ends_when(condition.reason, node) or ends_when(condition.type, node):
+        # A command stands on a line of its own, to be copied.
+        words, _, command = remedy.partition("kubectl ")
+        if not words or not command:
+            yield f"  ends with: {remedy}"
+            return
+        yield f"  ends with: {words.rstrip(' :')}"
+        yield f"  kubectl {command}"
+
+
+def _true(conditions: tuple[Condition, ...]) -> list[Condition]:
+    return [condition for condition in conditions if condition.status == "True"]
+
+
+def _order(condition: Condition) -> tuple[int, str]:
+    known = condition.type in _FIRST
+    return (_FIRST.index(condition.type) if known else len(_FIRST), condition.type)
+
+
+def next_lines(node: FreshNode | None, session: QuarantineView) -> Iterator[str]:
+    """What comes next, where the session's own sentence does not say it."""
+    if session.status.mode == "Shadow":
+        yield "nothing, in Shadow; mode Enforce in the policy would judge the node afresh"
+        return
+    paused = any(c.type == "Paused" and c.status == "True" for c in session.status.conditions)
+    if paused and session.status.phase == Phase.DRAINING:
+        yield "evictions go on when that ends"
+        return
+    drains = session.spec.level == "Drain"
+    match session.status.phase:
+        case Phase.PENDING | "":
+            then = "then its pods are evicted within their budgets" if drains else "no eviction"
+            yield f"taint and cordon, {then}"
+        case Phase.DRAINING:
+            yield "evictions are tried again by themselves; with the last pod gone it is Quarantined"
+        case Phase.QUARANTINED | Phase.MARKED if _only_people(session):
+            yield "only people asked for this, so a person ends it: release"
+        case Phase.VALIDATING if node is not None and node.ready != "True":
+            yield "the node must be Ready before it is released"
+        case _:
+            return
+
+
+def _only_people(session: QuarantineView) -> bool:
+    """No verdict closes a person's request."""
+    return all(cause.source == "Human" for cause in session.spec.causes)

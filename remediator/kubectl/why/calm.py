@@ -1,0 +1,63 @@
+"""Why nothing is being done about a node without an open session. Pure."""
+
+from collections.abc import Iterator
+
+from remediator.kubectl.node_look import NodeLook
+from rules.api.health import Incident
+from rules.api.names import COMPONENT_REMEDIATOR
+from rules.api.quarantine import Mode
+from rules.api.selectors import parse_selector
+from rules.api.sentences import some
+from rules.api.timestamps import format_time, parse_time
+from rules.policy.policy import Policy
+from rules.session.causes import actionable, ended_by_person, suppressed_incidents
+from rules.session.observation import opted_out
+
+
+def calm_lines(look: NodeLook) -> Iterator[str]:
+    """Nothing to say about a healthy node; one reason for one that is not."""
+    active = [i for i in (look.health.status.incidents if look.health else ()) if i.active]
+    if look.node is None:
+        return
+    if not active:
+        if look.stale or look.health is None:
+            yield "nothing is done: not seeing is not failing"
+        return
+    policy = look.policy or Policy()
+    acting = actionable(look.health, policy)
+    if not acting:
+        names = some(incident.reason for incident in active)
+        yield f"nothing: {names} is only reported (level Report); the node stays in service"
+        return
+    yield _reason(look, policy, acting)
+
+
+def _reason(look: NodeLook, policy: Policy, acting: tuple[Incident, ...]) -> str:
+    """The first thing that keeps a session from opening."""
+    if look.node is not None and opted_out(look.node):
+        return f"nothing while it is opted out: kubectl label node {look.name} gpuward.io/opt-out-"
+    if look.stale:
+        return "nothing on a verdict that cannot be believed: bring the agent back first"
+    if look.node is not None and not parse_selector(policy.node_selector)(look.node.labels):
+        return f"nothing: the policy's nodeSelector {policy.node_selector!r} does not select it"
+    suppressed = suppressed_incidents(look.sessions, policy, look.now)
+    if all(incident.id in suppressed for incident in acting):
+        return _ended_by_person(look, policy)
+    if look.policy is not None and look.policy.mode == Mode.SHADOW:
+        return "nothing is touched in Shadow; kubectl gpuward plan says what Enforce would do"
+    if look.pauses:
+        return "nothing while it is paused: kubectl gpuward resume"
+    return (
+        "a session opens within seconds; if none does, the remediator does not run: "
+        f"kubectl get deploy -A | grep {COMPONENT_REMEDIATOR}"
+    )
+
+
+def _ended_by_person(look: NodeLook, policy: Policy) -> str:
+    last = next(s for s in reversed(look.sessions) if ended_by_person(s))
+    at = parse_time(last.status.phase_since) or look.now
+    until = format_time(at + policy.release.cancel_expiry_s)
+    return (
+        f"nothing until {until}: a person ended session {last.name}, and these incidents open no "
+        "other before; a new incident may"
+    )

@@ -1,0 +1,86 @@
+"""Who owns each mark on a node, and what people wrote on it. Pure."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from remediator.kubectl.node_look import NodeLook
+from remediator.view.text import age
+from rules.api.mark import cordon_stays, read_note
+from rules.api.names import (
+    ANNOTATION_EXPECTED_GPUS,
+    ANNOTATION_HOLD,
+    ANNOTATION_RELEASE_GPU,
+    ANNOTATION_REPAIRED,
+    LABEL_OPT_OUT,
+    TAINT_QUARANTINE,
+)
+from rules.api.nodes import FreshNode, QuarantineView
+from rules.api.sentences import some
+
+_CORDON_TAINT: Final = "node.kubernetes.io/unschedulable"
+"""Kubernetes puts it beside every cordon; the cordon has its own line."""
+_BY_PEOPLE: Final = {
+    ANNOTATION_HOLD: "held",
+    ANNOTATION_REPAIRED: "repaired",
+    ANNOTATION_EXPECTED_GPUS: "expected GPUs",
+    ANNOTATION_RELEASE_GPU: "the agent lets go of the driver",
+}
+
+
+def mark_lines(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
+    """Taints and cordon with their owners, and what will stay."""
+    node = look.node
+    if node is None:
+        return
+    note = read_note(node)
+    for taint in node.spec.taints:
+        if taint.key == _CORDON_TAINT:
+            continue
+        value = f"={taint.value}" if taint.value else ""
+        owner = "gpuward's" if taint.key == TAINT_QUARANTINE else "not gpuward's"
+        yield f"taint {taint.key}{value}:{taint.effect}, {owner}"
+    if node.spec.unschedulable:
+        yield f"cordon, {_cordon_owner(node)}"
+    if note is not None and (session is None or note.session != session.name):
+        yield f"they are of session {note.session}, which is not open: the remediator removes them"
+    if look.untolerating:
+        yield (
+            f"could not come back for lack of a toleration: {some(look.untolerating)} (DaemonSets)"
+        )
+
+
+def _cordon_owner(node: FreshNode) -> str:
+    note = read_note(node)
+    if note is not None and "Cordon" in note.mark:
+        stays = cordon_stays(node)
+        return f"gpuward's; it stays after a release: {stays}" if stays else "gpuward's"
+    managers = [
+        entry
+        for entry in node.metadata.managed_fields
+        if isinstance(entry.fields_v1.get("f:spec"), dict)
+        and "f:unschedulable" in entry.fields_v1["f:spec"]
+    ]
+    if not managers:
+        return "not gpuward's"
+    last = max(managers, key=lambda entry: entry.time)
+    return f"not gpuward's: set by {last.manager[:100]} at {last.time or '?'}"
+
+
+def kept_lines(look: NodeLook) -> Iterator[str]:
+    """Hold, opt-out, pauses and the other words of people."""
+    node = look.node
+    if node is not None:
+        said = look.session.status.message if look.session else ""
+        for key, words in _BY_PEOPLE.items():
+            value = node.annotations.get(key)
+            if value is not None and not (key == ANNOTATION_HOLD and f"({value})" in said):
+                yield f"{words}: {value}"
+        if node.labels.get(LABEL_OPT_OUT) == "true":
+            yield "opted out: watched and reported, never touched"
+    for pause in look.pauses:
+        spec = pause.spec
+        until = f", until {spec.until}" if spec.until else ""
+        since = age(pause.metadata.creation_timestamp, look.now)
+        yield (
+            f"paused for {since} by {spec.by or '?'}{until}: {spec.reason} ({pause.metadata.name})"
+        )

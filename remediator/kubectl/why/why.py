@@ -1,0 +1,239 @@
+"""Why a node is as it is: one pure function from what was read to short lines for a person.
+
+Cause with verbatim evidence, since when, what was done by whom, what is next, what blocks it, who
+owns each mark, and what the reader can do; nothing twice. `why -o wide` says the rest.
+"""
+
+from collections.abc import Iterator
+
+from remediator.kube.caches import AGENT_SELECTOR
+from remediator.kubectl.node_look import NodeLook
+from remediator.kubectl.why.blocked import blocked_lines, next_lines
+from remediator.kubectl.why.calm import calm_lines
+from remediator.kubectl.why.marks import kept_lines, mark_lines
+from remediator.view.text import age, count, labelled, printable, quoted
+from rules.api.health import GpuStatus, HealthStatus, Incident
+from rules.api.mark import marked, read_note
+from rules.api.nodes import QuarantineView
+from rules.api.quarantine import Cause, Mode, Phase
+from rules.session.observation import is_open
+from rules.session.refused import says
+
+SHOWN_INCIDENTS = 5
+SHOWN_EVIDENCE = 2
+SHOWN_STEPS = 8
+SHOWN_GPUS = 4
+_STEPS = {
+    Phase.PENDING: "session opened",
+    Phase.MARKED: "taint and cordon put on",
+    Phase.DRAINING: "evictions began",
+    Phase.QUARANTINED: "nothing left to evict",
+    Phase.VALIDATING: "all causes closed",
+}
+"""A phase in few words; what its sentence said at the time is in `show`."""
+
+
+def why(look: NodeLook, *, wide: bool = False) -> list[str]:
+    """The answer to "why is my node gone", line by line."""
+    session = look.session
+    told = session or _unmarking(look)
+    lines = [printable(_headline(look, session))]
+    sections: tuple[tuple[str, Iterator[str]], ...] = (
+        ("now", _now(told)),
+        ("health", _health(look)),
+        ("cause", _causes(look, session, wide=wide)),
+        ("done", _done(session, wide=wide)),
+        ("blocked", blocked_lines(look.name, told)),
+        ("next", next_lines(look.node, session) if session else calm_lines(look)),
+        ("marks", mark_lines(look, session)),
+        ("people", kept_lines(look)),
+        ("before", _history(look)),
+        ("unseen", iter(look.unseen)),
+        ("you can", _advice(look, session)),
+    )
+    for label, text in sections:
+        lines += labelled(label, text)
+    return lines
+
+
+def _headline(look: NodeLook, session: QuarantineView | None) -> str:
+    if session is None:
+        if look.node is None:
+            return f"{look.name}: no open session"
+        said = "in service" if not look.node.spec.unschedulable else "cordoned, but not by gpuward"
+        if marked(look.node):
+            said = "carries a mark of gpuward without an open session; it comes off"
+        return f"{look.name}: {said}"
+    phase = session.status.phase or Phase.PENDING
+    since = age(session.status.phase_since or session.metadata.creation_timestamp, look.now)
+    shadow = ", Shadow: nothing is touched" if session.status.mode == "Shadow" else ""
+    held = ", held" if session.spec.hold else ""
+    return f"{look.name}: {phase} for {since}{shadow}{held} (session {session.name})"
+
+
+def _unmarking(look: NodeLook) -> QuarantineView | None:
+    """The ended session that says why its mark is on the node still."""
+    note = read_note(look.node) if look.node is not None else None
+    name = note.session if note is not None else ""
+    return next((s for s in look.sessions if s.name == name and says(s.status)), None)
+
+
+def _now(session: QuarantineView | None) -> Iterator[str]:
+    """The remediator's sentence; what the section `blocked` says in full is cut off."""
+    if session is None:
+        return
+    status = session.status
+    if not status.phase:
+        yield "the remediator has not looked at it yet; does it run?"
+        return
+    said = status.message
+    if status.drain is not None and status.drain.blocked:
+        said = said.partition("; blocked by ")[0]
+    yield said or "the remediator said nothing"
+
+
+def _health(look: NodeLook) -> Iterator[str]:
+    if look.health is None:
+        yield "Unknown: no agent has ever published a verdict for this node"
+        yield from _see_agent(look)
+        return
+    status = look.health.status
+    said = ", ".join(
+        part
+        for part in (
+            status.health,
+            status.gpus_healthy and f"{status.gpus_healthy} GPUs healthy",
+            status.driver_version and f"driver {status.driver_version}",
+        )
+        if part
+    )
+    written = age(status.observed_at, look.now)
+    if look.stale:
+        yield f"Unknown: {look.stale}; the last verdict, {written} ago, was {said}"
+        if "agent" in look.stale:
+            yield from _see_agent(look)
+    else:
+        alive = ", its agent is alive" if look.node and look.agents is not None else ""
+        yield f"{said}; last changed {written} ago{alive}"
+    if status.message and status.health != "Healthy":
+        yield status.message
+    for source in status.sources:
+        if source.state in {"Down", "Released"}:
+            since = f" for {age(source.since, look.now)}" if source.since else ""
+            yield f"source {source.name} is {source.state}{since}: {source.reason or 'no reason'}"
+
+
+def _see_agent(look: NodeLook) -> Iterator[str]:
+    """Where to look for the agent of this node."""
+    if look.agents is None:
+        return
+    if not look.agents:
+        yield "no pod of gpuward-agent is on it:"
+        yield "kubectl get daemonset -A -l app.kubernetes.io/name=gpuward"
+        return
+    yield f"kubectl describe pod -A -l {AGENT_SELECTOR} --field-selector spec.nodeName={look.name}"
+
+
+def _causes(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
+    """Requests of people, then the active incidents; then causes that only the session knows."""
+    status = look.health.status if look.health else HealthStatus()
+    active = [incident for incident in status.incidents if incident.active]
+    causes = session.spec.causes if session else ()
+    for cause in causes:
+        if cause.source == "Human":
+            yield f"asked for by {cause.by or 'a person'} ({cause.severity}): {cause.message}"
+    shown = active if wide else active[:SHOWN_INCIDENTS]
+    for incident in shown:
+        yield from _incident(incident, status, look.now, wide=wide)
+    if len(active) > len(shown):
+        yield f"and {count(len(active) - len(shown), 'more active incident')}: -o wide"
+    ids = {incident.id for incident in active}
+    for cause in causes:
+        if cause.source != "Human" and cause.incident not in ids:
+            yield from _closed(cause, status, look.now)
+
+
+def _incident(
+    incident: Incident, status: HealthStatus, now: float, *, wide: bool
+) -> Iterator[str]:
+    times = f", {incident.count} times" if incident.count > 1 else ""
+    yield f"{incident.reason} ({incident.severity}), first seen {age(incident.first_seen, now)} ago{times}"
+    gpus = {gpu.uuid: gpu for gpu in status.gpus}
+    uuids = incident.gpus if wide else incident.gpus[:SHOWN_GPUS]
+    for uuid in uuids:
+        yield f"  {_gpu(gpus.get(uuid), uuid, wide=wide)}"
+    if not incident.gpus:
+        yield from (f"  GPU at {address}" for address in incident.pci[:SHOWN_GPUS])
+    if len(incident.gpus) > len(uuids):
+        yield f"  and {count(len(incident.gpus) - len(uuids), 'more GPU')}"
+    evidence = incident.evidence if wide else incident.evidence[-SHOWN_EVIDENCE:]
+    yield from (f"  {quoted(line)}" for line in evidence)
+    repair = incident.recommended_action
+    closes = f"; closes on {incident.closes_on}" if incident.closes_on else ""
+    yield f"  repair: {repair if repair != 'None' else 'nothing to repair'}{closes}"
+
+
+def _gpu(gpu: GpuStatus | None, uuid: str, *, wide: bool) -> str:
+    if gpu is None:
+        return f"GPU {uuid}"
+    parts = [f"GPU {gpu.index}" if gpu.index >= 0 else "GPU", gpu.pci, gpu.product]
+    parts += [f"serial {gpu.serial}"] if gpu.serial else []
+    parts += [uuid] if wide else []
+    return " ".join(part for part in parts if part)
+
+
+def _closed(cause: Cause, status: HealthStatus, now: float) -> Iterator[str]:
+    """A cause of the session that is not active any more: kept by it, with its evidence."""
+    closed = next((i for i in status.incidents if i.id == cause.incident), None)
+    by = f" by {closed.closed_by}" if closed and closed.closed_by else ""
+    when = f", closed {age(closed.closed_at, now)} ago{by}" if closed and closed.closed_at else ""
+    yield f"{cause.reason or cause.source} ({cause.severity}){when or ', not active any more'}"
+    if cause.message:
+        yield f"  {quoted(cause.message)}"
+
+
+def _done(session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
+    if session is None:
+        return
+    timeline = session.status.timeline
+    shown = timeline if wide else timeline[-SHOWN_STEPS:]
+    if len(timeline) > len(shown):
+        yield f"{count(len(timeline) - len(shown), 'earlier step')}: kubectl gpuward show {session.name}"
+    words = {str(phase): text for phase, text in _STEPS.items()}
+    if session.status.mode == Mode.SHADOW:
+        words[str(Phase.MARKED)] = "would be tainted and cordoned"
+    for step in shown:
+        text = step.message if wide else words.get(step.step, step.message)
+        yield f"{step.at} {step.step} by {step.by or '?'}: {text}".removesuffix(": ")
+    if session.spec.release is not None:
+        asked = session.spec.release
+        yield f"release asked for by {asked.by or '?'}: {asked.reason}"
+
+
+def _history(look: NodeLook) -> Iterator[str]:
+    past = [session for session in look.sessions if not is_open(session)]
+    if past:
+        last = past[-1]
+        when = age(last.status.phase_since or last.metadata.creation_timestamp, look.now)
+        yield (
+            f"{count(len(past), 'ended session')}, the last {last.status.phase} {when} ago: "
+            f"kubectl gpuward history {look.name}"
+        )
+
+
+def _advice(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
+    if session is None:
+        return
+    name = look.name
+    can = []
+    if session.spec.hold:
+        can.append((f"unhold {name}", "let it be released"))
+    else:
+        can.append(
+            (f'hold {name} --reason "..."', "keep it out (a second cordon leaves no trace)")
+        )
+    if any(cause.source == "Detector" for cause in session.spec.causes):
+        can.append((f'repaired {name} --reason "..."', "say that a part was replaced"))
+    can.append((f'release {name} --reason "..."', "give it back now"))
+    width = max(len(command) for command, _ in can)
+    yield from (f"kubectl gpuward {command.ljust(width)}   {does}" for command, does in can)

@@ -1,0 +1,1 @@
+"""Probes, metrics and logs of the running remediator."""

@@ -1,0 +1,52 @@
+"""What the sessions look like in metrics: counted by phase, and one series per open session.
+
+Called by `run` at every scrape with the sessions of the cache, by every replica: sessions are API
+objects, so each replica says the same. Series of open sessions name their node, so that an alert
+can; ended sessions are only counted, and shown while their mark cannot come off. Reads, never decides.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from remediator.metrics import Metrics
+from rules.api.nodes import QuarantineView
+from rules.api.quarantine import Mode, Phase
+from rules.session import refused as session_refused
+from rules.session.causes import worst
+from rules.session.observation import is_open
+from rules.session.status import is_true
+
+
+def set_session_gauges(metrics: Metrics, sessions: Iterable[QuarantineView]) -> None:
+    """Set every gauge about sessions anew."""
+    by_phase: Counter[tuple[str, str]] = Counter()
+    conditions: Counter[tuple[str, str]] = Counter()
+    budgets: dict[str, bool] = {}
+    metrics.open_session.clear()
+    metrics.open_session_condition.clear()
+    for session in sessions:
+        status = session.status
+        phase, mode = status.phase or Phase.PENDING.value, status.mode or Mode.SHADOW.value
+        by_phase[phase, mode] += 1
+        opened, node, causes = is_open(session), session.spec.node_name, session.spec.causes
+        for found in status.conditions:
+            shown = opened or session_refused.says(status, found.type)
+            if shown and is_true(status, found.type):
+                conditions[found.type, found.reason] += 1
+                metrics.open_session_condition.labels(node, found.type, found.reason).set(1)
+        if not opened:
+            continue
+        reason = causes[0].reason if causes else ""
+        metrics.open_session.labels(node, phase, mode, worst(causes), reason).set(1)
+        for block in status.drain.blocked if status.drain else ():
+            if block.pdb:
+                budgets[block.pdb] = budgets.get(block.pdb, False) or block.permanent
+    for known in Phase:
+        for made in Mode:
+            metrics.sessions.labels(known.value, made.value).set(by_phase[known.value, made.value])
+    metrics.session_conditions.clear()
+    for (kind, why), count in conditions.items():
+        metrics.session_conditions.labels(kind, why).set(count)
+    lasting = sum(budgets.values())
+    metrics.blocked_pdbs.labels("true").set(lasting)
+    metrics.blocked_pdbs.labels("false").set(len(budgets) - lasting)

@@ -1,0 +1,119 @@
+"""What the leader does on the side: agents that fell silent, and history that is kept long enough.
+
+Rules decide (`rules.fleet.agent_silence`, `rules.session.history`); this module finds whom to ask about
+without reading every verdict every minute: a node with a Ready agent pod needs no look, and one
+whose agent sends heartbeats is looked at when the next one is overdue.
+"""
+
+from collections.abc import Callable
+
+import structlog
+
+from remediator.kube.answer import ApiError
+from remediator.kube.api import Api
+from remediator.kube.caches import HEALTHS
+from remediator.kube.clock import Clock
+from remediator.kube.gateway import Gateway
+from remediator.kube.publisher_pods import PublisherPods
+from remediator.metrics import Metrics
+from remediator.world import World
+from rules.api.nodes import HealthView
+from rules.api.timestamps import parse_time
+from rules.fleet.agent_silence import mark_unknown, silent_since
+from rules.policy.policy import Policy
+from rules.session.history import outlived
+from rules.session.observation import HEARTBEAT_FRESH_S
+
+_LOG = structlog.get_logger()
+
+_SWEEP_S = 20.0
+_LOOKS_PER_SWEEP = 200
+_LOOK_AGAIN_S = 60.0
+_HISTORY_S = 600.0
+_DELETIONS_PER_SWEEP = 100
+
+
+class Housekeeping:
+    """Sweeps for one process; only the leader's do anything."""
+
+    def __init__(
+        self,
+        api: Api,
+        gateway: Gateway,
+        world: World,
+        clock: Clock,
+        metrics: Metrics,
+        *,
+        policy: Callable[[], Policy],
+        publishers: PublisherPods,
+        may_act: Callable[[], bool],
+    ) -> None:
+        self._api = api
+        self._gateway = gateway
+        self._world = world
+        self._clock = clock
+        self._metrics = metrics
+        self._policy = policy
+        self._publishers = publishers
+        self._may_act = may_act
+        self._look_at: dict[str, float] = {}
+        self._silent: set[str] = set()
+        self._history_at = float("-inf")
+
+    async def run(self) -> None:
+        """Sweep until cancelled."""
+        while True:
+            await self._clock.sleep(_SWEEP_S)
+            if self._may_act():
+                await self.sweep()
+
+    async def sweep(self) -> None:
+        """Look at the agents that may be gone and, now and then, at the history."""
+        await self._agents()
+        if self._clock.elapsed() - self._history_at >= _HISTORY_S:
+            self._history_at = self._clock.elapsed()
+            await self._history()
+
+    async def _agents(self) -> None:
+        ready = {
+            agent.node
+            for uid, agent in self._world.caches.agents.items()
+            if agent.ready and self._publishers.watched(uid)
+        }
+        nodes = self._world.caches.nodes.items
+        self._silent &= nodes.keys() - ready
+        now = self._clock.now()
+        due = [n for n in nodes if n not in ready and self._look_at.get(n, 0.0) <= now]
+        for name in due[:_LOOKS_PER_SWEEP]:
+            await self._agent(name)
+        self._look_at = {n: at for n, at in self._look_at.items() if n in nodes}
+        self._metrics.agents_silent.set(len(self._silent))
+
+    async def _agent(self, name: str) -> None:
+        now = self._clock.now()
+        self._look_at[name] = now + _LOOK_AGAIN_S
+        try:
+            health = await self._api.get(f"{HEALTHS}/{name}", HealthView)
+            await self._publishers.look(health)
+        except ApiError as error:
+            if error.answer.code != 404:
+                _LOG.warning("agent sweep", node=name, why=str(error))
+            return
+        beat = parse_time(health.status.publisher.heartbeat)
+        if beat is not None:
+            self._look_at[name] = max(now + _LOOK_AGAIN_S, beat + HEARTBEAT_FRESH_S)
+        agents, since = self._world.caches.agents, self._world.observing_since
+        node = self._world.caches.nodes.items.get(name)
+        if node is None or silent_since(health, agents, since, now) is None:
+            self._silent.discard(name)
+            return
+        self._silent.add(name)
+        write = mark_unknown(node, health, agents, since, now)
+        if write is not None:
+            await self._gateway.send(write)
+
+    async def _history(self) -> None:
+        sessions = list(self._world.caches.quarantines.items.values())
+        deletions = outlived(sessions, self._policy(), self._clock.now())
+        for deletion in deletions[:_DELETIONS_PER_SWEEP]:
+            await self._gateway.send(deletion)

@@ -1,0 +1,93 @@
+"""Leases of other operators on nodes: while somebody maintains a node, nothing is done to it.
+
+The medik8s operators (node maintenance, node health check and their remediators) take a Lease
+`node-<name>` in one namespace before they touch a node. Only where one of their API groups is
+served, every replica lists that namespace every few seconds into `World.maintenance_leases`, so
+that a new leader knows them at once; what a lease means is judged in `rules.session.owners`.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+import structlog
+
+from remediator.kube.answer import ApiError
+from remediator.kube.api import Api
+from remediator.kube.api_groups import ApiGroups
+from remediator.kube.clock import Clock
+from remediator.world import World
+from rules.api.nodes import LeaseView, ListMeta
+
+_LOG = structlog.get_logger()
+
+NAMESPACE = "medik8s-leases"
+"""Where the medik8s operators keep their leases unless they are told otherwise."""
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+_GROUP = ".medik8s.io"
+_PREFIX = "node-"
+_SWEEP_S = 5.0
+_REFUSED_S = 300.0
+_PAGE = 500
+
+
+class _Page(msgspec.Struct, frozen=True, kw_only=True):
+    metadata: ListMeta = ListMeta()
+    items: list[LeaseView] | None = None
+
+
+class MaintenanceLeases:
+    """Keeps `World.maintenance_leases` for one process."""
+
+    def __init__(
+        self,
+        api: Api,
+        groups: ApiGroups,
+        world: World,
+        clock: Clock,
+        *,
+        changed: Callable[[str], None],
+    ) -> None:
+        self._api = api
+        self._groups = groups
+        self._world = world
+        self._clock = clock
+        self._changed = changed
+
+    async def run(self) -> None:
+        """Sweep until cancelled."""
+        while True:
+            await self._clock.sleep(await self.sweep())
+
+    async def sweep(self) -> float:
+        """Read the leases once; seconds until the next time."""
+        served = await self._groups.served()
+        if not any(group.endswith(_GROUP) for group in served):
+            self._take({})
+            return _SWEEP_S
+        try:
+            found = await self._list()
+        except ApiError as error:
+            # What was known stays: a lease that cannot be read has not ended.
+            _LOG.warning("maintenance leases", why=str(error))
+            return _REFUSED_S if error.answer.code in {401, 403} else _SWEEP_S
+        self._take(found)
+        return _SWEEP_S
+
+    async def _list(self) -> dict[str, LeaseView]:
+        found: dict[str, LeaseView] = {}
+        query = {"limit": str(_PAGE)}
+        while True:
+            page = await self._api.get(LEASES, _Page, query=query)
+            for lease in page.items or ():
+                if lease.metadata.name.startswith(_PREFIX):
+                    found[lease.metadata.name.removeprefix(_PREFIX)] = lease
+            if not page.metadata.continue_:
+                return found
+            query["continue"] = page.metadata.continue_
+
+    def _take(self, found: dict[str, LeaseView]) -> None:
+        before = self._world.maintenance_leases
+        self._world.maintenance_leases = found
+        for node in before.keys() | found.keys():
+            if before.get(node) != found.get(node):
+                self._changed(node)

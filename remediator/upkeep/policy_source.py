@@ -1,0 +1,114 @@
+"""The policy file: read at start, read again when it changes, never half believed.
+
+Missing or invalid at start: mode Shadow with default limits, and said so. Invalid at a reload: the
+last good policy goes on, and said so. `cli` uses `read_policy` for `policy check` and `policy show`.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from remediator.kube.clock import Clock
+from remediator.metrics import Metrics
+from remediator.upkeep.policy_yaml import decode_policy
+from rules.api.quarantine import Mode
+from rules.policy.policy import Policy
+
+_LOG = structlog.get_logger()
+
+# A ConfigMap volume changes at most every few seconds; looking is one stat call.
+_LOOK_EVERY_S = 1.0
+_MAX_BYTES = 1024 * 1024
+
+
+def read_policy(path: Path) -> Policy | list[str]:
+    """The policy in the file, or one sentence for every problem with it."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        return [f"{path}: cannot be read ({error.strerror}); name a readable file"]
+    if len(data) > _MAX_BYTES:
+        return [f"{path}: is larger than 1 MiB; a policy is a page of YAML"]
+    return decode_policy(data, str(path))
+
+
+class PolicySource:
+    """The policy in effect."""
+
+    def __init__(
+        self,
+        path: str | None,
+        *,
+        shadow: bool,
+        metrics: Metrics,
+        on_change: Callable[[Policy], None],
+    ) -> None:
+        self.problems: list[str] = []
+        """What is wrong with the file now; empty when it is in effect."""
+        self._path = Path(path) if path else None
+        self._shadow = shadow
+        self._metrics = metrics
+        self._on_change = on_change
+        self._stamp: tuple[int, int, int] | None = None
+        self._policy = Policy()
+
+    @property
+    def policy(self) -> Policy:
+        """The policy in effect."""
+        return self._policy
+
+    @property
+    def mode(self) -> Mode:
+        """Whether to act; --shadow wins over the file."""
+        return self._policy.mode
+
+    def start(self) -> None:
+        """Read the file for the first time."""
+        if self._path is None:
+            _LOG.info("policy", message="no --policy FILE was given: mode Shadow, default limits")
+        self._read(first=True)
+
+    async def watch(self, clock: Clock) -> None:
+        """Read the file again whenever it changed, until cancelled."""
+        while True:
+            await clock.sleep(_LOOK_EVERY_S)
+            if self._path is not None and self._stamp_now() != self._stamp:
+                self._read(first=False)
+
+    def _read(self, *, first: bool) -> None:
+        self._stamp = self._stamp_now()
+        found = read_policy(self._path) if self._path is not None else Policy()
+        if isinstance(found, Policy):
+            self.problems = []
+            self._use(found, first=first)
+        else:
+            self.problems = found
+            after = "mode is Shadow" if first else "the last good policy goes on"
+            for problem in found:
+                _LOG.error("policy", problem=problem, next=after)
+            if first:
+                self._use(Policy(), first=True)
+        self._metrics.policy_reload_ok.set(0 if self.problems else 1)
+
+    def _use(self, policy: Policy, *, first: bool) -> None:
+        if self._shadow:
+            policy = msgspec.structs.replace(policy, mode=Mode.SHADOW)
+        changed = policy != self._policy
+        self._policy = policy
+        self._metrics.enforcing.set(1 if policy.mode is Mode.ENFORCE else 0)
+        if changed or first:
+            _LOG.info("policy", mode=policy.mode.value, source=str(self._path or "defaults"))
+        if changed and not first:
+            self._on_change(policy)
+
+    def _stamp_now(self) -> tuple[int, int, int] | None:
+        if self._path is None:
+            return None
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_ino, found.st_size

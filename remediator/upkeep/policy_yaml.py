@@ -1,0 +1,36 @@
+"""Policy text to policy: YAML without surprises, then the strict reader of the rules.
+
+For the file that the controller watches and for the ConfigMap that `kubectl gpuward` reads.
+Whatever the text is, the answer is a policy or sentences; no exception leaves.
+"""
+
+import yaml
+
+from rules.api.yaml_keys import duplicate_keys
+from rules.policy.policy import Policy
+from rules.policy.reader import load_policy
+
+
+def decode_policy(text: bytes | str, source: str) -> Policy | list[str]:
+    """The policy, or one sentence for every problem with it; `source` names the file."""
+    try:
+        loader = yaml.SafeLoader(text)
+        try:
+            root = loader.get_single_node()
+            twice = duplicate_keys(root)
+            document = None if root is None or twice else loader.construct_document(root)
+        finally:
+            loader.dispose()
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError) as error:
+        # What the constructors of tagged scalars raise: `!!int ""`, `!!bool foo`, `!!timestamp x`;
+        # ValueError also for a value that looks like a date and is none.
+        said = " ".join(str(error).split())[:300] or type(error).__name__
+        return [f"{source}: is not YAML: {said}"]
+    except RecursionError:
+        return [f"{source}: is nested too deeply; a policy is a page of YAML"]
+    if twice:
+        return [f"{source}: {found.sentence}" for found in twice]
+    found = load_policy(document)
+    if isinstance(found, Policy):
+        return found
+    return [problem.sentence(source) for problem in found]

@@ -1,0 +1,180 @@
+"""The fleet as values: nodes by pool and rack, counts, budgets, breaker, pauses. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from remediator.view.shapes import (
+    BreakerState,
+    BudgetRow,
+    Counts,
+    FleetSummary,
+    GpuMark,
+    NodeRow,
+    PauseRow,
+    PoolRow,
+)
+from remediator.view.state import PageState, mode_of, phase_of
+from rules.api.health import HealthStatus
+from rules.api.names import LABEL_GPUS, LABEL_GPUS_HEALTHY, LABEL_HEALTH
+from rules.api.nodes import NodeView
+from rules.api.quarantine import PauseSpec
+from rules.api.timestamps import format_time, parse_time
+from rules.session.observation import is_open
+from rules.session.status import is_true
+
+HEALTHS = ("unhealthy", "unknown", "degraded", "healthy")
+"""The gravest first."""
+MAX_GPUS = 64
+"""More squares than this are not drawn in one node; the count is still shown."""
+
+
+def node_rows(state: PageState) -> list[NodeRow]:
+    """Every GPU node, by pool, rack and name."""
+    rows = [node_row(node, state) for node in state.snapshot.nodes.values()]
+    return sorted(rows, key=lambda row: (row.pool, row.rack, row.name))
+
+
+def node_row(node: NodeView, state: PageState) -> NodeRow:
+    """One node as the heat map shows it."""
+    pool, rack = state.keys.group(node.labels)
+    verdict = state.health(node.name)
+    session = state.open_session(node.name)
+    word = node.labels.get(LABEL_HEALTH, "unknown")
+    gpus = _count(node.labels.get(LABEL_GPUS))
+    return NodeRow(
+        name=node.name,
+        pool=pool,
+        rack=rack,
+        health=word if word in HEALTHS else "unknown",
+        gpus=gpus,
+        gpus_healthy=_count(node.labels.get(LABEL_GPUS_HEALTHY)),
+        marks=gpu_marks(verdict.status) if verdict is not None else (),
+        unschedulable=node.spec.unschedulable,
+        ready=node.ready,
+        session=session.name if session else "",
+        phase=phase_of(session) if session else "",
+        mode=mode_of(session) if session else "",
+    )
+
+
+def gpu_marks(status: HealthStatus) -> tuple[GpuMark, ...]:
+    """The GPUs of a verdict that are not plainly healthy."""
+    return tuple(
+        GpuMark(
+            index=gpu.index if gpu.index >= 0 else position,
+            health=_word(gpu.health),
+            uuid=gpu.uuid,
+            reason=gpu.reason,
+        )
+        for position, gpu in enumerate(status.gpus[:MAX_GPUS])
+        if gpu.health != "Healthy"
+    )
+
+
+def _word(health: str) -> str:
+    word = health.lower()
+    return word if word in HEALTHS else "unknown"
+
+
+def _count(label: str | None) -> int:
+    """A label's number; a label is text that anybody may have written."""
+    return int(label) if label and label.isascii() and label.isdigit() and len(label) < 6 else 0
+
+
+def summary(state: PageState, rows: Iterable[NodeRow]) -> FleetSummary:
+    """Everything about the fleet but its nodes."""
+    rows = list(rows)
+    return FleetSummary(
+        replica=state.replica(),
+        counts=counts(state, rows),
+        budgets=tuple(
+            BudgetRow(
+                scope=f"{line.key}={line.value}" if line.key else "all selected nodes",
+                nodes=line.total,
+                unavailable=line.unavailable,
+                limit=line.limit,
+                room=line.room,
+            )
+            for line in state.verdict.lines
+        ),
+        breaker=_breaker(state),
+        findings=tuple(finding.message for finding in state.verdict.findings),
+        pauses=pauses(state),
+        pools=_pools(rows),
+    )
+
+
+def counts(state: PageState, rows: list[NodeRow]) -> Counts:
+    """The fleet in numbers."""
+    words = Counter(row.health for row in rows)
+    opened = [s for s in state.snapshot.quarantines.values() if is_open(s)]
+    return Counts(
+        nodes=len(rows),
+        healthy=words["healthy"],
+        degraded=words["degraded"],
+        unhealthy=words["unhealthy"],
+        unknown=words["unknown"],
+        unschedulable=sum(row.unschedulable for row in rows),
+        gpus=sum(row.gpus for row in rows),
+        gpus_healthy=sum(row.gpus_healthy for row in rows),
+        open_sessions=len(opened),
+        need_human=sum(is_true(s.status, "NeedsHuman") for s in opened),
+    )
+
+
+def _breaker(state: PageState) -> BreakerState:
+    breaker = state.verdict.breaker
+    return BreakerState(
+        open=breaker.open,
+        reason=breaker.reason,
+        message=breaker.message,
+        until=format_time(breaker.until) if breaker.open and breaker.until else "",
+    )
+
+
+def _pools(rows: list[NodeRow]) -> tuple[PoolRow, ...]:
+    by_pool: dict[str, list[NodeRow]] = {}
+    for row in rows:
+        by_pool.setdefault(row.pool, []).append(row)
+    return tuple(
+        PoolRow(
+            name=name,
+            racks=len({row.rack for row in its}),
+            nodes=len(its),
+            healthy=sum(row.health == "healthy" for row in its),
+            open_sessions=sum(bool(row.session) for row in its),
+        )
+        for name, its in sorted(by_pool.items())
+    )
+
+
+def pauses(state: PageState) -> tuple[PauseRow, ...]:
+    """The pauses in force."""
+    return tuple(
+        PauseRow(
+            name=pause.metadata.name,
+            scope=pause_scope(pause.spec),
+            reason=pause.spec.reason,
+            by=pause.spec.by,
+            until=pause.spec.until,
+        )
+        for _, pause in sorted(state.snapshot.pauses.items())
+        if in_force(pause.spec, state.now)
+    )
+
+
+def in_force(spec: PauseSpec, now: float) -> bool:
+    """Whether a pause still holds; one whose end cannot be read holds."""
+    until = parse_time(spec.until) if spec.until else None
+    return until is None or now < until
+
+
+def pause_scope(spec: PauseSpec) -> str:
+    """Which nodes a pause covers, in words."""
+    if spec.scope.all:
+        return "all nodes"
+    if spec.scope.nodes:
+        more = len(spec.scope.nodes) - 5
+        named = ", ".join(spec.scope.nodes[:5])
+        return f"{named} and {more} more" if more > 0 else named
+    return "nodes of a selector" if spec.scope.node_selector is not None else "no node"

@@ -1,0 +1,100 @@
+"""The state behind the pages, from this replica's own caches: no call to the API server.
+
+Every replica serves, leading or not. A state is made at most every two seconds however many look,
+and only while somebody looks.
+"""
+
+import asyncio
+import dataclasses
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from remediator.kube.clock import Clock
+from remediator.view.grouping import GroupKeys
+from remediator.view.state import PageState, sessions_by_node
+from remediator.view.verdict_reader import VerdictReader
+from rules.api.nodes import HealthView
+from rules.fleet.turns import judge_fleet
+from rules.session.snapshot import FleetSnapshot
+
+KEPT_S: Final = 2.0
+
+
+class PageSource(Protocol):
+    """Where the site takes what it shows."""
+
+    async def state(self) -> PageState:
+        """The fleet now; the same object while it is new enough."""
+        ...
+
+    async def verdict(self, node: str) -> HealthView | None:
+        """The verdict of a node that the state has none of; None where it is not at hand."""
+        ...
+
+
+class LiveSource:
+    """The pages' source in a running remediator."""
+
+    def __init__(
+        self,
+        snapshot: Callable[[], FleetSnapshot],
+        clock: Clock,
+        verdicts: VerdictReader,
+        *,
+        identity: str,
+        leading: Callable[[], bool],
+        problem: Callable[[], str],
+        keys: GroupKeys,
+    ) -> None:
+        self._snapshot = snapshot
+        self._clock = clock
+        self._verdicts = verdicts
+        self._identity = identity
+        self._leading = leading
+        self._problem = problem
+        self._keys = keys
+        self._made: PageState | None = None
+        self._made_at = float("-inf")
+        self._making = asyncio.Lock()
+
+    async def state(self) -> PageState:
+        """The fleet now, at most two seconds old."""
+        async with self._making:
+            if self._made is None or self._clock.elapsed() - self._made_at >= KEPT_S:
+                # Copied before the first await: the caches go on, the page is of one moment.
+                snapshot = _copied(self._snapshot())
+                leading, problem = self._leading(), self._problem()
+                self._made = await asyncio.to_thread(self._judged, snapshot, leading, problem)
+                self._made_at = self._clock.elapsed()
+            return self._made
+
+    async def verdict(self, node: str) -> HealthView | None:
+        """The verdict of a healthy node, read when somebody looks at it."""
+        return await self._verdicts.verdict(node)
+
+    def _judged(self, snapshot: FleetSnapshot, leading: bool, problem: str) -> PageState:
+        # The leader judges for its own decisions; a standby replica shows the same because it
+        # judges the same objects.
+        return PageState(
+            snapshot=snapshot,
+            verdict=judge_fleet(snapshot),
+            identity=self._identity,
+            leading=leading,
+            problem=problem,
+            keys=self._keys,
+            by_node=sessions_by_node(snapshot.quarantines),
+        )
+
+
+def _copied(snapshot: FleetSnapshot) -> FleetSnapshot:
+    """With maps of its own; the views in them never change."""
+    return dataclasses.replace(
+        snapshot,
+        nodes=dict(snapshot.nodes),
+        healths=dict(snapshot.healths),
+        quarantines=dict(snapshot.quarantines),
+        pauses=dict(snapshot.pauses),
+        agents=dict(snapshot.agents),
+        maintenance_leases=dict(snapshot.maintenance_leases),
+        gangs=dict(snapshot.gangs),
+    )

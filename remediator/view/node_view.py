@@ -1,0 +1,36 @@
+"""One node as values: its verdict, its marks, what people wrote on it, its sessions. Pure."""
+
+from remediator.view.fleet_view import in_force, node_row, pause_scope
+from remediator.view.session_view import node_marks, rows_of
+from remediator.view.shapes import NodeDetail
+from remediator.view.state import PageState
+from rules.api.names import ANNOTATION_HOLD, LABEL_OPT_OUT
+from rules.api.nodes import NodeView
+from rules.session.observation import pause_covers
+
+
+def node_detail(node: NodeView, state: PageState) -> NodeDetail:
+    """One node whole."""
+    live = state.health(node.name)
+    verdict = state.known(node.name)
+    return NodeDetail(
+        node=node_row(node, state),
+        verdict="live" if live else "read" if verdict else "none",
+        health=verdict.status if verdict else None,
+        marks=node_marks(node),
+        notes=tuple(_notes(node, state)),
+        sessions=rows_of(state.by_node.get(node.name, ())),
+    )
+
+
+def _notes(node: NodeView, state: PageState) -> list[str]:
+    notes = []
+    if reason := node.annotations.get(ANNOTATION_HOLD):
+        notes.append(f"Held: {reason}")
+    if node.labels.get(LABEL_OPT_OUT) == "true":
+        notes.append("Opted out: this node is watched and reported, never touched.")
+    for name, pause in sorted(state.snapshot.pauses.items()):
+        if in_force(pause.spec, state.now) and pause_covers(pause.spec, node, state.now):
+            by = f" by {pause.spec.by}" if pause.spec.by else ""
+            notes.append(f"Paused{by} ({name}, {pause_scope(pause.spec)}): {pause.spec.reason}")
+    return notes

@@ -1,0 +1,180 @@
+"""Sessions as values: rows for tables, and one session whole. Pure."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from remediator.view.shapes import (
+    Drain,
+    GpuIdentity,
+    IncidentEvidence,
+    NodeMark,
+    SessionDetail,
+    SessionRow,
+)
+from remediator.view.state import PageState, mode_of, phase_of
+from rules.api.health import GpuStatus, Incident
+from rules.api.mark import read_note
+from rules.api.names import TAINT_QUARANTINE
+from rules.api.nodes import NodeView, QuarantineView
+from rules.api.quarantine import DrainStatus
+from rules.api.timestamps import parse_time
+from rules.session.causes import severity_rank, worst
+from rules.session.observation import is_open
+
+CORDON_TAINT = "node.kubernetes.io/unschedulable"
+"""Kubernetes puts it beside every cordon; the cordon has its own line."""
+
+
+def session_row(session: QuarantineView) -> SessionRow:
+    """One session as tables show it."""
+    status, causes = session.status, session.spec.causes
+    drain = status.drain or DrainStatus()
+    return SessionRow(
+        name=session.name,
+        node=session.spec.node_name,
+        phase=phase_of(session),
+        mode=mode_of(session),
+        open=is_open(session),
+        severity=worst(causes),
+        level=session.spec.level,
+        reason=(causes[0].reason or causes[0].source) if causes else "",
+        causes=len(causes),
+        opened_at=session.metadata.creation_timestamp,
+        phase_since=status.phase_since or session.metadata.creation_timestamp,
+        message=status.message or "The remediator has not looked at it yet.",
+        conditions=tuple(c.type for c in status.conditions if c.status == "True"),
+        evicted=drain.evicted,
+        waiting=len(drain.waiting),
+        blocked=len(drain.blocked),
+    )
+
+
+def open_rows(state: PageState) -> list[SessionRow]:
+    """Open sessions: those that need a person first, then the gravest, then the oldest."""
+    rows = [session_row(s) for s in state.snapshot.quarantines.values() if is_open(s)]
+    return sorted(rows, key=urgency)
+
+
+def urgency(row: SessionRow) -> tuple[bool, int, float, str]:
+    """Sort key of open sessions."""
+    since = parse_time(row.opened_at) or 0.0
+    return "NeedsHuman" not in row.conditions, -severity_rank(row.severity), since, row.name
+
+
+def ended_rows(state: PageState) -> list[SessionRow]:
+    """Ended sessions, the last that ended first."""
+    rows = [session_row(s) for s in state.snapshot.quarantines.values() if not is_open(s)]
+    return sorted(rows, key=lambda row: (-(parse_time(row.phase_since) or 0.0), row.name))
+
+
+def session_detail(session: QuarantineView, state: PageState) -> SessionDetail:
+    """One session whole."""
+    spec, status = session.spec, session.status
+    node = state.snapshot.nodes.get(spec.node_name)
+    return SessionDetail(
+        session=session_row(session),
+        hold=spec.hold,
+        release_asked_by=(spec.release.by or "somebody") if spec.release else "",
+        causes=spec.causes,
+        conditions=status.conditions,
+        gpus=_gpus(session, state),
+        evidence=evidence_of(session, state),
+        drain=_drain(status.drain) if status.drain else None,
+        marks=node_marks(node) if node is not None and is_open(session) else (),
+        timeline=status.timeline,
+    )
+
+
+def _drain(drain: DrainStatus) -> Drain:
+    return Drain(
+        evicted=drain.evicted,
+        recent=drain.recent,
+        waiting=drain.waiting,
+        left_by_policy=drain.left_by_policy,
+        left_by_failure=drain.left_by_failure,
+        blocked=drain.blocked,
+        started_at=drain.started_at,
+        suspended_seconds=drain.suspended_seconds,
+    )
+
+
+def evidence_of(session: QuarantineView, state: PageState) -> tuple[IncidentEvidence, ...]:
+    """What the session kept at its opening; before that, what the live verdict says."""
+    kept = session.status.evidence.get("incidents")
+    listed = kept[:8] if isinstance(kept, list) else []
+    found = [_kept(one) for one in listed if isinstance(one, Mapping)]
+    if found:
+        return tuple(found)
+    ids = {cause.incident for cause in session.spec.causes if cause.incident}
+    verdict = state.health(session.spec.node_name)
+    incidents = verdict.status.incidents if verdict else ()
+    return tuple(_live(incident) for incident in incidents if incident.id in ids)
+
+
+def _kept(one: Mapping[str, Any]) -> IncidentEvidence:
+    """Evidence is free-form in the object: whatever is in it is read as text or left out."""
+    lines = one.get("evidence")
+    return IncidentEvidence(
+        reason=_text(one.get("reason")),
+        severity=_text(one.get("severity")),
+        first_seen=_text(one.get("firstSeen")),
+        recommended_action=_text(one.get("recommendedAction")),
+        lines=tuple(_text(line) for line in lines[:5]) if isinstance(lines, list) else (),
+    )
+
+
+def _live(incident: Incident) -> IncidentEvidence:
+    return IncidentEvidence(
+        reason=incident.reason,
+        severity=incident.severity,
+        first_seen=incident.first_seen,
+        recommended_action=incident.recommended_action,
+        lines=incident.evidence,
+    )
+
+
+def _text(value: object) -> str:
+    return value[:512] if isinstance(value, str) else ""
+
+
+def gpu_ids(session: QuarantineView) -> tuple[str, ...]:
+    """UUIDs that the session's evidence names."""
+    named = session.status.evidence.get("gpus")
+    if not isinstance(named, list):
+        return ()
+    return tuple(_text(one) for one in named[:16] if isinstance(one, str))
+
+
+def _gpus(session: QuarantineView, state: PageState) -> tuple[GpuIdentity, ...]:
+    verdict = state.known(session.spec.node_name)
+    known = {gpu.uuid: gpu for gpu in verdict.status.gpus} if verdict else {}
+    return tuple(identity(uuid, known.get(uuid)) for uuid in gpu_ids(session))
+
+
+def identity(uuid: str, gpu: GpuStatus | None) -> GpuIdentity:
+    """A GPU by its UUID, with serial and index where a verdict tells them."""
+    return GpuIdentity(uuid=uuid, serial=gpu.serial if gpu else "", index=gpu.index if gpu else -1)
+
+
+def node_marks(node: NodeView) -> tuple[NodeMark, ...]:
+    """Taints and cordon of the node, and whose they are."""
+    note = read_note(node)
+    marks = [
+        NodeMark(
+            what=f"taint {taint.key}={taint.value}:{taint.effect}",
+            owner="gpuward" if taint.key == TAINT_QUARANTINE else "not gpuward",
+        )
+        for taint in node.spec.taints
+        if taint.key != CORDON_TAINT
+    ]
+    if node.spec.unschedulable:
+        before = ", and it was cordoned before" if note and note.prior_unschedulable else ""
+        marks.append(
+            NodeMark(what="cordoned", owner=("gpuward" if note else "not gpuward") + before)
+        )
+    return tuple(marks)
+
+
+def rows_of(sessions: Iterable[QuarantineView]) -> tuple[SessionRow, ...]:
+    """Rows of one node's sessions, newest first."""
+    return tuple(session_row(session) for session in reversed(tuple(sessions)))

@@ -1,0 +1,309 @@
+"""What `/api/` answers: the values that the views make and the pages and JSON both show.
+
+`schema.json` is generated from these types (a test compares), so a field that is not here is not in
+an answer. Times are RFC 3339 as the objects spell them; durations are seconds.
+"""
+
+from typing import Any
+
+import msgspec
+
+from rules.api.health import HealthStatus
+from rules.api.quarantine import BlockedBy, Cause, Condition, TimelineEntry
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """Base of every answer: camelCase keys, every field always present."""
+
+
+class Problem(Shape, frozen=True, kw_only=True):
+    """Why there is no answer: one sentence with what to do."""
+
+    error: str
+
+
+class GpuMark(Shape, frozen=True, kw_only=True):
+    """A GPU of a node that is not plainly healthy."""
+
+    index: int
+    health: str
+    """`degraded`, `unhealthy` or `unknown`."""
+    uuid: str
+    reason: str
+
+
+class NodeRow(Shape, frozen=True, kw_only=True):
+    """One node as the heat map shows it."""
+
+    name: str
+    pool: str
+    rack: str
+    health: str
+    """`healthy`, `degraded`, `unhealthy` or `unknown`, as the node's label says."""
+    gpus: int
+    """Expected GPUs."""
+    gpus_healthy: int
+    marks: tuple[GpuMark, ...]
+    """Its GPUs that are not healthy, as far as the verdict names them."""
+    unschedulable: bool
+    ready: str
+    """The kubelet's condition: `True`, `False` or `Unknown`."""
+    session: str
+    """Name of the open session; empty where there is none."""
+    phase: str
+    mode: str
+
+
+class SessionRow(Shape, frozen=True, kw_only=True):
+    """One session as tables show it."""
+
+    name: str
+    node: str
+    phase: str
+    mode: str
+    open: bool
+    severity: str
+    level: str
+    reason: str
+    """The first cause's reason; `Human` for a person's request without one."""
+    causes: int
+    opened_at: str
+    phase_since: str
+    message: str
+    conditions: tuple[str, ...]
+    """Conditions that are true, for example `Blocked`, `NeedsHuman`, `Storm`."""
+    evicted: int
+    waiting: int
+    blocked: int
+    """Things that block its drain."""
+
+
+class Drain(Shape, frozen=True, kw_only=True):
+    """How far a drain has come. Lists are bounded, counts are exact where the session counts."""
+
+    evicted: int
+    recent: tuple[str, ...]
+    waiting: tuple[str, ...]
+    left_by_policy: tuple[str, ...]
+    left_by_failure: tuple[str, ...]
+    blocked: tuple[BlockedBy, ...]
+    started_at: str
+    suspended_seconds: int
+
+
+class IncidentEvidence(Shape, frozen=True, kw_only=True):
+    """What a detector saw, kept from the moment the session opened."""
+
+    reason: str
+    severity: str
+    first_seen: str
+    recommended_action: str
+    lines: tuple[str, ...]
+    """Verbatim kernel lines or readings."""
+
+
+class GpuIdentity(Shape, frozen=True, kw_only=True):
+    """A GPU, as far as its node's verdict is known."""
+
+    uuid: str
+    serial: str
+    index: int
+    """-1 where it is not known."""
+
+
+class NodeMark(Shape, frozen=True, kw_only=True):
+    """One thing on the node that keeps work away, and whose it is."""
+
+    what: str
+    owner: str
+
+
+class SessionDetail(Shape, frozen=True, kw_only=True):
+    """One session whole."""
+
+    session: SessionRow
+    hold: bool
+    release_asked_by: str
+    causes: tuple[Cause, ...]
+    conditions: tuple[Condition, ...]
+    gpus: tuple[GpuIdentity, ...]
+    evidence: tuple[IncidentEvidence, ...]
+    drain: Drain | None
+    marks: tuple[NodeMark, ...]
+    timeline: tuple[TimelineEntry, ...]
+
+
+class NodeDetail(Shape, frozen=True, kw_only=True):
+    """One node whole."""
+
+    node: NodeRow
+    verdict: str
+    """`live` from the watch of sick nodes, `read` from one read a moment ago, `none`."""
+    health: HealthStatus | None
+    marks: tuple[NodeMark, ...]
+    notes: tuple[str, ...]
+    """What people wrote on it: hold, opt-out, pauses that name it."""
+    sessions: tuple[SessionRow, ...]
+    """Newest first."""
+
+
+class Counts(Shape, frozen=True, kw_only=True):
+    """The fleet in numbers."""
+
+    nodes: int
+    healthy: int
+    degraded: int
+    unhealthy: int
+    unknown: int
+    unschedulable: int
+    gpus: int
+    gpus_healthy: int
+    open_sessions: int
+    need_human: int
+
+
+class BudgetRow(Shape, frozen=True, kw_only=True):
+    """One budget: the whole selection or one label value."""
+
+    scope: str
+    nodes: int
+    unavailable: int
+    limit: int
+    room: int
+
+
+class BreakerState(Shape, frozen=True, kw_only=True):
+    """Whether new harm waits, why and until when."""
+
+    open: bool
+    reason: str
+    message: str
+    until: str
+
+
+class PauseRow(Shape, frozen=True, kw_only=True):
+    """A pause that is in force."""
+
+    name: str
+    scope: str
+    reason: str
+    by: str
+    until: str
+
+
+class PoolRow(Shape, frozen=True, kw_only=True):
+    """One pool in numbers."""
+
+    name: str
+    racks: int
+    nodes: int
+    healthy: int
+    open_sessions: int
+
+
+class Replica(Shape, frozen=True, kw_only=True):
+    """Who answers, and whether what it knows is complete."""
+
+    identity: str
+    leading: bool
+    mode: str
+    problem: str
+    """Why its view may be incomplete, one sentence; empty when it is complete."""
+    at: str
+
+
+class FleetSummary(Shape, frozen=True, kw_only=True):
+    """The answer to `/api/fleet`."""
+
+    replica: Replica
+    counts: Counts
+    budgets: tuple[BudgetRow, ...]
+    breaker: BreakerState
+    findings: tuple[str, ...]
+    pauses: tuple[PauseRow, ...]
+    pools: tuple[PoolRow, ...]
+
+
+class Week(Shape, frozen=True, kw_only=True):
+    """Sessions opened in the seven days from `start` (a Monday, UTC)."""
+
+    start: str
+    sessions: int
+
+
+class ReasonCount(Shape, frozen=True, kw_only=True):
+    """How often a reason opened a session."""
+
+    reason: str
+    sessions: int
+
+
+class DrainTimes(Shape, frozen=True, kw_only=True):
+    """How long drains took, from the first pass to Quarantined."""
+
+    drains: int
+    median_seconds: int
+    p90_seconds: int
+    longest_seconds: int
+    buckets: tuple[tuple[str, int], ...]
+    """`[upper end in words, drains]`."""
+
+
+class NodeOffender(Shape, frozen=True, kw_only=True):
+    """A node with more than one session."""
+
+    node: str
+    sessions: int
+    last_opened: str
+    reasons: tuple[str, ...]
+    replace: bool
+    """Its open session says that the part should be replaced, not repaired again."""
+
+
+class GpuOffender(Shape, frozen=True, kw_only=True):
+    """A GPU that several sessions name."""
+
+    gpu: GpuIdentity
+    nodes: tuple[str, ...]
+    sessions: int
+    last_opened: str
+    reasons: tuple[str, ...]
+
+
+class History(Shape, frozen=True, kw_only=True):
+    """The answer to `/api/history`: sessions of mode Enforce and Shadow alike, as kept by policy."""
+
+    sessions: int
+    ended: int
+    weeks: tuple[Week, ...]
+    reasons: tuple[ReasonCount, ...]
+    drain_times: DrainTimes
+    nodes: tuple[NodeOffender, ...]
+    gpus: tuple[GpuOffender, ...]
+
+
+class NodePage(Shape, frozen=True, kw_only=True):
+    """A page of `/api/nodes`."""
+
+    items: tuple[NodeRow, ...]
+    next: str = msgspec.field(name="continue")
+    """Give it back as `continue` for the next page; empty on the last."""
+    total: int
+
+
+class SessionPage(Shape, frozen=True, kw_only=True):
+    """A page of `/api/sessions`."""
+
+    items: tuple[SessionRow, ...]
+    next: str = msgspec.field(name="continue")
+    total: int
+
+
+class LivePage(Shape, frozen=True, kw_only=True):
+    """The answer to `/api/live`, made for the page's own script."""
+
+    at: str
+    digests: dict[str, str]
+    """Of every live region of the page, by its element id."""
+    regions: dict[str, list[Any]]
+    """The regions that were asked for, as `[tag, {attribute: value}, child, ...]`."""

@@ -1,0 +1,121 @@
+"""How the commands print: aligned columns as kubectl does, ages, and hostile text made harmless.
+
+Evidence and messages come from kernel lines and annotations; control characters in them could
+rewrite a terminal, so everything printed passes `printable`.
+"""
+
+import json
+import re
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TextIO
+
+import yaml
+
+from rules.api.timestamps import parse_time
+
+NONE: Final = "<none>"
+GUTTER: Final = 9
+WIDTH: Final = 100
+"""Sentences are folded here; evidence, which somebody may copy, is not."""
+_SCREEN: Final = {"Unhealthy": 31, "FAIL": 31, "Unknown": 33, "Degraded": 33, "warn": 33,
+                  "Draining": 35, "Marked": 35, "Quarantined": 35, "Pending": 36,
+                  "Validating": 36, "Healthy": 32, "ok": 32}  # fmt: skip
+_WORD: Final = re.compile(
+    r"(?m)^(FAIL|warn|ok)\b|(?<=[ :])("
+    + "|".join(word for word in _SCREEN if word[0].isupper() and word != "FAIL")
+    + r")\b"
+)
+_QUOTE: Final = "> "
+
+
+def printable(text: str) -> str:
+    """One line without control or formatting characters."""
+    return "".join(c if c.isprintable() else _escaped(c) for c in text)
+
+
+def _escaped(char: str) -> str:
+    code = ord(char)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def age(since: str | None, now: float) -> str:
+    """`42s`, `14m`, `3h`, `5d` since an RFC 3339 time; `<none>` where there is none."""
+    at = parse_time(since or "")
+    if at is None:
+        return NONE
+    return span(now - at)
+
+
+def span(seconds: float) -> str:
+    """A length of time in one unit, as kubectl writes ages."""
+    whole = max(0, int(seconds))
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if whole >= 2 * size:
+            return f"{whole // size}{unit}"
+    return f"{whole}s"
+
+
+def count(number: int, one: str, many: str = "") -> str:
+    """`1 node`, `2 nodes`."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Rows under upper-case headers, three spaces apart, the last column ragged."""
+    lines = [tuple(header), *(tuple(printable(cell) or NONE for cell in row) for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(header) - 1)]
+    return "\n".join(
+        "   ".join([*(c.ljust(w) for c, w in zip(line[:-1], widths, strict=True)), line[-1]])
+        for line in lines
+    )
+
+
+def labelled(label: str, lines: Iterable[str]) -> list[str]:
+    """Lines under a label in the left gutter: `cause    Xid79 ...`. Long sentences are folded."""
+    found: list[str] = []
+    for line in lines:
+        found += fold(printable(line))
+    indent = " " * GUTTER
+    return [(indent if i else label.ljust(GUTTER)) + line for i, line in enumerate(found)]
+
+
+def fold(line: str) -> list[str]:
+    """A sentence in pieces of at most `WIDTH`; evidence and commands, to copy, stay in one."""
+    if line.lstrip().startswith((_QUOTE, "kubectl ")):
+        return [line]
+    indent = " " * (len(line) - len(line.lstrip()))
+    return textwrap.wrap(
+        line, WIDTH - GUTTER, subsequent_indent=indent + "  ", break_long_words=False,
+        break_on_hyphens=False,
+    ) or [""]  # fmt: skip
+
+
+def quoted(text: str) -> str:
+    """Evidence as it was read, marked as a quotation."""
+    return f"{_QUOTE}{text}"
+
+
+def document(value: Any, form: str) -> str:
+    """The value as `json` or `yaml`."""
+    if form == "json":
+        return json.dumps(value, indent=2, ensure_ascii=True)
+    return yaml.safe_dump(value, sort_keys=False, default_flow_style=False, width=WIDTH).rstrip()
+
+
+def wants_colour(stream: TextIO, environ: Mapping[str, str]) -> bool:
+    """Colour only for eyes: a terminal that can, and nobody said NO_COLOR (no-color.org)."""
+    return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+
+
+def coloured(text: str) -> str:
+    """The first phase or verdict word of each line in colour; nothing depends on seeing it."""
+    return "\n".join(_tinted(line) for line in text.split("\n"))
+
+
+def _tinted(line: str) -> str:
+    if line.lstrip().startswith(_QUOTE):
+        return line
+    return _WORD.sub(lambda found: f"\x1b[{_SCREEN[found[0]]}m{found[0]}\x1b[0m", line, count=1)

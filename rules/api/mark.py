@@ -1,0 +1,225 @@
+"""The mark: what a session puts on its node, in one merge patch, and how it comes off again.
+
+The mark describes itself: the session annotation carries the prior state, so crash safety, cancel,
+uninstall and orphan clean-up are one rule: reverse to the recorded state, touch nothing foreign.
+Called by ``rules.session.decide`` (through ``rules.session_marking``) and by ``uninstall``. Every patch
+carries ``metadata.resourceVersion``, because a taint list is replaced as a whole.
+"""
+
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from rules.api.names import (
+    ANNOTATION_DO_NOT_DISRUPT,
+    ANNOTATION_SCALE_DOWN_DISABLED,
+    ANNOTATION_SESSION,
+    LABEL_QUARANTINE,
+    TAINT_QUARANTINE,
+)
+from rules.api.node_managers import claimed_by_another
+from rules.api.nodes import NodeView, Taint
+from rules.api.timestamps import format_time, parse_time
+from rules.catalog.reason import is_reason_code
+
+AUTOSCALER_ANNOTATIONS: Final = (ANNOTATION_SCALE_DOWN_DISABLED, ANNOTATION_DO_NOT_DISRUPT)
+EFFECT: Final = "NoSchedule"
+_MAX_NOTE_BYTES: Final = 4096
+_AUTOSCALER_VALUE: Final = "true"
+
+
+class MarkNote(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The session annotation: whose mark it is and what was there before."""
+
+    session: str
+    boot_id: str = msgspec.field(name="bootID", default="")
+    prior_unschedulable: bool = False
+    at: str = ""
+    mark: str = "CordonAndTaint"
+    """Which parts were set; the policy may change while the mark is on."""
+    prior_annotations: dict[str, str | None] = msgspec.field(default_factory=dict)
+
+
+class MarkState(StrEnum):
+    """How the node looks against the session that should have marked it."""
+
+    ABSENT = "Absent"
+    """Neither annotation nor taint."""
+    WHOLE = "Whole"
+    UNCORDONED = "Uncordoned"
+    UNTAINTED = "Untainted"
+    FOREIGN = "Foreign"
+    """The annotation names another session."""
+    UNRECORDED = "Unrecorded"
+    """Our taint without a readable annotation: the prior state is not known any more."""
+
+    @property
+    def undone(self) -> bool:
+        """Whether somebody took a part of the mark off."""
+        return self in {MarkState.UNCORDONED, MarkState.UNTAINTED}
+
+
+def read_note(node: NodeView) -> MarkNote | None:
+    """The node's session annotation; None where there is none or nobody can read it."""
+    text = node.annotations.get(ANNOTATION_SESSION)
+    if text is None or len(text) > _MAX_NOTE_BYTES:
+        return None
+    try:
+        return msgspec.json.decode(text, type=MarkNote)
+    except msgspec.DecodeError:
+        return None
+
+
+def own_taint(node: NodeView) -> Taint | None:
+    """Our taint on the node, if it is there."""
+    return next((taint for taint in node.spec.taints if taint.key == TAINT_QUARANTINE), None)
+
+
+def marked(node: NodeView) -> bool:
+    """Whether anything of a mark is on the node."""
+    return ANNOTATION_SESSION in node.annotations or own_taint(node) is not None
+
+
+def mark_state(node: NodeView, session: str) -> MarkState:
+    """Compare what is on the node with what ``session`` should have put there."""
+    note = read_note(node)
+    tainted = own_taint(node) is not None
+    if note is None:
+        return MarkState.UNRECORDED if tainted else MarkState.ABSENT
+    if note.session != session:
+        return MarkState.FOREIGN
+    if "Taint" in note.mark and not tainted:
+        return MarkState.UNTAINTED
+    if "Cordon" in note.mark and not node.spec.unschedulable:
+        return MarkState.UNCORDONED
+    return MarkState.WHOLE
+
+
+def mark_patch(
+    node: NodeView, *, session: str, reason: str, phase: str, mark: str, now: float
+) -> dict[str, Any]:
+    """Everything the session puts on the node. Applied again, it restores what was taken off
+    while the first recorded prior state stays.
+    """
+    note = read_note(node)
+    if note is None or note.session != session:
+        note = MarkNote(
+            session=session,
+            boot_id=node.boot_id,
+            prior_unschedulable=node.spec.unschedulable,
+            at=format_time(now),
+            mark=mark,
+            prior_annotations={
+                name: node.annotations.get(name) for name in AUTOSCALER_ANNOTATIONS
+            },
+        )
+    spec: dict[str, Any] = {}
+    if "Cordon" in note.mark:
+        spec["unschedulable"] = True
+    if "Taint" in note.mark:
+        # The value is the reason at open and never changes: a taint's identity is key and effect.
+        present = own_taint(node)
+        value = present.value if present else reason
+        ours = Taint(
+            key=TAINT_QUARANTINE, effect=EFFECT, value=value if is_reason_code(value) else ""
+        )
+        spec["taints"] = [*_foreign_taints(node), msgspec.to_builtins(ours)]
+    return {
+        "metadata": {
+            "resourceVersion": node.metadata.resource_version,
+            "labels": {LABEL_QUARANTINE: phase.lower()},
+            "annotations": {
+                ANNOTATION_SESSION: msgspec.json.encode(note).decode(),
+                **dict.fromkeys(AUTOSCALER_ANNOTATIONS, _AUTOSCALER_VALUE),
+            },
+        },
+        "spec": spec,
+    }
+
+
+def relabel_patch(node: NodeView, phase: str) -> dict[str, Any]:
+    """Only the label: where the session stands, for ``kubectl get nodes -L``."""
+    return {
+        "metadata": {
+            "resourceVersion": node.metadata.resource_version,
+            "labels": {LABEL_QUARANTINE: phase.lower()},
+        }
+    }
+
+
+def unmark_patch(node: NodeView) -> dict[str, Any]:
+    """The reverse: our parts off, the recorded prior state back, nothing foreign touched."""
+    note = read_note(node)
+    claimed = _annotations_of_others(node)
+    annotations: dict[str, str | None] = {
+        ANNOTATION_SESSION: None,
+        **{
+            name: prior
+            for name, prior in (note.prior_annotations if note else {}).items()
+            if name in AUTOSCALER_ANNOTATIONS
+            and node.annotations.get(name) == _AUTOSCALER_VALUE
+            and name not in claimed
+        },
+    }
+    spec: dict[str, Any] = {}
+    if own_taint(node) is not None:
+        spec["taints"] = _foreign_taints(node) or None
+    if node.spec.unschedulable and not cordon_stays(node):
+        spec["unschedulable"] = None
+    patch: dict[str, Any] = {
+        "metadata": {
+            "resourceVersion": node.metadata.resource_version,
+            "labels": {LABEL_QUARANTINE: None},
+            "annotations": annotations,
+        }
+    }
+    if spec:
+        patch["spec"] = spec
+    return patch
+
+
+def cordon_stays(node: NodeView) -> str:
+    """Why the node stays cordoned when our mark comes off; "" when it does not.
+
+    Only a ``FreshNode`` carries the managers, so the edge reads the node before it unmarks.
+    """
+    if not node.spec.unschedulable:
+        return ""
+    note = read_note(node)
+    if note is None:
+        return "its state before the quarantine is not recorded"
+    if note.prior_unschedulable or "Cordon" not in note.mark:
+        return f"it was cordoned before session {note.session}"
+    other = claimed_by_another(node, ("f:spec", "f:unschedulable"), parse_time(note.at) or 0.0)
+    return f"{other} cordoned it during the quarantine" if other else ""
+
+
+def annotations_left(node: NodeView) -> tuple[str, ...]:
+    """Autoscaler annotations that stay: nothing says whether they are ours, or others claim them."""
+    note = read_note(node)
+    recorded = note.prior_annotations if note is not None else {}
+    claimed = _annotations_of_others(node)
+    return tuple(
+        name
+        for name in AUTOSCALER_ANNOTATIONS
+        if (name not in recorded or name in claimed)
+        and node.annotations.get(name) == _AUTOSCALER_VALUE
+    )
+
+
+def _annotations_of_others(node: NodeView) -> frozenset[str]:
+    """Autoscaler annotations that somebody else wants as well: they stay as they are."""
+    note = read_note(node)
+    since = parse_time(note.at) if note is not None else None
+    return frozenset(
+        name
+        for name in AUTOSCALER_ANNOTATIONS
+        if claimed_by_another(node, ("f:metadata", "f:annotations", f"f:{name}"), since or 0.0)
+    )
+
+
+def _foreign_taints(node: NodeView) -> list[dict[str, Any]]:
+    return [
+        msgspec.to_builtins(taint) for taint in node.spec.taints if taint.key != TAINT_QUARANTINE
+    ]

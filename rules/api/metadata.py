@@ -1,0 +1,82 @@
+"""The metadata that every view of an API object shares. See ``rules.api.nodes``."""
+
+from typing import Any
+
+import msgspec
+
+from rules.api.timestamps import parse_time
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Base of all views: names as on the wire, unknown fields skipped."""
+
+
+class OwnerReference(View, frozen=True, kw_only=True):
+    """Who made this object; ``controller`` marks the one that manages it."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+    @property
+    def group(self) -> str:
+        """API group, "" for the core group."""
+        return self.api_version.rpartition("/")[0]
+
+
+class ObjectMeta(View, frozen=True, kw_only=True):
+    """The metadata every rule may need. ``managedFields`` is only in ``FreshMeta``."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str = ""
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+    finalizers: tuple[str, ...] = ()
+    owner_references: tuple[OwnerReference, ...] = ()
+
+    @property
+    def created_at(self) -> float:
+        """Seconds since the epoch; 0.0 where the object carries no creation time."""
+        return parse_time(self.creation_timestamp) or 0.0
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The owner that manages the object, if any."""
+        return next((owner for owner in self.owner_references if owner.controller), None)
+
+
+class ManagedField(View, frozen=True, kw_only=True):
+    """One manager's claim on fields of the object."""
+
+    manager: str = ""
+    operation: str = ""
+    time: str = ""
+    subresource: str = ""
+    fields_v1: dict[str, Any] = msgspec.field(name="fieldsV1", default_factory=dict)
+
+
+class FreshMeta(ObjectMeta, frozen=True, kw_only=True):
+    """Metadata with its managers: decoded from single GETs only, never kept for a whole fleet."""
+
+    managed_fields: tuple[ManagedField, ...] = ()
+
+
+class ListMeta(View, frozen=True, kw_only=True):
+    """Of a page: where the watch may start and where the next page begins."""
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class LabelSelector(View, frozen=True, kw_only=True):
+    """``matchLabels`` and ``matchExpressions`` as raw wire values."""
+
+    match_labels: dict[str, str] = msgspec.field(default_factory=dict)
+    match_expressions: tuple[dict[str, Any], ...] = ()

@@ -1,0 +1,181 @@
+"""What the deciding rules see of the cluster: few-field views of API objects and the fleet.
+
+Every view decodes straight from the API server's JSON (``msgspec.json.decode(body, type=NodeView)``);
+fields that no rule reads are skipped, so 5,000 nodes stay small. Views are never written back:
+writes are built in ``rules.api.writes``. Nothing in here does I/O or reads a clock.
+"""
+
+import msgspec
+
+from rules.api.budgets import PdbView
+from rules.api.health import HealthStatus
+from rules.api.metadata import (
+    FreshMeta,
+    LabelSelector,
+    ListMeta,
+    ManagedField,
+    ObjectMeta,
+    OwnerReference,
+    View,
+)
+from rules.api.pods import PodView
+from rules.api.quarantine import PauseSpec, QuarantineSpec, QuarantineStatus
+
+
+class Taint(View, frozen=True, kw_only=True, omit_defaults=True):
+    """One taint; encoded back unchanged when our mark rewrites the list."""
+
+    key: str
+    effect: str
+    value: str = ""
+    time_added: str | None = None
+
+
+class NodeSpec(View, frozen=True, kw_only=True):
+    """The part of a Node's spec that scheduling and our mark use."""
+
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class NodeCondition(View, frozen=True, kw_only=True):
+    """One condition of a Node."""
+
+    type: str
+    status: str = "Unknown"
+    reason: str = ""
+    message: str = ""
+    last_heartbeat_time: str | None = None
+    last_transition_time: str | None = None
+
+
+class NodeInfo(View, frozen=True, kw_only=True):
+    """What the kubelet says about the machine's boot."""
+
+    boot_id: str = msgspec.field(name="bootID", default="")
+
+
+class NodeStatus(View, frozen=True, kw_only=True):
+    """Conditions, boot and capacity as the kubelet reports them."""
+
+    conditions: tuple[NodeCondition, ...] = ()
+    node_info: NodeInfo = NodeInfo()
+    allocatable: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class NodeView(View, frozen=True, kw_only=True):
+    """A Node."""
+
+    metadata: ObjectMeta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.metadata.name
+
+    @property
+    def uid(self) -> str:
+        """The node object's UID: a namesake has another one."""
+        return self.metadata.uid
+
+    @property
+    def boot_id(self) -> str:
+        """The running boot's id, "" before the first kubelet report."""
+        return self.status.node_info.boot_id
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The node's labels."""
+        return self.metadata.labels
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """The node's annotations."""
+        return self.metadata.annotations
+
+    def condition(self, kind: str) -> NodeCondition | None:
+        """The condition of that type, if the node has one."""
+        return next((c for c in self.status.conditions if c.type == kind), None)
+
+    @property
+    def ready(self) -> str:
+        """``True``, ``False`` or ``Unknown``; "" where nobody has said anything yet."""
+        condition = self.condition("Ready")
+        return condition.status if condition else ""
+
+
+class FreshNode(NodeView, frozen=True, kw_only=True):
+    """A Node from an uncached GET, with its managers: what mark and unmark are decided on."""
+
+    metadata: FreshMeta
+
+
+class HealthView(View, frozen=True, kw_only=True):
+    """A GPUNodeHealth."""
+
+    metadata: ObjectMeta
+    status: HealthStatus = HealthStatus()
+
+
+class QuarantineView(View, frozen=True, kw_only=True):
+    """A GPUQuarantine: one session."""
+
+    metadata: ObjectMeta
+    spec: QuarantineSpec
+    status: QuarantineStatus = QuarantineStatus()
+
+    @property
+    def name(self) -> str:
+        """The session's name, which is also its id on the node's mark."""
+        return self.metadata.name
+
+
+class PauseView(View, frozen=True, kw_only=True):
+    """A GPUWardPause."""
+
+    metadata: ObjectMeta
+    spec: PauseSpec = PauseSpec()
+
+
+class LeaseSpec(View, frozen=True, kw_only=True, omit_defaults=True):
+    """Holder and clocks of a coordination.k8s.io Lease."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class LeaseView(View, frozen=True, kw_only=True):
+    """A Lease: ours for leadership, or a maintenance owner's on a node."""
+
+    metadata: ObjectMeta
+    spec: LeaseSpec = LeaseSpec()
+
+
+__all__ = [
+    "FreshMeta",
+    "FreshNode",
+    "HealthView",
+    "LabelSelector",
+    "LeaseSpec",
+    "LeaseView",
+    "ListMeta",
+    "ManagedField",
+    "NodeCondition",
+    "NodeInfo",
+    "NodeSpec",
+    "NodeStatus",
+    "NodeView",
+    "ObjectMeta",
+    "OwnerReference",
+    "PauseView",
+    "PdbView",
+    "PodView",
+    "QuarantineView",
+    "Taint",
+    "View",
+]

@@ -1,0 +1,228 @@
+"""A Pod and its owners as the drain rules read them."""
+
+import msgspec
+
+from rules.api.metadata import LabelSelector, ObjectMeta, View
+
+GPU_RESOURCE_PREFIX = "nvidia.com/"
+
+
+class Toleration(View, frozen=True, kw_only=True):
+    """One toleration of a pod or pod template."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class ClaimSource(View, frozen=True, kw_only=True):
+    """A volume that is a PersistentVolumeClaim."""
+
+    claim_name: str = ""
+
+
+class Volume(View, frozen=True, kw_only=True):
+    """One volume: only whether it is an emptyDir or a claim matters."""
+
+    name: str = ""
+    empty_dir: dict[str, str] | None = None
+    persistent_volume_claim: ClaimSource | None = None
+
+
+class ResourceNeeds(View, frozen=True, kw_only=True):
+    """Requests and limits as quantity strings."""
+
+    requests: dict[str, str] = msgspec.field(default_factory=dict)
+    limits: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class Container(View, frozen=True, kw_only=True):
+    """One container's name and needs."""
+
+    name: str = ""
+    resources: ResourceNeeds = ResourceNeeds()
+
+
+class SchedulingGroup(View, frozen=True, kw_only=True):
+    """Kubernetes' own pod group (alpha in 1.36)."""
+
+    pod_group_name: str = ""
+
+
+class PodSpec(View, frozen=True, kw_only=True):
+    """The part of a pod's spec that decides how it leaves."""
+
+    node_name: str = ""
+    priority: int | None = None
+    priority_class_name: str = ""
+    termination_grace_period_seconds: int | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    containers: tuple[Container, ...] = ()
+    scheduling_group: SchedulingGroup | None = None
+
+
+class ContainerState(View, frozen=True, kw_only=True):
+    """Which of the three states a container is in; the contents do not matter."""
+
+    running: dict[str, object] | None = None
+    terminated: dict[str, object] | None = None
+    waiting: dict[str, object] | None = None
+
+
+class ContainerStatus(View, frozen=True, kw_only=True):
+    """One container's state as the kubelet reports it."""
+
+    name: str = ""
+    state: ContainerState = ContainerState()
+
+
+class PodCondition(View, frozen=True, kw_only=True):
+    """A condition of a pod: Ready, DisruptionTarget."""
+
+    type: str
+    status: str = "Unknown"
+    reason: str = ""
+
+
+class PodStatus(View, frozen=True, kw_only=True):
+    """Phase, readiness and container states."""
+
+    phase: str = "Pending"
+    start_time: str | None = None
+    conditions: tuple[PodCondition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class PodMeta(ObjectMeta, frozen=True, kw_only=True):
+    """A terminating pod also says how long its grace is."""
+
+    deletion_grace_period_seconds: int | None = None
+
+
+class PodView(View, frozen=True, kw_only=True):
+    """A Pod."""
+
+    metadata: PodMeta
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``: how sentences name a pod."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def uid(self) -> str:
+        """The pod's UID: what queues and outcomes are keyed by."""
+        return self.metadata.uid
+
+    @property
+    def ready(self) -> bool:
+        """Whether the Ready condition is True."""
+        return any(c.type == "Ready" and c.status == "True" for c in self.status.conditions)
+
+    @property
+    def finished(self) -> bool:
+        """Whether it ended by itself and holds no device any more."""
+        return self.status.phase in {"Succeeded", "Failed"}
+
+    @property
+    def terminating(self) -> bool:
+        """Whether somebody already deleted or evicted it."""
+        return self.metadata.deletion_timestamp is not None
+
+    @property
+    def gpus(self) -> int:
+        """GPUs (or MIG devices) its containers request."""
+        return sum(
+            int(amount)
+            for container in self.spec.containers
+            for name, amount in {
+                **container.resources.limits,
+                **container.resources.requests,
+            }.items()
+            if name.startswith(GPU_RESOURCE_PREFIX) and amount.isdigit()
+        )
+
+
+class OwnerSpec(View, frozen=True, kw_only=True):
+    """The part of a workload's spec that messages and gang rules use."""
+
+    replicas: int | None = None
+    parallelism: int | None = None
+    selector: LabelSelector | None = None
+
+
+class OwnerView(View, frozen=True, kw_only=True):
+    """Any object of an owner chain: Job, JobSet, ReplicaSet, a custom resource."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta
+    spec: OwnerSpec = OwnerSpec()
+
+    @property
+    def ref(self) -> str:
+        """``Kind namespace/name``: how sentences name an owner."""
+        return f"{self.kind} {self.metadata.namespace}/{self.metadata.name}"
+
+
+class PodTemplateSpec(View, frozen=True, kw_only=True):
+    """Where the pods of a DaemonSet may run."""
+
+    node_selector: dict[str, str] = msgspec.field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] = ()
+
+
+class PodTemplate(View, frozen=True, kw_only=True):
+    """A pod template."""
+
+    spec: PodTemplateSpec = PodTemplateSpec()
+
+
+class DaemonSetSpec(View, frozen=True, kw_only=True):
+    """The part of a DaemonSet that decides whether its pods can come back under our taint."""
+
+    template: PodTemplate = PodTemplate()
+
+
+class DaemonSetView(View, frozen=True, kw_only=True):
+    """A DaemonSet of group apps."""
+
+    metadata: ObjectMeta
+    spec: DaemonSetSpec = DaemonSetSpec()
+
+
+class AttachmentSource(View, frozen=True, kw_only=True):
+    """The volume an attachment is about."""
+
+    persistent_volume_name: str = ""
+
+
+class AttachmentSpec(View, frozen=True, kw_only=True):
+    """Which volume is attached to which node."""
+
+    node_name: str = ""
+    source: AttachmentSource = AttachmentSource()
+
+
+class VolumeAttachmentView(View, frozen=True, kw_only=True):
+    """A VolumeAttachment of storage.k8s.io."""
+
+    metadata: ObjectMeta
+    spec: AttachmentSpec = AttachmentSpec()
+
+
+class ClaimSpec(View, frozen=True, kw_only=True):
+    """Which volume a claim is bound to."""
+
+    volume_name: str = ""
+
+
+class ClaimView(View, frozen=True, kw_only=True):
+    """A PersistentVolumeClaim: joins a pod's volumes to VolumeAttachments."""
+
+    metadata: ObjectMeta
+    spec: ClaimSpec = ClaimSpec()

@@ -1,0 +1,146 @@
+"""GPUQuarantine and GPUWardPause as they travel: one session on one node, kept as history.
+
+The remediator writes `status`; detectors (through the remediator) and people write `spec`.
+Everything a session needs after a restart is in here or on the node's own mark; nothing is kept
+in memory only.
+"""
+
+import enum
+from typing import Any
+
+import msgspec
+
+from rules.api.health import Wire
+
+MAX_TIMELINE = 100
+MAX_RECENT = 20
+MAX_MESSAGE = 1024
+
+
+class Phase(enum.StrEnum):
+    """Where a session stands; the label on the node carries the lower-case spelling."""
+
+    PENDING = "Pending"
+    MARKED = "Marked"
+    DRAINING = "Draining"
+    QUARANTINED = "Quarantined"
+    VALIDATING = "Validating"
+    RELEASED = "Released"
+    CANCELLED = "Cancelled"
+    NODE_GONE = "NodeGone"
+
+    @property
+    def ended(self) -> bool:
+        """True once the session is history and its mark is off."""
+        return self in {Phase.RELEASED, Phase.CANCELLED, Phase.NODE_GONE}
+
+
+class Mode(enum.StrEnum):
+    """Whether the remediator acts or only says what it would do."""
+
+    SHADOW = "Shadow"
+    ENFORCE = "Enforce"
+
+
+class Cause(Wire, frozen=True):
+    """Why a node is in quarantine: one incident of a detector, or one request of a person."""
+
+    source: str = "Human"
+    incident: str = ""
+    reason: str = ""
+    severity: str = "Degraded"
+    message: str = ""
+    by: str = ""
+
+
+class ReleaseRequest(Wire, frozen=True):
+    """A person asks for release now."""
+
+    by: str = ""
+    reason: str = ""
+
+
+class QuarantineSpec(Wire, frozen=True):
+    """What was asked for. People need only `nodeName` and one Human cause."""
+
+    node_name: str
+    node_uid: str = msgspec.field(name="nodeUID", default="")
+    boot_id: str = msgspec.field(name="bootID", default="")
+    causes: tuple[Cause, ...] = ()
+    level: str = "Drain"
+    hold: bool = False
+    release: ReleaseRequest | None = None
+
+
+class Condition(Wire, frozen=True):
+    """A Kubernetes-style condition of the session."""
+
+    type: str
+    status: str = "True"
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+
+
+class BlockedBy(Wire, frozen=True):
+    """One thing that keeps pods on the node, with what a person can do about it."""
+
+    pdb: str = ""
+    pods: tuple[str, ...] = ()
+    owner: str = ""
+    why: str = ""
+    permanent: bool = False
+    remedy: str = ""
+
+
+class DrainStatus(Wire, frozen=True):
+    """Progress of the drain; every list is bounded, counts are exact."""
+
+    evicted: int = 0
+    recent: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+    blocked: tuple[BlockedBy, ...] = ()
+    left_by_policy: tuple[str, ...] = ()
+    left_by_failure: tuple[str, ...] = ()
+    started_at: str = ""
+    suspended_seconds: int = 0
+
+
+class TimelineEntry(Wire, frozen=True):
+    """One step of the session, for people."""
+
+    at: str
+    step: str
+    message: str = ""
+    by: str = ""
+
+
+class QuarantineStatus(Wire, frozen=True):
+    """Where the session stands. `drain` is present from the first drain pass on."""
+
+    mode: str = ""
+    phase: str = ""
+    phase_since: str = ""
+    boot_id: str = msgspec.field(name="bootID", default="")
+    message: str = ""
+    conditions: tuple[Condition, ...] = ()
+    drain: DrainStatus | None = None
+    timeline: tuple[TimelineEntry, ...] = ()
+    evidence: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class PauseScope(Wire, frozen=True):
+    """Which nodes a pause covers: all, those of a selector, or those named."""
+
+    all: bool = False
+    node_selector: dict[str, Any] | None = None
+    nodes: tuple[str, ...] = ()
+
+
+class PauseSpec(Wire, frozen=True):
+    """A person says: no new harm in this scope, until then."""
+
+    scope: PauseScope = PauseScope()
+    reason: str = ""
+    by: str = ""
+    until: str = ""

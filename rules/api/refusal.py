@@ -1,0 +1,95 @@
+"""A write on a node that the API server refused: what a session says about it, and the remedy.
+
+The loop's edge calls ``refusal_of`` with the answer and hands the result to the next decisions
+(``rules.session.observation``), which wait, say so and leave the write out until ``retry_at``.
+``rules.session.refused`` turns it into conditions. Never decides whether something is sent.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+_ADMISSION: Final = ("admission webhook", "ValidatingAdmissionPolicy", "denied the request")
+"""What the API server's admission says in a 403 of its own; everything else there is RBAC."""
+_WEBHOOK_AWAY: Final = "failed calling webhook"
+"""How the API server words a 500 for a webhook that must answer and does not."""
+_PASSES: Final = frozenset({404, 408, 409, 410})
+"""Refusals of the moment: reading again and deciding again answers them."""
+_SHOWN: Final = 300
+
+
+API_BUSY: Final = "ApiBusy"
+"""The reason of a refusal that passes by itself."""
+
+
+class NodeWrite(StrEnum):
+    """What is wanted of a node; the value completes "may not ..."."""
+
+    MARK = "mark the node"
+    LABEL = "move the quarantine label of the node"
+    UNMARK = "take its mark off the node"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A stable word for the condition and a clause with who refused and the remedy."""
+
+    write: NodeWrite
+    reason: str
+    clause: str
+    needs_human: bool = True
+    """Waiting cannot help, and what was refused keeps something up."""
+    retry_at: float = 0.0
+    """When it is tried again, in seconds of the epoch."""
+
+
+def refused_by_admission(message: str) -> bool:
+    """Whether a 403 comes from a webhook or policy: granting a verb would not help."""
+    return any(word in message for word in _ADMISSION)
+
+
+def refusal_of(write: NodeWrite, code: int, message: str) -> Refusal | None:
+    """What a refused patch of the node means; None for answers that are no refusal."""
+    said = " ".join(message.split())[:_SHOWN]
+    # A label that lags keeps neither a drain nor a release up: nobody has to come for it.
+    needs_human = write is not NodeWrite.LABEL
+    if code == 429:
+        return Refusal(
+            write=write,
+            reason=API_BUSY,
+            clause=f"the API server is too busy to let the remediator {write} ({said}), it is "
+            "tried again",
+            needs_human=False,
+        )
+    if code == 401:
+        return Refusal(
+            write=write,
+            reason="MissingPermission",
+            needs_human=needs_human,
+            clause=f"the API server does not know the remediator any more, so it cannot {write} "
+            f"({said}), check its service account and token",
+        )
+    if code == 403 and not refused_by_admission(said):
+        return Refusal(
+            write=write,
+            reason="MissingPermission",
+            needs_human=needs_human,
+            clause=f"the remediator may not {write} ({said}), grant it patch on nodes",
+        )
+    if code == 500 and _WEBHOOK_AWAY in said:
+        return Refusal(
+            write=write,
+            reason="MarkRefused",
+            needs_human=needs_human,
+            clause=f"an admission webhook that does not answer keeps the remediator from being "
+            f"able to {write} ({said}), ask who runs the webhook",
+        )
+    if 400 <= code < 500 and code not in _PASSES:
+        return Refusal(
+            write=write,
+            reason="MarkRefused",
+            needs_human=needs_human,
+            clause=f"the API server does not let the remediator {write} ({said}), ask who runs "
+            "the admission policy or webhook",
+        )
+    return None

@@ -1,0 +1,164 @@
+"""The sentences people read: one each, what was done, what is next, what blocks it.
+
+Stable across cycles (sorted input, clock times instead of ages) and bounded: nothing in a sentence
+grows with the number of pods, only counts do. Used for ``status.message``, conditions and Events.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from rules.api.quarantine import MAX_MESSAGE, BlockedBy, Cause, DrainStatus
+from rules.api.timestamps import clock
+
+_MORE: Final = re.compile(r"and (\d+) more")
+_NAMED: Final = 3
+"""How many names a sentence spells out before it counts (as Cluster API does)."""
+
+
+def some(names: Iterable[str], limit: int = _NAMED) -> str:
+    """``a, b, c and 4 more``: sorted, at most ``limit`` spelled out."""
+    ordered = sorted(set(names))
+    shown = ", ".join(name[:120] for name in ordered[:limit])
+    rest = len(ordered) - limit
+    return f"{shown} and {rest} more" if rest > 0 else shown
+
+
+def total(names: Sequence[str]) -> int:
+    """How many a bounded list of names stands for: its last entry may count the rest."""
+    rest = _MORE.fullmatch(names[-1]) if names else None
+    return len(names) - 1 + int(rest[1]) if rest else len(names)
+
+
+def _these(names: Sequence[str]) -> str:
+    """A bounded list in short: a few names, and how many more there are."""
+    spelled = [name for name in sorted(names) if not _MORE.fullmatch(name)][:_NAMED]
+    rest = total(names) - len(spelled)
+    shown = ", ".join(name[:120] for name in spelled)
+    return f"{shown} and {rest} more" if rest > 0 else shown
+
+
+def bounded(text: str) -> str:
+    """One line of at most ``MAX_MESSAGE`` characters."""
+    line = "".join(char if char.isprintable() else " " for char in text)
+    return line if len(line) <= MAX_MESSAGE else line[: MAX_MESSAGE - 1] + "…"
+
+
+def causes_clause(causes: Sequence[Cause]) -> str:
+    """``Xid79GPUFallenOffBus (Fatal)`` for each cause; a person's request names the person."""
+    words = [
+        f"{cause.reason or 'request'} by {cause.by or 'a person'}"
+        if cause.source == "Human"
+        else f"{cause.reason} ({cause.severity})"
+        for cause in causes
+    ]
+    return some(words) or "no open cause"
+
+
+def pending(causes: Sequence[Cause], since: float, why: str) -> str:
+    """Wants to act and may not yet."""
+    return bounded(
+        f"Waiting since {clock(since)} to quarantine it for {causes_clause(causes)}: {why}; "
+        "nothing was done to the node so far."
+    )
+
+
+_MARKS: Final = {
+    "CordonAndTaint": "Cordoned and tainted",
+    "Taint": "Tainted",
+    "Cordon": "Cordoned",
+}
+
+
+def marked(causes: Sequence[Cause], since: float, next_step: str, mark: str) -> str:
+    """The mark is on; ``mark`` is the policy's word for what it is made of."""
+    return bounded(
+        f"{_MARKS.get(mark, 'Marked')} since {clock(since)} for {causes_clause(causes)}; "
+        f"{next_step}."
+    )
+
+
+def shadowed(causes: Sequence[Cause], since: float, would: str) -> str:
+    """The mark is virtual."""
+    return bounded(
+        f"Shadow since {clock(since)}: {causes_clause(causes)} {would}; nothing is touched."
+    )
+
+
+def would_drain(drain: DrainStatus) -> str:
+    """What the dry runs of a Shadow session answered, in counts."""
+    blocked = sum(total(block.pods) for block in drain.blocked)
+    return (
+        f"{total(drain.waiting)} would leave, {blocked} blocked, "
+        f"{total(drain.left_by_policy)} left by policy"
+    )
+
+
+def draining(drain: DrainStatus, since: float, blocked_by: str) -> str:
+    """Where the drain stands, CAPI-shaped."""
+    parts = [f"Draining since {clock(since)}: {drain.evicted} evicted"]
+    if drain.waiting:
+        parts.append(f"{total(drain.waiting)} leaving or waiting ({_these(drain.waiting)})")
+    if drain.left_by_policy:
+        parts.append(f"{total(drain.left_by_policy)} left by policy")
+    if drain.left_by_failure:
+        parts.append(
+            f"{total(drain.left_by_failure)} left by failure ({_these(drain.left_by_failure)})"
+        )
+    text = ", ".join(parts)
+    return bounded(f"{text}; {blocked_by}." if blocked_by else f"{text}.")
+
+
+def blocked_clause(blocked: Sequence[BlockedBy]) -> str:
+    """Who blocks the drain and what to do, the permanent ones first."""
+    if not blocked:
+        return ""
+    first = min(blocked, key=lambda block: (not block.permanent, block.pdb, block.why))
+    lasting = "permanent" if first.permanent else "for now"
+    what = f"PDB {first.pdb}" if first.pdb else some(first.pods)
+    more = f" and {len(blocked) - 1} more" if len(blocked) > 1 else ""
+    owner = f", owner {first.owner}" if first.owner else ""
+    remedy = f": {first.remedy}" if first.remedy else ""
+    return f"blocked by {what}{more} ({lasting}: {first.why}{owner}){remedy}"
+
+
+def quarantined(causes: Sequence[Cause], since: float, drain: DrainStatus | None) -> str:
+    """Drained; repair is somebody else's turn."""
+    counts = ""
+    if drain is not None:
+        counts = (
+            f" ({drain.evicted} evicted, {total(drain.left_by_policy)} left by policy, "
+            f"{total(drain.left_by_failure)} left by failure)"
+        )
+    if causes and all(cause.source == "Human" for cause in causes):
+        # No verdict closes what a person asked for.
+        waits = "waiting for a person to release the node"
+    else:
+        waits = "waiting for the repair: reset, reboot or replace, then the verdict decides"
+    return bounded(f"Drained at {clock(since)}{counts} for {causes_clause(causes)}; {waits}.")
+
+
+def arrived(pods: Sequence[str]) -> str:
+    """Pods that a controller or a person bound to a drained node by name."""
+    came = "1 pod" if len(pods) == 1 else f"{len(pods)} pods"
+    return (
+        f"{came} came past the scheduler since ({some(pods)}), delete them and make their owner "
+        "respect the cordon"
+    )
+
+
+def validating(since: float, until: float, blocked_by: str) -> str:
+    """All causes closed; proving it."""
+    if blocked_by:
+        return bounded(f"All causes closed at {clock(since)}; not released: {blocked_by}.")
+    return bounded(
+        f"All causes closed at {clock(since)}; released at {clock(until)} if the node stays healthy."
+    )
+
+
+def ended(phase: str, why: str, left: str, annotations: tuple[str, ...] = ()) -> str:
+    """The session is history; ``left`` says why the cordon stays, ``annotations`` stay as well."""
+    stays = f"; the node stays cordoned because {left}" if left else ""
+    if annotations:
+        stays += f"; {' and '.join(annotations)} stay on it, take off what nobody else set"
+    return bounded(f"{phase}: {why}{stays}.")

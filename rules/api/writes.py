@@ -1,0 +1,238 @@
+"""What a deciding rule answers: one sentence and the writes that follow from it.
+
+``decide`` returns a ``Decision``; the edge sends its writes in order, stops at the first that
+fails, takes the returned objects into its view and decides again. Each write is idempotent,
+carries its own precondition and says whether it does harm (takes capacity or ends a pod): a
+harmful one is sent only by a fresh leader, on a node read at most a second old, after
+``rules.session.recheck`` agreed. How a write looks on the wire is ``rules.api.requests``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from rules.api.quarantine import Cause, QuarantineSpec, QuarantineStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateSession:
+    """Open a GPUQuarantine. 409 AlreadyExists means another writer opened the same one."""
+
+    harmful: ClassVar[bool] = False
+    name: str
+    spec: QuarantineSpec
+
+    @property
+    def node(self) -> str:
+        """The node it is about."""
+        return self.spec.node_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchSessionSpec:
+    """Fill in what a person left out, append or drop causes; guarded by the version."""
+
+    harmful: ClassVar[bool] = False
+    name: str
+    node: str
+    resource_version: str
+    node_uid: str | None = None
+    boot_id: str | None = None
+    causes: tuple[Cause, ...] | None = None
+    level: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteSessionStatus:
+    """Write the whole status; guarded by the version."""
+
+    harmful: ClassVar[bool] = False
+    name: str
+    node: str
+    resource_version: str
+    status: QuarantineStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteSession:
+    """Remove an ended session that the history policy no longer keeps; guarded by its UID."""
+
+    harmful: ClassVar[bool] = False
+    name: str
+    node: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkNode:
+    """The whole mark in one merge patch that carries the node's version (``rules.api.mark``)."""
+
+    harmful: ClassVar[bool] = True
+    node: str
+    node_uid: str
+    session: str
+    patch: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnmarkNode:
+    """The reverse patch to the recorded prior state; carries the node's version.
+
+    ``orphan``: no such session was seen; the edge sends it only after an uncached GET of the
+    session ``session`` answered 404, so that a lagging cache never releases a node.
+    """
+
+    harmful: ClassVar[bool] = False
+    node: str
+    node_uid: str
+    session: str
+    patch: Mapping[str, Any]
+    orphan: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelabelNode:
+    """Move the quarantine label to the session's phase; carries the node's version."""
+
+    harmful: ClassVar[bool] = False
+    node: str
+    node_uid: str
+    session: str
+    patch: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetNodeUnknown:
+    """GPUHealthy=Unknown and the health label ``unknown``: the agent is gone."""
+
+    harmful: ClassVar[bool] = False
+    node: str
+    node_uid: str
+    resource_version: str
+    at: float
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictPod:
+    """Ask the Eviction API to let the pod go; no grace override, UID precondition.
+
+    ``pdb`` is the queue it belongs to (``namespace/name``), "" where no PDB has a say in it.
+    """
+
+    node: str
+    namespace: str
+    name: str
+    uid: str
+    session: str = ""
+    pdb: str = ""
+    dry_run: bool = False
+
+    @property
+    def harmful(self) -> bool:
+        """A dry run ends nothing."""
+        return not self.dry_run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetDisruptionTarget:
+    """Tell the pod's controllers that what follows is a disruption, not a failure."""
+
+    harmful: ClassVar[bool] = True
+    node: str
+    namespace: str
+    name: str
+    uid: str
+    at: float
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletePod:
+    """Force, by policy: delete with UID precondition and a grace of at least one second."""
+
+    harmful: ClassVar[bool] = True
+    node: str
+    namespace: str
+    name: str
+    uid: str
+    grace_s: int
+    by_policy: str
+    """Which policy line allows it, for the record."""
+
+    def __post_init__(self) -> None:
+        if self.grace_s < 1:
+            raise ValueError("a forced deletion leaves at least one second of grace")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmitEvent:
+    """One Event on the node (``node_uid`` set), or on the remediator's Deployment.
+
+    ``namespace`` is ``default`` for nodes and the Deployment's own for fleet findings. ``key`` makes the name deterministic: sent twice, the second is 409 AlreadyExists.
+    """
+
+    harmful: ClassVar[bool] = False
+    node: str
+    node_uid: str
+    kind: str
+    """``Normal`` or ``Warning``."""
+    reason: str
+    message: str
+    at: float
+    key: str
+    namespace: str = "default"
+
+
+Write = (
+    CreateSession
+    | PatchSessionSpec
+    | WriteSessionStatus
+    | DeleteSession
+    | MarkNode
+    | UnmarkNode
+    | RelabelNode
+    | SetNodeUnknown
+    | EvictPod
+    | SetDisruptionTarget
+    | DeletePod
+    | EmitEvent
+)
+
+
+class Evicting(StrEnum):
+    """What the edge may do about the node's pods now."""
+
+    NO = "No"
+    """Start nothing; what is in flight ends by itself."""
+    PROBE = "Probe"
+    """Shadow: one dry-run eviction per pod."""
+    GO = "Go"
+    """List, plan (``rules.drain.plan``) and evict."""
+    WATCH = "Watch"
+    """Drained: list now and then who came past the scheduler (``rules.drain.arrivals``)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """One cycle's answer for one node.
+
+    ``step`` is a stable CamelCase word for metrics and logs; ``because`` says why and
+    ``blocked_by`` what keeps it from going on ("" when nothing does); ``message`` is the one
+    sentence for people. ``wake_at`` is the next moment when time alone may change the answer.
+    """
+
+    step: str
+    because: str = ""
+    blocked_by: str = ""
+    message: str = ""
+    writes: tuple[Write, ...] = ()
+    status: QuarantineStatus | None = None
+    """The status the session has or gets with this decision; None without a session."""
+    needs_fresh_node: bool = False
+    """Read the node (GET, decoded as ``FreshNode``) and decide again: a mark or unmark is due."""
+    evicting: Evicting = Evicting.NO
+    hand_over: bool = False
+    """Give up leadership first: the node to drain is the one this process runs on."""
+    wake_at: float | None = None

@@ -1,0 +1,146 @@
+"""The registers of NVLink errors: 95 rules for Xid 144 to 150, bit meanings for Xid 74.
+
+Called by ``rules.catalog.xid``. The rules of 144 to 150 are package data (``data/nvlink5.json``) with the
+first register in both of its layouts (before and from R575): no word fits two rules with
+different actions, so the layout needs no driver version. Never looks at the line's own words.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import Final, NamedTuple
+
+import msgspec
+
+from rules.catalog.reason import Action, Severity
+
+_STRENGTH: Final = {"RESET_GPU": 2, "XID_154_EVAL": 1, "IGNORE": 0}
+_BIT_FIELDS: Final = range(144, 149)
+"""Xids whose error status is a set of bits; for 149 and 150 it is one code."""
+
+
+class Nvlink5Rule(msgspec.Struct, frozen=True):
+    """One rule: it fits when a layout's masked value equals and the status is one of these.
+
+    No status means any. ``units`` are the unit's names, older drivers' first.
+    """
+
+    xid: int
+    units: tuple[str, ...]
+    layouts: tuple[tuple[int, int], ...]
+    statuses: tuple[int, ...]
+    immediate: str
+    investigatory: str
+
+    def fits_info(self, info: int) -> bool:
+        """Whether the first register fits in either layout."""
+        return any(info & mask == value for mask, value in self.layouts)
+
+
+class _File(msgspec.Struct, frozen=True):
+    version: str
+    rules: tuple[Nvlink5Rule, ...]
+
+
+@cache
+def nvlink5_rules() -> tuple[Nvlink5Rule, ...]:
+    """Return the rules in the catalog's order."""
+    text = files("rules").joinpath("data/nvlink5.json").read_bytes()
+    return msgspec.json.decode(text, type=_File).rules
+
+
+def nvlink5_rule(xid: int, words: tuple[int, ...]) -> Nvlink5Rule | None:
+    """Return the rule for the registers of an Xid 144 to 150; None when none fits.
+
+    ``words`` are the first register (intrInfo) and the second (error status). A status with
+    several bits set takes the strongest of the rules for its bits.
+    """
+    if not 144 <= xid <= 150 or len(words) < 2:
+        return None
+    return _rule(xid, words[0], words[1])
+
+
+def _rule(xid: int, info: int, status: int) -> Nvlink5Rule | None:
+    candidates = [rule for rule in nvlink5_rules() if rule.xid == xid and rule.fits_info(info)]
+    exact = [rule for rule in candidates if not rule.statuses or status in rule.statuses]
+    if not exact and xid in _BIT_FIELDS:
+        exact = [rule for rule in candidates if any(status & bit for bit in rule.statuses)]
+    return max(exact, key=lambda rule: _STRENGTH[rule.immediate], default=None)
+
+
+class Nvlink4Verdict(NamedTuple):
+    """What the seven registers of an Xid 74 say, gravest finding first."""
+
+    severity: Severity
+    action: Action
+    says: str
+
+
+_MECHANICAL: Final = Nvlink4Verdict(
+    Severity.DEGRADED, Action.CHECK_MECHANICALS, "the connection may be loose or damaged"
+)
+_ECC: Final = Nvlink4Verdict(
+    Severity.DEGRADED,
+    Action.RUN_DIAGNOSTICS,
+    "ECC or parity errors; broken if they repeat on one link",
+)
+_MARGINAL: Final = Nvlink4Verdict(
+    Severity.DEGRADED, Action.RUN_DIAGNOSTICS, "the link's signal is marginal"
+)
+_FABRIC: Final = Nvlink4Verdict(
+    Severity.DEGRADED, Action.RESET_GPU, "follows another error, and the fabric needs a reset"
+)
+_UNEXPECTED: Final = Nvlink4Verdict(
+    Severity.DEGRADED, Action.INVESTIGATE, "a bit that should not be seen in production"
+)
+_REPEAT: Final = Nvlink4Verdict(
+    Severity.DEGRADED, Action.INVESTIGATE, "worth a look if it comes back"
+)
+_SECONDARY: Final = Nvlink4Verdict(
+    Severity.INFO, Action.INVESTIGATE, "follows another error; look for that one"
+)
+_HARMLESS: Final = Nvlink4Verdict(Severity.INFO, Action.NONE, "harmless")
+
+_GRAVEST_FIRST: Final = (
+    _MECHANICAL, _ECC, _MARGINAL, _FABRIC, _UNEXPECTED, _REPEAT, _SECONDARY, _HARMLESS,
+)  # fmt: skip
+
+_NVLINK4_BITS: Final[tuple[tuple[int, tuple[int, ...], Nvlink4Verdict], ...]] = (
+    (0, (0, 23, 30), _HARMLESS),
+    (0, (1, 20), _SECONDARY),
+    (0, (4, 5), _ECC),
+    (0, (8, 9, 12, 16, 17, 24, 28), _MECHANICAL),
+    (0, (21, 22), _MARGINAL),
+    (0, (27, 29), _REPEAT),
+    (2, (0, 1, 2, 6), _ECC),
+    (2, (13,), _UNEXPECTED),
+    (2, (16, 17, 18, 19), _REPEAT),
+    (3, (16, 17), _SECONDARY),
+    (3, (18,), _FABRIC),
+    (4, (18, 19, 21, 22, 24, 25, 27, 28), _ECC),
+    (4, (20, 23, 26, 29), _HARMLESS),
+)
+"""Register (from 0), its bits, what they mean: NVIDIA Xid catalog, workflow of Xid 74."""
+
+
+def nvlink4_verdict(words: tuple[int, ...]) -> Nvlink4Verdict:
+    """Return the gravest finding in the registers of an Xid 74.
+
+    Registers two, six and seven carry data on current parts and are not read. All zero is
+    nothing known: worth investigating.
+    """
+    found: set[Nvlink4Verdict] = set()
+    known: dict[int, int] = {}
+    for register, bits, verdict in _NVLINK4_BITS:
+        mask = sum(1 << bit for bit in bits)
+        known[register] = known.get(register, 0) | mask
+        if register < len(words) and words[register] & mask:
+            found.add(verdict)
+    for register, mask in known.items():
+        if register < len(words) and words[register] & ~mask:
+            found.add(_UNEXPECTED)
+    for verdict in _GRAVEST_FIRST:
+        if verdict in found:
+            return verdict
+    return _REPEAT

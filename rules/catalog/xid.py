@@ -1,0 +1,307 @@
+"""What an Xid means: the catalog row, what its line adds, and the driver's own answer.
+
+Called by the agent's judgement, by ``decode`` and by ``explain``. The catalog is package data
+(``data/xids.json``, made by ``hack/catalog/generate.py``). Everything here is a pure function; a
+number that the catalog does not know reports and never acts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from rules.catalog.nvlink import nvlink4_verdict, nvlink5_rule
+from rules.catalog.reason import (
+    BY_HUMAN,
+    SILENCE_3M,
+    Action,
+    ClosesOn,
+    Level,
+    Reason,
+    ReasonClass,
+    Severity,
+)
+from rules.catalog.reasons import reason_for_recovery_action
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rules.kernel_log.parse import KernelLine
+
+__all__ = ["XidRow", "applies_to", "catalog", "catalog_version", "driver_branch"]
+__all__ += ["nearest_architecture", "nvidia_buckets", "reason_for_line", "reason_for_xid"]
+__all__ += ["with_driver_answer"]
+
+_SOURCE: Final = "NVIDIA Xid catalog"
+_CONTEXT_SWITCH_TIMEOUT_BRANCH: Final = 570
+"""From this branch on the driver says itself what an Xid 109 needs."""
+
+GPU_LOST_XID: Final = 79
+RECOVERY_ACTION_XID: Final = 154
+
+
+class XidRow(msgspec.Struct, frozen=True, rename={"klass": "class"}):
+    """One Xid of the catalog: NVIDIA's facts, our words, and what peers do in short codes.
+
+    ``linked_from`` is the driver branch from which an Xid 154 follows with the driver's answer.
+    ``device_plugin`` is unhealthy or ignored, ``eks`` fatal or event, ``dcgm`` fail, warn or
+    none, ``nvsentinel`` none, support, reset, reboot, restart-vm or by-rule and the like.
+    """
+
+    xid: int
+    name: str
+    says: str
+    mnemonic: str
+    used: bool
+    architectures: tuple[str, ...]
+    immediate: str
+    investigatory: str
+    linked_from: int | None
+    klass: ReasonClass
+    severity: Severity
+    level: Level
+    action: Action
+    closes_on: str
+    needs: str
+    device_plugin: str
+    eks: str
+    dcgm: str
+    nvsentinel: str
+
+    def reason(self) -> Reason:
+        """Return the row's columns as a reason."""
+        name = self.name if self.used else "Unknown"
+        return Reason(
+            reason=f"Xid{self.xid}{name}",
+            klass=self.klass,
+            severity=self.severity,
+            level=self.level,
+            action=self.action,
+            closes_on=ClosesOn.parse(self.closes_on),
+            needs=self.needs,
+            source=_SOURCE,
+        )
+
+    def linked(self, branch: int | None) -> bool:
+        """Whether a driver of ``branch`` (unknown: a current one) answers with an Xid 154."""
+        return self.linked_from is not None and (branch is None or branch >= self.linked_from)
+
+
+class _File(msgspec.Struct, frozen=True):
+    version: str
+    xids: tuple[XidRow, ...]
+
+
+@cache
+def _file() -> _File:
+    text = files("rules").joinpath("data/xids.json").read_bytes()
+    return msgspec.json.decode(text, type=_File)
+
+
+@cache
+def catalog() -> Mapping[int, XidRow]:
+    """Every Xid of the catalog by its number."""
+    return MappingProxyType({row.xid: row for row in _file().xids})
+
+
+def catalog_version() -> str:
+    """Return the version of the catalog, published as part of ``rulesVersion``."""
+    return _file().version
+
+
+def driver_branch(version: str | None) -> int | None:
+    """Return 580 for ``580.82.07``; None for anything that does not start with a number."""
+    head = (version or "").lstrip("rRvV").partition(".")[0]
+    return int(head) if head.isascii() and head.isdigit() and len(head) <= 4 else None
+
+
+@cache
+def _row_reason(xid: int) -> Reason:
+    row = catalog().get(xid)
+    if row is not None:
+        return row.reason()
+    return Reason(
+        reason=f"Xid{xid}Unknown",
+        klass=ReasonClass.RECORD,
+        severity=Severity.INFO,
+        level=Level.REPORT,
+        action=Action.NONE,
+        closes_on=SILENCE_3M,
+        source="no catalog knows it",
+    )
+
+
+@cache
+def _bucket_reason(bucket: str) -> Reason:
+    """The columns that a bucket stands for, taken from an Xid that has nothing else."""
+    example = {"RESET_GPU": 46, "XID_154_EVAL": 94}.get(bucket, 43)
+    return _row_reason(example)
+
+
+def _like(reason: Reason, other: Reason) -> Reason:
+    """Return ``reason`` with the severity, level, action and end of ``other``."""
+    return replace(
+        reason,
+        severity=other.severity,
+        level=other.level,
+        action=other.action,
+        closes_on=other.closes_on,
+    )
+
+
+def reason_for_xid(
+    xid: int,
+    *,
+    driver: int | None = None,
+    words: tuple[int, ...] = (),
+    line_fatal: bool | None = None,
+    recovery_to: int | None = None,
+    asks: int | None = None,
+    contained: bool = False,
+    remap_failed: bool = False,
+    virtual_machine: bool = False,
+) -> Reason:
+    """Return what an Xid means before the driver has answered.
+
+    ``driver`` is the branch (580), None a current one. ``words`` and ``line_fatal`` are the
+    registers and the word of an NVLink Xid's line, ``recovery_to`` the new action of a 154,
+    ``asks`` the recovery action that the line's own flags come to: they decide, not the number.
+    ``contained`` says that a 63 and a 94 came with a 48, ``remap_failed`` that the GPU's row
+    remap failure flag is set. The architecture does not matter: a catalog's NO hides no line.
+    """
+    reason = _row_reason(xid)
+    if xid == RECOVERY_ACTION_XID and recovery_to is not None:
+        return reason_for_recovery_action(recovery_to, driver)
+    if asks is not None:
+        return _as_asked(reason, asks, driver)
+    if words and (rule := nvlink5_rule(xid, words)) is not None:
+        return _like(reason, _bucket_reason(rule.immediate))
+    if xid in _NVLINK5 and words and line_fatal is False:
+        return _like(reason, _bucket_reason("IGNORE"))
+    if xid == 74 and words:
+        verdict = nvlink4_verdict(words)
+        if verdict.severity is Severity.INFO:
+            return replace(_like(reason, _bucket_reason("IGNORE")), action=verdict.action)
+        return replace(reason, severity=verdict.severity, action=verdict.action)
+    if xid == 48 and contained:
+        return _like(reason, _row_reason(94))
+    if xid in (63, 64) and remap_failed:
+        return replace(
+            reason,
+            severity=Severity.FATAL,
+            level=Level.DRAIN,
+            action=Action.REPLACE_NODE,
+            closes_on=BY_HUMAN,
+        )
+    if xid == GPU_LOST_XID and virtual_machine:
+        return replace(reason, action=Action.REPLACE_NODE)
+    if xid == 109 and driver is not None and driver < _CONTEXT_SWITCH_TIMEOUT_BRANCH:
+        return replace(reason, klass=ReasonClass.DECISIVE, needs="")
+    return reason
+
+
+def _as_asked(reason: Reason, asks: int, driver: int | None) -> Reason:
+    """The row of an Xid whose line says what the GPU needs; nothing: the programs it hit restart."""
+    if asks == 0:
+        row = _like(reason, _row_reason(_CONTAINED_XID))
+    else:
+        row = _like(reason, reason_for_recovery_action(asks, driver))
+    return replace(
+        row, klass=ReasonClass.DECISIVE if asks else ReasonClass.NEEDS_CONTEXT, needs=""
+    )
+
+
+_CONTAINED_XID: Final = 94
+_NVLINK5: Final = range(144, 151)
+
+_REPAIRS: Final = (
+    Action.INVESTIGATE,
+    Action.RESTART_APP,
+    Action.DRAIN_P2P,
+    Action.RESET_GPU,
+    Action.RESTART_NODE,
+    Action.REPLACE_NODE,
+)
+"""From the least to the most that a repair costs; what is not in it costs nothing."""
+
+
+def with_driver_answer(
+    xid: int, reason: Reason, recovery_action: int, driver: int | None = None
+) -> Reason:
+    """Return ``reason`` after the driver answered with ``recovery_action``.
+
+    The answer replaces the catalog's word where the branch links the Xid to an Xid 154, up and
+    down; elsewhere the stronger of the two stands. A lost GPU never drops below RestartNode.
+    """
+    answer = reason_for_recovery_action(recovery_action, driver)
+    row = catalog().get(xid)
+    if row is not None and row.linked(driver) and xid != GPU_LOST_XID:
+        if answer.action is Action.NONE and reason.action is Action.RESTART_APP:
+            return reason
+        return _like(reason, answer)
+    return max(reason, _like(reason, answer), key=_strength)
+
+
+def _strength(reason: Reason) -> tuple[int, int, int]:
+    repair = _REPAIRS.index(reason.action) if reason.action in _REPAIRS else 0
+    return reason.severity.rank, reason.level.rank, repair
+
+
+def reason_for_line(line: KernelLine, driver: int | None = None) -> Reason:
+    """Return what the Xid of a kernel line means, from the line alone."""
+    if line.xid is None:
+        raise ValueError(f"a line of kind {line.kind} carries no Xid")
+    return reason_for_xid(
+        line.xid,
+        driver=driver,
+        words=line.words,
+        line_fatal=line.fatal,
+        recovery_to=line.recovery_to,
+        asks=line.asks,
+    )
+
+
+def nvidia_buckets(xid: int, words: tuple[int, ...] = ()) -> tuple[str, str] | None:
+    """Return NVIDIA's immediate and investigatory action, as decoded from the registers.
+
+    None for a number that the catalog does not know; an empty word where it says nothing.
+    """
+    if words and (rule := nvlink5_rule(xid, words)) is not None:
+        return rule.immediate, rule.investigatory
+    row = catalog().get(xid)
+    return (row.immediate, row.investigatory) if row is not None else None
+
+
+_NEAREST: Final = (
+    ("a100", ("v100", "t4", "turing", "volta", "ampere", "a100", "a800", "a10", "a30", "a40")),
+    ("a100", ("a2", "a16", "rtx a6000")),
+    (
+        "h100",
+        ("ada", "l4", "l40", "l40s", "l20", "hopper", "h100", "h200", "h800", "h20", "gh200"),
+    ),
+    ("b100", ("blackwell", "b100", "b200", "b300", "rtx pro 6000")),
+    ("gb200", ("gb200", "gb300")),
+)
+"""The catalog knows four parts; every other takes the column of the nearest generation."""
+
+
+def nearest_architecture(model: str) -> str | None:
+    """Return the catalog's column for a GPU model or generation; None for an unknown name."""
+    plain = model.strip().lower().removeprefix("nvidia ")
+    return next((column for column, models in _NEAREST if plain in models), None)
+
+
+def applies_to(xid: int, architecture: str) -> bool | None:
+    """Whether the catalog knows ``xid`` on a column's part; None where it says nothing.
+
+    For people only: a NO must never hide a line.
+    """
+    row = catalog().get(xid)
+    if row is None or (not row.architectures and row.used):
+        return None
+    return architecture in row.architectures

@@ -1,0 +1,61 @@
+"""Pods that came to a node after it was drained: past the scheduler, with ``spec.nodeName``.
+
+Neither taint nor cordon stops them. Called by the remediator with an uncached list of the node's
+pods while a session is Quarantined. They are named to people and never evicted from here: whoever
+puts a pod there by name has a reason, or a controller that would do it again.
+"""
+
+from collections.abc import Iterable
+
+from rules.api.pods import PodView
+from rules.drain.fate import Fate, Moment, fate_of
+from rules.drain.memory import DrainMemory
+from rules.drain.plan import DrainPlan
+from rules.policy.policy import Policy
+
+_GOING = frozenset({Fate.EVICT, Fate.WAITS, Fate.STUCK})
+# The GPU Operator's validator binds its test pods to its own node, in the name of the operator's
+# configuration, each time the driver or the validator restarts there. That belongs to a repair.
+_VALIDATES = frozenset({("nvidia.com", "ClusterPolicy"), ("nvidia.com", "NVIDIADriver")})
+
+
+def plan_watch(
+    pods: Iterable[PodView],
+    node: str,
+    severity: str,
+    policy: Policy,
+    memory: DrainMemory,
+    *,
+    since: float,
+    now: float,
+) -> DrainPlan:
+    """Who arrived: all that a drain would not have left, and any new GPU pod that policy leaves.
+
+    ``since`` is when the node was drained; older pods that stay by policy are on record.
+    """
+    at = Moment(now=now, started_at=since, severity=severity, policy=policy)
+    arrived = [
+        _named(pod)
+        for pod in sorted(pods, key=lambda pod: pod.key)
+        if pod.spec.node_name == node and _arrived(pod, at, since)
+    ]
+    return DrainPlan(memory=memory, arrived=tuple(arrived))
+
+
+def _arrived(pod: PodView, at: Moment, since: float) -> bool:
+    controller = pod.metadata.controller
+    if controller is not None and (controller.group, controller.kind) in _VALIDATES:
+        return False
+    verdict = fate_of(pod, frozenset(), at)
+    if verdict.fate in _GOING:
+        return True
+    # A debugging pod of the people who repair the node asks for no GPU.
+    left = verdict.fate is Fate.STAYS and verdict.why not in {"", "DaemonSet", "static pod"}
+    return left and pod.gpus > 0 and pod.metadata.created_at > since
+
+
+def _named(pod: PodView) -> str:
+    controller = pod.metadata.controller
+    if controller is None:
+        return pod.key
+    return f"{pod.key} of {controller.kind[:63]} {controller.name[:100]}"

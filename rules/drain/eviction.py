@@ -1,0 +1,247 @@
+"""What an answer of the Eviction API means, answer by answer.
+
+``classify`` is a pure function of the HTTP answer and the PDBs that select the pod. The table is
+that of the Kubernetes eviction registry (1.36), with what was found on a real control plane.
+Called by the remediator's eviction worker; nothing else reads eviction answers.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from rules.api.budgets import PdbView
+from rules.api.pods import PodView
+from rules.api.refusal import refused_by_admission
+from rules.drain.budget import is_stale, judge
+
+_MULTIPLE: Final = "more than one PodDisruptionBudget"
+_NEGATIVE: Final = "disruptions allowed is negative"
+_MAX_BODY: Final = 64 * 1024
+
+
+class EvictionKind(StrEnum):
+    """What to do next."""
+
+    ACCEPTED = "Accepted"
+    """201: the pod terminates; it is gone when the list no longer shows its UID."""
+    POD_GONE = "PodGone"
+    BUDGET_VANISHED = "BudgetVanished"
+    """The PDB went away in between: try again at once, the pod is not gone."""
+    OTHER_POD = "OtherPod"
+    """Another pod has that name now: forget this UID, never retry with the new one."""
+    CONTENTION = "Contention"
+    POD_CHANGED = "PodChanged"
+    BUDGET_FULL = "BudgetFull"
+    BUDGET_STALE = "BudgetStale"
+    PERMANENT = "Permanent"
+    """A person must change something; named in ``message``."""
+    IN_PROGRESS = "InProgress"
+    """A webhook took the request over (live migration): the pod leaves later, ask again slowly."""
+    LEAVING = "Leaving"
+    """Somebody else deleted it already: asking again could only shorten its grace."""
+    API_BUSY = "ApiBusy"
+    """The API server limits us: slow down everywhere, blame no PDB."""
+    UNKNOWN = "Unknown"
+    """It may or may not have happened: read the pod, then try again."""
+    NAMESPACE_ENDING = "NamespaceEnding"
+    MISSING_PERMISSION = "MissingPermission"
+    REFUSED = "Refused"
+    UNAUTHORIZED = "Unauthorized"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictionOutcome:
+    """One classified answer. ``retry_after_s`` is the server's wish, 0 where it has none."""
+
+    kind: EvictionKind
+    message: str = ""
+    retry_after_s: float = 0.0
+    reason: str = ""
+    """For PERMANENT: the word of ``rules.drain.budget.Block``."""
+    remedy: str = ""
+
+    @property
+    def done(self) -> bool:
+        """Nothing more is to be sent for this UID."""
+        return self.kind in {
+            EvictionKind.ACCEPTED,
+            EvictionKind.POD_GONE,
+            EvictionKind.OTHER_POD,
+            EvictionKind.LEAVING,
+            EvictionKind.NAMESPACE_ENDING,
+        }
+
+    @property
+    def accepted(self) -> bool:
+        """The pod goes, by this very request."""
+        return self.kind is EvictionKind.ACCEPTED
+
+    @property
+    def by_budget(self) -> bool:
+        """The PDB said no: so it would for any other pod that it protects."""
+        return self.kind in {
+            EvictionKind.BUDGET_FULL,
+            EvictionKind.BUDGET_STALE,
+            EvictionKind.CONTENTION,
+        }
+
+    @property
+    def stops_all(self) -> bool:
+        """The API server would answer any request like that now."""
+        return self.kind in {EvictionKind.API_BUSY, EvictionKind.UNAUTHORIZED}
+
+    @property
+    def backs_off(self) -> bool:
+        """The pod (or its PDB's queue) waits for the policy's back-off before the next attempt."""
+        return self.by_budget or self.kind in {
+            EvictionKind.PERMANENT,
+            EvictionKind.IN_PROGRESS,
+            EvictionKind.REFUSED,
+            EvictionKind.MISSING_PERMISSION,
+            EvictionKind.UNAUTHORIZED,
+            EvictionKind.UNKNOWN,
+        }
+
+
+def no_answer(error: str) -> EvictionOutcome:
+    """Time-out or reset: the outcome is not known."""
+    return EvictionOutcome(kind=EvictionKind.UNKNOWN, message=error[:200])
+
+
+def classify(
+    status_code: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    pod: PodView,
+    pdbs: tuple[PdbView, ...],
+    now: float,
+) -> EvictionOutcome:
+    """Read one answer. ``pdbs`` are those that select the pod (``rules.drain.budget.matching``)."""
+    answer = _status_object(body)
+    message = str((answer or {}).get("message", "") or body[:200].decode("utf-8", "replace"))
+    message = message[:300]
+    retry_s = _retry_after_s(headers)
+    match status_code:
+        case 200 | 201:
+            return EvictionOutcome(kind=EvictionKind.ACCEPTED)
+        case 404:
+            vanished = _kind(answer) == "poddisruptionbudgets"
+            kind = EvictionKind.BUDGET_VANISHED if vanished else EvictionKind.POD_GONE
+            return EvictionOutcome(kind=kind, message=message)
+        case 409:
+            return EvictionOutcome(kind=_conflict(answer, message), message=message)
+        case 429:
+            return _too_many(answer, message, retry_s, pod, pdbs, now)
+        case 401:
+            return EvictionOutcome(kind=EvictionKind.UNAUTHORIZED, message=message)
+        case 403:
+            return _forbidden(answer, message)
+        case 500 if _MULTIPLE in message:
+            return _permanent(pod, pdbs, message, now)
+        case 400 | 422:
+            return EvictionOutcome(kind=EvictionKind.REFUSED, message=message)
+        case _:
+            return EvictionOutcome(
+                kind=EvictionKind.UNKNOWN, message=message, retry_after_s=retry_s
+            )
+
+
+def _too_many(
+    answer: dict[str, Any] | None,
+    message: str,
+    retry_s: float,
+    pod: PodView,
+    pdbs: tuple[PdbView, ...],
+    now: float,
+) -> EvictionOutcome:
+    if answer is None:
+        return EvictionOutcome(kind=EvictionKind.API_BUSY, message=message, retry_after_s=retry_s)
+    causes = _causes(answer)
+    if "DisruptionBudget" not in causes:
+        busy = str(answer.get("message", "")).startswith("Too many requests")
+        kind = EvictionKind.API_BUSY if busy else EvictionKind.IN_PROGRESS
+        return EvictionOutcome(kind=kind, message=message, retry_after_s=retry_s)
+    text = causes["DisruptionBudget"][:300] or message
+    block = judge(pod, pdbs, now)
+    if block is not None and block.permanent:
+        return EvictionOutcome(
+            kind=EvictionKind.PERMANENT,
+            message=block.why,
+            reason=block.reason,
+            remedy=block.remedy,
+        )
+    if retry_s and any(is_stale(pdb, now) for pdb in pdbs):
+        return EvictionOutcome(kind=EvictionKind.BUDGET_STALE, message=text, retry_after_s=retry_s)
+    return EvictionOutcome(kind=EvictionKind.BUDGET_FULL, message=text, retry_after_s=retry_s)
+
+
+def _permanent(
+    pod: PodView, pdbs: tuple[PdbView, ...], message: str, now: float
+) -> EvictionOutcome:
+    block = judge(pod, pdbs, now)
+    if block is not None and block.permanent:
+        message, remedy, reason = block.why, block.remedy, block.reason
+    else:
+        remedy, reason = "make only one PDB select the pod", "MultipleBudgets"
+    return EvictionOutcome(
+        kind=EvictionKind.PERMANENT, message=message, reason=reason, remedy=remedy
+    )
+
+
+def _conflict(answer: dict[str, Any] | None, message: str) -> EvictionKind:
+    if _kind(answer) == "poddisruptionbudgets":
+        return EvictionKind.CONTENTION
+    if "UID in precondition" in message or "UID in the precondition" in message:
+        return EvictionKind.OTHER_POD
+    return EvictionKind.POD_CHANGED
+
+
+def _forbidden(answer: dict[str, Any] | None, message: str) -> EvictionOutcome:
+    if "NamespaceTerminating" in _causes(answer):
+        return EvictionOutcome(kind=EvictionKind.NAMESPACE_ENDING, message=message)
+    if not refused_by_admission(message) and _NEGATIVE not in message:
+        return EvictionOutcome(
+            kind=EvictionKind.MISSING_PERMISSION,
+            message="pods/eviction may not be created",
+            remedy="grant the remediator create on pods/eviction",
+        )
+    return EvictionOutcome(kind=EvictionKind.REFUSED, message=message)
+
+
+def _status_object(body: bytes) -> dict[str, Any] | None:
+    """The Status object of the body; None for text, HTML and anything else."""
+    try:
+        answer = msgspec.json.decode(body[:_MAX_BODY])
+    except msgspec.DecodeError:
+        return None
+    return answer if isinstance(answer, dict) else None
+
+
+def _details(answer: dict[str, Any] | None) -> dict[str, Any]:
+    details = (answer or {}).get("details")
+    return details if isinstance(details, dict) else {}
+
+
+def _kind(answer: dict[str, Any] | None) -> str:
+    return str(_details(answer).get("kind", ""))
+
+
+def _causes(answer: dict[str, Any] | None) -> dict[str, str]:
+    causes = _details(answer).get("causes")
+    if not isinstance(causes, list):
+        return {}
+    return {
+        str(cause.get("reason", "")): str(cause.get("message", ""))
+        for cause in causes
+        if isinstance(cause, dict)
+    }
+
+
+def _retry_after_s(headers: Mapping[str, str]) -> float:
+    for name, value in headers.items():
+        if name.lower() == "retry-after" and value.strip().isdigit():
+            return min(float(value), 300.0)
+    return 0.0

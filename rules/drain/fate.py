@@ -1,0 +1,180 @@
+"""Which pods leave a node and which stay, and why: one verdict per pod.
+
+Pure; called by ``rules.drain.plan`` for every pod of a node's uncached list. The order of the checks is
+the order of precedence: what can never be evicted first, then what the policy says.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from rules.api.pods import PodView
+from rules.api.selectors import parse_selector
+from rules.api.timestamps import clock, parse_time
+from rules.policy.durations import parse_duration
+from rules.policy.policy import PodRule, Policy
+
+MIRROR: Final = "kubernetes.io/config.mirror"
+KARPENTER_HOLD: Final = "karpenter.sh/do-not-disrupt"
+AUTOSCALER_HOLD: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+STUCK_AFTER_S: Final = 60.0
+"""Grace for the kubelet after deletionTimestamp, which already includes the pod's own grace."""
+_SYSTEM_PRIORITY: Final = 2_000_000_000
+_NO_RULE: Final = PodRule()
+
+
+class Fate(StrEnum):
+    """What happens to a pod of a draining node."""
+
+    EVICT = "Evict"
+    STAYS = "Stays"
+    """By policy or by nature; named in ``leftByPolicy`` where ``why`` is not empty."""
+    WAITS = "Waits"
+    """It may go later: a job that ends, an annotation that is honoured for a while."""
+    LEAVING = "Leaving"
+    STUCK = "Stuck"
+    """Terminating for too long: still here, and not gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One pod's fate. ``until`` is when a wait ends; ``reason`` a stable word for Blocked."""
+
+    fate: Fate
+    why: str = ""
+    reason: str = ""
+    until: float | None = None
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """The drain's circumstances that matter to a single pod."""
+
+    now: float
+    started_at: float
+    severity: str
+    policy: Policy
+
+
+def fate_of(pod: PodView, missing: frozenset[str], at: Moment) -> Verdict:
+    """``missing`` are owner UIDs that do not exist any more."""
+    if _is_mirror(pod):
+        return Verdict(fate=Fate.STAYS, why="static pod")
+    if pod.finished and not (pod.terminating and pod.metadata.finalizers):
+        return Verdict(fate=Fate.STAYS)
+    controller = pod.metadata.controller
+    daemon = controller is not None and (controller.group, controller.kind) == (
+        "apps",
+        "DaemonSet",
+    )
+    if daemon and controller is not None and controller.uid not in missing:
+        return Verdict(fate=Fate.STAYS, why="DaemonSet")
+    if pod.terminating:
+        return _leaving(pod, at.now)
+    rule = pod_rule(pod, at.policy)
+    if rule.strategy == "Skip":
+        return Verdict(fate=Fate.STAYS, why="policy Skip")
+    if controller is None and at.policy.drain.unmanaged == "Report":
+        return Verdict(fate=Fate.STAYS, why="unmanaged")
+    if at.policy.drain.empty_dir == "Report" and any(
+        volume.empty_dir is not None for volume in pod.spec.volumes
+    ):
+        return Verdict(fate=Fate.STAYS, why="emptyDir")
+    return _held(pod, at) or _completing(rule, at) or Verdict(fate=Fate.EVICT)
+
+
+def is_critical(pod: PodView) -> bool:
+    """Whether others on the node may need it until they are gone."""
+    name = pod.spec.priority_class_name
+    return name in {"system-node-critical", "system-cluster-critical"} or (
+        (pod.spec.priority or 0) >= _SYSTEM_PRIORITY
+    )
+
+
+def tier(pod: PodView, policy: Policy) -> tuple[bool, int]:
+    """The group in which a pod leaves: ordinary before critical, then the policy's order."""
+    return is_critical(pod), pod_rule(pod, policy).order
+
+
+def pod_rule(pod: PodView, policy: Policy) -> PodRule:
+    """The first rule of the policy that covers the pod."""
+    for rule in policy.pods:
+        if rule.namespaces and pod.metadata.namespace not in rule.namespaces:
+            continue
+        if parse_selector(rule.selector)(pod.metadata.labels):
+            return rule
+    return _NO_RULE
+
+
+def _is_mirror(pod: PodView) -> bool:
+    return MIRROR in pod.metadata.annotations or any(
+        owner.kind == "Node" and owner.group == "" for owner in pod.metadata.owner_references
+    )
+
+
+def _leaving(pod: PodView, now: float) -> Verdict:
+    deleted_at = parse_time(pod.metadata.deletion_timestamp or "") or now
+    stuck_at = deleted_at + STUCK_AFTER_S
+    if now < stuck_at:
+        return Verdict(fate=Fate.LEAVING, until=stuck_at)
+    statuses = pod.status.container_statuses
+    # The kubelet sets the last phase before the object goes, so that a held one looks finished.
+    ended = pod.finished or (
+        bool(statuses) and all(s.state.terminated is not None for s in statuses)
+    )
+    if pod.metadata.finalizers and ended:
+        names = ", ".join(sorted(pod.metadata.finalizers)[:2])[:200]
+        why = f"its containers have ended, finalizer {names} holds the object"
+        return Verdict(fate=Fate.STUCK, why=why, reason="FinalizerHeld")
+    running = sorted(s.name for s in statuses if s.state.running is not None)
+    what = f"container {running[0][:63]} still runs" if running else "the kubelet has not ended it"
+    return Verdict(fate=Fate.STUCK, why=f"{what} after its grace", reason="NotTerminating")
+
+
+def _held(pod: PodView, at: Moment) -> Verdict | None:
+    """Do-not-disrupt annotations, honoured up to a bound that depends on the severity."""
+    annotations = pod.metadata.annotations
+    bound = at.started_at + at.policy.do_not_disrupt_s(at.severity)
+    word, until = "", bound
+    if annotations.get(AUTOSCALER_HOLD) == "false":
+        word = AUTOSCALER_HOLD
+    value = annotations.get(KARPENTER_HOLD)
+    if value == "true":
+        word = KARPENTER_HOLD
+    elif value is not None and (asked := _own_time(pod, value)) is not None:
+        word, until = KARPENTER_HOLD, min(bound, asked)
+    if not word or at.now >= until:
+        return None
+    return Verdict(
+        fate=Fate.WAITS,
+        why=f"{word} is honoured until {clock(until)}",
+        reason="DoNotDisrupt",
+        until=until,
+        remedy="remove the annotation to let it go earlier",
+    )
+
+
+def _own_time(pod: PodView, value: str) -> float | None:
+    """A duration counts from the pod's start; an unreadable value is ignored."""
+    try:
+        length_s = parse_duration(value)
+    except ValueError:
+        return None
+    started = parse_time(pod.status.start_time or "")
+    return None if started is None else started + length_s
+
+
+def _completing(rule: PodRule, at: Moment) -> Verdict | None:
+    if rule.strategy != "WaitCompleted":
+        return None
+    until = None if rule.max_wait_s is None else at.started_at + rule.max_wait_s
+    if until is not None and at.now >= until:
+        return None
+    limit = f" until {clock(until)}" if until is not None else ""
+    return Verdict(
+        fate=Fate.WAITS,
+        why=f"it may end by itself{limit} (policy WaitCompleted)",
+        reason="WaitCompleted",
+        until=until,
+    )

@@ -1,0 +1,369 @@
+"""The drain of one node as a plan: who goes now, who stays and why, what blocks, when it is over.
+
+``plan_drain`` is called by the remediator after every uncached list of the node's pods, while the
+session's decision says ``Evicting.GO`` (or ``PROBE``). It never assumes that an eviction worked:
+the next list tells. A node is drained when two equal lists at least ``settle`` apart have nothing
+left to evict and the volumes of the pods that left are detached or past their time.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from rules.api.budgets import PdbView
+from rules.api.gangs import gang_of
+from rules.api.pods import ClaimView, OwnerView, PodView, VolumeAttachmentView
+from rules.api.quarantine import BlockedBy, DrainStatus
+from rules.api.timestamps import parse_time
+from rules.api.writes import DeletePod, EvictPod, SetDisruptionTarget
+from rules.catalog.reason import Severity
+from rules.drain.budget import matching, needs_turn
+from rules.drain.clock import overdue, worked_since
+from rules.drain.fate import Fate, Moment, Verdict, fate_of, tier
+from rules.drain.memory import DrainMemory, claims, keeps_returning, listed
+from rules.drain.obstacles import Obstacle, grouped, obstacle_of, worst_reason
+from rules.policy.policy import Policy
+
+_LISTED: Final = 20
+"""How many names a list in the status holds; the last entry counts the rest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainInput:
+    """One uncached look at a node, with what is known about its pods' surroundings."""
+
+    node: str
+    session: str
+    pods: tuple[PodView, ...]
+    pdbs: tuple[PdbView, ...] = ()
+    owners: Mapping[str, OwnerView] = field(default_factory=dict)
+    """Owners that were read, by UID."""
+    missing_owners: frozenset[str] = frozenset()
+    """Owner UIDs that a GET answered with 404 or another UID."""
+    attachments: tuple[VolumeAttachmentView, ...] = ()
+    """VolumeAttachments of this node."""
+    claims: Mapping[str, ClaimView] = field(default_factory=dict)
+    """PersistentVolumeClaims by ``namespace/name``."""
+    no_room: frozenset[str] = frozenset()
+    """UIDs of pods whose GPUs fit no other node now (asked for Degraded drains only)."""
+    severity: str = "Degraded"
+    reasons: tuple[str, ...] = ()
+    drain: DrainStatus = field(default_factory=DrainStatus)
+    last_active_at: float | None = None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerWanted:
+    """An owner to look up (GET): what the plan still has to know about a pod."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainPlan:
+    """What the last lists mean. Counts are exact; names are bounded in ``status``."""
+
+    memory: DrainMemory
+    evict: tuple[EvictPod, ...] = ()
+    """Who may be asked to go now, in order; the PDB queue decides who really is."""
+    force: tuple[tuple[SetDisruptionTarget, DeletePod], ...] = ()
+    """By policy, past the deadline: send each pair in order, one pod at a time."""
+    blocked: tuple[BlockedBy, ...] = ()
+    blocked_reason: str = ""
+    needs_human: str = ""
+    waiting: tuple[str, ...] = ()
+    stuck: tuple[str, ...] = ()
+    left_by_policy: tuple[str, ...] = ()
+    left_by_failure: tuple[str, ...] = ()
+    drained: bool = False
+    probed: bool = False
+    """Dry run: every pod that would be evicted has its answer."""
+    arrived: tuple[str, ...] | None = None
+    """Pods that came after the node was drained; None where nobody watched for them."""
+    wake_at: float | None = None
+    wants_owners: tuple[OwnerWanted, ...] = ()
+    """To look up before the next plan. A node is not drained before its DaemonSets are known; one
+    that may not be read counts as existing (put any ``OwnerView`` under its UID)."""
+
+    def status(self, drain: DrainStatus) -> DrainStatus:
+        """``drain`` with this plan's progress; its clock stays."""
+        return DrainStatus(
+            evicted=self.memory.evicted,
+            recent=self.memory.recent,
+            waiting=_names(self.waiting),
+            blocked=self.blocked[:_LISTED],
+            left_by_policy=_names(self.left_by_policy),
+            left_by_failure=_names(self.left_by_failure),
+            started_at=drain.started_at,
+            suspended_seconds=drain.suspended_seconds,
+        )
+
+
+def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float) -> DrainPlan:
+    """Judge every pod of the list and say what follows."""
+    owners = look.owners
+    pods = sorted((p for p in look.pods if p.spec.node_name == look.node), key=lambda p: p.key)
+    budgets = _budgets(pods, look.pdbs)
+    memory = listed(memory, pods, now)
+    at = Moment(
+        now=now,
+        started_at=worked_since(look.drain, now, look.last_active_at),
+        severity=look.severity,
+        policy=policy,
+    )
+    verdicts = [(pod, fate_of(pod, look.missing_owners, at)) for pod in pods]
+    late = (
+        overdue(look.drain, look.severity, look.reasons, policy, now, look.last_active_at)
+        and not look.dry_run
+    )
+    going = [pod for pod, verdict in verdicts if verdict.fate is Fate.EVICT]
+    turn = min((tier(pod, policy) for pod in _holding_turn(verdicts, going)), default=None)
+    asked = _refusing(pods, budgets, memory)
+    evict: list[EvictPod] = []
+    obstacles: list[tuple[PodView, Obstacle]] = []
+    force: list[tuple[SetDisruptionTarget, DeletePod]] = []
+    waiting: list[str] = []
+    for pod, verdict in verdicts:
+        if verdict.fate in {Fate.STAYS, Fate.STUCK}:
+            continue
+        if verdict.fate is Fate.LEAVING:
+            waiting.append(pod.key)
+            continue
+        if late and policy.drain.on_timeout == "Force" and _own_time_over(pod, look, policy, now):
+            force.append(_force(pod, look, now))
+            continue
+        obstacle = _obstacle(pod, verdict, look, budgets[pod.uid], memory, asked, now)
+        if obstacle is not None:
+            obstacles.append((pod, obstacle))
+        if verdict.fate is Fate.WAITS:
+            waiting.append(pod.key)
+        elif obstacle is None or not obstacle.holds:
+            later = turn is not None and tier(pod, policy) > turn
+            # In a dry run nobody leaves, so that no turn would ever come.
+            if obstacle is None if look.dry_run else later and not late:
+                waiting.append(pod.key)
+            if look.dry_run or late or not later:
+                evict.append(_evict(pod, look, budgets[pod.uid]))
+    stuck = [f"{p.key}: {v.why}" for p, v in verdicts if v.fate is Fate.STUCK]
+    blocked = grouped(obstacles, owners)
+    remaining = [p for p, v in verdicts if v.fate is not Fate.STAYS]
+    memory, drained, wake_at, attached = _settled(memory, pods, remaining, look, policy, now)
+    wanted = _unknown_owners(verdicts, obstacles, look)
+    if any(owner.kind == "DaemonSet" for owner in wanted):
+        drained = False
+    unasked = [e for e in evict if e.uid not in memory.outcomes]
+    return DrainPlan(
+        memory=memory,
+        evict=tuple(evict),
+        force=tuple(force),
+        blocked=blocked,
+        blocked_reason=worst_reason(obstacles),
+        needs_human=_needs_human(obstacles, stuck, late),
+        waiting=tuple(waiting),
+        stuck=tuple(stuck),
+        left_by_policy=tuple(f"{p.key} ({v.why})" for p, v in verdicts if _by_policy(v)),
+        left_by_failure=(*stuck, *attached),
+        drained=drained and not look.dry_run,
+        probed=look.dry_run and not unasked,
+        wake_at=min(
+            (t for t in (wake_at, *(v.until for _, v in verdicts)) if t is not None and t > now),
+            default=None,
+        ),
+        wants_owners=wanted,
+    )
+
+
+def _by_policy(verdict: Verdict) -> bool:
+    return verdict.fate is Fate.STAYS and bool(verdict.why)
+
+
+def _holding_turn(
+    verdicts: Iterable[tuple[PodView, Verdict]], going: list[PodView]
+) -> list[PodView]:
+    """Pods whose group must be gone before a later one starts: those going and those leaving."""
+    leaving = [p for p, v in verdicts if v.fate in {Fate.LEAVING, Fate.WAITS}]
+    return [*going, *leaving]
+
+
+def _obstacle(
+    pod: PodView,
+    verdict: Verdict,
+    look: DrainInput,
+    pdbs: tuple[PdbView, ...],
+    memory: DrainMemory,
+    asked: frozenset[str],
+    now: float,
+) -> Obstacle | None:
+    controller = pod.metadata.controller
+    if verdict.fate is Fate.WAITS:
+        return Obstacle(
+            reason=verdict.reason, why=verdict.why, permanent=False, remedy=verdict.remedy
+        )
+    if controller is not None and keeps_returning(memory, controller.uid):
+        return Obstacle(
+            reason="PodReturns",
+            why=f"{controller.kind} {controller.name[:100]} puts its pod back on the node",
+            permanent=True,
+            remedy="make it respect the cordon, or scale it down",
+            holds=True,
+        )
+    if look.severity != Severity.FATAL and pod.uid in look.no_room:
+        return Obstacle(
+            reason="NoCapacity",
+            why=f"no other node has {pod.gpus} free GPUs",
+            permanent=False,
+            remedy="it goes when there is room, or when the fault becomes Fatal",
+            holds=True,
+        )
+    gang = gang_of(pod, look.owners)
+    refuses = look.dry_run or any(pdb.key in asked for pdb in pdbs)
+    return obstacle_of(pod, pdbs, memory.outcomes.get(pod.uid), gang, now, refuses)
+
+
+def _refusing(
+    pods: Iterable[PodView], budgets: Mapping[str, tuple[PdbView, ...]], memory: DrainMemory
+) -> frozenset[str]:
+    """Keys of the PDBs that refused a pod of this node: one question stands for all its pods."""
+    return frozenset(
+        pdb.key
+        for pod in pods
+        if (outcome := memory.outcomes.get(pod.uid)) is not None and outcome.by_budget
+        for pdb in budgets[pod.uid]
+    )
+
+
+def _budgets(
+    pods: Iterable[PodView], pdbs: Iterable[PdbView]
+) -> Mapping[str, tuple[PdbView, ...]]:
+    """The PDBs that select each pod, by pod UID; a cluster has many, a namespace few."""
+    near: dict[str, list[PdbView]] = {}
+    for pdb in pdbs:
+        near.setdefault(pdb.metadata.namespace, []).append(pdb)
+    return {pod.uid: matching(pod, near.get(pod.metadata.namespace, ())) for pod in pods}
+
+
+def _evict(pod: PodView, look: DrainInput, pdbs: tuple[PdbView, ...]) -> EvictPod:
+    return EvictPod(
+        node=look.node,
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        uid=pod.uid,
+        session=look.session,
+        pdb=pdbs[0].key if needs_turn(pod, pdbs) else "",
+        dry_run=look.dry_run,
+    )
+
+
+def _own_time_over(pod: PodView, look: DrainInput, policy: Policy, now: float) -> bool:
+    """A pod that came later than the drain has its own full time, suspensions apart."""
+    started = parse_time(pod.status.start_time or "") or pod.metadata.created_at
+    began = parse_time(look.drain.started_at) or now
+    lost_s = worked_since(look.drain, now, look.last_active_at) - began
+    return now - started - lost_s > policy.drain_timeout_s(look.severity, look.reasons)
+
+
+def _force(pod: PodView, look: DrainInput, now: float) -> tuple[SetDisruptionTarget, DeletePod]:
+    grace = pod.spec.termination_grace_period_seconds
+    by_policy = "drain.onTimeout: Force"
+    target = SetDisruptionTarget(
+        node=look.node,
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        uid=pod.uid,
+        at=now,
+        message=f"Deleted past the drain's time by policy ({by_policy}), session {look.session}.",
+    )
+    delete = DeletePod(
+        node=look.node,
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        uid=pod.uid,
+        grace_s=max(1, 30 if grace is None else grace),
+        by_policy=by_policy,
+    )
+    return target, delete
+
+
+def _settled(
+    memory: DrainMemory,
+    pods: list[PodView],
+    remaining: list[PodView],
+    look: DrainInput,
+    policy: Policy,
+    now: float,
+) -> tuple[DrainMemory, bool, float | None, tuple[str, ...]]:
+    """Whether the node is drained; when to look again; attachments past their time."""
+    if remaining:
+        cleared = replace(memory, clear_since=None, clear_uids=frozenset(), pods_gone_at=None)
+        return cleared, False, None, ()
+    gone_at = memory.pods_gone_at if memory.pods_gone_at is not None else now
+    attached = _attached(memory, pods, look)
+    uids = frozenset(pod.uid for pod in pods)
+    same = memory.clear_since is not None and memory.clear_uids == uids
+    since = memory.clear_since if same and memory.clear_since is not None else now
+    memory = replace(memory, clear_since=since, clear_uids=uids, pods_gone_at=gone_at)
+    detach_by = gone_at + policy.drain.volume_detach_timeout_s
+    if attached and now < detach_by:
+        return memory, False, detach_by, ()
+    settled = same and now - since >= policy.drain.settle_s
+    return memory, settled, since + policy.drain.settle_s, attached
+
+
+def _attached(memory: DrainMemory, pods: list[PodView], look: DrainInput) -> tuple[str, ...]:
+    """Volumes of pods that left and are still attached; those of pods that stay do not count."""
+    staying = {claim for pod in pods for claim in claims(pod) if not pod.finished}
+    known = look.claims
+    volumes = {
+        known[claim].spec.volume_name for claim in memory.volumes - staying if claim in known
+    }
+    return tuple(
+        sorted(
+            f"volume {attachment.spec.source.persistent_volume_name} is still attached"
+            for attachment in look.attachments
+            if attachment.spec.node_name == look.node
+            and attachment.spec.source.persistent_volume_name in volumes
+        )
+    )
+
+
+def _needs_human(obstacles: list[tuple[PodView, Obstacle]], stuck: list[str], late: bool) -> str:
+    lasting = [obstacle for _, obstacle in obstacles if obstacle.permanent]
+    if lasting:
+        return min(lasting, key=lambda obstacle: obstacle.reason).reason
+    if stuck:
+        return "PodStuck"
+    return "DrainTimeout" if late and obstacles else ""
+
+
+def _unknown_owners(
+    verdicts: list[tuple[PodView, Verdict]],
+    obstacles: list[tuple[PodView, Obstacle]],
+    look: DrainInput,
+) -> tuple[OwnerWanted, ...]:
+    pods = [p for p, v in verdicts if v.why == "DaemonSet"] + [p for p, _ in obstacles]
+    found: dict[str, OwnerWanted] = {}
+    for pod in pods:
+        controller = pod.metadata.controller
+        if controller is None or controller.uid in look.missing_owners:
+            continue
+        if controller.uid not in look.owners:
+            found[controller.uid] = OwnerWanted(
+                api_version=controller.api_version,
+                kind=controller.kind,
+                namespace=pod.metadata.namespace,
+                name=controller.name,
+                uid=controller.uid,
+            )
+    return tuple(found.values())
+
+
+def _names(names: tuple[str, ...]) -> tuple[str, ...]:
+    ordered = tuple(name[:253] for name in sorted(names))
+    if len(ordered) <= _LISTED:
+        return ordered
+    return (*ordered[: _LISTED - 1], f"and {len(ordered) - _LISTED + 1} more")

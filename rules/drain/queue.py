@@ -1,0 +1,183 @@
+"""The order of evictions: one in flight per PDB over all nodes, fair between nodes.
+
+Pure state for the eviction worker: ``due`` says what to send now, ``answered`` and ``pdb_changed``
+move the state. What a budget answers belongs to its lane: ten pods behind one full budget are one
+question, and each time it is put for another of them. What one pod is refused for belongs to that
+pod: it waits alone, and the others go on. A turn is an eviction that was accepted, so that a node
+whose question was refused is still the next. Pods that no PDB is asked for share no lane.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from rules.api.writes import EvictPod
+from rules.drain.eviction import EvictionOutcome
+from rules.policy.policy import Backoff
+
+_LONGEST_IN_FLIGHT_S: Final = 60.0
+"""A worker that never answered (it was cancelled) must not close its PDB for ever."""
+_AGAIN_S: Final = 0.25
+"""An answer that asks for no back-off is not repeated at once, and less and less often."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """The queue of one PDB."""
+
+    in_flight: str = ""
+    """UID of the pod being asked for, "" when nobody is."""
+    sent_at: float = 0.0
+    failures: int = 0
+    not_before: float = 0.0
+    turn: int = 0
+    served: Mapping[str, int] = field(default_factory=dict)
+    """The turn in which a pod of each node was last let go: the longest ago goes first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A pod that was asked for and did not go yet."""
+
+    failures: int = 0
+    not_before: float = 0.0
+    asked: int = 0
+    """How often its budget said no: the next question is put for another pod of the node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PdbQueue:
+    """All lanes, by PDB key; pods that were refused and those in flight without a PDB, by UID."""
+
+    lanes: Mapping[str, Lane] = field(default_factory=dict)
+    refused: Mapping[str, Refused] = field(default_factory=dict)
+    free_in_flight: frozenset[str] = frozenset()
+    paused_until: float = 0.0
+    """The API server itself asked for patience."""
+
+
+_NEVER: Final = Refused()
+
+
+def due(
+    queue: PdbQueue, wanted: Iterable[EvictPod], now: float
+) -> tuple[PdbQueue, tuple[EvictPod, ...]]:
+    """What to send now out of all nodes' candidates (in each node's order), and the new state.
+
+    A pod that is wanted no more is forgotten with its back-off.
+    """
+    candidates = list(wanted)
+    uids = {eviction.uid for eviction in candidates}
+    refused = {uid: entry for uid, entry in queue.refused.items() if uid in uids}
+    queue = replace(queue, refused=refused)
+    if now < queue.paused_until:
+        return queue, ()
+    lanes = dict(queue.lanes)
+    free = set(queue.free_in_flight)
+    asked = {lane.in_flight for lane in lanes.values() if _busy(lane, now)}
+    waiting: dict[str, list[EvictPod]] = {}
+    send: list[EvictPod] = []
+    for eviction in candidates:
+        if eviction.uid in free or eviction.uid in asked:
+            continue
+        if refused.get(eviction.uid, _NEVER).not_before > now:
+            continue
+        if eviction.pdb:
+            waiting.setdefault(eviction.pdb, []).append(eviction)
+        else:
+            free.add(eviction.uid)
+            send.append(eviction)
+    for key, evictions in waiting.items():
+        lane = lanes.get(key, Lane())
+        if _busy(lane, now) or now < lane.not_before:
+            continue
+        chosen = _next(lane, evictions, refused)
+        lanes[key] = replace(lane, in_flight=chosen.uid, sent_at=now)
+        send.append(chosen)
+    return replace(queue, lanes=lanes, free_in_flight=frozenset(free)), tuple(send)
+
+
+def _next(lane: Lane, evictions: list[EvictPod], refused: Mapping[str, Refused]) -> EvictPod:
+    """Of the node that was served the longest ago the pod that was asked for least."""
+
+    def order(eviction: EvictPod) -> tuple[int, int]:
+        known = refused.get(eviction.uid, _NEVER)
+        return lane.served.get(eviction.node, 0), known.asked + known.failures
+
+    return min(evictions, key=order)
+
+
+def answered(
+    queue: PdbQueue,
+    eviction: EvictPod,
+    outcome: EvictionOutcome,
+    backoff: Backoff,
+    now: float,
+    jitter: float,
+) -> PdbQueue:
+    """Book an answer. ``jitter`` in [0, 1) spreads the back-off over half of its length."""
+    if outcome.stops_all:
+        pause_s = max(outcome.retry_after_s, 1.0)
+        queue = replace(queue, paused_until=max(queue.paused_until, now + pause_s))
+    lane = queue.lanes.get(eviction.pdb, Lane())
+    refused = dict(queue.refused)
+    known = refused.pop(eviction.uid, _NEVER)
+    if lane.in_flight == eviction.uid:
+        lane = replace(lane, in_flight="")
+    if outcome.done:
+        lane = replace(lane, failures=0, not_before=0.0)
+        if outcome.accepted and not eviction.dry_run:
+            lane = _turn_taken(lane, eviction.node)
+    elif eviction.pdb and outcome.by_budget:
+        refused[eviction.uid] = replace(known, asked=known.asked + 1)
+        wait_s = _wait_s(backoff.min_s, lane.failures, backoff, outcome, jitter)
+        lane = replace(lane, failures=lane.failures + 1, not_before=now + wait_s)
+    else:
+        first_s = backoff.min_s if outcome.backs_off else _AGAIN_S
+        wait_s = _wait_s(first_s, known.failures, backoff, outcome, jitter)
+        refused[eviction.uid] = replace(
+            known, failures=known.failures + 1, not_before=now + wait_s
+        )
+    return replace(
+        queue,
+        refused=refused,
+        free_in_flight=queue.free_in_flight - {eviction.uid},
+        lanes={**queue.lanes, eviction.pdb: lane} if eviction.pdb else queue.lanes,
+    )
+
+
+def _wait_s(
+    first_s: float, failures: int, backoff: Backoff, outcome: EvictionOutcome, jitter: float
+) -> float:
+    wait_s = first_s * 2.0 ** min(failures, 16) * (0.75 + 0.5 * jitter)
+    return max(min(wait_s, backoff.max_s), outcome.retry_after_s)
+
+
+def _turn_taken(lane: Lane, node: str) -> Lane:
+    turn = lane.turn + 1
+    return replace(lane, turn=turn, served={**lane.served, node: turn})
+
+
+def pdb_changed(queue: PdbQueue, key: str) -> PdbQueue:
+    """The PDB's own watch saw a change: ask again at once."""
+    lane = queue.lanes.get(key)
+    if lane is None:
+        return queue
+    return replace(queue, lanes={**queue.lanes, key: replace(lane, failures=0, not_before=0.0)})
+
+
+def next_due_at(queue: PdbQueue, wanted: Iterable[EvictPod], now: float) -> float | None:
+    """When ``due`` may answer differently because of time alone; None when only an event can."""
+    moments = {queue.paused_until} if queue.paused_until > now else set()
+    for eviction in wanted:
+        own = queue.refused.get(eviction.uid, _NEVER).not_before
+        lane = queue.lanes.get(eviction.pdb, Lane()) if eviction.pdb else Lane()
+        opens_at = lane.sent_at + _LONGEST_IN_FLIGHT_S if lane.in_flight else lane.not_before
+        at = max(own, opens_at)
+        if at > now:
+            moments.add(at)
+    return min(moments, default=None)
+
+
+def _busy(lane: Lane, now: float) -> bool:
+    return bool(lane.in_flight) and now - lane.sent_at < _LONGEST_IN_FLIGHT_S

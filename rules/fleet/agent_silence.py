@@ -1,0 +1,53 @@
+"""Agents that fell silent: when a node's GPUHealthy becomes Unknown, and when it stays as it is.
+
+Sensor loss is not GPU failure: nothing is opened, nothing is released; the condition says that
+nobody looks any more. Pure; called by the remediator's sweep over all verdicts.
+"""
+
+from collections.abc import Mapping
+
+from rules.api.names import CONDITION_HEALTHY, LABEL_HEALTH
+from rules.api.nodes import HealthView, NodeView
+from rules.api.timestamps import clock
+from rules.api.writes import SetNodeUnknown
+from rules.session.observation import AGENT_GONE_S, publisher_silence
+from rules.session.snapshot import AgentPod
+
+
+def silent_since(
+    health: HealthView, agents: Mapping[str, AgentPod], observing_since: float, now: float
+) -> float | None:
+    """Since when the node's agent has been silent, if for too long; what this process could not
+    see does not count.
+    """
+    silence, since = publisher_silence(health, agents, now)
+    if not silence:
+        return None
+    counted_from = max(since, observing_since)
+    return since if now - counted_from >= AGENT_GONE_S else None
+
+
+def mark_unknown(
+    node: NodeView,
+    health: HealthView,
+    agents: Mapping[str, AgentPod],
+    observing_since: float,
+    now: float,
+) -> SetNodeUnknown | None:
+    """The write that says so on the node, unless it says so already."""
+    since = silent_since(health, agents, observing_since, now)
+    if since is None or (health.status.node_uid and health.status.node_uid != node.uid):
+        return None
+    condition = node.condition(CONDITION_HEALTHY)
+    said = condition is not None and condition.status == "Unknown"
+    if said and node.labels.get(LABEL_HEALTH) == "unknown":
+        return None
+    why, _ = publisher_silence(health, agents, now)
+    at = f" (since {clock(since)})" if since else ""
+    return SetNodeUnknown(
+        node=node.name,
+        node_uid=node.uid,
+        resource_version=node.metadata.resource_version,
+        at=now,
+        message=f"Nobody looks after the GPUs of this node: {why}{at}; check the agent's pod.",
+    )

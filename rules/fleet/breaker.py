@@ -1,0 +1,244 @@
+"""The breaker: when findings come too fast, too often or look alike, nobody new is touched.
+
+Everything is derived from GPUQuarantine objects (creation times, timelines, evidence), so a restart
+cannot forget a storm. The breaker stops new harm only; releases go on, and when it closes the
+sessions that still wait are judged on their present state.
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from rules.api.names import LABEL_DRIVER, LABEL_NVLINK_DOMAIN
+from rules.api.nodes import NodeView, QuarantineView
+from rules.api.sentences import some
+from rules.api.timestamps import clock, parse_time
+from rules.policy.policy import Policy
+from rules.session.causes import has_human
+from rules.session.observation import is_open
+from rules.session.snapshot import FleetSnapshot
+
+_SHARED_LABELS: Final = (
+    "topology.kubernetes.io/rack",
+    LABEL_NVLINK_DOMAIN,
+    "node.kubernetes.io/instance-type",
+    LABEL_DRIVER,
+)
+"""What several nodes may share, the most specific first; the policy's ``per`` keys come before."""
+_SEVERAL: Final = 2
+"""Two nodes are the least that can have something in common."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetFinding:
+    """One statement about many nodes."""
+
+    kind: str
+    """``CorrelatedCause`` or ``AgentsSilent``."""
+    reason: str
+    shared: str
+    """What they share, as ``key=value``."""
+    nodes: tuple[str, ...]
+    at: float
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breaker:
+    """Whether new harm waits, why, and until when."""
+
+    open: bool = False
+    reason: str = ""
+    until: float = 0.0
+    message: str = ""
+    findings: tuple[FleetFinding, ...] = ()
+
+    def correlated(self, session: QuarantineView) -> FleetFinding | None:
+        """The finding this session is a part of, if any."""
+        reasons = reasons_of(session)
+        for finding in self.findings:
+            if finding.reason in reasons and session.spec.node_name in finding.nodes:
+                return finding
+        return None
+
+
+def reasons_of(session: QuarantineView) -> frozenset[str]:
+    """The detectors' reasons of a session."""
+    return frozenset(c.reason for c in session.spec.causes if c.source != "Human")
+
+
+def versions_of(session: QuarantineView, snapshot: FleetSnapshot) -> tuple[str, str, str]:
+    """Driver, agent and rules version behind a session's verdict."""
+    evidence = session.status.evidence
+    keys = ("driverVersion", "agentVersion", "rulesVersion")
+    if any(evidence.get(key) for key in keys):
+        driver, agent, rules = (str(evidence.get(key, "")) for key in keys)
+        return driver, agent, rules
+    health = snapshot.healths.get(session.spec.node_name)
+    if health is None:
+        return "", "", ""
+    status = health.status
+    return status.driver_version, status.agent_version, status.rules_version
+
+
+def counted(snapshot: FleetSnapshot) -> tuple[QuarantineView, ...]:
+    """Detector sessions of the policy's mode, oldest first; those a person confirmed are not a
+    storm.
+    """
+    mode = snapshot.policy.mode
+    sessions = [
+        session
+        for session in snapshot.quarantines.values()
+        if not has_human(session)
+        and session.spec.causes
+        and session.status.mode in {"", mode}
+        and not session.status.message.startswith("Cancelled: joined")
+    ]
+    return tuple(sorted(sessions, key=lambda s: (s.metadata.created_at, s.name)))
+
+
+def judge_breaker(snapshot: FleetSnapshot) -> Breaker:
+    """The breaker as the objects say now."""
+    sessions = counted(snapshot)
+    findings = correlated_findings(snapshot, sessions)
+    cooldown_s = snapshot.policy.budget.cooldown_s
+    excesses = [
+        *((finding.at, 0, "CorrelatedCause", finding.message) for finding in findings),
+        *_per_reason(snapshot, sessions),
+        *_too_many(snapshot.policy, sessions),
+    ]
+    live = [excess for excess in excesses if snapshot.now < excess[0] + cooldown_s]
+    if not live:
+        return Breaker()
+    until = max(excess[0] for excess in live) + cooldown_s
+    _, _, reason, message = min(live, key=lambda excess: (excess[1], -excess[0]))
+    return Breaker(
+        open=True,
+        reason=reason,
+        until=until,
+        message=f"{message}; no detector takes another node before {clock(until)}, then what "
+        "still holds is judged afresh",
+        findings=tuple(f for f in findings if snapshot.now < f.at + cooldown_s),
+    )
+
+
+def _too_many(
+    policy: Policy, sessions: Iterable[QuarantineView]
+) -> list[tuple[float, int, str, str]]:
+    """The latest session that was one too many within ``maxNew.window``."""
+    rate = policy.budget.max_new
+    times = [session.metadata.created_at for session in sessions]
+    late = [
+        at
+        for position, at in enumerate(times)
+        if position >= rate.count and at - times[position - rate.count] < rate.window_s
+    ]
+    if not late:
+        return []
+    message = f"more than {rate.count} new sessions within {rate.window_s}"
+    return [(late[-1], 2, "MaxNew", message)]
+
+
+def marked_at(session: QuarantineView) -> float | None:
+    """When the session took its node, by its timeline; None when it never did."""
+    for entry in session.status.timeline:
+        if entry.step == "Marked":
+            return parse_time(entry.at)
+    return None
+
+
+ReasonKey = tuple[str, str, str, str]
+
+
+def reason_keys(session: QuarantineView, snapshot: FleetSnapshot) -> list[ReasonKey]:
+    """(reason, driver, agent version, rules version) for each reason of the session."""
+    versions = versions_of(session, snapshot)
+    return [(reason, *versions) for reason in sorted(reasons_of(session))]
+
+
+def used_reasons(
+    snapshot: FleetSnapshot, sessions: Iterable[QuarantineView]
+) -> Mapping[ReasonKey, int]:
+    """How many nodes each reason has taken within ``perReason.window``."""
+    window_s = snapshot.policy.budget.per_reason.window_s
+    used: defaultdict[ReasonKey, int] = defaultdict(int)
+    for session in sessions:
+        at = marked_at(session)
+        if at is not None and snapshot.now - at < window_s:
+            for key in reason_keys(session, snapshot):
+                used[key] += 1
+    return used
+
+
+def _per_reason(
+    snapshot: FleetSnapshot, sessions: tuple[QuarantineView, ...]
+) -> list[tuple[float, int, str, str]]:
+    rate = snapshot.policy.budget.per_reason
+    used = used_reasons(snapshot, sessions)
+    excesses = []
+    for session in sessions:
+        if not is_open(session) or marked_at(session) is not None:
+            continue
+        for key in reason_keys(session, snapshot):
+            if used.get(key, 0) >= rate.count:
+                message = f"{key[0]} took {rate.count} nodes within {rate.window_s}"
+                excesses.append((session.metadata.created_at, 1, "PerReason", message))
+    return excesses
+
+
+def correlated_findings(
+    snapshot: FleetSnapshot, sessions: Iterable[QuarantineView]
+) -> tuple[FleetFinding, ...]:
+    """One finding per reason that several nodes with something in common show within a window."""
+    rate = snapshot.policy.budget.max_new
+    several = max(_SEVERAL, rate.count)
+    groups: defaultdict[tuple[str, int, str], list[QuarantineView]] = defaultdict(list)
+    for session in sessions:
+        for rank, shared in enumerate(_shared(session, snapshot)):
+            if shared:
+                for reason in reasons_of(session):
+                    groups[(reason, rank, shared)].append(session)
+    best: dict[str, tuple[int, int, FleetFinding]] = {}
+    for (reason, rank, shared), members in sorted(groups.items()):
+        burst = _last_burst(members, several, rate.window_s)
+        if burst is None:
+            continue
+        nodes = tuple(sorted({session.spec.node_name for session in burst}))
+        finding = FleetFinding(
+            kind="CorrelatedCause",
+            reason=reason,
+            shared=shared,
+            nodes=nodes,
+            at=burst[-1].metadata.created_at,
+            message=f"{reason} on {len(nodes)} nodes that share {shared} ({some(nodes)})",
+        )
+        known = best.get(reason)
+        if known is None or (-len(nodes), rank) < known[:2]:
+            best[reason] = (-len(nodes), rank, finding)
+    return tuple(finding for _, _, finding in (best[reason] for reason in sorted(best)))
+
+
+def _last_burst(
+    members: list[QuarantineView], several: int, window_s: float
+) -> list[QuarantineView] | None:
+    """The latest run of sessions on at least ``several`` nodes, each within the window."""
+    times = [member.metadata.created_at for member in members]
+    for end in range(len(members) - 1, several - 2, -1):
+        run = members[bisect_right(times, times[end] - window_s) : end + 1]
+        if len(run) >= several and len({m.spec.node_name for m in run}) >= several:
+            return run
+    return None
+
+
+def _shared(session: QuarantineView, snapshot: FleetSnapshot) -> list[str]:
+    """What the session's node may have in common with others, the most specific first."""
+    node: NodeView | None = snapshot.nodes.get(session.spec.node_name)
+    labels = node.labels if node else {}
+    keys = (*snapshot.policy.budget.per, *_SHARED_LABELS)
+    found = [f"{key}={labels[key]}" if labels.get(key) else "" for key in keys]
+    driver, agent, rules = versions_of(session, snapshot)
+    found.append(f"driver={driver}" if driver and not labels.get(LABEL_DRIVER) else "")
+    found.append(f"agent={agent} rules={rules}" if agent else "")
+    return found

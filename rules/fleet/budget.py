@@ -1,0 +1,104 @@
+"""The budget: how many nodes may be unavailable, counted over the fleet and per label value.
+
+Pure arithmetic on the snapshot, used by ``rules.fleet.turns``. A node that is unavailable for any reason
+(not Ready, cordoned by anyone, ours) is in the count already and costs nothing to quarantine.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from rules.api.availability import being_built, is_unavailable
+from rules.api.nodes import NodeView
+from rules.policy.policy import Budget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetLine:
+    """One count against one limit: the whole selection (``key`` empty) or one label value."""
+
+    key: str
+    value: str
+    total: int
+    unavailable: int
+    limit: int
+
+    @property
+    def room(self) -> int:
+        """How many more nodes may become unavailable."""
+        return max(0, self.limit - self.unavailable)
+
+    @property
+    def clause(self) -> str:
+        """``3 of 30 nodes with rack=a are unavailable, the budget allows 3``."""
+        where = f" with {self.key}={self.value}" if self.key else ""
+        return (
+            f"{self.unavailable} of {self.total} nodes{where} are unavailable, the budget allows "
+            f"{self.limit}"
+        )
+
+
+def limit_of(total: int, budget: Budget) -> int:
+    """The smaller of percent (rounded down) and ``atMost``, at least ``minimum``."""
+    share = math.floor(total * budget.max_unavailable.percent / 100 + 1e-9)
+    return max(budget.minimum, min(share, budget.max_unavailable.at_most))
+
+
+@dataclass(slots=True)
+class BudgetBook:
+    """The lines of one judgement; ``take`` books a node that gets its turn."""
+
+    budget: Budget
+    totals: dict[tuple[str, str], int] = field(default_factory=dict)
+    gone: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, nodes: Iterable[NodeView], taken: frozenset[str], budget: Budget, now: float
+    ) -> "BudgetBook":
+        """Count ``nodes``; ``taken`` are unavailable whatever the cache says (marks under way,
+        virtual marks of Shadow).
+        """
+        book = cls(budget=budget)
+        for node in nodes:
+            lost = node.name in taken or is_unavailable(node)
+            if node.name not in taken and being_built(node, now):
+                continue
+            for line in book.keys_of(node):
+                book.totals[line] = book.totals.get(line, 0) + 1
+                if lost:
+                    book.gone.setdefault(line, set()).add(node.name)
+        return book
+
+    def keys_of(self, node: NodeView) -> list[tuple[str, str]]:
+        """The lines a node counts in: the whole, and each ``per`` label it has."""
+        labels: Mapping[str, str] = node.labels
+        return [("", ""), *((key, labels[key]) for key in self.budget.per if key in labels)]
+
+    def line(self, key: tuple[str, str]) -> BudgetLine:
+        """One line as it stands."""
+        total = self.totals.get(key, 0)
+        return BudgetLine(
+            key=key[0],
+            value=key[1],
+            total=total,
+            unavailable=len(self.gone.get(key, ())),
+            limit=limit_of(total, self.budget),
+        )
+
+    def lines(self) -> tuple[BudgetLine, ...]:
+        """Every line, the whole selection first."""
+        return tuple(self.line(key) for key in sorted(self.totals))
+
+    def is_gone(self, node: NodeView) -> bool:
+        """Whether the node is unavailable already and costs nothing."""
+        return node.name in self.gone.get(("", ""), ())
+
+    def tightest(self, node: NodeView) -> BudgetLine:
+        """The line with the least room for this node."""
+        return min((self.line(key) for key in self.keys_of(node)), key=lambda line: line.room)
+
+    def take(self, node: NodeView) -> None:
+        """Book the node as unavailable."""
+        for key in self.keys_of(node):
+            self.gone.setdefault(key, set()).add(node.name)

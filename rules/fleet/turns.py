@@ -1,0 +1,292 @@
+"""Who may start now, and why the others wait: the rules that protect the fleet from us.
+
+``judge_fleet`` is called by the remediator once per cycle on the whole snapshot; every session gets
+a ``Permit``. All of it is derived from API objects, so a restart, a second replica and a replay
+come to the same answer. Nothing here blocks a release.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from rules.api.gangs import Gang
+from rules.api.nodes import NodeView, QuarantineView
+from rules.api.quarantine import Mode, Phase
+from rules.api.selectors import parse_selector
+from rules.api.timestamps import clock
+from rules.api.writes import EmitEvent
+from rules.catalog.reason import Level, Severity
+from rules.fleet.breaker import (
+    Breaker,
+    FleetFinding,
+    ReasonKey,
+    counted,
+    judge_breaker,
+    marked_at,
+    reason_keys,
+    used_reasons,
+)
+from rules.fleet.budget import BudgetBook, BudgetLine
+from rules.fleet.drain_turns import drain_permits
+from rules.fleet.pools import NodePools, control_plane
+from rules.session.causes import has_human, open_causes, severity_rank, worst
+from rules.session.gang_turns import unread_until
+from rules.session.observation import (
+    MARK_REFUSED,
+    Permit,
+    is_open,
+    opted_out,
+    pause_covers,
+    staleness,
+)
+from rules.session.owners import working_owner
+from rules.session.snapshot import FleetSnapshot
+
+STARTED: Final = frozenset({"Marked", "Draining", "Quarantined", "Validating"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetVerdict:
+    """The answer for every open session, and the numbers behind it."""
+
+    permits: Mapping[str, Permit] = field(default_factory=dict)
+    """By session name."""
+    breaker: Breaker = field(default_factory=Breaker)
+    lines: tuple[BudgetLine, ...] = ()
+    findings: tuple[FleetFinding, ...] = ()
+    events: tuple[EmitEvent, ...] = ()
+    selected: int = 0
+    """How many nodes the policy selects; an alert fires at 0."""
+
+
+def judge_fleet(snapshot: FleetSnapshot) -> FleetVerdict:
+    """Judge every open session of the snapshot."""
+    policy = snapshot.policy
+    selects = parse_selector(policy.node_selector)
+    selected = {name: node for name, node in snapshot.nodes.items() if selects(node.labels)}
+    opened = [s for s in snapshot.quarantines.values() if is_open(s)]
+    taken = snapshot.reserved | {
+        s.spec.node_name for s in opened if s.status.phase in STARTED and _in_mode(s, policy.mode)
+    }
+    book = BudgetBook.of(selected.values(), taken, policy.budget, snapshot.now)
+    lines = book.lines()
+    breaker = judge_breaker(snapshot)
+    turns = _Turns(snapshot, selected, book, breaker)
+    permits: dict[str, Permit] = dict(drain_permits(opened, snapshot))
+    for session in _in_order(opened, snapshot):
+        permits[session.name] = turns.judge(session)
+    return FleetVerdict(
+        permits=permits,
+        breaker=breaker,
+        lines=lines,
+        findings=breaker.findings,
+        events=tuple(finding_event(finding, snapshot) for finding in breaker.findings),
+        selected=len(selected),
+    )
+
+
+def _in_mode(session: QuarantineView, mode: Mode) -> bool:
+    """Virtual marks count in a Shadow budget only; real ones are on the nodes anyway."""
+    return session.status.mode == mode
+
+
+def _in_order(opened: list[QuarantineView], snapshot: FleetSnapshot) -> list[QuarantineView]:
+    """Pending sessions: Fatal before Degraded, gang mates together, then oldest."""
+    pending = [s for s in opened if s.status.phase in {"", "Pending"}]
+    first: dict[str, float] = {}
+    for session in opened:
+        for gang in snapshot.gangs.get(session.spec.node_name, ()):
+            created = session.metadata.created_at
+            first[gang.key] = min(first.get(gang.key, created), created)
+
+    def order(session: QuarantineView) -> tuple[int, float, str, float, str]:
+        created = session.metadata.created_at
+        gangs = snapshot.gangs.get(session.spec.node_name, ())
+        key = min((g.key for g in gangs), key=lambda k: (first[k], k), default="")
+        severity = severity_rank(worst(session.spec.causes))
+        return -severity, first.get(key, created), key, created, session.name
+
+    return sorted(pending, key=order)
+
+
+class _Turns:
+    """Gives turns in order, booking each one it gives."""
+
+    def __init__(
+        self,
+        snapshot: FleetSnapshot,
+        selected: Mapping[str, NodeView],
+        book: BudgetBook,
+        breaker: Breaker,
+    ) -> None:
+        self._snapshot = snapshot
+        self._selected = selected
+        self._book = book
+        self._breaker = breaker
+        sessions = counted(snapshot)
+        self._used: dict[ReasonKey, int] = dict(used_reasons(snapshot, sessions))
+        window_s = snapshot.policy.budget.max_new.window_s
+        self._new_at = sorted(
+            at
+            for session in sessions
+            if (at := marked_at(session)) is not None and snapshot.now - at < window_s
+        )
+        self._pools = NodePools(selected.values())
+        self._gang_needs = self._count_gang_needs()
+        self._unread = {
+            session.spec.node_name
+            for session in snapshot.quarantines.values()
+            if session.status.phase in {"", Phase.PENDING}
+            and session.spec.level == Level.DRAIN
+            and session.spec.node_name not in snapshot.gangs
+        }
+
+    def judge(self, session: QuarantineView) -> Permit:
+        """One session's turn to be marked."""
+        node = self._snapshot.nodes.get(session.spec.node_name)
+        if node is None:
+            return Permit(reason="NodeGone", message="there is no such node")
+        if not self._may_act(session, node):
+            return Permit(
+                reason="Waiting", message="a pause, another owner or its verdict holds it up"
+            )
+        if node.name in self._snapshot.mark_refused and self._snapshot.policy.mode != Mode.SHADOW:
+            # A place booked for a mark that cannot land is a place nobody gets.
+            return Permit(reason=MARK_REFUSED, message="its mark was refused a moment ago")
+        if has_human(session):
+            self._book.take(node)
+            return Permit(start=True, reason="", message="")
+        permit = self._refused(node) or self._storm(session) or self._limits(session, node)
+        if permit is not None:
+            return permit
+        self._give(session, node)
+        return Permit(start=True, reason="", message="")
+
+    def _may_act(self, session: QuarantineView, node: NodeView) -> bool:
+        """Whether the session could use a turn: a turn given to one that cannot is a turn lost."""
+        snapshot = self._snapshot
+        if opted_out(node) or any(
+            pause_covers(pause.spec, node, snapshot.now) for pause in snapshot.pauses.values()
+        ):
+            return False
+        if working_owner(node, snapshot.maintenance_leases.get(node.name), snapshot.now):
+            return False
+        health = snapshot.healths.get(node.name)
+        stale = staleness(health, node, snapshot.agents, snapshot.now)
+        if stale and not has_human(session):
+            return False
+        return bool(open_causes(session, health, stale))
+
+    def _refused(self, node: NodeView) -> Permit | None:
+        if node.name not in self._selected:
+            return Permit(reason="NotSelected", message="the policy does not select the node")
+        decides = f'a person decides with kubectl gpuward quarantine {node.name} --reason "..."'
+        if control_plane(node):
+            return Permit(reason="ControlPlane", message=f"it is a control-plane node, {decides}")
+        if alone := self._pools.alone(node):
+            return Permit(reason="OnlyNodeOfPool", message=f"{alone}, {decides}")
+        return None
+
+    def _storm(self, session: QuarantineView) -> Permit | None:
+        if not self._breaker.open:
+            return None
+        finding = self._breaker.correlated(session)
+        reason = "CorrelatedCause" if finding else self._breaker.reason
+        message = finding.message if finding else self._breaker.message
+        return Permit(reason=reason, message=message, storm=True, until=self._breaker.until)
+
+    def _limits(self, session: QuarantineView, node: NodeView) -> Permit | None:
+        budget = self._snapshot.policy.budget
+        for key in reason_keys(session, self._snapshot):
+            if self._used.get(key, 0) >= budget.per_reason.count:
+                return Permit(
+                    reason="PerReason",
+                    message=f"{key[0]} took {budget.per_reason.count} nodes within "
+                    f"{budget.per_reason.window_s}, a person confirms with kubectl gpuward "
+                    f'quarantine {node.name} --reason "..."',
+                )
+        if len(self._new_at) >= budget.max_new.count:
+            until = self._new_at[-budget.max_new.count] + budget.max_new.window_s
+            return Permit(
+                reason="MaxNew",
+                message=f"{budget.max_new.count} nodes were quarantined within "
+                f"{budget.max_new.window_s}, the next may at {clock(until)}",
+                until=until,
+            )
+        if self._book.is_gone(node):
+            return None
+        line = self._book.tightest(node)
+        if line.room < 1:
+            return Permit(reason="Budget", message=line.clause)
+        return self._gang_fits(session, node, line)
+
+    def _gang_fits(
+        self, session: QuarantineView, node: NodeView, line: BudgetLine
+    ) -> Permit | None:
+        """A Degraded gang that does not fit waits whole; a Fatal one goes in order."""
+        if worst(session.spec.causes) == Severity.FATAL:
+            return None
+        gangs = self._snapshot.gangs.get(node.name, ())
+        until = self._gangs_unread_until(session, bool(gangs))
+        if until is not None:
+            # Not judged, and so not said: it takes a moment.
+            return Permit(message="the gangs of the waiting nodes are being read", until=until)
+        for gang in gangs:
+            need = len(self._gang_needs.get(gang.key, set()))
+            if not gang.topology_aware and need > line.room:
+                return Permit(
+                    reason="GangBudget",
+                    message=f"gang {gang.key} has {need} bad nodes and the budget has room for "
+                    f"{line.room}, so none of them is taken yet",
+                )
+        return None
+
+    def _gangs_unread_until(self, session: QuarantineView, in_gang: bool) -> float | None:
+        """Until when to wait for its own gangs, or for those of nodes that may be their mates."""
+        snapshot = self._snapshot
+        own, since = session.spec.node_name, session.metadata.created_at
+        if session.spec.level != Level.DRAIN:
+            return None
+        if not in_gang:
+            return unread_until(own, since, snapshot)
+        return max(
+            filter(None, (unread_until(node, since, snapshot) for node in self._unread)),
+            default=None,
+        )
+
+    def _count_gang_needs(self) -> dict[str, set[str]]:
+        """Available nodes with a Pending session, by gang."""
+        needs: defaultdict[str, set[str]] = defaultdict(set)
+        for session in self._snapshot.quarantines.values():
+            node = self._snapshot.nodes.get(session.spec.node_name)
+            if node is None or session.status.phase not in {"", Phase.PENDING}:
+                continue
+            if self._book.is_gone(node):
+                continue
+            gangs: tuple[Gang, ...] = self._snapshot.gangs.get(node.name, ())
+            for gang in gangs:
+                needs[gang.key].add(node.name)
+        return dict(needs)
+
+    def _give(self, session: QuarantineView, node: NodeView) -> None:
+        self._book.take(node)
+        self._new_at.append(self._snapshot.now)
+        for key in reason_keys(session, self._snapshot):
+            self._used[key] = self._used.get(key, 0) + 1
+        for nodes in self._gang_needs.values():
+            nodes.discard(node.name)
+
+
+def finding_event(finding: FleetFinding, snapshot: FleetSnapshot) -> EmitEvent:
+    """One Event on the Deployment per finding: its key does not change while it grows."""
+    return EmitEvent(
+        node="",
+        node_uid="",
+        kind="Warning",
+        reason=finding.kind,
+        message=finding.message,
+        at=snapshot.now,
+        key=f"{finding.reason}/{finding.shared}/{finding.at - finding.at % 3600:.0f}",
+        namespace=snapshot.own_namespace,
+    )

@@ -1,0 +1,216 @@
+"""What an incident means, given all its members and the driver's answer.
+
+Called by ``judge.recording`` whenever an incident gains a member, an answer or time. Pure: the same
+members and answer always give the same row, so the order in which they came never matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from rules.catalog.reason import (
+    ON_REBOOT,
+    ON_RESET,
+    Action,
+    ClosesKind,
+    Level,
+    Reason,
+    ReasonClass,
+    Severity,
+)
+from rules.catalog.reasons import RECOVERY_REASONS, reason_for_recovery_action
+from rules.catalog.thresholds import Rules
+from rules.catalog.xid import GPU_LOST_XID, catalog, reason_for_xid
+from rules.judge.incident import Incident, Member, Phase
+
+REASON_LOST: Final = "GPULost"
+CONTAINED: Final = frozenset({48, 63, 94})
+"""A double-bit error whose row was remapped and whose damage was contained to one program."""
+
+ANSWERED_XIDS: Final = frozenset({109, 155})
+"""The Xids whose meaning is the driver's answer alone, where its branch links them to one."""
+
+SECURITY_FAULT_XID: Final = 110
+"""The GPU shuts itself off; only a cold reset ends that. Source: open GPU kernel modules 595.45.04."""
+
+_EXPLAINED: Final = frozenset({48, 63, 171, 172})
+"""What is printed beside a 94 or 95 about the same memory error. Source: open GPU kernel modules."""
+
+NO_ACTION: Final = 0
+DRAIN_P2P: Final = 3
+
+_ACTIONS: Final = (
+    Action.NONE,
+    Action.RESTART_APP,
+    Action.INVESTIGATE,
+    Action.RUN_DIAGNOSTICS,
+    Action.CHECK_MECHANICALS,
+    Action.UPDATE_FIRMWARE,
+    Action.RESTART_FABRIC_MANAGER,
+    Action.RECOVER_IMEX_DOMAIN,
+    Action.DRAIN_P2P,
+    Action.RESET_GPU,
+    Action.RESTART_NODE,
+    Action.POWER_CYCLE,
+    Action.REPLACE_NODE,
+)
+"""From the mildest repair to the heaviest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What about the node changes a meaning: driver branch, virtual machine, NVLink or not."""
+
+    branch: int | None = None
+    virtual: bool = False
+    nvlink: bool = True
+
+
+def strength(row: Reason) -> tuple[int, int, int]:
+    """Order of rows: severity, then level, then how heavy the repair is."""
+    return row.severity.rank, row.level.rank, _ACTIONS.index(row.action)
+
+
+def being_judged(row: Reason) -> Reason:
+    """The row as it is published while its severity is not yet known."""
+    return replace(row, severity=Severity.INFO, level=Level.REPORT, action=Action.NONE)
+
+
+def unconfirmed(row: Reason) -> Reason:
+    """The row of a past fault while nothing can see the present: at most Degraded, Report."""
+    return replace(row, severity=min(row.severity, Severity.DEGRADED), level=Level.REPORT)
+
+
+def row_for_action(value: int, around: Surroundings) -> Reason:
+    """The driver's recovery action as a row; draining P2P traffic asks for NVLink."""
+    row = reason_for_recovery_action(value, around.branch)
+    if value == DRAIN_P2P and not around.nvlink:
+        return replace(row, severity=Severity.DEGRADED, level=Level.REPORT)
+    return row
+
+
+def judged_row(
+    members: Sequence[Member], answer: int | None, around: Surroundings, rules: Rules
+) -> Reason:
+    """The full row of a burst, once nothing more is waited for.
+
+    The strongest member leads. The driver's answer replaces the catalog's word for an Xid that
+    this branch links to Xid 154, and can only raise it for others; that it asks for nothing says
+    something about `ANSWERED_XIDS` alone. A lost GPU needs at least a restart of the node, one that
+    its own security shut down a power cycle, and in a virtual machine another node.
+    """
+    lead = _lead(members)
+    row = asked = rules.apply(lead.row)
+    if answer == NO_ACTION and _is_answered(lead, around):
+        row = rules.apply(no_need(lead.row))
+    elif answer is not None and answer != NO_ACTION:
+        row = _answered(lead.xid, asked, answer, around)
+    if any(is_lost(member) for member in members):
+        floor = Action.RESTART_NODE
+        if any(member.xid == SECURITY_FAULT_XID for member in members):
+            floor = Action.POWER_CYCLE
+        if around.virtual:
+            floor = Action.REPLACE_NODE
+        row = _at_least(floor, row, asked)
+    if row.severity is not Severity.INFO and row.closes_on.kind is ClosesKind.SILENCE:
+        row = replace(row, closes_on=ON_RESET)  # silence ends a record, never a fault
+    return row
+
+
+def settled(incident: Incident, now: float, around: Surroundings, rules: Rules) -> Incident:
+    """Work out phase and row of an active incident at ``now``."""
+    full = judged_row(incident.members, incident.answer, around, rules)
+    if incident.phase is Phase.PRESENT:
+        return replace(incident, row=being_judged(full))
+    if incident.answer is None and _waits(incident):
+        due_at = min(
+            incident.touched_at + rules["ContextDelay"].value,
+            incident.opened_at + rules["IncidentGrouping"].value,
+        )
+        if asks_driver(incident, around):
+            due_at = incident.opened_at + rules["AnswerDelay"].value
+            if incident.unasked:  # the reading that confirms or denies the first one is due
+                due_at += rules["AnswerDelay"].value / 2
+        if incident.opened_at <= now < due_at:  # a clock that went back waits no longer
+            row = being_judged(full)
+            return replace(incident, phase=Phase.CONTEXT, due_at=due_at, row=row)
+    return replace(incident, phase=Phase.SETTLED, due_at=None, row=full)
+
+
+def no_need(row: Reason) -> Reason:
+    """The row of an Xid that the driver, asked for its answer, saw no need to act upon."""
+    return replace(row, severity=Severity.DEGRADED, level=Level.REPORT, action=Action.INVESTIGATE)
+
+
+def asks_driver(incident: Incident, around: Surroundings) -> bool:
+    """Whether nothing but the driver's answer can say how grave this is."""
+    grave = [member for member in incident.members if member.row.severity is not Severity.INFO]
+    return bool(grave) and all(_is_answered(member, around) for member in grave)
+
+
+def _is_answered(member: Member, around: Surroundings) -> bool:
+    entry = catalog().get(member.xid) if member.xid in ANSWERED_XIDS else None
+    return entry is not None and entry.linked(around.branch)
+
+
+def is_lost(member: Member) -> bool:
+    """Whether this member says that the GPU is gone from the bus."""
+    return member.xid == GPU_LOST_XID or member.row.reason == REASON_LOST
+
+
+def _waits(incident: Incident) -> bool:
+    if incident.phase is Phase.SETTLED and incident.row.severity is not Severity.INFO:
+        return False  # judged before: more of the same must not make it harmless again
+    classes = {member.row.klass for member in incident.members}
+    grave = any(member.row.severity is not Severity.INFO for member in incident.members)
+    return grave and ReasonClass.NEEDS_CONTEXT in classes and ReasonClass.DECISIVE not in classes
+
+
+def _lead(members: Sequence[Member]) -> Member:
+    members = _spoken(members)
+    xids = {member.xid for member in members}
+    decisive = any(member.row.klass is ReasonClass.DECISIVE for member in members)
+    if xids >= CONTAINED and not decisive:
+        return Member(reason_for_xid(48, contained=True), 48)
+    return max(members, key=lambda member: (strength(member.row), member.row.reason))
+
+
+def _spoken(members: Sequence[Member]) -> Sequence[Member]:
+    """Where lines say themselves what is needed, the numbers that they explain say nothing more."""
+    spoken = frozenset(member.xid for member in members if member.asks is not None)
+    if not spoken:
+        return members
+    silent = spoken | _EXPLAINED
+    return [member for member in members if member.asks is not None or member.xid not in silent]
+
+
+def _answered(xid: int | None, row: Reason, answer: int, around: Surroundings) -> Reason:
+    """The answer alone where this branch links the Xid to it, else the stronger of the two."""
+    entry = catalog().get(xid) if xid is not None else None
+    said = row_for_action(answer, around)
+    if row.reason in RECOVERY_REASONS:
+        return said  # the latest value wins, and a reason must say what its action does
+    linked = entry is not None and entry.linked(around.branch)
+    if not linked and strength(said) <= strength(row):
+        return row
+    return replace(
+        row,
+        severity=said.severity,
+        level=said.level,
+        action=said.action,
+        closes_on=said.closes_on,
+    )
+
+
+def _at_least(floor: Action, row: Reason, asked: Reason) -> Reason:
+    """No answer makes a lost GPU less than lost; ``asked`` is what people and catalog say of it."""
+    action = row.action if _ACTIONS.index(row.action) > _ACTIONS.index(floor) else floor
+    return replace(
+        row,
+        severity=max(row.severity, asked.severity),
+        level=max(row.level, asked.level),
+        action=action,
+        closes_on=ON_REBOOT if action is floor else row.closes_on,
+    )

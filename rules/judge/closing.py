@@ -1,0 +1,197 @@
+"""What ends an incident: silence, a reset, a reboot, a state, a person, or the past being past.
+
+``judge`` calls ``close_what_ended`` after every observation; the judges note evidence with
+``mark_reset`` and ``mark_reboot``. Evidence alone closes nothing: the present must agree, seen
+after the evidence, and where nothing can see the present, nothing is closed by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from rules.api.timestamps import parse_time
+from rules.catalog.reason import ClosesKind, Severity
+from rules.catalog.thresholds import Rules
+from rules.judge.burst import is_lost, judged_row, settled, unconfirmed
+from rules.judge.incident import Incident, Phase, closed
+from rules.judge.observation import SourceState
+from rules.judge.present import Present, present_of
+from rules.judge.recording import BEFORE_START, rests, surroundings
+from rules.judge.state import START_GRACE_S, NodeState, find_gpu
+
+NOT_CONFIRMED: Final = "NotConfirmed"
+_BOOT_MARGIN_S: Final = 60.0
+"""The wall clock of a fresh boot may still be corrected by so much. Source: gpuward."""
+
+
+def mark_reset(
+    state: NodeState,
+    now: float,
+    gpu: str = "",
+    pci: str = "",
+    since: float | None = None,
+    slack_s: float = 0.0,
+) -> NodeState:
+    """Note evidence of a reset of one GPU, or of all where none is named.
+
+    What was counted before it is no base for a rate any more, and what waited for it is done.
+    ``since`` is when it happened, if that is past: a later fault is not repaired by it. Its clock
+    may be behind by ``slack_s`` where it is known to come after all that an earlier agent saw.
+    """
+    everything = not gpu and not pci
+    hit = find_gpu(state, gpu, pci) if not everything else None
+    gpus = {
+        key: replace(view, reset_pending=False, counters={}) if everything or view is hit else view
+        for key, view in state.gpus.items()
+    }
+
+    def mark(incident: Incident) -> Incident:
+        about = everything or incident.concerns(gpu, pci)
+        slack = slack_s if incident.last_seen < state.started_at else 0.0
+        if incident.active and about and (since is None or incident.last_seen <= since + slack):
+            return replace(incident, reset_at=now)
+        return incident
+
+    return replace(state, gpus=gpus, incidents=tuple(map(mark, state.incidents)))
+
+
+def mark_reboot(state: NodeState) -> NodeState:
+    """Note that the node runs another boot than the one the active incidents were seen in.
+
+    Whatever this state has read of the present was read in the new boot.
+    """
+    return replace(
+        state,
+        incidents=tuple(
+            replace(incident, rebooted=True) if incident.active else incident
+            for incident in state.incidents
+        ),
+    )
+
+
+def mark_older_boot(state: NodeState) -> NodeState:
+    """Note a reboot for what was last seen before this boot began.
+
+    It finds again what an agent knew that was itself restarted after the reboot.
+    """
+    begin = state.node.booted_at - _BOOT_MARGIN_S
+    return replace(
+        state,
+        incidents=tuple(
+            replace(incident, rebooted=True)
+            if incident.active and incident.last_seen < begin
+            else incident
+            for incident in state.incidents
+        ),
+    )
+
+
+def close_where(
+    state: NodeState, wanted: Callable[[Incident], bool], at: float, by: str
+) -> NodeState:
+    """Close every active incident that ``wanted`` picks."""
+    if not any(incident.active and wanted(incident) for incident in state.incidents):
+        return state
+    return replace(
+        state,
+        incidents=tuple(
+            closed(incident, at, by) if incident.active and wanted(incident) else incident
+            for incident in state.incidents
+        ),
+    )
+
+
+def close_what_ended(state: NodeState, now: float, rules: Rules) -> NodeState:
+    """Let time and evidence do their work on every active incident."""
+    if not any(incident.active for incident in state.incidents):
+        return state
+    return replace(
+        state,
+        incidents=tuple(
+            _aged(state, incident, now, rules) if incident.active else incident
+            for incident in state.incidents
+        ),
+    )
+
+
+def _aged(state: NodeState, incident: Incident, now: float, rules: Rules) -> Incident:
+    if incident.phase is Phase.PRESENT:
+        return _confronted(state, incident, now, rules)
+    if incident.phase is Phase.CONTEXT:
+        incident = settled(incident, now, surroundings(state), rules)
+        if incident.phase is Phase.CONTEXT:
+            return incident
+    ends = incident.row.closes_on
+    if incident.row.severity is Severity.INFO and ends.kind is ClosesKind.SILENCE:
+        over_at = incident.touched_at + ends.silence_s
+        return closed(incident, over_at, ends.kind) if now >= over_at else incident
+    if ends.kind in (ClosesKind.RESET, ClosesKind.REBOOT):
+        return _reset_or_rebooted(state, incident, now)
+    if ends.kind is ClosesKind.HUMAN:
+        return _repaired(state, incident, now)
+    return incident
+
+
+def _confronted(state: NodeState, incident: Incident, now: float, rules: Rules) -> Incident:
+    """What proves nothing alone: the present accuses, acquits or is not seen yet.
+
+    It cannot acquit of what was seen live: many a fault leaves a GPU that looks sound.
+    """
+    around = surroundings(state)
+    if rests(state, incident):
+        return settled(incident, now, around, rules)
+    present = present_of(state, incident, since=incident.present_since)
+    if present is Present.BAD or (present is Present.GOOD and incident.cut):
+        live = replace(incident, phase=Phase.CONTEXT, opened_at=now, touched_at=now, cut=False)
+        return settled(live, now, around, rules)
+    by = NOT_CONFIRMED if incident.present_since else BEFORE_START
+    if present is Present.GOOD:
+        return closed(incident, now, by)
+    if not _blind(state, incident, now):
+        return settled(incident, now, around, rules)
+    row = unconfirmed(judged_row(incident.members, incident.answer, around, rules))
+    if row.severity is Severity.INFO:
+        return closed(incident, now, by)
+    return replace(incident, row=row)
+
+
+def _blind(state: NodeState, incident: Incident, now: float) -> bool:
+    """Whether waiting longer for the sense that sees the GPUs makes no sense."""
+    source = state.view_source
+    spoken = state.source(source) if source else SourceState.ABSENT
+    grace_over = now >= grace_end(state, incident)
+    let_go = spoken is SourceState.RELEASED and not _is_lost(incident)  # else comes back soon
+    return grace_over or let_go or spoken in (SourceState.DOWN, SourceState.ABSENT)
+
+
+def grace_end(state: NodeState, incident: Incident) -> float:
+    """Until when the present may take to be seen; what rested waits from the stand-down's end."""
+    stood_down_until = state.stood_down_until if _is_lost(incident) else 0.0
+    return max(state.started_at, incident.present_since, stood_down_until) + START_GRACE_S
+
+
+def _is_lost(incident: Incident) -> bool:
+    return any(map(is_lost, incident.members))
+
+
+def _reset_or_rebooted(state: NodeState, incident: Incident, now: float) -> Incident:
+    if incident.rebooted and present_of(state, incident, since=0.0) is Present.GOOD:
+        return closed(incident, now, ClosesKind.REBOOT)
+    if incident.row.closes_on.kind is ClosesKind.REBOOT or incident.reset_at is None:
+        return incident
+    if present_of(state, incident, since=incident.reset_at) is Present.GOOD:
+        return closed(incident, now, ClosesKind.RESET)
+    return incident
+
+
+def _repaired(state: NodeState, incident: Incident, now: float) -> Incident:
+    """A person says it is repaired: believed unless the present contradicts."""
+    said_at = parse_time(state.node.repaired.partition(" ")[0])
+    if said_at is None or incident.first_seen >= said_at:
+        return incident
+    present = present_of(state, incident, since=0.0)
+    if present is Present.GOOD or (present is Present.UNSEEN and state.view_source is None):
+        return closed(incident, now, ClosesKind.HUMAN)
+    return incident

@@ -1,0 +1,109 @@
+"""How many GPUs a node should have, and who says so.
+
+Called by ``judge`` whenever configuration, the Node or the PCI bus is seen. Never uses
+allocatable or ``nvidia.com/gpu.count``: MIG and time-slicing multiply them, and the device
+plugin lowers them for an Xid that harms nobody.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rules.api.health import ExpectedGpus
+from rules.judge.observation import PciFunction
+
+NVIDIA_VENDOR: Final = 0x10DE
+GPU_CLASSES: Final = frozenset({0x0300, 0x0302})
+"""PCI base class and subclass of a VGA controller and of a 3D controller."""
+
+MAX_GPUS: Final = 64
+"""More than any node has; a larger claim is a mistake and is not believed."""
+
+CONFIG: Final = "Config"
+ANNOTATION: Final = "Annotation"
+LEARNED: Final = "Learned"
+
+_COUNT: Final = re.compile(r"\d{1,2}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learned:
+    """The highest count ever seen on this hardware.
+
+    ``key`` identifies the hardware (a digest of DMI product UUID and instance type), empty until
+    both were read: a node of another shape under the same name starts to learn afresh.
+    """
+
+    count: int = 0
+    key: str = ""
+
+
+def hardware_key(product_uuid: str, instance_type: str) -> str:
+    """Digest of what makes two nodes the same hardware; empty while the DMI UUID is unknown."""
+    if not product_uuid:
+        return ""
+    text = f"{product_uuid.lower()}\0{instance_type}"
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:8]
+
+
+def plain_address(pci: str) -> str:
+    """``0000:1b:00`` of ``00000000:1B:00.0``: lower case, four-digit domain, no function."""
+    domain, separator, rest = pci.lower().partition(":")
+    if separator and len(domain) > 4 and domain[:-4].strip("0") == "":
+        domain = domain[-4:]
+    return f"{domain}{separator}{rest}".partition(".")[0]
+
+
+def gpu_addresses(
+    functions: Sequence[PciFunction], excluded: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Addresses of the GPUs that this node's workloads may count on.
+
+    A GPU handed to a virtual machine (vfio-pci) or left out by the driver on request is none.
+    """
+    left_out = {plain_address(address) for address in excluded}
+    return tuple(
+        sorted(
+            {
+                plain_address(function.address)
+                for function in functions
+                if function.vendor == NVIDIA_VENDOR
+                and function.device_class in GPU_CLASSES
+                and function.driver != "vfio-pci"
+            }
+            - left_out
+        )
+    )
+
+
+def learn(learned: Learned, count: int, key: str) -> Learned:
+    """Take one count; another ``key`` than the known one forgets what was learned."""
+    if key and learned.key and key != learned.key:
+        return Learned(count=count, key=key)
+    return Learned(count=max(learned.count, min(count, MAX_GPUS)), key=key or learned.key)
+
+
+def expected_gpus(configured: int | None, annotation: str, learned: Learned) -> ExpectedGpus:
+    """Configuration, else the annotation, else what was learned.
+
+    An annotation that is no number from 0 to 64 counts as missing.
+    """
+    if configured is not None:
+        return ExpectedGpus(count=configured, source=CONFIG)
+    said = _COUNT.fullmatch(annotation.strip())
+    if said and int(said[0]) <= MAX_GPUS:
+        return ExpectedGpus(count=int(said[0]), source=ANNOTATION)
+    source = f"{LEARNED}:{learned.key}" if learned.key else LEARNED
+    return ExpectedGpus(count=learned.count, source=source)
+
+
+def learned_from(published: ExpectedGpus) -> Learned:
+    """What an earlier agent on this node had learned; nothing when a person had said it."""
+    source, _, key = published.source.partition(":")
+    if source != LEARNED:
+        return Learned()
+    return Learned(count=max(0, min(published.count, MAX_GPUS)), key=key)

@@ -1,0 +1,67 @@
+"""The kernel's own PCIe error counters of each GPU: an uncorrected error more is a finding.
+
+Called by ``judge``. It finds what a kernel log that overran or was read too late no longer tells.
+The first look at a GPU is the base, and so is one after a counter went back: growth is never
+measured across a boot or another function. Corrected errors are counted and never judged here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from rules.catalog.reasons import REASONS
+from rules.catalog.thresholds import Rules
+from rules.judge.incident import Finding
+from rules.judge.observation import AerCounters, AerSeen, SourceName
+from rules.judge.recording import record
+from rules.judge.state import GpuView, NodeState, find_gpu, with_gpu
+
+UNCORRECTED: Final = "PcieAerUncorrected"
+_MAX_FUNCTIONS: Final = 64
+
+
+def judge_aer(state: NodeState, seen: AerSeen, now: float, rules: Rules) -> NodeState:
+    """Take one look at the counters; those of a function that is no known GPU are left out."""
+    for counters in seen.functions[:_MAX_FUNCTIONS]:
+        view = find_gpu(state, "", counters.address)
+        if view is not None:
+            state = _look(state, view, counters, seen.at, now, rules)
+    return state
+
+
+def _look(
+    state: NodeState, view: GpuView, counters: AerCounters, at: float, now: float, rules: Rules
+) -> NodeState:
+    base, last = view.aer_base, view.aer
+    fresh = replace(view, aer=counters, aer_base=counters)
+    if base is None or last is None or base.address != counters.address:
+        return with_gpu(state, fresh)
+    if _uncorrected(counters) < _uncorrected(last):
+        return with_gpu(state, fresh)
+    limit = rules[UNCORRECTED].value
+    grown = _uncorrected(last) - _uncorrected(base)
+    if grown < limit:  # more since this look waits for the confirming one
+        return with_gpu(state, replace(view, aer=counters))
+    state = with_gpu(state, replace(fresh, aer_base=last))
+    known = any(
+        i.active and i.has_reason(UNCORRECTED) and i.concerns(view.seen.uuid, view.pci)
+        for i in state.incidents
+    )
+    finding = Finding(
+        at=at,
+        row=REASONS[UNCORRECTED],
+        gpu=view.seen.uuid,
+        pci=view.pci,
+        source=SourceName.PCI,
+        evidence=(
+            f"sysfs: {grown} uncorrected PCIe errors more "
+            f"(nonfatal={last.nonfatal or 0} fatal={last.fatal or 0})"
+        ),
+        counts=not known,
+    )
+    return record(state, finding, now, rules)
+
+
+def _uncorrected(counters: AerCounters) -> int:
+    return (counters.nonfatal or 0) + (counters.fatal or 0)

@@ -1,0 +1,103 @@
+"""The checks on heat and clocks: slowdowns, the margin to them, hot memory.
+
+Listed in ``judge.facts.checks``. Numbers stand in ``rules.catalog.thresholds``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from rules.catalog.signals import Signal
+from rules.judge.facts.sample import Measured, Sample
+
+_NANOSECONDS: Final = 1e9
+
+_NO_TEMPERATURE: Final = 150
+"""No silicon works at this many degrees Celsius: a reading of it is a broken sensor's."""
+_LOWEST_SLOWDOWN: Final = 85
+"""Where the driver names no slowdown temperature: no data-centre GPU slows down below this many
+degrees Celsius. Source: gpuward, from published thermal limits."""
+
+
+def clocks(
+    mask: int, threshold: str, *, unless: int = 0, times: tuple[Signal, ...] = ()
+) -> Callable[[Sample], Measured | None]:
+    """A slowdown that is on now, or that took too large a share of the time since the last poll."""
+
+    def measure(sample: Sample) -> Measured | None:
+        reasons = sample.number(Signal.CLOCK_EVENT_REASONS)
+        if reasons is None:
+            return None
+        bits = int(reasons)
+        limit = sample.rules["SlowdownShare"]
+        share = max((sample.rates.get(time, 0.0) for time in times), default=0.0) / _NANOSECONDS
+        on = bool(bits & mask) and not bits & unless
+        evidence = f"clock_event_reasons={bits:#x}"
+        if share:
+            evidence += f", {share:.0%} of the time since the last reading"
+        return Measured(
+            on or share >= limit.value, not on and share <= limit.clear, threshold, evidence
+        )
+
+    return measure
+
+
+def margin_left(sample: Sample) -> Measured | None:
+    """Degrees left to hardware slowdown: the fewer of T.Limit's and the two temperatures'.
+
+    A T.Limit that is used up is believed only where the temperature is near slowdown, too.
+    """
+    left: list[float] = []
+    evidence = []
+    temperature, slowdown = _temperature(sample), sample.last(Signal.SLOWDOWN_TEMPERATURE)
+    if temperature is not None and slowdown:
+        left.append(slowdown - temperature)
+        evidence.append(
+            f"temperature_celsius={temperature:g} slowdown_temperature_celsius={slowdown:g}"
+        )
+    limit = sample.rules["TemperatureMargin"]
+    margin = sample.number(Signal.THERMAL_MARGIN)
+    if margin is not None:
+        by_limit = margin - (sample.last(Signal.SLOWDOWN_MARGIN) or 0.0)
+        cool = _is_cool(sample, temperature, slowdown)
+        if by_limit > limit.value or not cool:
+            left.append(by_limit)
+            evidence.append(f"thermal_margin_celsius={margin:g} ({by_limit:g} above slowdown)")
+        elif not left:
+            said = f"thermal_margin_celsius={margin:g} at {temperature:g} degrees"
+            return Measured(False, True, "TemperatureMargin", said)
+    if not left:
+        return None
+    fewest = min(left)
+    return Measured(
+        fewest <= limit.value, fewest >= limit.clear, "TemperatureMargin", ", ".join(evidence)
+    )
+
+
+def _temperature(sample: Sample) -> float | None:
+    """The GPU's temperature, if it is one that a working GPU can have."""
+    now = sample.number(Signal.TEMPERATURE)
+    return now if now is not None and 0 < now < _NO_TEMPERATURE else None
+
+
+def _is_cool(sample: Sample, temperature: float | None, slowdown: float | None) -> bool:
+    """Whether nothing here can be near its slowdown, whatever a margin says."""
+    if temperature is None:
+        return False
+    memory = sample.last(Signal.MEMORY_TEMPERATURE)
+    hottest = max(temperature, memory if memory is not None else temperature)
+    return hottest <= (slowdown or _LOWEST_SLOWDOWN) - sample.rules["TemperatureDoubt"].value
+
+
+def memory_temperature(sample: Sample) -> Measured | None:
+    """Degrees left to the memory's highest operating temperature."""
+    now = sample.number(Signal.MEMORY_TEMPERATURE)
+    most = sample.last(Signal.MEMORY_MAX_TEMPERATURE)
+    if now is None or not most:
+        return None
+    limit = sample.rules["MemoryTemperature"]
+    evidence = f"memory_temperature_celsius={now:g} of {most:g}"
+    return Measured(
+        most - now <= limit.value, most - now >= limit.clear, "MemoryTemperature", evidence
+    )

@@ -1,0 +1,110 @@
+"""Beside NVML dcgm-exporter is compared: what both report of a GPU and lastingly report differently.
+
+Called by ``judge`` for each page while NVML is up, and when one of the two stops. A difference is
+a record of Info that names both values: one of the sources is wrong, which one is not known here,
+so it says nothing about the GPU and never drains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from rules.catalog.reason import ClosesKind
+from rules.catalog.reasons import REASONS
+from rules.catalog.signals import Signal
+from rules.catalog.thresholds import Rules, Threshold
+from rules.judge.closing import close_where
+from rules.judge.facts.sample import number_of
+from rules.judge.gauge import Gauge
+from rules.judge.incident import Finding
+from rules.judge.observation import DcgmSeen, SourceName, SourceState, Value
+from rules.judge.recording import record
+from rules.judge.state import GpuView, NodeState, with_gpu
+
+REASON: Final = "SourcesDiffer"
+NOT_COMPARED: Final = "NotCompared"
+_FRESH_S: Final = 120.0
+"""Two polls of the tier that most of these signals are in. Source: gpuward."""
+
+
+class Compared(NamedTuple):
+    """A signal that both sources read from the driver; ``threshold`` names the tolerance."""
+
+    signal: Signal
+    threshold: str = REASON
+
+
+COMPARED: Final = (
+    Compared(Signal.REMAP_FAILURE),
+    Compared(Signal.REMAP_PENDING),
+    Compared(Signal.REMAPPED_ROWS_UNCORRECTABLE),
+    Compared(Signal.RETIREMENT_PENDING),
+    Compared(Signal.ECC_UNCORRECTED_VOLATILE),
+    Compared(Signal.ECC_UNCORRECTED_AGGREGATE),
+    Compared(Signal.SRAM_THRESHOLD_EXCEEDED),
+    Compared(Signal.UNREPAIRABLE_MEMORY),
+    Compared(Signal.RECOVERY_ACTION),
+    Compared(Signal.INFOROM_VALID),
+    Compared(Signal.TEMPERATURE, "SourcesDifferTemperature"),
+)
+
+
+def compare_page(state: NodeState, seen: DcgmSeen, now: float, rules: Rules) -> NodeState:
+    """Compare one page with what NVML read last."""
+    for uuid, values in seen.gpus.items():
+        view = state.gpus.get(uuid)
+        if view is not None and now - view.answered_at < _FRESH_S:
+            state = _compare(state, view, values, now, rules)
+    return state
+
+
+def end_comparison(state: NodeState, now: float) -> NodeState:
+    """Forget what was compared once one of the two does not work, whoever had compared it."""
+    spoken = (state.source(name) for name in (SourceName.NVML, SourceName.DCGM))
+    if all(each in (None, SourceState.UP) for each in spoken):
+        return state
+    if any(view.differs for view in state.gpus.values()):
+        gpus = {key: replace(view, differs={}) for key, view in state.gpus.items()}
+        state = replace(state, gpus=gpus)
+    return close_where(state, lambda i: i.row.reason == REASON, now, NOT_COMPARED)
+
+
+def _compare(
+    state: NodeState, view: GpuView, page: Mapping[Signal, Value], now: float, rules: Rules
+) -> NodeState:
+    differs = dict(view.differs)
+    raised = []
+    for signal, name in COMPARED:
+        ours, theirs = number_of(view.values.get(signal)), number_of(page.get(signal))
+        if ours is None or theirs is None:
+            continue
+        before = differs.get(signal, Gauge())
+        differs[signal] = before.measure(abs(ours - theirs), rules[name])
+        if differs[signal].raised and not before.raised:
+            raised.append(f"{signal.value}: nvml {ours:g}, dcgm-exporter {theirs:g}")
+    state = with_gpu(state, replace(view, differs=differs))
+    for evidence in raised:
+        finding = Finding(
+            at=now,
+            row=REASONS[REASON],
+            gpu=view.seen.uuid,
+            pci=view.pci,
+            source=SourceName.DCGM,
+            evidence=evidence,
+        )
+        state = record(state, finding, now, rules)
+    if differs and all(_agrees(differs[s], rules[name]) for s, name in COMPARED if s in differs):
+        return close_where(
+            state,
+            lambda i: i.row.reason == REASON and i.concerns(view.seen.uuid, view.pci),
+            now,
+            ClosesKind.STATE,
+        )
+    return state
+
+
+def _agrees(gauge: Gauge, threshold: Threshold) -> bool:
+    """Lastingly, too: an incident may be older than this memory of readings."""
+    return not gauge.raised and sum(gauge.good) >= threshold.count

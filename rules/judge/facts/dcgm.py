@@ -1,0 +1,124 @@
+"""Judge one page of dcgm-exporter: the source where NVML is off, a second opinion beside it.
+
+Called by ``judge``. The page's last-Xid series is sticky: a change is an event, a value is not.
+A page about another node's GPUs is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from rules.api.health import MigInstance
+from rules.catalog.thresholds import Rules
+from rules.catalog.xid import reason_for_xid
+from rules.judge.expected_gpus import plain_address
+from rules.judge.facts.compare import compare_page
+from rules.judge.facts.readings import judge_readings
+from rules.judge.facts.sources import change_source
+from rules.judge.incident import Finding
+from rules.judge.observation import (
+    DcgmSeen,
+    GpuSeen,
+    Readings,
+    SourceChanged,
+    SourceName,
+    SourceState,
+)
+from rules.judge.recording import record
+from rules.judge.state import GpuView, NodeState, identify, with_gpu
+
+FOREIGN: Final = "ForeignPage"
+DIFFERS: Final = "DiffersFromNVML"
+_MAX_GPUS: Final = 64
+_MAX_INSTANCES: Final = 7 * 64
+"""A GPU has seven instances at most. Source: NVIDIA MIG guide."""
+
+
+def judge_page(state: NodeState, seen: DcgmSeen, now: float, rules: Rules) -> NodeState:
+    """Take one good page."""
+    if _is_foreign(state, seen):
+        return _say(state, seen, SourceState.DOWN, FOREIGN, now)
+    nvml_sees = state.source(SourceName.NVML) is SourceState.UP
+    enumerated = {view.seen.uuid for view in state.gpus.values() if view.enumerated}
+    differs = nvml_sees and set(seen.gpus) != enumerated
+    state = _say(state, seen, SourceState.UP, DIFFERS if differs else "", now)
+    state = _judge_xids(state, seen, now, rules)
+    if nvml_sees:
+        return compare_page(state, seen, now, rules)
+    if state.source(SourceName.NVML) is not SourceState.ABSENT:
+        return state
+    state = replace(state, driver=seen.driver or state.driver, inventory_at=now)
+    state = _enumerate(state, seen)
+    for uuid, values in list(seen.gpus.items())[:64]:
+        page = Readings(at=seen.at, gpu=uuid, values=values, pci=seen.pci.get(uuid, ""))
+        state = judge_readings(state, page, now, rules, SourceName.DCGM)
+    return state
+
+
+def _enumerate(state: NodeState, seen: DcgmSeen) -> NodeState:
+    """GPUs that the page lists are there; those it stopped listing are not seen."""
+    gpus = {key: replace(view, enumerated=key in seen.gpus) for key, view in state.gpus.items()}
+    state = replace(state, gpus=gpus)
+    for index, uuid in enumerate(list(seen.gpus)[:64]):
+        if uuid not in state.gpus:
+            gpu = GpuSeen(uuid=uuid, index=index, pci=seen.pci.get(uuid, ""))
+            state = with_gpu(state, GpuView(seen=gpu, enumerated=True))
+    return state
+
+
+def _is_foreign(state: NodeState, seen: DcgmSeen) -> bool:
+    """Another node's page: none of its GPUs, by UUID or by address, is known here.
+
+    Its host name proves nothing: it may be that of the exporter's pod or container.
+    """
+    uuids = {view.seen.uuid for view in state.gpus.values() if view.seen.uuid}
+    if uuids and seen.gpus:
+        return uuids.isdisjoint(seen.gpus)
+    here = {plain_address(function.address) for function in state.functions}
+    here |= {view.pci for view in state.gpus.values() if view.pci}
+    told = {plain_address(pci) for pci in seen.pci.values() if pci}
+    return bool(here and told) and here.isdisjoint(told)
+
+
+def _judge_xids(state: NodeState, seen: DcgmSeen, now: float, rules: Rules) -> NodeState:
+    """A changed last Xid is an event, where no better sense would have seen it.
+
+    Healthy GPUs may export none: a series that appears has changed, too. Under MIG each instance
+    has a last Xid of its own.
+    """
+    before = state.dcgm_xids
+    last: dict[tuple[str, int | None], int] = {
+        (uuid, None): seen.xids.get(uuid, 0) for uuid in list(seen.gpus)[:_MAX_GPUS]
+    }
+    last.update(list(seen.instance_xids.items())[:_MAX_INSTANCES])
+    state = replace(state, dcgm_xids=last)
+    blind = (
+        state.source(SourceName.NVML) is not SourceState.UP
+        and state.source(SourceName.KERNEL_LOG) is not SourceState.UP
+    )
+    for (uuid, instance), xid in last.items():
+        was = before.get((uuid, instance), 0)
+        known = (uuid, None) in before
+        if not blind or not known or was == xid or not 0 < xid < 1 << 16:
+            continue
+        gpu, pci = identify(state, uuid, seen.pci.get(uuid, ""))
+        finding = Finding(
+            at=seen.at,
+            row=reason_for_xid(xid, driver=state.branch),
+            gpu=gpu,
+            pci=pci,
+            xid=xid,
+            source=SourceName.DCGM,
+            evidence=f"dcgm-exporter: last Xid changed from {was} to {xid}",
+            mig=MigInstance(gi=instance) if instance is not None else None,
+        )
+        state = record(state, finding, now, rules)
+    return state
+
+
+def _say(
+    state: NodeState, seen: DcgmSeen, told: SourceState, reason: str, now: float
+) -> NodeState:
+    change = SourceChanged(at=seen.at, source=SourceName.DCGM, state=told, reason=reason)
+    return change_source(state, change, now)

@@ -1,0 +1,268 @@
+"""Judge one line of the kernel log: which reason it stands for, on which GPU.
+
+Called by ``judge`` for every new kernel record. What a number means is the catalog's business
+(``rules.catalog.xid``), how findings become incidents that of ``judge.recording``. A line never says more
+than what it is: text is kept as evidence and never interpreted again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+
+from rules.api.health import MigInstance, NvidiaAction
+from rules.catalog.reason import SILENCE_3M, Reason
+from rules.catalog.reasons import REASONS
+from rules.catalog.signals import Signal
+from rules.catalog.sxid import reason_for_sxid
+from rules.catalog.thresholds import Rules
+from rules.catalog.xid import RECOVERY_ACTION_XID, nvidia_buckets, reason_for_line, reason_for_xid
+from rules.judge.bridges import about_gpus_below
+from rules.judge.burst import NO_ACTION, being_judged
+from rules.judge.closing import mark_reset
+from rules.judge.expected_gpus import GPU_CLASSES, NVIDIA_VENDOR, plain_address
+from rules.judge.facts.events import forget_event
+from rules.judge.facts.repeats import count_repeat
+from rules.judge.incident import Finding, Scope
+from rules.judge.observation import KernelLineSeen, SourceName
+from rules.judge.recording import PAST_CLOCK_S, finding_for_action, record, take_answer
+from rules.judge.state import MAX_ADDRESSES, NodeState, find_gpu, identify, with_gpu
+from rules.kernel_log.record import KernelLine, Kind
+
+ROW_REMAP_XIDS: Final = frozenset({63, 177})
+"""The driver noted a row or bank to be remapped: it takes effect at the next reset."""
+
+_REMAP_XIDS: Final = frozenset({63, 64})
+
+_REASON_OF_KIND: Final = {
+    Kind.GPU_LOST: "GPULost",
+    Kind.RM_INIT_FAILED: "RmInitFailed",
+    Kind.PROBE_FAILED: "ProbeFailed",
+    Kind.RESET_REQUIRED: "ResetRequiredAssertion",
+    Kind.GSP_ERROR: "GspError",
+    Kind.VERSION_MISMATCH: "ClientVersionMismatch",
+    Kind.NVLINK_DETECT: "NVLinkDetectFailed",
+    Kind.PEERMEM: "PeermemError",
+    Kind.DPC: "PcieContainment",
+    Kind.PCIE_BANDWIDTH: "PcieBandwidthLimited",
+    Kind.D3COLD: "DeviceInaccessible",
+    Kind.NIC_POWER: "NicPower",
+    Kind.NIC_TEMPERATURE: "NicTemperature",
+    Kind.NIC_MODULE: "NicModule",
+    Kind.NIC_HEALTH: "NicHealth",
+    Kind.NIC_COMMAND: "NicCommandFailed",
+    Kind.NCCL_SEGFAULT: "NcclSegfault",
+    Kind.HUNG_TASK: "HungNvidiaTask",
+}
+_NO_PROOF: Final = frozenset(
+    {
+        Kind.RM_INIT_FAILED,
+        Kind.PROBE_FAILED,
+        Kind.RESET_REQUIRED,
+        Kind.GSP_ERROR,
+        Kind.NVLINK_DETECT,
+        Kind.D3COLD,
+    }
+)
+"""Lines that healthy GPUs have printed, too: they count when the present agrees."""
+
+_PCI_KINDS: Final = frozenset({Kind.PCIE_BANDWIDTH, Kind.D3COLD})
+"""Lines about any PCI device: of interest only where the device is a GPU of ours."""
+
+_PORT_KINDS: Final = frozenset({Kind.AER, Kind.DPC})
+"""Lines about a GPU or a bridge above one."""
+
+_FATAL_WORD: Final = {True: "Fatal", False: "Non-fatal", None: ""}
+
+
+def judge_line(state: NodeState, seen: KernelLineSeen, now: float, rules: Rules) -> NodeState:
+    """Take one recognised record; a record already judged changes nothing.
+
+    Records that syslog(2) gave carry no sequence (-1): they never move the cursor, and those of
+    the past are told by their content (``judge.recording``).
+    """
+    if seen.sequence >= 0:
+        if seen.boot_id == state.cursor_boot and seen.sequence <= state.cursor_seq:
+            return state
+        state = replace(state, cursor_boot=seen.boot_id, cursor_seq=seen.sequence)
+    line = seen.line
+    match line.kind:
+        case Kind.GPU_UUID:
+            return _learn_address(state, line)
+        case Kind.DRIVER_LOAD:
+            return _was_reset(state, seen, now)
+        case Kind.XID:
+            return _judge_xid(state, seen, now, rules)
+        case Kind.SXID:
+            return _judge_sxid(state, seen, now, rules)
+        case _:
+            return _judge_other(state, seen, now, rules)
+
+
+def _judge_xid(state: NodeState, seen: KernelLineSeen, now: float, rules: Rules) -> NodeState:
+    line = seen.line
+    if line.xid is None:
+        return state
+    gpu, pci = identify(state, line.gpu_uuid or "", line.pci or "")
+    state, told = forget_event(state, line.xid, gpu, pci)
+    if line.xid == RECOVERY_ACTION_XID and line.recovery_to is not None:
+        return _judge_action(state, seen, line.recovery_to, now, rules)
+    buckets = nvidia_buckets(line.xid, line.words)
+    row = reason_for_line(line, state.branch)
+    view = find_gpu(state, gpu, pci)
+    if line.xid in _REMAP_XIDS and view is not None and view.values.get(Signal.REMAP_FAILURE):
+        row = reason_for_xid(line.xid, driver=state.branch, remap_failed=True)
+    if not seen.lookback:
+        state = count_repeat(state, line, gpu, pci, seen.at, now, rules)
+    finding = _finding(state, seen, row)
+    finding = replace(
+        finding,
+        xid=line.xid,
+        caused_by=line.caused_by,
+        asks=line.asks,
+        nvidia=NvidiaAction(immediate=buckets[0], investigatory=buckets[1]) if buckets else None,
+    )
+    if line.xid in ROW_REMAP_XIDS and not seen.lookback:
+        state = _note_pending(state, gpu, pci)
+    state = record(state, finding, now, rules)
+    if told:
+        state = record(
+            state,
+            replace(finding, source=SourceName.NVML, evidence="", counts=False),
+            now,
+            rules,
+        )
+    return state
+
+
+def _judge_action(
+    state: NodeState, seen: KernelLineSeen, value: int, now: float, rules: Rules
+) -> NodeState:
+    line = seen.line
+    gpu, pci = identify(state, line.gpu_uuid or "", line.pci or "")
+    finding = finding_for_action(state, value, seen.at, SourceName.KERNEL_LOG, line.text)
+    finding = replace(
+        finding,
+        xid=line.xid,
+        sequence=_sequence(seen),
+        lookback=seen.lookback,
+        gpu=gpu,
+        pci=pci,
+    )
+    state = take_answer(state, gpu, pci, value, now, rules, finding=finding)
+    if value != NO_ACTION:
+        return state
+    return _was_reset(state, seen, now, gpu, pci)
+
+
+def _was_reset(
+    state: NodeState, seen: KernelLineSeen, now: float, gpu: str = "", pci: str = ""
+) -> NodeState:
+    """Note the reset that a line tells of.
+
+    A numbered line of the past comes after everything that an earlier agent published, or it
+    would not be judged; its time is the kernel clock's, which falls behind that agent's.
+    """
+    if not seen.lookback:
+        return mark_reset(state, now, gpu, pci)
+    slack_s = PAST_CLOCK_S if seen.sequence >= 0 else 0.0
+    return mark_reset(state, now, gpu, pci, since=seen.at, slack_s=slack_s)
+
+
+def _judge_sxid(state: NodeState, seen: KernelLineSeen, now: float, rules: Rules) -> NodeState:
+    line = seen.line
+    row = reason_for_sxid(line.sxid_fatal)
+    word = _FATAL_WORD[line.sxid_fatal]
+    evidence = line.text if not word or word in line.text else f"{word}: {line.text}"
+    finding = _finding(state, seen, row)
+    return record(state, replace(finding, scope=Scope.NODE, evidence=evidence), now, rules)
+
+
+def _judge_other(state: NodeState, seen: KernelLineSeen, now: float, rules: Rules) -> NodeState:
+    line = seen.line
+    if line.erring and line.erring != line.pci:
+        # A port passes on the error of a device below it: which need not be the GPU beside that.
+        line = msgspec.structs.replace(line, pci=line.erring)
+        seen = replace(seen, line=line)
+    if line.kind in _PCI_KINDS and not _is_gpu(state, line.pci or ""):
+        return state
+    if line.kind is Kind.AER:
+        reason = "PcieAerCorrected" if line.detail == "corrected" else "PcieAerUncorrected"
+    else:
+        reason = _REASON_OF_KIND.get(line.kind, "")
+    if not reason:
+        return state
+    finding = replace(_finding(state, seen, REASONS[reason]), needs_present=line.kind in _NO_PROOF)
+    if line.kind in _PORT_KINDS and not _is_gpu(state, line.pci or ""):
+        return _judge_port(state, line, finding, now, rules)
+    return record(state, finding, now, rules)
+
+
+def _judge_port(
+    state: NodeState, line: KernelLine, finding: Finding, now: float, rules: Rules
+) -> NodeState:
+    """A bridge speaks: of the GPUs behind it, or of some other device's trouble."""
+    contained = line.kind is Kind.DPC
+    found = about_gpus_below(state, finding, line.pci or "", each=contained)
+    if contained and not found:
+        # No known GPU is behind the port; one that is cut off all the same will be missed.
+        row = replace(being_judged(finding.row), closes_on=SILENCE_3M)
+        found = (replace(finding, row=row),)
+    for one in found:
+        state = record(state, one, now, rules)
+    return state
+
+
+def _finding(state: NodeState, seen: KernelLineSeen, row: Reason) -> Finding:
+    line = seen.line
+    gpu, pci = identify(state, line.gpu_uuid or "", line.pci or "")
+    mig = None
+    if line.mig_gi is not None or line.mig_ci is not None:
+        mig = MigInstance(gi=line.mig_gi, ci=line.mig_ci)
+    return Finding(
+        at=seen.at,
+        row=row,
+        gpu=gpu,
+        pci=pci,
+        source=SourceName.KERNEL_LOG,
+        evidence=line.text,
+        sequence=_sequence(seen),
+        lookback=seen.lookback,
+        mig=mig,
+        links=(line.link,) if line.link is not None and line.link >= 0 else (),
+        scope=Scope.GPU if gpu or pci else Scope.NODE,
+    )
+
+
+def _sequence(seen: KernelLineSeen) -> int | None:
+    return seen.sequence if seen.sequence >= 0 else None
+
+
+def _learn_address(state: NodeState, line: KernelLine) -> NodeState:
+    """The driver's own map from address to UUID: all that is left when NVML is dead."""
+    if not line.pci or not line.gpu_uuid:
+        return state
+    address = plain_address(line.pci)
+    known = state.address_uuids
+    if address not in known and len(known) >= MAX_ADDRESSES:
+        return state
+    return replace(state, address_uuids={**known, address: line.gpu_uuid})
+
+
+def _note_pending(state: NodeState, gpu: str, pci: str) -> NodeState:
+    view = find_gpu(state, gpu, pci)
+    return with_gpu(state, replace(view, reset_pending=True)) if view else state
+
+
+def _is_gpu(state: NodeState, pci: str) -> bool:
+    if not pci:
+        return False
+    address = plain_address(pci)
+    return find_gpu(state, "", address) is not None or any(
+        plain_address(function.address) == address
+        and function.vendor == NVIDIA_VENDOR
+        and function.device_class in GPU_CLASSES
+        for function in state.functions
+    )

@@ -1,0 +1,74 @@
+"""Ports of the InfiniBand and RoCE adapters: one that worked and stays down is a finding.
+
+Called by ``judge_sources.take_host``. A port that was never seen active is not in use, and a flap
+is over before it counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from rules.catalog.reason import ClosesKind
+from rules.catalog.reasons import REASONS
+from rules.catalog.thresholds import Rules
+from rules.judge.closing import close_where
+from rules.judge.incident import Finding, Scope
+from rules.judge.observation import HostSeen, NetworkPort, SourceName
+from rules.judge.recording import record
+from rules.judge.state import NodeState, PortView
+
+PORT_DOWN: Final = "NetworkPortDown"
+_MAX_PORTS: Final = 64
+
+
+def judge_ports(state: NodeState, seen: HostSeen, now: float, rules: Rules) -> NodeState:
+    """Take one look at the ports; a host without adapters has none to look at."""
+    known = _named(state)
+    ports = {
+        port.name: _stepped(state.ports.get(port.name, PortView()), port, now, known=known)
+        for port in seen.ports[:_MAX_PORTS]
+    }
+    state = replace(state, ports=ports)
+    since = {name: view.down_since for name, view in ports.items() if view.down_since is not None}
+    if ports and not since:
+        return close_where(state, lambda i: i.row.reason == PORT_DOWN, now, ClosesKind.STATE)
+    down = [
+        name
+        for name, at in since.items()
+        if not ports[name].good_looks and now - at >= rules[PORT_DOWN].value
+    ]
+    if known or not down:
+        return state
+    finding = Finding(
+        at=seen.at,
+        row=REASONS[PORT_DOWN],
+        source=SourceName.HOST,
+        evidence=f"network ports that were active and are down: {', '.join(sorted(down))}",
+        scope=Scope.NODE,
+    )
+    return record(state, finding, now, rules)
+
+
+def _named(state: NodeState) -> frozenset[str]:
+    """The ports that an open finding names: an earlier agent on this node saw them active."""
+    return frozenset(
+        name
+        for incident in state.incidents
+        if incident.active and incident.row.reason == PORT_DOWN
+        for line in incident.evidence
+        for name in line.rpartition(": ")[2].split(", ")
+    )
+
+
+def _stepped(view: PortView, port: NetworkPort, now: float, *, known: frozenset[str]) -> PortView:
+    """One port after a look."""
+    if port.active:
+        good = view.good_looks + 1
+        if view.down_since is None or good >= REASONS[PORT_DOWN].closes_on.count:
+            return PortView(was_active=True)
+        return replace(view, was_active=True, good_looks=good)
+    if not view.was_active and port.name not in known:
+        return view
+    since = now if view.down_since is None else min(view.down_since, now)
+    return replace(view, down_since=since, good_looks=0)

@@ -1,0 +1,304 @@
+"""Judge one poll of one GPU: presence, recovery action, flags, counters, gauges and rates.
+
+Called by ``judge`` for NVML readings, and for a dcgm-exporter page where NVML is off. Absent
+values are neither good nor bad. What each check looks at stands in ``judge.facts.checks``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from rules.catalog.reason import ClosesKind, Reason, Severity
+from rules.catalog.reasons import REASONS
+from rules.catalog.signals import Signal
+from rules.catalog.thresholds import Rules
+from rules.judge.closing import close_where, mark_reset
+from rules.judge.facts.checks import GAUGES, LATCHES, VOLATILE, GaugeCheck
+from rules.judge.facts.sample import Sample, number_of
+from rules.judge.gauge import Gauge, Latch
+from rules.judge.incident import Finding, Scope
+from rules.judge.observation import GpuSeen, Readings, SourceName, Value
+from rules.judge.present import links_down
+from rules.judge.recording import SUPERSEDED, finding_for_action, note_no_need, record, take_answer
+from rules.judge.state import Counter, GpuView, NodeState, find_gpu, just_told, with_gpu
+
+PENDING_REASON: Final = "RowRemapPending"
+_PENDING_REASONS: Final = frozenset({PENDING_REASON, "RepairPending", "RetiredPagesPending"})
+"""Work that the next reset of the GPU does."""
+PENDING_AFTER_ERROR: Final = "RowRemapPendingAfterError"
+DRAIN_AND_RESET: Final = 4
+_MEMORY_ERROR_XIDS: Final = frozenset({48, 94})
+_ROW_REMAP_FAILED_XID: Final = 64
+_LONGEST_RATE_GAP_S: Final = 600.0
+"""A rate over a longer gap says nothing about now. Source: gpuward, ten polls."""
+
+_COUNTERS: Final = frozenset(
+    {
+        *VOLATILE,
+        Signal.PCIE_REPLAYS,
+        Signal.NVLINK_CRC_ERRORS,
+        Signal.NVLINK_CRC_DATA_ERRORS,
+        Signal.NVLINK_REPLAYS,
+        Signal.NVLINK_RECOVERIES,
+        Signal.NVLINK_RECOVERIES_FAILED,
+        Signal.NVLINK_INTEGRITY_ERRORS,
+        Signal.NVLINK_RECEIVE_ERRORS,
+        Signal.NVLINK_MALFORMED_PACKETS,
+        Signal.NVLINK_DROPPED_PACKETS,
+        Signal.NVLINK_REMOTE_ERRORS,
+        Signal.C2C_ERRORS,
+        Signal.HW_THERMAL_SLOWDOWN_TIME,
+        Signal.SW_THERMAL_SLOWDOWN_TIME,
+        Signal.POWER_BRAKE_TIME,
+    }
+)
+
+
+def judge_readings(
+    state: NodeState,
+    seen: Readings,
+    now: float,
+    rules: Rules,
+    source: SourceName = SourceName.NVML,
+) -> NodeState:
+    """Take one poll."""
+    view = find_gpu(state, seen.gpu, seen.pci)
+    if view is None:
+        view = GpuView(seen=GpuSeen(uuid=seen.gpu, index=-1, pci=seen.pci))
+    values = seen.values
+    # A page of dcgm-exporter is all it has to say: what it stopped exporting is absent.
+    kept = {} if source is SourceName.DCGM else view.values
+    view = replace(view, values={**kept, **values}, read_at=now)
+    if view.values.get(Signal.PRESENCE, "present") != "present" or not values:
+        return with_gpu(state, view)
+    generation = number_of(values.get(Signal.PCIE_GENERATION)) or 0.0
+    best = max(view.best_generation, generation)
+    view = replace(view, answered_at=now, best_generation=best)
+    before = view.counters
+    state = with_gpu(state, view)
+    if _went_back(before, values):
+        state = mark_reset(state, now, view.seen.uuid, view.pci)
+        before = {}
+    state = _polled_action(state, view, values, now, rules, source)
+    state = _latches(state, view, values, now, rules, source)
+    state = _gauges(state, view, values, before, now, rules, source)
+    return _keep_counters(state, view, values, before, now)
+
+
+def _polled_action(
+    state: NodeState,
+    view: GpuView,
+    values: Mapping[Signal, Value],
+    now: float,
+    rules: Rules,
+    source: SourceName,
+) -> NodeState:
+    """The recovery action by polling: a change takes one confirming re-read, or the driver's event."""
+    number = number_of(values.get(Signal.RECOVERY_ACTION))
+    if number is None or number < 0:
+        return state
+    value = int(number)
+    view = _current(state, view)
+    if view.action == value or (view.action is None and value == 0):
+        state = with_gpu(state, replace(view, action=value, action_seen=None))
+        # A page of dcgm-exporter may be older than the Xid that asks.
+        asked = value == 0 and source is SourceName.NVML
+        return note_no_need(state, view.seen.uuid, view.pci, now, rules) if asked else state
+    if view.action_seen != value and not just_told(view, now):
+        return with_gpu(state, replace(view, action_seen=value))
+    gpu, pci = view.seen.uuid, view.pci
+    evidence = f"{source.value}: recovery action {value}"
+    finding = finding_for_action(state, value, now, source, evidence)
+    finding = replace(finding, gpu=gpu, pci=pci)
+    state = take_answer(state, gpu, pci, value, now, rules, finding=finding)
+    return mark_reset(state, now, gpu, pci) if value == 0 else state
+
+
+def _latches(
+    state: NodeState,
+    view: GpuView,
+    values: Mapping[Signal, Value],
+    now: float,
+    rules: Rules,
+    source: SourceName,
+) -> NodeState:
+    for check in LATCHES:
+        bad = check.bad(values, rules)
+        if bad is None:
+            continue
+        view = _current(state, view)
+        old = view.latches.get(check.reason, Latch())
+        new = old.step(bad=bad)
+        if new == old and not new.raised:
+            continue
+        view = replace(view, latches={**view.latches, check.reason: new})
+        if check.reason in _PENDING_REASONS:
+            pending = any(view.latches.get(r, Latch()).seen for r in _PENDING_REASONS)
+            view = replace(view, reset_pending=pending)
+        state = with_gpu(state, view)
+        if new.raised:
+            row = _pending_row(state, view) if check.reason == PENDING_REASON else None
+            if row is not None:
+                state = _close(state, view, PENDING_REASON, now, SUPERSEDED)
+            row = row or REASONS[check.reason]
+            state = _find(state, view, row, check.evidence(values), now, rules, source,
+                          first=not old.raised)  # fmt: skip
+        elif old.seen and not bad and REASONS[check.reason].closes_on.kind is ClosesKind.RESET:
+            state = mark_reset(state, now, view.seen.uuid, view.pci)
+    return state
+
+
+def _pending_row(state: NodeState, view: GpuView) -> Reason | None:
+    """A pending remap is a record, unless an error or the driver says that it matters now."""
+    after_error = any(
+        incident.concerns(view.seen.uuid, view.pci)
+        and not _MEMORY_ERROR_XIDS.isdisjoint(incident.xids)
+        and incident.closed_by not in ("BeforeStart", ClosesKind.RESET, ClosesKind.REBOOT)
+        for incident in state.incidents
+    )
+    if after_error or view.action == DRAIN_AND_RESET:
+        return REASONS[PENDING_AFTER_ERROR]
+    return None
+
+
+def _gauges(
+    state: NodeState,
+    view: GpuView,
+    values: Mapping[Signal, Value],
+    before: Mapping[Signal, Counter],
+    now: float,
+    rules: Rules,
+    source: SourceName,
+) -> NodeState:
+    sample = Sample(
+        values=values,
+        known=_current(state, view).values,
+        rates=_rates(values, before, now),
+        links_down=links_down(state, view) if Signal.NVLINK_STATES in values else None,
+        rules=rules,
+        best_generation=view.best_generation,
+    )
+    for check in GAUGES:
+        measured = check.measure(sample)
+        if measured is None:
+            continue
+        view = _current(state, view)
+        old = view.gauges.get(check.reason, Gauge())
+        new = old.step(bad=measured.bad, good=measured.good, threshold=rules[measured.threshold])
+        if new == old:
+            continue
+        state = with_gpu(state, replace(view, gauges={**view.gauges, check.reason: new}))
+        if new.raised:
+            state = _raise_gauge(state, view, check, measured.evidence, now, rules, source,
+                                 first=not old.raised)  # fmt: skip
+        elif old.raised:
+            state = _close(state, view, check.reason, now, ClosesKind.STATE)
+    return state
+
+
+def _raise_gauge(
+    state: NodeState,
+    view: GpuView,
+    check: GaugeCheck,
+    evidence: str,
+    now: float,
+    rules: Rules,
+    source: SourceName,
+    *,
+    first: bool,
+) -> NodeState:
+    scope = Scope.DOMAIN if check.domain else Scope.GPU
+    return _find(
+        state, view, REASONS[check.reason], evidence, now, rules, source, first=first, scope=scope
+    )
+
+
+def _find(
+    state: NodeState,
+    view: GpuView,
+    row: Reason,
+    evidence: str,
+    now: float,
+    rules: Rules,
+    source: SourceName,
+    *,
+    first: bool,
+    scope: Scope = Scope.GPU,
+) -> NodeState:
+    """Record a raised check: once with its reading, then only that it still stands."""
+    known = any(
+        incident.active
+        and incident.row.reason == row.reason
+        and incident.concerns(view.seen.uuid, view.pci)
+        for incident in state.incidents
+    )
+    if not first and row.severity is Severity.INFO:
+        return state  # a standing record is neither renewed nor opened over and over
+    finding = Finding(
+        at=now,
+        row=row,
+        gpu=view.seen.uuid,
+        pci=view.pci,
+        source=source,
+        evidence="" if known else f"{source.value}: {evidence}",
+        counts=False,
+        scope=scope,
+        caused_by=_ROW_REMAP_FAILED_XID if row.reason == "RowRemapFailure" else None,
+    )
+    return record(state, finding, now, rules)
+
+
+def _close(state: NodeState, view: GpuView, reason: str, now: float, by: str) -> NodeState:
+    return close_where(
+        state,
+        lambda incident: (
+            incident.row.reason == reason and incident.concerns(view.seen.uuid, view.pci)
+        ),
+        now,
+        by,
+    )
+
+
+def _current(state: NodeState, view: GpuView) -> GpuView:
+    return state.gpus.get(view.seen.uuid or view.pci, view)
+
+
+def _went_back(before: Mapping[Signal, Counter], values: Mapping[Signal, Value]) -> bool:
+    """Whether a counter since driver load shrank: the GPU was reset."""
+    for signal in VOLATILE:
+        value = number_of(values.get(signal))
+        if value is not None and signal in before and value < before[signal].value:
+            return True
+    return False
+
+
+def _rates(
+    values: Mapping[Signal, Value], before: Mapping[Signal, Counter], now: float
+) -> dict[Signal, float]:
+    """Increase per second of each counter that has a base and did not go back."""
+    rates = {}
+    for signal, base in before.items():
+        value = number_of(values.get(signal))
+        elapsed = now - base.at
+        if value is not None and 0 < elapsed <= _LONGEST_RATE_GAP_S and value >= base.value:
+            rates[signal] = (value - base.value) / elapsed
+    return rates
+
+
+def _keep_counters(
+    state: NodeState,
+    view: GpuView,
+    values: Mapping[Signal, Value],
+    before: Mapping[Signal, Counter],
+    now: float,
+) -> NodeState:
+    fresh = {
+        signal: Counter(at=now, value=number)
+        for signal in _COUNTERS
+        if (number := number_of(values.get(signal))) is not None
+    }
+    if not fresh:
+        return state
+    return with_gpu(state, replace(_current(state, view), counters={**before, **fresh}))

@@ -1,0 +1,176 @@
+"""Xid 13 and 31: a program's fault, until the same GPU repeats it for different programs.
+
+Lines are counted in bursts (``judge.facts.kernel`` calls for each), the workload of a burst is told
+later or never (``take_workload``), and a burst is judged with those before it a moment after it
+began or its workload became known (``judge.facts.repeats``). What is not known never speaks against
+the hardware: a crash-looping pod is not bad hardware.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from rules.api.timestamps import parse_time
+from rules.catalog.reason import BY_HUMAN, SILENCE_3M, Action, Level, Severity
+from rules.catalog.thresholds import Rules
+from rules.catalog.xid import reason_for_xid
+from rules.judge.incident import Finding, with_conclusion
+from rules.judge.observation import SourceName, WorkloadSeen
+from rules.judge.recording import record
+from rules.judge.state import MAX_BURSTS, Burst, NodeState, identify, replace_incident
+from rules.judge.workload import Workload, programs_among
+from rules.kernel_log.record import KernelLine
+
+REPEATING_XIDS: Final = frozenset({13, 31})
+PLACED_XID: Final = 13
+"""Only its line names the place (GPC and TPC), so only there the place can repeat."""
+
+_MAX_PLACES: Final = 2
+"""More than one place says nothing about any of them."""
+_MAX_WORKLOADS: Final = 4
+_NAMED: Final = 3
+_HOUR_S: Final = 3600
+
+
+def count_repeat(
+    state: NodeState, line: KernelLine, gpu: str, pci: str, at: float, now: float, rules: Rules
+) -> NodeState:
+    """Add a line to its burst, whoever's it is; three minutes of silence begin a new one.
+
+    The line with the place and the one with the process are not always the same line.
+    """
+    xid = line.xid
+    if xid not in REPEATING_XIDS or not (gpu or pci):
+        return state
+    oldest = at - rules["RepeatWindow"].value
+    kept = [burst for burst in state.bursts if burst.last_at >= oldest]
+    place = () if line.gpc is None or line.tpc is None else ((line.gpc, line.tpc),)
+    for position, burst in enumerate(kept):
+        near = abs(at - burst.last_at) < SILENCE_3M.silence_s
+        if burst.xid == xid and burst.is_on(gpu, pci) and near:
+            places = tuple(dict.fromkeys((*burst.places, *place)))[:_MAX_PLACES]
+            last_at = max(burst.last_at, at)
+            kept[position] = replace(burst, places=places, last_at=last_at)
+            return replace(state, bursts=tuple(kept))
+    due_at = now + rules["ContextDelay"].value
+    begun = Burst(xid=xid, gpu=gpu, pci=pci, first_at=at, last_at=at, places=place, due_at=due_at)
+    return replace(state, bursts=(*kept, begun)[-MAX_BURSTS:])
+
+
+def take_workload(state: NodeState, seen: WorkloadSeen, now: float, rules: Rules) -> NodeState:
+    """Note whose process a line named, in the burst of that line."""
+    line = seen.record.line
+    gpu, pci = identify(state, line.gpu_uuid or "", line.pci or "")
+    bursts = list(state.bursts)
+    for position, burst in enumerate(bursts):
+        mine = burst.xid == line.xid and burst.is_on(gpu, pci)
+        if (
+            mine
+            and burst.first_at <= seen.record.at <= burst.last_at
+            and seen.workload not in burst.workloads
+        ):
+            workloads = (*burst.workloads, seen.workload)[:_MAX_WORKLOADS]
+            due_at = now + rules["ContextDelay"].value
+            bursts[position] = replace(burst, workloads=workloads, due_at=due_at)
+            return replace(state, bursts=tuple(bursts))
+    return state
+
+
+def judge_repeats(state: NodeState, now: float, rules: Rules) -> NodeState:
+    """Judge the bursts that are due: by then the other GPUs have printed their lines, too."""
+    delay_s = rules["ContextDelay"].value
+    # A clock that went back waits no longer.
+    due = [
+        burst
+        for burst in state.bursts
+        if burst.due_at is not None and not 0 < burst.due_at - now <= delay_s
+    ]
+    if not due:
+        return state
+    bursts = tuple(replace(b, due_at=None) if b in due else b for b in state.bursts)
+    state = replace(state, bursts=bursts)
+    # What a person repaired is counted anew.
+    repaired_at = parse_time(state.node.repaired.partition(" ")[0]) or 0.0
+    counted = [burst for burst in bursts if burst.first_at >= repaired_at]
+    for burst in due:
+        if evidence := _against_hardware(counted, burst, rules):
+            state = _raise(state, burst, evidence, now, rules)
+    return state
+
+
+def _raise(state: NodeState, burst: Burst, evidence: str, now: float, rules: Rules) -> NodeState:
+    """Degraded, Report: whatever repeats, these two never do more by themselves."""
+    row = replace(
+        reason_for_xid(burst.xid, driver=state.branch),
+        severity=Severity.DEGRADED,
+        level=Level.REPORT,
+        action=Action.RUN_DIAGNOSTICS,
+        closes_on=BY_HUMAN,
+    )
+    finding = Finding(
+        at=burst.last_at,
+        row=row,
+        gpu=burst.gpu,
+        pci=burst.pci,
+        xid=burst.xid,
+        source=SourceName.WORKLOADS,
+        counts=False,
+    )
+    before = {incident.id: incident for incident in state.incidents}
+    state = record(state, finding, now, rules)
+    for incident in state.incidents:
+        was = before.get(incident.id)
+        if was is not incident and (was is None or was.row.severity is Severity.INFO):
+            state = replace_incident(state, with_conclusion(incident, evidence))
+    return state
+
+
+def _against_hardware(bursts: Sequence[Burst], burst: Burst, rules: Rules) -> str:
+    """What speaks against the GPU of `burst`; empty where a program may explain it all.
+
+    Enough bursts, of enough programs, of which no other GPU shows it; 13 at one place. A burst
+    without a known workload may be anybody's, one with several programs is nobody's.
+    """
+    alike = [other for other in bursts if other.xid == burst.xid]
+    here = [other for other in alike if other.is_on(burst.gpu, burst.pci)]
+    place = ""
+    if burst.xid == PLACED_XID:
+        here, place = _at_one_place(here)
+    needed = rules["RepeatWorkloads"].value
+    named = [other.workloads for other in here if programs_among(other.workloads) == 1]
+    workloads = tuple(dict.fromkeys(one for several in named for one in several))
+    if len(here) < rules["RepeatBursts"].value or programs_among(workloads) < needed:
+        return ""
+    involved = {one for other in here for one in other.workloads}
+    elsewhere = [other for other in alike if not other.is_on(burst.gpu, burst.pci)]
+    if any(_may_show(other, involved) for other in elsewhere):
+        return ""
+    hours = round(rules["RepeatWindow"].value / _HOUR_S)
+    more = f" and {len(workloads) - _NAMED} more" if len(workloads) > _NAMED else ""
+    names = ", ".join(sorted(one.name for one in workloads)[:_NAMED])
+    return (
+        f"Xid {burst.xid}: {len(here)} bursts within {hours} h{place}, "
+        f"of different workloads ({names}{more}) that show it on no other GPU of this node"
+    )
+
+
+def _may_show(burst: Burst, workloads: set[Workload]) -> bool:
+    """Whether a burst may be one of these workloads'; an unknown one may be anybody's."""
+    return not burst.workloads or any(
+        mine.may_be(theirs) for mine in burst.workloads for theirs in workloads
+    )
+
+
+def _at_one_place(bursts: Sequence[Burst]) -> tuple[list[Burst], str]:
+    """The bursts whose only place is the one that most bursts name, and that place in words.
+
+    A program that goes wrong does so wherever it runs: a burst of several places is its.
+    """
+    places = [burst.places[0] for burst in bursts if len(burst.places) == 1]
+    if not places:
+        return [], ""
+    most = max(sorted(set(places)), key=places.count)
+    gpc, tpc = most
+    return [b for b in bursts if b.places == (most,)], f", all at GPC {gpc}, TPC {tpc}"

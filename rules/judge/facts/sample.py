@@ -1,0 +1,57 @@
+"""One poll of one GPU as the checks on readings see it, and what a check answers.
+
+Used by ``judge.facts.checks`` and its parts. Pure data; a value that is absent, no number or none that
+exists is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from rules.catalog.signals import Signal
+from rules.catalog.thresholds import Rules
+from rules.judge.observation import Value
+
+_LARGEST: Final = float(1 << 64)
+"""No counter of the driver is wider than 64 bits."""
+
+
+def number_of(value: Value) -> float | None:
+    """A reading as a number; None for what is absent, no number, or none that exists."""
+    if isinstance(value, int | float) and abs(value) <= _LARGEST:  # NaN fails this, too
+        return float(value)
+    return None
+
+
+class Measured(NamedTuple):
+    """One reading against one threshold."""
+
+    bad: bool
+    good: bool
+    threshold: str
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One poll: its ``values``, the last ``known`` ones, rates per second, links down.
+
+    ``best_generation`` is the highest PCIe generation its link was ever seen at.
+    """
+
+    values: Mapping[Signal, Value]
+    known: Mapping[Signal, Value]
+    rates: Mapping[Signal, float]
+    links_down: int | None
+    rules: Rules
+    best_generation: float = 0.0
+
+    def number(self, signal: Signal) -> float | None:
+        """A number of this poll; None when absent or not asked."""
+        return number_of(self.values.get(signal))
+
+    def last(self, signal: Signal) -> float | None:
+        """The latest number of a signal that is polled less often."""
+        return number_of(self.known.get(signal))

@@ -1,0 +1,245 @@
+"""The driver's services and modules on the host: which of them is missing where it is needed.
+
+Called by ``judge_sources.take_host``. Absence alone is never a finding: a service may run in a
+container, on another machine of the rack, or not be needed. It takes a service that ran earlier in
+this boot, or GPUs that show what its absence does. Nothing here is above Degraded, Report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from rules.catalog.reason import ClosesKind, Severity
+from rules.catalog.reasons import REASONS
+from rules.catalog.signals import Signal
+from rules.catalog.thresholds import Rules
+from rules.judge.closing import close_where
+from rules.judge.expected_gpus import NVIDIA_VENDOR
+from rules.judge.facts.checks import FABRIC_COMPLETED
+from rules.judge.facts.sample import number_of
+from rules.judge.gauge import Gauge
+from rules.judge.incident import Finding, Scope
+from rules.judge.observation import HostSeen, Service, SourceName, SourceState
+from rules.judge.present import LINK_DOWN
+from rules.judge.recording import record
+from rules.judge.state import GpuView, NodeState, ServiceView
+from rules.judge.topology import Interconnect, interconnect, nvlink_domain
+
+PROPRIETARY: Final = "P"
+"""In a module's taint: the proprietary flavour of the driver. Source: Linux, tainted kernels."""
+NOT_SEEN: Final = "NotSeen"
+NVSWITCH_CLASS: Final = 0x0680
+"""The PCI class of an NVSwitch: a bridge to something else. Source: PCI codes and ids."""
+_RAN: Final = "ran earlier in this boot and does not run now"
+_PEER_MEMORY: Final = ("nvidia_peermem", "nv_peer_mem")
+
+
+class Look(NamedTuple):
+    """What one look says about one check: bad with its evidence, or good."""
+
+    bad: bool
+    evidence: str = ""
+
+
+GOOD: Final = Look(bad=False)
+
+
+@dataclass(frozen=True, slots=True)
+class HostCheck:
+    """One reason, and how a look at the host is measured; None: this look says nothing."""
+
+    reason: str
+    measure: Callable[[NodeState, HostSeen], Look | None]
+    scope: Scope = Scope.NODE
+
+
+def judge_services(state: NodeState, seen: HostSeen, now: float, rules: Rules) -> NodeState:
+    """Take one look, unless the driver is coming, going, or out of sight."""
+    reasons = {check.reason for check in CHECKS}
+    state = close_where(
+        state, lambda i: i.rebooted and i.row.reason in reasons, now, ClosesKind.REBOOT
+    )
+    state = replace(state, services=_services(state, seen))
+    if not _settled(state, now, rules):
+        return state
+    for check in CHECKS:
+        look = check.measure(state, seen)
+        state = _counted_unseen(
+            state, check, now, rules, unseen=look is None and not seen.services
+        )
+        if look is not None:
+            state = _judged(state, check, look, now, rules)
+    return state
+
+
+def _counted_unseen(
+    state: NodeState, check: HostCheck, now: float, rules: Rules, *, unseen: bool
+) -> NodeState:
+    """What was found while the services were in sight does not outlast that for ever.
+
+    Nobody can say any more that it stands, or that it ended.
+    """
+    limit, key = rules[check.reason], check.reason + NOT_SEEN
+    looks = state.host.get(key, Gauge()).step(bad=unseen, good=not unseen, threshold=limit)
+    if not looks.raised or not state.host.get(check.reason, Gauge()).raised:
+        return replace(state, host={**state.host, key: looks})
+    host = {**state.host, key: looks, check.reason: Gauge()}
+    return close_where(
+        replace(state, host=host), lambda i: i.row.reason == check.reason, now, NOT_SEEN
+    )
+
+
+def _services(state: NodeState, seen: HostSeen) -> dict[Service, ServiceView]:
+    """Out of sight, what ran is remembered and what runs is not known."""
+    return {
+        service: ServiceView(
+            running=seen.services.get(service),
+            ran=seen.services.get(service, False) or _view(state, service).ran,
+        )
+        for service in Service
+        if service in seen.services or service in state.services
+    }
+
+
+def _settled(state: NodeState, now: float, rules: Rules) -> bool:
+    """Services come up after the boot, and go with the driver that is taken away on purpose."""
+    return (
+        state.source(SourceName.NVML) is SourceState.UP
+        and not state.standing_down
+        and now >= state.node.booted_at + rules["BootGrace"].value
+    )
+
+
+def _judged(state: NodeState, check: HostCheck, look: Look, now: float, rules: Rules) -> NodeState:
+    limit = rules[check.reason]
+    old = state.host.get(check.reason, Gauge())
+    new = old.measure(look.bad, limit)
+    state = replace(state, host={**state.host, check.reason: new})
+    if old.raised and not new.raised:
+        return close_where(state, lambda i: i.row.reason == check.reason, now, ClosesKind.STATE)
+    row = REASONS[check.reason]
+    if not new.raised or (old.raised and row.severity is Severity.INFO):
+        return state
+    finding = Finding(
+        at=now,
+        row=row,
+        source=SourceName.HOST,
+        evidence="" if old.raised else look.evidence,
+        counts=not old.raised,
+        scope=check.scope,
+    )
+    return record(state, finding, now, rules)
+
+
+def _fabric_manager(state: NodeState, _: HostSeen) -> Look | None:
+    """NVSwitches of this machine need one; those of a rack have theirs in the switch trays."""
+    view = _view(state, Service.FABRIC_MANAGER)
+    if view.running is None or _rack(state):
+        return None
+    own_switches = _switches_on_bus(state)
+    if not own_switches and not _behind_switches(state):
+        return None
+    if view.running:
+        return GOOD
+    if view.ran:
+        return Look(bad=True, evidence=f"{Service.FABRIC_MANAGER.value} {_RAN}")
+    fabric = [f for v in _gpus(state) if (f := number_of(v.values.get(Signal.FABRIC_STATE)))]
+    waiting = sum(f != FABRIC_COMPLETED for f in fabric)
+    if fabric:
+        said = f"{waiting} of {len(fabric)} GPUs are not registered with the fabric"
+        return Look(bad=waiting > 0, evidence=f"{said} and {_unseen(Service.FABRIC_MANAGER)}")
+    dark = _all_links_down(state)
+    if dark is None or not own_switches:
+        return None
+    # Before Hopper there is no fabric state, and it is the fabric manager that trains the links.
+    # Switches that a service machine holds are its business: a guest may have no link by design.
+    return Look(bad=dark, evidence=f"no NVLink is up and {_unseen(Service.FABRIC_MANAGER)}")
+
+
+def _persistence(state: NodeState, _: HostSeen) -> Look | None:
+    view = _view(state, Service.PERSISTENCED)
+    modes = [
+        m
+        for v in _gpus(state)
+        if (m := number_of(v.values.get(Signal.PERSISTENCE_MODE))) is not None
+    ]
+    if view.running is None or not modes:
+        return None
+    off = sum(not mode for mode in modes)
+    said = f"persistence mode is off on {off} of {len(modes)} GPUs"
+    return Look(
+        bad=off > 0 and not view.running, evidence=f"{said} and {_unseen(Service.PERSISTENCED)}"
+    )
+
+
+def _imex(state: NodeState, _: HostSeen) -> Look | None:
+    """Of use only where GPUs of several nodes share an NVLink domain; often it runs per workload."""
+    view = _view(state, Service.IMEX)
+    if view.running is None or state.topology is None or not nvlink_domain(state.topology):
+        return None
+    return Look(bad=view.ran and not view.running, evidence=f"{Service.IMEX.value} {_RAN}")
+
+
+def _peer_memory(_: NodeState, seen: HostSeen) -> Look | None:
+    """The open flavour of the driver shares memory by dma-buf and needs no such module."""
+    driver = seen.modules.get("nvidia")
+    if driver is None or not any(port.infiniband for port in seen.ports):
+        return None
+    missing = PROPRIETARY in driver and not any(name in seen.modules for name in _PEER_MEMORY)
+    return Look(
+        bad=missing,
+        evidence="an InfiniBand adapter and the proprietary driver, but no module nvidia_peermem",
+    )
+
+
+CHECKS: Final = (
+    HostCheck("FabricManagerStopped", _fabric_manager),
+    HostCheck("PersistenceModeOff", _persistence),
+    HostCheck("ImexStopped", _imex, Scope.DOMAIN),
+    HostCheck("PeermemMissing", _peer_memory),
+)
+
+
+def _behind_switches(state: NodeState) -> bool:
+    """By what sits at the far end of the GPUs' links."""
+    return state.topology is not None and interconnect(state.topology) is Interconnect.NVSWITCH
+
+
+def _switches_on_bus(state: NodeState) -> bool:
+    return any(
+        function.vendor == NVIDIA_VENDOR and function.device_class == NVSWITCH_CLASS
+        for function in state.functions
+    )
+
+
+def _rack(state: NodeState) -> bool:
+    """Whether the NVSwitches are the rack's: an NVLink domain, or links to a Grace processor."""
+    named = state.topology is not None and bool(nvlink_domain(state.topology))
+    return named or any(view.values.get(Signal.C2C_STATES) for view in _gpus(state))
+
+
+def _all_links_down(state: NodeState) -> bool | None:
+    """None where no link tells; with MIG on, links are off by design."""
+    states = [
+        link
+        for view in _gpus(state)
+        if not view.seen.mig_mode
+        and isinstance(links := view.values.get(Signal.NVLINK_STATES), tuple)
+        for link in links
+        if link is not None
+    ]
+    return all(link == LINK_DOWN for link in states) if states else None
+
+
+def _gpus(state: NodeState) -> list[GpuView]:
+    return [view for view in state.gpus.values() if view.enumerated]
+
+
+def _view(state: NodeState, service: Service) -> ServiceView:
+    return state.services.get(service, ServiceView())
+
+
+def _unseen(service: Service) -> str:
+    return f"no {service.value} is seen running"

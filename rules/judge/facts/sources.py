@@ -1,0 +1,277 @@
+"""The senses themselves: up or down and why, failed calls, orders to let go, the host.
+
+Called by ``judge``. Sensor loss is never GPU failure: nothing here opens an incident because a
+sense is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from rules.api.names import (
+    ANNOTATION_EXPECTED_GPUS,
+    ANNOTATION_RELEASE_GPU,
+    ANNOTATION_REPAIRED,
+    DRIVER_UPGRADING,
+    LABEL_DRIVER_UPGRADE,
+    LABEL_MIG_STATE,
+    MIG_CHANGING,
+    PAUSED,
+    PREFIX_GPU_DEPLOY,
+)
+from rules.catalog.reasons import REASONS
+from rules.catalog.thresholds import Rules
+from rules.judge.closing import mark_older_boot, mark_reset
+from rules.judge.expected_gpus import expected_gpus
+from rules.judge.facts.network import judge_ports
+from rules.judge.facts.port_errors import judge_port_errors
+from rules.judge.facts.presence import lost_poll
+from rules.judge.facts.processes import judge_processes
+from rules.judge.facts.services import judge_services
+from rules.judge.gauge import Latch
+from rules.judge.incident import Finding
+from rules.judge.observation import (
+    CallFailed,
+    HostSeen,
+    NodeSeen,
+    SourceChanged,
+    SourceName,
+    SourceState,
+)
+from rules.judge.recording import record
+from rules.judge.state import (
+    START_GRACE_S,
+    NodeState,
+    SourceView,
+    StandDown,
+    find_gpu,
+    identify,
+    with_gpu,
+)
+
+LONGEST_STAND_DOWN_S: Final = 2 * 3600.0
+"""A pause that nobody ended by then was forgotten. Source: gpuward."""
+
+STARTING: Final = "Starting"
+DRIVER_ABSENT: Final = "DriverAbsent"
+
+# NVML return codes. Source: NVML reference.
+CODE_LOST: Final = 15
+CODE_RESET_REQUIRED: Final = 16
+
+_REASON_OF_CODE: Final = {11: "GPUIRQIssue", 14: "InfoRomCorrupt"}
+"""What a code says about a GPU that still answers."""
+
+_INIT_CODES: Final = {
+    4: "NoAccess",
+    9: DRIVER_ABSENT,
+    12: DRIVER_ABSENT,
+    17: "NoAccess",
+    18: "DriverMismatch",
+    999: DRIVER_ABSENT,
+}
+"""What a failed initialisation says about the driver."""
+
+_GONE_CODES: Final = frozenset({9, 18, 999})
+"""Also after initialisation these speak of the driver, where the call names no GPU."""
+
+_INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
+
+
+def change_source(state: NodeState, seen: SourceChanged, now: float) -> NodeState:
+    """Take what a sense says about itself.
+
+    A sense that starts again after the agent's restart keeps its restored state for the grace,
+    so that a rollout of the agent turns no node to Unknown.
+    """
+    old = state.sources.get(seen.source)
+    if (
+        old is not None
+        and seen.state is SourceState.DOWN
+        and seen.reason == STARTING
+        and seen.source in state.restored_sources
+        and now < state.started_at + START_GRACE_S
+    ):
+        return state
+    since = old.since if old is not None and old.state is seen.state else now
+    view = SourceView(state=seen.state, reason=seen.reason, since=since)
+    return replace(
+        state,
+        sources={**state.sources, seen.source: view},
+        restored_sources=state.restored_sources - {seen.source},
+    )
+
+
+def settle_driver(state: NodeState, now: float) -> NodeState:
+    """Where there is neither a driver nor a GPU, NVML is Absent by nature and blinds nobody.
+
+    One NVIDIA function on the bus, one GPU that should be here, or a bus that was not seen, and
+    an absent driver is what keeps us from seeing.
+    """
+    view = state.sources.get(SourceName.NVML)
+    if view is None or view.reason != DRIVER_ABSENT:
+        return state
+    expected = expected_gpus(state.configured, state.node.expected_annotation, state.learned)
+    none_here = state.pci_at > 0 and not state.functions and not expected.count
+    told = SourceState.ABSENT if none_here else SourceState.DOWN
+    if view.state is told:
+        return state
+    settled = SourceView(state=told, reason=DRIVER_ABSENT, since=now)
+    return replace(state, sources={**state.sources, SourceName.NVML: settled})
+
+
+def expire_restored(state: NodeState, now: float) -> NodeState:
+    """After the grace, a sense that did not speak is Down, whatever an earlier agent saw."""
+    if not state.restored_sources or now < state.started_at + START_GRACE_S:
+        return state
+    down = SourceView(state=SourceState.DOWN, reason=STARTING, since=now)
+    sources = {
+        name: down if name in state.restored_sources and view.state is SourceState.UP else view
+        for name, view in state.sources.items()
+    }
+    return replace(state, sources=sources, restored_sources=frozenset())
+
+
+def judge_failed_call(state: NodeState, seen: CallFailed, now: float, rules: Rules) -> NodeState:
+    """One NVML call failed: the code says whether driver, GPU or field is meant."""
+    whole_driver = "Init" in seen.call or (seen.code in _GONE_CODES and not seen.gpu)
+    if whole_driver and seen.code in _INIT_CODES:
+        down = SourceChanged(
+            at=seen.at,
+            source=SourceName.NVML,
+            state=SourceState.DOWN,
+            reason=_INIT_CODES[seen.code],
+        )
+        return change_source(state, down, now)
+    if not (seen.gpu or seen.pci):
+        return state
+    evidence = f"{seen.call} answered NVML code {seen.code}"
+    if seen.code == CODE_LOST:
+        return lost_poll(state, seen.gpu, seen.pci, evidence, now, rules)
+    if seen.code == CODE_RESET_REQUIRED:
+        return reset_required(state, seen.gpu, seen.pci, evidence, now, rules, bad=True)
+    reason = _REASON_OF_CODE.get(seen.code)
+    if reason is None:
+        return state
+    gpu, pci = identify(state, seen.gpu, seen.pci)
+    known = any(
+        i.active and i.has_reason(reason) and i.concerns(gpu, pci) for i in state.incidents
+    )
+    finding = Finding(
+        at=seen.at,
+        row=REASONS[reason],
+        gpu=gpu,
+        pci=pci,
+        source=SourceName.NVML,
+        evidence=evidence,
+        counts=not known,
+    )
+    return record(state, finding, now, rules)
+
+
+def reset_required(
+    state: NodeState,
+    gpu: str,
+    pci: str,
+    evidence: str,
+    now: float,
+    rules: Rules,
+    *,
+    bad: bool,
+) -> NodeState:
+    """The GPU answers that it needs a reset: a flag, so one re-read confirms it."""
+    view = find_gpu(state, gpu, pci)
+    if view is None:
+        return state
+    old = view.latches.get("GPUResetRequired", Latch())
+    new = old.step(bad=bad)
+    if new == old and not new.raised:
+        return state
+    state = with_gpu(state, replace(view, latches={**view.latches, "GPUResetRequired": new}))
+    if old.raised and not bad:
+        return mark_reset(state, now, view.seen.uuid, view.pci)  # nothing else ends that state
+    if not new.raised:
+        return state
+    finding = Finding(
+        at=now,
+        row=REASONS["GPUResetRequired"],
+        gpu=view.seen.uuid,
+        pci=view.pci,
+        source=SourceName.NVML,
+        evidence="" if old.raised else evidence,
+        counts=not old.raised,
+    )
+    return record(state, finding, now, rules)
+
+
+def take_node(state: NodeState, seen: NodeSeen, now: float) -> NodeState:
+    """Take what people and other controllers wrote on the Node."""
+    notes = seen.annotations
+    node = replace(
+        state.node,
+        name=seen.name or state.node.name,
+        uid=seen.uid,
+        instance_type=seen.labels.get(_INSTANCE_TYPE, ""),
+        expected_annotation=notes.get(ANNOTATION_EXPECTED_GPUS, "")[:64],
+        repaired=notes.get(ANNOTATION_REPAIRED, "")[:256],
+    )
+    state = replace(state, node=node)
+    asked = wants_release(seen.labels, notes)
+    if not asked:
+        ends_now = replace(state, stood_down_until=now) if state.standing_down else state
+        return replace(ends_now, stand_down=None)
+    if state.stand_down is not None:
+        return replace(state, stand_down=replace(state.stand_down, reason=asked))
+    released = state.sources.get(SourceName.NVML)
+    since = now
+    if released is not None and released.state is SourceState.RELEASED and released.since:
+        since = min(now, released.since)
+    return replace(state, stand_down=StandDown(reason=asked, since=since))
+
+
+def wants_release(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
+    """Who asks us to let go of the GPUs, as a reason code; empty when nobody does."""
+    if ANNOTATION_RELEASE_GPU in annotations:
+        return "ReleaseRequested"
+    if labels.get(LABEL_DRIVER_UPGRADE) in DRIVER_UPGRADING:
+        return "DriverUpgrade"
+    if labels.get(LABEL_MIG_STATE) in MIG_CHANGING:
+        return "MIGChange"
+    paused = any(
+        name.startswith(PREFIX_GPU_DEPLOY) and value.startswith(PAUSED)
+        for name, value in labels.items()
+    )
+    return "OperatorPause" if paused else ""
+
+
+def expire_stand_down(state: NodeState, now: float) -> NodeState:
+    """End a stand-down that lasted too long."""
+    stand_down = state.stand_down
+    if stand_down is None or stand_down.expired:
+        return state
+    if now < stand_down.since:  # the clock went back: count from here
+        return replace(state, stand_down=replace(stand_down, since=now))
+    if now < stand_down.since + LONGEST_STAND_DOWN_S:
+        return state
+    return replace(state, stand_down=replace(stand_down, expired=True), stood_down_until=now)
+
+
+def take_host(state: NodeState, seen: HostSeen, now: float, rules: Rules) -> NodeState:
+    """Take what the host says: boot and hardware, network ports, driver tasks, services."""
+    node = replace(
+        state.node,
+        booted_at=seen.booted_at or state.node.booted_at,
+        product_uuid=seen.product_uuid or state.node.product_uuid,
+        cpu_numa_nodes=seen.cpu_numa_nodes or state.node.cpu_numa_nodes,
+    )
+    first = not state.node.booted_at
+    state = replace(state, node=node)
+    if first:
+        # Later looks say nothing new of it: they move with a wall clock that is set.
+        state = mark_older_boot(state)
+    state = judge_ports(state, seen, now, rules)
+    state = judge_port_errors(state, seen, now, rules)
+    state = judge_processes(state, seen, now, rules)
+    return judge_services(state, seen, now, rules)

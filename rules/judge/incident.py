@@ -1,0 +1,302 @@
+"""One fault with its life: opened by a finding, joined by others, closed by named evidence.
+
+Judges hand ``Finding``s to ``record``; what is kept is an ``Incident``, and its published row is
+worked out by ``judge.burst`` from its members and the driver's answer. Pure data and functions:
+nothing here reads a clock, and text from the kernel is only ever cut and kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final, TypeVar
+
+from rules.api.health import (
+    MAX_EVIDENCE,
+    MAX_EVIDENCE_BYTES,
+    MAX_INCIDENTS,
+    MigInstance,
+    NvidiaAction,
+)
+from rules.catalog.reason import Reason
+from rules.catalog.thresholds import Rules
+
+_T = TypeVar("_T")
+
+NO_NEED: Final = "gpuward: the driver was asked twice since and saw no need for a recovery action"
+"""Evidence that the driver answered with nothing: an agent that restarts reads it back."""
+
+MAX_MEMBERS: Final = 16
+MAX_LINKS: Final = 64
+MAX_XIDS: Final = 32
+
+
+class Scope(StrEnum):
+    """What an incident is about."""
+
+    GPU = "GPU"
+    NODE = "Node"
+    DOMAIN = "Domain"
+
+
+class Phase(StrEnum):
+    """How far judgement has come: only Settled incidents carry their own severity."""
+
+    SETTLED = "Settled"
+    CONTEXT = "Context"
+    """Waits for the rest of the burst or the driver's answer; published as Info."""
+    PRESENT = "Present"
+    """From before the agent's start, or no proof alone: waits for the present to agree."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One sighting, already read through the catalog.
+
+    ``gpu`` is a UUID and ``pci`` a plain address; either may be empty. ``sequence`` is the kernel
+    record's, None for anything else. ``needs_present``: no proof unless the GPU looks sick now.
+    ``counts`` is False for a second view of the same fault. ``asks`` is the recovery action that
+    the flags of a kernel line come to, None where it has none.
+    """
+
+    at: float
+    row: Reason
+    gpu: str = ""
+    pci: str = ""
+    xid: int | None = None
+    source: str = ""
+    evidence: str = ""
+    sequence: int | None = None
+    lookback: bool = False
+    needs_present: bool = False
+    counts: bool = True
+    scope: Scope = Scope.GPU
+    mig: MigInstance | None = None
+    links: tuple[int, ...] = ()
+    nvidia: NvidiaAction | None = None
+    caused_by: int | None = None
+    asks: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One kind of finding inside an incident; ``asks``: its line itself said what is needed."""
+
+    row: Reason
+    xid: int | None = None
+    asks: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incident:
+    """The state of one incident.
+
+    ``row`` is what is published. ``cut`` marks a burst that an earlier run of the agent saw live
+    and did not live to judge. ``opened_at``, ``touched_at`` and ``due_at`` are judgement's own
+    time, the other times those of the facts. ``reset_at`` and ``rebooted`` remember evidence that the
+    present did not confirm yet; ``present_since`` is the time since which the present counts; ``answer``
+    is the recovery action that the driver gave to it, ``unasked`` how many polls after it found that
+    the driver asks for nothing.
+    """
+
+    id: str
+    row: Reason
+    members: tuple[Member, ...]
+    phase: Phase = Phase.CONTEXT
+    answer: int | None = None
+    unasked: int = 0
+    scope: Scope = Scope.GPU
+    gpus: tuple[str, ...] = ()
+    pci: tuple[str, ...] = ()
+    mig: MigInstance | None = None
+    links: tuple[int, ...] = ()
+    sources: tuple[str, ...] = ()
+    nvidia: NvidiaAction | None = None
+    active: bool = True
+    first_seen: float
+    last_seen: float
+    opened_at: float
+    touched_at: float
+    due_at: float | None = None
+    present_since: float = 0.0
+    count: int = 1
+    closed_at: float = 0.0
+    closed_by: str = ""
+    evidence: tuple[str, ...] = ()
+    reset_at: float | None = None
+    rebooted: bool = False
+    cut: bool = False
+    restored_xids: tuple[int, ...] = ()
+
+    @property
+    def xids(self) -> tuple[int, ...]:
+        """The Xids in it, in order of first sight."""
+        own = (member.xid for member in self.members if member.xid is not None)
+        return tuple(dict.fromkeys((*self.restored_xids, *own)))[:MAX_XIDS]
+
+    def has_reason(self, reason: str) -> bool:
+        """Whether a member, or what is published, carries this reason."""
+        return self.row.reason == reason or any(m.row.reason == reason for m in self.members)
+
+    def shares_gpu(self, other: Incident) -> bool:
+        """Whether both name a same GPU."""
+        return any(gpu in self.gpus for gpu in other.gpus) or any(p in self.pci for p in other.pci)
+
+    def concerns(self, gpu: str, pci: str) -> bool:
+        """Whether it is about that GPU, by UUID where both know one, else by address."""
+        if gpu and self.gpus:
+            return gpu in self.gpus
+        return pci in self.pci if pci else not self.gpus and not self.pci and not gpu
+
+
+def incident_id(finding: Finding, boot_id: str) -> str:
+    """The stable identity of the incident that ``finding`` opens."""
+    moment = finding.sequence
+    if moment is None:
+        moment = round(finding.at * 1e6)
+    text = "\0".join((finding.gpu or finding.pci, finding.row.reason, boot_id, str(moment)))
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def clipped(text: str, limit: int = MAX_EVIDENCE_BYTES) -> str:
+    """Cut to ``limit`` bytes of UTF-8; what is not printable comes out escaped, newlines too."""
+    safe = "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii")
+        for char in text[:limit]
+    )
+    return safe.encode("utf-8", "replace")[:limit].decode("utf-8", "ignore")
+
+
+def opened(finding: Finding, boot_id: str, now: float) -> Incident:
+    """Start an incident; its phase and row are settled by the caller."""
+    return Incident(
+        id=incident_id(finding, boot_id),
+        row=finding.row,
+        members=(Member(finding.row, finding.xid, finding.asks),),
+        scope=finding.scope,
+        gpus=(finding.gpu,) if finding.gpu else (),
+        pci=(finding.pci,) if finding.pci else (),
+        mig=finding.mig,
+        links=finding.links[:MAX_LINKS],
+        sources=(finding.source,) if finding.source else (),
+        nvidia=finding.nvidia,
+        first_seen=finding.at,
+        last_seen=finding.at,
+        opened_at=now,
+        touched_at=now,
+        evidence=(clipped(finding.evidence),) if finding.evidence else (),
+    )
+
+
+def joined(incident: Incident, finding: Finding, now: float) -> Incident:
+    """Add a sighting to an incident: its count, times, members and evidence."""
+    members = incident.members
+    if not any(m.xid == finding.xid and m.row == finding.row for m in members):
+        members = (*members, Member(finding.row, finding.xid, finding.asks))[:MAX_MEMBERS]
+    evidence = incident.evidence
+    if finding.evidence and len(evidence) < MAX_EVIDENCE:
+        line = clipped(finding.evidence)
+        evidence = evidence if line in evidence else (*evidence, line)
+    return replace(
+        incident,
+        members=members,
+        gpus=incident.gpus or ((finding.gpu,) if finding.gpu else ()),
+        pci=incident.pci or ((finding.pci,) if finding.pci else ()),
+        mig=incident.mig or finding.mig,
+        links=_union(incident.links, finding.links, MAX_LINKS),
+        sources=_union(incident.sources, (finding.source,) if finding.source else (), 8),
+        nvidia=incident.nvidia or finding.nvidia,
+        first_seen=min(incident.first_seen, finding.at),
+        last_seen=max(incident.last_seen, finding.at),
+        touched_at=now,
+        count=incident.count + finding.counts,
+        evidence=evidence,
+    )
+
+
+def with_evidence(incident: Incident, text: str) -> Incident:
+    """Keep one more line of evidence, if there is room and it says something new."""
+    line = clipped(text)
+    if len(incident.evidence) >= MAX_EVIDENCE or line in incident.evidence:
+        return incident
+    return replace(incident, evidence=(*incident.evidence, line))
+
+
+def with_conclusion(incident: Incident, text: str) -> Incident:
+    """Keep what was concluded whatever else was kept: it takes the last place if there is none."""
+    kept = incident.evidence[: MAX_EVIDENCE - 1]
+    return replace(incident, evidence=(*kept, clipped(text)))
+
+
+def closed(incident: Incident, at: float, by: str) -> Incident:
+    """End it: ``by`` names the evidence."""
+    return replace(
+        incident,
+        active=False,
+        phase=Phase.SETTLED,
+        due_at=None,
+        closed_at=max(at, incident.first_seen),
+        closed_by=by,
+    )
+
+
+def find_home(incidents: Iterable[Incident], finding: Finding, rules: Rules) -> Incident | None:
+    """The active incident that a sighting belongs to.
+
+    The one whose Xid the driver names as the cause; else one of the same reason; else the newest
+    burst on the same GPU (Xids only): its last member within the context delay, its first within
+    the grouping time, so that a program that fails all day never swallows a later fault.
+    """
+    mine = [i for i in incidents if i.active and i.concerns(finding.gpu, finding.pci)]
+    if finding.caused_by is not None:
+        for incident in reversed(mine):
+            if finding.caused_by in incident.xids:
+                return incident
+    for incident in mine:
+        if incident.has_reason(finding.row.reason):
+            return incident
+    if finding.xid is None:
+        return None
+    gap, whole = rules["ContextDelay"].value, rules["IncidentGrouping"].value
+    bursts = [
+        incident
+        for incident in mine
+        if incident.xids
+        and abs(finding.at - incident.last_seen) <= gap
+        and abs(finding.at - incident.first_seen) <= whole
+        and (incident.phase is Phase.PRESENT) == finding.lookback
+    ]
+    return max(bursts, key=lambda incident: incident.last_seen, default=None)
+
+
+def in_order(incidents: Iterable[Incident]) -> tuple[Incident, ...]:
+    """Active first, the gravest and oldest of them leading; then the newest closed ones."""
+    return tuple(
+        sorted(
+            incidents,
+            key=lambda i: (
+                not i.active,
+                -i.row.severity.rank if i.active else 0,
+                i.first_seen if i.active else -i.closed_at,
+                i.id,
+            ),
+        )
+    )
+
+
+def capped(incidents: tuple[Incident, ...]) -> tuple[tuple[Incident, ...], int]:
+    """At most 64: the oldest closed go first, then the newest active records of Info.
+
+    Returns what stays and how many went.
+    """
+    excess = len(incidents) - MAX_INCIDENTS
+    if excess <= 0:
+        return incidents, 0
+    ordered = in_order(incidents)
+    return ordered[:MAX_INCIDENTS], excess
+
+
+def _union(old: tuple[_T, ...], new: tuple[_T, ...], limit: int) -> tuple[_T, ...]:
+    return tuple(dict.fromkeys((*old, *new)))[:limit]

@@ -1,0 +1,372 @@
+"""What the senses hand to judgement: named, frozen facts without an opinion.
+
+The agent's edge builds these and feeds them to ``rules.judge.judge.judge`` one by one; nothing here
+decides, reads a clock or touches a device. ``at`` is always wall time in seconds since the
+epoch: of the fact itself where it carries one (a kernel line), else of its observation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from rules.catalog.signals import Signal
+    from rules.judge.workload import Workload
+    from rules.kernel_log.parse import KernelLine
+
+Value: TypeAlias = int | float | str | tuple[int | None, ...] | None
+"""A reading. None says Absent: asked for, and this GPU or driver does not have it.
+
+Tuples are per link (None: that link could not be read) or a histogram; see `rules.catalog.signals`.
+"""
+
+
+class SourceName(StrEnum):
+    """The senses; the words go into ``sources[].name`` and into metrics."""
+
+    KERNEL_LOG = "kernel-log"
+    NVML = "nvml"
+    DCGM = "dcgm-exporter"
+    PCI = "pci"
+    UDEV = "udev"
+    HOST = "host"
+    WORKLOADS = "workloads"
+
+
+class Service(StrEnum):
+    """The driver's services on the host, by the names of their units."""
+
+    FABRIC_MANAGER = "nvidia-fabricmanager"
+    PERSISTENCED = "nvidia-persistenced"
+    IMEX = "nvidia-imex"
+
+
+class SourceState(StrEnum):
+    """Whether a sense works: Absent is by configuration or nature, Released on request."""
+
+    UP = "Up"
+    DOWN = "Down"
+    ABSENT = "Absent"
+    RELEASED = "Released"
+
+
+class EventKind(StrEnum):
+    """What the driver pushed; ``GpuEvent.data`` is the Xid of an ``XID`` and nothing for any other."""
+
+    XID = "xid"
+    DOUBLE_BIT_ECC = "double_bit_ecc"
+    SINGLE_BIT_STORM = "single_bit_storm"
+    DRAM_RETIREMENT = "dram_retirement"
+    DRAM_RETIREMENT_FAILURE = "dram_retirement_failure"
+    NON_FATAL_POISON = "non_fatal_poison"
+    FATAL_POISON = "fatal_poison"
+    GPU_UNAVAILABLE = "gpu_unavailable"
+    RECOVERY_ACTION = "recovery_action"
+    MIG_CONFIG_CHANGE = "mig_config_change"
+    DRIVER_BIND = "driver_bind"
+    DRIVER_UNBIND = "driver_unbind"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelLineSeen:
+    """One recognised record of the kernel log, from the kernel facility.
+
+    ``sequence`` counts within ``boot_id``; ``lookback`` marks a record written before the agent
+    started reading.
+    """
+
+    at: float
+    sequence: int
+    boot_id: str
+    lookback: bool
+    line: KernelLine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadSeen:
+    """Whose process an earlier record named: found out after it, and for few records only."""
+
+    at: float
+    record: KernelLineSeen
+    workload: Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelGap:
+    """Records were overwritten before they were read; ``sequence`` is the last one lost."""
+
+    at: float
+    lost: int
+    boot_id: str = ""
+    sequence: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelRead:
+    """The kernel log is read up to ``sequence`` (records that were not recognised included)."""
+
+    at: float
+    boot_id: str
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceChanged:
+    """A sense started, stopped or let go; ``reason`` is a CamelCase code, empty when Up.
+
+    A hung NVML call is ``Down`` with reason ``CallHung``.
+    """
+
+    at: float
+    source: SourceName
+    state: SourceState
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSeen:
+    """One GPU as NVML enumerates it; a lost one may have no ``uuid``.
+
+    ``pci`` is lower case ``dddd:bb:dd.f`` or ``dddd:bb:dd``; ``architecture`` NVML's number
+    (6 Turing, 7 Ampere, 8 Ada, 9 Hopper, 10 Blackwell).
+    """
+
+    uuid: str
+    index: int
+    pci: str
+    serial: str = ""
+    product: str = ""
+    board: str = ""
+    vbios: str = ""
+    module_id: int | None = None
+    minor: int | None = None
+    architecture: int | None = None
+    mig_mode: bool | None = None
+    mig_instances: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """Everything NVML enumerates, taken at (re)initialisation and after a MIG change.
+
+    ``excluded`` are PCI addresses that the driver was told to leave out.
+    """
+
+    at: float
+    driver: str
+    virtualization: str = "none"
+    gpus: tuple[GpuSeen, ...] = ()
+    excluded: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologySeen:
+    """How the GPUs are joined by design; rows and columns follow ``gpus`` (UUID, else PCI).
+
+    ``links[i][j]`` is spelled as ``nvidia-smi topo -m`` does (X, NV18, PIX, SYS);
+    ``remotes[i]`` names per NVLink of that GPU what sits at its far end: ``gpu``, ``switch``,
+    ``npu``, ``unknown``, or nothing where there is no link. ``numa`` is each GPU's NUMA node.
+    """
+
+    at: float
+    gpus: tuple[str, ...]
+    links: tuple[tuple[str, ...], ...]
+    remotes: tuple[tuple[str, ...], ...] = ()
+    clusters: tuple[str, ...] = ()
+    cliques: tuple[int | None, ...] = ()
+    numa: tuple[int | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readings:
+    """One poll of one GPU; signals that were not asked for are missing from ``values``."""
+
+    at: float
+    gpu: str
+    values: Mapping[Signal, Value]
+    pci: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuEvent:
+    """The driver pushed an event; ``gpu`` and ``pci`` are empty where it named no GPU."""
+
+    at: float
+    kind: EventKind
+    data: int = 0
+    gpu: str = ""
+    pci: str = ""
+    gi: int | None = None
+    ci: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallFailed:
+    """An NVML call returned an error ``code``; ``gpu`` and ``pci`` are empty where it names none.
+
+    ``call`` is NVML's own name of the function (``nvmlInit_v2``).
+    """
+
+    at: float
+    call: str
+    code: int
+    gpu: str = ""
+    pci: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PciFunction:
+    """One PCI function of vendor 10de as sysfs shows it.
+
+    ``device_class`` is the upper 16 bits of the class (0x0300 VGA, 0x0302 3D controller, 0x0680
+    bridge); ``config_space_ok`` is False when it reads all ones, None when it was not read;
+    ``upstream`` are the full addresses of the bridges above it, the root port first.
+    """
+
+    address: str
+    vendor: int
+    device_class: int
+    driver: str = ""
+    config_space_ok: bool | None = None
+    upstream: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PciSeen:
+    """All NVIDIA functions on the PCI bus at one moment."""
+
+    at: float
+    functions: tuple[PciFunction, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AerCounters:
+    """Errors that the kernel counted on one PCI function since it found it; None: not counted."""
+
+    address: str
+    correctable: int | None = None
+    nonfatal: int | None = None
+    fatal: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AerSeen:
+    """The AER counters of the GPUs on the PCI bus at one moment."""
+
+    at: float
+    functions: tuple[AerCounters, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevNodesSeen:
+    """The minor numbers of ``/dev/nvidia<N>`` at one moment."""
+
+    at: float
+    minors: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DcgmSeen:
+    """One good page of dcgm-exporter: signals by GPU UUID, addresses normalised to NVML's form.
+
+    ``xids`` is the sticky last Xid of each GPU that exports one, ``instance_xids`` that of each
+    MIG instance, by UUID of the GPU and number of the GPU instance; ``hosts`` are the host names
+    the page carries; they are often those of the exporter's pod, so nothing is judged by them.
+    """
+
+    at: float
+    gpus: Mapping[str, Mapping[Signal, Value]]
+    xids: Mapping[str, int] = field(default_factory=dict)
+    instance_xids: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    pci: Mapping[str, str] = field(default_factory=dict)
+    driver: str = ""
+    hosts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSeen:
+    """The Node object as the API server has it, cut to what judgement reads."""
+
+    at: float
+    name: str
+    uid: str
+    boot_id: str
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostProcess:
+    """A process of the driver's world in a bad state: ``D`` (uninterruptible) or ``Z`` (zombie)."""
+
+    pid: int
+    name: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkPort:
+    """One port of an InfiniBand or RoCE adapter (``mlx5_0/1``) and whether its link is up.
+
+    ``infiniband`` tells InfiniBand from Ethernet (RoCE) and others; ``errors`` are its error
+    counters by the kernel's names; one that it lacks is missing.
+    """
+
+    name: str
+    active: bool
+    infiniband: bool = False
+    errors: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSeen:
+    """What the host says about itself.
+
+    ``product_uuid`` is the DMI product UUID, empty when unreadable; ``booted_at`` the wall time
+    of this boot, 0 when unknown; ``cpu_numa_nodes`` the NUMA nodes with CPUs; ``ports`` those of
+    the InfiniBand and RoCE adapters. ``processes`` are those in a bad state, None where the host's
+    processes are out of sight, or were not looked at because there are ``too_many_processes``;
+    ``services`` says of each whether it runs, and is empty there.
+    ``modules`` are the driver's loaded kernel modules with the letters of their taint.
+    """
+
+    at: float
+    booted_at: float = 0.0
+    product_uuid: str = ""
+    cpu_numa_nodes: tuple[int, ...] = ()
+    processes: tuple[HostProcess, ...] | None = None
+    too_many_processes: bool = False
+    services: Mapping[Service, bool] = field(default_factory=dict)
+    modules: Mapping[str, str] = field(default_factory=dict)
+    ports: tuple[NetworkPort, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """Time passed: sent when ``next_deadline`` is due."""
+
+    at: float
+
+
+Observation: TypeAlias = (
+    KernelLineSeen
+    | WorkloadSeen
+    | KernelGap
+    | KernelRead
+    | SourceChanged
+    | Inventory
+    | TopologySeen
+    | Readings
+    | GpuEvent
+    | CallFailed
+    | PciSeen
+    | AerSeen
+    | DevNodesSeen
+    | DcgmSeen
+    | NodeSeen
+    | HostSeen
+    | Tick
+)

@@ -1,0 +1,136 @@
+"""Does the present agree: is the GPU of an incident sound right now, sick, or not seen.
+
+Called by ``judge.closing`` for evidence of repair and for faults read from the past. It looks
+only at what was read since a given time; what nothing has read since then is not sound, it is
+not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from rules.catalog.signals import Signal
+from rules.judge.expected_gpus import gpu_addresses, plain_address
+from rules.judge.incident import Incident
+from rules.judge.observation import SourceState, Value
+from rules.judge.state import GpuView, NodeState, find_gpu
+from rules.judge.topology import Interconnect, interconnect
+
+LINK_DOWN = 0
+
+
+class Present(Enum):
+    """What the present says about the GPU of an incident."""
+
+    GOOD = "good"
+    BAD = "bad"
+    UNSEEN = "unseen"
+
+
+def present_of(state: NodeState, incident: Incident, since: float) -> Present:
+    """Judge the GPUs of an incident, or every GPU where it names none that is known."""
+    views = [
+        view
+        for key in (incident.gpus or incident.pci)
+        if (view := find_gpu(state, key, key if not incident.gpus else "")) is not None
+    ]
+    if incident.gpus and not views:
+        views = [view for pci in incident.pci if (view := find_gpu(state, "", pci)) is not None]
+    if not views and (incident.gpus or incident.pci) and incident.scope == "GPU":
+        return _unknown_gpu(state, incident, since)
+    if not views:
+        views = list(state.gpus.values())
+        enumerated = sum(view.enumerated for view in views)
+        if not views or enumerated < state.learned.count:
+            return Present.UNSEEN
+    answers = {gpu_now(state, view, since) for view in views}
+    for answer in (Present.BAD, Present.UNSEEN):
+        if answer in answers:
+            return answer
+    return Present.GOOD
+
+
+def gpu_now(state: NodeState, view: GpuView, since: float) -> Present:
+    """Judge one GPU by what was read after ``since``."""
+    if gone_from_pci(state, view.pci, since):
+        return Present.BAD
+    source = state.view_source
+    if source is None:
+        seen = state.pci_at > since and bool(view.pci)
+        return Present.GOOD if seen else Present.UNSEEN
+    if state.source(source) is not SourceState.UP:
+        return Present.UNSEEN
+    if view.values.get(Signal.PRESENCE) in ("lost", "reset_required") and view.read_at > since:
+        return Present.BAD
+    if not view.enumerated:
+        return Present.BAD if state.inventory_at > since else Present.UNSEEN
+    if view.answered_at <= since:
+        return Present.UNSEEN
+    asked = view.values.get(Signal.RECOVERY_ACTION) or (view.action and view.action_seen != 0)
+    if asked or view.values.get(Signal.REMAP_FAILURE) or links_down(state, view):
+        return Present.BAD
+    return Present.UNSEEN if view.action else Present.GOOD  # taken back, to be read once more
+
+
+def present_values(state: NodeState, view: GpuView) -> Mapping[Signal, Value]:
+    """What the GPU reads now; nothing once it is lost, has left, or nobody reads it any more."""
+    source = state.view_source
+    answers = view.values.get(Signal.PRESENCE) not in ("lost", "reset_required")
+    if source is None or state.source(source) is not SourceState.UP:
+        return {}
+    return view.values if view.enumerated and answers else {}
+
+
+def links_down(state: NodeState, view: GpuView) -> int:
+    """How many of the links that the GPU has by design are down now; 0 when nothing tells.
+
+    With MIG on, links are off by design.
+    """
+    states = view.values.get(Signal.NVLINK_STATES)
+    if not isinstance(states, tuple) or view.seen.mig_mode:
+        return 0
+    expected = expected_links(state, view.seen.uuid)
+    if expected is None:
+        return 0
+    up = sum(link is not None and link != LINK_DOWN for link in states)
+    unread = sum(link is None for link in states)
+    return max(0, expected - up - unread)
+
+
+def expected_links(state: NodeState, uuid: str) -> int | None:
+    """How many NVLinks the GPU has by design; None when that is not known.
+
+    On a switch all GPUs have as many, so one that lost a link before it was first described is
+    measured by the others.
+    """
+    topology = state.topology
+    if topology is None or uuid not in topology.gpus:
+        return None
+    counts = [sum(remote != "" for remote in remotes) for remotes in topology.remotes]
+    row = topology.gpus.index(uuid)
+    if row >= len(counts):
+        return None
+    return max(counts) if interconnect(topology) is Interconnect.NVSWITCH else counts[row]
+
+
+def _unknown_gpu(state: NodeState, incident: Incident, since: float) -> Present:
+    """A GPU that no sense knows by name: missing from the bus is bad, all else is not seen."""
+    if any(gone_from_pci(state, plain_address(pci), since) for pci in incident.pci):
+        return Present.BAD
+    view = state.view_source
+    if view is None:
+        return Present.GOOD if incident.pci and state.pci_at > since else Present.UNSEEN
+    if state.source(view) is SourceState.UP and state.inventory_at > since:
+        return Present.BAD  # the driver enumerated its GPUs, and this one is not among them
+    return Present.UNSEEN
+
+
+def gone_from_pci(state: NodeState, address: str, since: float) -> bool:
+    """Whether a look at the bus after ``since`` missed it or read all ones."""
+    if not address or state.pci_at <= since:
+        return False
+    for function in state.functions:
+        if plain_address(function.address) == address:
+            return function.config_space_ok is False
+    return bool(gpu_addresses(state.functions) or state.gpus)

@@ -1,0 +1,277 @@
+"""Put findings into incidents, and the driver's recovery action where it belongs.
+
+Called by every judge that found something. These are the only ways an incident comes to be or
+gains members, so that bounds, grouping and the rule about the past hold everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from rules.catalog.reason import Action, ClosesKind, ReasonClass, Severity
+from rules.catalog.signals import Signal
+from rules.catalog.thresholds import Rules
+from rules.catalog.xid import RECOVERY_ACTION_XID
+from rules.judge.bridges import cut_off_home
+from rules.judge.burst import (
+    NO_ACTION,
+    SECURITY_FAULT_XID,
+    Surroundings,
+    asks_driver,
+    is_lost,
+    row_for_action,
+    settled,
+    strength,
+)
+from rules.judge.incident import (
+    NO_NEED,
+    Finding,
+    Incident,
+    Member,
+    Phase,
+    Scope,
+    capped,
+    clipped,
+    closed,
+    find_home,
+    joined,
+    opened,
+    with_conclusion,
+    with_evidence,
+)
+from rules.judge.observation import SourceName
+from rules.judge.state import NodeState, find_gpu, identify, replace_incident, with_gpu
+from rules.judge.topology import Interconnect, interconnect
+
+BEFORE_START: Final = "BeforeStart"
+SUPERSEDED: Final = "Superseded"
+
+PAST_CLOCK_S: Final = 300.0
+"""The kernel's clock in its old lines runs apart from wall time by seconds a day, and syslog(2) is
+read every 15 s. Source: gpuward."""
+
+_NONE_READ: Final = 2
+"""A flag takes one confirming re-read. Source: gpuward, as for other flags."""
+
+_GRAVE: Final = (ReasonClass.DECISIVE, ReasonClass.NEEDS_CONTEXT)
+
+
+def surroundings(state: NodeState) -> Surroundings:
+    """What about this node changes a meaning."""
+    without_nvlink = state.topology is not None and interconnect(state.topology) in (
+        Interconnect.PCIE,
+        Interconnect.SINGLE,
+    )
+    return Surroundings(
+        branch=state.branch,
+        virtual=state.virtualization != "none",
+        nvlink=not without_nvlink,
+    )
+
+
+def record(state: NodeState, finding: Finding, now: float, rules: Rules) -> NodeState:
+    """Take one sighting: into the incident it belongs to, else into a new one.
+
+    A sighting from before the agent's start waits for the present to agree; if it would only be
+    a record, it is one at once, closed.
+    """
+    gpu, pci = identify(state, finding.gpu, finding.pci)
+    finding = replace(finding, gpu=gpu, pci=pci)
+    if state.standing_down and is_lost(Member(finding.row, finding.xid)):
+        finding = replace(finding, needs_present=True)  # judged when the GPUs are back
+    if finding.lookback and finding.sequence is None and _is_known(state, finding):
+        return state
+    home = find_home(state.incidents, finding, rules)
+    if home is not None and _would_be_proof(home, finding):
+        home = None
+    home = home or cut_off_home(state.incidents, finding) or _shut_off_home(state, finding)
+    if home is not None:
+        merged = joined(home, finding, now)
+        waits = finding.lookback or finding.needs_present or rests(state, home)
+        if home.phase is Phase.PRESENT and not waits:
+            merged = replace(merged, phase=Phase.CONTEXT, opened_at=now)
+        return replace_incident(state, settled(merged, now, surroundings(state), rules))
+    fresh = opened(finding, state.node.boot_id or state.cursor_boot, now)
+    if any(known.id == fresh.id for known in state.incidents):
+        return state
+    if finding.lookback or finding.needs_present:
+        since = 0.0 if finding.lookback else now
+        fresh = replace(fresh, phase=Phase.PRESENT, present_since=since)
+    fresh = settled(fresh, now, surroundings(state), rules)
+    if finding.lookback and finding.row.severity is Severity.INFO:
+        fresh = closed(fresh, finding.at, BEFORE_START)
+    kept, gone = capped((*state.incidents, fresh))
+    return replace(state, incidents=kept, dropped=state.dropped + gone)
+
+
+def rests(state: NodeState, incident: Incident) -> bool:
+    """Whether this waits for the end of a stand-down: nothing is judged lost meanwhile."""
+    return state.standing_down and any(map(is_lost, incident.members))
+
+
+def take_answer(
+    state: NodeState,
+    gpu: str,
+    pci: str,
+    value: int,
+    now: float,
+    rules: Rules,
+    *,
+    finding: Finding,
+) -> NodeState:
+    """Apply the driver's recovery action ``value``; the latest value wins.
+
+    It answers the newest incident of that GPU that an Xid opened, if that is recent or grave;
+    where there is none, the action is an incident of its own, as ``finding`` says it.
+    """
+    gpu, pci = identify(state, gpu, pci)
+    view = find_gpu(state, gpu, pci)
+    if view is not None and not finding.lookback:
+        state = with_gpu(state, replace(view, action=value, action_seen=None))
+    around = surroundings(state)
+    if value == NO_ACTION:
+        return _no_action(state, gpu, pci, finding)
+    asked = _asked(state, gpu, pci, finding, rules)
+    if asked is None:
+        row = row_for_action(value, around)
+        old = _own(state, gpu, pci)
+        if old is not None and old.row.reason != row.reason:
+            state = replace_incident(state, closed(old, finding.at, SUPERSEDED))
+        return record(state, replace(finding, row=row, gpu=gpu, pci=pci), now, rules)
+    if asked.answer == value:
+        return replace_incident(state, replace(asked, last_seen=max(asked.last_seen, finding.at)))
+    answered = with_evidence(replace(asked, answer=value), finding.evidence)
+    answered = replace(
+        answered,
+        last_seen=max(asked.last_seen, finding.at),
+        sources=tuple(dict.fromkeys((*asked.sources, finding.source))),
+    )
+    if asked.phase is Phase.PRESENT and not finding.lookback:
+        answered = replace(answered, phase=Phase.CONTEXT, opened_at=now)
+    return replace_incident(state, settled(answered, now, around, rules))
+
+
+def _shut_off_home(state: NodeState, finding: Finding) -> Incident | None:
+    """A GPU that its own security shut off is lost with it: one fault, whatever tells of it first."""
+    lost = is_lost(Member(finding.row, finding.xid))
+    if not lost and finding.xid != SECURITY_FAULT_XID:
+        return None
+    waits = finding.lookback or finding.needs_present
+    for incident in state.incidents:
+        if waits and incident.phase is not Phase.PRESENT:
+            continue
+        if incident.active and incident.concerns(finding.gpu, finding.pci):
+            other = any(map(is_lost, incident.members))
+            if SECURITY_FAULT_XID in incident.xids if lost else other:
+                return incident
+    return None
+
+
+def note_no_need(state: NodeState, gpu: str, pci: str, now: float, rules: Rules) -> NodeState:
+    """A poll found that the driver asks for nothing.
+
+    Read twice after an Xid whose meaning is the driver's answer, that is the answer.
+    """
+    around = surroundings(state)
+    for incident in state.incidents:
+        waits = incident.active and incident.answer is None and incident.phase is not Phase.PRESENT
+        if not waits or not incident.concerns(gpu, pci) or not asks_driver(incident, around):
+            continue
+        read = replace(incident, unasked=incident.unasked + 1)
+        if read.unasked >= _NONE_READ:
+            read = with_conclusion(replace(read, answer=NO_ACTION), NO_NEED)
+            read = settled(read, now, around, rules)
+        state = replace_incident(state, read)
+    return state
+
+
+def _would_be_proof(home: Incident, finding: Finding) -> bool:
+    """Whether what needs the present to agree would be judged without it, by joining a burst."""
+    judged = home.phase is not Phase.PRESENT and not home.has_reason(finding.row.reason)
+    return finding.needs_present and judged
+
+
+def _is_known(state: NodeState, finding: Finding) -> bool:
+    """Whether a line of the past, which nothing counts, is in an incident already.
+
+    A fault that matters may come again soon after the first was repaired: what is closed knows
+    only the lines it kept, and none from after its end.
+    """
+    line = clipped(finding.evidence)
+    record_only = finding.row.severity is Severity.INFO
+    return any(
+        incident.concerns(finding.gpu, finding.pci)
+        and incident.first_seen - PAST_CLOCK_S <= finding.at <= incident.last_seen + PAST_CLOCK_S
+        and (
+            (line in incident.evidence and (record_only or not _ended_before(incident, finding)))
+            or (incident.has_reason(finding.row.reason) and (record_only or incident.active))
+        )
+        for incident in state.incidents
+    )
+
+
+def _ended_before(incident: Incident, finding: Finding) -> bool:
+    return not incident.active and incident.closed_at < finding.at
+
+
+def _no_action(state: NodeState, gpu: str, pci: str, finding: Finding) -> NodeState:
+    """The driver asks for nothing any more: what only its wish kept open is over."""
+    return replace(
+        state,
+        incidents=tuple(
+            closed(incident, finding.at, ClosesKind.STATE)
+            if incident.active
+            and incident.row.closes_on.signal == Signal.RECOVERY_ACTION
+            and incident.concerns(gpu, pci)
+            and not (finding.lookback and finding.at < incident.last_seen)
+            else incident
+            for incident in state.incidents
+        ),
+    )
+
+
+def finding_for_action(
+    state: NodeState, value: int, at: float, source: SourceName, evidence: str
+) -> Finding:
+    """The recovery action as a sighting of its own."""
+    row = row_for_action(value, surroundings(state))
+    scope = Scope.DOMAIN if row.action is Action.RECOVER_IMEX_DOMAIN else Scope.GPU
+    return Finding(at=at, row=row, source=source, evidence=evidence, scope=scope)
+
+
+def _asked(
+    state: NodeState, gpu: str, pci: str, finding: Finding, rules: Rules
+) -> Incident | None:
+    """The newest Xid incident of the GPU that this answer is about.
+
+    An answer read from the past is not about what came after it.
+    """
+    gap, at = rules["ContextDelay"].value, finding.at
+    about = [
+        incident
+        for incident in state.incidents
+        if incident.active
+        and incident.concerns(gpu, pci)
+        and not (finding.lookback and at < incident.first_seen - gap)
+        and (
+            any(xid != RECOVERY_ACTION_XID for xid in incident.xids)
+            or any(is_lost(member) for member in incident.members)
+        )
+        and (
+            abs(at - incident.last_seen) <= gap
+            or any(member.row.klass in _GRAVE for member in incident.members)
+        )
+    ]
+    return max(about, key=lambda i: (strength(i.row), i.last_seen), default=None)
+
+
+def _own(state: NodeState, gpu: str, pci: str) -> Incident | None:
+    for incident in state.incidents:
+        if (
+            incident.active
+            and incident.concerns(gpu, pci)
+            and incident.row.reason.startswith("RecoveryAction")
+        ):
+            return incident
+    return None

@@ -1,0 +1,323 @@
+"""Start again from what this node's own GPUNodeHealth says: the agent keeps nothing on the host.
+
+Called once by the agent at start. Ids come back as they are, open incidents stay open, and what
+an earlier agent saw of the present counts only until this one looks for itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from rules.api.health import MAX_SEEN_RUNNING, GpuStatus, HealthStatus
+from rules.api.timestamps import parse_time
+from rules.catalog.reason import Action, ClosesKind, Level, Reason, ReasonClass
+from rules.catalog.reasons import HOST_SIGNAL, REASONS, reason_for_recovery_action
+from rules.catalog.thresholds import DEFAULT_RULES
+from rules.catalog.xid import driver_branch, reason_for_line, reason_for_xid
+from rules.judge.burst import ANSWERED_XIDS, being_judged
+from rules.judge.closing import mark_reboot
+from rules.judge.expected_gpus import learned_from, plain_address
+from rules.judge.facts.events import WAITING_XIDS
+from rules.judge.facts.presence import MISMATCH
+from rules.judge.facts.repeats import REPEATING_XIDS
+from rules.judge.gauge import Gauge, Latch
+from rules.judge.incident import Incident, Member, Phase, Scope
+from rules.judge.observation import GpuSeen, Service, SourceName, SourceState, TopologySeen
+from rules.judge.state import (
+    MAX_BURSTS,
+    MAX_GPUS,
+    MAX_PORT_CHARS,
+    Burst,
+    GpuView,
+    NodeState,
+    PortView,
+    ServiceView,
+    SourceView,
+    initial,
+)
+from rules.judge.topology import Interconnect
+from rules.judge.wire import from_wire
+from rules.kernel_log.parse import KernelLine, parse_message
+
+_ACTION_PREFIX: Final = "RecoveryAction"
+_LARGEST_ACTION: Final = 7
+_LINKS: Final = re.compile(r"NV(\d{1,3})")
+
+
+def action_word(value: int | None, branch: int | None) -> str:
+    """The recovery action as published per GPU: ``None``, ``ResetGPU``; empty when not known."""
+    if value is None:
+        return ""
+    return reason_for_recovery_action(value, branch).reason.removeprefix(_ACTION_PREFIX)
+
+
+def restore(
+    status: HealthStatus,
+    now: float,
+    *,
+    boot_id: str,
+    node_uid: str = "",
+    configured: int | None = None,
+    node_name: str = "",
+) -> NodeState:
+    """The state to go on with, in the boot that the kernel names now.
+
+    A status of another machine under the same name (another node UID and another boot) is not
+    ours and restores nothing.
+    """
+    fresh = initial(now, boot_id=boot_id, configured=configured, node_name=node_name)
+    same_boot = status.boot_id == boot_id
+    if node_uid and status.node_uid and status.node_uid != node_uid and not same_boot:
+        return fresh
+    branch = driver_branch(status.driver_version)
+    observed_at = _time(status.observed_at, now)
+    incidents = tuple(
+        _restored(incident, now, observed_at, branch) for incident in _incidents(status, now)
+    )
+    state = replace(
+        fresh,
+        node=replace(fresh.node, uid=node_uid or status.node_uid),
+        driver=status.driver_version,
+        virtualization=status.virtualization,
+        learned=learned_from(status.expected_gpus),
+        address_uuids={
+            plain_address(gpu.pci): gpu.uuid
+            for gpu in status.gpus[:MAX_GPUS]
+            if gpu.pci and gpu.uuid
+        },
+        topology=_topology(status),
+        published_topology=status.topology,
+        incidents=incidents,
+        bursts=_bursts(incidents),
+        dropped=max(0, status.dropped),
+    )
+    if not same_boot:
+        return mark_reboot(state) if status.boot_id else state
+    state = replace(
+        state,
+        cursor_boot=status.cursor.boot_id,
+        cursor_seq=status.cursor.kmsg_seq,
+        sources=_sources(status, now),
+        gpus=_gpus(status, incidents),
+        missing=Gauge(raised=_stands(incidents, MISMATCH, "", "", Scope.NODE)),
+        host=_host_gauges(incidents),
+        services={
+            service: ServiceView(ran=True)
+            for service in Service
+            if service.value in status.seen_running
+        },
+        ports={
+            name[:MAX_PORT_CHARS]: PortView(was_active=True)
+            for name in status.seen_running[:MAX_SEEN_RUNNING]
+            if name not in list(Service)
+        },
+    )
+    up = frozenset(n for n, view in state.sources.items() if view.state is SourceState.UP)
+    return replace(state, restored_sources=up)
+
+
+def _incidents(status: HealthStatus, now: float) -> tuple[Incident, ...]:
+    by_id = {incident.id: from_wire(incident, now) for incident in status.incidents[:64]}
+    return tuple(incident for key, incident in by_id.items() if key)
+
+
+def _restored(incident: Incident, now: float, observed_at: float, branch: int | None) -> Incident:
+    """Take up again what was not judged to its end: the catalog's word waits for the present.
+
+    A burst that was published while it was going on was cut by the end of that agent, or of one
+    before it that saw no GPU in its time either.
+    """
+    xid = incident.members[0].xid
+    full = REASONS.get(incident.row.reason) if xid is None else reason_for_xid(xid)
+    if not incident.active or full is None or incident.row.closes_on.kind is ClosesKind.SILENCE:
+        return incident
+    full = replace(full, reason=incident.row.reason)
+    unjudged = (
+        full.severity > incident.row.severity
+        and incident.row.level is Level.REPORT
+        and incident.row.action in (Action.NONE, full.action)
+    )
+    if not unjudged:
+        return incident
+    burst = _cut_burst(incident, full, observed_at, branch)
+    return replace(
+        incident,
+        phase=Phase.PRESENT,
+        members=burst or (replace(incident.members[0], row=full),),
+        row=being_judged(full),
+        touched_at=now,
+        cut=bool(burst),
+    )
+
+
+def _cut_burst(
+    incident: Incident, full: Reason, observed_at: float, branch: int | None
+) -> tuple[Member, ...]:
+    """The members of a burst that the end of an agent cut; else none.
+
+    Also none where a line that decides was not kept: then its number alone proves nothing.
+    """
+    grouping_s = DEFAULT_RULES["IncidentGrouping"].value
+    if not ANSWERED_XIDS.isdisjoint(incident.xids):
+        grouping_s = DEFAULT_RULES["AnswerDelay"].value
+    going_on = incident.cut or abs(observed_at - incident.first_seen) <= grouping_s
+    if full.klass is not ReasonClass.NEEDS_CONTEXT or not incident.xids or not going_on:
+        return ()
+    lines = {line.xid: line for line in map(_line, incident.evidence) if line is not None}
+    members = []
+    for xid in incident.xids:
+        line = lines.get(xid)
+        if line is None and xid in WAITING_XIDS:
+            return ()
+        known = reason_for_xid(xid, driver=branch)
+        row = known if line is None else reason_for_line(line, branch)
+        members.append(Member(row, xid, line.asks if line is not None else None))
+    return tuple(members)
+
+
+def _line(evidence: str) -> KernelLine | None:
+    line = parse_message(evidence.encode())
+    return line if line is not None and line.xid is not None else None
+
+
+def _sources(status: HealthStatus, now: float) -> dict[SourceName, SourceView]:
+    names, states = list(SourceName), list(SourceState)
+    return {
+        SourceName(source.name): SourceView(
+            state=SourceState(source.state),
+            reason=source.reason[:63],
+            since=_time(source.since, now),
+        )
+        for source in status.sources
+        if source.name in names and source.state in states
+    }
+
+
+def _gpus(status: HealthStatus, incidents: tuple[Incident, ...]) -> dict[str, GpuView]:
+    views = {}
+    for gpu in status.gpus[:MAX_GPUS]:
+        view = _view(gpu, incidents)
+        if key := view.seen.uuid or view.pci:
+            views[key] = view
+    return views
+
+
+def _view(gpu: GpuStatus, incidents: tuple[Incident, ...]) -> GpuView:
+    address = plain_address(gpu.pci) if gpu.pci else ""
+    mine = [i for i in incidents if i.active and i.concerns(gpu.uuid, address)]
+    missed = next((i for i in mine if i.row.reason == MISMATCH), None)
+    mig = {"Enabled": True, "Disabled": False}.get(gpu.mig_mode)
+    return GpuView(
+        seen=GpuSeen(
+            uuid=gpu.uuid,
+            index=gpu.index,
+            pci=gpu.pci,
+            serial=gpu.serial,
+            product=gpu.product,
+            board=gpu.board,
+            vbios=gpu.vbios,
+            module_id=gpu.module_id,
+            mig_mode=mig,
+        ),
+        enumerated=gpu.health != "Unknown",
+        action=_action_asked(mine) or _action_value(gpu.recovery_action),
+        reset_pending=gpu.reset_pending,
+        lost=Gauge(raised=missed is not None),
+        lost_at=missed.last_seen if missed is not None else 0.0,
+        lost_since=missed.first_seen if missed is not None else 0.0,
+        gauges={
+            i.row.reason: Gauge(raised=True)
+            for i in mine
+            if i.row.closes_on.kind is ClosesKind.STATE
+        },
+        latches={
+            i.row.reason: Latch(raised=True, seen=True)
+            for i in mine
+            if i.row.klass is ReasonClass.LATCH
+        },
+    )
+
+
+def _action_asked(mine: list[Incident]) -> int | None:
+    """What the driver asked for in a standing incident: being asked for nothing ends that."""
+    words = (i.row.reason for i in mine if i.row.reason.startswith(_ACTION_PREFIX))
+    return next((_action_value(word.removeprefix(_ACTION_PREFIX)) for word in words), None)
+
+
+def _action_value(word: str) -> int | None:
+    values = {action_word(value, None): value for value in range(_LARGEST_ACTION + 1)}
+    return values.get(word)
+
+
+def _stands(
+    incidents: tuple[Incident, ...], reason: str, gpu: str, pci: str, scope: Scope = Scope.NODE
+) -> bool:
+    return any(
+        i.active and i.row.reason == reason and i.scope is scope and i.concerns(gpu, pci)
+        for i in incidents
+    )
+
+
+def _host_gauges(incidents: tuple[Incident, ...]) -> dict[str, Gauge]:
+    """What stands is found again, and ends like anything else only after enough good looks."""
+    return {
+        i.row.reason: Gauge(raised=True)
+        for i in incidents
+        if i.active and i.row.closes_on.signal == HOST_SIGNAL
+    }
+
+
+def _bursts(incidents: tuple[Incident, ...]) -> tuple[Burst, ...]:
+    """Earlier bursts of 13 and 31; places and workloads were not kept, so they are unknown."""
+    return tuple(
+        Burst(
+            xid=xid,
+            gpu=incident.gpus[0] if incident.gpus else "",
+            pci=incident.pci[0] if incident.pci else "",
+            first_at=incident.first_seen,
+            last_at=incident.last_seen,
+        )
+        for incident in incidents
+        for xid in incident.xids
+        if xid in REPEATING_XIDS and (incident.gpus or incident.pci)
+    )[:MAX_BURSTS]
+
+
+def _topology(status: HealthStatus) -> TopologySeen | None:
+    """The published matrix read back, so that a link that died meanwhile is still expected."""
+    rows = [line.split("\t") for line in status.topology.links.split("\n")[1:]]
+    uuids = _by_index(status.gpus)
+    if len(rows) < 2 or len(rows) != len(uuids) or any(len(r) != len(rows) + 1 for r in rows):
+        return None
+    links = tuple(tuple(row[1:]) for row in rows)
+    switched = status.topology.interconnect == Interconnect.NVSWITCH
+    remotes = tuple(_remotes(row, switched=switched) for row in links)
+    cluster, _, clique = status.topology.nvlink_domain.rpartition(".")
+    known = cluster and clique.isdecimal() and len(clique) < 10
+    return TopologySeen(
+        at=0.0,
+        gpus=tuple(uuids[index] for index in sorted(uuids)),
+        links=links,
+        remotes=remotes,
+        clusters=(cluster,) * len(rows) if known else (),
+        cliques=(int(clique),) * len(rows) if known else (),
+        numa=(),
+    )
+
+
+def _remotes(row: tuple[str, ...], *, switched: bool) -> tuple[str, ...]:
+    counts = [int(found[1]) for cell in row if (found := _LINKS.fullmatch(cell))]
+    total = max(counts, default=0) if switched else sum(counts)
+    return ("switch" if switched else "gpu",) * min(total, 64)
+
+
+def _by_index(gpus: tuple[GpuStatus, ...]) -> Mapping[int, str]:
+    return {gpu.index: gpu.uuid for gpu in gpus if gpu.index >= 0 and gpu.uuid}
+
+
+def _time(text: str, otherwise: float) -> float:
+    at = parse_time(text)
+    return otherwise if at is None else min(at, otherwise)

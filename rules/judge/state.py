@@ -1,0 +1,294 @@
+"""Everything judgement remembers about a node: one frozen value, bounded in size.
+
+Made by ``initial`` or ``judge_restore.restore``, changed only by ``judge.judge``. The published
+object plus a fresh look at the node rebuild it, so nothing of it is kept on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from rules.api.health import Topology
+from rules.catalog.signals import Signal
+from rules.judge.expected_gpus import Learned, plain_address
+from rules.judge.gauge import Gauge, Latch
+from rules.judge.incident import Finding, Incident
+from rules.judge.observation import (
+    AerCounters,
+    GpuSeen,
+    HostProcess,
+    PciFunction,
+    Service,
+    SourceName,
+    SourceState,
+    TopologySeen,
+    Value,
+)
+from rules.judge.workload import Workload
+
+MAX_GPUS: Final = 64
+MAX_PENDING_EVENTS: Final = 128
+MAX_BURSTS: Final = 256
+MAX_ADDRESSES: Final = 64
+MAX_PORT_CHARS: Final = 64
+
+_TOLD_S: Final = 20.0
+"""An event brings the next poll forward; without that it comes within 15 s. Source: gpuward."""
+
+START_GRACE_S: Final = 30.0
+"""How long a sense may take to speak after the agent's start before its silence counts; NVML
+initialises in seconds and is polled every 15 s. Source: gpuward."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceView:
+    """One sense as it last reported itself."""
+
+    state: SourceState
+    reason: str = ""
+    since: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counter:
+    """The last value of a counter and when it was read: the base of a rate."""
+
+    at: float
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuView:
+    """One GPU: who it is, what it last said, and the memory of its checks.
+
+    ``answered_at`` is the last time it answered a poll, ``read_at`` the last poll at all. ``action`` is the driver's recovery
+    action, ``action_seen`` a polled value that awaits its re-read. ``lost`` counts lost polls,
+    the last of them at ``lost_at``, unbroken since ``lost_since``; ``told_at`` is when the driver
+    pushed that it is unavailable or needs something else now. ``aer`` are the kernel's PCIe error counters at the last look,
+    ``aer_base`` those that growth is measured from. ``differs`` is the memory of the comparison
+    with dcgm-exporter. ``best_generation`` is the highest PCIe generation its link was seen at.
+    """
+
+    seen: GpuSeen
+    enumerated: bool = False
+    answered_at: float = 0.0
+    read_at: float = 0.0
+    values: Mapping[Signal, Value] = field(default_factory=dict)
+    action: int | None = None
+    action_seen: int | None = None
+    reset_pending: bool = False
+    lost: Gauge = field(default_factory=Gauge)
+    lost_at: float = 0.0
+    lost_since: float = 0.0
+    told_at: float = 0.0
+    gauges: Mapping[str, Gauge] = field(default_factory=dict)
+    latches: Mapping[str, Latch] = field(default_factory=dict)
+    counters: Mapping[Signal, Counter] = field(default_factory=dict)
+    aer: AerCounters | None = None
+    aer_base: AerCounters | None = None
+    differs: Mapping[Signal, Gauge] = field(default_factory=dict)
+    best_generation: float = 0.0
+
+    @property
+    def pci(self) -> str:
+        """The plain address; empty when the driver did not say."""
+        return plain_address(self.seen.pci) if self.seen.pci else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingEvent:
+    """A driver event that waits for its kernel line."""
+
+    due_at: float
+    finding: Finding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Burst:
+    """One burst of Xid 13 or 31 on one GPU: its workloads as far as known, for 13 its places.
+
+    ``gpu`` is a UUID and ``pci`` a plain address; either may be empty. ``due_at`` is when it is
+    to be judged with those before it, None once it was.
+    """
+
+    xid: int
+    gpu: str
+    pci: str
+    first_at: float
+    last_at: float
+    places: tuple[tuple[int, int], ...] = ()
+    workloads: tuple[Workload, ...] = ()
+    due_at: float | None = None
+
+    def is_on(self, gpu: str, pci: str) -> bool:
+        """Whether it is on that GPU, by address where both know one, else by UUID."""
+        return self.pci == pci if self.pci and pci else self.gpu == gpu
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandDown:
+    """Somebody asked us to let go of the GPUs; ``expired`` when that took too long."""
+
+    reason: str
+    since: float
+    expired: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """What the Node object and the host said about the node itself."""
+
+    name: str = ""
+    uid: str = ""
+    boot_id: str = ""
+    booted_at: float = 0.0
+    instance_type: str = ""
+    product_uuid: str = ""
+    expected_annotation: str = ""
+    repaired: str = ""
+    cpu_numa_nodes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortView:
+    """A network port: whether it ever was active, since when it is not, how often it is again."""
+
+    was_active: bool = False
+    down_since: float | None = None
+    good_looks: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortErrors:
+    """A network port's error counters at the last look, and how its error rate has been."""
+
+    at: float
+    errors: Mapping[str, int]
+    gauge: Gauge = field(default_factory=Gauge)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceView:
+    """A service of the host: whether it runs, None when out of sight; whether it ran this boot."""
+
+    running: bool | None = None
+    ran: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeState:
+    """All of it. ``configured`` is the expected number of GPUs by configuration, ``bridges`` the
+    full addresses of the PCIe bridges above each GPU's plain address."""
+
+    started_at: float
+    configured: int | None = None
+    node: NodeFacts = NodeFacts()
+    cursor_boot: str = ""
+    cursor_seq: int = -1
+    sources: Mapping[SourceName, SourceView] = field(default_factory=dict)
+    restored_sources: frozenset[SourceName] = frozenset()
+    driver: str = ""
+    virtualization: str = "none"
+    gpus: Mapping[str, GpuView] = field(default_factory=dict)
+    address_uuids: Mapping[str, str] = field(default_factory=dict)
+    excluded: tuple[str, ...] = ()
+    functions: tuple[PciFunction, ...] = ()
+    bridges: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    pci_at: float = 0.0
+    minors: tuple[int, ...] | None = None
+    inventory_at: float = 0.0
+    missing: Gauge = field(default_factory=Gauge)
+    missing_at: float = 0.0
+    learned: Learned = field(default_factory=Learned)
+    topology: TopologySeen | None = None
+    published_topology: Topology = field(default_factory=Topology)
+    stand_down: StandDown | None = None
+    stood_down_until: float = 0.0
+    incidents: tuple[Incident, ...] = ()
+    dropped: int = 0
+    pending_events: tuple[PendingEvent, ...] = ()
+    bursts: tuple[Burst, ...] = ()
+    host: Mapping[str, Gauge] = field(default_factory=dict)
+    tasks: Mapping[HostProcess, Gauge] = field(default_factory=dict)
+    services: Mapping[Service, ServiceView] = field(default_factory=dict)
+    ports: Mapping[str, PortView] = field(default_factory=dict)
+    port_errors: Mapping[str, PortErrors] = field(default_factory=dict)
+    dcgm_xids: Mapping[tuple[str, int | None], int] = field(default_factory=dict)
+
+    def source(self, name: SourceName) -> SourceState | None:
+        """The state of a sense; None while it has not spoken."""
+        view = self.sources.get(name)
+        return view.state if view else None
+
+    @property
+    def standing_down(self) -> bool:
+        """Whether the GPUs are let go on request right now."""
+        return self.stand_down is not None and not self.stand_down.expired
+
+    @property
+    def view_source(self) -> SourceName | None:
+        """The sense that sees the GPUs: NVML, or dcgm-exporter where NVML is off, or none."""
+        if self.source(SourceName.NVML) is not SourceState.ABSENT:
+            return SourceName.NVML
+        spoken = self.source(SourceName.DCGM)
+        return None if spoken in (None, SourceState.ABSENT) else SourceName.DCGM
+
+    @property
+    def branch(self) -> int | None:
+        """The driver's major number."""
+        head = self.driver.partition(".")[0]
+        return int(head) if head.isdecimal() and len(head) < 5 else None
+
+
+def initial(
+    now: float, *, boot_id: str = "", configured: int | None = None, node_name: str = ""
+) -> NodeState:
+    """A node nothing is known of, in the boot that the kernel names.
+
+    ``configured`` is the expected number of GPUs, if the configuration says one.
+    """
+    facts = NodeFacts(name=node_name, boot_id=boot_id)
+    return NodeState(started_at=now, configured=configured, node=facts)
+
+
+def with_gpu(state: NodeState, view: GpuView) -> NodeState:
+    """Replace one GPU's view; beyond 64 GPUs nothing new is kept."""
+    key = view.seen.uuid or view.pci
+    if not key or (key not in state.gpus and len(state.gpus) >= MAX_GPUS):
+        return state
+    return replace(state, gpus={**state.gpus, key: view})
+
+
+def find_gpu(state: NodeState, gpu: str, pci: str = "") -> GpuView | None:
+    """A GPU by UUID or by address."""
+    if gpu in state.gpus:
+        return state.gpus[gpu]
+    if not pci:
+        return None
+    address = plain_address(pci)
+    matches = [view for view in state.gpus.values() if view.pci == address]
+    return max(matches, key=lambda view: (view.enumerated, view.answered_at), default=None)
+
+
+def just_told(view: GpuView, now: float) -> bool:
+    """Whether the driver pushed a moment ago that something is up with this GPU."""
+    return bool(view.told_at) and abs(now - view.told_at) <= _TOLD_S
+
+
+def identify(state: NodeState, gpu: str, pci: str) -> tuple[str, str]:
+    """Complete a UUID or an address with the other one, as far as either is known."""
+    address = plain_address(pci) if pci else ""
+    view = find_gpu(state, gpu, address)
+    if view is not None:
+        return view.seen.uuid or gpu, view.pci or address
+    return gpu or state.address_uuids.get(address, ""), address
+
+
+def replace_incident(state: NodeState, changed: Incident) -> NodeState:
+    """Put a changed incident in the place of the one with its id."""
+    return replace(
+        state,
+        incidents=tuple(changed if i.id == changed.id else i for i in state.incidents),
+    )

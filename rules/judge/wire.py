@@ -1,0 +1,136 @@
+"""An incident to and from its published form.
+
+Called by ``publication`` and by ``judge.restore``. What comes back is read, never trusted: a
+word this version does not know falls back to the harmless side, an id is taken as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from enum import StrEnum
+from typing import Final, TypeVar
+
+from rules.api.health import MAX_EVIDENCE
+from rules.api.health import Incident as IncidentStatus
+from rules.api.timestamps import format_micro_time, parse_time
+from rules.catalog.reason import (
+    SILENCE_3M,
+    Action,
+    ClosesOn,
+    Level,
+    Reason,
+    ReasonClass,
+    Severity,
+    is_reason_code,
+)
+from rules.judge.expected_gpus import plain_address
+from rules.judge.incident import (
+    MAX_LINKS,
+    MAX_XIDS,
+    NO_NEED,
+    Incident,
+    Member,
+    Phase,
+    Scope,
+    clipped,
+    with_conclusion,
+)
+
+_XID_REASON: Final = re.compile(r"Xid(\d{1,5})[A-Za-z]")
+_UNREADABLE: Final = "Unreadable"
+_CUT: Final = "gpuward: the agent restarted during this burst, which is judged when GPUs are seen"
+"""The last line of evidence of a burst that still waits for that: the next agent reads it too."""
+_NO_ACTION: Final = 0
+_PCI_CHARS: Final = 16
+_UUID_CHARS: Final = 96
+_Word = TypeVar("_Word", bound=StrEnum)
+
+
+def to_wire(incident: Incident) -> IncidentStatus:
+    """The published form."""
+    row = incident.row
+    return IncidentStatus(
+        id=incident.id,
+        reason=row.reason,
+        klass=row.klass.value,
+        severity=row.severity.value,
+        level=row.level.value,
+        recommended_action=row.action.value,
+        scope=incident.scope.value,
+        gpus=tuple(gpu[:_UUID_CHARS] for gpu in incident.gpus),
+        pci=tuple(pci[:_PCI_CHARS] for pci in incident.pci),
+        mig=incident.mig,
+        links=incident.links,
+        xids=incident.xids,
+        sources=incident.sources,
+        nvidia=incident.nvidia,
+        active=incident.active,
+        first_seen=format_micro_time(incident.first_seen),
+        last_seen=format_micro_time(incident.last_seen),
+        count=incident.count,
+        closes_on=str(row.closes_on),
+        closed_at=format_micro_time(incident.closed_at) if not incident.active else "",
+        closed_by=incident.closed_by[:128],
+        evidence=_published_evidence(incident),
+    )
+
+
+def from_wire(status: IncidentStatus, now: float) -> Incident:
+    """The incident that an earlier agent published; its times of judgement start anew."""
+    row = Reason(
+        reason=status.reason if is_reason_code(status.reason) else _UNREADABLE,
+        klass=_word(ReasonClass, status.klass, ReasonClass.RECORD),
+        severity=_word(Severity, status.severity, Severity.INFO),
+        level=_word(Level, status.level, Level.REPORT),
+        action=_word(Action, status.recommended_action, Action.NONE),
+        closes_on=_closes_on(status.closes_on),
+        source="published before",
+    )
+    named = _XID_REASON.match(row.reason)
+    first_seen = parse_time(status.first_seen)
+    first_seen = now if first_seen is None else min(first_seen, now)
+    last_seen = parse_time(status.last_seen)
+    last_seen = first_seen if last_seen is None else min(max(last_seen, first_seen), now)
+    closed_at = parse_time(status.closed_at)
+    return Incident(
+        id=clipped(status.id, 64),
+        row=row,
+        members=(Member(row, int(named[1]) if named else None),),
+        phase=Phase.SETTLED,
+        answer=_NO_ACTION if NO_NEED in status.evidence[:MAX_EVIDENCE] else None,
+        scope=_word(Scope, status.scope, Scope.GPU),
+        gpus=tuple(clipped(gpu, _UUID_CHARS) for gpu in status.gpus[:64]),
+        pci=tuple(plain_address(clipped(pci, _PCI_CHARS)) for pci in status.pci[:64]),
+        mig=status.mig,
+        links=status.links[:MAX_LINKS],
+        sources=tuple(clipped(source, 64) for source in status.sources[:8]),
+        nvidia=status.nvidia,
+        active=status.active,
+        first_seen=first_seen,
+        last_seen=last_seen,
+        opened_at=now,
+        touched_at=last_seen,
+        count=max(1, status.count),
+        closed_at=last_seen if closed_at is None else closed_at,
+        closed_by="" if status.active else clipped(status.closed_by, 128),
+        evidence=tuple(clipped(line) for line in status.evidence[:MAX_EVIDENCE] if line != _CUT),
+        cut=status.active and _CUT in status.evidence[:MAX_EVIDENCE],
+        restored_xids=status.xids[:MAX_XIDS],
+    )
+
+
+def _published_evidence(incident: Incident) -> tuple[str, ...]:
+    if incident.cut and incident.active and incident.phase is Phase.PRESENT:
+        return with_conclusion(incident, _CUT).evidence
+    return incident.evidence
+
+
+def _closes_on(text: str) -> ClosesOn:
+    with suppress(ValueError):
+        return ClosesOn.parse(text)
+    return SILENCE_3M
+
+
+def _word(kind: type[_Word], text: str, otherwise: _Word) -> _Word:
+    return kind(text) if text in list(kind) else otherwise

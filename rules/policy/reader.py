@@ -1,0 +1,173 @@
+"""Read a policy strictly: every problem with its path, what is wrong and the remedy, as values.
+
+Called by the remediator at start and reload and by ``policy check``. Takes the decoded YAML value,
+not a file: reading files is the edge's work. Never guesses and never drops an unknown key.
+"""
+
+import difflib
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from types import UnionType
+from typing import Any, Final, Literal, Union, get_args, get_origin
+
+import msgspec
+
+from rules.api.selectors import parse_selector
+from rules.catalog.reason import is_reason_code
+from rules.policy.durations import Seconds, parse_duration
+from rules.policy.policy import Policy, Section
+
+_MAX_PROBLEMS: Final = 20
+_LABEL_KEY: Final = re.compile(
+    r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One thing wrong with a policy."""
+
+    path: str
+    """``drain.fatalTimout``; "" for the file as a whole."""
+    message: str
+
+    def sentence(self, source: str) -> str:
+        """``policy.yaml: drain.fatalTimout is not a known key; did you mean fatalTimeout?``."""
+        where = f"{self.path} " if self.path else ""
+        return f"{source}: {where}{self.message}"
+
+
+def load_policy(document: object) -> Policy | tuple[Problem, ...]:
+    """The policy, or everything that is wrong with it. An empty document is the default."""
+    if document is None:
+        return Policy()
+    if not isinstance(document, dict):
+        return (Problem(path="", message="is no mapping; start with apiVersion and kind"),)
+    problems = _unknown_keys(document, Policy, "")
+    if problems:
+        return tuple(problems[:_MAX_PROBLEMS])
+    try:
+        policy = msgspec.convert(document, Policy, dec_hook=_decode)
+    except msgspec.ValidationError as error:
+        return (_of_error(str(error), document),)
+    return tuple(_nonsense(policy)) or policy
+
+
+def _decode(kind: type, value: object) -> object:
+    if kind is Seconds:
+        return parse_duration(value)
+    raise NotImplementedError(f"{kind.__name__} in a policy")
+
+
+def _unknown_keys(value: object, kind: object, path: str) -> list[Problem]:
+    """Walk the document beside the types: unknown keys at every depth, with the nearest name."""
+    section = _section(kind)
+    if section is None:
+        return _inside(value, kind, path)
+    if not isinstance(value, dict):
+        return []
+    fields = {f.encode_name: f.type for f in msgspec.structs.fields(section)}
+    problems = []
+    for key, inner in value.items():
+        here = f"{path}.{key}" if path else str(key)
+        if key in fields:
+            problems += _unknown_keys(inner, fields[key], here)
+            continue
+        near = difflib.get_close_matches(str(key), fields, n=1)
+        remedy = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(fields))}"
+        problems.append(Problem(path=here, message=f"is not a known key; {remedy}"))
+    return problems
+
+
+def _inside(value: object, kind: object, path: str) -> list[Problem]:
+    arguments = [a for a in get_args(kind) if a is not Ellipsis]
+    problems: list[Problem] = []
+    if get_origin(kind) is tuple and isinstance(value, list):
+        for index, item in enumerate(value):
+            problems += _unknown_keys(item, arguments[0], f"{path}[{index}]")
+    elif get_origin(kind) is dict and isinstance(value, dict):
+        for key, item in value.items():
+            problems += _unknown_keys(item, arguments[1], f"{path}.{key}")
+    return problems
+
+
+def _section(kind: object) -> type[Section] | None:
+    candidates = get_args(kind) if get_origin(kind) in {Union, UnionType} else (kind,)
+    for candidate in candidates:
+        if isinstance(candidate, type) and issubclass(candidate, Section):
+            return candidate
+    return None
+
+
+def _of_error(text: str, document: dict[Any, Any]) -> Problem:
+    """msgspec says ``what - at `$.path` ``; where it hides a key, the document names it."""
+    what, _, at = text.partition(" - at `")
+    path = at.rstrip("`").removeprefix("$").removeprefix(".")
+    if "[...]" in path and isinstance(document.get("reasons"), dict):
+        keys = ", ".join(sorted(str(key) for key in document["reasons"])[:5])
+        path = path.replace("[...]", f" ({keys})")
+    words = _choices(at.rstrip("`").removeprefix("$"))
+    remedy = f"; write one of {', '.join(words)}" if words else ""
+    return Problem(path=path, message=f"is wrong: {what[:1].lower()}{what[1:]}{remedy}")
+
+
+def _choices(path: str) -> tuple[str, ...]:
+    """The words allowed at a msgspec path such as ``.pods[0].strategy``; () where any text is."""
+    kind: object = Policy
+    for name in re.findall(r"[A-Za-z]+|\[[^\]]*\]", path):
+        section = _section(kind)
+        if name.startswith("["):
+            kind = get_args(kind)[-2 if get_args(kind)[-1] is Ellipsis else -1]
+        elif section is not None:
+            fields = {f.encode_name: f.type for f in msgspec.structs.fields(section)}
+            kind = fields.get(name)
+    for candidate in (kind, *get_args(kind)):
+        if isinstance(candidate, type) and issubclass(candidate, StrEnum):
+            return tuple(candidate)
+    return get_args(kind) if get_origin(kind) is Literal else ()
+
+
+def _nonsense(policy: Policy) -> list[Problem]:
+    """What has the right type and still makes no sense."""
+    checks = [
+        ("budget.maxUnavailable.percent", 0 <= policy.budget.max_unavailable.percent <= 100,
+         "must be between 0 and 100"),
+        ("budget.maxUnavailable.atMost", policy.budget.max_unavailable.at_most >= 0,
+         "must not be negative"),
+        ("budget.minimum", policy.budget.minimum >= 0, "must not be negative"),
+        ("budget.maxNew.count", policy.budget.max_new.count >= 1, "must be at least 1"),
+        ("budget.maxNew.window", policy.budget.max_new.window_s > 0, "must be longer than 0s"),
+        ("budget.perReason.count", policy.budget.per_reason.count >= 1, "must be at least 1"),
+        ("budget.perReason.window", policy.budget.per_reason.window_s > 0,
+         "must be longer than 0s"),
+        ("drain.backoff.min", 0 < policy.drain.backoff.min_s <= policy.drain.backoff.max_s,
+         "must be above 0s and not above drain.backoff.max"),
+        ("release.replaceAfter.count", policy.release.replace_after.count >= 2,
+         "must be at least 2: with 1 no node would ever be released by itself"),
+        ("limits.marksPerSecond", policy.limits.marks_per_second > 0, "must be above 0"),
+        ("limits.evictionsPerSecond", policy.limits.evictions_per_second > 0, "must be above 0"),
+        ("limits.nodesDraining", policy.limits.nodes_draining >= 1, "must be at least 1"),
+        ("history.maxPerNode", policy.history.max_per_node >= 1, "must be at least 1"),
+    ]  # fmt: skip
+    problems = [Problem(path=path, message=message) for path, good, message in checks if not good]
+    selectors = [("nodeSelector", policy.node_selector)]
+    selectors += [(f"pods[{i}].selector", rule.selector) for i, rule in enumerate(policy.pods)]
+    for path, text in selectors:
+        try:
+            parse_selector(text)
+        except ValueError as error:
+            problems.append(Problem(path=path, message=f"is wrong: {error}"))
+    for index, key in enumerate(policy.budget.per):
+        if _LABEL_KEY.fullmatch(key) is None:
+            problems.append(
+                Problem(
+                    path=f"budget.per[{index}]", message=f"is wrong: {key!r:.80} is no label key"
+                )
+            )
+    problems.extend(
+        Problem(path=f"reasons.{reason[:80]}", message="is wrong: a reason is CamelCase")
+        for reason in policy.reasons
+        if not is_reason_code(reason)
+    )
+    return problems

@@ -1,0 +1,65 @@
+"""The labels the agent writes on its own node: health and topology.
+
+Called by ``publication``. Every value passes the one label gate; a label whose fact is not known
+is removed (None), never guessed.
+"""
+
+from __future__ import annotations
+
+from rules.api.health import Topology
+from rules.api.label_value import Refused, checked_labels, product_label
+from rules.api.names import (
+    AGENT_LABELS,
+    LABEL_DRIVER,
+    LABEL_GPUS,
+    LABEL_GPUS_HEALTHY,
+    LABEL_HEALTH,
+    LABEL_INTERCONNECT,
+    LABEL_MIG,
+    LABEL_NUMA,
+    LABEL_NVLINK_DOMAIN,
+    LABEL_PRODUCT,
+)
+from rules.judge.state import NodeState
+from rules.publish.verdict import Verdict
+
+MIXED = "mixed"
+
+
+def labels(
+    state: NodeState, judged: Verdict, topology: Topology
+) -> tuple[dict[str, str | None], tuple[Refused, ...]]:
+    """Every label of ours with its value, None to remove it; and what was refused."""
+    wanted = {LABEL_HEALTH: judged.health.value.lower()}
+    if judged.gpus_expected:
+        wanted[LABEL_GPUS] = str(judged.gpus_expected)
+        if judged.gpus_healthy is not None:
+            wanted[LABEL_GPUS_HEALTHY] = str(judged.gpus_healthy)
+    facts = {
+        LABEL_INTERCONNECT: topology.interconnect,
+        LABEL_NVLINK_DOMAIN: topology.nvlink_domain,
+        LABEL_NUMA: topology.numa,
+        LABEL_MIG: mig_label(state),
+        LABEL_PRODUCT: _product(state),
+        LABEL_DRIVER: state.driver,
+    }
+    wanted |= {name: value for name, value in facts.items() if value}
+    kept, refused = checked_labels(wanted)
+    return {name: kept.get(name) for name in AGENT_LABELS}, refused
+
+
+def mig_label(state: NodeState) -> str:
+    """``none``, ``mixed`` or ``all``; empty while no GPU says whether MIG is on."""
+    modes = {view.seen.mig_mode for view in state.gpus.values()} - {None}
+    if not modes:
+        return ""
+    if modes == {True}:
+        return "all"
+    return MIXED if True in modes else "none"
+
+
+def _product(state: NodeState) -> str:
+    products = {view.seen.product for view in state.gpus.values() if view.seen.product}
+    if len(products) > 1:
+        return MIXED
+    return product_label(products.pop()) if products else ""

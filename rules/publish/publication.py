@@ -1,0 +1,261 @@
+"""From state and verdict to what is written: status, conditions, labels, and when.
+
+The agent's edge calls ``publish`` after each change and asks ``differs`` how
+urgent it is. Every string is cut to what the CRD takes, so that no odd name can lose a verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from rules.api.health import (
+    MAX_SEEN_RUNNING,
+    Cursor,
+    ExpectedGpus,
+    GpuStatus,
+    HealthStatus,
+    PublisherPod,
+    SourceStatus,
+    Topology,
+)
+from rules.api.label_value import Refused
+from rules.api.names import CONDITION_DEGRADED, CONDITION_HEALTHY
+from rules.api.timestamps import format_time
+from rules.judge.facts.presence import expected_of
+from rules.judge.incident import in_order
+from rules.judge.observation import SourceState
+from rules.judge.restore import action_word
+from rules.judge.state import MAX_PORT_CHARS, GpuView, NodeState, SourceView
+from rules.judge.topology import describe
+from rules.judge.wire import to_wire
+from rules.publish.labels import labels
+from rules.publish.size import fitted
+from rules.publish.verdict import (
+    ALL_PASSING,
+    STARTING,
+    GpuVerdict,
+    Health,
+    Verdict,
+    not_looked_yet,
+)
+
+NOT_DEGRADED: Final = "NotDegraded"
+RIDE_ALONG_S: Final = 60.0
+"""Counts and times are written at most this often. Source: gpuward, one write a minute."""
+
+_CONDITION_STATUS: Final = {
+    Health.UNHEALTHY: "False",
+    Health.UNKNOWN: "Unknown",
+    Health.DEGRADED: "True",
+    Health.HEALTHY: "True",
+}
+_MIG_MODE: Final = {True: "Enabled", False: "Disabled", None: ""}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who publishes: a pod, or an agent that heartbeats at ``heartbeat_at`` instead."""
+
+    agent_version: str
+    rules_version: str
+    pod: str = ""
+    pod_uid: str = ""
+    heartbeat_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """A node condition of ours; the edge keeps the transition times."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """All that is written about the node; ``labels`` with None are to be removed."""
+
+    status: HealthStatus
+    conditions: tuple[Condition, ...]
+    labels: Mapping[str, str | None]
+    refused: tuple[Refused, ...] = ()
+
+
+class Difference(StrEnum):
+    """How urgently a publication that changed has to be written."""
+
+    NONE = "None"
+    RIDES_ALONG = "RidesAlong"
+    NOW = "Now"
+
+
+def publish(state: NodeState, judged: Verdict, now: float, identity: Identity) -> Publication:
+    """Work out everything that is to be written at ``now``."""
+    topology = _topology(state)
+    node_labels, refused = labels(state, judged, topology)
+    expected = expected_of(state)
+    healthy = judged.gpus_healthy
+    heartbeat = identity.heartbeat_at
+    status = HealthStatus(
+        publisher=PublisherPod(
+            pod=identity.pod[:512],
+            pod_uid=identity.pod_uid[:64],
+            heartbeat="" if heartbeat is None else format_time(heartbeat),
+        ),
+        node_uid=state.node.uid[:64],
+        boot_id=(state.node.boot_id or state.cursor_boot)[:64],
+        observed_at=format_time(now),
+        agent_version=identity.agent_version[:64],
+        rules_version=identity.rules_version[:64],
+        driver_version=state.driver[:64],
+        virtualization=state.virtualization[:32],
+        cursor=Cursor(boot_id=state.cursor_boot[:64], kmsg_seq=state.cursor_seq),
+        health=judged.health.value,
+        reason=judged.reason[:63],
+        message=judged.message,
+        gpus_healthy="" if healthy is None else f"{healthy}/{judged.gpus_expected}",
+        expected_gpus=ExpectedGpus(count=expected.count, source=expected.source[:32]),
+        sources=_sources(state, now),
+        seen_running=_seen_running(state),
+        gpus=tuple(
+            _gpu(view, judged.gpus[key], state.branch)
+            for key, view in sorted(state.gpus.items(), key=lambda item: _position(item[1]))
+        ),
+        topology=topology,
+        incidents=tuple(to_wire(incident) for incident in in_order(state.incidents)),
+        dropped=state.dropped,
+    )
+    return Publication(
+        status=fitted(status),
+        conditions=_conditions(judged),
+        labels=node_labels,
+        refused=refused,
+    )
+
+
+def differs(old: Publication | None, new: Publication) -> Difference:
+    """What has to happen to get from ``old``, as last written, to ``new``."""
+    if old is None:
+        return Difference.NOW
+    if _news(old) != _news(new):
+        return Difference.NOW
+    same = _lasting(old.status) == _lasting(new.status) and old.conditions == new.conditions
+    return Difference.NONE if same else Difference.RIDES_ALONG
+
+
+def _lasting(status: HealthStatus) -> HealthStatus:
+    """All but what changes while nothing happens: a healthy node must cost no stored write."""
+    return msgspec.structs.replace(status, observed_at="", cursor=Cursor())
+
+
+def _news(publication: Publication) -> tuple[object, ...]:
+    """All whose change cannot wait."""
+    status = publication.status
+    return (
+        status.publisher.pod_uid,
+        status.node_uid,
+        status.boot_id,
+        status.agent_version,
+        status.rules_version,
+        status.driver_version,
+        status.health,
+        status.reason,
+        status.gpus_healthy,
+        status.expected_gpus,
+        tuple((source.name, source.state, source.reason) for source in status.sources),
+        status.gpus,
+        status.topology,
+        tuple(
+            (i.id, i.reason, i.severity, i.level, i.recommended_action, i.active)
+            for i in status.incidents
+        ),
+        tuple((c.type, c.status, c.reason) for c in publication.conditions),
+        dict(publication.labels),
+    )
+
+
+def _conditions(judged: Verdict) -> tuple[Condition, ...]:
+    degraded = judged.degraded
+    return (
+        Condition(
+            type=CONDITION_HEALTHY,
+            status=_CONDITION_STATUS[judged.health],
+            reason=judged.reason if judged.health is not Health.HEALTHY else ALL_PASSING,
+            message=judged.message,
+        ),
+        Condition(
+            type=CONDITION_DEGRADED,
+            status="False" if degraded is None else "True",
+            reason=NOT_DEGRADED if degraded is None else degraded.row.reason,
+            message=judged.degraded_message,
+        ),
+    )
+
+
+def _sources(state: NodeState, now: float) -> tuple[SourceStatus, ...]:
+    """Every sense by name. The one that is to see the GPUs is Down until it has looked."""
+    views = dict(state.sources)
+    eye = state.view_source
+    if eye is not None and (eye not in views or not_looked_yet(state, now)):
+        views[eye] = SourceView(
+            state=SourceState.DOWN,
+            reason=STARTING,
+            since=views[eye].since if eye in views else now,
+        )
+    return tuple(
+        SourceStatus(
+            name=name.value,
+            state=view.state.value,
+            reason=view.reason[:63],
+            since=format_time(view.since),
+        )
+        for name, view in sorted(views.items())
+    )
+
+
+def _seen_running(state: NodeState) -> tuple[str, ...]:
+    """What a later agent of this boot must know to miss it."""
+    services = [service.value for service, view in state.services.items() if view.ran]
+    ports = [name[:MAX_PORT_CHARS] for name, view in state.ports.items() if view.was_active]
+    return tuple(sorted(services) + sorted(ports))[:MAX_SEEN_RUNNING]
+
+
+def _gpu(view: GpuView, judged: GpuVerdict, branch: int | None) -> GpuStatus:
+    seen = view.seen
+    return GpuStatus(
+        uuid=seen.uuid[:96],
+        index=seen.index,
+        pci=seen.pci[:16],
+        serial=seen.serial[:64],
+        product=seen.product[:96],
+        board=seen.board[:64],
+        vbios=seen.vbios[:64],
+        module_id=seen.module_id,
+        health=judged.health.value,
+        reason=judged.reason[:63],
+        recovery_action=action_word(view.action, branch),
+        reset_pending=view.reset_pending,
+        mig_mode=_MIG_MODE[seen.mig_mode],
+    )
+
+
+def _topology(state: NodeState) -> Topology:
+    """The described topology; what was published before stands until the driver tells again."""
+    before = state.published_topology
+    if state.topology is None or state.topology.at == 0.0:
+        return before
+    described = describe(state.topology, state.node.cpu_numa_nodes)
+    if described.numa or not before.numa:
+        return described
+    return msgspec.structs.replace(described, numa=before.numa)
+
+
+def _position(view: GpuView) -> tuple[bool, int, str, str]:
+    return view.seen.index < 0, view.seen.index, view.pci, view.seen.uuid

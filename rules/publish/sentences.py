@@ -1,0 +1,117 @@
+"""The sentences for people: what happened, what is next, what to do.
+
+Called by ``verdict`` and by ``publish.events``. Text from the kernel never enters a sentence:
+it stays in the evidence.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rules.catalog.reason import Action, Level, Severity
+from rules.judge.burst import NO_ACTION
+from rules.judge.incident import Incident, Scope
+from rules.judge.state import NodeState, find_gpu
+from rules.judge.topology import Interconnect, interconnect
+
+AMPERE: Final = 7
+"""NVML's architecture number. Source: NVML reference."""
+
+_MEANS: Final = {
+    Severity.FATAL: "work on it is failing or will",
+    Severity.DEGRADED: "it is slower or at risk",
+    Severity.INFO: "this is a record",
+}
+_NEXT: Final = {
+    Level.DRAIN: "the node should be drained",
+    Level.CORDON: "the node should take no new work",
+    Level.REPORT: "no work is stopped",
+}
+_TO_DO: Final = {
+    Action.NONE: "nothing needs to be done",
+    Action.RESTART_APP: "restart the program",
+    Action.RESET_GPU: "reset the GPU",
+    Action.RESTART_NODE: "restart the node",
+    Action.POWER_CYCLE: "power the node off and on, a restart is not enough",
+    Action.REPLACE_NODE: "replace the node",
+    Action.INVESTIGATE: "investigate",
+    Action.DRAIN_P2P: "stop peer-to-peer work on it, then look at the driver's answer again",
+    Action.RECOVER_IMEX_DOMAIN: "recover the IMEX domain",
+    Action.RESTART_FABRIC_MANAGER: "restart the fabric manager",
+    Action.RUN_DIAGNOSTICS: "run diagnostics",
+    Action.CHECK_MECHANICALS: "check cables, power and seating",
+    Action.UPDATE_FIRMWARE: "update driver and firmware",
+}
+_RESET_ALL: Final = "reset all GPUs of the node together"
+
+_UNKNOWN: Final = {
+    "Starting": "The agent has just started and has not seen the GPUs yet; wait for its first poll.",
+    "NoSenseWorks": "Neither the driver nor the kernel log can be read, so nothing is known of the GPUs; give the agent one of them.",
+    "WaitingForDriver": "The node booted a short while ago and its NVIDIA driver is not loaded yet; wait for it.",
+    "DriverAbsent": "No NVIDIA driver answers, so the GPUs cannot be seen; install, load or repair the driver.",
+    "DriverMismatch": "The NVIDIA library and the loaded kernel module differ in version; restart the node or reload the driver.",
+    "NoAccess": "The agent may not use the NVIDIA driver; check its devices, runtime class and privileges.",
+    "NoGPUAnswers": "The driver is loaded but none of its GPUs answers; look at the kernel log, power and the driver.",
+    "CallHung": "A call into the NVIDIA driver does not return, so the GPUs cannot be seen; look at the kernel log and at tasks in D state.",
+    "ForeignPage": "The dcgm-exporter page describes another node's GPUs; make its Service node-local.",
+    "DCGMDown": "dcgm-exporter does not answer, so the GPUs cannot be seen; look at its pod on this node.",
+}  # fmt: skip
+
+
+def incident_sentence(state: NodeState, incident: Incident, others: int) -> str:
+    """One sentence about an incident; ``others`` more are active beside it."""
+    row = incident.row
+    more = ""
+    if others > 0:
+        more = f" ({others} more incident{'s' if others != 1 else ''} active)"
+    means = _MEANS[row.severity]
+    if incident.answer == NO_ACTION:
+        means = "the driver saw no need for a repair"
+    return (
+        f"{subject(state, incident)} reported {row.reason}: {means}, "
+        f"{_NEXT[row.level]}; {to_do(state, incident)}{more}."
+    )
+
+
+def to_do(state: NodeState, incident: Incident) -> str:
+    """The recommended action as a clause; some nodes cannot reset one GPU alone."""
+    action = incident.row.action
+    if action is Action.RESET_GPU and not resets_alone(state):
+        return _RESET_ALL
+    return _TO_DO[action]
+
+
+def resets_alone(state: NodeState) -> bool:
+    """Whether one GPU can be reset by itself: not before Ampere, nor on A100 with NVSwitch."""
+    generations = {
+        view.seen.architecture
+        for view in state.gpus.values()
+        if view.seen.architecture is not None
+    }
+    if any(generation < AMPERE for generation in generations):
+        return False
+    switched = state.topology is not None and interconnect(state.topology) is Interconnect.NVSWITCH
+    return not (AMPERE in generations and switched)
+
+
+def subject(state: NodeState, incident: Incident) -> str:
+    """What an incident is about: ``GPU 3 (0000:3b:00)``."""
+    if incident.scope is Scope.NODE:
+        return f"The node (device {incident.pci[0]})" if incident.pci else "The node"
+    names = []
+    for gpu in incident.gpus or incident.pci:
+        view = find_gpu(state, gpu, gpu if not incident.gpus else "")
+        if view is not None and view.seen.index >= 0:
+            names.append(
+                f"GPU {view.seen.index} ({view.pci})" if view.pci else f"GPU {view.seen.index}"
+            )
+        else:
+            names.append(f"GPU {incident.pci[0] if incident.pci else gpu}")
+    named = ", ".join(names[:3]) or "A GPU"
+    return f"The NVLink domain of {named}" if incident.scope is Scope.DOMAIN else named
+
+
+def unknown_sentence(reason: str) -> str:
+    """Why nothing sees the GPUs."""
+    default = f"The GPUs cannot be seen ({reason}); look at the agent's sources on this node."
+    return _UNKNOWN.get(reason, default)

@@ -1,0 +1,212 @@
+"""The verdict on a node and on each of its GPUs, in one word, one reason and one sentence.
+
+Called by ``publication`` after every change. Absent is not Unknown, Unknown is not Healthy, and
+the loss of a sense never makes a GPU unhealthy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from rules.catalog.reason import Severity
+from rules.catalog.signals import Signal
+from rules.catalog.thresholds import DEFAULT_RULES, Rules
+from rules.judge.burst import strength
+from rules.judge.expected_gpus import gpu_addresses
+from rules.judge.facts.presence import expected_of
+from rules.judge.facts.sources import DRIVER_ABSENT
+from rules.judge.incident import Incident
+from rules.judge.observation import SourceName, SourceState
+from rules.judge.present import Present, present_of
+from rules.judge.state import START_GRACE_S, GpuView, NodeState
+from rules.publish.sentences import incident_sentence, unknown_sentence
+
+ALL_PASSING: Final = "AllChecksPassing"
+WAITING: Final = "WaitingForDriver"
+STARTING: Final = "Starting"
+NO_SENSE: Final = "NoSenseWorks"
+NONE_ANSWERS: Final = "NoGPUAnswers"
+MAX_MESSAGE_BYTES: Final = 1024
+
+
+class Health(StrEnum):
+    """The word for a node or a GPU."""
+
+    HEALTHY = "Healthy"
+    DEGRADED = "Degraded"
+    UNHEALTHY = "Unhealthy"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuVerdict:
+    """One GPU; ``reason`` is empty while it is healthy."""
+
+    health: Health
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The node. ``degraded`` is the gravest Degraded incident, if one is active.
+
+    ``gpus_healthy`` is None while nothing sees the GPUs, and so is unknown, not zero.
+    """
+
+    health: Health
+    reason: str
+    message: str
+    gpus: Mapping[str, GpuVerdict]
+    gpus_healthy: int | None
+    gpus_expected: int
+    degraded: Incident | None
+    degraded_message: str
+
+
+def verdict(state: NodeState, now: float, rules: Rules = DEFAULT_RULES) -> Verdict:
+    """Judge the node as it stands at ``now``."""
+    active = [incident for incident in state.incidents if incident.active]
+    fatal = _gravest(active, Severity.FATAL)
+    degraded = _gravest(active, Severity.DEGRADED)
+    blind = view_problem(state, now, rules)
+    gpus = {key: _gpu(view, active, blind=bool(blind)) for key, view in state.gpus.items()}
+    expected = expected_of(state).count or len(state.gpus)
+    healthy = None if blind else _count_healthy(state, gpus)
+    if fatal is not None:
+        health, reason = Health.UNHEALTHY, fatal.row.reason
+        message = incident_sentence(state, fatal, len(active) - 1)
+    elif blind:
+        health, reason, message = Health.UNKNOWN, blind, unknown_sentence(blind)
+    elif degraded is not None:
+        health, reason = Health.DEGRADED, degraded.row.reason
+        message = incident_sentence(state, degraded, len(active) - 1)
+    else:
+        health, reason = Health.HEALTHY, ALL_PASSING
+        message = _healthy_sentence(state, expected, healthy)
+    return Verdict(
+        health=health,
+        reason=reason,
+        message=_bounded(message),
+        gpus=gpus,
+        gpus_healthy=healthy,
+        gpus_expected=expected,
+        degraded=degraded,
+        degraded_message=_bounded(
+            incident_sentence(state, degraded, 0)
+            if degraded is not None
+            else "No Degraded incident is active."
+        ),
+    )
+
+
+def view_problem(state: NodeState, now: float, rules: Rules = DEFAULT_RULES) -> str:
+    """Why nothing sees the GPUs, as a reason code; empty when something does, or none should.
+
+    A sense that let go on request keeps its last verdict. While the node is young, an absent
+    driver is one that has not come yet.
+    """
+    source = state.view_source
+    if source is None:
+        return _log_problem(state)
+    view = state.sources.get(source)
+    if view is None or not_looked_yet(state, now):
+        return STARTING
+    if view.state is SourceState.UP and not state.inventory_at and not state.gpus:
+        return STARTING
+    if view.state is SourceState.UP and _none_answers(state):
+        return NONE_ANSWERS
+    if view.state is not SourceState.DOWN:
+        return ""
+    reason = view.reason or f"{'NVML' if source is SourceName.NVML else 'DCGM'}Down"
+    if _all_unbound(state):
+        reason = DRIVER_ABSENT
+    booted_at = state.node.booted_at or state.started_at
+    if reason == DRIVER_ABSENT and now < booted_at + rules["BootGrace"].value:
+        return WAITING
+    return reason
+
+
+def _log_problem(state: NodeState) -> str:
+    """The same where the kernel log is all there is: without it nothing at all is seen."""
+    log = state.source(SourceName.KERNEL_LOG)
+    return NO_SENSE if log in (SourceState.ABSENT, SourceState.DOWN) else ""
+
+
+def not_looked_yet(state: NodeState, now: float) -> bool:
+    """Whether a new boot's GPUs were not seen yet while faults of an earlier boot stand.
+
+    Such a verdict repeats the past, so the GPU view counts as starting, for a grace, and nobody
+    acts on it.
+    """
+    return now < state.started_at + START_GRACE_S and any(
+        incident.active
+        and incident.rebooted
+        and present_of(state, incident, since=0.0) is Present.UNSEEN
+        for incident in state.incidents
+    )
+
+
+def _none_answers(state: NodeState) -> bool:
+    """Whether the driver is loaded and every GPU it enumerates says that it is lost."""
+    enumerated = [view for view in state.gpus.values() if view.enumerated]
+    return bool(enumerated) and all(
+        view.values.get(Signal.PRESENCE) == "lost" for view in enumerated
+    )
+
+
+def _all_unbound(state: NodeState) -> bool:
+    """Whether there are GPUs on the bus and no driver holds any of them."""
+    addresses = gpu_addresses(state.functions)
+    held = any(function.driver == "nvidia" for function in state.functions)
+    return bool(addresses) and not held
+
+
+def _gravest(active: list[Incident], severity: Severity) -> Incident | None:
+    named = [incident for incident in active if incident.row.severity is severity]
+    return min(
+        named,
+        key=lambda i: (*(-part for part in strength(i.row)), i.first_seen, i.id),
+        default=None,
+    )
+
+
+def _gpu(view: GpuView, active: list[Incident], *, blind: bool) -> GpuVerdict:
+    mine = [i for i in active if i.concerns(view.seen.uuid, view.pci)]
+    fatal = _gravest(mine, Severity.FATAL)
+    if fatal is not None:
+        return GpuVerdict(Health.UNHEALTHY, fatal.row.reason)
+    if blind or not view.enumerated:
+        return GpuVerdict(Health.UNKNOWN)
+    degraded = _gravest(mine, Severity.DEGRADED)
+    if degraded is not None:
+        return GpuVerdict(Health.DEGRADED, degraded.row.reason)
+    return GpuVerdict(Health.HEALTHY)
+
+
+def _count_healthy(state: NodeState, gpus: Mapping[str, GpuVerdict]) -> int:
+    return sum(
+        view.enumerated and gpus[key].health is not Health.UNHEALTHY
+        for key, view in state.gpus.items()
+    )
+
+
+def _healthy_sentence(state: NodeState, expected: int, healthy: int | None) -> str:
+    if state.view_source is None:
+        return "The kernel log reports no fault; nothing else here can see GPUs."
+    if state.standing_down and state.stand_down is not None:
+        return (
+            f"The GPUs are let go on request ({state.stand_down.reason}); "
+            "the last verdict stands until they are back."
+        )
+    if not expected:
+        return "This node has no GPU."
+    if healthy is not None and healthy < expected:
+        return f"All checks pass on {healthy} of {expected} GPUs; the others are looked for."
+    return f"All checks pass on {expected} GPU{'s' if expected != 1 else ''}."
+
+
+def _bounded(message: str) -> str:
+    return message.encode("utf-8", "replace")[:MAX_MESSAGE_BYTES].decode("utf-8", "ignore")

@@ -1,0 +1,178 @@
+"""A node without an open session: open one, take off a mark that nobody owns, or watch.
+
+Called by ``rules.session.decide.decide``. A mark that the API server does not let us take off is said in
+the session it belonged to, ended as that is, and in an Event where that session is gone too.
+"""
+
+from rules.api.mark import marked, own_taint, read_note
+from rules.api.nodes import NodeView, QuarantineView
+from rules.api.quarantine import QuarantineSpec, QuarantineStatus, ReleaseRequest
+from rules.api.refusal import NodeWrite, Refusal
+from rules.api.writes import CreateSession, Decision, EmitEvent, Write, WriteSessionStatus
+from rules.policy.policy import Policy
+from rules.session import refused as session_refused
+from rules.session import status as st
+from rules.session.case import is_fresh, unmark
+from rules.session.causes import (
+    DELETED_BY,
+    actionable,
+    appended,
+    cause_of,
+    level_of,
+    level_rank,
+    session_name,
+    suppressed_incidents,
+)
+from rules.session.observation import NodeObservation, is_open, opted_out
+
+
+def without_session(seen: NodeObservation, now: float, policy: Policy) -> Decision:
+    """Open one where a fresh verdict asks for it; take off a mark that nobody owns any more."""
+    node = seen.node
+    if node is not None and marked(node):
+        return _orphan(node, seen, now, policy)
+    settled = tuple(filter(None, (_settled(session, now) for session in seen.siblings)))
+    if node is None:
+        return Decision(step="NodeGone", writes=settled)
+    if settled:
+        return Decision(step="Unmarked", because="a refused mark is off now", writes=settled)
+    return _unmarked(node, seen, now, policy)
+
+
+def _unmarked(node: NodeView, seen: NodeObservation, now: float, policy: Policy) -> Decision:
+    """Nothing of a mark is in the way: open a session, or say why none is opened."""
+    for gone in seen.deleted:
+        if gone.spec.node_uid not in {"", node.uid}:
+            # A machine that is new under the old name inherits nobody's word about the old one.
+            continue
+        if not _named(seen, gone.name) and actionable(seen.health, policy):
+            return _record_deletion(gone.name, node, seen, policy)
+    if seen.stale:
+        return Decision(step="Watch", because=seen.stale)
+    if opted_out(node) or not seen.selected:
+        why = "the node is opted out" if seen.selected else "the policy does not select the node"
+        return Decision(step="Watch", because=why)
+    acting = actionable(seen.health, policy)
+    suppressed = suppressed_incidents(seen.siblings, policy, now)
+    incidents = tuple(i for i in acting if i.id not in suppressed)
+    if not incidents:
+        # A fault that stays changes nothing that would wake anybody when the cancel expires.
+        wake_at = min((suppressed[i.id] for i in acting), default=None)
+        why = "a person ended its session" if acting else "nothing asks for more than a report"
+        return Decision(step="Watch", because=why, wake_at=wake_at)
+    level = max((level_of(i, policy) for i in incidents), key=level_rank)
+    spec = QuarantineSpec(
+        node_name=node.name,
+        node_uid=node.uid,
+        boot_id=node.boot_id,
+        causes=appended((), (cause_of(i) for i in incidents)),
+        level=level,
+    )
+    name = session_name(node, incidents[0].id, seen.siblings)
+    return Decision(
+        step="Open",
+        because=incidents[0].reason,
+        writes=(CreateSession(name=name, spec=spec),),
+    )
+
+
+def _named(seen: NodeObservation, name: str) -> bool:
+    return any(session.name == name for session in seen.siblings)
+
+
+def _orphan(node: NodeView, seen: NodeObservation, now: float, policy: Policy) -> Decision:
+    """A mark whose session ended, or that somebody deleted: a deletion is a cancel."""
+    note = read_note(node)
+    session = note.session if note else ""
+    known = _named(seen, session)
+    if session and not known and _reopening(seen, policy, now):
+        return _record_deletion(session, node, seen, policy)
+    if (refusal := seen.refused.get(NodeWrite.UNMARK)) is not None:
+        if own_taint(node) is None and not node.spec.unschedulable:
+            # Annotations alone keep no work away: a new fault must not wait for who refuses.
+            opening = _unmarked(node, seen, now, policy)
+            if opening.step == "Open":
+                return opening
+        return _stays(node, session, seen, refusal, now)
+    if not is_fresh(node):
+        return Decision(step="ReadNode", because="a mark is to come off", needs_fresh_node=True)
+    return Decision(
+        step="Unmark",
+        because="its session has ended" if known else "its session was deleted",
+        writes=(unmark(node, session, orphan=bool(session) and not known),),
+    )
+
+
+def _stays(
+    node: NodeView, name: str, seen: NodeObservation, refusal: Refusal, now: float
+) -> Decision:
+    """The mark cannot come off for now: say so where people look."""
+    holder = next((session for session in seen.siblings if session.name == name), None)
+    writes: tuple[Write, ...] = ()
+    if holder is not None:
+        status = st.steady(session_refused.saying(holder.status, refusal, now), holder.status)
+        writes = _written(holder, status)
+    if refusal.needs_human and (holder is None or not session_refused.says(holder.status)):
+        event = EmitEvent(
+            node=node.name,
+            node_uid=node.uid,
+            kind="Warning",
+            reason="QuarantineNeedsHuman",
+            message=f"The mark of session {name or '?'} stays: {refusal.clause}."[:1024],
+            at=now,
+            key=f"{node.uid}/{name}/MarkStays",
+        )
+        writes = (*writes, event)
+    return Decision(
+        step="MarkStays",
+        because=refusal.clause,
+        blocked_by=refusal.reason,
+        message=f"The mark stays: {refusal.clause}.",
+        writes=writes,
+        wake_at=refusal.retry_at,
+    )
+
+
+def _settled(session: QuarantineView, now: float) -> WriteSessionStatus | None:
+    """Take back what an ended session says of a mark that is off by now."""
+    if is_open(session):
+        return None
+    written = _written(session, session_refused.silent(session.status, now))
+    return written[0] if written else None
+
+
+def _written(session: QuarantineView, status: QuarantineStatus) -> tuple[WriteSessionStatus, ...]:
+    if status == session.status:
+        return ()
+    return (
+        WriteSessionStatus(
+            name=session.name,
+            node=session.spec.node_name,
+            resource_version=session.metadata.resource_version,
+            status=status,
+        ),
+    )
+
+
+def _reopening(seen: NodeObservation, policy: Policy, now: float) -> bool:
+    suppressed = suppressed_incidents(seen.siblings, policy, now)
+    return any(i.id not in suppressed for i in actionable(seen.health, policy))
+
+
+def _record_deletion(name: str, node: NodeView, seen: NodeObservation, policy: Policy) -> Decision:
+    """Write the deleted session again as a released one, so that its incidents stay quiet.
+
+    A session that does exist answers 409: a lagging cache does no damage here.
+    """
+    spec = QuarantineSpec(
+        node_name=node.name,
+        node_uid=node.uid,
+        boot_id=node.boot_id,
+        causes=appended((), (cause_of(i) for i in actionable(seen.health, policy))),
+        release=ReleaseRequest(by=DELETED_BY, reason="deleting the object cancels the session"),
+    )
+    return Decision(
+        step="RecordDeletion",
+        because="its session was deleted",
+        writes=(CreateSession(name=name, spec=spec),),
+    )

@@ -1,0 +1,233 @@
+"""One session as its rules look at it: the object, the observation, the policy, the moment.
+
+Shared by ``rules.session.decide`` and its phase rules; turns an updated status into a ``Decision`` whose
+writes are only those that change something.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import msgspec
+
+from rules.api.mark import MarkState, mark_state, read_note, relabel_patch, unmark_patch
+from rules.api.names import LABEL_QUARANTINE
+from rules.api.nodes import FreshNode, NodeView, QuarantineView
+from rules.api.quarantine import Cause, Mode, Phase, QuarantineStatus
+from rules.api.refusal import Refusal
+from rules.api.timestamps import format_time, parse_time
+from rules.api.writes import (
+    Decision,
+    EmitEvent,
+    Evicting,
+    RelabelNode,
+    UnmarkNode,
+    Write,
+    WriteSessionStatus,
+)
+from rules.policy.policy import Policy
+from rules.session import refused as session_refused
+from rules.session import status as st
+from rules.session.causes import evidence_of, open_causes, worst
+from rules.session.observation import NodeObservation, is_open
+
+RECHECK_S: Final = 60.0
+"""Every open session is decided at least this often, whatever the watches say."""
+_EVENT_KIND: Final = {
+    Phase.PENDING: "Normal",
+    Phase.MARKED: "Warning",
+    Phase.DRAINING: "Warning",
+    Phase.QUARANTINED: "Warning",
+    Phase.VALIDATING: "Normal",
+    Phase.RELEASED: "Normal",
+    Phase.CANCELLED: "Normal",
+    Phase.NODE_GONE: "Normal",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Everything one decision about an existing session rests on."""
+
+    session: QuarantineView
+    seen: NodeObservation
+    now: float
+    policy: Policy
+
+    @cached_property
+    def status(self) -> QuarantineStatus:
+        """The status as stored; a session that has not begun starts as Pending here."""
+        stored = self.session.status
+        if stored.phase:
+            return stored
+        boot = self.seen.node.boot_id if self.seen.node else ""
+        health = self.seen.health
+        begun = QuarantineStatus(
+            mode=str(self.policy.mode),
+            phase=str(Phase.PENDING),
+            phase_since=format_time(self.now),
+            boot_id=self.session.spec.boot_id or boot,
+            evidence=evidence_of(health.status, self.session.spec.causes) if health else {},
+        )
+        return st.noted(begun, "Pending", "session opened", self.now)
+
+    @property
+    def phase(self) -> Phase:
+        """Where the session stands."""
+        return Phase(self.status.phase)
+
+    @property
+    def phase_since(self) -> float:
+        """When it got there."""
+        return parse_time(self.status.phase_since) or self.now
+
+    @property
+    def shadow(self) -> bool:
+        """Whether this session only says what it would do."""
+        return self.status.mode == Mode.SHADOW
+
+    @property
+    def node(self) -> NodeView:
+        """The node; rules that may run without one check ``seen.node`` first."""
+        if self.seen.node is None:
+            raise ValueError(f"session {self.session.name} has no node")
+        return self.seen.node
+
+    @cached_property
+    def mark(self) -> MarkState:
+        """What of our mark is on the node."""
+        return mark_state(self.node, self.session.name)
+
+    @cached_property
+    def causes(self) -> tuple[Cause, ...]:
+        """The causes that still hold."""
+        return open_causes(self.session, self.seen.health, self.seen.stale)
+
+    @property
+    def severity(self) -> str:
+        """The gravest of the open causes, else of all."""
+        return worst(self.causes or self.session.spec.causes)
+
+    @property
+    def primary(self) -> QuarantineView:
+        """The oldest open session of this node: the others join it."""
+        uid = self.node.uid
+        rivals = [
+            other
+            for other in self.seen.siblings
+            if is_open(other) and other.spec.node_uid in {"", uid}
+        ]
+        return min((self.session, *rivals), key=lambda s: (s.metadata.created_at, s.name))
+
+    def decision(
+        self,
+        step: str,
+        status: QuarantineStatus,
+        *,
+        because: str = "",
+        blocked_by: str = "",
+        before: tuple[Write, ...] = (),
+        after: tuple[Write, ...] = (),
+        evicting: Evicting = Evicting.NO,
+        hand_over: bool = False,
+        wake_at: float | None = None,
+    ) -> Decision:
+        """``before``, then the label if it lags, the status if it changed, Events, ``after``.
+
+        Who waits for a phase and then looks at the node finds the label as the phase says. What
+        the API server refused a moment ago is left out, and the status says so instead.
+        """
+        label = self._label(status, bool(before))
+        wanted = (*before, label) if label is not None else before
+        writes = [write for write in wanted if self.refusal(write) is None]
+        refusal = next(filter(None, map(self.refusal, wanted)), None)
+        if refusal is not None:
+            status = session_refused.saying(status, refusal, self.now)
+            wake_at = min(wake_at or refusal.retry_at, refusal.retry_at)
+        else:
+            status = session_refused.silent(status, self.now)
+        status = st.steady(status, self.session.status)
+        if status != self.session.status:
+            writes.append(
+                WriteSessionStatus(
+                    name=self.session.name,
+                    node=self.seen.name,
+                    resource_version=self.session.metadata.resource_version,
+                    status=status,
+                )
+            )
+            writes.extend(self._events(status))
+        return Decision(
+            step=step,
+            because=because,
+            blocked_by=blocked_by,
+            message=status.message,
+            writes=(*writes, *(write for write in after if self.refusal(write) is None)),
+            status=status,
+            evicting=evicting,
+            hand_over=hand_over,
+            wake_at=min(wake_at or self.now + RECHECK_S, self.now + RECHECK_S),
+        )
+
+    def refusal(self, write: Write) -> Refusal | None:
+        """The API server's recent answer to such a write on this node, when it was no."""
+        kind = session_refused.kind_of(write)
+        return self.seen.refused.get(kind) if kind is not None else None
+
+    def _label(self, status: QuarantineStatus, node_written: bool) -> RelabelNode | None:
+        node = self.seen.node
+        if node is None or node_written or Phase(status.phase).ended:
+            return None
+        if self.shadow or self.policy.mode == Mode.SHADOW:
+            return None
+        note = read_note(node)
+        if note is None or note.session != self.session.name:
+            return None
+        if node.labels.get(LABEL_QUARANTINE) == status.phase.lower():
+            return None
+        return RelabelNode(
+            node=node.name,
+            node_uid=node.uid,
+            session=self.session.name,
+            patch=relabel_patch(node, status.phase),
+        )
+
+    def _events(self, status: QuarantineStatus) -> tuple[EmitEvent, ...]:
+        """One Event per change of phase, and one when a person becomes needed."""
+        events = []
+        if status.phase != self.session.status.phase:
+            phase = Phase(status.phase)
+            events.append(self._event(_EVENT_KIND[phase], f"Quarantine{phase}", status))
+        if st.is_true(status, "NeedsHuman") and not st.is_true(self.session.status, "NeedsHuman"):
+            events.append(self._event("Warning", "QuarantineNeedsHuman", status))
+        return tuple(events)
+
+    def _event(self, kind: str, reason: str, status: QuarantineStatus) -> EmitEvent:
+        node = self.seen.node
+        shadow = "Shadow, nothing was touched: " if self.shadow else ""
+        return EmitEvent(
+            node=self.seen.name,
+            node_uid=self.session.spec.node_uid or (node.uid if node else ""),
+            kind=kind,
+            reason=reason,
+            message=f"{shadow}{status.message}"[:1024],
+            at=self.now,
+            key=f"{self.session.metadata.uid}/{reason}/{status.phase_since}",
+        )
+
+
+def unmark(node: NodeView, session: str, *, orphan: bool = False) -> UnmarkNode:
+    """The write that takes our mark off ``node``."""
+    return UnmarkNode(
+        node=node.name, node_uid=node.uid, session=session, patch=unmark_patch(node), orphan=orphan
+    )
+
+
+def is_fresh(node: NodeView) -> bool:
+    """Whether the node was read for this very decision, managers included."""
+    return isinstance(node, FreshNode)
+
+
+def touched(status: QuarantineStatus, **changes: object) -> QuarantineStatus:
+    """``status`` with some fields replaced."""
+    return msgspec.structs.replace(status, **changes)

@@ -1,0 +1,195 @@
+"""Causes: which incidents open a session, which keep it open, and what a session is called.
+
+Pure reading of a verdict, the sessions there are and the policy. A cause is open while its
+incident is active in a fresh verdict; while the verdict is stale every cause stays as it was.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from rules.api.health import HealthStatus, Incident
+from rules.api.nodes import HealthView, NodeView, QuarantineView
+from rules.api.quarantine import Cause
+from rules.api.timestamps import parse_time
+from rules.catalog.reason import Level, Severity
+from rules.policy.policy import Policy
+from rules.session.observation import is_open
+
+MAX_CAUSES: Final = 32
+DELETED_BY: Final = "deletion of the GPUQuarantine"
+"""``spec.release.by`` of the record that stands in for a session somebody deleted."""
+
+
+def severity_rank(severity: str) -> int:
+    """Position from the mildest; an unknown word (a newer agent's) ranks as Degraded."""
+    try:
+        return Severity(severity).rank
+    except ValueError:
+        return Severity.DEGRADED.rank
+
+
+def level_rank(level: str) -> int:
+    """Position from the mildest; an unknown word (a newer agent's) only reports."""
+    try:
+        return Level(level).rank
+    except ValueError:
+        return Level.REPORT.rank
+
+
+def level_of(incident: Incident, policy: Policy) -> str:
+    """What to do about an incident: the policy's word wins over the agent's."""
+    return policy.level_of(incident.reason, incident.level)
+
+
+def actionable(health: HealthView | None, policy: Policy) -> tuple[Incident, ...]:
+    """Active incidents that ask for more than a report: Fatal first, then oldest."""
+    if health is None:
+        return ()
+    found = [
+        incident
+        for incident in health.status.incidents
+        if incident.active and level_rank(level_of(incident, policy)) > Level.REPORT.rank
+    ]
+    return tuple(sorted(found, key=_order))
+
+
+def _order(incident: Incident) -> tuple[int, str, str]:
+    return -severity_rank(incident.severity), incident.first_seen, incident.id
+
+
+def suppressed_incidents(
+    sessions: Iterable[QuarantineView], policy: Policy, now: float
+) -> Mapping[str, float]:
+    """Incidents of sessions that a person ended: they open nothing before the time given
+    (``cancelExpiry`` after the last such end).
+    """
+    until: dict[str, float] = {}
+    for session in sessions:
+        ended_at = parse_time(session.status.phase_since)
+        if is_open(session) or ended_at is None or not ended_by_person(session):
+            continue
+        expires = ended_at + policy.release.cancel_expiry_s
+        if now < expires:
+            for cause in session.spec.causes:
+                if cause.incident:
+                    until[cause.incident] = max(expires, until.get(cause.incident, expires))
+    return until
+
+
+def ended_by_person(session: QuarantineView) -> bool:
+    """Whether a person said that the node is to be in service, whatever the verdict says."""
+    if session.spec.release is not None:
+        return True
+    return any(
+        entry.step in {"Cancelled", "Released"} and entry.by == "person"
+        for entry in session.status.timeline
+    )
+
+
+def session_name(node: NodeView, incident: str, sessions: Iterable[QuarantineView]) -> str:
+    """Deterministic, so that two writers cannot open two sessions for one incident.
+
+    Names that history still holds are passed over: it may have forgotten an earlier session.
+    """
+    known = list(sessions)
+    ended = sum(
+        1
+        for session in known
+        if not is_open(session)
+        and any(cause.incident == incident for cause in session.spec.causes)
+    )
+    names = {session.name for session in known}
+    while True:
+        digest = hashlib.sha256(f"{node.uid}/{incident}/{ended}".encode()).hexdigest()
+        name = f"{node.name[:200]}-{digest[:8]}"
+        if name not in names:
+            return name
+        ended += 1
+
+
+def cause_of(incident: Incident) -> Cause:
+    """An incident as a cause in a session's spec."""
+    return Cause(
+        source="Detector",
+        incident=incident.id,
+        reason=incident.reason[:63],
+        severity=_known_severity(incident.severity),
+        message=_evidence_line(incident),
+    )
+
+
+def _known_severity(severity: str) -> str:
+    """The CRD knows three words; a newer agent's other word counts as Degraded."""
+    return str(list(Severity)[severity_rank(severity)])
+
+
+def _evidence_line(incident: Incident) -> str:
+    return incident.evidence[0][:512] if incident.evidence else ""
+
+
+def open_causes(
+    session: QuarantineView, health: HealthView | None, stale: str
+) -> tuple[Cause, ...]:
+    """The causes that still hold: people's always, detectors' while their incident is active."""
+    if stale or health is None:
+        return session.spec.causes
+    active = {incident.id for incident in health.status.incidents if incident.active}
+    return tuple(
+        cause
+        for cause in session.spec.causes
+        if cause.source == "Human" or cause.incident in active
+    )
+
+
+def same_cause(one: Cause, other: Cause) -> bool:
+    """Whether two causes are the same finding or the same request."""
+    if one.incident or other.incident:
+        return one.incident == other.incident
+    return (one.reason, one.message, one.by) == (other.reason, other.message, other.by)
+
+
+def appended(causes: tuple[Cause, ...], new: Iterable[Cause]) -> tuple[Cause, ...]:
+    """``causes`` with the missing ones of ``new``; over the bound the oldest detector's go."""
+    result = list(causes)
+    for cause in new:
+        if not any(same_cause(cause, known) for known in result):
+            result.append(cause)
+    while len(result) > MAX_CAUSES:
+        oldest = next((c for c in result[1:] if c.source != "Human"), result[1])
+        result.remove(oldest)
+    return tuple(result)
+
+
+def worst(causes: Iterable[Cause]) -> str:
+    """The gravest severity among causes; Degraded where there is none."""
+    return max((c.severity for c in causes), key=severity_rank, default=str(Severity.DEGRADED))
+
+
+def has_human(session: QuarantineView) -> bool:
+    """Whether a person asked for this quarantine."""
+    return any(cause.source == "Human" for cause in session.spec.causes)
+
+
+def evidence_of(status: HealthStatus, causes: Iterable[Cause]) -> dict[str, object]:
+    """What the session keeps of the verdict: it must survive the node."""
+    ids = {cause.incident for cause in causes if cause.incident}
+    incidents = [incident for incident in status.incidents if incident.id in ids][:8]
+    return {
+        "observedAt": status.observed_at,
+        "driverVersion": status.driver_version,
+        "agentVersion": status.agent_version,
+        "rulesVersion": status.rules_version,
+        "gpus": sorted({uuid for incident in incidents for uuid in incident.gpus})[:16],
+        "incidents": [
+            {
+                "id": incident.id,
+                "reason": incident.reason,
+                "severity": incident.severity,
+                "firstSeen": incident.first_seen,
+                "recommendedAction": incident.recommended_action,
+                "evidence": [line[:512] for line in incident.evidence[:5]],
+            }
+            for incident in incidents
+        ],
+    }

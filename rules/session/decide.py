@@ -1,0 +1,233 @@
+"""The session state machine: one node, its session, what is seen of it, what follows.
+
+``decide`` is level-triggered: it looks at the objects as they are, never at what happened before,
+so a restart, a crash between two writes and a missed event all converge to the same end. Called by
+the remediator's loop for every node that has a session, a mark or an actionable incident. It never
+does I/O, never waits and never assumes that an earlier write arrived.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from rules.api.mark import MarkState
+from rules.api.nodes import QuarantineView
+from rules.api.quarantine import Mode, Phase
+from rules.api.timestamps import format_time
+from rules.api.writes import Decision, PatchSessionSpec
+from rules.drain.clock import was_away
+from rules.policy.policy import Policy
+from rules.session import status as st
+from rules.session.absent import without_session
+from rules.session.case import Case, is_fresh, touched
+from rules.session.causes import (
+    DELETED_BY,
+    actionable,
+    appended,
+    cause_of,
+    level_of,
+    level_rank,
+    same_cause,
+    suppressed_incidents,
+)
+from rules.session.ending import end
+from rules.session.halts import Halt, with_halts
+from rules.session.observation import NodeObservation, is_open, opted_out
+from rules.session.phases import in_phase, mark_write
+
+__all__ = ["decide"]
+
+
+def decide(
+    session: QuarantineView | None, seen: NodeObservation, now: float, policy: Policy
+) -> Decision:
+    """What to do about one node now. ``session`` is its open session, oldest first, if any."""
+    if session is None or not is_open(session):
+        return without_session(seen, now, policy)
+    case = Case(session=session, seen=seen, now=now, policy=policy)
+    for rule in _RULES:
+        decision = rule(case)
+        if decision is not None:
+            return decision
+    return in_phase(case)
+
+
+def _node_gone(case: Case) -> Decision | None:
+    node, spec = case.seen.node, case.session.spec
+    if node is None:
+        why = f"there is no node {case.seen.name} any more"
+    elif spec.node_uid and spec.node_uid != node.uid:
+        why = "the node was replaced by another of the same name, which is judged by itself"
+    else:
+        return None
+    return end(case, Phase.NODE_GONE, why)
+
+
+def _fill_in(case: Case) -> Decision | None:
+    """A person names a node and a reason; the rest is ours to add."""
+    spec = case.session.spec
+    if spec.node_uid:
+        return None
+    patch = PatchSessionSpec(
+        name=case.session.name,
+        node=case.node.name,
+        resource_version=case.session.metadata.resource_version,
+        node_uid=case.node.uid,
+        boot_id=spec.boot_id or case.node.boot_id,
+    )
+    return Decision(step="FillIn", because="a person opened it", writes=(patch,))
+
+
+def _join(case: Case) -> Decision | None:
+    """Only the oldest open session acts; its causes grow by those of the others."""
+    primary = case.primary
+    if primary is case.session:
+        return None
+    causes = case.session.spec.causes
+    if all(any(same_cause(c, known) for known in primary.spec.causes) for c in causes):
+        return end(case, Phase.CANCELLED, f"joined {primary.name}")
+    return Decision(step="Join", because=f"waiting for {primary.name} to take the causes")
+
+
+def _append(case: Case) -> Decision | None:
+    """New incidents, and the causes of sessions that join, become causes of this session."""
+    spec = case.session.spec
+    joining = [c for other in case.seen.siblings if is_open(other) for c in other.spec.causes]
+    wanted_level = spec.level
+    new = []
+    if not case.seen.stale and not opted_out(case.node):
+        suppressed = suppressed_incidents(case.seen.siblings, case.policy, case.now)
+        for incident in actionable(case.seen.health, case.policy):
+            if incident.id not in suppressed:
+                new.append(cause_of(incident))
+                wanted_level = max(wanted_level, level_of(incident, case.policy), key=level_rank)
+    for other in case.seen.siblings:
+        if is_open(other):
+            wanted_level = max(wanted_level, other.spec.level, key=level_rank)
+    causes = appended(spec.causes, [*joining, *new])
+    if causes == spec.causes and wanted_level == spec.level:
+        return None
+    patch = PatchSessionSpec(
+        name=case.session.name,
+        node=case.node.name,
+        resource_version=case.session.metadata.resource_version,
+        causes=causes,
+        level=wanted_level,
+    )
+    return Decision(step="AppendCause", because="a new cause", writes=(patch,))
+
+
+def _mode_flipped(case: Case) -> Decision | None:
+    """A Shadow session ends with Shadow; an unmarked one ends with Enforce."""
+    if case.shadow == (case.policy.mode == Mode.SHADOW):
+        return None
+    if case.shadow:
+        why = "the policy enforces now, the node is judged afresh"
+        return end(case, Phase.CANCELLED, why)
+    if case.phase is Phase.PENDING and case.mark is MarkState.ABSENT:
+        return end(case, Phase.CANCELLED, "the policy is Shadow now, the node is judged afresh")
+    return None
+
+
+def _release_asked(case: Case) -> Decision | None:
+    asked = case.session.spec.release
+    if asked is None:
+        return None
+    if asked.by == DELETED_BY:
+        return end(case, Phase.CANCELLED, "a person deleted the session", by=st.BY_PERSON)
+    reasons = f", {asked.reason}" if asked.reason else ""
+    still = "" if not case.causes else f"; {len(case.causes)} of its causes still hold"
+    who = asked.by or "a person"
+    why = f"{who} asked for it{reasons}{still}"
+    return end(case, Phase.RELEASED, why, by=asked.by or st.BY_PERSON)
+
+
+def _undone(case: Case) -> Decision | None:
+    """A part of the mark is off: a person's word, unless an owner at work did it."""
+    if case.shadow:
+        return None
+    changed = case.phase is not Phase.PENDING and case.mark in _CHANGED
+    if not case.mark.undone and not changed:
+        return None
+    if case.seen.owner:
+        return in_phase(case)
+    if not is_fresh(case.node):
+        # A cache that lags behind our own mark looks just the same.
+        return Decision(step="ReadNode", because="the mark looks undone", needs_fresh_node=True)
+    if _owner_just_left(case):
+        return in_phase(case) if case.policy.mode == Mode.SHADOW else _mark_again(case)
+    what = {
+        MarkState.UNCORDONED: "a person uncordoned the node",
+        MarkState.UNTAINTED: "a person removed the quarantine taint",
+        MarkState.UNRECORDED: "a person removed or changed the node's session annotation",
+        MarkState.FOREIGN: "a person changed the node's session annotation",
+    }.get(case.mark, "a person removed the mark")
+    return end(case, Phase.CANCELLED, what, by=st.BY_PERSON)
+
+
+_CHANGED: Final = {MarkState.ABSENT, MarkState.UNRECORDED, MarkState.FOREIGN}
+"""Before the mark these mean that it never landed, or that an older one is still to come off."""
+OWNER_LEFT_S: Final = 60.0
+"""How long after an owner's work a missing part of the mark still counts as its doing."""
+
+
+def _owner_just_left(case: Case) -> bool:
+    """Seen, that is: an owner who was at work when we last looked may be gone for long by now."""
+    paused = st.condition(case.status, "Paused")
+    if paused is None or paused.reason != "StandDown":
+        return False
+    if paused.status != "True":
+        left_at = st.since(case.status, "Paused")
+        return left_at is not None and case.now - left_at <= OWNER_LEFT_S
+    if paused.message == st.sentence(_PART_TAKEN.clause):
+        # That the owner took it is known already; the mark was refused since.
+        return True
+    seen_at = case.seen.last_active_at
+    return seen_at is not None and not was_away(case.now, seen_at)
+
+
+_PART_TAKEN: Final = Halt(
+    reason="StandDown", clause="another owner's work took a part of the mark off the node"
+)
+
+
+def _mark_again(case: Case) -> Decision:
+    if not is_fresh(case.node):
+        return Decision(step="ReadNode", because="the mark is repaired", needs_fresh_node=True)
+    again = mark_write(case, case.status.phase)
+    # Until the mark is back the owner counts as just gone: its absence is nobody's cancel.
+    halt = _PART_TAKEN if case.refusal(again) is not None else None
+    return case.decision(
+        "MarkAgain",
+        with_halts(case, halt),
+        because="an owner's work is done and took a part of the mark",
+        before=(again,),
+    )
+
+
+def _boot_changed(case: Case) -> Decision | None:
+    """A new boot: evictions stop, the fresh verdict of this boot decides."""
+    node, status = case.node, case.status
+    if not node.boot_id or not status.boot_id or node.boot_id == status.boot_id:
+        return None
+    if case.phase is Phase.PENDING or case.shadow:
+        moved = touched(status, boot_id=node.boot_id)
+        return case.decision("NewBoot", moved, because="the node rebooted")
+    message = "The node rebooted; its fresh verdict decides."
+    moved = touched(status, boot_id=node.boot_id, phase_since=format_time(case.now))
+    if case.phase is Phase.VALIDATING:
+        moved = touched(moved, message=message)
+    else:
+        moved = st.enter(moved, Phase.VALIDATING, message, case.now)
+    return case.decision("NewBoot", moved, because="the node rebooted")
+
+
+_RULES: Final[tuple[Callable[[Case], Decision | None], ...]] = (
+    _node_gone,
+    _fill_in,
+    _join,
+    _mode_flipped,
+    _release_asked,
+    _undone,
+    _append,
+    _boot_changed,
+)

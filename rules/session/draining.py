@@ -1,0 +1,130 @@
+"""The drain as a session sees it: begin, follow the plan, finish; and the dry run of Shadow."""
+
+from typing import Final
+
+import msgspec
+
+from rules.api.quarantine import DrainStatus, Phase, QuarantineStatus
+from rules.api.sentences import blocked_clause, some
+from rules.api.sentences import draining as draining_sentence
+from rules.api.sentences import quarantined as quarantined_sentence
+from rules.api.timestamps import format_time
+from rules.api.writes import Decision, Evicting
+from rules.drain.clock import overdue
+from rules.drain.plan import DrainPlan
+from rules.session import status as st
+from rules.session.case import Case, touched
+from rules.session.gang_turns import EVIDENCE
+from rules.session.halts import Halt, unreachable
+
+_MAX_GANGS: Final = 16
+
+
+def begin_drain(case: Case, status: QuarantineStatus) -> Decision:
+    """Start evicting; the drain's clock starts here."""
+    status = st.with_condition(status, "Blocked", case.now)
+    evicted = status.drain.evicted if status.drain else 0
+    drain = DrainStatus(started_at=format_time(case.now), evicted=evicted)
+    evidence = dict(status.evidence)
+    if case.seen.gangs:
+        evidence[EVIDENCE] = list(case.seen.gangs[:_MAX_GANGS])
+    status = touched(status, drain=drain, evidence=evidence)
+    sentence = draining_sentence(drain, case.now, "")
+    status = st.enter(status, Phase.DRAINING, sentence, case.now)
+    return case.decision(
+        "Drain", status, because=case.severity, evicting=Evicting.GO, wake_at=case.now
+    )
+
+
+def probe(case: Case, status: QuarantineStatus) -> tuple[QuarantineStatus, Evicting]:
+    """Shadow: fill ``drain`` once, from one dry-run eviction per pod."""
+    if status.drain is not None:
+        return status, Evicting.NO
+    if case.seen.plan is None or not case.seen.plan.probed:
+        return status, Evicting.PROBE
+    return touched(status, drain=case.seen.plan.status(DrainStatus())), Evicting.NO
+
+
+def draining(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decision:
+    """Follow the plan of the last uncached lists until the node is drained."""
+    plan = case.seen.plan
+    drain = status.drain or DrainStatus(started_at=format_time(case.now))
+    if plan is not None:
+        drain = plan.status(drain)
+        status = _with_forced(touched(status, drain=drain), plan, case.now)
+    if halt is not None or unreachable(case):
+        why = (
+            halt.clause if halt else "the node's kubelet is silent, an eviction ends nothing there"
+        )
+        reason = halt.reason if halt else "NodeUnreachable"
+        # What blocked before is not looked at meanwhile: it may have changed since.
+        drain = msgspec.structs.replace(drain, blocked=())
+        status = touched(status, drain=drain)
+        clause = f"nothing is evicted: {why}"
+        status = st.with_condition(status, "Blocked", case.now, reason, st.sentence(clause))
+        status = st.with_condition(status, "NeedsHuman", case.now)
+        sentence = draining_sentence(drain, case.phase_since, clause)
+        status = st.enter(status, Phase.DRAINING, sentence, case.now)
+        return case.decision("Halted", status, because=why, blocked_by=reason)
+    if plan is None:
+        return case.decision("Drain", status, because=case.severity, evicting=Evicting.GO)
+    if plan.drained:
+        return _drained(case, status, drain)
+    return _blocked_or_going(case, status, drain, plan)
+
+
+def _with_forced(status: QuarantineStatus, plan: DrainPlan, now: float) -> QuarantineStatus:
+    """Every pod that a policy deleted past its PDB is on record, by name."""
+    known = {entry.message for entry in status.timeline if entry.step == "Forced"}
+    for pod in plan.memory.forced:
+        message = f"{pod[:200]} deleted by policy (drain.onTimeout: Force)"
+        if message not in known:
+            status = st.noted(status, "Forced", message, now)
+    return status
+
+
+def _drained(case: Case, status: QuarantineStatus, drain: DrainStatus) -> Decision:
+    for kind in ("Blocked", "NeedsHuman"):
+        status = st.with_condition(status, kind, case.now)
+    drain = msgspec.structs.replace(drain, waiting=(), blocked=())
+    sentence = quarantined_sentence(case.causes, case.now, drain)
+    status = st.enter(touched(status, drain=drain), Phase.QUARANTINED, sentence, case.now)
+    return case.decision("Drained", status, because="two equal lists with nothing left to evict")
+
+
+def _blocked_or_going(
+    case: Case, status: QuarantineStatus, drain: DrainStatus, plan: DrainPlan
+) -> Decision:
+    late = overdue(
+        drain,
+        case.severity,
+        tuple(cause.reason for cause in case.causes),
+        case.policy,
+        case.now,
+        case.seen.last_active_at,
+    )
+    reason, clause = _obstacle(plan, late)
+    status = st.with_condition(status, "Blocked", case.now, reason, st.sentence(clause))
+    human = plan.needs_human or ("DrainTimeout" if late else "")
+    status = st.with_condition(status, "NeedsHuman", case.now, human, st.sentence(clause))
+    sentence = draining_sentence(drain, case.phase_since, clause)
+    status = st.enter(status, Phase.DRAINING, sentence, case.now)
+    return case.decision(
+        "Drain",
+        status,
+        because=case.severity,
+        blocked_by=reason,
+        evicting=Evicting.GO,
+        wake_at=plan.wake_at,
+    )
+
+
+def _obstacle(plan: DrainPlan, late: bool) -> tuple[str, str]:
+    """What keeps pods on the node: a reason for the condition and a clause for the sentence."""
+    if plan.blocked:
+        return plan.blocked_reason, blocked_clause(plan.blocked)
+    if plan.stuck:
+        return "PodStuck", f"{len(plan.stuck)} stuck ({some(plan.stuck)})"
+    if late:
+        return "DrainTimeout", "the drain's time is over and the policy says Report"
+    return "", ""

@@ -1,0 +1,37 @@
+"""How a session ends: the record first, the mark off last, so that a crash between resumes here.
+
+An ended session whose mark is still on its node is found again by the orphan rule of
+``rules.session.absent``: the taint goes last, and nothing has to be remembered.
+"""
+
+from rules.api.mark import MarkState, annotations_left, cordon_stays, read_note
+from rules.api.quarantine import Phase
+from rules.api.sentences import ended
+from rules.api.writes import Decision, UnmarkNode
+from rules.session import status as st
+from rules.session.case import Case, is_fresh, unmark
+
+
+def end(case: Case, phase: Phase, why: str, by: str = st.BY_GPUWARD) -> Decision:
+    """End the session; where our mark is on its node, on a fresh read only."""
+    node = case.seen.node
+    carries = False
+    if node is not None and phase is not Phase.NODE_GONE:
+        note = read_note(node)
+        # A mark without a readable note is ours: nobody else had the node when it went on.
+        unread = case.phase is not Phase.PENDING and case.mark is MarkState.UNRECORDED
+        carries = unread or (note is not None and note.session == case.session.name)
+    if carries and not is_fresh(case.node):
+        return Decision(step="ReadNode", because="a mark is to come off", needs_fresh_node=True)
+    left = cordon_stays(case.node) if carries else ""
+    # Once the mark was whole, a missing note is a person's doing, and what it recorded is lost.
+    lost = node is not None and case.phase is not Phase.PENDING and not case.shadow
+    annotations = annotations_left(case.node) if lost and phase is not Phase.NODE_GONE else ()
+    sentence = ended(str(phase), why, left, annotations)
+    status = st.enter(case.status, phase, sentence, case.now, by)
+    for kind in ("Blocked", "Paused", "NeedsHuman", "NodeUnreachable", "Storm"):
+        status = st.with_condition(status, kind, case.now)
+    after: tuple[UnmarkNode, ...] = ()
+    if carries:
+        after = (unmark(case.node, case.session.name),)
+    return case.decision(str(phase), status, because=why, after=after)

@@ -1,0 +1,103 @@
+"""What stops harm without ending a session: pause, opt-out, another owner, an unreachable node.
+
+Also keeps the drain's clock honest: time during which nothing could be evicted, and time during
+which no controller was at work, is added to ``suspendedSeconds`` and never counts against a
+deadline. Called by ``rules.session.phases`` at every decision.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from rules.api.names import LABEL_OPT_OUT
+from rules.api.nodes import PauseView
+from rules.api.quarantine import Mode, Phase, QuarantineStatus
+from rules.drain.clock import OUTAGE_S
+from rules.session import status as st
+from rules.session.case import Case, touched
+from rules.session.observation import opted_out
+
+_HALTING: Final = ("Paused", "NodeUnreachable")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Halt:
+    """Why no harm may be done now: a stable word and a clause."""
+
+    reason: str
+    clause: str
+
+
+def halt_of(case: Case) -> Halt | None:
+    """The first reason not to do harm, the most lasting first."""
+    if case.seen.owner:
+        return Halt(reason="StandDown", clause=f"standing down, {case.seen.owner}")
+    if opted_out(case.node):
+        return Halt(reason="OptOut", clause=f"the node carries the label {LABEL_OPT_OUT}=true")
+    if case.seen.pauses:
+        return Halt(reason="Paused", clause=pause_clause(case.seen.pauses))
+    if case.policy.mode == Mode.SHADOW and not case.shadow:
+        return Halt(
+            reason="PolicyIsShadow",
+            clause="the policy was switched to Shadow, so nothing more is done to the node",
+        )
+    return None
+
+
+def pause_clause(pauses: tuple[PauseView, ...]) -> str:
+    """Who paused and why, and how many more pauses there are."""
+    first = pauses[0]
+    by = f" by {first.spec.by[:100]}" if first.spec.by else ""
+    why = f" ({first.spec.reason[:200]})" if first.spec.reason else ""
+    more = f" and {len(pauses) - 1} more" if len(pauses) > 1 else ""
+    return f"paused{by}{why} with GPUWardPause {first.metadata.name}{more}"
+
+
+def unreachable(case: Case) -> bool:
+    """Whether the kubelet is silent: an eviction would end nothing there."""
+    return case.node.ready == "Unknown"
+
+
+def with_halts(case: Case, halt: Halt | None) -> QuarantineStatus:
+    """Conditions Paused and NodeUnreachable as they are now, and the suspended time booked."""
+    before = halted_since(case.status)
+    status = st.with_condition(
+        case.status,
+        "Paused",
+        case.now,
+        halt.reason if halt else "",
+        st.sentence(halt.clause) if halt else "",
+    )
+    silent = unreachable(case)
+    status = st.with_condition(
+        status,
+        "NodeUnreachable",
+        case.now,
+        "KubeletSilent" if silent else "",
+        "The node's Ready condition is Unknown; nothing is evicted or forced until it is back."
+        if silent
+        else "",
+    )
+    if status.drain is None or case.phase is not Phase.DRAINING:
+        return status
+    lost_s = 0.0
+    if before is not None:
+        if halted_since(status) is None:
+            lost_s = case.now - before
+    elif case.seen.last_active_at is not None:
+        gap_s = case.now - case.seen.last_active_at
+        lost_s = gap_s if gap_s > OUTAGE_S else 0.0
+    if lost_s <= 0:
+        return status
+    suspended = status.drain.suspended_seconds + round(lost_s)
+    return touched(
+        status, drain=msgspec.structs.replace(status.drain, suspended_seconds=suspended)
+    )
+
+
+def halted_since(status: QuarantineStatus) -> float | None:
+    """Since when the stored conditions say that nothing can be evicted; None when something can."""
+    starts = [st.since(status, kind) for kind in _HALTING if st.is_true(status, kind)]
+    known = [start for start in starts if start is not None]
+    return min(known) if known else None

@@ -1,0 +1,68 @@
+"""What ended sessions still say: repeat offenders, and how long history is kept."""
+
+from collections.abc import Iterable
+
+from rules.api.nodes import QuarantineView
+from rules.api.quarantine import Mode, Phase
+from rules.api.timestamps import parse_time
+from rules.api.writes import DeleteSession
+from rules.policy.policy import Policy
+from rules.session.observation import NodeObservation, is_open, sessions_by_node
+
+
+def started_at(session: QuarantineView) -> float:
+    """When the session was opened."""
+    return session.metadata.created_at
+
+
+def ended_at(session: QuarantineView) -> float:
+    """When an ended session ended; its creation where that was not recorded."""
+    return parse_time(session.status.phase_since) or session.metadata.created_at
+
+
+def needs_replacement(
+    session: QuarantineView, seen: NodeObservation, policy: Policy, now: float
+) -> bool:
+    """Whether this node has been through ``replaceAfter`` sessions.
+
+    Counted are sessions that really took this very Node out and came back: a machine that is new
+    under an old name begins at none, and a session that a person cancelled was a false alarm. What
+    other nodes say counts nothing: a GPU's UUID is the word of whoever publishes it.
+    """
+    rate = policy.release.replace_after
+    earlier = sum(
+        1
+        for other in seen.siblings
+        if other.spec.node_uid == session.spec.node_uid
+        and other.status.phase == Phase.RELEASED
+        and other.status.mode == Mode.ENFORCE
+        and any(entry.step == "Marked" for entry in other.status.timeline)
+        and now - started_at(other) <= rate.window_s
+    )
+    return earlier + 1 >= rate.count
+
+
+def outlived(
+    sessions: Iterable[QuarantineView], policy: Policy, now: float
+) -> tuple[DeleteSession, ...]:
+    """Ended sessions that history no longer keeps: too old, or too many of one node.
+
+    What still has an effect stays longer: a person's cancel until ``cancelExpiry``.
+    """
+    deletions: list[DeleteSession] = []
+    by_node = sessions_by_node({session.name: session for session in sessions})
+    protected_s = max(policy.release.cancel_expiry_s, policy.budget.per_reason.window_s)
+    for node, all_sessions in sorted(by_node.items()):
+        ended = sorted(
+            (s for s in all_sessions if not is_open(s)),
+            key=lambda s: (ended_at(s), s.name),
+            reverse=True,
+        )
+        for position, session in enumerate(ended):
+            age_s = now - ended_at(session)
+            surplus = position >= policy.history.max_per_node and age_s > protected_s
+            if age_s > max(policy.history.keep_s, protected_s) or surplus:
+                deletions.append(
+                    DeleteSession(name=session.name, node=node, uid=session.metadata.uid)
+                )
+    return tuple(deletions)

@@ -1,0 +1,230 @@
+"""What one decision about one node may look at, gathered from the fleet snapshot.
+
+``observe`` is called by the edge before every ``rules.session.decide.decide``; the edge adds what only it
+knows (a drain plan from uncached lists, the last pass). Also the one place that says whether an
+agent's verdict is fresh. No I/O, no clock.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from rules.api.health import HealthStatus
+from rules.api.names import LABEL_OPT_OUT
+from rules.api.nodes import HealthView, LabelSelector, NodeView, PauseView, QuarantineView
+from rules.api.quarantine import PauseSpec
+from rules.api.refusal import NodeWrite, Refusal
+from rules.api.selectors import parse_selector, selects
+from rules.api.timestamps import parse_time
+from rules.session.owners import working_owner
+from rules.session.snapshot import AgentPod, FleetSnapshot
+
+if TYPE_CHECKING:
+    from rules.drain.plan import DrainPlan
+
+HEARTBEAT_FRESH_S: Final = 720.0
+"""An agent without a pod beats every 300 s: two missed beats and some slack."""
+AGENT_GONE_S: Final = 300.0
+"""How long an agent's pod may be unready before GPUHealthy becomes Unknown."""
+NOT_JUDGED: Final = "NotJudged"
+"""The reason of a permit that the fleet rules have not spoken about yet."""
+MARK_REFUSED: Final = "MarkRefused"
+"""The reason of a permit while the node's mark is refused: the session says by whom."""
+_GPU_SOURCES: Final = ("nvml", "dcgm")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permit:
+    """What the fleet rules allow one node: its turn to be marked, its turn to drain."""
+
+    start: bool = False
+    drain: bool = False
+    reason: str = NOT_JUDGED
+    """Why not, as a stable word: Budget, MaxNew, PerReason, CorrelatedCause, GangBudget..."""
+    message: str = "the fleet was not judged yet"
+    storm: bool = False
+    """The breaker is open."""
+    until: float | None = None
+    """When time alone may change the answer."""
+    hand_over: bool = False
+    """Our own node's turn: leadership goes to another replica first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeObservation:
+    """One node as a decision sees it. ``node`` None means: deleted, certainly."""
+
+    name: str
+    node: NodeView | None
+    health: HealthView | None = None
+    selected: bool = True
+    """Whether the policy's ``nodeSelector`` selects it."""
+    stale: str = ""
+    """Why the verdict cannot be believed now; "" when it is fresh."""
+    pauses: tuple[PauseView, ...] = ()
+    """Pauses that cover the node now."""
+    owner: str = ""
+    """Who else works on the node (``rules.session.owners``)."""
+    permit: Permit = Permit()
+    siblings: tuple[QuarantineView, ...] = ()
+    """Other sessions on this node, open and ended."""
+    deleted: tuple[QuarantineView, ...] = ()
+    """Sessions of this node that somebody deleted while they were open."""
+    untolerating: tuple[str, ...] = ()
+    """DaemonSets that select the node and do not tolerate our taint (``namespace/name``)."""
+    gangs: tuple[str, ...] = ()
+    """Keys of the gangs with GPU pods on the node."""
+    plan: "DrainPlan | None" = None
+    """The drain as of the last uncached lists; None before the first."""
+    last_active_at: float | None = None
+    """When this session was last decided with every write accepted, by any replica."""
+    refused: Mapping[NodeWrite, Refusal] = field(default_factory=dict)
+    """The API server's answer to writes on the node sent a moment ago, where it was no."""
+
+
+def publisher_silence(
+    health: HealthView, agents: Mapping[str, AgentPod], now: float
+) -> tuple[str, float]:
+    """Why the publisher counts as silent and since when; ("", 0.0) while it is alive."""
+    publisher = health.status.publisher
+    if publisher.pod_uid:
+        pod = agents.get(publisher.pod_uid)
+        if pod is None:
+            return "the agent's pod is gone", parse_time(health.status.observed_at) or 0.0
+        if not pod.ready:
+            return "the agent's pod is not Ready", pod.ready_changed_at
+        return "", 0.0
+    heartbeat = parse_time(publisher.heartbeat)
+    if heartbeat is None:
+        return "the verdict names no publisher", 0.0
+    if now - heartbeat > HEARTBEAT_FRESH_S:
+        return "the agent's heartbeat stopped", heartbeat
+    return "", 0.0
+
+
+def staleness(
+    health: HealthView | None, node: NodeView, agents: Mapping[str, AgentPod], now: float
+) -> str:
+    """Why the verdict is not fresh; "" when it may be acted on.
+
+    Fresh: of this node and boot, its publisher alive, and the GPUs can be seen. A node whose
+    kubelet reported no boot gives nothing to compare with.
+    """
+    if health is None:
+        return "there is no verdict for the node"
+    status = health.status
+    if status.node_uid and status.node_uid != node.uid:
+        return "the verdict is about an earlier node of that name"
+    if node.boot_id and status.boot_id != node.boot_id:
+        return "the verdict is from another boot"
+    silence, _ = publisher_silence(health, agents, now)
+    if silence:
+        return silence
+    return "" if _sees_gpus(status) else "the agent cannot see the GPUs"
+
+
+def _sees_gpus(status: HealthStatus) -> bool:
+    """NVML decides; dcgm-exporter where NVML is off; with neither the kernel log is all there is."""
+    for view in _GPU_SOURCES:
+        states = {s.state for s in status.sources if s.name.lower().startswith(view)}
+        if states - {"Absent"}:
+            return "Up" in states
+    return True
+
+
+def pause_covers(spec: PauseSpec, node: NodeView, now: float) -> bool:
+    """Whether a pause covers the node now. One that cannot be read covers everything."""
+    until = parse_time(spec.until) if spec.until else None
+    if until is not None and now >= until:
+        return False
+    if spec.scope.all or node.name in spec.scope.nodes:
+        return True
+    if spec.scope.node_selector is None:
+        return False
+    try:
+        selector = msgspec.convert(spec.scope.node_selector, LabelSelector)
+        return selects(selector, node.labels)
+    except (msgspec.ValidationError, ValueError):
+        return True
+
+
+def opted_out(node: NodeView) -> bool:
+    """Whether people said: watch it, report it, do not touch it."""
+    return node.labels.get(LABEL_OPT_OUT) == "true"
+
+
+def sessions_by_node(
+    quarantines: Mapping[str, QuarantineView],
+) -> dict[str, list[QuarantineView]]:
+    """Every session under its node's name, oldest first; the edge computes it once a cycle."""
+    found: defaultdict[str, list[QuarantineView]] = defaultdict(list)
+    for session in quarantines.values():
+        found[session.spec.node_name].append(session)
+    for sessions in found.values():
+        sessions.sort(key=lambda session: (session.metadata.created_at, session.name))
+    return dict(found)
+
+
+def is_open(session: QuarantineView) -> bool:
+    """Whether the session has not ended yet (one without status has not begun)."""
+    return session.status.phase not in {"Released", "Cancelled", "NodeGone"}
+
+
+def observe(
+    snapshot: FleetSnapshot,
+    name: str,
+    *,
+    permit: Permit,
+    sessions: Mapping[str, list[QuarantineView]],
+    session: QuarantineView | None = None,
+    node: NodeView | None = None,
+    deleted: tuple[QuarantineView, ...] = (),
+    untolerating: tuple[str, ...] = (),
+    plan: "DrainPlan | None" = None,
+    last_active_at: float | None = None,
+    refused: Mapping[NodeWrite, Refusal] | None = None,
+) -> NodeObservation:
+    """Gather the observation of one node. ``node`` overrides the cache with a fresh read."""
+    seen = node or snapshot.nodes.get(name)
+    health = snapshot.healths.get(name)
+    siblings = tuple(
+        other
+        for other in sessions.get(name, ())
+        if session is None or other.metadata.uid != session.metadata.uid
+    )
+    return NodeObservation(
+        name=name,
+        node=seen,
+        health=health,
+        selected=seen is not None and parse_selector(snapshot.policy.node_selector)(seen.labels),
+        stale=staleness(health, seen, snapshot.agents, snapshot.now) if seen else "no node",
+        pauses=_pauses(snapshot, seen),
+        owner=_owner(snapshot, seen),
+        permit=permit,
+        siblings=siblings,
+        deleted=deleted,
+        untolerating=untolerating,
+        gangs=tuple(gang.key for gang in snapshot.gangs.get(name, ())),
+        plan=plan,
+        last_active_at=last_active_at,
+        refused=refused or {},
+    )
+
+
+def _pauses(snapshot: FleetSnapshot, node: NodeView | None) -> tuple[PauseView, ...]:
+    if node is None:
+        return ()
+    return tuple(
+        pause
+        for _, pause in sorted(snapshot.pauses.items())
+        if pause_covers(pause.spec, node, snapshot.now)
+    )
+
+
+def _owner(snapshot: FleetSnapshot, node: NodeView | None) -> str:
+    if node is None:
+        return ""
+    return working_owner(node, snapshot.maintenance_leases.get(node.name), snapshot.now)

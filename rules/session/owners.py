@@ -1,0 +1,56 @@
+"""Who else is working on a node: while they are, gpuward does no further harm to it.
+
+Read by ``rules.session.decide`` and ``rules.fleet.turns`` at every decision. Names are those the owners write:
+Cluster Autoscaler, Karpenter, GPU Operator (driver upgrade, MIG manager), kured, and the Node
+maintenance Lease of medik8s.
+"""
+
+from typing import Final
+
+from rules.api.names import (
+    DRIVER_UPGRADING,
+    LABEL_DRIVER_UPGRADE,
+    LABEL_MIG_STATE,
+    MIG_CHANGING,
+    PAUSED,
+    PREFIX_GPU_DEPLOY,
+)
+from rules.api.nodes import LeaseView, NodeView
+from rules.api.timestamps import parse_time
+
+_OWNER_TAINTS: Final = {
+    "ToBeDeletedByClusterAutoscaler": "Cluster Autoscaler is removing the node",
+    "karpenter.sh/disrupted": "Karpenter is replacing the node",
+    "medik8s.io/drain": "the node maintenance operator is draining the node",
+}
+_KURED: Final = "weave.works/kured-reboot-in-progress"
+
+
+def working_owner(node: NodeView, lease: LeaseView | None, now: float) -> str:
+    """One clause naming who works on the node now; "" when nobody does."""
+    if node.metadata.deletion_timestamp is not None:
+        return "the node is being deleted"
+    for taint in node.spec.taints:
+        if taint.key in _OWNER_TAINTS:
+            return _OWNER_TAINTS[taint.key]
+    state = node.labels.get(LABEL_DRIVER_UPGRADE, "")
+    if state in DRIVER_UPGRADING:
+        return f"the GPU Operator is upgrading the driver ({state})"
+    if node.labels.get(LABEL_MIG_STATE) in MIG_CHANGING:
+        return "the MIG manager is changing the GPU partitions"
+    for key in sorted(node.labels):
+        if key.startswith(PREFIX_GPU_DEPLOY) and node.labels[key].startswith(PAUSED):
+            return f"the GPU Operator paused its pods ({node.labels[key][:63]})"
+    if _KURED in node.annotations:
+        return "kured is rebooting the node"
+    return _lease_owner(lease, now)
+
+
+def _lease_owner(lease: LeaseView | None, now: float) -> str:
+    if lease is None or not lease.spec.holder_identity:
+        return ""
+    renewed = parse_time(lease.spec.renew_time or "") or parse_time(lease.spec.acquire_time or "")
+    duration_s = lease.spec.lease_duration_seconds or 0
+    if renewed is None or now > renewed + duration_s:
+        return ""
+    return f"{lease.spec.holder_identity[:100]} holds the node's maintenance lease"

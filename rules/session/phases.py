@@ -1,0 +1,260 @@
+"""What each phase of a session does while nothing ends it. Called by ``rules.session.decide`` only."""
+
+from typing import Final
+
+from rules.api.mark import MarkState, mark_patch, read_note
+from rules.api.quarantine import Cause, DrainStatus, Phase, QuarantineStatus
+from rules.api.refusal import NodeWrite
+from rules.api.sentences import arrived as arrived_clause
+from rules.api.sentences import bounded, some, would_drain
+from rules.api.sentences import marked as marked_sentence
+from rules.api.sentences import pending as pending_sentence
+from rules.api.sentences import quarantined as quarantined_sentence
+from rules.api.sentences import shadowed as shadowed_sentence
+from rules.api.writes import Decision, Evicting, MarkNode
+from rules.catalog.reason import Level, is_reason_code
+from rules.session import status as st
+from rules.session.case import Case, is_fresh, unmark
+from rules.session.draining import begin_drain, draining, probe
+from rules.session.ending import end
+from rules.session.halts import Halt, halt_of, unreachable, with_halts
+from rules.session.history import needs_replacement
+from rules.session.observation import MARK_REFUSED, NOT_JUDGED, is_open
+from rules.session.validating import begin_validation, validating
+
+
+def in_phase(case: Case) -> Decision:
+    """The phase's own rule, with pauses and suspended time already booked."""
+    halt = halt_of(case)
+    status = with_halts(case, halt)
+    if case.phase is not Phase.PENDING and not case.shadow:
+        status = _with_replace(case, status)
+    if case.phase is Phase.PENDING:
+        return _pending(case, status, halt)
+    if case.phase is Phase.VALIDATING:
+        return validating(case, status, halt)
+    if not case.causes and not case.seen.stale:
+        if case.shadow:
+            return end(case, Phase.RELEASED, "all causes closed; in Shadow nothing was touched")
+        return begin_validation(case, status)
+    if case.phase is Phase.MARKED:
+        return _marked(case, status, halt)
+    if case.phase is Phase.DRAINING:
+        return draining(case, status, halt)
+    return _quarantined(case, status, halt)
+
+
+def _with_replace(case: Case, status: QuarantineStatus) -> QuarantineStatus:
+    if not needs_replacement(case.session, case.seen, case.policy, case.now):
+        return status
+    rate = case.policy.release.replace_after
+    return st.with_condition(
+        status,
+        "Replace",
+        case.now,
+        "RepeatOffender",
+        f"This is session {rate.count} or later of the node within {rate.window_s}; replace the "
+        f'hardware, then release it: kubectl gpuward release {case.node.name} --reason "..."',
+    )
+
+
+def _pending(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decision:
+    permit = case.seen.permit
+    if not case.causes and not case.seen.stale:
+        return end(case, Phase.CANCELLED, "the cause went away before anything was done")
+    if not case.shadow and case.mark is MarkState.WHOLE:
+        return _enter_marked(case, status)
+    if not case.shadow and case.mark is MarkState.FOREIGN:
+        return _clear_foreign(case, status)
+    by_person = any(cause.source == "Human" for cause in case.causes)
+    human = ""
+    refused = case.seen.refused.get(NodeWrite.MARK)
+    if halt is not None:
+        reason, why = halt.reason, halt.clause
+    elif case.seen.stale and not by_person:
+        reason, why = "VerdictStale", case.seen.stale
+    elif refused is not None and not case.shadow and (permit.start or _held_for_refusal(case)):
+        reason, why = refused.reason, refused.clause
+        human = reason if refused.needs_human else ""
+    elif permit.reason == NOT_JUDGED or _held_for_refusal(case):
+        # Due again after a refusal: whether there is a place by now, the fleet rules say.
+        return _await_judgement(case)
+    elif not permit.start:
+        reason, why = permit.reason, permit.message
+    else:
+        return _start(case, status)
+    waiting_on_fleet = halt is None and not permit.start
+    status = st.with_condition(status, "Blocked", case.now, reason, f"Waiting: {why}.")
+    status = st.with_condition(status, "NeedsHuman", case.now, human, f"Waiting: {why}.")
+    status = st.with_condition(
+        status,
+        "Storm",
+        case.now,
+        permit.reason if waiting_on_fleet and permit.storm else "",
+        f"The breaker is open: {permit.message}.",
+    )
+    sentence = pending_sentence(case.causes, case.phase_since, why)
+    status = st.enter(status, Phase.PENDING, sentence, case.now)
+    again_at = refused.retry_at if refused is not None else None
+    return case.decision("Wait", status, because=why, blocked_by=reason, wake_at=again_at)
+
+
+def _held_for_refusal(case: Case) -> bool:
+    return case.seen.permit.reason == MARK_REFUSED
+
+
+def _await_judgement(case: Case) -> Decision:
+    """The fleet is judged in a moment: nothing to say or write until then."""
+    return Decision(
+        step="Judge",
+        because=case.seen.permit.message,
+        message=case.session.status.message,
+        status=case.session.status,
+        wake_at=case.now + 1.0,
+    )
+
+
+def _start(case: Case, status: QuarantineStatus) -> Decision:
+    if case.shadow:
+        return _enter_marked(case, status)
+    if not is_fresh(case.node):
+        return Decision(step="ReadNode", because="the mark is due", needs_fresh_node=True)
+    return _enter_marked(case, status, mark=mark_write(case, Phase.MARKED))
+
+
+def mark_write(case: Case, phase: str) -> MarkNode:
+    """The mark of this session as a write on the node as it was read."""
+    first = next(iter(case.session.spec.causes), Cause())
+    # A person's cause needs no code; the taint then says who wanted it.
+    reason = first.reason if is_reason_code(first.reason) else str(first.source)
+    return MarkNode(
+        node=case.node.name,
+        node_uid=case.node.uid,
+        session=case.session.name,
+        patch=mark_patch(
+            case.node,
+            session=case.session.name,
+            reason=reason,
+            phase=phase,
+            mark=case.policy.mark,
+            now=case.now,
+        ),
+    )
+
+
+def _enter_marked(case: Case, status: QuarantineStatus, mark: MarkNode | None = None) -> Decision:
+    for kind in ("Blocked", "NeedsHuman", "Storm"):
+        status = st.with_condition(status, kind, case.now)
+    sentence = _sentence(case, case.now, "")
+    status = st.enter(status, Phase.MARKED, sentence, case.now)
+    before = () if mark is None else (mark,)
+    return case.decision("Mark", status, because=case.severity, before=before, wake_at=case.now)
+
+
+def _clear_foreign(case: Case, status: QuarantineStatus) -> Decision:
+    """Another session's mark is on the node: off with it if that session has ended."""
+    note = read_note(case.node)
+    name = note.session if note else ""
+    holder = next((other for other in case.seen.siblings if other.name == name), None)
+    if holder is not None and is_open(holder):
+        return case.decision(
+            "Wait", status, because=f"{name} holds the node", blocked_by="Joining"
+        )
+    if not is_fresh(case.node):
+        return Decision(
+            step="ReadNode", because="an old mark is to come off", needs_fresh_node=True
+        )
+    old = unmark(case.node, name, orphan=holder is None)
+    return case.decision("Unmark", status, because=f"{name} has ended", before=(old,))
+
+
+def _sentence(
+    case: Case, since: float, waiting_for: str, probed: DrainStatus | None = None
+) -> str:
+    """What was done, what is next, what else a person should know."""
+    drain = case.session.spec.level == Level.DRAIN
+    if case.shadow:
+        would = f"asks that the node be marked ({case.policy.mark})"
+        would += " and drained" if drain else ""
+        would += f" ({would_drain(probed)})" if probed is not None else ""
+        return shadowed_sentence(case.causes, since, would)
+    if not drain:
+        text = "level Cordon leaves its pods alone until the causes close"
+    elif waiting_for:
+        text = f"its pods are evicted later: {waiting_for}"
+    else:
+        text = "its pods are evicted next"
+    if case.seen.untolerating:
+        text += (
+            f"; DaemonSets {some(case.seen.untolerating)} do not tolerate the taint and could not "
+            "come back"
+        )
+    if case.seen.stale:
+        text += f"; {case.seen.stale}, so nothing is released"
+    note = read_note(case.node)
+    mark = note.mark if note else case.policy.mark
+    return marked_sentence(case.causes, since, text, mark)
+
+
+def _marked(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decision:
+    permit = case.seen.permit
+    reason = waiting_for = ""
+    if case.session.spec.level == Level.DRAIN:
+        if case.shadow:
+            status, evicting = probe(case, status)
+            sentence = _sentence(case, case.phase_since, "", status.drain)
+            status = st.enter(status, Phase.MARKED, sentence, case.now)
+            return case.decision("Shadow", status, because=case.severity, evicting=evicting)
+        if halt is not None:
+            reason, waiting_for = halt.reason, halt.clause
+        elif unreachable(case):
+            reason, waiting_for = "NodeUnreachable", "the node's kubelet is silent"
+        elif permit.reason == NOT_JUDGED:
+            return _await_judgement(case)
+        elif permit.drain:
+            return begin_drain(case, status)
+        else:
+            reason, waiting_for = permit.reason, permit.message
+    status = st.with_condition(status, "Blocked", case.now, reason, f"Waiting: {waiting_for}.")
+    sentence = _sentence(case, case.phase_since, waiting_for)
+    status = st.enter(status, Phase.MARKED, sentence, case.now)
+    return case.decision(
+        "Cordoned",
+        status,
+        because=waiting_for or "level Cordon stops here",
+        blocked_by=reason,
+        hand_over=permit.hand_over and halt is None,
+    )
+
+
+_NOT_EMPTY: Final = "Not empty: "
+
+
+def _quarantined(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decision:
+    status = _with_arrivals(case, status)
+    sentence = quarantined_sentence(case.causes, case.phase_since, status.drain)
+    blocked = st.condition(status, "Blocked")
+    if blocked is not None and blocked.message.startswith(_NOT_EMPTY):
+        sentence = bounded(f"{sentence[:-1]}; {blocked.message.removeprefix(_NOT_EMPTY)}")
+    if case.seen.stale:
+        sentence = bounded(f"{sentence[:-1]}; {case.seen.stale}, so nothing is released.")
+    status = st.enter(status, Phase.QUARANTINED, sentence, case.now)
+    return case.decision(
+        "Quarantined",
+        status,
+        because="waiting for the repair",
+        blocked_by=halt.reason if halt else "",
+        evicting=Evicting.WATCH,
+    )
+
+
+def _with_arrivals(case: Case, status: QuarantineStatus) -> QuarantineStatus:
+    """Pods that came past the scheduler: a person ends what gpuward would have to repeat."""
+    arrived = case.seen.plan.arrived if case.seen.plan is not None else None
+    if arrived is None:
+        return status
+    reason = "PodArrived" if arrived else ""
+    message = f"{_NOT_EMPTY}{arrived_clause(arrived)}." if arrived else ""
+    for kind in ("Blocked", "NeedsHuman"):
+        status = st.with_condition(status, kind, case.now, reason, message)
+    return status

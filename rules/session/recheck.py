@@ -1,0 +1,66 @@
+"""The last look before harm: may this write still go, on the node as it was just read?
+
+Called by the gateway without an await before sending, with a node whose read was answered at most a
+second ago and took at most 5 s. Everything
+that could have changed since the decision is looked at again: the node's identity and boot, the
+session and its mark, pauses, opt-out and other owners.
+"""
+
+from rules.api import writes as d
+from rules.api.mark import MarkState, mark_state, read_note
+from rules.api.nodes import NodeView, QuarantineView
+from rules.api.quarantine import Mode
+from rules.session.observation import is_open, opted_out, pause_covers
+from rules.session.owners import working_owner
+from rules.session.snapshot import FleetSnapshot
+
+
+def recheck(write: d.Write, node: NodeView, snapshot: FleetSnapshot) -> str:
+    """Why ``write`` must not be sent now; "" when it may. Harmless writes always may."""
+    if not write.harmful:
+        return ""
+    if snapshot.policy.mode == Mode.SHADOW:
+        return "the policy is Shadow"
+    for refusal in (_forbidden(node, snapshot), _session(write, node, snapshot)):
+        if refusal:
+            return refusal
+    return ""
+
+
+def _forbidden(node: NodeView, snapshot: FleetSnapshot) -> str:
+    if opted_out(node):
+        return "the node is opted out"
+    for name, pause in sorted(snapshot.pauses.items()):
+        if pause_covers(pause.spec, node, snapshot.now):
+            return f"GPUWardPause {name} covers the node"
+    return working_owner(node, snapshot.maintenance_leases.get(node.name), snapshot.now)
+
+
+def _session(write: d.Write, node: NodeView, snapshot: FleetSnapshot) -> str:
+    if isinstance(write, d.MarkNode):
+        if write.node_uid != node.uid:
+            return "the node was replaced"
+        return _open(snapshot.quarantines.get(write.session), node)
+    if node.ready == "Unknown":
+        return "the node's kubelet is silent"
+    note = read_note(node)
+    if note is None:
+        return "the node does not carry our mark"
+    if isinstance(write, d.EvictPod) and write.session and write.session != note.session:
+        return f"the node carries the mark of {note.session}"
+    if mark_state(node, note.session) is not MarkState.WHOLE:
+        return "the mark on the node is not whole"
+    session = snapshot.quarantines.get(note.session)
+    if session is not None and session.status.boot_id not in {"", node.boot_id}:
+        return "the node rebooted"
+    return _open(session, node)
+
+
+def _open(session: QuarantineView | None, node: NodeView) -> str:
+    if session is None:
+        return "its session is gone"
+    if not is_open(session) or session.spec.release is not None:
+        return "its session has ended"
+    if session.spec.node_uid not in {"", node.uid}:
+        return "the node was replaced"
+    return ""

@@ -1,0 +1,58 @@
+"""The whole fleet at one moment: all that the deciding rules may look at."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rules.api.gangs import Gang
+from rules.api.nodes import HealthView, LeaseView, NodeView, PauseView, QuarantineView
+from rules.policy.policy import Policy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentPod:
+    """The readiness of one agent pod, as the edge sees it in its watch."""
+
+    uid: str
+    node: str
+    ready: bool
+    ready_changed_at: float
+    """Transition time of the pod's Ready condition, or the pod's creation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetSnapshot:
+    """Everything the deciding rules may look at, at one moment.
+
+    ``now`` is wall time corrected to the API server's clock. ``observing_since`` is when this
+    process's caches were last complete after a start or an outage: silence before it proves
+    nothing. ``reserved`` names nodes whose mark was sent but has not come back by watch.
+    """
+
+    now: float
+    policy: Policy
+    nodes: Mapping[str, NodeView]
+    healths: Mapping[str, HealthView] = field(default_factory=dict)
+    quarantines: Mapping[str, QuarantineView] = field(default_factory=dict)
+    """By object name."""
+    pauses: Mapping[str, PauseView] = field(default_factory=dict)
+    agents: Mapping[str, AgentPod] = field(default_factory=dict)
+    """By pod UID."""
+    maintenance_leases: Mapping[str, LeaseView] = field(default_factory=dict)
+    """Leases of other operators on nodes (medik8s), by node name."""
+    observing_since: float = 0.0
+    acting_since: float = 0.0
+    """When this process took over: waits for what a leader has to find out count from here."""
+    own_node: str = ""
+    """The node this process runs on; "" outside the cluster."""
+    own_namespace: str = "gpuward"
+    """Where the remediator's Deployment lives: fleet findings become Events there."""
+    nobody_took_over: bool = False
+    """Leadership was handed over for the own node and came back: there is no other replica."""
+    reserved: frozenset[str] = frozenset()
+    mark_refused: frozenset[str] = frozenset()
+    """Nodes that the API server let nobody mark a moment ago: they get no turn meanwhile."""
+    gangs: Mapping[str, tuple[Gang, ...]] = field(default_factory=dict)
+    """Gangs with GPU pods on a node (``rules.api.gangs.gangs_of``), by node name: needed for nodes
+    whose session has not begun to drain. Empty says none; a missing node was not read lately."""
+    kueue_unhealthy: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Node names in ``status.unhealthyNodes`` of a gang's Kueue Workload, by gang key."""

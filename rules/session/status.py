@@ -1,0 +1,105 @@
+"""How a session's status changes: phases, conditions, timeline. Pure struct-to-struct functions."""
+
+from typing import Final
+
+import msgspec
+
+from rules.api.quarantine import MAX_TIMELINE, Condition, Phase, QuarantineStatus, TimelineEntry
+from rules.api.sentences import bounded
+from rules.api.timestamps import format_time, parse_time
+
+BY_GPUWARD: Final = "gpuward"
+BY_PERSON: Final = "person"
+_REMEMBERED: Final = frozenset({"Paused"})
+"""Conditions that keep their reason when they end: for a minute it matters who had paused. The
+others drop it, since the column Blocked of `kubectl get` prints it whatever the status is."""
+_OVER: Final = "No longer the case."
+_FIRST_KEPT: Final = 20
+"""A long timeline keeps its beginning and its end."""
+
+
+def sentence(clause: str) -> str:
+    """A clause as the message of a condition; "" stays empty."""
+    return f"{clause[:1].upper()}{clause[1:]}." if clause else ""
+
+
+def enter(
+    status: QuarantineStatus, phase: Phase, message: str, now: float, by: str = BY_GPUWARD
+) -> QuarantineStatus:
+    """Move to ``phase``; a session already there only gets the message."""
+    if status.phase == phase:
+        return msgspec.structs.replace(status, message=message)
+    moved = msgspec.structs.replace(
+        status, phase=str(phase), phase_since=format_time(now), message=message
+    )
+    return noted(moved, str(phase), message, now, by)
+
+
+def noted(
+    status: QuarantineStatus, step: str, message: str, now: float, by: str = BY_GPUWARD
+) -> QuarantineStatus:
+    """Add a timeline entry."""
+    entry = TimelineEntry(at=format_time(now), step=step, message=bounded(message)[:256], by=by)
+    timeline = (*status.timeline, entry)
+    if len(timeline) > MAX_TIMELINE:
+        timeline = timeline[:_FIRST_KEPT] + timeline[_FIRST_KEPT - MAX_TIMELINE :]
+    return msgspec.structs.replace(status, timeline=timeline)
+
+
+def condition(status: QuarantineStatus, kind: str) -> Condition | None:
+    """The condition of that type, if it was ever set."""
+    return next((c for c in status.conditions if c.type == kind), None)
+
+
+def is_true(status: QuarantineStatus, kind: str) -> bool:
+    """Whether the condition is there and True."""
+    found = condition(status, kind)
+    return found is not None and found.status == "True"
+
+
+def since(status: QuarantineStatus, kind: str) -> float | None:
+    """When the condition last changed its status."""
+    found = condition(status, kind)
+    return parse_time(found.last_transition_time) if found else None
+
+
+def with_condition(
+    status: QuarantineStatus, kind: str, now: float, reason: str = "", message: str = ""
+) -> QuarantineStatus:
+    """Set the condition True with ``reason``; without a reason it becomes False, if it exists."""
+    known = condition(status, kind)
+    if known is None and not reason:
+        return status
+    value = "True" if reason else "False"
+    changed = known is None or known.status != value
+    updated = Condition(
+        type=kind,
+        status=value,
+        reason=reason or (known.reason if known and kind in _REMEMBERED else ""),
+        message=bounded(message) if reason else _OVER,
+        last_transition_time=format_time(now)
+        if changed or known is None
+        else known.last_transition_time,
+    )
+    others = [c for c in status.conditions if c.type != kind]
+    ordered = tuple(sorted((*others, updated), key=lambda c: c.type))
+    return msgspec.structs.replace(status, conditions=ordered)
+
+
+def steady(status: QuarantineStatus, stored: QuarantineStatus) -> QuarantineStatus:
+    """``status`` where a condition that is as it was stored keeps the time of its last change.
+
+    Rules that set a condition off and on again within one decision have not changed it.
+    """
+    kept = []
+    for found in status.conditions:
+        known = condition(stored, found.type)
+        same = known is not None and known.status == found.status
+        at = known.last_transition_time if known is not None and same else ""
+        kept.append(msgspec.structs.replace(found, last_transition_time=at) if at else found)
+    return msgspec.structs.replace(status, conditions=tuple(kept))
+
+
+def times(status: QuarantineStatus, step: str) -> int:
+    """How often the session took ``step``, as far as the timeline remembers."""
+    return sum(1 for entry in status.timeline if entry.step == step)

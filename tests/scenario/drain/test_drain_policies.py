@@ -1,0 +1,213 @@
+"""Which pods leave by which policy, what is named, and how nodes share the work of draining."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rules.api import writes as d
+from rules.api.timestamps import format_time
+from tests.support.scenario.drain_fleet import NODE, evicted, fleet
+from tests.support.scenario.session_world import START
+
+
+def test_a_deadline_with_policy_report_only_reports() -> None:
+    world = fleet(drain={"fatalTimeout": "5m"})
+    world.add_pod("kept", NODE)
+    world.add_pod("peer", "n1")
+    world.add_pdb("keep", minAvailable=2, replicas=3)
+    world.incident(NODE)
+    world.run(400, step=5)
+    assert world.condition(NODE, "NeedsHuman") == "DrainTimeout"
+    assert not world.writes(d.DeletePod, d.SetDisruptionTarget)
+
+
+@pytest.mark.parametrize("finalizer", [True, False])
+def test_stuck_pods_are_not_gone_and_are_told_apart(finalizer: bool) -> None:
+    world = fleet()
+    world.add_pod("stuck", NODE, grace=10)
+    if finalizer:
+        world.pods["team-a", "stuck"]["metadata"]["finalizers"] = ["example.com/keep"]
+    else:
+        world.pods["team-a", "stuck"]["hung"] = True
+    world.incident(NODE)
+    world.run(120, step=2)
+    assert world.phase(NODE) == "Draining"
+    assert world.condition(NODE, "Blocked") == "PodStuck"
+    assert world.condition(NODE, "NeedsHuman") == "PodStuck"
+    text = "finalizer example.com/keep holds the object" if finalizer else "main still runs"
+    drain = world.session(NODE).status.drain
+    assert drain is not None
+    assert text in drain.left_by_failure[0]
+
+
+@pytest.mark.parametrize("unmanaged", ["Report", "Evict"])
+def test_unmanaged_pods_by_policy(unmanaged: str) -> None:
+    world = fleet(drain={"unmanaged": unmanaged})
+    world.add_pod("bare", NODE, owner=None)
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=60)
+    assert (evicted(world) == ["bare"]) == (unmanaged == "Evict")
+    if unmanaged == "Report":
+        drain = world.session(NODE).status.drain
+        assert drain is not None
+        assert drain.left_by_policy == ("team-a/bare (unmanaged)",)
+
+
+def test_counts_stay_true_where_the_names_are_bounded() -> None:
+    world = fleet()
+    for number in range(30):
+        world.add_pod(f"bare-{number:02d}", NODE, owner=None)
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=60)
+    drain = world.session(NODE).status.drain
+    assert drain is not None
+    assert (len(drain.left_by_policy), drain.left_by_policy[-1]) == (20, "and 11 more")
+    assert "(0 evicted, 30 left by policy, 0 left by failure)" in world.message(NODE)
+
+
+@pytest.mark.parametrize("empty_dir", ["Report", "Evict"])
+def test_empty_dirs_by_policy(empty_dir: str) -> None:
+    world = fleet(drain={"emptyDir": empty_dir})
+    world.add_pod("scratch", NODE, volumes=[{"name": "tmp", "emptyDir": {}}])
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=60)
+    assert (evicted(world) == ["scratch"]) == (empty_dir == "Evict")
+
+
+def test_wait_completed_lets_a_job_end_within_its_time() -> None:
+    rule = {"namespaces": ["jobs"], "strategy": "WaitCompleted", "maxWait": "10m"}
+    world = fleet(pods=[rule])
+    world.add_pod("short", NODE, namespace="jobs", owner=("batch/v1", "Job", "short"))
+    world.add_pod("long", NODE, namespace="jobs", owner=("batch/v1", "Job", "long"))
+    world.incident(NODE)
+    world.run(300, step=5)
+    world.pods["jobs", "short"]["status"]["phase"] = "Succeeded"
+    world.run(295, step=5)
+    assert evicted(world) == []
+    assert world.condition(NODE, "Blocked") == "WaitCompleted"
+    world.run(60)
+    assert evicted(world) == ["long"]
+
+
+def test_skip_leaves_pods_and_names_them() -> None:
+    world = fleet(pods=[{"selector": "app=web", "strategy": "Skip"}])
+    world.add_pod("kept", NODE)
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=60)
+    drain = world.session(NODE).status.drain
+    assert drain is not None
+    assert drain.left_by_policy == ("team-a/kept (policy Skip)",)
+
+
+def test_s48_a_missing_permission_is_named() -> None:
+    world = fleet()
+    world.add_pod("web-1", NODE)
+    text = 'pods "web-1" is forbidden: User "x" cannot create resource "pods/eviction"'
+    body = json.dumps({"kind": "Status", "message": text, "code": 403}).encode()
+    world.eviction_answers = [(403, {}, body)] * 100
+    world.incident(NODE)
+    world.run(30)
+    assert world.condition(NODE, "Blocked") == "MissingPermission"
+    assert world.condition(NODE, "NeedsHuman") == "MissingPermission"
+    assert "grant the remediator create on pods/eviction" in world.message(NODE)
+    world.eviction_answers = []
+    world.run_until(NODE, "Quarantined", limit=120)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason", "human"),
+    [
+        pytest.param((401, {}, b'{"kind":"Status"}'), "MissingPermission", False, id="401"),
+        pytest.param((403, {}, b'{"kind":"Status"}'), "MissingPermission", True, id="403"),
+        pytest.param(
+            (403, {}, b'{"message":"admission webhook \\"w\\" denied the request"}'),
+            "EvictionRefused",
+            False,
+            id="webhook",
+        ),
+        pytest.param(
+            (429, {"Retry-After": "1"}, b"Too many requests"), "ApiBusy", False, id="429"
+        ),
+        pytest.param((503, {}, b"overloaded"), "NoAnswer", False, id="503"),
+    ],
+)
+def test_s48_every_bad_answer_is_said_and_survived(
+    answer: tuple[int, dict[str, str], bytes], reason: str, human: bool
+) -> None:
+    world = fleet()
+    world.add_pod("web-1", NODE)
+    world.eviction_answers = [answer] * 100
+    world.incident(NODE)
+    world.run(20)
+    assert world.phase(NODE) == "Draining"
+    assert world.condition(NODE, "Blocked") == reason
+    assert bool(world.condition(NODE, "NeedsHuman")) == human
+    world.eviction_answers = []
+    world.run_until(NODE, "Quarantined", limit=120)
+
+
+def test_s49_the_message_is_stable_and_does_not_grow_with_the_pods() -> None:
+    lengths = []
+    for count in (5, 200):
+        world = fleet()
+        for index in range(count):
+            world.add_pod(f"web-{index:03}", NODE, grace=600)
+        world.add_pdb("keep", minAvailable=count)
+        world.incident(NODE)
+        world.run(5)
+        before = len(world.said)
+        world.run(60)
+        assert len(world.said) == before, "the same state is said once"
+        lengths.append(len(world.message(NODE)))
+        drain = world.session(NODE).status.drain
+        assert drain is not None
+        assert len(drain.waiting) <= 20
+    assert abs(lengths[0] - lengths[1]) < 20
+
+
+def test_one_eviction_in_flight_per_pdb_over_all_nodes_and_fair() -> None:
+    world = fleet()
+    for node in ("n0", "n1"):
+        for index in range(4):
+            world.add_pod(f"{node}-{index}", node)
+    world.add_pdb("shared", minAvailable=0)
+    for node in ("n0", "n1"):
+        world.incident(node)
+    world.run(8)
+    names = evicted(world)
+    per_second: dict[float, int] = {}
+    for at, write, _, _ in world.sent:
+        if isinstance(write, d.EvictPod):
+            per_second[at] = per_second.get(at, 0) + 1
+    assert max(per_second.values()) == 1
+    assert [name[:2] for name in names[:6]] == ["n0", "n1", "n0", "n1", "n0", "n1"]
+
+
+def test_a_blocked_node_blocks_no_other() -> None:
+    world = fleet(limits={"nodesDraining": 1})
+    world.add_pod("kept", "n0")
+    world.add_pdb("keep", minAvailable=1)
+    world.add_pod("free", "n1", labels={"app": "free"})
+    world.incident("n0")
+    world.run(5)
+    world.incident("n1")
+    world.run(30)
+    assert world.phase("n0") == "Draining"
+    assert world.phase("n1") == "Quarantined"
+
+
+def test_started_at_survives_a_restart_and_so_does_the_count() -> None:
+    world = fleet()
+    world.add_pod("gone", NODE)
+    world.add_pod("kept", NODE, labels={"app": "kept"})
+    world.add_pdb("keep", app="kept", minAvailable=1)
+    world.incident(NODE)
+    world.run(10)
+    world.restart()
+    world.run(10)
+    drain = world.session(NODE).status.drain
+    assert drain is not None
+    assert drain.evicted == 1
+    assert drain.started_at == format_time(START)

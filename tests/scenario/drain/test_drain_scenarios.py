@@ -1,0 +1,354 @@
+"""Drain scenarios, numbered as in the reference list, in virtual time and without a server."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rules.api import writes as d
+from tests.support.scenario.drain_fleet import NODE, evicted, fleet
+
+
+def test_s03_a_pdb_is_honoured_to_the_end_and_named_on_the_first_pass() -> None:
+    world = fleet()
+    world.add_pod("single", NODE)
+    world.add_pod("other", NODE, labels={"app": "other"})
+    world.add_pdb("keep", minAvailable=1)
+    world.incident(NODE, severity="Degraded")
+    world.run(2)
+    assert world.phase(NODE) == "Draining"
+    assert world.condition(NODE, "Blocked") == "BudgetNeverAllows"
+    assert world.condition(NODE, "NeedsHuman") == "BudgetNeverAllows"
+    assert "team-a/keep" in world.message(NODE)
+    assert "permanent: minAvailable 1 keeps 1 of 1 expected" in world.message(NODE)
+    assert "ReplicaSet team-a/web" in world.message(NODE)
+    world.run(600, step=5)
+    assert "other" in evicted(world)
+    assert "single" not in evicted(world)
+    assert not world.writes(d.DeletePod)
+    assert ("team-a", "single") in world.pods
+
+
+def test_s13_a_pod_bound_in_the_race_is_evicted_and_drained_is_two_equal_lists() -> None:
+    world = fleet()
+    world.add_pod("first", NODE)
+    world.incident(NODE)
+    world.run(2)
+    world.add_pod("late", NODE)
+    world.run_until(NODE, "Quarantined", limit=60)
+    assert evicted(world) == ["first", "late"]
+    gone = max(at for at, write, _, _ in world.sent if isinstance(write, d.EvictPod))
+    assert world.now - gone >= world.policy.drain.settle_s
+
+
+def test_s15_two_pdbs_on_one_pod_need_a_person_and_are_both_named() -> None:
+    world = fleet()
+    world.add_pod("both", NODE)
+    world.add_pod("other", NODE, labels={"app": "other"})
+    world.add_pdb("one", minAvailable=0)
+    world.add_pdb("two", minAvailable=0)
+    world.incident(NODE)
+    world.run(300, step=2)
+    assert world.condition(NODE, "NeedsHuman") == "MultipleBudgets"
+    assert "team-a/one and team-a/two" in world.message(NODE)
+    assert evicted(world).count("both") <= 5
+    assert "other" in evicted(world)
+
+
+def test_s16_a_budget_that_opens_is_used_at_once_and_was_not_hammered() -> None:
+    world = fleet()
+    for index in range(3):
+        world.add_pod(f"here-{index}", NODE)
+    for index in range(3):
+        world.add_pod(f"there-{index}", "n1")
+    world.add_pdb("shared", minAvailable=5)
+    world.pods["team-a", "there-0"]["status"]["conditions"][0]["status"] = "False"
+    world.sync_pdbs()
+    world.incident(NODE)
+    world.run(420)
+    assert 1 <= len(evicted(world)) <= 30
+    assert ("team-a", "here-0") in world.pods
+    world.pods["team-a", "there-0"]["status"]["conditions"][0]["status"] = "True"
+    world.sync_pdbs()
+    from rules.drain.queue import pdb_changed
+
+    world.controller.queue = pdb_changed(world.controller.queue, "team-a/shared")
+    opened = world.now
+    world.run(10)
+    accepted = [at for at, w, _, code in world.sent if isinstance(w, d.EvictPod) and code == 201]
+    assert accepted
+    assert accepted[0] - opened <= 10
+
+
+def test_s18_a_crash_looping_app_is_not_drained_and_the_remedy_is_named() -> None:
+    world = fleet()
+    for index in range(2):
+        world.add_pod(f"loop-{index}", NODE, ready=False)
+    world.add_pdb("keep", minAvailable=1)
+    world.eviction_answers = [budget_full()] * 40
+    world.incident(NODE)
+    world.run(100, step=2)
+    assert world.phase(NODE) == "Draining"
+    assert "AlwaysAllow" in world.message(NODE)
+    world.pdbs["team-a", "keep"]["spec"]["unhealthyPodEvictionPolicy"] = "AlwaysAllow"
+    world.eviction_answers = []
+    world.run_until(NODE, "Quarantined", limit=200)
+
+
+def test_s18_a_single_crash_looping_pod_has_a_remedy_of_its_own() -> None:
+    world = fleet()
+    world.add_pod("loop", NODE, ready=False)
+    world.add_pdb("keep", minAvailable=1)
+    world.incident(NODE)
+    world.run(10)
+    assert world.condition(NODE, "NeedsHuman") == "BudgetNeverAllows"
+    assert "set unhealthyPodEvictionPolicy: AlwaysAllow (the pod is not Ready)" in world.message(
+        NODE
+    )
+    world.pdbs["team-a", "keep"]["spec"]["unhealthyPodEvictionPolicy"] = "AlwaysAllow"
+    world.run_until(NODE, "Quarantined", limit=200)
+
+
+def budget_full() -> tuple[int, dict[str, str], bytes]:
+    cause = {"reason": "DisruptionBudget", "message": "keep needs 1 healthy pods and has 0"}
+    body = {"kind": "Status", "message": "Cannot evict", "details": {"causes": [cause]}}
+    return 429, {}, json.dumps(body).encode()
+
+
+def test_s19_daemonsets_mirrors_and_orphans() -> None:
+    world = fleet()
+    world.add_pod("ds", NODE, owner=("apps/v1", "DaemonSet", "plugin"))
+    world.add_daemonset_owner("DaemonSet-team-a-plugin")
+    world.add_pod("orphan", NODE, owner=("apps/v1", "DaemonSet", "gone"))
+    world.missing_owners.add("DaemonSet-team-a-gone")
+    world.add_pod("foreign", NODE, owner=("example.com/v1", "DaemonSet", "custom"))
+    world.add_pod("static", NODE, owner=None, annotations={"kubernetes.io/config.mirror": "x"})
+    world.add_pod("done", NODE, phase="Succeeded")
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=60)
+    assert sorted(evicted(world)) == ["foreign", "orphan"]
+    drain = world.session(NODE).status.drain
+    assert drain is not None
+    assert drain.left_by_policy == ("team-a/ds (DaemonSet)", "team-a/static (static pod)")
+
+
+def test_a_daemonset_nobody_looked_up_yet_holds_back_the_verdict_drained() -> None:
+    world = fleet()
+    world.add_pod("ds", NODE, owner=("apps/v1", "DaemonSet", "plugin"))
+    world.incident(NODE)
+    world.run(60)
+    assert world.phase(NODE) == "Draining"
+    world.add_daemonset_owner("DaemonSet-team-a-plugin")
+    world.run_until(NODE, "Quarantined", limit=30)
+
+
+def test_s20_grace_is_the_pods_own_and_a_terminating_pod_is_not_asked_again() -> None:
+    world = fleet()
+    world.add_pod("slow", NODE, grace=1800)
+    world.incident(NODE)
+    world.run(1700, step=10)
+    assert evicted(world) == ["slow"]
+    wire = next(r for _, w, r, _ in world.sent if isinstance(w, d.EvictPod))
+    assert wire.body is not None
+    assert "gracePeriodSeconds" not in wire.body["deleteOptions"]
+    assert world.phase(NODE) == "Draining"
+    assert "1 leaving or waiting (team-a/slow)" in world.message(NODE)
+    world.run_until(NODE, "Quarantined", limit=200)
+
+
+@pytest.mark.parametrize("grace", [0, 7, 1800])
+def test_s22_force_keeps_job_semantics_and_is_per_pod(grace: int) -> None:
+    world = fleet(drain={"fatalTimeout": "5m", "onTimeout": "Force"})
+    world.add_pod("worker", NODE, owner=("batch/v1", "Job", "train"), grace=grace)
+    world.add_pdb("keep", minAvailable=1)
+    world.incident(NODE)
+    world.run(298, step=2)
+    assert not world.writes(d.DeletePod)
+    world.add_pod("late", NODE, grace=grace)
+    world.pdbs["team-a", "keep"]["frozen"] = True
+    world.run(10)
+    forced = world.writes(d.SetDisruptionTarget, d.DeletePod)
+    assert [type(w).__name__ for w in forced] == ["SetDisruptionTarget", "DeletePod"]
+    delete = forced[1]
+    assert isinstance(delete, d.DeletePod)
+    assert delete.name == "worker"
+    assert delete.grace_s == max(1, grace)
+    wire = next(r for _, w, r, _ in world.sent if isinstance(w, d.DeletePod))
+    assert wire.body is not None
+    assert wire.body["preconditions"] == {"uid": delete.uid}
+    assert ("team-a", "late") in world.pods, "a later pod has its own full time"
+    assert "drain.onTimeout: Force" in delete.by_policy
+    world.run(5)
+    forced_entries = [e for e in world.session(NODE).status.timeline if e.step == "Forced"]
+    assert [entry.message for entry in forced_entries] == [
+        "team-a/worker deleted by policy (drain.onTimeout: Force)"
+    ]
+
+
+def test_s24_ordinary_pods_leave_before_critical_ones() -> None:
+    world = fleet(pods=[{"namespaces": ["db"], "order": 5}])
+    world.add_pod("dns", NODE, priorityClassName="system-cluster-critical", grace=5)
+    world.add_pod("store", NODE, namespace="db", grace=5)
+    world.add_pod("web", NODE, grace=5)
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=90)
+    assert evicted(world) == ["web", "store", "dns"]
+    times = [at for at, w, _, _ in world.sent if isinstance(w, d.EvictPod)]
+    assert times[1] - times[0] >= 5
+    assert times[2] - times[1] >= 5
+
+
+def test_s25_a_pod_that_comes_back_three_times_stops_the_loop_and_names_its_owner() -> None:
+    world = fleet()
+    owner = ("example.com/v1", "Pinner", "stubborn")
+    world.add_pod("p0", NODE, owner=owner)
+    world.incident(NODE)
+    for index in range(1, 30):
+        world.run(2)
+        if not world.pods_on(NODE):
+            world.add_pod(f"p{index}", NODE, owner=owner)
+    assert world.phase(NODE) == "Draining"
+    assert len(evicted(world)) == 3
+    assert world.condition(NODE, "NeedsHuman") == "PodReturns"
+    assert "Pinner stubborn puts its pod back" in world.message(NODE)
+
+
+def test_s26_volumes_must_detach_for_a_while_and_are_then_reported() -> None:
+    world = fleet()
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    world.add_pod("db", NODE, volumes=[volume])
+    daemon = {"name": "log", "persistentVolumeClaim": {"claimName": "log"}}
+    world.add_pod("ds", NODE, owner=("apps/v1", "DaemonSet", "log"), volumes=[daemon])
+    world.add_daemonset_owner("DaemonSet-team-a-log")
+    for name in ("data", "log"):
+        world.claims[f"team-a/{name}"] = {
+            "metadata": {"name": name},
+            "spec": {"volumeName": f"pv-{name}"},
+        }
+        world.attachments.append(
+            {
+                "metadata": {"name": name},
+                "spec": {"nodeName": NODE, "source": {"persistentVolumeName": f"pv-{name}"}},
+            }
+        )
+    world.incident(NODE)
+    world.run(340, step=5)
+    assert world.phase(NODE) == "Draining"
+    world.run_until(NODE, "Quarantined", limit=60)
+    drain = world.session(NODE).status.drain
+    assert drain is not None
+    assert drain.left_by_failure == ("volume pv-data is still attached",)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "severity", "waits_s"),
+    [
+        pytest.param("karpenter.sh/do-not-disrupt", "5m", "Fatal", 300, id="duration"),
+        pytest.param("karpenter.sh/do-not-disrupt", "true", "Fatal", 600, id="bounded-fatal"),
+        pytest.param("karpenter.sh/do-not-disrupt", "4h", "Fatal", 600, id="duration-bounded"),
+        pytest.param("karpenter.sh/do-not-disrupt", "soon", "Fatal", 0, id="unreadable"),
+        pytest.param(
+            "cluster-autoscaler.kubernetes.io/safe-to-evict",
+            "false",
+            "Fatal",
+            600,
+            id="autoscaler",
+        ),
+        pytest.param("karpenter.sh/do-not-disrupt", "30m", "Degraded", 1800, id="degraded"),
+    ],
+)
+def test_s27_do_not_disrupt_is_honoured_within_bounds(
+    annotation: str, value: str, severity: str, waits_s: int
+) -> None:
+    world = fleet()
+    world.add_pod("held", NODE, annotations={annotation: value})
+    world.incident(NODE, severity=severity)
+    world.run(max(0, waits_s - 5), step=5)
+    if waits_s:
+        assert evicted(world) == []
+        assert world.condition(NODE, "Blocked") == "DoNotDisrupt"
+    world.run(20)
+    assert evicted(world) == ["held"]
+
+
+@pytest.mark.parametrize("absent", ["paused", "away"])
+def test_s46_a_bound_is_not_used_up_while_nothing_could_be_evicted(absent: str) -> None:
+    world = fleet()
+    world.add_pod("held", NODE, annotations={"karpenter.sh/do-not-disrupt": "true"})
+    world.incident(NODE)
+    world.run(60)
+    if absent == "paused":
+        world.pause()
+        world.run(1800, step=5)
+        world.pauses.clear()
+    else:
+        world.sleep(1800)
+    world.run(500, step=5)
+    assert evicted(world) == []
+    world.run(60, step=5)
+    assert evicted(world) == ["held"]
+
+
+def test_s31_a_pdb_that_protects_a_whole_gang_is_recognised() -> None:
+    world = fleet()
+    for index in range(2):
+        world.add_pod(
+            f"rank-{index}",
+            f"n{index}",
+            owner=("batch/v1", "Job", "llm-worker"),
+            labels={"trainer.kubeflow.org/trainjob-name": "llm"},
+            gpus=8,
+        )
+    world.add_pdb("gang", minAvailable=2)
+    world.incident(NODE)
+    world.run(40)
+    assert world.condition(NODE, "Blocked") == "GangBudget"
+    assert world.condition(NODE, "NeedsHuman") == "GangBudget"
+    assert "TrainJob team-a/llm" in world.message(NODE)
+    assert "suspend" in world.message(NODE)
+
+
+@pytest.mark.parametrize(("severity", "leaves"), [("Degraded", False), ("Fatal", True)])
+def test_s32_a_degraded_pod_without_room_stays(severity: str, leaves: bool) -> None:
+    world = fleet()
+    uid = world.add_pod("big", NODE, gpus=8)
+    world.no_room = frozenset({uid})
+    world.incident(NODE, severity=severity)
+    world.run(60)
+    assert (evicted(world) == ["big"]) == leaves
+    if not leaves:
+        assert world.condition(NODE, "Blocked") == "NoCapacity"
+        world.no_room = frozenset()
+        world.run_until(NODE, "Quarantined", limit=60)
+
+
+def test_s45_a_clock_step_fires_no_deadline() -> None:
+    world = fleet(drain={"fatalTimeout": "30m", "onTimeout": "Force"})
+    world.add_pod("kept", NODE)
+    world.add_pdb("keep", minAvailable=1)
+    world.incident(NODE)
+    world.run(60)
+    world.now += 3600
+    world.run(60)
+    assert not world.writes(d.DeletePod)
+    assert world.condition(NODE, "NeedsHuman") != "DrainTimeout"
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_s46_an_outage_gives_pods_their_time_back(restart: bool) -> None:
+    world = fleet(drain={"fatalTimeout": "30m", "onTimeout": "Force"})
+    world.add_pod("kept", NODE)
+    world.add_pdb("keep", minAvailable=1)
+    world.incident(NODE)
+    world.run(600, step=5)
+    world.sleep(7200)
+    if restart:
+        world.restart()
+    world.run(1100, step=5)
+    assert not world.writes(d.DeletePod)
+    world.run(200, step=5)
+    assert world.writes(d.DeletePod)
+    drain = world.session(NODE).status.drain
+    assert drain is not None
+    assert abs(drain.suspended_seconds - 7200) <= 10

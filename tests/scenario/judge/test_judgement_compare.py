@@ -1,0 +1,239 @@
+"""dcgm-exporter beside NVML is compared; without NVML it is the source, judged by the same judges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from agent.senses.dcgm_page import read_page
+from rules.catalog.reasons import REASONS
+from rules.catalog.signals import Signal, signal_table
+from rules.catalog.thresholds import DEFAULT_RULES, parse_rules
+from rules.judge.facts.checks import GAUGES, LATCHES
+from rules.judge.facts.compare import COMPARED
+from rules.judge.observation import SourceName, SourceState, Value
+from rules.publish.verdict import Health
+from tests.support.scenario.judgement_world import World, pci, uuid
+
+PAGE_EVERY_S = 15
+
+
+@pytest.fixture
+def world() -> World:
+    return World().start()
+
+
+def pages(world: World, count: int, **values: Value) -> None:
+    """Poll and scrape in step: GPU 3 of the page reads these, the others as NVML does."""
+    for _ in range(count):
+        world.advance(PAGE_EVERY_S)
+        world.look_at_pci()
+        world.poll()
+        page = {uuid(gpu.index): dict(world.values[gpu.index]) for gpu in world.inventory}
+        page[uuid(3)] |= {Signal[name.upper()]: value for name, value in values.items()}
+        world.dcgm(page)
+
+
+@pytest.mark.parametrize("signal", [row.signal for row in COMPARED])
+def test_a_lasting_difference_is_a_record_that_names_both_values(
+    world: World, signal: Signal
+) -> None:
+    ours, theirs = (40, 90) if signal is Signal.TEMPERATURE else (0, 1)
+    if signal is Signal.INFOROM_VALID:
+        ours, theirs = 1, 0
+    world.values[3][signal] = ours
+    pages(world, 7, **{signal.name.lower(): theirs})
+    assert not world.incidents
+    pages(world, 1, **{signal.name.lower(): theirs})
+    incident = world.only()
+    assert f"{incident.row.reason} {world.says()}" == "SourcesDiffer Info Report Investigate"
+    assert incident.evidence == (f"{signal.value}: nvml {ours}, dcgm-exporter {theirs}",)
+    assert incident.gpus == (uuid(3),)
+    assert world.verdict().health is Health.HEALTHY
+    pages(world, 8)
+    assert not world.active
+    assert incident.count == 1
+
+
+def test_a_source_that_is_a_minute_behind_does_not_differ(world: World) -> None:
+    for remapped in range(1, 30):
+        pages(world, 4, remapped_rows_uncorrectable=remapped - 1)
+        world.values[3][Signal.REMAPPED_ROWS_UNCORRECTABLE] = remapped
+        pages(world, 2, remapped_rows_uncorrectable=remapped)
+    assert not world.incidents
+
+
+def test_what_one_source_does_not_have_is_not_compared(world: World) -> None:
+    pages(world, 20, remap_failure=None)
+    world.values[3][Signal.REMAP_FAILURE] = None
+    pages(world, 20, remap_failure=1)
+    assert not world.incidents
+
+
+def test_what_nvml_read_long_ago_is_not_compared(world: World) -> None:
+    page = {uuid(gpu.index): {Signal.REMAP_FAILURE: 1} for gpu in world.inventory}
+    world.advance(120)
+    for _ in range(20):
+        world.advance(PAGE_EVERY_S)
+        world.dcgm(page)
+    assert not world.incidents
+
+
+def test_two_differences_of_a_gpu_are_one_record(world: World) -> None:
+    world.values[3][Signal.RETIREMENT_PENDING] = 0
+    pages(world, 10, remap_failure=1, retirement_pending=1)
+    assert len(world.only().evidence) == 2
+    pages(world, 10, remap_failure=1)
+    assert world.active, "one of the two still differs"
+
+
+@pytest.mark.parametrize("name", [SourceName.NVML, SourceName.DCGM])
+def test_a_source_that_stops_ends_the_comparison(world: World, name: SourceName) -> None:
+    pages(world, 10, remap_failure=1)
+    world.source(name, SourceState.DOWN, "CallHung")
+    assert not world.active
+    assert world.incidents[0].closed_by == "NotCompared"
+
+
+def test_an_agent_that_restarts_finds_agreement_too(world: World) -> None:
+    pages(world, 10, remap_failure=1)
+    world.restart_agent()
+    world.start()
+    assert world.only().row.reason == "SourcesDiffer"
+    pages(world, 8)
+    assert not world.active
+
+
+@pytest.mark.parametrize("name", [SourceName.NVML, SourceName.DCGM])
+@pytest.mark.parametrize("rebooted", [True, False])
+def test_what_an_earlier_agent_compared_ends_when_a_source_is_off_now(
+    world: World, name: SourceName, *, rebooted: bool
+) -> None:
+    pages(world, 10, remap_failure=1)
+    world.source(SourceName.DCGM, SourceState.UP)
+    if rebooted:
+        world.reboot()
+    else:
+        world.restart_agent()
+    world.start()
+    assert world.only().row.reason == "SourcesDiffer"
+    world.source(name, SourceState.ABSENT, "Off")
+    assert not world.active
+    assert world.incidents[0].closed_by == "NotCompared"
+
+
+def test_the_tolerance_comes_from_the_rules_file() -> None:
+    text = b"apiVersion: gpuward.io/v1alpha1\nkind: Rules\nthresholds: {SourcesDiffer: {count: 1, window: 1}}\n"
+    world = World(rules=parse_rules(text)).start()
+    pages(world, 1, remap_failure=1)
+    assert world.only().row.reason == "SourcesDiffer"
+
+
+def test_the_table_names_thresholds_and_exported_signals() -> None:
+    table = signal_table()
+    for signal, threshold in COMPARED:
+        assert threshold in DEFAULT_RULES.thresholds
+        assert table[signal].dcgm
+
+
+# NVML off: the page is the source.
+
+ONE: dict[str, Callable[[int, int], dict[str, float]]] = {
+    "RowRemapFailure": lambda bad, _: {"ROW_REMAP_FAILED": bad},
+    "RowRemapPending": lambda bad, _: {"ROW_REMAP_PENDING": bad},
+    "RowRemapMany": lambda bad, _: {"ROW_REMAP_UNCORRECTABLE_TOTAL": bad * 512},
+    "EccUncorrectableVolatile": lambda bad, _: {"ECC_DBE_VOL_TOTAL": bad},
+    "EccSramThreshold": lambda bad, _: {"SRAM_EXCEEDED": bad},
+    "RetiredPagesPending": lambda bad, _: {"PAGE_RETIRED_PENDING": bad},
+    "RetiredPagesMany": lambda bad, _: {"PAGE_RETIRED_DBE_TOTAL": bad * 63},
+    "MemoryUnrepairable": lambda bad, _: {"MEMORY_UNREPAIRABLE": bad},
+    "MemorySparesExhausted": lambda bad, _: {"BANK_REMAP_AVAIL_NONE": bad},
+    "InfoRomCorrupt": lambda bad, _: {"INFOROM_VALID": 1 - bad},
+    "ThermalSlowdown": lambda bad, _: {"CLOCKS_EVENT_REASONS": bad * 0x40},
+    "PowerBrake": lambda bad, _: {"CLOCKS_EVENT_REASONS": bad * 0x80},
+    "HardwareSlowdown": lambda bad, _: {"CLOCKS_EVENT_REASONS": bad * 0x08},
+    "TemperatureMargin": lambda bad, _: {"GPU_TEMP_MARGIN_CELSIUS": 30 - bad * 31},
+    "MemoryTemperature": lambda bad, _: {
+        "MEMORY_TEMP_CELSIUS": 40 + bad * 60,
+        "MEMORY_MAX_OP_TEMP_CELSIUS": 95,
+    },
+    "PCIeWidthDegraded": lambda bad, _: {
+        "PCIE_LINK_WIDTH": 16 - bad * 8,
+        "PCIE_MAX_LINK_WIDTH": 16,
+    },
+    "PCIeGenDegraded": lambda bad, _: {
+        "PCIE_LINK_GEN": 5 - bad * 4,
+        "PCIE_MAX_LINK_GEN": 5,
+        "GPU_UTIL_RATIO": 0.9,
+        "GPU_PSTATE": 0,
+    },
+    "PCIeReplayRate": lambda bad, n: {
+        "PCIE_REPLAY_TOTAL": bad * n * 100,
+        "PCIE_LINK_GEN": 5,
+        "PCIE_LINK_WIDTH": 16,
+    },
+    "NVLinkErrorRate": lambda bad, n: {"NVLINK_CRC_ERROR_TOTAL": bad * n * 5000},
+    "NVLinkBitErrors": lambda bad, _: {"NVLINK_SYMBOL_BER_RAW": (1 << 8 | 9) if bad else 0xFFF},
+    "C2CErrorRate": lambda bad, n: {"C2C_LINK_ERROR_INTR": bad * n * 5000},
+    "FabricStateFailed": lambda bad, _: {"FABRIC_MANAGER_STATUS": 3 + bad},
+    "FabricDegraded": lambda bad, _: {"FABRIC_HEALTH_MASK": 0xAA - bad},
+}
+"""The series of each check: fields without their prefix, `bad` 0 or 1, `n` the page's number."""
+
+NOT_EXPORTED = {"NVLinkDown", "C2CLinkDown", "RepairPending"}
+"""What dcgm-exporter has no series for: absent there, said so, never good."""
+
+
+def page_of(reason: str, *, bad: int, count: int, old: bool) -> str:
+    """A page of 8 GPUs, of which GPU 3 is bad, in the new or the old spelling."""
+    older = {info.dcgm[0]: info.dcgm[-1] for info in signal_table().values() if info.dcgm}
+    lines = []
+    for gpu in range(8):
+        for name, number in ONE[reason](bad if gpu == 3 else 0, count).items():
+            field = f"DCGM_FI_DEV_{name}"
+            if old:
+                field = older.get(field, field)
+                number = number * 100 if name.endswith("_RATIO") else number
+            label = f'gpu="{gpu}",UUID="{uuid(gpu)}",pci_bus_id="0000{pci(gpu).upper()}.0"'
+            lines.append(f"{field}{{{label}}} {number}")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["4.6", "before 4.6"])
+@pytest.mark.parametrize("reason", sorted(ONE))
+def test_without_nvml_the_page_is_judged_by_the_same_judges(reason: str, *, old: bool) -> None:
+    world = World(nvml=False).start()
+    for count in range(10):
+        world.advance(PAGE_EVERY_S)
+        world.look_at_pci()
+        seen, bad_lines = read_page(page_of(reason, bad=0, count=count, old=old), world.now)
+        assert bad_lines == 0
+        world.see(seen)
+    assert not world.incidents
+    for count in range(10, 20):
+        world.advance(PAGE_EVERY_S)
+        world.look_at_pci()
+        seen, _ = read_page(page_of(reason, bad=1, count=count, old=old), world.now)
+        world.see(seen)
+    incident = world.only()
+    row = REASONS[reason]
+    assert (incident.row.reason, incident.row.severity) == (reason, row.severity)
+    assert incident.gpus == (uuid(3),)
+    assert incident.sources == ("dcgm-exporter",)
+
+
+def test_every_check_is_either_fed_by_the_page_or_known_to_be_absent() -> None:
+    checks = {check.reason for check in (*LATCHES, *GAUGES)}
+    assert checks == set(ONE) | NOT_EXPORTED
+
+
+def test_what_is_not_exported_is_absent_and_the_node_healthy() -> None:
+    world = World(nvml=False).start()
+    page = "".join(
+        f'DCGM_FI_DEV_GPU_TEMP{{gpu="{gpu}",UUID="{uuid(gpu)}"}} 40\n' for gpu in range(8)
+    )
+    seen, _ = read_page(page, world.now)
+    world.see(seen)
+    assert world.verdict().health is Health.HEALTHY
+    assert set(world.state.gpus[uuid(0)].values) == {Signal.TEMPERATURE}

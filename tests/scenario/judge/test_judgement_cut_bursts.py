@@ -1,0 +1,90 @@
+"""Bursts that the agent saw live and did not live to judge: the next agent takes them up."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.scenario.judgement_world import World
+
+
+@pytest.fixture
+def world() -> World:
+    return World().start()
+
+
+def test_a_burst_that_a_restart_cut_waits_for_the_present(world: World) -> None:
+    world.xid(48)
+    world.restart_agent()
+    world.will_read(0, recovery_action=1)
+    world.start()
+    world.advance(3)
+    assert world.says() == "Fatal Drain ResetGPU"
+
+
+def test_a_burst_seen_live_is_judged_by_the_next_agent_however_sound_the_gpu_looks(
+    world: World,
+) -> None:
+    world.xid(48)
+    world.restart_agent()
+    world.start()
+    world.advance(3)
+    assert world.says() == "Fatal Drain ResetGPU"
+
+
+def test_a_burst_seen_live_is_not_forgotten_by_several_restarts_in_a_row(world: World) -> None:
+    world.xid(48)
+    lines = world.only().evidence
+    for _ in range(3):
+        world.restart_agent()
+        world.advance(6)
+        (published,) = world.published().status.incidents
+        assert published.severity == "Info"
+        assert "restart" in published.evidence[-1]
+    world.start()
+    world.advance(3)
+    assert world.says() == "Fatal Drain ResetGPU"
+    assert world.only().evidence == lines, "said for as long as it is so"
+
+
+def test_what_a_cut_burst_came_to_is_not_judged_anew_by_the_next_agent(world: World) -> None:
+    world.xid(48)
+    world.restart_agent()
+    world.xid(63, lookback=True)
+    world.xid(94, lookback=True)
+    world.start()
+    world.advance(3)
+    world.restart_agent()
+    world.start()
+    world.advance(60, polling=True)
+    assert {i.row.severity for i in world.active} <= {"Info"}
+
+
+def test_the_rest_of_a_cut_burst_still_makes_it_a_contained_one(world: World) -> None:
+    world.xid(48)
+    world.restart_agent()
+    world.xid(63, lookback=True)
+    world.xid(94, lookback=True)
+    world.start()
+    world.advance(3)
+    assert world.says().startswith("Info Report")
+
+
+def test_a_cut_burst_of_link_errors_is_read_from_its_line(world: World) -> None:
+    harmless = "NETIR_LINK_EVT Nonfatal XC0 i0 Link 03 (0x00000004 0x00000000 0x0 0x0 0x0 0x0)"
+    world.xid(149, 1, harmless)
+    world.xid(149, 2, "a text without registers")
+    before = {i.pci: i.row.reason for i in world.active}
+    world.restart_agent()
+    world.start()
+    world.advance(3, polling=True)
+    assert {i.pci: i.row.reason for i in world.active}.items() <= before.items()
+    assert not [i for i in world.active if i.pci == ("0000:11:00",) and i.row.severity != "Info"]
+
+
+def test_a_past_that_was_still_waiting_for_the_present_is_not_taken_for_a_cut_burst() -> None:
+    world = World()
+    world.now += 3600
+    world.kernel("NVRM: Xid (PCI:0000:10:00): 48, x", lookback=True, at=world.now - 600)
+    world.restart_agent()
+    world.start()
+    assert not world.active

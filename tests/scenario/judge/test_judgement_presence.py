@@ -1,0 +1,375 @@
+"""Which GPUs are there, which are lost, and what an absent driver is not."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from rules.api.health import PublisherPod
+from rules.api.metadata import ObjectMeta
+from rules.api.nodes import HealthView, NodeView
+from rules.catalog.signals import Signal
+from rules.judge.observation import (
+    EventKind,
+    PciFunction,
+    PciSeen,
+    Readings,
+    SourceName,
+    SourceState,
+)
+from rules.publish.verdict import Health
+from rules.session.observation import staleness
+from rules.session.snapshot import AgentPod
+from tests.support.scenario.judgement_world import SOUND, World
+
+
+@pytest.fixture
+def world() -> World:
+    return World().start()
+
+
+def test_a_lost_gpu_takes_two_polls_of_three_and_the_pci_bus(world: World) -> None:
+    world.pull(3)
+    world.advance(15, polling=True)
+    assert not world.active
+    world.advance(15, polling=True)
+    assert world.says() == "Fatal Drain RestartNode"
+    assert world.only().gpus == (world.inventory[3].uuid,)
+    assert world.verdict().reason == "GPULost"
+    assert world.published().status.gpus_healthy == "7/8"
+
+
+def test_lost_for_nvml_but_alive_on_the_bus_is_not_fatal(world: World) -> None:
+    world.pull(3)
+    world.config_space[3] = True
+    world.advance(120, polling=True)
+    assert world.says().startswith("Degraded Report")
+    world.values[3] = dict(world.values[0])
+    world.advance(120, polling=True)
+    assert not world.active
+
+
+def test_a_poll_that_does_not_look_for_presence_proves_no_presence(world: World) -> None:
+    world.pull(3)
+    world.advance(15, polling=True)
+    for values in ({}, {Signal.REMAP_FAILURE: None}):
+        world.see(Readings(at=world.now, gpu=world.inventory[3].uuid, values=values))
+    world.advance(15, polling=True)
+    assert world.verdict().reason == "GPULost"
+
+
+def test_the_bus_alone_proves_nothing_while_the_gpu_answers(world: World) -> None:
+    world.config_space[3] = False
+    world.advance(600, polling=True)
+    assert not world.active
+
+
+def test_the_bus_confirms_later_what_nvml_said_first(world: World) -> None:
+    world.pull(3)
+    world.config_space[3] = True
+    world.advance(60, polling=True)
+    assert world.verdict().reason == "GPUCountMismatch"
+    world.config_space[3] = False
+    world.advance(15, polling=True)
+    assert world.only().row.reason == "GPULost"
+
+
+def test_one_failed_poll_is_a_hiccup(world: World) -> None:
+    good = dict(world.values[3])
+    world.pull(3)
+    world.advance(15, polling=True)
+    world.values[3], world.config_space[3] = good, True
+    world.advance(300, polling=True)
+    assert not world.incidents
+
+
+def test_a_lost_gpu_by_push_event_acts_at_once(world: World) -> None:
+    world.event(EventKind.GPU_UNAVAILABLE, 0, gpu=2)
+    world.pull(2)
+    world.poll_one(2)
+    assert world.says() == "Fatal Drain RestartNode"
+
+
+def test_a_lost_gpu_whose_79_is_known_stays_one_incident(world: World) -> None:
+    world.xid(79, gpu=3)
+    world.pull(3)
+    world.advance(120, polling=True)
+    assert world.only().xids == (79,)
+    assert world.says() == "Fatal Drain RestartNode"
+
+
+def test_nothing_is_judged_lost_during_a_stand_down(world: World) -> None:
+    world.labels["nvidia.com/gpu.deploy.driver"] = "paused-for-driver-upgrade"
+    world.node()
+    for gpu in range(8):
+        world.pull(gpu)
+    world.event(EventKind.GPU_UNAVAILABLE, 0, gpu=2)
+    world.advance(600, polling=True)
+    assert not world.active
+
+
+@pytest.mark.parametrize("back", [True, False], ids=["it is back", "it is gone"])
+def test_a_gpu_that_leaves_the_bus_in_a_stand_down_is_judged_after_it(
+    world: World, *, back: bool
+) -> None:
+    world.annotations["gpuward.io/release-gpu"] = "swapping a card"
+    world.node()
+    world.source(SourceName.NVML, SourceState.RELEASED)
+    world.xid(79, 2)
+    world.pull(2)
+    world.look_at_pci()
+    world.advance(600)
+    assert world.only().row.severity == "Info"
+    if back:
+        world.config_space[2], world.values[2] = True, dict(SOUND)
+    del world.annotations["gpuward.io/release-gpu"]
+    world.start()
+    world.advance(60, polling=True)
+    assert world.verdict().health is (Health.HEALTHY if back else Health.UNHEALTHY)
+
+
+@pytest.mark.parametrize("order", [(45, 79), (79, 45)], ids=["45 first", "79 first"])
+@pytest.mark.parametrize("cause", ["", ", caused by previous Xid 79"], ids=["apart", "named"])
+def test_a_79_in_a_stand_down_waits_whatever_other_xids_come_with_it(
+    world: World, order: tuple[int, int], cause: str
+) -> None:
+    world.annotations["gpuward.io/release-gpu"] = "swapping a card"
+    world.node()
+    world.source(SourceName.NVML, SourceState.RELEASED)
+    for number in order:
+        world.xid(number, 2, f"pid=77, name=python, Ch 00000001{cause if number == 45 else ''}")
+        world.advance(1)
+    world.advance(10)
+    assert {i.row.severity for i in world.active} == {"Info"}
+    assert {number for i in world.active for number in i.xids} >= {79}
+    world.pull(2)
+    del world.annotations["gpuward.io/release-gpu"]
+    world.start()
+    world.advance(60, polling=True)
+    assert world.verdict().health is Health.UNHEALTHY
+
+
+def test_a_79_that_was_judged_before_the_stand_down_goes_on_as_one(world: World) -> None:
+    world.xid(79, 2)
+    world.annotations["gpuward.io/release-gpu"] = "swapping a card"
+    world.node()
+    world.advance(60)
+    world.xid(79, 2)
+    assert world.only().count == 2
+    assert world.says() == "Fatal Drain RestartNode"
+
+
+def test_the_driver_itself_may_say_in_a_stand_down_that_a_gpu_is_lost(world: World) -> None:
+    world.annotations["gpuward.io/release-gpu"] = "swapping a card"
+    world.node()
+    world.xid(79, 2)
+    world.action_line(2, gpu=2)
+    assert world.says() == "Fatal Drain RestartNode"
+
+
+@pytest.mark.parametrize("back", [True, False], ids=["nvml comes back", "nvml stays away"])
+def test_the_end_of_a_stand_down_gives_nvml_time_to_see(world: World, *, back: bool) -> None:
+    world.annotations["gpuward.io/release-gpu"] = "swapping a card"
+    world.node()
+    world.source(SourceName.NVML, SourceState.RELEASED)
+    world.xid(79, 2)
+    world.advance(600)
+    del world.annotations["gpuward.io/release-gpu"]
+    world.node()
+    world.advance(20)
+    assert world.verdict().health is Health.HEALTHY
+    if back:
+        world.start()
+    world.advance(30, polling=back)
+    assert world.verdict().health is (Health.HEALTHY if back else Health.DEGRADED)
+    assert bool(world.active) is not back
+
+
+def test_eight_silent_gpus_are_not_eight_lost_gpus(world: World) -> None:
+    for gpu in range(8):
+        world.pull(gpu)
+    world.source(SourceName.NVML, SourceState.DOWN, "DriverAbsent")
+    world.advance(600, polling=True)
+    assert not world.active
+    judged = world.verdict()
+    assert (judged.health, judged.reason) == (Health.UNKNOWN, "DriverAbsent")
+    assert judged.gpus_healthy is None
+
+
+def test_all_gpus_lost_at_once_with_nobody_answering_is_not_judged(world: World) -> None:
+    for gpu in range(8):
+        world.pull(gpu)
+    world.advance(300, polling=True)
+    assert not [i for i in world.active if i.row.severity == "Fatal"]
+    assert world.verdict().reason == "NoGPUAnswers"
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (9, "DriverAbsent"),
+        (12, "DriverAbsent"),
+        (18, "DriverMismatch"),
+        (999, "DriverAbsent"),
+        (4, "NoAccess"),
+        (17, "NoAccess"),
+    ],
+)
+def test_a_failed_initialisation_is_unknown(world: World, code: int, reason: str) -> None:
+    world.failed_call(code, call="nvmlInit_v2")
+    assert (world.verdict().health, world.verdict().reason) == (Health.UNKNOWN, reason)
+    assert not world.active
+
+
+@pytest.mark.parametrize("code", [3, 13, 6, 10, 27])
+def test_codes_about_one_field_or_one_try_mean_nothing(world: World, code: int) -> None:
+    for _ in range(10):
+        world.failed_call(code, gpu=1)
+        world.advance(15)
+    assert not world.incidents
+    assert world.verdict().health is Health.HEALTHY
+
+
+def test_code_16_asks_for_a_reset_after_one_re_read(world: World) -> None:
+    world.failed_call(16, gpu=1)
+    assert not world.active
+    world.advance(15)
+    world.failed_call(16, gpu=1)
+    assert world.says() == "Fatal Drain ResetGPU"
+
+
+def test_a_gpu_that_no_longer_asks_for_a_reset_had_one(world: World) -> None:
+    world.xid(95, 2)
+    world.will_read(1, presence="reset_required")
+    world.advance(60, polling=True)
+    assert {i.pci for i in world.active} == {("0000:11:00",), ("0000:12:00",)}
+    world.will_read(1, presence="present")
+    world.advance(60, polling=True)
+    assert {i.pci for i in world.active} == {("0000:12:00",)}
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (11, "GPUIRQIssue Degraded Report Investigate"),
+        (14, "InfoRomCorrupt Degraded Report UpdateFirmware"),
+    ],
+)
+def test_a_gpu_that_answers_with_a_trouble_is_degraded(
+    world: World, code: int, expected: str
+) -> None:
+    for _ in range(3):
+        world.failed_call(code, gpu=1)
+        world.advance(15, polling=True)
+    assert f"{world.only().row.reason} {world.says()}" == expected
+    assert world.only().count == 1
+
+
+def test_a_young_node_waits_for_its_driver() -> None:
+    world = World(boot_grace_over=False)
+    world.node()
+    world.host()
+    world.source(SourceName.NVML, SourceState.DOWN, "DriverAbsent")
+    assert world.verdict().reason == "WaitingForDriver"
+    world.advance(901)
+    assert world.verdict().reason == "DriverAbsent"
+
+
+def gpuless(**annotations: str) -> World:
+    """A machine with a PCI bus and no GPU on it, whose NVML child found no library."""
+    world = World(0)
+    world.annotations.update(annotations)
+    world.node()
+    world.host()
+    world.source(SourceName.KERNEL_LOG, SourceState.UP)
+    world.source(SourceName.DCGM, SourceState.ABSENT, "Off")
+    world.source(SourceName.NVML, SourceState.DOWN, "DriverAbsent")
+    return world
+
+
+def nvml_of(world: World) -> tuple[str, str]:
+    view = world.state.sources[SourceName.NVML]
+    return view.state, view.reason
+
+
+def test_without_driver_and_gpu_the_kernel_log_alone_judges() -> None:
+    world = gpuless()
+    assert world.verdict().reason == "DriverAbsent", "the bus was not looked at yet"
+    world.look_at_pci()
+    assert nvml_of(world) == ("Absent", "DriverAbsent")
+    assert world.verdict().health is Health.HEALTHY
+    world.xid(79)
+    assert world.verdict().health is Health.UNHEALTHY
+
+
+def test_the_published_verdict_of_the_kernel_log_alone_is_fresh() -> None:
+    world = gpuless()
+    world.look_at_pci()
+    world.xid(79)
+    published = msgspec.structs.replace(
+        world.published().status, publisher=PublisherPod(pod="ns/agent", pod_uid="u")
+    )
+    health = HealthView(metadata=ObjectMeta(name="n1"), status=published)
+    node = NodeView(metadata=ObjectMeta(name="n1", uid=published.node_uid))
+    assert (
+        staleness(
+            health,
+            node,
+            {"u": AgentPod(uid="u", node="n1", ready=True, ready_changed_at=0.0)},
+            world.now,
+        )
+        == ""
+    )
+
+
+@pytest.mark.parametrize(
+    ("annotations", "function"),
+    [
+        pytest.param({}, PciFunction(address="0000:10:00.0", vendor=0x10DE, device_class=0x0302),
+                     id="a GPU on the bus"),
+        pytest.param({}, PciFunction(address="0000:11:00.0", vendor=0x10DE, device_class=0x0680),
+                     id="a switch on the bus"),
+        pytest.param({"gpuward.io/expected-gpus": "8"}, None, id="GPUs that should be here"),
+    ],
+)  # fmt: skip
+def test_an_absent_driver_with_gpus_about_leaves_them_unseen(
+    annotations: dict[str, str], function: PciFunction | None
+) -> None:
+    world = gpuless(**annotations)
+    functions = (function,) if function is not None else ()
+    world.see(PciSeen(at=world.now, functions=functions))
+    assert nvml_of(world) == ("Down", "DriverAbsent")
+    assert world.verdict().health is Health.UNKNOWN
+
+
+def test_a_gpu_that_comes_makes_an_absent_driver_a_trouble() -> None:
+    world = gpuless()
+    world.look_at_pci()
+    arrived = PciFunction(address="0000:10:00.0", vendor=0x10DE, device_class=0x0302)
+    world.see(PciSeen(at=world.now, functions=(arrived,)))
+    assert nvml_of(world) == ("Down", "DriverAbsent")
+
+
+def test_gpus_that_no_driver_holds_say_so(world: World) -> None:
+    world.see(
+        PciSeen(
+            at=world.now,
+            functions=(PciFunction(address="0000:10:00.0", vendor=0x10DE, device_class=0x0302),),
+        )
+    )
+    world.source(SourceName.NVML, SourceState.DOWN, "NVMLFailed")
+    assert world.verdict().reason == "DriverAbsent"
+
+
+def test_a_hung_call_is_unknown_and_the_kernel_log_goes_on(world: World) -> None:
+    world.source(SourceName.NVML, SourceState.DOWN, "CallHung")
+    assert (world.verdict().health, world.verdict().reason) == (Health.UNKNOWN, "CallHung")
+    assert not world.active
+    world.xid(79)
+    assert world.verdict().health is Health.UNHEALTHY
+
+
+def test_a_hung_call_keeps_a_known_fault_fatal(world: World) -> None:
+    world.xid(95)
+    world.source(SourceName.NVML, SourceState.DOWN, "CallHung")
+    assert world.verdict().health is Health.UNHEALTHY

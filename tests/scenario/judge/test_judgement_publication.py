@@ -1,0 +1,235 @@
+"""What is written about a node: conditions, labels, object, Events, and when."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from rules.api.health import MAX_OBJECT_BYTES, HealthStatus, Incident
+from rules.judge.incident import in_order
+from rules.judge.observation import SourceName, SourceState
+from rules.publish.events import events_for
+from rules.publish.publication import Difference, Publication, differs
+from rules.publish.size import SOFT_LIMIT_BYTES, fitted
+from tests.support.scenario.judgement_world import World
+
+
+@pytest.fixture
+def world() -> World:
+    return World().start()
+
+
+def conditions(publication: Publication) -> dict[str, tuple[str, str]]:
+    return {c.type: (c.status, c.reason) for c in publication.conditions}
+
+
+def test_a_healthy_node(world: World) -> None:
+    published = world.published()
+    assert conditions(published) == {
+        "GPUHealthy": ("True", "AllChecksPassing"),
+        "GPUDegraded": ("False", "NotDegraded"),
+    }
+    assert published.conditions[0].message == "All checks pass on 8 GPUs."
+    assert published.labels == {
+        "gpuward.io/health": "healthy",
+        "gpuward.io/gpus": "8",
+        "gpuward.io/gpus-healthy": "8",
+        "gpuward.io/interconnect": "nvswitch",
+        "gpuward.io/nvlink-domain": None,
+        "gpuward.io/numa": "4-4",
+        "gpuward.io/mig": "none",
+        "gpuward.io/product": "NVIDIA-H100-80GB-HBM3",
+        "gpuward.io/driver": "580.82.07",
+    }
+    assert published.status.gpus_healthy == "8/8"
+    assert [gpu.index for gpu in published.status.gpus] == list(range(8))
+
+
+def test_a_degraded_node_stays_healthy_for_the_condition(world: World) -> None:
+    world.asked(4)
+    published = world.published()
+    assert conditions(published) == {
+        "GPUHealthy": ("True", "RecoveryActionDrainAndReset"),
+        "GPUDegraded": ("True", "RecoveryActionDrainAndReset"),
+    }
+    assert published.labels["gpuward.io/health"] == "degraded"
+    assert published.status.health == "Degraded"
+
+
+def test_a_fatal_and_a_degraded_incident_show_in_their_own_conditions(world: World) -> None:
+    world.asked(4, gpu=1)
+    world.xid(95, gpu=2)
+    assert conditions(world.published()) == {
+        "GPUHealthy": ("False", "Xid95UncontainedMemoryError"),
+        "GPUDegraded": ("True", "RecoveryActionDrainAndReset"),
+    }
+    assert "1 more incident active" in world.published().status.message
+
+
+def test_an_unknown_node(world: World) -> None:
+    world.source(SourceName.NVML, SourceState.DOWN, "NoAccess")
+    published = world.published()
+    assert conditions(published)["GPUHealthy"] == ("Unknown", "NoAccess")
+    assert published.labels["gpuward.io/health"] == "unknown"
+    assert published.labels["gpuward.io/gpus-healthy"] is None
+    assert {gpu.health for gpu in published.status.gpus} == {"Unknown"}
+
+
+def test_a_down_sense_beside_the_view_shows_under_sources_only(world: World) -> None:
+    world.source(SourceName.DCGM, SourceState.DOWN, "Refused")
+    published = world.published()
+    assert published.status.health == "Healthy"
+    assert [(s.name, s.state) for s in published.status.sources] == [
+        ("dcgm-exporter", "Down"),
+        ("kernel-log", "Up"),
+        ("nvml", "Up"),
+    ]
+
+
+def test_the_object_carries_what_a_person_and_a_restart_need(world: World) -> None:
+    world.xid(79, gpu=3)
+    status = world.published().status
+    incident = status.incidents[0]
+    assert incident.id == world.only().id
+    assert incident.first_seen.endswith("Z")
+    assert "." in incident.first_seen
+    assert incident.closes_on == "Reboot"
+    assert incident.xids == (79,)
+    assert incident.nvidia is not None
+    assert incident.nvidia.immediate == "RESTART_BM"
+    assert incident.evidence[0].startswith("NVRM: Xid (PCI:0000:13:00): 79")
+    assert status.cursor.boot_id == "boot-1"
+    assert status.cursor.kmsg_seq == world.sequence
+    assert status.expected_gpus.count == 8
+
+
+def test_mixed_mig_and_products_are_said(world: World) -> None:
+    world.inventory[0] = replace(world.inventory[0], mig_mode=True, product="NVIDIA H200")
+    world.enumerate()
+    assert world.published().labels["gpuward.io/mig"] == "mixed"
+    assert world.published().labels["gpuward.io/product"] == "mixed"
+
+
+def test_a_value_that_no_label_takes_costs_that_label_only(world: World) -> None:
+    world.driver = "580 beta: é"
+    world.enumerate()
+    published = world.published()
+    assert published.labels["gpuward.io/driver"] is None
+    assert published.labels["gpuward.io/product"] == "NVIDIA-H100-80GB-HBM3"
+    assert [refused.name for refused in published.refused] == ["gpuward.io/driver"]
+
+
+@pytest.mark.parametrize(
+    ("happening", "expected"),
+    [
+        pytest.param(lambda w: w.advance(3600, polling=True), Difference.NONE, id="time passed"),
+        pytest.param(lambda w: w.xid(79), Difference.NOW, id="a fault"),
+        pytest.param(lambda w: w.xid(31), Difference.NOW, id="a record"),
+        pytest.param(
+            lambda w: w.source(SourceName.DCGM, SourceState.DOWN), Difference.NOW, id="a sense"
+        ),
+        pytest.param(lambda w: None, Difference.NONE, id="nothing"),
+    ],
+)
+def test_what_causes_a_write(world: World, happening: object, expected: Difference) -> None:
+    before = world.published()
+    happening(world)  # type: ignore[operator]
+    assert differs(before, world.published()) is expected
+
+
+def test_more_of_the_same_rides_along(world: World) -> None:
+    world.xid(31)
+    before = world.published()
+    for _ in range(100):
+        world.xid(31)
+    assert differs(before, world.published()) is Difference.RIDES_ALONG
+
+
+def test_a_flood_of_faults_keeps_the_object_small_and_the_gravest_in_it(world: World) -> None:
+    long_text = 'pid=1, name="\\"\\"", ' + '\\"' * 400
+    for _ in range(40):
+        for gpu in range(8):
+            world.xid(31, gpu, long_text)
+        world.advance(200)
+    for gpu in range(8):
+        world.xid(95, gpu, long_text)
+    status = world.published().status
+    assert len(msgspec.json.encode(status)) <= SOFT_LIMIT_BYTES < MAX_OBJECT_BYTES
+    assert status.dropped > 0
+    assert len([i for i in status.incidents if i.active and i.severity == "Fatal"]) == 8
+
+
+def incident(number: int, *, active: bool, severity: str = "Info") -> Incident:
+    return Incident(
+        id=f"{number:04}",
+        reason="R",
+        active=active,
+        severity=severity,
+        evidence=tuple(f"{number}-{line}" + "x" * 490 for line in range(5)),
+    )
+
+
+def test_closed_incidents_lose_evidence_first_then_the_oldest_go() -> None:
+    status = HealthStatus(
+        incidents=(
+            *(incident(n, active=True, severity="Fatal") for n in range(4)),
+            *(incident(n, active=False) for n in range(10, 30)),
+        )
+    )
+    small = fitted(status, 40_000)
+    assert [len(i.evidence) for i in small.incidents] == [5] * 4 + [1] * 20
+    assert small.dropped == 0
+    smaller = fitted(status, 20_000)
+    assert smaller.dropped > 0
+    assert [i.id for i in smaller.incidents] == [
+        i.id for i in status.incidents[: len(smaller.incidents)]
+    ]
+    assert fitted(status, 10**6) is status
+
+
+def test_active_incidents_lead_and_the_gravest_leads_them(world: World) -> None:
+    world.xid(31, gpu=0)
+    world.advance(200)
+    world.xid(54, gpu=1)
+    world.advance(3)
+    world.xid(95, gpu=2)
+    world.xid(31, gpu=3)
+    severities = [(i.active, str(i.row.severity)) for i in in_order(world.incidents)]
+    assert severities == [(True, "Fatal"), (True, "Degraded"), (True, "Info"), (False, "Info")]
+
+
+def test_events_tell_a_person_and_records_make_none(world: World) -> None:
+    world.xid(31)
+    assert events_for(world.state, tuple(world.changes)) == ()
+    world.changes.clear()
+    world.xid(119)
+    (event,) = events_for(world.state, tuple(world.changes))
+    assert (event.type, event.reason) == ("Warning", "Xid119GSPTimeout")
+    assert event.message.endswith("the node should be drained; reset the GPU.")
+    world.changes.clear()
+    world.action_line(0, before=1)
+    world.advance(15, polling=True)
+    (event,) = events_for(world.state, tuple(world.changes))
+    assert (event.type, event.reason) == ("Normal", "Xid119GSPTimeout")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "switched", "together"),
+    [(9, True, False), (7, True, True), (7, False, False), (6, False, True), (5, False, True)],
+)
+def test_where_a_reset_is_never_of_one_gpu_alone(
+    architecture: int, *, switched: bool, together: bool
+) -> None:
+    world = World(architecture=architecture, switched=switched).start()
+    world.xid(95)
+    assert ("reset all GPUs" in world.verdict().message) is together
+
+
+def test_hostile_text_stays_in_the_evidence_escaped_and_cut(world: World) -> None:
+    world.xid(95, 0, "pid=1, name=\x1b[31m\u202e$(reboot)" + "A" * 5000)
+    status = world.published().status
+    assert all(char.isprintable() for char in status.incidents[0].evidence[0])
+    assert len(status.incidents[0].evidence[0].encode()) <= 512
+    assert "reboot)" not in status.message

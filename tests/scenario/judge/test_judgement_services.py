@@ -1,0 +1,374 @@
+"""Services and modules of the host: what ran and stopped, what is missing, what cannot be told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rules.catalog.reasons import REASONS
+from rules.catalog.thresholds import DEFAULT_RULES
+from rules.judge.observation import (
+    GpuSeen,
+    NetworkPort,
+    PciFunction,
+    PciSeen,
+    Service,
+    SourceName,
+    SourceState,
+    TopologySeen,
+)
+from tests.support.scenario.judgement_world import POLL_S, World
+
+FM, PERSISTENCED, IMEX = Service.FABRIC_MANAGER, Service.PERSISTENCED, Service.IMEX
+IB = NetworkPort(name="mlx5_0/1", active=True, infiniband=True)
+ROCE = NetworkPort(name="mlx5_0/1", active=True)
+
+
+def looks(
+    world: World,
+    running: set[Service] | None,
+    count: int = 5,
+    *,
+    ports: tuple[NetworkPort, ...] = (),
+    modules: dict[str, str] | None = None,
+) -> None:
+    """So many looks, a minute apart, with NVML polled between them."""
+    for _ in range(count):
+        world.host(running=running, ports=ports, modules=modules)
+        world.advance(60, polling=True)
+
+
+def reads(world: World, **values: object) -> World:
+    """Every GPU reads this from now on."""
+    for gpu in range(len(world.inventory)):
+        world.readings(gpu, **values)  # type: ignore[arg-type]
+    return world
+
+
+def rack() -> World:
+    """A compute tray of a rack: the switches are elsewhere, the GPUs share an NVLink domain."""
+    world = World(gpus=4, architecture=10).start()
+    gpus = tuple(gpu.uuid for gpu in world.inventory)
+    world.see(
+        TopologySeen(
+            at=world.now,
+            gpus=gpus,
+            links=tuple(tuple("X" if a == b else "NV18" for b in gpus) for a in gpus),
+            remotes=(("switch",) * 18,) * 4,
+            clusters=("3f7a1c52-0000-4000-8000-000000000001",) * 4,
+            cliques=(7,) * 4,
+        )
+    )
+    # The richer description of the same GPUs stands, and these two are equally rich.
+    assert world.state.topology is not None
+    assert world.state.topology.clusters
+    return world
+
+
+# the fabric manager
+
+
+def test_a_fabric_manager_that_ran_and_stopped_is_degraded_until_it_runs_again() -> None:
+    world = reads(World().start(), fabric_state=3, fabric_status=0)
+    looks(world, {FM})
+    looks(world, set(), 4)
+    assert not world.incidents, "a restart on purpose is over by then"
+    looks(world, set(), 1)
+    assert world.says() == "Degraded Report RestartFabricManager"
+    assert world.only().evidence == (
+        "nvidia-fabricmanager ran earlier in this boot and does not run now",
+    )
+    assert world.only().scope == "Node"
+    looks(world, {FM}, 4)
+    assert world.active
+    looks(world, {FM}, 1)
+    assert not world.active
+
+
+def test_one_that_was_never_seen_is_nothing_while_the_fabric_works() -> None:
+    """It may run in a service machine, or on switches that are not of this machine."""
+    world = reads(World().start(), fabric_state=3, fabric_status=0)
+    looks(world, set(), 30)
+    assert not world.incidents
+
+
+def test_gpus_that_wait_for_the_fabric_and_nobody_there_is_degraded() -> None:
+    world = reads(World().start(), fabric_state=2)
+    looks(world, set())
+    assert world.only().row.reason == "FabricManagerStopped"
+    assert world.only().evidence == (
+        f"8 of 8 GPUs are not registered with the fabric and no {FM.value} is seen running",
+    )
+    reads(world, fabric_state=3, fabric_status=0)
+    looks(world, set())
+    assert not world.active, "whoever did it, the fabric works"
+
+
+def test_gpus_that_wait_while_it_runs_accuse_nobody() -> None:
+    world = reads(World().start(), fabric_state=2)
+    looks(world, {FM}, 30)
+    assert not world.incidents
+
+
+def add_switch(world: World) -> None:
+    """An NVSwitch on the bus of this machine."""
+    switch = PciFunction(address="0000:c1:00.0", vendor=0x10DE, device_class=0x0680)
+    world.see(PciSeen(at=world.now, functions=(*world.state.functions, switch)))
+
+
+def dark_looks(world: World) -> None:
+    """Five looks at a bus with a switch, and no fabric manager."""
+    for _ in range(5):
+        add_switch(world)
+        world.host(running=set())
+        world.advance(60)
+
+
+def test_before_hopper_the_links_tell_whether_it_did_its_work() -> None:
+    world = reads(World(architecture=7).start(), nvlink_states=(1,) * 18)
+    dark_looks(world)
+    assert not world.incidents, "links are up: somebody trained them"
+    reads(world, nvlink_states=(0,) * 18)
+    dark_looks(world)
+    reads(world)
+    reasons = {incident.row.reason for incident in world.active}
+    assert reasons == {"NVLinkDown", "FabricManagerStopped"}, "each GPU says so, too"
+    assert {incident.row.level for incident in world.active} == {"Report"}
+
+
+def test_links_that_never_came_up_tell_of_switches_on_the_bus() -> None:
+    world = reads(World(architecture=7, switched=False).start(), nvlink_states=(0,) * 12)
+    looks(world, set(), 30)
+    assert not world.incidents, "a board without switches has no links"
+    dark_looks(world)
+    assert world.only().evidence == (
+        "no NVLink is up and no nvidia-fabricmanager is seen running",
+    )
+
+
+def test_a_guest_whose_switches_a_service_machine_holds_misses_nothing() -> None:
+    world = reads(World(architecture=7).start(), nvlink_states=(0,) * 18)
+    looks(world, set(), 30)
+    assert {incident.row.reason for incident in world.active} == {"NVLinkDown"}
+
+
+def test_with_mig_on_dark_links_say_nothing() -> None:
+    world = World(architecture=7).start()
+    world.inventory = [replace(gpu, mig_mode=True) for gpu in world.inventory]
+    world.enumerate()
+    reads(world, nvlink_states=(0,) * 18)
+    dark_looks(world)
+    assert not world.incidents
+
+
+@pytest.mark.parametrize("switched", [True, False])
+def test_only_nodes_with_switches_need_one(switched: bool) -> None:
+    world = reads(World(switched=switched).start(), fabric_state=2)
+    looks(world, {FM})
+    looks(world, set())
+    assert bool(world.active) is switched
+
+
+def test_the_switches_of_a_rack_have_theirs_elsewhere() -> None:
+    world = reads(rack(), fabric_state=2)
+    looks(world, {FM})
+    looks(world, set(), 30)
+    assert not world.incidents
+    grace = reads(World().start(), fabric_state=2, c2c_states=(1,) * 10)
+    looks(grace, set(), 30)
+    assert not grace.incidents, "a tray that is not registered yet names no domain"
+
+
+# when nothing can be told
+
+
+def test_out_of_sight_is_not_stopped() -> None:
+    world = reads(World().start(), fabric_state=2, persistence_mode=0)
+    looks(world, None, 30)
+    assert not world.incidents
+    looks(world, {FM, PERSISTENCED})
+    looks(world, None, 30)
+    assert not world.incidents
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+def test_what_was_found_ends_when_nobody_can_see_it_any_more(*, restarted: bool) -> None:
+    world = reads(World().start(), fabric_state=3, fabric_status=0)
+    looks(world, {FM})
+    looks(world, set())
+    assert world.verdict().health == "Degraded"
+    if restarted:
+        world.restart_agent()
+        world.start()
+        reads(world, fabric_state=3, fabric_status=0)
+    looks(world, None, 3 if restarted else 4)  # a start is a look, too
+    assert world.active, "one look may fail"
+    looks(world, None, 1)
+    assert not world.active
+    assert world.incidents[0].closed_by == "NotSeen"
+    looks(world, None, 30)
+    assert len(world.incidents) == 1
+    looks(world, set())
+    assert world.only().row.reason == "FabricManagerStopped", "in sight again, it is told again"
+
+
+def test_gpus_that_wait_for_the_fabric_accuse_it_out_of_sight_no_more() -> None:
+    world = reads(World().start(), fabric_state=2)
+    looks(world, set())
+    assert world.says() == "Degraded Report RestartFabricManager"
+    looks(world, None)
+    assert not world.active
+
+
+def test_a_driver_that_is_taken_away_takes_its_services_with_it() -> None:
+    world = reads(World().start(), fabric_state=3, fabric_status=0)
+    looks(world, {FM})
+    world.labels["nvidia.com/gpu-driver-upgrade-state"] = "pod-restart-required"
+    world.node()
+    looks(world, set(), 30)
+    assert not world.incidents
+    looks(world, set(), 100)
+    assert world.only().row.reason == "FabricManagerStopped", "nobody ended that upgrade"
+    looks(world, {FM})
+    del world.labels["nvidia.com/gpu-driver-upgrade-state"]
+    world.node()
+    world.source(SourceName.NVML, SourceState.DOWN, "DriverAbsent")
+    looks(world, set(), 10)
+    assert not world.active
+
+
+def test_a_fresh_boot_gives_services_time_to_come() -> None:
+    world = reads(World(boot_grace_over=False).start(), fabric_state=2)
+    looks(world, set(), 14)
+    assert not world.incidents
+    looks(world, set(), 6)
+    assert world.says() == "Degraded Report RestartFabricManager"
+
+
+def test_an_agent_that_restarts_keeps_what_it_knew() -> None:
+    world = reads(World().start(), fabric_state=3, fabric_status=0)
+    looks(world, {FM})
+    looks(world, set())
+    known = world.only().id
+    world.restart_agent()
+    world.start()
+    reads(world, fabric_state=3, fabric_status=0)
+    looks(world, set(), 30)
+    assert world.only().id == known
+    looks(world, {FM})
+    assert not world.active
+
+
+def test_a_reboot_ends_it_and_what_ran_before_is_forgotten() -> None:
+    world = reads(World().start(), fabric_state=3, fabric_status=0)
+    looks(world, {FM})
+    looks(world, set())
+    world.reboot()
+    world.start()
+    reads(world, fabric_state=3, fabric_status=0)
+    looks(world, set(), 30)
+    assert not world.active
+    assert world.incidents[0].closed_by == "Reboot"
+
+
+# persistence
+
+
+@pytest.mark.parametrize(
+    ("mode", "running", "found"),
+    [
+        pytest.param(0, set(), True, id="off and no daemon"),
+        pytest.param(0, {PERSISTENCED}, False, id="off, and a daemon runs"),
+        pytest.param(1, set(), False, id="set without a daemon"),
+        pytest.param(None, set(), False, id="not supported"),
+    ],
+)
+def test_persistence_mode_off_is_a_record(
+    mode: int | None, running: set[Service], found: bool
+) -> None:
+    world = reads(World(switched=False).start(), persistence_mode=mode)
+    looks(world, running, 10)
+    assert [(str(i.row.severity), i.row.level, i.row.action) for i in world.active] == (
+        [("Info", "Report", "None")] if found else []
+    )
+    assert world.verdict().health == "Healthy"
+    if found:
+        assert world.only().evidence == (
+            "persistence mode is off on 8 of 8 GPUs and no nvidia-persistenced is seen running",
+        )
+        reads(world, persistence_mode=1)
+        looks(world, running)
+        assert not world.active
+
+
+# IMEX
+
+
+def test_imex_that_stopped_is_a_record_of_the_domain() -> None:
+    world = rack()
+    looks(world, set(), 30)
+    assert not world.incidents, "it may run only while a workload needs it"
+    looks(world, {IMEX})
+    looks(world, set())
+    assert world.says() == "Info Report None", "a finished workload takes it along"
+    assert world.only().scope == "Domain"
+    assert world.verdict().health == "Healthy"
+    looks(world, {IMEX})
+    assert not world.active
+
+
+def test_without_a_domain_imex_matters_to_nobody() -> None:
+    world = World().start()
+    looks(world, {IMEX})
+    looks(world, set(), 30)
+    assert not world.incidents
+
+
+# peer memory
+
+
+@pytest.mark.parametrize(
+    ("ports", "modules", "found"),
+    [
+        pytest.param((IB,), {"nvidia": "POE"}, True, id="proprietary and none"),
+        pytest.param((IB,), {"nvidia": "OE"}, False, id="open driver: dma-buf"),
+        pytest.param((IB,), {"nvidia": "POE", "nvidia_peermem": "OE"}, False, id="loaded"),
+        pytest.param((IB,), {"nvidia": "POE", "nv_peer_mem": "OE"}, False, id="its old name"),
+        pytest.param((ROCE,), {"nvidia": "POE"}, False, id="Ethernet"),
+        pytest.param((), {"nvidia": "POE"}, False, id="no adapter"),
+        pytest.param((IB,), {}, False, id="the kernel does not tell"),
+    ],
+)
+def test_missing_peer_memory_is_a_record_where_it_is_needed(
+    ports: tuple[NetworkPort, ...], modules: dict[str, str], found: bool
+) -> None:
+    world = World().start()
+    looks(world, None, 10, ports=ports, modules=modules)
+    assert [i.row.reason for i in world.active] == (["PeermemMissing"] if found else [])
+    assert world.verdict().health == "Healthy"
+    looks(world, None, 5, ports=(IB,), modules={"nvidia": "POE", "nvidia_peermem": "OE"})
+    assert not world.active
+
+
+# all of them
+
+
+def test_no_service_ever_costs_a_node() -> None:
+    """Whatever the host shows, nothing of it is above Degraded, Report."""
+    reasons = ("FabricManagerStopped", "PersistenceModeOff", "ImexStopped", "PeermemMissing",
+               "HungNvidiaTask", "ZombieNvidiaTask")  # fmt: skip
+    for reason in reasons:
+        row, limit = REASONS[reason], DEFAULT_RULES[reason]
+        assert row.level == "Report"
+        assert row.severity in ("Degraded", "Info")
+        assert (row.closes_on.count, row.closes_on.window) == (limit.count, limit.window)
+    assert POLL_S < 60
+
+
+def test_a_node_without_gpus_has_nothing_to_miss() -> None:
+    world = World(gpus=0)
+    world.inventory: list[GpuSeen] = []
+    world.start()
+    looks(world, set(), 30, ports=(IB,), modules={"nvidia": "OE"})
+    assert not world.incidents

@@ -1,0 +1,319 @@
+"""What a reading is worth: whose page it is, which sensor is believed, which limit applies."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from agent.daemon.metrics import AgentCollector, Snapshot, exposition
+from agent.daemon.stats import XidCounts
+from agent.kernel_log.record import RecordCounts
+from agent.publish.publish import PublishReport
+from rules.catalog.reasons import RECOVERY_REASONS
+from rules.catalog.signals import Signal
+from rules.judge.observation import (
+    AerCounters,
+    AerSeen,
+    NetworkPort,
+    Service,
+    SourceName,
+    SourceState,
+    Value,
+)
+from tests.support.scenario.judgement_world import World, pci
+
+PROMTOOL = shutil.which("promtool")
+
+
+def reasons(world: World) -> set[str]:
+    return {incident.row.reason for incident in world.active}
+
+
+def dcgm_state(world: World) -> tuple[SourceState, str]:
+    view = world.state.sources[SourceName.DCGM]
+    return view.state, view.reason
+
+
+# 5: whose page it is
+
+
+@pytest.mark.parametrize("host", ["dcgm-exporter-x7k2p", "4f0c1d2e3b4a", "gpu-17.example.com"])
+def test_issue11_05_a_host_name_alone_makes_no_page_foreign(host: str) -> None:
+    world = World(nvml=False).start()
+    world.dcgm({gpu.uuid: {Signal.REMAP_FAILURE: 0} for gpu in world.inventory}, hosts=(host,))
+    assert dcgm_state(world) == (SourceState.UP, "")
+    assert world.verdict().health == "Healthy"
+
+
+def test_issue11_05_addresses_that_are_not_on_this_bus_prove_another_node() -> None:
+    world = World(nvml=False).start()
+    page: dict[str, dict[Signal, Value]] = {f"GPU-{n}": {Signal.TEMPERATURE: 40} for n in range(8)}
+    far = {f"GPU-{n}": f"0000:{0x90 + n:02x}:00.0" for n in range(8)}
+    world.dcgm(page, pci=far, hosts=("n1",))
+    assert dcgm_state(world) == (SourceState.DOWN, "ForeignPage")
+    world.dcgm(page, pci={f"GPU-{n}": f"{pci(n)}.0" for n in range(8)}, hosts=("pod",))
+    assert dcgm_state(world) == (SourceState.UP, "")
+
+
+def test_issue11_05_a_page_of_this_host_name_with_foreign_gpus_is_refused() -> None:
+    world = World().start()
+    world.dcgm({"GPU-of-somebody-else": {}}, hosts=("n1",))
+    assert dcgm_state(world) == (SourceState.DOWN, "ForeignPage")
+
+
+# 7: two thermometers
+
+
+@pytest.mark.parametrize(
+    ("temperature", "slowdown", "margin", "hot"),
+    [
+        pytest.param(45, 95, 0, False, id="no margin left at 45 degrees"),
+        pytest.param(45, None, -3, False, id="the same where no slowdown temperature is known"),
+        pytest.param(110, 95, 20, True, id="over slowdown with a margin of 20"),
+        pytest.param(93, 95, -1, True, id="both near the end"),
+        pytest.param(88, None, 0, True, id="warm enough to believe it"),
+        pytest.param(None, None, 0, True, id="nothing to check it by"),
+        pytest.param(255, 95, 20, False, id="a temperature that nothing survives"),
+        pytest.param(0, None, -1, True, id="a temperature that says nothing"),
+        pytest.param(60, 95, 20, False, id="both fine"),
+    ],
+)
+def test_issue11_07_temperature_and_margin_are_checked_against_each_other(
+    temperature: int | None, slowdown: int | None, margin: int, *, hot: bool
+) -> None:
+    world = World().start()
+    world.values[0] |= {
+        Signal.TEMPERATURE: temperature,
+        Signal.SLOWDOWN_TEMPERATURE: slowdown,
+        Signal.THERMAL_MARGIN: margin,
+    }
+    world.advance(120, polling=True)
+    assert reasons(world) == ({"TemperatureMargin"} if hot else set())
+
+
+def test_issue11_07_hot_memory_makes_a_margin_believable() -> None:
+    world = World().start()
+    world.values[0] |= {
+        Signal.TEMPERATURE: 45,
+        Signal.MEMORY_TEMPERATURE: 94,
+        Signal.THERMAL_MARGIN: 0,
+    }
+    world.advance(120, polling=True)
+    assert reasons(world) == {"TemperatureMargin"}
+
+
+def test_issue11_07_a_margin_stuck_at_zero_does_not_keep_a_cooled_gpu_hot() -> None:
+    world = World().start()
+    world.values[0] |= {Signal.TEMPERATURE: 90, Signal.THERMAL_MARGIN: 0}
+    world.advance(120, polling=True)
+    assert reasons(world) == {"TemperatureMargin"}
+    world.values[0][Signal.TEMPERATURE] = 40
+    world.advance(120, polling=True)
+    assert not world.active
+
+
+# 8: the replay limit
+
+
+def replay(world: World, per_minute: int, minutes: int) -> None:
+    for _ in range(minutes):
+        before = world.values[0].get(Signal.PCIE_REPLAYS, 0)
+        assert isinstance(before, int)
+        world.values[0][Signal.PCIE_REPLAYS] = before + per_minute
+        world.advance(60)
+        world.poll()
+
+
+@pytest.mark.parametrize("supported", [5, None])
+def test_issue11_08_a_link_that_rests_keeps_the_limit_of_its_best_generation(
+    supported: int | None,
+) -> None:
+    world = World().start()
+    link = {Signal.PCIE_WIDTH: 16, Signal.PCIE_GENERATION_MAX: supported}
+    world.values[0] |= {**link, Signal.PCIE_GENERATION: 5, Signal.PCIE_REPLAYS: 0}
+    world.poll()
+    world.values[0][Signal.PCIE_GENERATION] = 1
+    replay(world, 10, 10)  # over generation 1's 2.4 a minute, within generation 5's 30
+    assert not world.active
+    replay(world, 60, 10)
+    assert reasons(world) == {"PCIeReplayRate"}
+
+
+# 9: what ran earlier in this boot
+
+
+def test_issue11_09_a_fabric_manager_that_died_while_the_agent_was_away_is_missed() -> None:
+    world = World().start()
+    for gpu in range(8):
+        world.readings(gpu, fabric_state=3, fabric_status=0)
+    world.host(running={Service.FABRIC_MANAGER})
+    world.restart_agent()
+    world.start()
+    for _ in range(5):
+        world.host(running=set())
+        world.advance(60, polling=True)
+    assert reasons(world) == {"FabricManagerStopped"}
+    world.restart_agent()
+    world.restart_agent()
+    world.start()
+    world.host(running=set())
+    assert reasons(world) == {"FabricManagerStopped"}
+    world.reboot()
+    world.start()
+    for _ in range(20):
+        world.host(running=set())
+        world.advance(60, polling=True)
+    assert not world.active, "in the new boot it never ran"
+
+
+def test_issue11_09_a_network_port_that_died_while_the_agent_was_away_is_missed() -> None:
+    world = World().start()
+    world.host(ports=(NetworkPort(name="mlx5_0/1", active=True, infiniband=True),))
+    world.restart_agent()
+    for _ in range(6):
+        world.host(ports=(NetworkPort(name="mlx5_0/1", active=False, infiniband=True),))
+        world.advance(60, polling=True)
+    assert reasons(world) == {"NetworkPortDown"}
+
+
+# 12: metrics of a GPU that is gone, and reasons that agree with their sentence
+
+
+def page(world: World) -> str:
+    snapshot = Snapshot(
+        state=world.state,
+        verdict=world.verdict(),
+        records=RecordCounts(),
+        heard_at={},
+        xids=XidCounts(),
+        publishing=PublishReport(accepted_at=None, settled=True, failures=0, writes=0),
+        dcgm_bad_lines=0,
+    )
+    registry = CollectorRegistry()
+    registry.register(AgentCollector(lambda: snapshot))
+    return exposition(registry).decode()
+
+
+def readings_of(world: World, gpu: int) -> set[str]:
+    """The metrics that carry something read from this GPU."""
+    about = {"gpuward_gpu_info", "gpuward_gpu_health", "gpuward_incident_active"}
+    return {
+        line.partition("{")[0]
+        for line in page(world).splitlines()
+        if f'uuid="{world.inventory[gpu].uuid}"' in line
+    } - about
+
+
+@pytest.fixture
+def reading() -> World:
+    world = World().start()
+    for gpu in range(8):
+        world.readings(gpu, temperature=40, power=300, nvlink_states=(1,) * 18)
+    counters = [AerCounters(address=f"{pci(gpu)}.0", correctable=3) for gpu in range(8)]
+    world.see(AerSeen(at=world.now, functions=tuple(counters)))
+    assert len(readings_of(world, 0)) >= 5
+    return world
+
+
+def lose(world: World) -> None:
+    world.pull(0)
+    world.poll()
+    world.look_at_pci()
+
+
+def remove(world: World) -> None:
+    del world.config_space[0]
+    gone = world.inventory.pop(0)
+    world.look_at_pci()
+    world.enumerate()
+    world.inventory.insert(0, gone)
+
+
+def require_reset(world: World) -> None:
+    world.values[0] = {Signal.PRESENCE: "reset_required"}
+    world.poll_one(0)
+    counters = tuple(AerCounters(address=f"{pci(gpu)}.0", correctable=3) for gpu in range(1, 8))
+    world.see(AerSeen(at=world.now, functions=counters))
+
+
+@pytest.mark.parametrize("gone", [lose, remove])
+def test_issue11_12_nothing_read_from_a_gpu_outlives_it(reading: World, gone: object) -> None:
+    gone(reading)  # type: ignore[operator]
+    assert readings_of(reading, 0) == set()
+    assert len(readings_of(reading, 1)) >= 5
+    named = f'gpuward_gpu_info{{driver="{reading.driver}",index="0",pci="{pci(0)}"'
+    assert named in page(reading), "people must be able to tell which one it was"
+
+
+def test_issue11_12_a_gpu_that_must_be_reset_reads_nothing(reading: World) -> None:
+    require_reset(reading)
+    assert readings_of(reading, 0) <= {"gpuward_pcie_aer_errors_total"}, "the bus still counts"
+
+
+@pytest.mark.parametrize("state", [SourceState.DOWN, SourceState.RELEASED])
+def test_issue11_12_what_nobody_reads_any_more_goes_absent(
+    reading: World, state: SourceState
+) -> None:
+    reading.source(SourceName.NVML, state, "CallHung")
+    assert readings_of(reading, 0) <= {"gpuward_pcie_aer_errors_total"}
+
+
+def test_issue11_12_a_field_that_dcgm_exporter_stopped_exporting_goes_absent() -> None:
+    world = World(nvml=False).start()
+    name = world.inventory[0].uuid
+    world.dcgm({name: {Signal.TEMPERATURE: 40, Signal.POWER: 300}})
+    assert "gpuward_gpu_power_watts" in readings_of(world, 0)
+    world.dcgm({name: {Signal.TEMPERATURE: 41}})
+    assert readings_of(world, 0) == {"gpuward_gpu_temperature_celsius"}
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
+def test_issue11_12_promtool_accepts_the_page_of_a_node_that_lost_a_gpu(reading: World) -> None:
+    lose(reading)
+    reading.advance(60, polling=True)
+    assert reading.verdict().reason == "GPULost"
+    done = subprocess.run(
+        [str(PROMTOOL), "check", "metrics"],
+        input=page(reading).encode(),
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()
+
+
+@pytest.mark.parametrize("polled", [False, True])
+@pytest.mark.parametrize(("first", "then"), [(1, 2), (2, 1), (4, 1), (1, 4), (2, 3)])
+def test_issue11_12_a_recovery_action_that_changes_changes_its_reason(
+    first: int, then: int, *, polled: bool
+) -> None:
+    world = World().start()
+    before = 0
+    for value in (first, then):
+        if polled:
+            world.will_read(0, recovery_action=value)
+            world.advance(60, polling=True)
+        else:
+            world.action_line(value, before=before)
+            world.advance(60)
+        before = value
+        row = world.only().row
+        assert row.action == RECOVERY_REASONS[row.reason].action
+    expected = [key for key, row in RECOVERY_REASONS.items() if row == world.only().row]
+    assert expected, "it is a row of the table, whole"
+
+
+def test_issue11_12_nor_does_a_program_that_fails_beside_it_mix_the_two() -> None:
+    world = World().start()
+    world.action_line(1)
+    world.xid(43)
+    world.advance(30)
+    world.action_line(2, before=1)
+    world.advance(30)
+    for incident in world.active:
+        row = RECOVERY_REASONS.get(incident.row.reason)
+        assert row is None or row.action == incident.row.action
+    assert "restart the node" in world.verdict().message
+    assert "RecoveryActionRestartNode" in world.verdict().message

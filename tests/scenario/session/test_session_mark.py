@@ -1,0 +1,205 @@
+"""The mark on real objects: whose it is, what it leaves behind, what happens between two writes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from rules.api import writes as d
+from rules.api.names import ANNOTATION_SESSION, TAINT_QUARANTINE
+from tests.support.scenario.session_world import ROOMY, CrashError, World, policy_of
+
+NODE = "n0"
+
+
+def marked_world(**sections: Any) -> World:
+    world = World(policy_of(**{"budget": ROOMY, **sections}))
+    world.add_nodes(4)
+    return world
+
+
+def test_s01_a_cordon_older_than_us_stays() -> None:
+    world = marked_world()
+    world.cordon(NODE)
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=30)
+    session = world.session(NODE).name
+    world.close_all(NODE)
+    world.run_until(NODE, "Released", limit=700)
+    assert not world.is_marked(NODE)
+    assert world.unschedulable(NODE)
+    assert f"it was cordoned before session {session}" in world.message(NODE)
+
+
+def test_a_cordon_that_another_manager_claimed_during_the_session_stays() -> None:
+    world = marked_world()
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=30)
+    world.nodes[NODE]["metadata"]["managedFields"] = [
+        {
+            "manager": "cluster-keeper",
+            "operation": "Update",
+            "time": "2027-01-01T00:00:00Z",
+            "fieldsV1": {"f:spec": {"f:unschedulable": {}}},
+        }
+    ]
+    world.close_all(NODE)
+    world.run_until(NODE, "Released", limit=700)
+    assert world.unschedulable(NODE)
+    assert "cluster-keeper cordoned it during the quarantine" in world.message(NODE)
+
+
+def test_issue10_19_a_cordon_claimed_by_server_side_apply_stays_and_its_owner_is_named() -> None:
+    world = marked_world()
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=30)
+    world.nodes[NODE]["metadata"]["managedFields"] = [
+        {
+            "manager": "argocd-controller",
+            "operation": "Apply",
+            "fieldsV1": {"f:spec": {"f:unschedulable": {}}},
+        }
+    ]
+    world.close_all(NODE)
+    world.run_until(NODE, "Released", limit=700)
+    assert world.unschedulable(NODE)
+    assert not world.is_marked(NODE)
+    assert "argocd-controller cordoned it during the quarantine" in world.message(NODE)
+
+
+@pytest.mark.parametrize("when", [d.MarkNode, d.UnmarkNode])
+def test_s12_a_taint_added_between_read_and_write_survives(when: type) -> None:
+    world = marked_world()
+    world.taint(NODE, "early")
+    meddled: list[object] = []
+
+    def meddle(write: d.Write) -> None:
+        if isinstance(write, when) and not meddled:
+            meddled.append(write)
+            world.taint(NODE, "late")
+
+    world.meddler = meddle
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=30)
+    world.close_all(NODE)
+    world.run_until(NODE, "Released", limit=700)
+    world.run(2)
+    keys = [taint["key"] for taint in world.nodes[NODE]["spec"]["taints"]]
+    assert sorted(keys) == ["early", "late"]
+    assert 409 in [status for _, write, _, status in world.sent if isinstance(write, when)]
+    assert not world.unschedulable(NODE)
+
+
+def test_autoscaler_annotations_come_back_as_they_were() -> None:
+    world = marked_world()
+    world.annotate(NODE, "karpenter.sh/do-not-disrupt", "30m")
+    before = dict(world.nodes[NODE]["metadata"]["annotations"])
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=30)
+    marked = world.nodes[NODE]["metadata"]["annotations"]
+    assert marked["karpenter.sh/do-not-disrupt"] == "true"
+    assert marked["cluster-autoscaler.kubernetes.io/scale-down-disabled"] == "true"
+    note = json.loads(marked[ANNOTATION_SESSION])
+    assert note["session"] == world.session(NODE).name
+    assert note["bootID"] == "boot-n0-1"
+    assert note["priorUnschedulable"] is False
+    world.close_all(NODE)
+    world.run_until(NODE, "Released", limit=700)
+    assert world.nodes[NODE]["metadata"]["annotations"] == before
+
+
+@pytest.mark.parametrize(
+    ("mark", "cordoned", "tainted"),
+    [("CordonAndTaint", True, True), ("Taint", False, True), ("Cordon", True, False)],
+)
+def test_the_policy_says_what_the_mark_is_made_of(
+    mark: str, cordoned: bool, tainted: bool
+) -> None:
+    world = marked_world(mark=mark)
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=30)
+    taints = [t["key"] for t in world.nodes[NODE]["spec"].get("taints", [])]
+    assert world.unschedulable(NODE) == cordoned
+    assert (TAINT_QUARANTINE in taints) == tainted
+    world.close_all(NODE)
+    world.run_until(NODE, "Released", limit=700)
+    assert not world.is_marked(NODE)
+    assert not world.unschedulable(NODE)
+
+
+def test_the_taint_keeps_the_reason_it_opened_with() -> None:
+    world = marked_world()
+    first = world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=30)
+    world.incident(NODE, "RowRemapFailure")
+    world.close(NODE, first)
+    world.run(30)
+    taint = next(t for t in world.nodes[NODE]["spec"]["taints"] if t["key"] == TAINT_QUARANTINE)
+    assert taint["value"] == "Xid79GPUFallenOffBus"
+    assert world.nodes[NODE]["metadata"]["labels"]["gpuward.io/quarantine"] == "quarantined"
+
+
+def life(world: World) -> None:
+    """One fault from its appearance to its repair; called again it goes on where it was."""
+    incidents = world.healths[NODE]["status"]["incidents"]
+    if not incidents:
+        world.incident(NODE)
+    if incidents[0]["active"]:
+        world.run_until(NODE, "Quarantined", limit=60)
+        world.close_all(NODE)
+    world.run_until(NODE, "Released", limit=700, step=10)
+    world.run(2)
+
+
+def state(world: World) -> Any:
+    node = world.nodes[NODE]
+    return (
+        node["spec"],
+        node["metadata"]["labels"],
+        node["metadata"]["annotations"],
+        world.phases(NODE)[-1],
+        sorted(key for key in world.pods),
+    )
+
+
+def test_a_crash_between_any_two_writes_converges_to_the_same_end() -> None:
+    clean = marked_world()
+    clean.add_pod("web-1", NODE)
+    life(clean)
+    writes = len(clean.sent)
+    assert writes > 10
+    for position in range(writes):
+        world = marked_world()
+        world.add_pod("web-1", NODE)
+        world.crash_after = position
+        for _ in range(2):
+            try:
+                life(world)
+            except CrashError:
+                world.restart()
+        assert state(world) == state(clean), f"crash before write {position}"
+        assert len(world.sessions(NODE)) == 1
+        assert len(world.writes(d.MarkNode)) == 1
+
+
+def test_an_orphaned_mark_comes_off() -> None:
+    world = marked_world()
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=30)
+    world.close_all(NODE)
+    world.quarantines.clear()
+    world.run(3)
+    assert not world.is_marked(NODE)
+    assert not world.unschedulable(NODE)
+
+
+def test_a_mark_nobody_can_read_comes_off_and_leaves_the_cordon() -> None:
+    world = marked_world()
+    world.taint(NODE, TAINT_QUARANTINE)
+    world.annotate(NODE, ANNOTATION_SESSION, "{garbage")
+    world.cordon(NODE)
+    world.run(3)
+    assert not world.is_marked(NODE)
+    assert world.unschedulable(NODE)

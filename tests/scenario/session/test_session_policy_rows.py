@@ -1,0 +1,260 @@
+"""Rows of the observation table about policy and causes: Shadow, Replace, flapping, several faults."""
+
+from __future__ import annotations
+
+import pytest
+
+from rules.api import writes as d
+from rules.fleet.turns import judge_fleet
+from rules.session.decide import decide
+from rules.session.observation import observe, sessions_by_node
+from tests.support.scenario.session_phases_reached import NO_ROOM, NODE, at, evictions_after
+from tests.support.scenario.session_world import ROOMY, World, policy_of
+
+
+class TestShadow:
+    def shadow(self, **sections: object) -> World:
+        world = World(policy_of(**{"mode": "Shadow", "budget": ROOMY, **sections}))
+        world.add_nodes(10)
+        return world
+
+    def test_s06_nothing_is_written_to_nodes_or_pods(self) -> None:
+        world = self.shadow()
+        world.add_pod("kept", NODE)
+        world.add_pod("free", NODE, labels={"app": "other"})
+        world.add_pdb("keep", minAvailable=1)
+        incident = world.incident(NODE)
+        world.run(60)
+        status = world.session(NODE).status
+        assert (status.mode, status.phase) == ("Shadow", "Marked")
+        assert status.drain is not None
+        assert [block.pdb for block in status.drain.blocked] == ["team-a/keep"]
+        dry = world.writes(d.EvictPod)
+        assert len(dry) <= 2
+        assert all(eviction.dry_run for eviction in dry)  # type: ignore[union-attr]
+        world.close(NODE, incident)
+        world.run(5)
+        assert world.phase(NODE) == "Released"
+        kinds = {type(write) for _, write, _, _ in world.sent}
+        assert kinds <= {d.CreateSession, d.WriteSessionStatus, d.EvictPod, d.EmitEvent}
+        assert not world.is_marked(NODE)
+
+    def test_s06_every_pod_is_asked_once_and_what_would_leave_is_named(self) -> None:
+        world = self.shadow()
+        world.add_pod("kept", NODE)
+        world.add_pod("free", NODE, labels={"app": "other"})
+        world.add_pod(
+            "last", NODE, labels={"app": "dns"}, priorityClassName="system-node-critical"
+        )
+        world.add_pod("bare", NODE, owner=None, labels={"app": "bare"})
+        world.add_pdb("keep", minAvailable=1)
+        world.incident(NODE)
+        world.run(60)
+        asked = [write.name for write in world.writes(d.EvictPod)]  # type: ignore[union-attr]
+        assert sorted(asked) == sorted({*asked, "free", "last"})
+        drain = world.session(NODE).status.drain
+        assert drain is not None
+        assert (drain.evicted, drain.waiting) == (0, ("team-a/free", "team-a/last"))
+        assert "drained (2 would leave, 1 blocked, 1 left by policy)" in world.message(NODE)
+
+    def test_its_virtual_marks_count_in_a_shadow_budget(self) -> None:
+        world = self.shadow(budget={**ROOMY, "maxUnavailable": {"percent": 20, "atMost": 50}})
+        for name in ("n0", "n1", "n2", "n3"):
+            world.incident(name)
+        world.run(5)
+        phases = sorted(world.phase(name) for name in ("n0", "n1", "n2", "n3"))
+        assert phases == ["Marked", "Marked", "Pending", "Pending"]
+
+    def test_a_flip_to_enforce_judges_afresh(self) -> None:
+        world = self.shadow()
+        world.incident(NODE)
+        world.run(5)
+        world.policy = policy_of(budget=ROOMY)
+        world.run(30)
+        first, second = world.sessions(NODE)
+        assert (first.status.phase, first.status.mode) == ("Cancelled", "Shadow")
+        assert (second.status.phase, second.status.mode) == ("Quarantined", "Enforce")
+
+    def test_a_flip_to_shadow_stops_harm_and_keeps_the_mark(self) -> None:
+        world = at("Draining")
+        world.policy = policy_of(mode="Shadow", budget=ROOMY)
+        world.run(2)
+        before = world.now
+        world.run(60)
+        assert evictions_after(world, before) == 0
+        assert world.is_marked(NODE)
+        assert world.condition(NODE, "Paused") == "PolicyIsShadow"
+
+    def test_after_a_flip_to_shadow_a_mark_still_comes_off(self) -> None:
+        world = at("Quarantined")
+        world.policy = policy_of(mode="Shadow", budget=ROOMY)
+        world.close_all(NODE)
+        sent = len(world.sent)
+        world.run_until(NODE, "Released", limit=700, step=5)
+        assert not world.is_marked(NODE)
+        on_nodes = [
+            w
+            for _, w, _, _ in world.sent[sent:]
+            if isinstance(w, d.MarkNode | d.UnmarkNode | d.RelabelNode | d.EvictPod)
+        ]
+        assert [type(write) for write in on_nodes] == [d.UnmarkNode]
+
+
+class TestReplace:
+    def test_s37_the_third_session_within_the_window_is_never_released_by_itself(self) -> None:
+        world = World()
+        world.add_nodes(5)
+        for _ in range(2):
+            world.incident(NODE)
+            world.run_until(NODE, "Quarantined", limit=30)
+            world.close_all(NODE)
+            world.run_until(NODE, "Released", limit=700, step=10)
+        world.incident(NODE)
+        world.run_until(NODE, "Quarantined", limit=30)
+        assert world.condition(NODE, "Replace") == "RepeatOffender"
+        world.close_all(NODE)
+        world.run(3600, step=60)
+        assert world.phase(NODE) == "Validating"
+        assert world.condition(NODE, "NeedsHuman") == "Replace"
+        world.quarantines[world.session(NODE).name]["spec"]["release"] = {"by": "ada"}
+        world.run(2)
+        assert world.phase(NODE) == "Released"
+
+    def test_issue10_20_what_other_nodes_claim_of_a_gpu_counts_nothing(self) -> None:
+        world = World()
+        world.add_nodes(5)
+        for node in ("n1", "n2", "n1"):
+            world.incident(node, gpu=f"GPU-{NODE}-0")
+            world.run_until(node, "Quarantined", limit=30)
+            world.close_all(node)
+            world.run_until(node, "Released", limit=700, step=10)
+        world.incident(NODE)
+        world.run_until(NODE, "Quarantined", limit=30)
+        assert world.condition(NODE, "Replace") == ""
+        world.close_all(NODE)
+        world.run_until(NODE, "Released", limit=700, step=10)
+
+    @pytest.mark.parametrize("replaced_while", ["Released", "Quarantined"])
+    def test_issue10_20_a_new_machine_under_an_old_name_begins_at_none(
+        self, replaced_while: str
+    ) -> None:
+        world = World()
+        world.add_nodes(5)
+        for last in (False, True):
+            world.incident(NODE)
+            world.run_until(NODE, "Quarantined", limit=30)
+            if last and replaced_while == "Quarantined":
+                break
+            world.close_all(NODE)
+            world.run_until(NODE, "Released", limit=700, step=10)
+        world.add_node(NODE)
+        world.run(5)
+        world.incident(NODE)
+        world.run_until(NODE, "Quarantined", limit=30)
+        assert world.condition(NODE, "Replace") == ""
+
+    def test_a_false_alarm_does_not_count(self) -> None:
+        world = World()
+        world.add_nodes(5)
+        for _ in range(3):
+            world.incident(NODE)
+            world.run_until(NODE, "Quarantined", limit=30)
+            world.cordon(NODE, on=False)
+            world.run(2)
+            world.close_all(NODE)
+        world.incident(NODE)
+        world.run_until(NODE, "Quarantined", limit=30)
+        assert world.condition(NODE, "Replace") == ""
+
+
+def test_s36_a_flapping_cause_is_one_session_and_is_counted() -> None:
+    world = World()
+    world.add_nodes(5)
+    for _ in range(90):
+        world.incident(NODE)
+        world.run(20, step=5)
+        world.close_all(NODE)
+        world.run(20, step=5)
+    assert len(world.sessions(NODE)) == 1
+    assert len(world.writes(d.MarkNode)) == 1
+    assert not world.writes(d.UnmarkNode)
+    assert "came back" in world.message(NODE)
+    assert len(world.session(NODE).spec.causes) <= 64
+    assert len(world.session(NODE).status.timeline) <= 100
+
+
+def test_s38_two_faults_end_with_the_last() -> None:
+    world = at("Quarantined")
+    first = world.healths[NODE]["status"]["incidents"][0]["id"]
+    world.incident(NODE, "RowRemapFailure", severity="Degraded", level="Cordon")
+    world.run(3)
+    world.close(NODE, first)
+    world.run(1200, step=20)
+    assert world.phase(NODE) == "Quarantined"
+    assert "RowRemapFailure" in world.message(NODE)
+    assert "Xid79" not in world.message(NODE)
+    world.close_all(NODE)
+    world.run_until(NODE, "Released", limit=700)
+
+
+def test_manual_approval_waits_for_a_person() -> None:
+    world = at("Validating", release={"approval": "Manual"})
+    world.run(1200, step=20)
+    assert world.phase(NODE) == "Validating"
+    assert world.condition(NODE, "NeedsHuman") == "Approval"
+
+
+def test_a_cause_that_goes_while_pending_cancels() -> None:
+    world = at("Pending")
+    world.close_all(NODE)
+    world.run(2)
+    assert world.phase(NODE) == "Cancelled"
+    assert not world.writes(d.MarkNode)
+
+
+def test_a_cause_that_closes_in_the_drain_stops_the_evictions_first() -> None:
+    world = at("Draining")
+    world.close_all(NODE)
+    world.run(1)
+    before = world.now
+    assert world.phase(NODE) == "Validating"
+    world.run(100)
+    assert evictions_after(world, before) == 0
+
+
+def test_a_returning_cause_goes_on_in_the_same_session_without_a_new_budget() -> None:
+    world = at("Validating")
+    world.policy = policy_of(budget=NO_ROOM)
+    world.incident(NODE)
+    world.run(30)
+    assert len(world.sessions(NODE)) == 1
+    assert world.phase(NODE) == "Quarantined"
+
+
+def test_a_graver_cause_turns_a_cordon_into_a_drain() -> None:
+    world = at("Marked")
+    world.add_pod("web-1", NODE)
+    world.run(10)
+    assert world.phase(NODE) == "Marked"
+    assert ("team-a", "web-1") in world.pods
+    world.incident(NODE, "RowRemapFailure", level="Drain")
+    world.run_until(NODE, "Quarantined", limit=30)
+    assert world.session(NODE).spec.level == "Drain"
+    assert ("team-a", "web-1") not in world.pods
+
+
+def test_daemonsets_that_could_not_come_back_are_named() -> None:
+    world = at("Marked")
+    snapshot = world.snapshot()
+    sessions = sessions_by_node(snapshot.quarantines)
+    session = world.session(NODE)
+    seen = observe(
+        snapshot,
+        NODE,
+        permit=judge_fleet(snapshot).permits[session.name],
+        sessions=sessions,
+        session=session,
+        untolerating=("gpu/driver", "gpu/plugin"),
+    )
+    message = decide(session, seen, world.now, world.policy).message
+    assert "DaemonSets gpu/driver, gpu/plugin do not tolerate the taint" in message

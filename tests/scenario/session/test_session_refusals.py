@@ -1,0 +1,254 @@
+"""What a session says and does while the API server refuses a write on its node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rules.api import writes as d
+from rules.api.mark import AUTOSCALER_ANNOTATIONS
+from rules.api.names import ANNOTATION_SESSION, LABEL_QUARANTINE, TAINT_QUARANTINE
+from rules.session import status as st
+from tests.support.scenario.fleet_under_budget import share
+from tests.support.scenario.session_world import ROOMY, World, policy_of
+
+NODE = "n0"
+RUNBOOKS = Path(__file__).resolve().parents[3] / "docs" / "runbooks"
+RBAC = 'nodes "n0" is forbidden: User "x" cannot patch resource "nodes"'
+WEBHOOK = 'admission webhook "keep.example" denied the request: not that node'
+BUSY = "Too many requests, please try again later."
+
+
+def quarantined() -> World:
+    world = World(policy_of(budget=ROOMY))
+    world.add_nodes(4)
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=60)
+    return world
+
+
+def sent(world: World, kind: type) -> list[int]:
+    return [status for _, write, _, status in world.sent if isinstance(write, kind)]
+
+
+def conditions(world: World) -> dict[str, tuple[str, str]]:
+    return {
+        c.type: (c.reason, c.message)
+        for c in world.session(NODE).status.conditions
+        if c.status == "True"
+    }
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason", "who", "remedy"),
+    [
+        pytest.param((403, RBAC), "MissingPermission", 'User "x"', "grant it patch", id="RBAC"),
+        pytest.param((403, WEBHOOK), "MarkRefused", "keep.example", "ask who runs", id="webhook"),
+        pytest.param((422, "spec: Invalid"), "MarkRefused", "spec: Invalid", "ask who", id="422"),
+    ],
+)
+def test_a_mark_refused_after_an_owners_work_is_said_and_cancels_nothing(
+    answer: tuple[int, str], reason: str, who: str, remedy: str
+) -> None:
+    world = quarantined()
+    world.taint(NODE, "ToBeDeletedByClusterAutoscaler")
+    world.run(5)
+    world.cordon(NODE, on=False)
+    world.refusing[d.MarkNode] = answer
+    marks = len(sent(world, d.MarkNode))
+    world.untaint(NODE, "ToBeDeletedByClusterAutoscaler")
+    world.run(1200)
+    assert world.phase(NODE) == "Quarantined", "a missing part is nobody's word meanwhile"
+    said = conditions(world)
+    assert said["Blocked"][0] == said["NeedsHuman"][0] == reason
+    assert who in said["Blocked"][1]
+    assert remedy in world.message(NODE)
+    assert 5 <= len(sent(world, d.MarkNode)) - marks <= 15, "tried again, with back-off"
+    del world.refusing[d.MarkNode]
+    world.run(150)
+    assert world.unschedulable(NODE)
+    assert conditions(world) == {}
+    assert "refused" not in world.message(NODE)
+
+
+@pytest.mark.parametrize("answer", [(403, RBAC), (403, WEBHOOK), (429, BUSY)])
+def test_a_refused_label_holds_up_nothing_and_is_said(answer: tuple[int, str]) -> None:
+    world = World(policy_of(budget=ROOMY))
+    world.add_nodes(4)
+    world.add_pod("web-0", NODE)
+    world.refusing[d.RelabelNode] = answer
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=120)
+    assert world.nodes[NODE]["metadata"]["labels"]["gpuward.io/quarantine"] == "marked"
+    world.run(60)
+    reason = {403: "MissingPermission", 429: "ApiBusy"}[answer[0]]
+    if "webhook" in answer[1]:
+        reason = "MarkRefused"
+    assert conditions(world)["Blocked"][0] == reason
+    assert "NeedsHuman" not in conditions(world), "the drain went on, nobody has to come"
+    assert len(sent(world, d.RelabelNode)) <= (12 if answer[0] == 429 else 6), "with back-off"
+    assert "move the quarantine label" in world.message(NODE)
+    del world.refusing[d.RelabelNode]
+    world.run(150)
+    assert world.nodes[NODE]["metadata"]["labels"]["gpuward.io/quarantine"] == "quarantined"
+    assert conditions(world) == {}
+
+
+def test_a_refused_label_does_not_hide_the_budget_that_blocks_the_drain() -> None:
+    world = World(policy_of(budget=ROOMY))
+    world.add_nodes(4)
+    world.add_pod("web-0", NODE)
+    world.add_pdb("web", minAvailable=1)
+    world.refusing[d.RelabelNode] = (403, RBAC)
+    world.incident(NODE)
+    world.run(60)
+    assert conditions(world)["Blocked"][0] == "BudgetNeverAllows"
+    assert conditions(world)["NeedsHuman"][0] == "BudgetNeverAllows"
+    assert "team-a/web" in world.message(NODE)
+    assert "move the quarantine label" in world.message(NODE)
+
+
+@pytest.mark.parametrize("answer", [(403, RBAC), (422, "spec: Invalid"), (429, BUSY)])
+def test_a_mark_that_cannot_come_off_is_said_by_the_ended_session(answer: tuple[int, str]) -> None:
+    world = quarantined()
+    world.refusing[d.UnmarkNode] = answer
+    world.close_all(NODE)
+    world.run_until(NODE, "Released", limit=700)
+    world.run(1200)
+    assert world.is_marked(NODE)
+    assert "take its mark off the node" in conditions(world)["Blocked"][1]
+    assert "take its mark off the node" in world.message(NODE)
+    assert ("NeedsHuman" in conditions(world)) == (answer[0] != 429)
+    assert len(sent(world, d.UnmarkNode)) <= 60, "with back-off"
+    told = [e for e in world.events.values() if "mark" in e["message"] and "stays" in e["message"]]
+    assert len(told) == (answer[0] != 429)
+    del world.refusing[d.UnmarkNode]
+    world.run(150)
+    assert not world.is_marked(NODE)
+    assert conditions(world) == {}
+    assert world.message(NODE) == "Released: healthy for 10m."
+
+
+def test_a_mark_of_a_deleted_session_that_cannot_come_off_is_an_event() -> None:
+    world = quarantined()
+    world.close_all(NODE)
+    world.refusing[d.UnmarkNode] = (403, WEBHOOK)
+    world.quarantines.clear()
+    world.run(300)
+    assert world.is_marked(NODE)
+    told = [e["message"] for e in world.events.values() if "stays" in e["message"]]
+    assert len(told) == 1
+    assert "keep.example" in told[0]
+
+
+def test_a_busy_api_server_delays_a_mark_and_is_said() -> None:
+    world = World(policy_of(budget=ROOMY))
+    world.add_nodes(4)
+    world.refusing[d.MarkNode] = (429, BUSY)
+    world.incident(NODE)
+    world.run(60)
+    assert conditions(world)["Blocked"][0] == "ApiBusy"
+    assert "NeedsHuman" not in conditions(world)
+    assert "too busy" in world.message(NODE)
+    assert len(sent(world, d.MarkNode)) <= 8
+    del world.refusing[d.MarkNode]
+    world.run_until(NODE, "Quarantined", limit=60)
+    assert conditions(world) == {}
+
+
+def test_a_refusal_that_lasts_is_written_once() -> None:
+    world = quarantined()
+    world.refusing[d.RelabelNode] = (403, RBAC)
+    world.nodes[NODE]["metadata"]["labels"]["gpuward.io/quarantine"] = "edited"
+    world.touch(world.nodes[NODE])
+    world.run(300)
+    before = world.quarantines[world.session(NODE).name]["metadata"]["resourceVersion"]
+    since = st.since(world.session(NODE).status, "Blocked")
+    world.run(600)
+    assert world.quarantines[world.session(NODE).name]["metadata"]["resourceVersion"] == before
+    assert st.since(world.session(NODE).status, "Blocked") == since
+
+
+def test_a_refused_mark_takes_no_place_from_another_node() -> None:
+    world = World(policy_of(budget=share(100, at_most=1)))
+    world.add_nodes(6)
+    world.refusing[d.MarkNode] = (403, WEBHOOK)
+    world.refusing_on = {NODE}
+    world.incident(NODE)
+    world.run(30)
+    world.incident("n1")
+    world.run(200)
+    assert world.phase("n1") == "Quarantined"
+    assert world.phase(NODE) == "Pending"
+    world.refusing.clear()
+    world.run(300)
+    assert not world.is_marked(NODE), "the place is taken by now"
+    assert world.condition(NODE, "Blocked") == "Budget"
+    world.close_all("n1")
+    world.run_until(NODE, "Quarantined", limit=900)
+    assert not world.is_marked("n1")
+
+
+def test_a_mark_refused_for_ever_calls_for_a_person_once() -> None:
+    world = World(policy_of(budget=share(100, at_most=1)))
+    world.add_nodes(6)
+    world.refusing[d.MarkNode] = (403, WEBHOOK)
+    world.incident(NODE)
+    world.run(60)
+    since = st.since(world.session(NODE).status, "NeedsHuman")
+    world.run(1200)
+    assert conditions(world)["NeedsHuman"][0] == "MarkRefused"
+    assert st.since(world.session(NODE).status, "NeedsHuman") == since
+    told = [e for e in world.events.values() if e["reason"] == "QuarantineNeedsHuman"]
+    assert len(told) == 1
+
+
+def unreleased() -> World:
+    """A node whose session has ended and whose mark nobody lets us take off."""
+    world = quarantined()
+    world.refusing[d.UnmarkNode] = (403, WEBHOOK)
+    world.close_all(NODE)
+    world.run_until(NODE, "Released", limit=700)
+    world.run(60)
+    assert "NeedsHuman" in conditions(world)
+    return world
+
+
+def test_a_node_that_a_person_put_back_is_guarded_again() -> None:
+    world = unreleased()
+    world.untaint(NODE, TAINT_QUARANTINE)
+    world.incident(NODE)
+    world.run(30)
+    assert len(world.sessions(NODE)) == 1, "the cordon keeps work away"
+    world.cordon(NODE, on=False)
+    world.run(30)
+    assert len(world.sessions(NODE)) == 2
+    assert world.phase(NODE) == "Pending"
+    assert "keep.example" in conditions(world)["Blocked"][1]
+    del world.refusing[d.UnmarkNode]
+    world.run_until(NODE, "Quarantined", limit=300)
+
+
+def test_the_runbook_takes_off_all_that_a_mark_put_on() -> None:
+    world = unreleased()
+    text = (RUNBOOKS / "blocked" / "MarkRefused.md").read_text()
+    for name in (ANNOTATION_SESSION, *AUTOSCALER_ANNOTATIONS):
+        assert f"{name}-" in text
+        world.annotate(NODE, name, None)
+    assert f"kubectl label node NODE {LABEL_QUARANTINE}-" in text
+    world.label(NODE, **{LABEL_QUARANTINE: None})
+    assert f"kubectl taint node NODE {TAINT_QUARANTINE}-" in text
+    world.untaint(NODE, TAINT_QUARANTINE)
+    world.cordon(NODE, on=False)
+    world.run(5)
+    assert conditions(world) == {}
+    assert world.message(NODE) == "Released: healthy for 10m."
+
+
+def test_a_deleted_node_settles_what_its_ended_session_asked_of_people() -> None:
+    world = unreleased()
+    del world.nodes[NODE]
+    world.run(5)
+    assert conditions(world) == {}
+    assert world.message(NODE) == "Released: healthy for 10m."

@@ -1,0 +1,92 @@
+"""A real agent process for end-to-end tests, with a kernel log that the test writes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[3]
+XID79 = "NVRM: Xid (PCI:{pci}): 79, pid=1234, name=python, GPU has fallen off the bus."
+END_WITHIN_S = 30
+
+
+class AgentProcess:
+    """`gpuward-agent run` on one node; `kernel_log.parse` makes the driver print."""
+
+    def __init__(self, folder: Path, kubeconfig: Path, node: str, **options: str) -> None:
+        self.kernel_log = folder / "kmsg"
+        self._sequence = 0
+        given = {
+            "kmsg": str(self.kernel_log),
+            "nvml": "off",
+            "udev": "off",
+            "listen": "off",
+            "kubeconfig": str(kubeconfig),
+            "node-name": node,
+            **options,
+        }
+        if given["kmsg"] == str(self.kernel_log):
+            os.mkfifo(self.kernel_log)
+            # Held open: the agent's end may come and go while lines are written.
+            self._writer = os.open(self.kernel_log, os.O_RDWR)
+        flags = [f"--{name}={value}" if value else f"--{name}" for name, value in given.items()]
+        self._command = [sys.executable, "-m", "agent.cli", "run", *flags]
+        self.log = folder / "agent.daemon.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, again after `stop`."""
+        environ = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("GPUWARD_", "POD_", "KUBE"))
+        }
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, cwd=REPOSITORY, stderr=log, stdin=subprocess.DEVNULL, env=environ
+            )
+
+    def kernel_line(self, text: str) -> None:
+        """The driver prints a line."""
+        self._sequence += 1
+        os.write(self._writer, f"4,{self._sequence},{self._sequence}000,-;{text}\n".encode())
+
+    def most_memory_kib(self) -> int:
+        """The most memory the main process ever held (VmHWM)."""
+        assert self._process is not None
+        status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii")
+        return int(status.split("VmHWM:")[1].split()[0])
+
+    def stop(self) -> int:
+        """Ask it to end; its exit status."""
+        if self._process is None:
+            return 0
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            return self._process.wait(END_WITHIN_S)
+        finally:
+            if self._process.poll() is None:
+                self._process.kill()
+                self._process.wait()
+
+    async def exit_status(self) -> int:
+        """Wait until it ends by itself."""
+        assert self._process is not None
+        return await asyncio.to_thread(self._process.wait, END_WITHIN_S)
+
+
+@contextmanager
+def running(agent: AgentProcess) -> Iterator[AgentProcess]:
+    """Started, and ended whatever happens."""
+    agent.start()
+    try:
+        yield agent
+    finally:
+        agent.stop()

@@ -1,0 +1,114 @@
+"""What the NVML child does, step by step, in the test's own process over a simulated node."""
+
+import pynvml
+import pytest
+
+from agent.daemon.judgement import Judgement, Who
+from agent.daemon.nvml_facts import observation_of
+from agent.nvml.caller import Caller
+from agent.nvml.inventory import (
+    driver_branch,
+    enumerate_gpus,
+)
+from agent.nvml.messages import Calling, Fault, Hello, Tier
+from agent.nvml.poller import Poller
+from agent.nvml.topology import topology
+from hack.sim.driver import NODES, functions_of
+from hack.sim.driver.node import parse
+from hack.sim.driver.store import load
+from rules.catalog.thresholds import DEFAULT_RULES
+from rules.judge.observation import PciSeen, SourceChanged, SourceName, SourceState
+from rules.publish.verdict import verdict
+
+BOOTED_LONG_AGO = 1_800_000_000.0
+
+SIMULATED = sorted(path.stem for path in NODES.glob("*.yaml"))
+
+
+class Sense:
+    """What the child does, step by step: enumerate, poll, wait; and what it said on the way."""
+
+    def __init__(self, path):
+        pynvml.nvmlInit()
+        self.path = path
+        self.said = []
+        self.call = Caller(self.said.append)
+        self.branch = driver_branch(pynvml.nvmlSystemGetDriverVersion())
+        self.gpus = enumerate_gpus(self.call, [])
+        self.poller = Poller(self.call, self.branch)
+
+    def poll(self, gpu=0, tier=None, now=0.0):
+        """The readings of one tier, or of all together."""
+        tiers = Tier if tier is None else [tier]
+        values = {}
+        for one in tiers:
+            values |= self.poller.poll(self.gpus[gpu], one, now).values
+        return values
+
+    def calls(self):
+        return [message.call for message in self.said if isinstance(message, Calling)]
+
+    def faults(self):
+        return [(m.call, m.code, m.gpu) for m in self.said if isinstance(m, Fault)]
+
+
+class Judged:
+    """Judgement in virtual time over what the sense says."""
+
+    def __init__(self, path):
+        self.path = path
+        self.now = BOOTED_LONG_AGO
+        who = Who(node_name="n1", expected_gpus=None, boot_id="b1")
+        self.judgement = Judgement(who, DEFAULT_RULES, lambda: self.now)
+        self.judgement.remember(None)
+        self.now += 3600
+        self.look()
+
+    def look(self):
+        """The PCI bus, as the same description has it."""
+        functions = tuple(functions_of(parse(load(self.path))))
+        self.judgement.observe(PciSeen(at=self.now, functions=functions))
+
+    def take(self, message):
+        observation = observation_of(message, self.now)
+        if observation is not None:
+            self.judgement.observe(observation)
+
+    def health(self):
+        found = verdict(self.judgement.state, self.now)
+        return str(found.health), found.reason
+
+    def says(self):
+        return {
+            f"{i.row.reason} {i.row.severity} {i.row.level} {i.row.action}"
+            for i in self.judgement.state.incidents
+            if i.active
+        }
+
+
+def polled(sense, judged, rounds=4, before_each=lambda number: None):
+    """Some rounds of polls of all GPUs; what GPU 3 read last. `before_each` edits the node."""
+    judged.judgement.observe(
+        SourceChanged(at=judged.now, source=SourceName.NVML, state=SourceState.UP)
+    )
+    devices = [gpu.device for gpu in sense.gpus]
+    judged.take(Hello(driver="580.95.05", nvml="", cuda="", branch=580, devices=devices))
+    judged.take(topology(sense.call, sense.gpus, sense.branch))
+    values = {}
+    for number in range(rounds):
+        before_each(number)
+        judged.now += 15
+        judged.look()
+        for gpu in sense.gpus:
+            for tier in Tier:
+                sense.said.clear()
+                readings = sense.poller.poll(gpu, tier, judged.now)
+                for message in (*sense.said, readings):
+                    judged.take(message)
+                if gpu.device.index == 3:
+                    values |= readings.values
+    return values
+
+
+def on(*nodes):
+    return pytest.mark.parametrize("sense", nodes, indirect=True)

@@ -1,0 +1,150 @@
+"""A simulated API server, an agent's own client of it, and verdicts to publish."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agent.kube.client import Kube
+from agent.kube.config import KubeConfig
+from hack.sim.cluster.clients.client import ApiError, Object
+from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
+from hack.sim.cluster.http.threaded import HostedServer, run_in_thread
+from hack.sim.cluster.resource import EVENTS, NODES
+from hack.sim.manifests import post_manifests, read_manifests
+from rules.api.health import HealthStatus, Incident, SourceStatus
+from rules.publish.publication import Condition, Publication
+
+DEFINITIONS = Path(__file__).parents[3] / "daemonset" / "crds"
+AGENT = "gpuward-agent/test"
+
+
+class Server:
+    """What tests look at and do behind the agent's back."""
+
+    def __init__(self, hosted: HostedServer) -> None:
+        self._hosted = hosted
+        self.kube = Kube(KubeConfig(server=hosted.url), user_agent=AGENT)
+
+    @property
+    def faults(self) -> Any:
+        return self._hosted.server.faults
+
+    def define(self) -> None:
+        self._hosted.run(post_manifests(self._client, read_manifests(DEFINITIONS)))
+
+    def add_node(self, name: str) -> Object:
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
+        return self._hosted.run(self._client.create(NODES, body))
+
+    def node(self, name: str) -> Object:
+        return self._hosted.run(self._client.get(NODES, name))
+
+    def condition(self, name: str, kind: str) -> str:
+        conditions = self.node(name).get("status", {}).get("conditions") or ()
+        return next((each["status"] for each in conditions if each["type"] == kind), "")
+
+    def patch_node(self, name: str, patch: Object) -> None:
+        self._hosted.run(self._client.patch(NODES, name, patch, "application/merge-patch+json"))
+
+    def delete_node(self, name: str) -> None:
+        self._hosted.run(self._client.delete(NODES, name))
+
+    def health(self, name: str) -> Object | None:
+        try:
+            return self._hosted.run(self._client.get(GPU_NODE_HEALTHS, name))
+        except ApiError as error:
+            if error.code == 404:
+                return None
+            raise
+
+    def put_health(self, obj: Object) -> None:
+        self._hosted.run(self._client.update_status(GPU_NODE_HEALTHS, obj))
+
+    def delete_health(self, name: str) -> None:
+        self._hosted.run(self._client.delete(GPU_NODE_HEALTHS, name))
+
+    def events(self) -> list[Object]:
+        return self._hosted.run(self._client.list(EVENTS, "default"))[0]
+
+    def stored(self, name: str) -> tuple[str, str]:
+        """The versions of both objects: a write that is not stored leaves them."""
+        health = self.health(name)
+        assert health is not None
+        versions = (self.node(name), health)
+        return tuple(each["metadata"]["resourceVersion"] for each in versions)  # type: ignore[return-value]  # of two
+
+    @property
+    def _client(self) -> Any:
+        return self._hosted.server.client
+
+
+@contextmanager
+def a_server(*, defined: bool = True) -> Iterator[Server]:
+    with run_in_thread() as hosted:
+        server = Server(hosted)
+        if defined:
+            server.define()
+        yield server
+        server.kube.close()
+
+
+XID = Incident(
+    id="0123456789abcdef",
+    reason="Xid79GPUFallenOffBus",
+    klass="Decisive",
+    severity="Fatal",
+    level="Drain",
+    recommended_action="RestartNode",
+    pci=("0000:3b:00",),
+    xids=(79,),
+    active=True,
+    first_seen="2026-01-02T03:04:05.000000Z",
+    last_seen="2026-01-02T03:04:05.000000Z",
+    closes_on="Reboot",
+)
+
+
+def verdict(health: str = "Healthy", **changes: Any) -> Publication:
+    """A publication as `rules.publish.publication.publish` makes it; `changes` are of its status."""
+    sick = health == "Unhealthy"
+    status = HealthStatus(
+        boot_id="boot-1",
+        observed_at="2026-01-02T03:04:05Z",
+        agent_version="test",
+        rules_version="test",
+        health=health,
+        reason=XID.reason if sick else "AllChecksPassing",
+        message="what it is",
+        sources=(
+            SourceStatus(name="kernel-log", state="Up", reason="", since="2026-01-02T03:04:05Z"),
+        ),
+        incidents=(XID,) if sick else (),
+    )
+    return Publication(
+        status=msgspec.structs.replace(status, **changes),
+        conditions=(
+            Condition(
+                type="GPUHealthy",
+                status="False" if sick else "True",
+                reason=status.reason,
+                message="what it is",
+            ),
+            Condition(type="GPUDegraded", status="False", reason="NotDegraded", message="nothing"),
+        ),
+        labels={"gpuward.io/health": health.lower(), "gpuward.io/nvlink-domain": None},
+    )
+
+
+def counted(publication: Publication, count: int) -> Publication:
+    """The same verdict with the incident seen this often."""
+    (incident,) = publication.status.incidents
+    more = msgspec.structs.replace(incident, count=count)
+    return replace(
+        publication, status=msgspec.structs.replace(publication.status, incidents=(more,))
+    )

@@ -1,0 +1,81 @@
+"""The remediator's edge against the simulated API server, part by part, over real HTTP."""
+
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODES, Resource
+from hack.sim.cluster.server import SimulatedApiServer
+from remediator.kube.access import Access
+from remediator.kube.api import Api
+from remediator.kube.clock import SystemClock
+from remediator.kube.pace import Pace, Rates
+from remediator.metrics import Metrics
+
+ROOT = Path(__file__).parents[3]
+QUARANTINES = Resource("gpuward.io", "v1alpha1", "gpuquarantines", False, "GPUQuarantine")
+
+
+class SteppedClock(SystemClock):
+    """The machine's clock, moved on by a test."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+        super().__init__()
+
+    def elapsed(self) -> float:
+        return super().elapsed() + self.ahead_s
+
+
+@dataclass
+class Edge:
+    """A server, a connection to it, and what parts are made of."""
+
+    server: SimulatedApiServer
+    api: Api
+    clock: SteppedClock
+    metrics: Metrics
+
+    @property
+    def client(self) -> Any:
+        return self.server.client
+
+    async def add_node(self, name: str, **spec: Any) -> dict:
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec}
+        node = await self.client.create(NODES, body)
+        node["status"] = {
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "nodeInfo": {"bootID": "boot-1"},
+        }
+        return await self.client.update_status(NODES, node)
+
+    def writes(self) -> list[tuple[str, str]]:
+        """What the remediator changed so far: verb and resource."""
+        return [
+            (r.verb, r.resource)
+            for r in self.server.requests.mutations
+            if r.agent.startswith("gpuward-remediator")
+        ]
+
+
+@asynccontextmanager
+async def edge(folder: Path):
+    """A server with our definitions and the namespace of the lease."""
+    async with SimulatedApiServer() as server:
+        for file in sorted((ROOT / "daemonset" / "crds").glob("gpu*.yaml")):
+            body = yaml.safe_load(file.read_text())
+            await server.client.create(CUSTOM_RESOURCE_DEFINITIONS, body)
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpuward"}}
+        await server.client.create(NAMESPACES, namespace)
+        clock, metrics = SteppedClock(), Metrics()
+        access = Access(str(server.write_kubeconfig(folder / "kubeconfig")))
+        await access.load()
+        api = Api(access, clock, Pace(Rates(per_second={}), clock), metrics.observe_call)
+        await api.open()
+        try:
+            yield Edge(server, api, clock, metrics)
+        finally:
+            await api.close()

@@ -1,0 +1,71 @@
+"""A world of caches and a gateway around the simulated API server, for parts that need both."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+from remediator.kube.caches import Caches, Listeners
+from remediator.kube.gateway import Gateway
+from remediator.world import World
+from rules.api.quarantine import Mode
+from rules.policy.policy import Policy
+from tests.support.remediator.scripted_server import until
+
+
+class Leader:
+    """A replica that always leads."""
+
+    def may_write(self):
+        return True
+
+    def may_harm(self):
+        return True
+
+
+class EdgeWorld:
+    """The caches of one replica that leads, and its gateway."""
+
+    def __init__(self, cluster, policy: Policy, pdb=lambda key: None):
+        """`pdb` hears of changed PodDisruptionBudgets."""
+        self.cluster, self.client, self.policy = cluster, cluster.client, policy
+        nothing = lambda *_: None  # noqa: E731 - listeners that need not listen
+        listeners = Listeners(
+            node=nothing,
+            marked=nothing,
+            health=lambda name, health: self.world.health_changed(name, health),
+            session=lambda before, after: self.world.session_changed(before, after),
+            pause=nothing,
+            pdb=pdb,
+            agent=nothing,
+        )
+        self.caches = Caches(
+            cluster.api, cluster.clock, node_selector="", namespace="gpuward", to=listeners
+        )
+        self.world = World(
+            self.caches,
+            cluster.clock,
+            policy=lambda: self.policy,
+            own_node="",
+            namespace=lambda: "gpuward",
+        )
+        self.gateway = Gateway(
+            cluster.api,
+            cluster.clock,
+            Leader(),
+            cluster.metrics,
+            mode=lambda: Mode.ENFORCE,
+            recheck=lambda write, node: "",
+        )
+
+
+@asynccontextmanager
+async def edge_world(cluster, policy: Policy):
+    """Its caches follow the server until the end of the block."""
+    found = EdgeWorld(cluster, policy)
+    tasks = [asyncio.create_task(cache.run()) for cache in found.caches.all]
+    try:
+        await until(lambda: not found.caches.problem())
+        yield found
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

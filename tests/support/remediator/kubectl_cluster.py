@@ -1,0 +1,98 @@
+"""The commands of `kubectl gpuward` against the simulated API server, in a thread, clock set.
+
+Ages and times in the golden files never change, and what is random is made stable.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from hack.sim.cluster.calls import Caller
+from hack.sim.cluster.http.threaded import HostedServer, run_in_thread
+from hack.sim.cluster.resource import Resource
+from hack.sim.manifests import post_manifests, read_manifests
+from remediator.kubectl.cli import main
+from tests.support.remediator.kubectl_objects import NOW, Object
+
+REPOSITORY = Path(__file__).parents[3]
+LOADED = NOW - 20 * 60 - 30
+_RANDOM = (
+    (re.compile(r"(by-hand|pause)-(?!0badcafe)[0-9a-f]{8}\b"), r"\1-XXXXXXXX"),
+    (re.compile(r"\b[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}\b"), "UID"),
+    (re.compile(r"(resourceVersion: ')\d+"), r"\1N"),
+    (re.compile(r'("resourceVersion": ")\d+'), r"\1N"),
+)
+
+
+class Kubectl:
+    """The commands against one server, as somebody types them."""
+
+    def __init__(self, hosted: HostedServer, folder: Path) -> None:
+        self.hosted = hosted
+        self.kubeconfig = hosted.server.write_kubeconfig(folder / "kubeconfig")
+
+    def __call__(self, *arguments: str) -> tuple[int, str, str]:
+        """Exit status, standard output, standard error."""
+        return run_command("--kubeconfig", str(self.kubeconfig), *arguments)
+
+    def transcript(self, *arguments: str) -> str:
+        """What a terminal shows: progress and errors, then the answer; what is random made stable."""
+        code, out, err = self(*arguments)
+        ended = f"[exit {code}]\n" if code else ""
+        return f"$ kubectl gpuward {shlex.join(arguments)}\n{stable(err + out)}{ended}"
+
+    def get(self, resource: Resource, name: str) -> Object:
+        found: Object = self.hosted.run(self.hosted.server.client.get(resource, name))
+        return found
+
+
+def run_command(*arguments: str) -> tuple[int, str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            code = main(list(arguments))
+        except SystemExit as end:
+            code = int(end.code or 0)
+    return code, out.getvalue(), err.getvalue()
+
+
+def stable(text: str) -> str:
+    for pattern, word in _RANDOM:
+        text = pattern.sub(word, text)
+    return text
+
+
+@contextmanager
+def cluster(
+    folder: Path,
+    fill: Callable[[HostedServer], None] = lambda hosted: None,
+    *,
+    crds: bool = True,
+    **options: Any,
+) -> Iterator[Kubectl]:
+    """A server whose clock stands still; options as SimulatedApiServer takes them.
+
+    Everything is made at LOADED, and read at NOW.
+    """
+    moment = [LOADED]
+    with run_in_thread(clock=lambda: moment[0], **options) as hosted:
+        if crds:
+            manifests = read_manifests(REPOSITORY / "daemonset" / "crds")
+            hosted.run(post_manifests(hosted.server.client, manifests))
+        fill(hosted)
+        moment[0] = NOW
+        yield Kubectl(hosted, folder)
+
+
+def viewer(name: str = "ann") -> Caller:
+    return Caller(name, ("system:authenticated",))
+
+
+def load(hosted: HostedServer, resource: Resource, *objects: Object) -> None:
+    hosted.call(lambda: hosted.server.load(resource, objects))

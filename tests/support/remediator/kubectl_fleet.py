@@ -1,0 +1,221 @@
+"""A cluster with one node in every state that `kubectl gpuward` explains."""
+
+from __future__ import annotations
+
+from hack.sim.cluster import resource as r
+from hack.sim.cluster.http.threaded import HostedServer
+from tests.support.remediator.kubectl_cluster import load
+from tests.support.remediator.kubectl_objects import (
+    BLOCKED,
+    GONE,
+    HEALTHS,
+    HEALTHY,
+    PAUSES,
+    QUARANTINES,
+    UNKNOWN,
+    XID_95,
+    Object,
+    ago,
+    condition,
+    marked,
+    node,
+    session,
+    sick,
+    verdict,
+    waiting,
+)
+
+
+def load_nodes(hosted: HostedServer) -> None:
+    """The nodes alone: what uninstall finds once all programs have ended."""
+    for name in ("gpuward", "serving"):
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        load(hosted, r.NAMESPACES, namespace)
+    load(hosted, r.NODES, *_nodes())
+
+
+def load_fleet(hosted: HostedServer) -> None:
+    """Healthy, unknown, blocked and gone, and every other state that `why` explains."""
+    load_nodes(hosted)
+    load(hosted, r.PODS, _agent_pod(), _pod(BLOCKED))
+    load(hosted, r.POD_DISRUPTION_BUDGETS, _budget())
+    pods, _ = hosted.run(hosted.server.client.list(r.PODS, "gpuward"))
+    load(hosted, HEALTHS, *_verdicts(pods[0]["metadata"]["uid"]))
+    load(hosted, QUARANTINES, *_sessions())
+    load(
+        hosted,
+        PAUSES,
+        {
+            "apiVersion": "gpuward.io/v1alpha1",
+            "kind": "GPUWardPause",
+            "metadata": {"name": "pause-0badcafe"},
+            "spec": {
+                "scope": {"nodes": ["gpu-paused"]}, "by": "ann", "reason": "fire drill",
+                "until": "2026-03-05T14:00:00Z",
+            },
+        },
+    )  # fmt: skip
+
+
+def _nodes() -> list[Object]:
+    return [
+        node(HEALTHY),
+        node(UNKNOWN, "unknown"),
+        marked(BLOCKED, f"{BLOCKED}-0badcafe"),
+        node("gpu-budget", "unhealthy"),
+        node("gpu-storm", "unhealthy"),
+        marked("gpu-held", "gpu-held-0badcafe", "healthy",
+               annotations={"gpuward.io/hold": "vendor comes on Monday (ann)"}),
+        node("gpu-paused", "unhealthy"),
+        node("gpu-opted-out", "unhealthy", labels={"gpuward.io/opt-out": "true"}),
+        node("gpu-shadow", "unhealthy"),
+        marked("gpu-replace", "gpu-replace-0badcafe", "healthy"),
+        node("gpu-cancelled", "unhealthy"),
+        node("gpu-cordoned", spec={"unschedulable": True}),
+        node("gpu-no-agent", "unknown"),
+    ]  # fmt: skip
+
+
+def _verdicts(agent_uid: str) -> list[Object]:
+    unknown = verdict(
+        UNKNOWN,
+        publisher={"pod": "gpuward/agent-0", "podUID": agent_uid},
+        sources=[{"name": "nvml", "state": "Down", "reason": "DriverAbsent", "since": ago(20)}],
+    )
+    return [
+        verdict(HEALTHY),
+        verdict("gpu-cordoned"),
+        unknown,
+        *(sick(name) for name in (BLOCKED, "gpu-budget", "gpu-storm", "gpu-paused",
+                                  "gpu-opted-out", "gpu-shadow", "gpu-cancelled")),
+        sick("gpu-held", closed=True),
+        sick("gpu-replace", closed=True),
+    ]  # fmt: skip
+
+
+def _sessions() -> list[Object]:
+    never = "minAvailable 1 keeps 1 of 1 expected"
+    remedy = "add a replica, relax the PDB, or let the owner stop the workload"
+    blocked = f"Blocked by PDB serving/solo (permanent: {never}, owner Deployment serving/solo): {remedy}."
+    shared = ("Xid95UncontainedMemoryError on 3 nodes that share rack=a17 (a, b, c); no detector takes "
+              "another node before 12:00, then what still holds is judged afresh")  # fmt: skip
+    steps = ("Pending", "Marked", "Draining")
+    return [
+        session(
+            f"{BLOCKED}-0badcafe", BLOCKED, "Draining",
+            f"Draining since 11:45: 11 evicted, 3 left by policy; {blocked[0].lower()}{blocked[1:]}",
+            steps=steps,
+            conditions=[
+                condition("Blocked", "BudgetNeverAllows", blocked),
+                condition("NeedsHuman", "BudgetNeverAllows", blocked),
+            ],
+            drain={
+                "evicted": 11,
+                "blocked": [{
+                    "pdb": "serving/solo", "pods": ["serving/solo-0"], "permanent": True,
+                    "owner": "Deployment serving/solo", "why": never, "remedy": remedy,
+                }],
+            },
+        ),
+        session(
+            f"{GONE}-0badcafe", GONE, "NodeGone", "NodeGone: the node was deleted.",
+            steps=(*steps, "NodeGone"), drain={"evicted": 4},
+            evidence={"incidents": [{
+                "id": "i", "reason": "Xid95UncontainedMemoryError", "severity": "Fatal",
+                "evidence": [XID_95],
+            }]},
+        ),
+        waiting("gpu-budget", "Budget", "2 of 24 nodes are unavailable, the budget allows 2"),
+        waiting(
+            "gpu-storm", "CorrelatedCause", shared,
+            condition("Storm", "CorrelatedCause", f"The breaker is open: {shared}."),
+        ),
+        session(
+            "gpu-held-0badcafe", "gpu-held", "Validating",
+            "All causes closed at 11:45; not released: a person holds it (vendor comes on Monday "
+            "(ann)), unhold it to release.",
+            steps=(*steps, "Quarantined", "Validating"), spec={"hold": True},
+            conditions=[condition(
+                "Blocked", "Hold",
+                "Not released: a person holds it (vendor comes on Monday (ann)), unhold it to release.",
+            )],
+        ),
+        waiting(
+            "gpu-paused", "Paused", "paused by ann (fire drill) with GPUWardPause pause-0badcafe"
+        ),
+        session(
+            "gpu-shadow-0badcafe", "gpu-shadow", "Marked", mode="Shadow", steps=("Pending", "Marked"),
+            message="Shadow since 11:45: Xid95UncontainedMemoryError (Fatal) asks that the node be "
+            "marked (CordonAndTaint) and drained; nothing is touched.",
+        ),
+        session(
+            "gpu-replace-0badcafe", "gpu-replace", "Validating",
+            "All causes closed at 11:45; not released: it is a repeat offender, a person releases "
+            "it after the replacement.",
+            steps=(*steps, "Quarantined", "Validating"),
+            conditions=[
+                condition("Replace", "RepeatOffender", "This is session 3 or later of the node "
+                          "within 7d; replace the hardware, then release it: kubectl gpuward "
+                          "release gpu-replace --reason \"...\""),
+                condition("Blocked", "Replace", "Not released: it is a repeat offender, a person "
+                          "releases it after the replacement."),
+            ],
+        ),
+        session(
+            "gpu-cancelled-0badcafe", "gpu-cancelled", "Cancelled",
+            "Cancelled: a person uncordoned the node.", steps=(),
+            timeline=[{"at": ago(14), "step": "Cancelled", "message": "Cancelled: a person "
+                       "uncordoned the node.", "by": "person"}],
+        ),
+    ]  # fmt: skip
+
+
+def _agent_pod() -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "agent-0", "namespace": "gpuward",
+            "labels": {
+                "app.kubernetes.io/name": "gpuward", "app.kubernetes.io/component": "agent",
+            },
+        },
+        "spec": {"nodeName": UNKNOWN, "containers": [{"name": "agent", "image": "gpuward:1"}]},
+        "status": {
+            "phase": "Running",
+            "conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": ago(20)}],
+        },
+    }  # fmt: skip
+
+
+def _pod(on: str) -> Object:
+    owner = {
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "solo", "uid": "u-solo",
+        "controller": True,
+    }  # fmt: skip
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "solo-0", "namespace": "serving", "labels": {"app": "solo"},
+            "ownerReferences": [owner],
+        },
+        "spec": {"nodeName": on, "containers": [{"name": "main", "image": "solo:1"}]},
+        "status": {
+            "phase": "Running",
+            "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": ago(90)}],
+        },
+    }  # fmt: skip
+
+
+def _budget() -> Object:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "solo", "namespace": "serving"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "solo"}}},
+        "status": {
+            "observedGeneration": 1, "disruptionsAllowed": 0, "currentHealthy": 1,
+            "desiredHealthy": 1, "expectedPods": 1,
+        },
+    }  # fmt: skip

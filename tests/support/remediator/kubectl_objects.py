@@ -1,0 +1,148 @@
+"""Hand-made nodes, verdicts and sessions around a fixed moment, for the tests of the commands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hack.sim.cluster.resource import Resource
+from rules.api.timestamps import format_time, parse_time
+
+NOW = parse_time("2026-03-05T12:00:00Z") or 0.0
+XID_95 = "NVRM: Xid (PCI:0000:9d:00): 95, pid=7731, name=tritonserver, Uncontained ECC error"
+HEALTHS = Resource("gpuward.io", "v1alpha1", "gpunodehealths", False, "GPUNodeHealth")
+QUARANTINES = Resource("gpuward.io", "v1alpha1", "gpuquarantines", False, "GPUQuarantine")
+PAUSES = Resource("gpuward.io", "v1alpha1", "gpuwardpauses", False, "GPUWardPause")
+HEALTHY, UNKNOWN, BLOCKED, GONE = "gpu-healthy", "gpu-unknown", "gpu-blocked", "gpu-gone"
+STATES = (HEALTHY, UNKNOWN, BLOCKED, GONE)
+Object = dict[str, Any]
+
+
+def ago(minutes: float) -> str:
+    """Half a minute off the whole, so that ages do not flip while a test runs."""
+    return format_time(NOW - minutes * 60 - 30)
+
+
+def node(name: str, health: str = "healthy", **changes: Any) -> Object:
+    labels = {
+        "gpuward.io/gpus": "8",
+        "gpuward.io/health": health,
+        "gpuward.io/product": "NVIDIA-H100-80GB-HBM3",
+        "gpuward.io/driver": "580.95.05",
+        "gpuward.io/interconnect": "nvswitch",
+        **changes.get("labels", {}),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name, "labels": labels, "annotations": changes.get("annotations", {}),
+        },
+        "spec": changes.get("spec", {}),
+        "status": {
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "nodeInfo": {"bootID": f"boot-{name}"},
+        },
+    }  # fmt: skip
+
+
+def marked(name: str, session: str, health: str = "unhealthy", **changes: Any) -> Object:
+    """A node with our mark and somebody's taint."""
+    note = f'{{"session":"{session}","at":"{ago(14)}","mark":"CordonAndTaint"}}'
+    return node(
+        name,
+        health,
+        annotations={"gpuward.io/session": note, **changes.get("annotations", {})},
+        spec={
+            "unschedulable": True,
+            "taints": [
+                {"key": "example.com/mine", "value": "x", "effect": "NoExecute"},
+                {"key": "gpuward.io/quarantine", "value": "Xid95", "effect": "NoSchedule"},
+            ],
+        },
+    )
+
+
+def verdict(name: str, **changes: Any) -> Object:
+    status = {
+        "publisher": {"heartbeat": ago(1)},
+        "bootID": f"boot-{name}",
+        "observedAt": ago(60),
+        "driverVersion": "580.95.05",
+        "health": "Healthy",
+        "gpusHealthy": "8/8",
+        "sources": [{"name": "nvml", "state": "Up"}, {"name": "kmsg", "state": "Up"}],
+        **changes,
+    }
+    return {
+        "apiVersion": "gpuward.io/v1alpha1",
+        "kind": "GPUNodeHealth",
+        "metadata": {"name": name},
+        "status": status,
+    }
+
+
+def sick(name: str, line: str = XID_95, **changes: Any) -> Object:
+    incident = {
+        "id": f"i-{name}",
+        "reason": "Xid95UncontainedMemoryError",
+        "severity": "Fatal",
+        "level": "Drain",
+        "recommendedAction": "ResetGPU",
+        "gpus": [f"GPU-{name}-4"],
+        "active": True,
+        "firstSeen": ago(15),
+        "lastSeen": ago(14),
+        "closesOn": "Reset",
+        "count": 2,
+        "evidence": [line],
+    }
+    gpu = {
+        "uuid": f"GPU-{name}-4", "index": 4, "pci": "0000:9d:00.0", "serial": "1654023014005",
+        "product": "NVIDIA H100 80GB HBM3", "health": "Unhealthy",
+    }  # fmt: skip
+    incidents = [] if changes.pop("closed", False) else [incident]
+    return verdict(
+        name, health="Unhealthy" if incidents else "Healthy", gpusHealthy="7/8", gpus=[gpu],
+        reason="Xid95UncontainedMemoryError" if incidents else "", incidents=incidents,
+        observedAt=ago(14), **changes,
+    )  # fmt: skip
+
+
+def session(name: str, on: str, phase: str, message: str, **changes: Any) -> Object:
+    cause = {
+        "source": "Detector", "incident": f"i-{on}", "reason": "Xid95UncontainedMemoryError",
+        "severity": "Fatal", "message": changes.pop("line", XID_95),
+    }  # fmt: skip
+    spec = {"nodeName": on, "causes": [cause], "level": "Drain", **changes.pop("spec", {})}
+    steps = changes.pop("steps", ("Pending",))
+    return {
+        "apiVersion": "gpuward.io/v1alpha1",
+        "kind": "GPUQuarantine",
+        "metadata": {"name": name},
+        "spec": spec,
+        "status": {
+            "mode": "Enforce",
+            "phase": phase,
+            "phaseSince": ago(14),
+            "message": message,
+            "timeline": [
+                {"at": ago(14), "step": step, "message": "as it was then", "by": "gpuward"}
+                for step in steps
+            ],
+            **changes,
+        },
+    }
+
+
+def condition(kind: str, reason: str, message: str) -> Object:
+    return {
+        "type": kind, "status": "True", "reason": reason, "message": message,
+        "lastTransitionTime": ago(13),
+    }  # fmt: skip
+
+
+def waiting(on: str, reason: str, why: str, *more: Object) -> Object:
+    """A session that may not start yet."""
+    message = f"Waiting since 11:45 to quarantine it for Xid95UncontainedMemoryError (Fatal): {why}; nothing was done to the node so far."
+    blocked = condition("Blocked", reason, f"Waiting: {why}.")
+    return session(f"{on}-0badcafe", on, "Pending", message, conditions=[blocked, *more])

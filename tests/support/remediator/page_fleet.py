@@ -1,0 +1,188 @@
+"""Fleets and sessions for the tests of the review page: values only, any size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from remediator.view.state import PageState, sessions_by_node
+from rules.api.health import GpuStatus, HealthStatus, Incident, SourceStatus
+from rules.api.nodes import HealthView, NodeView, ObjectMeta, PauseView, QuarantineView
+from rules.api.quarantine import (
+    BlockedBy,
+    Cause,
+    Condition,
+    DrainStatus,
+    Mode,
+    QuarantineSpec,
+    QuarantineStatus,
+    TimelineEntry,
+)
+from rules.api.timestamps import format_time, parse_time
+from rules.fleet.turns import judge_fleet
+from rules.policy.policy import Policy
+from rules.session.snapshot import FleetSnapshot
+
+NOW = parse_time("2026-03-05T12:00:00Z") or 0.0
+XID_79 = "NVRM: Xid (PCI:0000:61:00): 79, pid=1, name=a, GPU has fallen off the bus."
+
+
+def ago(seconds: float) -> str:
+    return format_time(NOW - seconds)
+
+
+def node(name: str, *, rack: str = "r0", pool: str = "train", **changes: Any) -> NodeView:
+    labels = {
+        "pool": pool,
+        "topology.example.com/rack": rack,
+        "gpuward.io/gpus": "8",
+        "gpuward.io/gpus-healthy": "8",
+        "gpuward.io/health": "healthy",
+        **changes.pop("labels", {}),
+    }
+    raw = {
+        "metadata": {
+            "name": name, "uid": f"uid-{name}", "labels": labels,
+            "creationTimestamp": ago(90 * 86_400), **changes.pop("metadata", {}),
+        },
+        "spec": changes.pop("spec", {}),
+        "status": {"conditions": [{"type": "Ready", "status": changes.pop("ready", "True")}]},
+    }  # fmt: skip
+    assert not changes
+    return msgspec.convert(raw, NodeView)
+
+
+def sick(name: str, **changes: Any) -> NodeView:
+    labels = {"gpuward.io/health": "unhealthy", "gpuward.io/gpus-healthy": "7"}
+    return node(name, labels=labels, **changes)
+
+
+def verdict(name: str, *, line: str = XID_79, **changes: Any) -> HealthView:
+    gpus = tuple(
+        GpuStatus(
+            uuid=f"GPU-{name}-{i}", index=i, serial=f"S{i}", product="H100",
+            health="Unhealthy" if i == 3 else "Healthy",
+            reason="Xid79GPUFallenOffBus" if i == 3 else "",
+        )
+        for i in range(8)
+    )  # fmt: skip
+    status = HealthStatus(
+        health="Unhealthy",
+        message="GPU 3 fell off the bus.",
+        observed_at=ago(30),
+        gpus_healthy="7/8",
+        gpus=gpus,
+        sources=(SourceStatus(name="kernel-log", state="Up", since=ago(900)),),
+        incidents=(
+            Incident(
+                id="i-1", reason="Xid79GPUFallenOffBus", severity="Fatal", level="Drain",
+                active=True, first_seen=ago(60), gpus=(f"GPU-{name}-3",), evidence=(line,),
+            ),
+        ),
+    )  # fmt: skip
+    return HealthView(
+        metadata=ObjectMeta(name=name), status=msgspec.structs.replace(status, **changes)
+    )
+
+
+BLOCK = BlockedBy(
+    pdb="serving/solo",
+    pods=("serving/solo-0",),
+    owner="Deployment serving/solo",
+    why="minAvailable 1 keeps 1 of 1 expected",
+    permanent=True,
+    remedy="add a replica or relax the PDB",
+)
+
+
+def session(
+    name: str, on: str, phase: str = "Draining", *, opened_s: float = 600.0, **changes: Any
+) -> QuarantineView:
+    reason = changes.pop("reason", "Xid79GPUFallenOffBus")
+    line = changes.pop("line", XID_79)
+    took_s = changes.pop("took_s", None)
+    timeline = [TimelineEntry(at=ago(opened_s), step="Marked", message="marked", by="gpuward")]
+    if took_s is not None:
+        timeline.append(TimelineEntry(at=ago(opened_s - took_s), step="Quarantined", by="gpuward"))
+    status = QuarantineStatus(
+        mode="Enforce",
+        phase=phase,
+        phase_since=ago(opened_s),
+        message=f"{phase} since 11:50.",
+        drain=DrainStatus(evicted=3, started_at=ago(opened_s)),
+        timeline=tuple(timeline),
+        evidence={
+            "gpus": changes.pop("gpus", [f"GPU-{on}-3"]),
+            "incidents": [
+                {"id": "i-1", "reason": reason, "severity": "Fatal", "firstSeen": ago(opened_s),
+                 "recommendedAction": "ResetGPU", "evidence": [line]}
+            ],
+        },
+    )  # fmt: skip
+    cause = Cause(source="Detector", incident="i-1", reason=reason, severity="Fatal", message=line)
+    return QuarantineView(
+        metadata=ObjectMeta(name=name, uid=f"uid-{name}", creation_timestamp=ago(opened_s)),
+        spec=QuarantineSpec(
+            node_name=on, causes=(cause,), level="Drain", hold=changes.pop("hold", False)
+        ),
+        status=msgspec.structs.replace(status, **changes),
+    )
+
+
+def blocked_session(name: str, on: str, **changes: Any) -> QuarantineView:
+    return session(
+        name, on,
+        conditions=(
+            Condition(type="Blocked", reason="BudgetNeverAllows", message="a budget blocks it"),
+            Condition(type="NeedsHuman", reason="BudgetNeverAllows", message="ask the owner"),
+        ),
+        drain=DrainStatus(evicted=3, waiting=("a/b",), blocked=(BLOCK,), started_at=ago(600)),
+        **changes,
+    )  # fmt: skip
+
+
+def state(
+    nodes: Iterable[NodeView] = (),
+    sessions: Iterable[QuarantineView] = (),
+    healths: Iterable[HealthView] = (),
+    pauses: Iterable[PauseView] = (),
+    *,
+    policy: Policy | None = None,
+    **changes: Any,
+) -> PageState:
+    quarantines = {one.name: one for one in sessions}
+    snapshot = FleetSnapshot(
+        now=NOW,
+        policy=policy or Policy(mode=Mode.ENFORCE),
+        nodes={one.name: one for one in nodes},
+        healths={one.metadata.name: one for one in healths},
+        quarantines=quarantines,
+        pauses={one.metadata.name: one for one in pauses},
+    )
+    return PageState(
+        snapshot=snapshot,
+        verdict=judge_fleet(snapshot),
+        identity="replica-a",
+        leading=True,
+        by_node=sessions_by_node(quarantines),
+        **changes,
+    )
+
+
+def big_state(nodes: int = 5000, sessions: int = 500) -> PageState:
+    """A fleet in a bad hour: every tenth node is sick and has a session."""
+    names = [f"train-{number:04d}" for number in range(nodes)]
+    ill = names[:: max(1, nodes // max(1, sessions))][:sessions]
+    sick_ones = set(ill)
+    return state(
+        [
+            (sick if name in sick_ones else node)(
+                name, rack=f"rack-{number // 8:03d}", pool=f"pool-{number // 1000}"
+            )
+            for number, name in enumerate(names)
+        ],
+        [session(f"{name}-0badcafe", name) for name in ill],
+        [verdict(name) for name in ill],
+    )

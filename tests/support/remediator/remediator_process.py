@@ -1,0 +1,198 @@
+"""Real remediator processes for end-to-end tests, and what tests ask of their sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hack.sim.cluster.clients.client import Object
+from hack.sim.cluster.resource import LEASES, NAMESPACES, Resource
+
+REPOSITORY = Path(__file__).parents[3]
+QUARANTINES = Resource("gpuward.io", "v1alpha1", "gpuquarantines", False, "GPUQuarantine")
+PAUSES = Resource("gpuward.io", "v1alpha1", "gpuwardpauses", False, "GPUWardPause")
+QUICK = """
+mode: Enforce
+budget:
+  maxUnavailable: {percent: 50, atMost: 50}
+  maxNew: {count: 50, window: 1m}
+drain: {settle: 1s, backoff: {min: 1s, max: 2s}, gangWindow: 1s}
+release: {healthyFor: 1s}
+"""
+END_WITHIN_S = 20
+
+
+class RemediatorProcess:
+    """`gpuward-remediator run` against one cluster."""
+
+    def __init__(
+        self, folder: Path, kubeconfig: Path, *, name: str = "one", policy: str = QUICK
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.name = name
+        self.log = folder / f"remediator-{name}.log"
+        self.policy = folder / f"policy-{name}.yaml"
+        self.policy.write_text(policy)
+        self.flags = [
+            f"--kubeconfig={kubeconfig}",
+            f"--policy={self.policy}",
+            f"--identity={name}",
+            "--listen=127.0.0.1:0",
+            "--page-listen=127.0.0.1:0",
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, again after `stop` or `kill`."""
+        environ = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("GPUWARD_", "POD_", "KUBE"))
+        }
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "remediator.cli", "run", *self.flags],
+                cwd=REPOSITORY,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env=environ,
+            )
+
+    def stop(self) -> int:
+        """Ask it to end; its exit status."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it without a goodbye."""
+        self._end(signal.SIGKILL)
+
+    @property
+    def pid(self) -> int:
+        """Of the running process."""
+        assert self._process is not None
+        return self._process.pid
+
+    def freeze(self) -> None:
+        """Stop it in the middle of whatever it does; it does not notice the time that passes."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    async def exit_status(self) -> int:
+        """Wait until it ends by itself."""
+        assert self._process is not None
+        return await asyncio.to_thread(self._process.wait, END_WITHIN_S)
+
+    def _end(self, number: signal.Signals) -> int:
+        if self._process is None:
+            return 0
+        if self._process.poll() is None:
+            self._process.send_signal(number)
+        try:
+            return self._process.wait(END_WITHIN_S)
+        finally:
+            if self._process.poll() is None:
+                self._process.kill()
+                self._process.wait()
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What it logged so far."""
+        text = self.log.read_text() if self.log.exists() else ""
+        return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+    def said(self, pattern: str) -> bool:
+        """Whether any log line matches."""
+        return any(re.search(pattern, json.dumps(line)) for line in self.lines())
+
+    @property
+    def port(self) -> int:
+        """Where its probes and metrics are."""
+        return next(int(line["port"]) for line in self.lines() if line.get("event") == "started")
+
+
+@contextmanager
+def running(*processes: RemediatorProcess) -> Iterator[None]:
+    """Started, and ended whatever happens."""
+    for process in processes:
+        process.start()
+    try:
+        yield
+    finally:
+        # The cluster may live in this very thread and cannot answer a goodbye now.
+        for process in processes:
+            process.kill()
+
+
+async def prepare(cluster: Any) -> None:
+    """The namespace of the lease."""
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpuward"}}
+    await cluster.client.create(NAMESPACES, namespace)
+
+
+async def leads(cluster: Any, name: str) -> None:
+    """Wait until this replica holds the lease."""
+
+    async def holds() -> bool:
+        leases, _ = await cluster.client.list(LEASES, "gpuward")
+        return any(lease["spec"].get("holderIdentity") == name for lease in leases)
+
+    await cluster.until(holds, f"{name} holding the lease")
+
+
+async def sessions(cluster: Any, node: str) -> list[Object]:
+    """All sessions of a node, oldest first."""
+    found, _ = await cluster.client.list(QUARANTINES)
+    mine = [item for item in found if item["spec"]["nodeName"] == node]
+    return sorted(mine, key=lambda item: str(item["metadata"]["creationTimestamp"]))
+
+
+async def phase(cluster: Any, node: str, wanted: str) -> Object:
+    """Wait until the node's latest session is in that phase."""
+
+    async def there() -> Object | None:
+        found = await sessions(cluster, node)
+        status = found[-1].get("status", {}) if found else {}
+        return found[-1] if status.get("phase") == wanted else None
+
+    found: Object = await cluster.until(there, f"session of {node} in phase {wanted}")
+    return found
+
+
+def condition_of(session: Object, kind: str) -> Object:
+    """A condition of a session; empty when it is absent."""
+    conditions = session.get("status", {}).get("conditions", [])
+    return next((item for item in conditions if item["type"] == kind), {})
+
+
+def steps(session: Object) -> list[str]:
+    """The steps of a session's timeline."""
+    return [entry["step"] for entry in session["status"]["timeline"]]
+
+
+def marks_of(node: Object) -> dict[str, Any]:
+    """What of gpuward is on a node."""
+    metadata, spec = node["metadata"], node["spec"]
+    return {
+        "unschedulable": spec.get("unschedulable", False),
+        "taints": [t["value"] for t in spec.get("taints", []) if t["key"].startswith("gpuward")],
+        "label": metadata.get("labels", {}).get("gpuward.io/quarantine"),
+        "session": "gpuward.io/session" in metadata.get("annotations", {}),
+    }
+
+
+UNMARKED = {"unschedulable": False, "taints": [], "label": None, "session": False}

@@ -1,0 +1,208 @@
+"""The API server and kubelet of the virtual cluster: strict preconditions, every request kept.
+
+A stale version is 409, a foreign UID is 409, a full budget is 429. See ``session_world``.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import msgspec
+
+from rules.api import writes as d
+from rules.api.budgets import PdbView
+from rules.api.nodes import FreshNode
+from rules.api.pods import PodView
+from rules.api.requests import MERGE_PATCH, Request, request
+from rules.api.timestamps import format_time, parse_time
+from rules.drain.budget import matching
+from rules.session.recheck import recheck
+from rules.session.snapshot import FleetSnapshot
+from tests.support.scenario.session_cluster import Cluster
+
+
+class CrashError(Exception):
+    """The controller died between two writes."""
+
+
+class ApiServer(Cluster):
+    """Applies requests; terminates pods as time passes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[tuple[float, d.Write, Request, int]] = []
+        self.crash_after: int | None = None
+        self.meddler: Any = None
+        """Called with every write before it is applied: somebody else writes in between."""
+        self.refusing: dict[type, tuple[int, str]] = {}
+        """Kinds of writes that are answered with this code and message instead."""
+        self.refusing_on: set[str] = set()
+        """Only on these nodes; empty means on all."""
+
+    def snapshot(self) -> FleetSnapshot:
+        """The fleet as our controller sees it."""
+        raise NotImplementedError
+
+    def writes(self, *kinds: type) -> list[d.Write]:
+        return [write for _, write, _, _ in self.sent if isinstance(write, kinds)]
+
+    def _controllers(self) -> None:
+        for health in self.healths.values():
+            if not health.get("silent"):
+                health["status"]["publisher"]["heartbeat"] = format_time(self.now)
+        for key, pod in list(self.pods.items()):
+            deleted = parse_time(pod["metadata"].get("deletionTimestamp") or "")
+            node = self.nodes.get(pod["spec"]["nodeName"])
+            alive = node is not None and node["status"]["conditions"][0]["status"] != "Unknown"
+            if deleted is None or self.now < deleted or not alive or pod.get("hung"):
+                continue
+            if pod["metadata"].get("finalizers"):
+                pod["status"]["phase"] = "Failed"
+                pod["status"]["containerStatuses"] = [
+                    {"name": "main", "state": {"terminated": {}}}
+                ]
+            else:
+                del self.pods[key]
+        self.sync_pdbs()
+
+    def _eviction_api(
+        self, eviction: d.EvictPod, wire: Request
+    ) -> tuple[int, dict[str, str], bytes]:
+        pod = self.pods.get((eviction.namespace, eviction.name))
+        status, body = 201, {"kind": "Status", "status": "Success"}
+        if pod is None:
+            status, body = 404, {"kind": "Status", "details": {"kind": "pods"}}
+        else:
+            assert pod["spec"]["nodeName"] == eviction.node, "evicting a pod that is elsewhere"
+            view = msgspec.convert(pod, PodView)
+            found = matching(view, [msgspec.convert(p, PdbView) for p in self.pdbs.values()])
+            if len(found) > 1:
+                text = "This pod has more than one PodDisruptionBudget, which the eviction"
+                status, body = 500, {"kind": "Status", "message": text, "code": 500}
+            elif found and not _free(pod, found[0]) and found[0].status.disruptions_allowed < 1:
+                cause = {"reason": "DisruptionBudget", "message": "needs N healthy pods"}
+                status = 429
+                body = {"kind": "Status", "message": "budget", "details": {"causes": [cause]}}
+            elif not eviction.dry_run:
+                self._terminate(pod)
+                if found and not _free(pod, found[0]):
+                    key = (found[0].metadata.namespace, found[0].metadata.name)
+                    self.pdbs[key]["status"]["disruptionsAllowed"] -= 1
+        self.sent.append((self.now, eviction, wire, status))
+        return status, {}, json.dumps(body).encode()
+
+    def _terminate(self, pod: dict[str, Any], grace: int | None = None) -> None:
+        own = pod["spec"].get("terminationGracePeriodSeconds", 30)
+        period = own if grace is None else grace
+        pod["metadata"].setdefault("deletionTimestamp", format_time(self.now + period))
+
+    def _send(self, write: d.Write) -> int:
+        if self.crash_after is not None:
+            if self.crash_after <= 0:
+                self.crash_after = None
+                raise CrashError
+            self.crash_after -= 1
+        wire = request(write)
+        if write.harmful:
+            node = msgspec.convert(self.nodes[write.node], FreshNode)
+            assert recheck(write, node, self.snapshot()) == "", "the rules contradict themselves"
+        if self.meddler is not None:
+            self.meddler(write)
+        refuses = not self.refusing_on or write.node in self.refusing_on
+        refused = self.refusing.get(type(write)) if refuses else None
+        status = refused[0] if refused else self._apply(write, wire)
+        self.sent.append((self.now, write, wire, status))
+        return status
+
+    def _apply(self, write: d.Write, wire: Request) -> int:
+        match write:
+            case d.CreateSession():
+                return self._create(wire)
+            case d.PatchSessionSpec() | d.WriteSessionStatus():
+                if isinstance(write, d.WriteSessionStatus):
+                    for condition in write.status.conditions:
+                        # The design asks for both; a reason that is over would show as Blocked.
+                        assert condition.reason or condition.status == "False", condition
+                        assert condition.message, condition
+                        assert condition.last_transition_time, condition
+                return self._patch(self.quarantines, write.name, wire)
+            case d.MarkNode() | d.UnmarkNode() | d.RelabelNode():
+                if isinstance(write, d.UnmarkNode) and write.orphan:
+                    assert write.session not in self.quarantines
+                return self._patch(self.nodes, write.node, wire)
+            case d.EmitEvent():
+                assert wire.body is not None
+                name = wire.body["metadata"]["name"]
+                if name in self.events:
+                    return 409
+                self.events[name] = wire.body
+                return 201
+            case d.SetDisruptionTarget():
+                pod = self.pods.get((write.namespace, write.name))
+                if pod is None or pod["metadata"]["uid"] != write.uid:
+                    return 409
+                pod["status"]["conditions"].append({"type": "DisruptionTarget", "status": "True"})
+                return 200
+            case d.DeletePod():
+                pod = self.pods.get((write.namespace, write.name))
+                if pod is None or pod["metadata"]["uid"] != write.uid:
+                    return 409
+                self._terminate(pod, write.grace_s)
+                return 200
+            case d.DeleteSession():
+                self.quarantines.pop(write.name)
+                return 200
+            case _:
+                raise AssertionError(f"unexpected {write}")
+
+    def _create(self, wire: Request) -> int:
+        assert wire.body is not None
+        name = wire.body["metadata"]["name"]
+        if name in self.quarantines:
+            return 409
+        self.quarantines[name] = {
+            "metadata": self._meta(name),
+            "spec": copy.deepcopy(wire.body["spec"]),
+        }
+        return 201
+
+    def _patch(self, store: dict[str, dict[str, Any]], name: str, wire: Request) -> int:
+        item = store.get(name)
+        if item is None:
+            return 404
+        assert wire.content_type == MERGE_PATCH
+        assert wire.body is not None
+        patch = json.loads(json.dumps(wire.body))
+        version = patch["metadata"].pop("resourceVersion")
+        if version != item["metadata"]["resourceVersion"]:
+            return 409
+        before = json.dumps(item, sort_keys=True)
+        _merge(item, patch)
+        if json.dumps(item, sort_keys=True) != before:
+            self.touch(item)
+        return 200
+
+
+def _free(pod: dict[str, Any], pdb: PdbView) -> bool:
+    """What the eviction registry lets go without asking the budget."""
+    ready = pod["status"]["conditions"][0]["status"] == "True"
+    if pod["status"]["phase"] in {"Pending", "Succeeded", "Failed"}:
+        return True
+    if "deletionTimestamp" in pod["metadata"]:
+        return True
+    healthy = pdb.status.current_healthy >= pdb.status.desired_healthy > 0
+    always = pdb.spec.unhealthy_pod_eviction_policy == "AlwaysAllow"
+    return not ready and (always or healthy)
+
+
+def _merge(target: dict[str, Any], patch: dict[str, Any]) -> None:
+    for key, value in patch.items():
+        if value is None:
+            target.pop(key, None)
+        elif isinstance(value, dict):
+            inner = target.setdefault(key, {})
+            _merge(inner, value)
+        else:
+            target[key] = value

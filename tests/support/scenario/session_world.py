@@ -1,0 +1,385 @@
+"""A cluster in memory and virtual time, driven by the deciding rules alone.
+
+Objects are JSON as the API server would store them; writes go through ``rules.api.requests``
+and are applied with strict preconditions (a stale version is 409, a foreign UID is 409). One
+``cycle`` is what the remediator does in one pass. The controllers a drain depends on (kubelet,
+disruption controller) run with the clock. Every request is kept, so that a test can state what
+must never be sent.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from remediator.kube.answer import Answer
+from remediator.kube.refusals import Refusals
+from rules.api import writes as d
+from rules.api.budgets import PdbView
+from rules.api.gangs import Gang, gangs_of
+from rules.api.nodes import FreshNode, HealthView, LeaseView, NodeView, PauseView, QuarantineView
+from rules.api.pods import ClaimView, OwnerView, PodView, VolumeAttachmentView
+from rules.api.quarantine import QuarantineStatus
+from rules.api.refusal import NodeWrite
+from rules.api.requests import request
+from rules.api.timestamps import parse_time
+from rules.catalog.reason import Severity
+from rules.drain import queue as pdb_queue
+from rules.drain.arrivals import plan_watch
+from rules.drain.budget import matching
+from rules.drain.eviction import EvictionOutcome, classify, no_answer
+from rules.drain.memory import DrainMemory, answered, forced
+from rules.drain.plan import DrainInput, DrainPlan, plan_drain
+from rules.fleet.turns import FleetVerdict, judge_fleet
+from rules.policy.policy import Policy
+from rules.policy.reader import load_policy
+from rules.session.causes import worst
+from rules.session.decide import decide
+from rules.session.observation import Permit, is_open, observe, sessions_by_node
+from rules.session.recheck import recheck
+from rules.session.snapshot import FleetSnapshot
+from tests.support.scenario.session_apiserver import ApiServer, CrashError
+from tests.support.scenario.session_cluster import START
+
+__all__ = ["ROOMY", "START", "CrashError", "World", "policy_of"]
+
+MAX_ROUNDS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One change of what a session says."""
+
+    at: float
+    node: str
+    phase: str
+    message: str
+
+
+def policy_of(**sections: Any) -> Policy:
+    """An Enforce policy with the given sections, through the strict reader."""
+    loaded = load_policy({"mode": "Enforce", **sections})
+    assert isinstance(loaded, Policy), loaded
+    return loaded
+
+
+ROOMY = {
+    "maxUnavailable": {"percent": 100, "atMost": 1000},
+    "maxNew": {"count": 1000, "window": "10m"},
+    "perReason": {"count": 1000, "window": "24h"},
+}
+"""A budget that is in nobody's way, for scenarios about something else."""
+
+
+@dataclass(frozen=True)
+class WorldClock:
+    """The world's time for parts of the edge that run here."""
+
+    world: World
+
+    def now(self) -> float:
+        return self.world.now
+
+    elapsed = now
+
+    async def sleep(self, seconds: float) -> None:
+        self.world.now += seconds
+
+
+@dataclass
+class Controller:
+    """What one process holds in memory; a crash or restart makes a new one."""
+
+    refusals: Refusals
+    queue: pdb_queue.PdbQueue = field(default_factory=pdb_queue.PdbQueue)
+    memories: dict[str, DrainMemory] = field(default_factory=dict)
+    plans: dict[str, DrainPlan] = field(default_factory=dict)
+    active_at: dict[str, float] = field(default_factory=dict)
+    reserved: set[str] = field(default_factory=set)
+
+
+class World(ApiServer):
+    """The cluster, its clock and one controller."""
+
+    def __init__(self, policy: Policy | None = None) -> None:
+        super().__init__()
+        self.policy = policy or policy_of(budget=ROOMY)
+        self.no_room: frozenset[str] = frozenset()
+        self.kueue_unhealthy: dict[str, tuple[str, ...]] = {}
+        self.unread: set[str] = set()
+        """Nodes whose gangs our controller has not read yet."""
+        self.acting_since = self.observing_since = 0.0
+        self.own_node = ""
+        self.nobody_took_over = False
+        self.said: list[Said] = []
+        self.steps: list[tuple[float, str, str]] = []
+        self.hand_overs: list[float] = []
+        self.controller = self._new_controller()
+        self.eviction_answers: list[Any] = []
+        """Scripted answers (status, headers, body) that come before the simulated ones."""
+
+    def _new_controller(self) -> Controller:
+        return Controller(refusals=Refusals(WorldClock(self)))
+
+    def phases(self, node: str) -> list[str]:
+        """The phases the node's sessions went through, in order."""
+        seen: list[str] = []
+        for said in self.said:
+            if said.node == node and (not seen or seen[-1] != said.phase):
+                seen.append(said.phase)
+        return seen
+
+    def snapshot(self) -> FleetSnapshot:
+        convert = msgspec.convert
+        return FleetSnapshot(
+            now=self.now,
+            policy=self.policy,
+            nodes={name: convert(n, NodeView) for name, n in self.nodes.items()},
+            healths={name: convert(h, HealthView) for name, h in self.healths.items()},
+            quarantines={n: convert(q, QuarantineView) for n, q in self.quarantines.items()},
+            pauses={name: convert(p, PauseView) for name, p in self.pauses.items()},
+            maintenance_leases={n: convert(le, LeaseView) for n, le in self.leases.items()},
+            observing_since=self.observing_since,
+            acting_since=self.acting_since,
+            own_node=self.own_node,
+            nobody_took_over=self.nobody_took_over,
+            reserved=frozenset(self.controller.reserved),
+            mark_refused=self.controller.refusals.nodes(NodeWrite.MARK),
+            gangs=self._gangs(),
+            kueue_unhealthy=self.kueue_unhealthy,
+        )
+
+    def _gangs(self) -> dict[str, tuple[Gang, ...]]:
+        owners = {uid: msgspec.convert(o, OwnerView) for uid, o in self.owners.items()}
+        known = (name for name in self.nodes if name not in self.unread)
+        return {name: gangs_of(self.pods_on(name), owners) for name in known}
+
+    # ------------------------------------------------------------------ time
+
+    def run(self, seconds: float, step: float = 1.0) -> None:
+        """Advance the clock; the controllers and ours run at every step."""
+        end = self.now + seconds
+        while self.now < end:
+            self.cycle()
+            self.now = min(end, self.now + step)
+            self._controllers()
+        self.cycle()
+
+    def run_until(self, node: str, phase: str, limit: float = 7200.0, step: float = 1.0) -> None:
+        end = self.now + limit
+        while self.now < end:
+            self.cycle()
+            if self.phase(node) == phase:
+                return
+            self.now += step
+            self._controllers()
+        raise AssertionError(f"{node} is {self.phase(node)}, not {phase}: {self.message(node)}")
+
+    def restart(self) -> None:
+        """A new process: nothing in memory survives but the previous leader's last renewal."""
+        active = dict(self.controller.active_at)
+        self.controller = self._new_controller()
+        self.controller.active_at = active
+        self.acting_since = self.observing_since = self.now
+
+    def change_leader(self) -> None:
+        """A replica that has watched all along takes over from one that died 15 s ago."""
+        observing_since = self.observing_since
+        self.sleep(15)
+        self.restart()
+        self.observing_since = observing_since
+
+    def sleep(self, seconds: float) -> None:
+        """No controller of ours works, the rest of the cluster does."""
+        for _ in range(int(seconds)):
+            self.now += 1
+            self._controllers()
+
+    # ------------------------------------------------------------------ our controller
+
+    def cycle(self) -> FleetVerdict | None:
+        """One pass over every node, as the remediator's loop makes it."""
+        snapshot = self.snapshot()
+        verdict = judge_fleet(snapshot)
+        named = {q["spec"]["nodeName"] for q in self.quarantines.values()}
+        for name in sorted({*self.nodes, *named}):
+            snapshot, verdict = self._node_cycle(name, snapshot, verdict)
+        self._send_evictions()
+        for event in verdict.events:
+            if request(event).body["metadata"]["name"] not in self.events:
+                self._send(event)
+        return verdict
+
+    def _node_cycle(
+        self, name: str, snapshot: FleetSnapshot, verdict: FleetVerdict
+    ) -> tuple[FleetSnapshot, FleetVerdict]:
+        for _ in range(MAX_ROUNDS):
+            sessions = sessions_by_node(snapshot.quarantines)
+            open_sessions = [s for s in sessions.get(name, ()) if is_open(s)] or [None]
+            progressed = False
+            for session in open_sessions:
+                decision = self._decide(name, session, snapshot, verdict, sessions)
+                self._follow(name, session, decision)
+                accepted = all(self._sent(write) for write in decision.writes)
+                if accepted and session is not None:
+                    self.controller.active_at[session.name] = self.now
+                # Nothing waits for an Event, as at the edge.
+                awaited = [w for w in decision.writes if not isinstance(w, d.EmitEvent)]
+                progressed = progressed or bool(awaited)
+            if not progressed:
+                return snapshot, verdict
+            snapshot = self.snapshot()
+            verdict = judge_fleet(snapshot)
+        raise AssertionError(f"{name} never comes to rest: {decision}")
+
+    def _sent(self, write: d.Write) -> bool:
+        """Send as the edge does: what is refused is remembered and ends the round."""
+        status = self._send(write)
+        body = json.dumps({"message": self.refusing.get(type(write), (0, ""))[1]}).encode()
+        answer = Answer(code=status, body=body, content_type="application/json")
+        self.controller.refusals.note(write, answer)
+        return answer.ok
+
+    def _decide(
+        self,
+        name: str,
+        session: QuarantineView | None,
+        snapshot: FleetSnapshot,
+        verdict: FleetVerdict,
+        sessions: dict[str, list[QuarantineView]],
+    ) -> d.Decision:
+        permit = verdict.permits.get(session.name, Permit()) if session else Permit()
+        node: NodeView | None = None
+        decision: d.Decision | None = None
+        for _ in range(2):
+            seen = observe(
+                snapshot,
+                name,
+                permit=permit,
+                sessions=sessions,
+                session=session,
+                node=node,
+                plan=self.controller.plans.get(session.name) if session else None,
+                last_active_at=self.controller.active_at.get(session.name) if session else None,
+                refused=self.controller.refusals.of(name),
+            )
+            decision = decide(session, seen, self.now, self.policy)
+            if not decision.needs_fresh_node:
+                break
+            node = msgspec.convert(self.nodes[name], FreshNode)
+        assert decision is not None
+        assert not decision.needs_fresh_node
+        self._say(name, session, decision)
+        return decision
+
+    def _say(self, name: str, session: QuarantineView | None, decision: d.Decision) -> None:
+        if not self.steps or self.steps[-1][1:] != (name, decision.step):
+            self.steps.append((self.now, name, decision.step))
+        if decision.status is None:
+            return
+        said = Said(self.now, name, decision.status.phase, decision.status.message)
+        last = next((s for s in reversed(self.said) if s.node == name), None)
+        if last is None or (last.phase, last.message) != (said.phase, said.message):
+            self.said.append(said)
+        if decision.hand_over:
+            self.hand_overs.append(self.now)
+
+    def _follow(self, name: str, session: QuarantineView | None, decision: d.Decision) -> None:
+        if session is None or decision.evicting is d.Evicting.NO:
+            if session is not None:
+                self.controller.plans.pop(session.name, None)
+            return
+        status = decision.status
+        assert status is not None
+        if decision.evicting is d.Evicting.WATCH:
+            self._watch(name, session, status)
+            return
+        dry_run = decision.evicting is d.Evicting.PROBE
+        drain = status.drain
+        memory = self.controller.memories.get(session.name)
+        if memory is None:
+            memory = DrainMemory.resume(drain)
+        convert = msgspec.convert
+        causes = session.spec.causes
+        look = DrainInput(
+            node=name,
+            session=session.name,
+            pods=self.pods_on(name),
+            pdbs=tuple(convert(pdb, PdbView) for pdb in self.pdbs.values()),
+            owners={uid: convert(o, OwnerView) for uid, o in self.owners.items()},
+            missing_owners=frozenset(self.missing_owners),
+            attachments=tuple(convert(a, VolumeAttachmentView) for a in self.attachments),
+            claims={key: convert(c, ClaimView) for key, c in self.claims.items()},
+            no_room=self.no_room,
+            severity=max((c.severity for c in causes), key=lambda s: Severity(s).rank),
+            reasons=tuple(c.reason for c in causes),
+            dry_run=dry_run,
+            last_active_at=self.controller.active_at.get(session.name),
+            **({"drain": drain} if drain else {}),
+        )
+        plan = plan_drain(look, self.policy, memory, self.now)
+        self.controller.memories[session.name] = plan.memory
+        self.controller.plans[session.name] = plan
+        for target, delete in plan.force:
+            if self._send(target) < 300 and self._send(delete) < 300:
+                eviction = d.EvictPod(
+                    node=name, namespace=delete.namespace, name=delete.name, uid=delete.uid
+                )
+                self.controller.memories[session.name] = forced(
+                    self.controller.memories[session.name], eviction
+                )
+
+    def _watch(self, name: str, session: QuarantineView, status: QuarantineStatus) -> None:
+        plan = plan_watch(
+            self.pods_on(name),
+            name,
+            worst(session.spec.causes),
+            self.policy,
+            DrainMemory(),
+            since=parse_time(status.phase_since) or self.now,
+            now=self.now,
+        )
+        self.controller.plans[session.name] = plan
+
+    def _send_evictions(self) -> None:
+        wanted = [
+            eviction
+            for name, plan in sorted(self.controller.plans.items())
+            for eviction in plan.evict
+            if not self._answered(name, eviction)
+        ]
+        self.controller.queue, send = pdb_queue.due(self.controller.queue, wanted, self.now)
+        for eviction in send:
+            outcome = self._evict(eviction)
+            self.controller.queue = pdb_queue.answered(
+                self.controller.queue, eviction, outcome, self.policy.drain.backoff, self.now, 0.5
+            )
+            memory = self.controller.memories[eviction.session]
+            self.controller.memories[eviction.session] = answered(memory, eviction, outcome)
+
+    def _answered(self, session: str, eviction: d.EvictPod) -> bool:
+        outcome = self.controller.memories[session].outcomes.get(eviction.uid)
+        return outcome is not None and (outcome.done or eviction.dry_run)
+
+    def _evict(self, eviction: d.EvictPod) -> EvictionOutcome:
+        node = msgspec.convert(self.nodes[eviction.node], FreshNode)
+        if eviction.harmful and (held := recheck(eviction, node, self.snapshot())):
+            return no_answer(held)
+        pod = self.pods.get((eviction.namespace, eviction.name))
+        view = msgspec.convert(pod, PodView) if pod else None
+        pdbs = (
+            matching(view, [msgspec.convert(p, PdbView) for p in self.pdbs.values()])
+            if view
+            else ()
+        )
+        wire = request(eviction)
+        if self.eviction_answers:
+            status, headers, body = self.eviction_answers.pop(0)
+            self.sent.append((self.now, eviction, wire, status))
+        else:
+            status, headers, body = self._eviction_api(eviction, wire)
+        assert view is not None
+        return classify(status, headers, body, view, pdbs, self.now)

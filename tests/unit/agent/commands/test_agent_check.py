@@ -1,0 +1,256 @@
+"""One look at the machine: exit status, table and JSON, for each health."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.cli import main
+from agent.commands.check import Looking
+from agent.inbox import NvmlSaid
+from agent.nvml.messages import Device, Fault, Hello, Readings, Tier, Topology
+from agent.settings import add_options, settings_of
+from hack.sim.driver import NODES, set_gpu
+from hack.sim.driver.store import load
+from rules.judge.observation import HostSeen, SourceChanged, SourceName, SourceState
+from tests.support.agent.kernel_log_parts import XID79, record
+
+
+class Machine:
+    """A simulated node and its kernel log."""
+
+    def __init__(self, folder: Path) -> None:
+        self.description = folder / "node.yaml"
+        self.description.write_bytes((NODES / "h100-8-nvswitch.yaml").read_bytes())
+        self.kernel_log = folder / "kmsg"
+        self.kernel_log.touch()
+
+    def pci(self, index: int) -> str:
+        gpus: list[dict[str, Any]] = load(self.description)["gpus"]
+        return str(gpus[index]["pci"]).lower().removesuffix(".0")
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def look(machine: Machine, capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[int, str]:
+    arguments = ["check", f"--kmsg={machine.kernel_log}", f"--nvml=sim:{machine.description}"]
+    status = main([*arguments, *flags])
+    return status, capsys.readouterr().out
+
+
+def test_a_healthy_machine(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out = look(machine, capsys)
+    lines = out.splitlines()
+    assert status == 0
+    assert lines[0].endswith(": Healthy (AllChecksPassing)")
+    assert lines[1] == "All checks pass on 8 GPUs."
+    assert lines[3] == "8 x NVIDIA H100 80GB HBM3, nvswitch, driver 580.95.05"
+    assert [line.split()[0] for line in lines[6:14]] == list("01234567")
+    assert lines[-2:] == [
+        "seen through: host, kernel-log, nvml, pci",
+        "not here: dcgm-exporter (Off), udev (Off)",
+    ]
+
+
+def test_the_host_is_seen_or_said_to_be_out_of_sight(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["check", "--kmsg=off", "--nvml=off"])
+    said = capsys.readouterr().out.splitlines()[-2:]
+    seen = any(line.startswith("seen through: host") for line in said)
+    assert seen is not any("host (ProcessesOutOfSight)" in line for line in said)
+
+
+def test_a_failed_remap_is_unhealthy(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    set_gpu(machine.description, 2, remap={"failure": True})
+    status, out = look(machine, capsys, "--json")
+    found = json.loads(out)
+    assert status == 2
+    assert (found["health"], found["reason"]) == ("Unhealthy", "RowRemapFailure")
+    assert [gpu["health"] for gpu in found["gpus"]].count("Unhealthy") == 1
+    assert "publisher" not in found
+
+
+def test_an_old_xid_on_a_gpu_that_is_well_is_history(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine.kernel_log.write_bytes(record(1, XID79.replace("0000:3b:00", machine.pci(0))))
+    status, _ = look(machine, capsys)
+    assert status == 0
+
+
+def test_an_old_xid_on_a_gpu_that_is_lost_is_a_fault(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_gpu(machine.description, 0, lost=True)
+    machine.kernel_log.write_bytes(record(1, XID79.replace("0000:3b:00", machine.pci(0))))
+    status, out = look(machine, capsys)
+    assert status == 2
+    assert XID79.replace("0000:3b:00", machine.pci(0)) in out
+
+
+def test_control_characters_of_a_kernel_line_do_not_reach_the_terminal(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_gpu(machine.description, 0, lost=True)
+    text = XID79.replace("0000:3b:00", machine.pci(0)).replace("python", "\x1b[31mred")
+    machine.kernel_log.write_bytes(record(1, text))
+    _, out = look(machine, capsys)
+    assert "\x1b" not in out
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        pytest.param((), (0, "Healthy", "Absent"), id="no GPU here: the kernel log judges"),
+        pytest.param(("--expected-gpus=8",), (3, "Unknown", "Down"), id="eight should be here"),
+        pytest.param(("--kmsg=off",), (3, "Unknown", "Absent"), id="no kernel log either"),
+    ],
+)
+def test_without_driver_and_library(
+    machine: Machine,
+    capsys: pytest.CaptureFixture[str],
+    flags: tuple[str, ...],
+    expected: tuple[int, str, str],
+) -> None:
+    if Path("/proc/driver/nvidia/version").exists() or not Path("/sys/bus/pci/devices").exists():
+        pytest.skip("this machine has an NVIDIA driver, or no PCI bus to look at")
+    arguments = ["check", f"--kmsg={machine.kernel_log}", "--nvml=real", "--json", *flags]
+    status = main(arguments)
+    found = json.loads(capsys.readouterr().out)
+    states = {source["name"]: source["state"] for source in found["sources"]}
+    assert (status, found["health"], states["nvml"]) == expected
+
+
+def test_a_gpu_lost_before_the_look_is_in_the_table_by_its_address(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_gpu(machine.description, 3, lost=True)
+    status, out = look(machine, capsys)
+    assert status == 2
+    (row,) = (line for line in out.splitlines() if f"{machine.pci(3)}  " in line)
+    assert row.split()[-3:] == ["Unhealthy", "GPULost", "-"]
+    assert sum(" Healthy " in line for line in out.splitlines()) == 7
+
+
+def test_a_gpu_that_people_count_and_nothing_shows_is_lost(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out = look(machine, capsys, "--expected-gpus=9")
+    assert status == 2
+    assert "expected 9 GPUs (Config), the driver enumerates 8, the PCI bus shows 8" in out
+
+
+def test_heat_is_confirmed_by_more_looks(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_gpu(machine.description, 1, clock_events=["hw_thermal"])
+    status, out = look(machine, capsys)
+    assert status == 1
+    assert "ThermalSlowdown" in out
+
+
+def test_what_only_an_exporter_sees_is_confirmed_by_another_page(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    page = b'DCGM_FI_DEV_ROW_REMAP_FAILURE{gpu="0",UUID="GPU-1"} 1\n'
+
+    class Exporter(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(page)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Exporter) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/metrics"
+        status = main(["check", "--kmsg=off", "--nvml=off", f"--dcgm={url}"])
+        server.shutdown()
+    assert status == 2
+    assert "RowRemapFailure" in capsys.readouterr().out
+
+
+def test_without_driver_and_kernel_log_nothing_is_known(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    status = main(["check", "--kmsg=off", "--nvml=off"])
+    assert status == 3
+    assert "(NoSenseWorks)" in capsys.readouterr().out
+
+
+def test_a_log_that_cannot_be_looked_for_is_a_source_down(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    too_long = "/" + "k" * 300
+    status = main(["check", f"--kmsg={too_long}", "--nvml=off", "--json"])
+    sources = {each["name"]: each for each in json.loads(capsys.readouterr().out)["sources"]}
+    assert (sources["kernel-log"]["state"], sources["kernel-log"]["reason"]) == (
+        "Down",
+        "CannotOpen",
+    )
+    assert status == 3
+
+
+def test_a_simulated_node_that_cannot_be_used_is_wrong_use(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine.description.write_text("gpus: 8\n")
+    status = main(["check", f"--kmsg={machine.kernel_log}", f"--nvml=sim:{machine.description}"])
+    assert status == 64
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_look_is_over_when_nothing_more_can_be_heard(machine: Machine) -> None:
+    parser = argparse.ArgumentParser()
+    add_options(parser, {}, senses_only=True)
+    settings = settings_of(parser.parse_args(["--nvml=sim:x"]), {})
+    gpu = Device(index=0, uuid="GPU-0", pci="0000:10:00.0")
+    dead = Device(index=1, uuid="", pci="0000:11:00.0")
+    for devices, heard in (
+        ([], []),
+        ([gpu], [Readings(gpu="GPU-0", pci=gpu.pci, tier=tier, values={}) for tier in Tier]),
+        ([dead], [Fault(call="nvmlDeviceGetHandleByIndex_v2", code=15, pci=dead.pci)]),
+    ):
+        looking = Looking(settings)
+        for source in (SourceName.KERNEL_LOG, SourceName.PCI):
+            looking.saw(SourceChanged(at=0.0, source=source, state=SourceState.ABSENT))
+        looking.saw(HostSeen(at=0.0))
+        hello = Hello(driver="580.1", nvml="", cuda="", branch=580, devices=devices)
+        topology = Topology(gpus=[], links=[], remote=[], clusters=[], cliques=[], numa=[])
+        for message in (hello, *heard, *([topology] if devices else [])):
+            assert not looking.done
+            looking.nvml_said(NvmlSaid(message, 0.0))
+        assert looking.done
+
+
+def test_what_was_found_stands_though_it_cannot_be_printed(
+    machine: Machine, capfd: pytest.CaptureFixture[str]
+) -> None:
+    command = [sys.executable, "-m", "agent.cli", "check", "--kmsg=off", "--nvml=off"]
+    with Path("/dev/full").open("w") as full:
+        assert subprocess.run(command, stdout=full, check=False).returncode == 3
+    said = capfd.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert "make room" in said[0]
+
+
+def test_a_reader_that_leaves_changes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "agent.cli", "check", "--kmsg=off", "--nvml=off"]
+    with os.fdopen(writer, "w") as closed:
+        assert subprocess.run(command, stdout=closed, check=False).returncode == 3
+    assert capfd.readouterr().err == ""

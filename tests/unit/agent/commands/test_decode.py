@@ -1,0 +1,207 @@
+"""``gpuward-agent decode`` as a person or script uses it: real process, real pipes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.cli import main
+from agent.commands.decode_json import DecodedLine, JsonReader
+from rules.kernel_log.parse import Kind, parse
+from rules.kernel_log.record import KIND_MEANINGS
+
+ROOT = Path(__file__).resolve().parents[4]
+LINES = ROOT / "tests" / "data" / "kernel_lines.jsonl"
+LOST = "NVRM: Xid (PCI:0000:9B:00 GPU-I:01 GPU-CI:02): 79, pid=42, name=a, GPU has fallen off the bus."
+KEYS = [
+    "line", "kind", "xid", "sxid", "sxid_fatal", "pci", "gpu_uuid", "mig_gi", "mig_ci", "pid",
+    "process", "link", "unit", "caused_by", "recovery_from", "recovery_to", "user", "text",
+    "severity", "reason", "action", "nvidia",
+]  # fmt: skip
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "kern.log"
+    path.write_text(f"ordinary\n\n{LOST}\nordinary\n<12>{LOST}\n")
+    return path
+
+
+def decoded(capfdbinary: pytest.CaptureFixture[bytes], *arguments: str) -> list[dict[str, Any]]:
+    assert main(["decode", "--json", *arguments]) == 0
+    return [json.loads(row) for row in capfdbinary.readouterr().out.splitlines()]
+
+
+def test_every_object_has_every_key(log: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    first, second = decoded(capfdbinary, str(log))
+    assert list(first) == list(second) == KEYS
+    assert first == {
+        "line": 3,
+        "kind": "xid",
+        "xid": 79,
+        "sxid": None,
+        "sxid_fatal": None,
+        "pci": "0000:9b:00",
+        "gpu_uuid": None,
+        "mig_gi": 1,
+        "mig_ci": 2,
+        "pid": 42,
+        "process": "a",
+        "link": None,
+        "unit": None,
+        "caused_by": None,
+        "recovery_from": None,
+        "recovery_to": None,
+        "user": False,
+        "text": LOST,
+        "severity": "Fatal",
+        "reason": "Xid79GPUFallenOffBus",
+        "action": "RestartNode",
+        "nvidia": {"immediate": "RESTART_BM", "investigatory": "CONTACT_SUPPORT"},
+    }
+    assert (second["line"], second["user"]) == (5, True)
+
+
+def test_the_driver_version_changes_what_a_line_means(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    log = tmp_path / "log"
+    log.write_text(
+        "NVRM: Xid (PCI:0000:01:00): 154, GPU recovery action changed from 0x0 (None) to 0x5 (x)\n"
+    )
+    assert decoded(capfdbinary, str(log))[0]["action"] == "RecoverIMEXDomain"
+    assert decoded(capfdbinary, "--driver", "590.1", str(log))[0]["action"] == "RestartNode"
+
+
+def test_remembered_messages_change_nothing() -> None:
+    raw = [json.loads(row)["line"].encode() for row in LINES.read_text("utf-8").splitlines()]
+    one = JsonReader(None)
+    twice = [one(line) for line in raw + raw]
+    fresh = [JsonReader(None)(line) for line in raw]
+    assert twice == fresh + fresh
+    assert [tail is not None for tail in fresh] == [parse(line) is not None for line in raw]
+    shared = DecodedLine.__struct_fields__
+    assert "line" not in shared
+    assert list(shared) == KEYS[1:]
+
+
+def test_people_get_one_line_for_each_finding(
+    log: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    assert main(["decode", "--gpu", "h100", str(log)]) == 0
+    first, second = capfdbinary.readouterr().out.decode().splitlines()
+    assert first == f"3: 0000:9b:00 GI 1 Fatal Xid79GPUFallenOffBus -> Drain, RestartNode: {LOST}"
+    assert "[written by user space]" in second
+
+
+def test_a_number_that_the_gpu_does_not_have_is_noted_and_kept(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    log = tmp_path / "log"
+    log.write_text(
+        "NVRM: Xid (PCI:0000:01:00): 45, Ch 1 caused by previous Xid 149\nNVRM: Xid (PCI:0000:01:00): 149\n"
+    )
+    assert main(["decode", "--gpu", "a100", str(log)]) == 0
+    first, second = capfdbinary.readouterr().out.decode().splitlines()
+    assert "[caused by Xid 149]" in first
+    assert "[not expected on a100]" in second
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        pytest.param(
+            ["decode", "/nonexistent/kern.log"], "/nonexistent/kern.log", id="no such file"
+        ),
+        pytest.param(["decode", "/"], "cannot read /", id="a folder"),
+        pytest.param(["decode", "--driver", "newest", os.devnull], "newest", id="driver"),
+        pytest.param(["decode", "--gpu", "voodoo", os.devnull], "voodoo", id="gpu"),
+    ],
+)
+def test_wrong_use_is_one_sentence_and_64(
+    arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 64
+    error = capsys.readouterr().err
+    assert named in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["decode", "--jsn"], ["nonsense"]])
+def test_an_unknown_option_or_command_ends_with_64(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 64
+    assert "--help" in capsys.readouterr().err
+
+
+def start(*arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "agent.cli", "decode", *arguments],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def test_a_live_pipe_answers_at_once_and_ctrl_c_ends_quietly() -> None:
+    with start("--json") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(LOST.encode() + b"\n")
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["xid"] == 79
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=10)
+    assert (process.returncode, error) == (130, b"")
+
+
+def test_a_reader_that_leaves_ends_it_quietly() -> None:
+    with start() as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(LOST.encode() + b"\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        process.stdout.close()
+        process.stdin.write((LOST.encode() + b"\n") * 1000)
+        process.stdin.close()
+        process.stdin = None
+        error = process.stderr.read()
+        deadline = time.monotonic() + 10
+        while process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert (process.returncode, error) == (0, b"")
+
+
+def test_findings_that_cannot_be_written_are_said(log: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "agent.cli", "decode", str(log)],
+            cwd=ROOT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert ended.returncode == 1
+    assert ended.stderr.decode().startswith("gpuward-agent decode: cannot write the findings: ")
+
+
+def test_every_kind_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
+    assert set(KIND_MEANINGS) == set(Kind)
+    with pytest.raises(SystemExit):
+        main(["decode", "--help"])
+    text = capsys.readouterr().out
+    assert all(f"  {kind} " in text for kind in Kind)

@@ -1,0 +1,101 @@
+"""``gpuward-agent explain``: everything about one number, and mistakes named."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.cli import main
+from agent.commands.explain import explanation
+from rules.catalog.words import BUCKETS, PEERS, peer_sentence
+from rules.catalog.xid import RECOVERY_ACTION_XID, catalog, reason_for_xid
+
+
+def test_a_fatal_xid_is_explained_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "79", "--gpu", "h100", "--driver", "580.82.07"]) == 0
+    text = capsys.readouterr().out
+    for part in (
+        "Xid79GPUFallenOffBus",
+        "ROBUST_CHANNEL_GPU_HAS_FALLEN_OFF_THE_BUS",
+        "Decisive: Fatal, Drain, RestartNode.",
+        "Ends with      Reboot.",
+        "a lost GPU needs a restart",
+        "restart the machine",
+        "auto-repair replaces the node",
+        "On h100        yes.",
+    ):
+        assert part in text
+
+
+@pytest.mark.parametrize("xid", sorted(catalog()))
+def test_every_xid_says_what_we_and_others_do(xid: int) -> None:
+    lines = explanation(xid)
+    reason = reason_for_xid(xid)
+    assert all(len(line) <= 80 for line in "\n".join(lines[1:]).splitlines())
+    assert lines[0].startswith(f"Xid {xid}: {reason.reason}")
+    if xid != RECOVERY_ACTION_XID:
+        assert any(f"{reason.severity}, {reason.level}, {reason.action}" in line for line in lines)
+    for key, name in PEERS:
+        row = catalog()[xid]
+        assert f"{name:<14} {peer_sentence(row, key)}" in lines
+        assert peer_sentence(row, key) != getattr(row, key) + ".", "a code without words"
+
+
+@pytest.mark.parametrize("xid", sorted(catalog()))
+def test_every_code_of_nvidia_has_words(xid: int) -> None:
+    row = catalog()[xid]
+    assert {row.immediate, row.investigatory} <= {"", *BUCKETS}
+
+
+def test_154_is_explained_by_its_number() -> None:
+    text = "\n".join(explanation(154))
+    assert "0x1  Decisive: Fatal, Drain, ResetGPU." in text
+    assert "0x5  Latch: Degraded, Report, RecoverIMEXDomain." in text
+    assert "else Latch: Degraded, Report, Investigate." in text
+    assert "0x5  Decisive: Fatal, Drain, RestartNode." in "\n".join(explanation(154, branch=580))
+
+
+def test_an_unknown_number_never_acts() -> None:
+    text = "\n".join(explanation(4242))
+    assert "unknown to the catalog" in text
+    assert "Info, Report, None" in text
+
+
+def test_the_driver_answers_from_its_branch_on() -> None:
+    assert any("replaces this" in line for line in explanation(109, branch=580))
+    assert any("nothing of its own before R570" in line for line in explanation(109, branch=550))
+
+
+def test_a_no_of_the_catalog_is_said_and_hides_nothing() -> None:
+    assert explanation(74, gpu="b100")[-1].startswith("On b100        no ")
+    assert explanation(173, gpu="b100")[-1] == "On b100        nothing published."
+
+
+@pytest.mark.parametrize("word", ["Xid79", "79", "xid 79", "XID79"])
+def test_the_number_as_people_write_it(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", word]) == 0
+    assert capsys.readouterr().out.startswith("Xid 79:")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["explain", "seventy"], "seventy"),
+        (["explain", "79", "--gpu", "voodoo"], "voodoo"),
+        (["explain", "79", "--driver", "x"], "x"),
+        (["explain", "123456"], "123456"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_64(
+    arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 64
+    error = capsys.readouterr().err
+    assert named in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(("xid", "said"), [(13, True), (31, True), (43, False)])
+def test_what_repeats_of_a_programs_fault_become_is_said(xid: int, said: bool) -> None:
+    text = " ".join("\n".join(explanation(xid)).split())
+    assert ("after 3 bursts within 24 h of 2 workloads or more" in text) is said
+    assert ("at one place of the chip. Whose process" in text) is (xid == 13)

@@ -1,0 +1,263 @@
+"""The main loop: what it asks of the rest of the agent, and what it never does."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from agent.daemon import log
+from agent.daemon.composer import Composer, Pod
+from agent.daemon.judgement import Judgement, Who
+from agent.daemon.loop import Loop
+from agent.daemon.rules_file import LoadedRules
+from agent.daemon.stats import Latencies, XidCounts
+from agent.inbox import Inbox, Item, NvmlSaid, Stop
+from agent.nvml.messages import Event, EventKind, Hello, SourceReason, SourceState, SourceStatus
+from agent.publish.plan import Wanted
+from agent.publish.publish import Accepted, Known
+from rules.api.health import HealthStatus
+from rules.catalog.thresholds import DEFAULT_RULES
+from rules.judge.observation import KernelGap, KernelLineSeen, NodeSeen, WorkloadSeen
+from rules.judge.state import NodeState
+from rules.judge.workload import Workload
+from rules.kernel_log.parse import parse
+from rules.publish.events import NodeEvent
+from rules.publish.publication import Publication
+from tests.support.agent.kernel_log_parts import XID79
+
+END = Stop(0, "the test is over")
+WHO = Who(node_name="gpu-1", expected_gpus=None, boot_id="boot-1")
+
+
+class Recorded:
+    """The rest of the agent, which remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.composer = Composer(Pod(name="ns/agent", uid="u"), LoadedRules(DEFAULT_RULES, "test"))
+        self.submitted: list[Wanted] = []
+        self.events: list[NodeEvent] = []
+        self.asked: list[str] = []
+
+    def submit(self, wanted: Wanted) -> None:
+        self.submitted.append(wanted)
+
+    def compose(self, state: NodeState) -> Publication:
+        return self.composer.compose(state, time.time())
+
+    def announce(self, event: NodeEvent) -> None:
+        self.events.append(event)
+
+    def past_known(self) -> None:
+        self.asked.append("past known")
+
+    def release_nvml(self, reason: str) -> None:
+        self.asked.append(f"release {reason}")
+
+    def resume_nvml(self) -> None:
+        self.asked.append("resume")
+
+    def refresh_nvml(self) -> None:
+        self.asked.append("refresh")
+
+    def gsp_timeout_seen(self) -> None:
+        self.asked.append("gsp timeout")
+
+    def read_kernel_log(self) -> None:
+        self.asked.append("read kernel log")
+
+    def find_workload(self, seen: KernelLineSeen) -> None:
+        self.asked.append(f"workload of {seen.line.pid}")
+
+
+class Agent:
+    def __init__(self, room: int = 4096) -> None:
+        log.configure("json")
+        self.inbox: Inbox[Item] = Inbox(room)
+        self.outside = Recorded()
+        self.judgement = Judgement(WHO, DEFAULT_RULES, time.time)
+        self.xids = XidCounts()
+        self.registry = CollectorRegistry()
+        self.loop = Loop(
+            self.inbox,
+            self.judgement,
+            self.outside,
+            log=log.get(),
+            latencies=Latencies(self.registry),
+            xids=self.xids,
+        )
+
+    def take(self, *items: Item) -> Stop:
+        for item in (*items, END):
+            self.inbox.put(item)
+        return self.loop.run()
+
+    @property
+    def last(self) -> HealthStatus:
+        return self.outside.submitted[-1].publication.status
+
+
+def line(text: str = XID79, *, sequence: int = 1, lookback: bool = False) -> KernelLineSeen:
+    parsed = parse(text.encode())
+    assert parsed is not None
+    return KernelLineSeen(
+        at=time.time(), sequence=sequence, boot_id="boot-1", lookback=lookback, line=parsed
+    )
+
+
+def node(**labels: str) -> NodeSeen:
+    return NodeSeen(at=time.time(), name="gpu-1", uid="uid-1", boot_id="boot-1", labels=labels)
+
+
+def nvml(message: Any) -> NvmlSaid:
+    return NvmlSaid(message, time.time())
+
+
+@pytest.fixture
+def agent() -> Agent:
+    return Agent()
+
+
+def test_nothing_is_published_before_the_past_is_known(agent: Agent) -> None:
+    agent.take(line())
+    assert agent.outside.submitted == []
+
+
+def test_a_fault_is_published_with_its_event_and_its_count(agent: Agent) -> None:
+    agent.take(Known(status=None), line())
+    assert agent.last.health == "Unhealthy"
+    assert [event.reason for event in agent.outside.events] == ["Xid79GPUFallenOffBus"]
+    assert agent.xids.by_pci == {("xid", "0000:3b:00", 79): 1}
+
+
+def test_facts_from_before_the_past_was_known_are_judged_on_top_of_it(agent: Agent) -> None:
+    first = Agent()
+    first.take(Known(status=None), line())
+    published = first.last
+    other = line(XID79.replace("3b", "5e"), sequence=2)
+    agent.take(other, Known(status=published))
+    ids = {incident.id for incident in agent.last.incidents}
+    assert len(ids) == 2
+    assert published.incidents[0].id in ids
+
+
+def test_a_line_that_an_earlier_run_judged_is_not_counted_again(agent: Agent) -> None:
+    first = Agent()
+    first.take(Known(status=None), line(sequence=7))
+    agent.take(line(sequence=7, lookback=True), Known(status=first.last))
+    assert [incident.count for incident in agent.last.incidents] == [1]
+
+
+def test_an_nvml_xid_event_makes_the_kernel_log_be_read(agent: Agent) -> None:
+    agent.take(Known(status=None), nvml(Event(kind=EventKind.XID, data=79, pci="0000:3b:00.0")))
+    assert "read kernel log" in agent.outside.asked
+
+
+@pytest.mark.parametrize(
+    ("xid", "lookback", "asked"),
+    [
+        (13, False, True),
+        (31, False, True),
+        (43, False, False),
+        (79, False, False),
+        (31, True, False),
+    ],
+)
+def test_whose_process_it_was_is_asked_for_repeating_xids_of_now(
+    agent: Agent, xid: int, lookback: bool, asked: bool
+) -> None:
+    text = f"NVRM: Xid (PCI:0000:3b:00): {xid}, pid=7, name=python, Ch 00000008"
+    agent.take(Known(status=None), line(text, lookback=lookback))
+    assert ("workload of 7" in agent.outside.asked) is asked
+
+
+def test_workloads_told_while_the_past_is_read_count_afterwards(agent: Agent) -> None:
+    text = "NVRM: Xid (PCI:0000:3b:00): 31, pid=7, name=python, Ch 00000008"
+    seen = line(text)
+    workload = Workload(uid="u", program="ml/train", name="Job ml/train")
+    told = WorkloadSeen(at=seen.at, record=seen, workload=workload)
+    agent.take(seen, told, Known(status=HealthStatus(boot_id="boot-1")))
+    (burst,) = agent.judgement.state.bursts
+    assert burst.workloads == (workload,)
+
+
+def test_a_gsp_timeout_protects_the_nvml_child(agent: Agent) -> None:
+    agent.take(Known(status=None), line("NVRM: Xid (PCI:0000:3b:00): 119, Timeout after 6s"))
+    assert "gsp timeout" in agent.outside.asked
+
+
+def test_nvml_is_let_go_on_request_and_taken_up_again(agent: Agent) -> None:
+    paused = {"nvidia.com/gpu.deploy.device-plugin": "paused-for-driver-upgrade"}
+    agent.take(Known(status=None), node(**paused), node())
+    (released, resumed) = (
+        asked for asked in agent.outside.asked if asked.startswith(("release", "resume"))
+    )
+    assert released.startswith("release ")
+    assert resumed == "resume"
+
+
+def test_a_library_that_will_never_match_again_ends_the_agent(agent: Agent) -> None:
+    status = SourceStatus(
+        state=SourceState.DOWN,
+        reason=SourceReason.DRIVER_MISMATCH,
+        message="The library does not match the module.",
+        restart_agent=True,
+    )
+    assert agent.take(nvml(status)) == Stop(1, "The library does not match the module.")
+
+
+def test_a_simulated_driver_that_cannot_be_used_is_wrong_use(agent: Agent) -> None:
+    status = SourceStatus(
+        state=SourceState.DOWN,
+        reason=SourceReason.SIMULATOR_UNUSABLE,
+        message="sim:x cannot be used.",
+    )
+    assert agent.take(nvml(status)) == Stop(64, "sim:x cannot be used.")
+
+
+def test_the_driver_says_that_this_is_a_guest(agent: Agent) -> None:
+    hello = Hello(
+        driver="580.1",
+        nvml="13",
+        cuda="13.0",
+        branch=580,
+        devices=[],
+        virtualization="passthrough",
+    )
+    agent.take(Known(status=None), nvml(hello), line())
+    assert agent.last.virtualization == "passthrough"
+    assert [incident.recommended_action for incident in agent.last.incidents] == ["ReplaceNode"]
+
+
+def test_kernel_facts_make_room_for_more() -> None:
+    agent = Agent(room=1)
+    for number in range(3):
+        put = agent.inbox.put_when_room(line(sequence=number), give_up=lambda: True)
+        assert put
+        agent.take()
+    assert agent.inbox.put_when_room(KernelGap(at=0, lost=1), give_up=lambda: True)
+    assert not agent.inbox.put_when_room(KernelGap(at=0, lost=1), give_up=lambda: True)
+
+
+def test_a_fault_after_an_overrun_of_the_ring_is_still_judged(agent: Agent) -> None:
+    gap = KernelGap(at=time.time(), lost=9_000, boot_id="boot-1", sequence=9_000)
+    assert agent.inbox.put_when_room(line(sequence=1), give_up=lambda: True)
+    agent.take(Known(status=None), gap, line(XID79.replace("3b", "5e"), sequence=9_001))
+    assert len(agent.last.incidents) == 2
+    assert agent.last.cursor.kmsg_seq == 9_001
+
+
+def test_publishing_is_timed_from_the_line(agent: Agent) -> None:
+    agent.take(Known(status=None), line())
+    agent.take(Accepted(wanted=agent.outside.submitted[-1], at=time.time()))
+    count = agent.registry.get_sample_value("gpuward_kernel_line_published_seconds_count")
+    assert count == 1
+
+
+def test_a_verdict_that_did_not_change_is_not_submitted_again(agent: Agent) -> None:
+    agent.take(Known(status=None), node())
+    before = len(agent.outside.submitted)
+    agent.take(node())
+    assert len(agent.outside.submitted) == before

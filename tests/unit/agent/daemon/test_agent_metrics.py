@@ -1,0 +1,158 @@
+"""Every metric of the agent: names, helps, labels and units, held by a golden file and the docs."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+
+from agent.daemon.metrics import AgentCollector, Snapshot, exposition
+from agent.daemon.metrics_table import FAMILIES, ROWS
+from agent.daemon.stats import Latencies, XidCounts
+from agent.kernel_log.record import RecordCounts
+from agent.publish.publish import PublishReport
+from rules.catalog.signals import Kind, Shape, Signal, signal_table
+from rules.catalog.thresholds import DEFAULT_RULES
+from rules.judge.judge import judge
+from rules.judge.observation import (
+    AerCounters,
+    GpuSeen,
+    HostSeen,
+    KernelLineSeen,
+    Service,
+    SourceChanged,
+    SourceName,
+    SourceState,
+)
+from rules.judge.state import GpuView, NodeState, initial, with_gpu
+from rules.kernel_log.parse import parse
+from rules.publish.verdict import verdict
+from tests.support.agent.kernel_log_parts import XID79
+
+ROOT = Path(__file__).parents[4]
+GOLDEN = ROOT / "tests" / "golden" / "agent_metrics.prom"
+DOCS = ROOT / "docs" / "metrics.md"
+AT = 1_800_000_000.0
+GPU = GpuSeen(
+    uuid="GPU-6f2a1d30-8c1e-4b57-9f60-0a41c2d7e100",
+    index=0,
+    pci="0000:3b:00.0",
+    serial="1654023010001",
+    product="NVIDIA H100 80GB HBM3",
+    vbios="96.00.A5.00.01",
+)
+
+
+def a_state() -> NodeState:
+    """One GPU that reports every signal, and an Xid 79 on it."""
+    values = {
+        signal: 1 if info.shape is Shape.SCALAR else (1, 0)
+        for signal, info in signal_table().items()
+    }
+    values[Signal.CLOCK_EVENT_REASONS] = 0x48
+    state = replace(initial(AT, boot_id="boot-1", node_name="gpu-1"), driver="580.95.05")
+    aer = AerCounters(address="0000:3b:00.0", correctable=7, nonfatal=0)
+    view = GpuView(seen=GPU, enumerated=True, answered_at=AT, values=values, aer=aer)
+    state = with_gpu(state, view)
+    line = parse(XID79.encode())
+    assert line is not None
+    for observation in (
+        SourceChanged(at=AT, source=SourceName.NVML, state=SourceState.UP),
+        SourceChanged(at=AT, source=SourceName.DCGM, state=SourceState.ABSENT, reason="Off"),
+        HostSeen(at=AT, services={Service.FABRIC_MANAGER: True, Service.IMEX: False}),
+        KernelLineSeen(at=AT, sequence=1, boot_id="boot-1", lookback=False, line=line),
+    ):
+        state, _ = judge(state, observation, AT, DEFAULT_RULES)
+    return state
+
+
+def a_snapshot() -> Snapshot:
+    state = a_state()
+    xids = XidCounts()
+    xids.add("xid", "0000:3b:00", 79)
+    xids.add("sxid", "", 20034)
+    return Snapshot(
+        state=state,
+        verdict=verdict(state, AT),
+        records=RecordCounts(read=5, recognised=2, malformed=1, refused=1, lost=1),
+        heard_at={SourceName.NVML: AT},
+        xids=xids,
+        publishing=PublishReport(accepted_at=AT, settled=True, failures=0, writes=3),
+        dcgm_bad_lines=1,
+    )
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    registry = CollectorRegistry()
+    registry.register(AgentCollector(a_snapshot))
+    latencies = Latencies(registry)
+    latencies.observed.observe(0.004)
+    text = exposition(registry).decode()
+    return re.sub(r'version="[^"]*"', 'version="V"', text)
+
+
+def families(text: str) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Name, type and labels of each family, as a reader of the page sees them."""
+    for family in text_string_to_metric_families(text):
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        labels = {label for sample in family.samples for label in sample.labels if label != "le"}
+        yield name, family.type, tuple(sorted(labels))
+
+
+def test_names_helps_and_labels_are_those_of_the_golden_file(page: str) -> None:
+    if os.environ.get("UPDATE_GOLDEN"):
+        GOLDEN.write_text(page)
+    assert page == GOLDEN.read_text()
+
+
+def test_every_family_of_the_table_has_a_sample(page: str) -> None:
+    sampled = {line.partition("{")[0] for line in page.splitlines() if "{" in line}
+    for name, family in FAMILIES.items():
+        assert (f"{name}_total" if family.counter else name) in sampled
+
+
+def test_the_documentation_lists_exactly_what_is_exported(page: str) -> None:
+    rows = re.findall(r"^\| `(gpuward_\w+)` \| (\w+) \| (.*?) \|", DOCS.read_text(), re.MULTILINE)
+    documented = {
+        (name, kind, tuple(sorted(re.findall(r"`(\w+)`", labels)))) for name, kind, labels in rows
+    }
+    assert documented == set(families(page))
+
+
+def test_counters_are_signals_that_only_grow() -> None:
+    table = signal_table()
+    for signal, row in ROWS.items():
+        assert FAMILIES[row.family].counter == (table[signal].kind is Kind.COUNTER), signal
+
+
+def test_rows_fit_the_labels_of_their_family() -> None:
+    for signal, row in ROWS.items():
+        assert len(row.labels) == len(FAMILIES[row.family].labels), signal
+
+
+def test_an_unknown_count_of_healthy_gpus_is_absent_not_zero() -> None:
+    state = replace(initial(AT), sources={})
+    state, _ = judge(
+        state,
+        SourceChanged(at=AT, source=SourceName.NVML, state=SourceState.DOWN, reason="NoAccess"),
+        AT,
+        DEFAULT_RULES,
+    )
+    registry = CollectorRegistry()
+    snapshot = replace(a_snapshot(), state=state, verdict=verdict(state, AT))
+    registry.register(AgentCollector(lambda: snapshot))
+    assert "\ngpuward_node_gpus_healthy " not in exposition(registry).decode()
+
+
+def test_hostile_kernel_lines_cannot_grow_the_page_without_bound() -> None:
+    counts = XidCounts(limit=10)
+    for number in range(100):
+        counts.add("xid", f"{number:04x}:00:00", number)
+    assert len(counts.by_pci) == 10

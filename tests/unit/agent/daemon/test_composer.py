@@ -1,0 +1,76 @@
+"""What the agent adds to a verdict: who publishes it, and the rules it was made by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent.daemon.composer import HEARTBEAT_EVERY_S, Composer, Pod, pod_of
+from agent.daemon.rules_file import LoadedRules, load_rules
+from agent.settings import SettingsError
+from agent.version import VERSION
+from rules.catalog.thresholds import DEFAULT_RULES, RulesError
+from rules.judge.state import initial
+
+AT = 1_800_000_000.0
+LOADED = LoadedRules(DEFAULT_RULES, "test")
+
+
+def heartbeats(*times: float) -> list[str]:
+    composer = Composer(Pod(), LOADED)
+    return [composer.compose(initial(AT), at).status.publisher.heartbeat for at in times]
+
+
+def test_a_pod_is_named_and_does_not_beat() -> None:
+    environ = {"POD_NAME": "agent-x", "POD_NAMESPACE": "gpuward", "POD_UID": "u-1"}
+    publisher = Composer(pod_of(environ), LOADED).compose(initial(AT), AT).status.publisher
+    assert (publisher.pod, publisher.pod_uid, publisher.heartbeat) == (
+        "gpuward/agent-x",
+        "u-1",
+        "",
+    )
+
+
+@pytest.mark.parametrize("missing", ["POD_NAME", "POD_NAMESPACE", "POD_UID"])
+def test_a_pod_that_is_not_wholly_named_is_none(missing: str) -> None:
+    environ = {"POD_NAME": "agent-x", "POD_NAMESPACE": "gpuward", "POD_UID": "u-1"}
+    assert pod_of({name: value for name, value in environ.items() if name != missing}) == Pod()
+
+
+def test_the_heart_beats_every_five_minutes() -> None:
+    first, same, next_beat = heartbeats(AT, AT + HEARTBEAT_EVERY_S - 1, AT + HEARTBEAT_EVERY_S)
+    assert first == same
+    assert next_beat > first
+
+
+def test_the_heart_beats_at_once_when_the_clock_went_back() -> None:
+    first, after = heartbeats(AT, AT - 3600)
+    assert after < first
+
+
+def test_rules_of_a_file_have_a_version_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text("apiVersion: gpuward.io/v1alpha1\nkind: Rules\n")
+    assert load_rules("").version == VERSION
+    assert load_rules(str(path)).version.startswith(f"{VERSION}+")
+
+
+def test_a_rules_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="name a readable file"):
+        load_rules(str(tmp_path / "nothing"))
+    path = tmp_path / "rules.yaml"
+    path.write_text("apiVersion: gpuward.io/v1alpha1\nkind: Rules\nthresholds: {NoSuch: {}}\n")
+    with pytest.raises(RulesError, match="NoSuch"):
+        load_rules(str(path))
+    path.write_text("kind: Rules\nthresholds:\n  BootGrace: {value: 1}\n  BootGrace: {value: 2}\n")
+    with pytest.raises(
+        RulesError, match=r"thresholds\.BootGrace is given twice, in lines 3 and 4"
+    ):
+        load_rules(str(path))
+    path.write_text("[" * 20_000)
+    with pytest.raises(RulesError, match="nested too deeply"):
+        load_rules(str(path))
+    path.write_text("{")
+    with pytest.raises(RulesError, match="rules file"):
+        load_rules(str(path))

@@ -1,0 +1,114 @@
+"""Enumeration and topology: real pynvml code over simulated nodes, in this process."""
+
+import pynvml
+import pytest
+
+from agent.nvml.inventory import (
+    driver_branch,
+    enumerate_gpus,
+    excluded,
+    normal_pci,
+    virtualization,
+)
+from agent.nvml.topology import topology
+from hack.sim.driver import set_gpu, set_node
+from tests.support.agent.nvml_sense import Sense, on
+
+
+def test_the_inventory_of_a_gpu(sense):
+    device = sense.gpus[3].device
+    assert (device.index, device.uuid) == (3, "GPU-6f2a1d33-8c1e-4b57-9f60-0a41c2d7e103")
+    assert (device.pci, device.serial) == ("0000:61:00.0", "1654023010004")
+    assert (device.product, device.vbios) == ("NVIDIA H100 80GB HBM3", "96.00.A5.00.01")
+    assert (device.architecture, device.module_id, device.minor) == (9, 1, 3)
+    assert (device.numa, device.links, device.mig_mode) == (0, 18, False)
+    assert sense.gpus[5].device.numa == 1
+
+
+@on("h100-8-mig")
+def test_mig_is_counted(sense):
+    found = [(gpu.device.mig_mode, gpu.device.mig_instances) for gpu in sense.gpus[:4]]
+    assert found == [(True, 3), (True, 7), (True, 0), (False, 0)]
+
+
+@pytest.mark.parametrize(
+    ("sense", "row", "remote", "clique"),
+    [
+        ("h100-8-nvswitch", ["X", *["NV18"] * 7], ["switch"] * 18, 0),
+        ("b200-8-nvlink5", ["X", *["NV18"] * 7], ["switch"] * 18, 0),
+        ("a100-4-partial-nvlink", ["X", "NV12", "SYS", "SYS"], ["gpu"] * 12, None),
+        ("l40s-8-pcie", ["X", "PIX", "PXB", "PHB", *["SYS"] * 4], [], None),
+        ("t4-1", ["X"], [], None),
+    ],
+    indirect=["sense"],
+)
+def test_topology_is_spelled_as_nvidia_smi_does(sense, row, remote, clique):
+    found = topology(sense.call, sense.gpus, sense.branch)
+    assert found.links[0] == row
+    assert [line[i] for i, line in enumerate(found.links)] == ["X"] * len(row)
+    assert found.remote[0] == remote
+    assert found.cliques[0] == clique
+    assert found.clusters[0] == ""
+
+
+def test_topology_does_not_change_when_a_link_is_down(sense):
+    before = topology(sense.call, sense.gpus, sense.branch)
+    set_gpu(sense.path, 3, nvlink__down=[0, 7], nvlink__count=18)
+    assert topology(sense.call, sense.gpus, sense.branch) == before
+
+
+@on("h100-8-nvswitch")
+def test_a_cluster_is_named_when_there_is_one(sense):
+    set_gpu(sense.path, 0, fabric={"cluster": "11223344-5566-7788-99aa-bbccddeeff00", "clique": 7})
+    found = topology(sense.call, sense.gpus, sense.branch)
+    assert (found.clusters[0], found.cliques[0]) == ("11223344-5566-7788-99aa-bbccddeeff00", 7)
+
+
+def test_a_gpu_that_is_lost_while_enumerated_keeps_what_was_known(sense):
+    set_gpu(sense.path, 3, lost=True)
+    again = enumerate_gpus(sense.call, sense.gpus)
+    assert again[3].device == sense.gpus[3].device
+    pynvml.nvmlShutdown()
+    fresh = Sense(sense.path)
+    assert (fresh.gpus[3].device.uuid, fresh.gpus[3].handle) == ("", None)
+    assert len(fresh.gpus) == 8
+
+
+def test_text_that_is_not_utf8_is_escaped(sense):
+    set_gpu(sense.path, 0, name=r"NVIDIA \xff\xfe")
+    assert enumerate_gpus(sense.call, [])[0].device.product == r"NVIDIA \xff\xfe"
+
+
+@pytest.mark.parametrize("kind", ["none", "passthrough", "vgpu"])
+def test_a_guest_is_recognised(sense, kind):
+    set_node(sense.path, virtualization=kind)
+    set_gpu(sense.path, 0, lost=True)
+    assert virtualization(sense.call, sense.gpus) == kind
+
+
+def test_excluded_devices_are_named(sense):
+    set_node(sense.path, excluded=["0000:AB:00.0"])
+    assert excluded(sense.call) == ["0000:ab:00.0"]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("00000000:1B:00.0", "0000:1b:00.0"),
+        ("0000000F:01:00.0", "000f:01:00.0"),
+        ("10000:e1:00.0", "10000:e1:00.0"),
+        ("", ""),
+        ("not:an:address", ""),
+        ("1:2", ""),
+    ],
+)
+def test_pci_addresses(given, expected):
+    assert normal_pci(given) == expected
+
+
+@pytest.mark.parametrize(
+    ("version", "branch"),
+    [("580.95.05", 580), ("470", 470), ("", 0), ("r580.1", 0), ("\u0664\u0665.1", 0)],
+)
+def test_driver_branches(version, branch):
+    assert driver_branch(version) == branch

@@ -1,0 +1,371 @@
+"""The link with a real child process over the simulated driver."""
+
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from agent.nvml import supervisor
+from agent.nvml.link import NvmlLink
+from agent.nvml.messages import (
+    Event,
+    Fault,
+    Framer,
+    FromChild,
+    Hello,
+    Note,
+    Readings,
+    SourceReason,
+    SourceState,
+    SourceStatus,
+    Tier,
+    Topology,
+)
+from hack.sim.driver import NODES, push_event, set_gpu, set_node
+from rules.catalog.signals import Signal
+
+ROOT = Path(__file__).resolve().parents[4]
+PATIENCE_S = 20.0
+"""How long a test waits for what must come; it comes within a fraction of that."""
+
+
+class Listener:
+    """A link, and what it said so far."""
+
+    def __init__(self, mode, poll_s):
+        self.inbox = queue.SimpleQueue()
+        self.said = []
+        self.link = NvmlLink(mode, self.inbox.put, poll_s=poll_s)
+
+    def until(self, kind, accept=lambda message: True):
+        """The next message of this kind that is accepted; everything on the way is kept."""
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end:
+            try:
+                message = self.inbox.get(timeout=end - time.monotonic())
+            except queue.Empty:
+                break
+            self.said.append(message)
+            if isinstance(message, kind) and accept(message):
+                return message
+        raise AssertionError(f"no {kind.__name__} came; heard {self.said[-5:]}")
+
+    def status(self, state):
+        return self.until(SourceStatus, lambda status: status.state is state)
+
+
+@pytest.fixture
+def path(tmp_path):
+    copy = tmp_path / "node.yaml"
+    shutil.copy(NODES / "h100-8-nvswitch.yaml", copy)
+    return copy
+
+
+@pytest.fixture
+def started():
+    """Start links; whatever the test leaves running is closed."""
+    listeners = []
+
+    def start(mode, poll_s=15.0):
+        listener = Listener(mode, poll_s)
+        listeners.append(listener)
+        listener.link.start()
+        return listener
+
+    yield start
+    for listener in listeners:
+        listener.link.close(10.0)
+
+
+def test_it_tells_what_there_is_reads_everything_and_ends_when_asked(started, path):
+    heard = started(f"sim:{path}")
+    hello = heard.until(Hello)
+    assert (hello.driver, hello.branch, len(hello.devices)) == ("580.95.05", 580, 8)
+    heard.until(Topology)
+    polled = {(m.gpu, m.tier) for m in heard.said if isinstance(m, Readings)}
+    assert polled == {(device.uuid, tier) for device in hello.devices for tier in Tier}
+    assert [m.state for m in heard.said if isinstance(m, SourceStatus)] == [SourceState.UP]
+    pid = heard.link._child.pid
+    assert heard.link.close(10.0) is True
+    assert not Path(f"/proc/{pid}").exists(), "ended and reaped"
+
+
+def test_the_child_inherits_nothing_but_its_pipes(started, path, tmp_path):
+    secret = os.open(tmp_path / "kubeconfig", os.O_CREAT | os.O_RDWR)
+    os.set_inheritable(secret, True)
+    try:
+        heard = started(f"sim:{path}")
+        heard.until(Hello)
+        table = Path(f"/proc/{heard.link._child.pid}/fd")
+        targets = [str(entry.readlink()) for entry in table.iterdir()]
+    finally:
+        os.close(secret)
+    assert {target.split(":")[0] for target in targets} == {"pipe"}
+
+
+def test_what_is_read_first_is_read_again_soon(started, path):
+    set_gpu(path, 4, remap__failure=True)
+    heard = started(f"sim:{path}")
+    for _ in ("first seen", "confirmed"):
+        heard.until(Readings, lambda m: m.values.get(Signal.REMAP_FAILURE) == 1)
+
+
+def test_an_xid_is_told_at_once_and_the_gpu_read_again(started, path):
+    heard = started(f"sim:{path}")
+    heard.until(Topology)
+    set_gpu(path, 3, recovery_action=1)
+    push_event(path, "xid", 3, 62)
+    event = heard.until(Event)
+    assert (event.data, event.pci) == (62, "0000:61:00.0")
+    again = heard.until(Readings, lambda m: m.gpu == event.gpu and m.tier is Tier.FAST)
+    assert again.values[Signal.RECOVERY_ACTION] == 1
+
+
+def test_a_lost_gpu_is_found_and_confirmed_while_the_others_still_send_events(started, path):
+    heard = started(f"sim:{path}")
+    heard.until(Topology)
+    set_gpu(path, 3, lost=True)
+
+    def lost(message):
+        return message.values.get(Signal.PRESENCE) == "lost"
+
+    first, second = heard.until(Readings, lost), heard.until(Readings, lost)
+    assert first.pci == second.pci == "0000:61:00.0"
+    push_event(path, "xid", 5, 31)
+    assert heard.until(Event).pci == "0000:c3:00.0"
+    set_gpu(path, 3, lost=False)
+    heard.link.request_refresh()
+    heard.until(Readings, lambda m: m.pci == "0000:61:00.0" and not lost(m))
+
+
+def test_a_gpu_that_was_dead_at_the_start_is_lost_until_it_enumerates(started, path):
+    set_gpu(path, 3, lost=True)
+    heard = started(f"sim:{path}")
+    hello = heard.until(Hello)
+    assert [device.uuid == "" for device in hello.devices].index(True) == 3
+    for _ in ("first seen", "confirmed"):
+        lost = heard.until(Readings, lambda m: m.values.get(Signal.PRESENCE) == "lost")
+        assert (lost.gpu, lost.pci) == ("", "")
+    set_gpu(path, 3, lost=False)
+    heard.link.request_refresh()
+    again = heard.until(Hello)
+    assert again.devices[3].pci == "0000:61:00.0"
+
+
+def test_a_driver_that_gives_every_gpu_an_unknown_error_is_left_for_a_fresh_child(started, path):
+    heard = started(f"sim:{path}", poll_s=0.5)
+    heard.until(Topology)
+    pid = heard.link._child.pid
+    calls = ("FieldValues", "TemperatureV", "MarginTemperature", "CurrentClocksEventReasons")
+    set_node(path, errors={f"nvmlDeviceGet{call}": 999 for call in calls})
+    fault = heard.until(Fault, lambda fault: fault.gpu == "")
+    assert fault.code == 999
+    set_node(path, errors={})
+    heard.until(Hello)
+    assert heard.link._child.pid != pid
+
+
+def test_release_and_resume(started, path):
+    heard = started(f"sim:{path}")
+    heard.until(Topology)
+    pid = heard.link._child.pid
+    heard.link.release("driver upgrade")
+    released = heard.status(SourceState.RELEASED)
+    assert "driver upgrade" in released.message
+    assert not Path(f"/proc/{pid}").exists()
+    heard.link.resume()
+    heard.until(Hello)
+    assert heard.status(SourceState.UP).reason is SourceReason.ANSWERING
+
+
+def test_a_hung_call_is_named_and_recovers_by_itself(started, path, monkeypatch):
+    monkeypatch.setattr(supervisor, "UNKNOWN_AFTER_S", 0.3)
+    heard = started(f"sim:{path}")
+    hello = heard.until(Hello)
+    heard.until(Topology)
+    set_gpu(path, 3, hang_s={"nvmlDeviceGetFieldValues": 0.8})
+    push_event(path, "xid", 3, 119)
+    down = heard.until(SourceStatus, lambda status: status.gpu == hello.devices[3].uuid)
+    assert (down.state, down.reason) == (SourceState.DOWN, SourceReason.CALL_HUNG)
+    assert down.call == "nvmlDeviceGetFieldValues"
+    set_gpu(path, 3, hang_s={})
+    assert heard.status(SourceState.UP).message == "NVML answers again."
+
+
+def test_a_child_that_hangs_for_good_is_killed_reaped_and_only_then_replaced(
+    started, path, monkeypatch
+):
+    monkeypatch.setattr(supervisor, "UNKNOWN_AFTER_S", 0.2)
+    monkeypatch.setattr(supervisor, "KILL_AFTER_S", 0.4)
+    heard = started(f"sim:{path}")
+    heard.until(Topology)
+    pid = heard.link._child.pid
+    set_gpu(path, 3, hang_s={"nvmlDeviceGetFieldValues": 45})
+    push_event(path, "xid", 3, 31)
+    assert heard.status(SourceState.DOWN).reason is SourceReason.CALL_HUNG
+    set_gpu(path, 3, hang_s={})
+    died = heard.status(SourceState.DOWN)
+    assert died.reason is SourceReason.CHILD_DIED
+    assert "killed after a hang" in died.message
+    assert not Path(f"/proc/{pid}").exists()
+    heard.status(SourceState.UP)
+    assert heard.link._child.pid != pid
+
+
+def test_closing_leaves_a_hung_child_to_end_by_itself(started, path, monkeypatch):
+    monkeypatch.setattr(supervisor, "UNKNOWN_AFTER_S", 0.2)
+    heard = started(f"sim:{path}")
+    heard.until(Topology)
+    child = heard.link._child
+    set_gpu(path, 3, hang_s={"nvmlDeviceGetFieldValues": 2})
+    push_event(path, "xid", 3, 31)
+    heard.status(SourceState.DOWN)
+    assert heard.link.close(0.1) is False
+    assert child.wait(PATIENCE_S) == 0, "its standard input closed: it left in order"
+
+
+def test_a_driver_restart_is_survived_without_a_word_of_alarm(started, path):
+    heard = started(f"sim:{path}")
+    heard.until(Topology)
+    pid = heard.link._child.pid
+    set_node(path, driver_restart=1)
+    heard.until(Hello)
+    heard.until(Topology)
+    assert heard.link._child.pid != pid
+    assert [m.state for m in heard.said if isinstance(m, SourceStatus)] == [SourceState.UP]
+
+
+def test_a_mig_change_is_enumerated_again(started, path):
+    heard = started(f"sim:{path}")
+    heard.until(Topology)
+    set_gpu(path, 2, mig={"enabled": True, "instances": [{"uuid": "MIG-1", "gi": 1}]})
+    push_event(path, "mig_config_change", 2)
+    hello = heard.until(Hello)
+    assert (hello.devices[2].mig_mode, hello.devices[2].mig_instances) == (True, 1)
+
+
+def test_a_gpu_that_is_bound_later_is_found_by_a_fresh_child(started, path):
+    set_gpu(path, 7, unplugged=True)
+    heard = started(f"sim:{path}")
+    assert len(heard.until(Hello).devices) == 7
+    heard.until(Topology)
+    set_gpu(path, 7, unplugged=False)
+    push_event(path, "driver_bind")
+    assert len(heard.until(Hello).devices) == 8
+
+
+def test_a_node_without_a_gpu_is_no_error_and_finds_one_when_told(started, tmp_path):
+    path = tmp_path / "one.yaml"
+    shutil.copy(NODES / "h100-1.yaml", path)
+    set_gpu(path, 0, unplugged=True)
+    heard = started(f"sim:{path}")
+    assert heard.until(Hello).devices == []
+    heard.until(Topology)
+    set_gpu(path, 0, unplugged=False)
+    heard.link.reinitialise()
+    assert [device.product for device in heard.until(Hello).devices] == ["NVIDIA H100 PCIe"]
+    heard.until(Topology)
+    assert [m.state for m in heard.said if isinstance(m, SourceStatus)] == [SourceState.UP]
+
+
+def test_an_absent_driver_is_told_and_found_when_it_comes(started, path):
+    set_node(path, init_error=9)
+    heard = started(f"sim:{path}")
+    assert heard.until(Fault).code == 9
+    down = heard.status(SourceState.DOWN)
+    assert (down.reason, down.code) == (SourceReason.DRIVER_ABSENT, 9)
+    set_node(path, init_error=0)
+    heard.until(Hello)
+    heard.status(SourceState.UP)
+
+
+def test_a_broken_edit_of_the_node_is_a_note(started, path):
+    heard = started(f"sim:{path}")
+    heard.until(Topology)
+    path.write_text("gpus: [")
+    assert "last good description stays in force" in heard.until(Note).text
+
+
+def test_a_simulated_node_that_does_not_exist_is_one_sentence_and_the_end(started, tmp_path):
+    heard = started(f"sim:{tmp_path}/nowhere.yaml")
+    down = heard.status(SourceState.DOWN)
+    assert down.reason is SourceReason.SIMULATOR_UNUSABLE
+    assert "nowhere.yaml cannot be used" in down.message
+
+
+def test_off_is_absent_and_starts_nothing(started):
+    heard = started("off")
+    assert heard.status(SourceState.ABSENT).reason is SourceReason.OFF
+    assert heard.link._child is None
+    heard.link.release("upgrade")
+    assert heard.link.close() is True
+
+
+def test_a_child_that_cannot_be_started_is_told_and_tried_again(started, path, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    heard = started(f"sim:{path}")
+    assert "cannot be started" in heard.until(Note).text
+    heard.status(SourceState.DOWN)
+    monkeypatch.undo()
+    heard.status(SourceState.UP)
+
+
+def run_child(mode, folder=ROOT, **options):
+    command = [sys.executable, "-m", "agent.nvml.child", mode, "15"]
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    return subprocess.run(
+        command,
+        input=b"",
+        capture_output=True,
+        cwd=folder,
+        env=environment,
+        check=False,
+        **options,
+    )
+
+
+def said(output):
+    bodies = Framer().feed(output)
+    return [msgspec.msgpack.decode(body, type=FromChild) for body in bodies]
+
+
+def test_a_child_whose_parent_is_gone_shuts_down_in_order(path):
+    ended = run_child(f"sim:{path}", timeout=PATIENCE_S)
+    assert ended.returncode == 0
+    assert ended.stderr == b""
+
+
+def test_an_installation_without_the_simulator_says_so(tmp_path):
+    for package in ("agent", "rules"):
+        shutil.copytree(ROOT / package, tmp_path / package)
+    ended = run_child("sim:node.yaml", tmp_path, timeout=PATIENCE_S)
+    assert ended.returncode == 64
+    assert "not part of this installation" in said(ended.stdout)[-1].text
+
+
+def test_a_machine_without_the_library_says_so():
+    ended = run_child("real", timeout=PATIENCE_S)
+    faults = [message for message in said(ended.stdout) if isinstance(message, Fault)]
+    if ended.returncode == 0:
+        pytest.skip("this machine has a working NVIDIA driver")
+    assert faults
+    assert faults[0].call == "nvmlInitWithFlags"
+
+
+def test_the_child_imports_next_to_nothing():
+    code = (
+        "import sys; from agent.nvml import child; child._stay_small(); import agent.nvml.life;"
+        "print(*sys.modules)"
+    )
+    listed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, cwd=ROOT, text=True, check=True
+    ).stdout.split()
+    heavy = {"structlog", "prometheus_client", "kubernetes", "urllib3", "psutil", "yaml"}
+    heavy |= {"hack", "subprocess", "inspect", "logging", "json.decoder", "dataclasses", "asyncio"}
+    assert not heavy & set(listed)

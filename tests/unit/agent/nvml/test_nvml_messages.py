@@ -1,0 +1,124 @@
+"""Frames, and what the signals say about themselves."""
+
+import msgspec
+import pynvml
+import pytest
+
+from agent.nvml.messages import (
+    Absent,
+    Calling,
+    Fault,
+    Framer,
+    FromChild,
+    Readings,
+    Tier,
+    frame,
+)
+from agent.nvml.return_codes import Meaning, meaning
+from agent.nvml.table import CALLS, EVENTS, FIELDS, SYSTEM_EVENTS
+from rules.catalog.signals import Shape, Signal, dcgm_signals, signal_table
+
+MESSAGES = [
+    Calling(call="nvmlDeviceGetTemperatureV", gpu="GPU-1", within_s=2.0),
+    Fault(call="nvmlInitWithFlags", code=9),
+    Readings(
+        gpu="GPU-1",
+        pci="0000:1b:00.0",
+        tier=Tier.MEDIUM,
+        values={
+            Signal.TEMPERATURE: 40,
+            Signal.POWER: 70.5,
+            Signal.FABRIC_CLUSTER: "abc",
+            Signal.NVLINK_STATES: [1, None, 0],
+            Signal.REMAP_FAILURE: Absent(3),
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 10_000])
+def test_messages_survive_any_cut_of_the_stream(size):
+    stream = b"".join(frame(message) for message in MESSAGES)
+    framer, bodies = Framer(), []
+    for start in range(0, len(stream), size):
+        bodies += framer.feed(stream[start : start + size])
+    assert [msgspec.msgpack.decode(body, type=FromChild) for body in bodies] == MESSAGES
+
+
+def test_a_length_beyond_the_bound_is_refused():
+    with pytest.raises(ValueError, match="4294967295 bytes"):
+        Framer().feed(b"\xff\xff\xff\xff")
+
+
+def test_every_signal_is_documented_once():
+    assert set(signal_table()) == set(Signal)
+
+
+def test_nvml_sources_of_signals_exist_in_the_binding():
+    named = [info.nvml for info in signal_table().values() if info.nvml[:4].upper() == "NVML"]
+    assert len(named) > 60
+    assert [name for name in named if not hasattr(pynvml, name)] == []
+
+
+def test_each_dcgm_field_name_carries_one_signal():
+    names = [name for info in signal_table().values() for name in info.dcgm]
+    assert len(names) == len(set(names)) == len(dcgm_signals())
+    assert dcgm_signals()["DCGM_FI_DEV_GPU_TEMP"] is Signal.TEMPERATURE
+    assert dcgm_signals()["DCGM_FI_DEV_GPU_TEMP_CELSIUS"] is Signal.TEMPERATURE
+
+
+def test_the_poll_table_covers_every_signal_but_presence():
+    asked = {row.signal for row in FIELDS} | {s for row in CALLS for s in row.signals}
+    assert set(Signal) - asked == {Signal.PRESENCE}
+
+
+def test_the_poll_table_names_what_the_binding_has():
+    names = [row.constant for row in (*FIELDS, *EVENTS, *SYSTEM_EVENTS)]
+    assert [name for name in names if not hasattr(pynvml, name)] == []
+    binding = vars(pynvml)
+    assert [row.symbol for row in CALLS if row.symbol not in binding] == []
+
+
+def test_no_two_rows_ask_one_gpu_for_the_same_signal():
+    for branch in (535, 550, 565, 570, 575, 580, 590, 615):
+        for architecture in range(5, 11):
+            asked = [
+                row.signal
+                for row in FIELDS
+                if row.branch <= branch and row.first <= architecture <= row.last
+            ]
+            asked += [
+                signal
+                for row in CALLS
+                if row.branch <= branch < row.until and row.first <= architecture <= row.last
+                for signal in row.signals
+            ]
+            assert len(asked) == len(set(asked)), (branch, architecture)
+
+
+def test_per_link_rows_have_signals_that_can_hold_them():
+    table = signal_table()
+    assert table[Signal.NVLINK_STATES].shape is Shape.PER_LINK
+    assert table[Signal.REMAP_HISTOGRAM].shape is Shape.HISTOGRAM
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (pynvml.NVML_ERROR_NOT_SUPPORTED, Meaning.FIELD_ABSENT),
+        (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, Meaning.FIELD_ABSENT),
+        (pynvml.NVML_ERROR_NOT_FOUND, Meaning.ASK_AGAIN),
+        (pynvml.NVML_ERROR_TIMEOUT, Meaning.ASK_AGAIN),
+        (pynvml.NVML_ERROR_NOT_READY, Meaning.ASK_AGAIN),
+        (pynvml.NVML_ERROR_GPU_IS_LOST, Meaning.GPU_LOST),
+        (pynvml.NVML_ERROR_RESET_REQUIRED, Meaning.GPU_NEEDS_RESET),
+        (pynvml.NVML_ERROR_IRQ_ISSUE, Meaning.GPU_TROUBLED),
+        (pynvml.NVML_ERROR_CORRUPTED_INFOROM, Meaning.GPU_TROUBLED),
+        (pynvml.NVML_ERROR_UNINITIALIZED, Meaning.DRIVER_GONE),
+        (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, Meaning.DRIVER_GONE),
+        (pynvml.NVML_ERROR_UNKNOWN, Meaning.UNKNOWN),
+        (12345, Meaning.ASK_AGAIN),
+    ],
+)
+def test_return_codes(code, expected):
+    assert meaning(code) is expected

@@ -1,0 +1,222 @@
+"""Polls: real pynvml code over simulated nodes, in this process."""
+
+import pynvml
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.nvml.caller import DriverGoneError
+from agent.nvml.events import GpuEvents
+from agent.nvml.messages import Absent, Tier
+from agent.nvml.topology import topology
+from hack.sim.driver import NODES, install, set_gpu, set_node
+from hack.sim.driver.library import CALLS
+from hack.sim.driver.since import SYMBOLS
+from rules.catalog.signals import Signal
+from tests.support.agent.nvml_sense import SIMULATED, Sense, on
+
+
+@on(*SIMULATED)
+def test_a_healthy_node_of_every_kind_reads_healthy(sense):
+    for gpu in range(len(sense.gpus)):
+        values = sense.poll(gpu)
+        assert values[Signal.PRESENCE] == "present"
+        assert values[Signal.INFOROM_VALID] == 1
+        assert 20 <= values[Signal.TEMPERATURE] <= 50
+        assert values[Signal.ECC_UNCORRECTED_VOLATILE] == 0
+        assert values[Signal.POWER] == pytest.approx(sense_watts(sense, gpu))
+        for signal in (Signal.RECOVERY_ACTION, Signal.REMAP_FAILURE, Signal.RETIREMENT_PENDING):
+            assert values.get(signal, 0) in (0, Absent(3))
+        assert set(values.get(Signal.NVLINK_STATES, [1])) == {1}
+    assert sense.faults() == []
+
+
+def sense_watts(sense, gpu):
+    return pynvml.nvmlDeviceGetPowerUsage(sense.gpus[gpu].handle) / 1000
+
+
+@on(*SIMULATED)
+@pytest.mark.parametrize("branch", [530, 535, 550, 565, 570, 575, 580, 590, 615])
+def test_nothing_is_asked_below_its_branch(sense, branch):
+    set_node(sense.path, driver={"version": f"{branch}.1", "cuda": "12.0", "nvml": "1"})
+    sense = Sense(sense.path)
+    sense.said.clear()
+    values = sense.poll()
+    too_new = {symbol for symbol, first in SYMBOLS.items() if first > branch}
+    assert not too_new & set(sense.calls())
+    unknown = [s for s, v in values.items() if v == Absent(2) or v == Absent(13)]
+    assert unknown == []
+    assert (Signal.RECOVERY_ACTION in values) is (branch >= 565)
+    assert isinstance(values[Signal.TEMPERATURE], int)
+
+
+def test_signals_follow_the_node(sense):
+    set_gpu(
+        sense.path,
+        3,
+        temperature={"gpu": 91, "memory": 88, "margin": -4, "slowdown_margin": -2},
+        ecc={
+            "volatile": {"sram_uncorrected": 2, "dram_uncorrected": 1},
+            "sram_threshold_exceeded": True,
+        },
+        remap={"uncorrectable": 8, "failure": True, "histogram": [639, 0, 0, 0, 1]},
+        pcie={"width": 8, "replays": 5, "fatal": 1},
+        nvlink={"count": 18, "down": [7], "crc": {3: 5, 4: 6}, "recoveries": {3: 1}},
+        clock_events=["hw_thermal"],
+        clock_event_nanoseconds={"hw_thermal": 7_000_000_000},
+        fabric={"health_mask": 0xA9, "health_summary": 2},
+        inforom={"valid": False},
+        recovery_action=4,
+    )
+    values = sense.poll(3)
+    expected = {
+        Signal.TEMPERATURE: 91,
+        Signal.MEMORY_TEMPERATURE: 88,
+        Signal.THERMAL_MARGIN: -4,
+        Signal.SLOWDOWN_MARGIN: -2,
+        Signal.ECC_UNCORRECTED_VOLATILE: 3,
+        Signal.DRAM_UNCORRECTED_VOLATILE: 1,
+        Signal.SRAM_UNCORRECTED_VOLATILE: 2,
+        Signal.SRAM_THRESHOLD_EXCEEDED: 1,
+        Signal.REMAPPED_ROWS_UNCORRECTABLE: 8,
+        Signal.REMAP_FAILURE: 1,
+        Signal.REMAP_HISTOGRAM: [639, 0, 0, 0, 1],
+        Signal.PCIE_WIDTH: 8,
+        Signal.PCIE_WIDTH_MAX: 16,
+        Signal.PCIE_REPLAYS: 5,
+        Signal.PCIE_FATAL_ERRORS: 1,
+        Signal.NVLINK_CRC_ERRORS: 11,
+        Signal.NVLINK_RECOVERIES: 1,
+        Signal.NVLINK_STATES: [*[1] * 7, 0, *[1] * 10],
+        Signal.CLOCK_EVENT_REASONS: 0x40,
+        Signal.HW_THERMAL_SLOWDOWN_TIME: 7_000_000_000,
+        Signal.FABRIC_HEALTH_MASK: 0xA9,
+        Signal.FABRIC_HEALTH_SUMMARY: 2,
+        Signal.INFOROM_VALID: 0,
+        Signal.RECOVERY_ACTION: 4,
+    }
+    assert {signal: values[signal] for signal in expected} == expected
+
+
+@on("b200-8-nvlink5")
+def test_nvlink5_counts_packets_and_symbols(sense):
+    set_gpu(
+        sense.path,
+        0,
+        nvlink__receive_errors={2: 3},
+        nvlink__recoveries_failed={2: 1},
+        nvlink__symbol_errors={1: 10, 2: 20},
+        nvlink__count=18,
+    )
+    values = sense.poll(0, Tier.MEDIUM)
+    assert values[Signal.NVLINK_RECEIVE_ERRORS] == 3
+    assert values[Signal.NVLINK_RECOVERIES_FAILED] == 1
+    assert values[Signal.NVLINK_SYMBOL_ERRORS] == 30
+    assert Signal.NVLINK_CRC_ERRORS not in values
+
+
+@on("t4-1")
+def test_turing_retires_pages(sense):
+    set_gpu(sense.path, 0, retired_pages={"double_bit": 61, "pending": True})
+    values = sense.poll(0, Tier.MEDIUM)
+    assert values[Signal.RETIRED_PAGES_DOUBLE_BIT] == 61
+    assert values[Signal.RETIREMENT_PENDING] == 1
+    assert Signal.REMAP_FAILURE not in values
+
+
+@on("h100-8-mig")
+def test_mig_hides_row_remapping_which_is_absent_and_not_zero(sense):
+    split, whole = sense.poll(0, Tier.MEDIUM), sense.poll(4, Tier.MEDIUM)
+    assert split[Signal.REMAP_FAILURE] == Absent(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    assert whole[Signal.REMAP_FAILURE] == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "word", "code"),
+    [
+        ({"lost": True}, "lost", 15),
+        ({"unplugged": True}, "lost", 15),
+        ({"reset_required": True}, "reset_required", 16),
+    ],
+    ids=["lost", "unplugged", "reset required"],
+)
+def test_a_broken_gpu_is_one_call_a_round_and_no_readings(sense, fault, word, code):
+    set_gpu(sense.path, 3, **fault)
+    sense.said.clear()
+    assert sense.poll(3, Tier.FAST) == {Signal.PRESENCE: word}
+    assert sense.faults() == [("nvmlDeviceGetFieldValues", code, sense.gpus[3].device.uuid)]
+    assert len(sense.calls()) == 1
+    assert sense.poll(3, Tier.MEDIUM) == {}
+    assert sense.poll(4, Tier.FAST)[Signal.PRESENCE] == "present"
+
+
+def test_what_a_gpu_does_not_have_is_not_asked_for_an_hour(sense):
+    set_gpu(sense.path, 0, errors={"nvmlDeviceGetMarginTemperature": 3})
+    first = sense.poll(0, Tier.FAST, now=0.0)
+    sense.said.clear()
+    second = sense.poll(0, Tier.FAST, now=15.0)
+    assert first[Signal.THERMAL_MARGIN] == second[Signal.THERMAL_MARGIN] == Absent(3)
+    assert "nvmlDeviceGetMarginTemperature" not in sense.calls()
+    set_gpu(sense.path, 0, errors={})
+    assert sense.poll(0, Tier.FAST, now=3601.0)[Signal.THERMAL_MARGIN] == 51
+
+
+@pytest.mark.parametrize("code", [6, 10, 27])
+def test_what_is_not_there_right_now_is_asked_again_next_time(sense, code):
+    set_gpu(sense.path, 0, errors={"nvmlDeviceGetMarginTemperature": code})
+    assert sense.poll(0, Tier.FAST)[Signal.THERMAL_MARGIN] == Absent(code)
+    set_gpu(sense.path, 0, errors={})
+    assert sense.poll(0, Tier.FAST, now=15.0)[Signal.THERMAL_MARGIN] == 51
+
+
+def test_an_unknown_error_of_one_call_costs_that_reading_only_and_is_told(sense):
+    set_gpu(sense.path, 0, errors={"nvmlDeviceGetMarginTemperature": 999})
+    values = sense.poll(0, Tier.FAST)
+    assert values[Signal.THERMAL_MARGIN] == Absent(999)
+    assert values[Signal.TEMPERATURE] == 36
+    assert sense.faults() == [("nvmlDeviceGetMarginTemperature", 999, sense.gpus[0].device.uuid)]
+
+
+def test_one_failing_field_of_the_batch_costs_that_field(sense):
+    set_gpu(sense.path, 0, errors={"NVML_FI_DEV_REMAPPED_FAILURE": 999})
+    values = sense.poll(0, Tier.MEDIUM)
+    assert values[Signal.REMAP_FAILURE] == Absent(999)
+    assert values[Signal.REMAP_PENDING] == 0
+
+
+@pytest.mark.parametrize(
+    "edit", [{"driver_restart": 1}, {"errors": {"nvmlDeviceGetFieldValues": 18}}]
+)
+def test_a_driver_that_went_away_ends_the_process(sense, edit):
+    set_node(sense.path, **edit)
+    with pytest.raises(DriverGoneError) as gone:
+        sense.poll(0, Tier.FAST)
+    assert gone.value.fault.gpu == ""
+
+
+CODES = (2, 3, 4, 6, 7, 10, 13, 14, 15, 16, 17, 20, 21, 25, 26, 27, 29, 999)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.dictionaries(st.sampled_from(sorted(CALLS)), st.sampled_from(CODES), max_size=6),
+    st.sampled_from(SIMULATED),
+)
+def test_whatever_calls_fail_the_rest_is_read_and_nothing_is_made_up(errors, node):
+    path = NODES / f"{node}.yaml"
+    with install(path) as driver:
+        healthy = Sense(path).poll()
+        # In memory only: the shipped file stays as it is.
+        driver.library.node.gpus[0].errors.update(errors)
+        sense = Sense(path)
+        values = sense.poll()
+        events = GpuEvents(sense.call, sense.branch)
+        events.build(sense.gpus)
+        joined = topology(sense.call, sense.gpus, sense.branch)
+    assert len(sense.gpus) == len(joined.gpus)
+    if errors.get("nvmlDeviceValidateInforom") == 14:
+        healthy[Signal.INFOROM_VALID] = 0
+    if values.pop(Signal.PRESENCE) != healthy.pop(Signal.PRESENCE):
+        assert set(errors.values()) & {15, 16}
+    read = {signal: value for signal, value in values.items() if not isinstance(value, Absent)}
+    assert read == {signal: healthy[signal] for signal in read}

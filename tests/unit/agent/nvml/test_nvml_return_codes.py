@@ -1,0 +1,193 @@
+"""Every NVML return code that has a meaning, as one table: from pynvml's own code to the verdict.
+
+The real pynvml runs over the simulated library. Codes of calls about a GPU are met by the polling
+code in this process; codes of the driver as a whole by a real child behind the link.
+"""
+
+import queue
+import shutil
+import time
+
+import pytest
+
+from agent.nvml.link import NvmlLink
+from agent.nvml.messages import Absent, Hello, SourceStatus, Tier
+from hack.sim.driver import NODES, set_gpu, set_node
+from hack.sim.driver.library import CALLS
+from rules.catalog.signals import Signal
+from tests.support.agent.nvml_sense import Judged, Sense, polled
+
+PATIENCE_S = 30.0
+FIELDS = "nvmlDeviceGetFieldValues"
+HANDLE = "nvmlDeviceGetHandleByIndex_v2"
+COUNT = "nvmlDeviceGetCount_v2"
+
+
+@pytest.fixture
+def path(tmp_path):
+    copy = tmp_path / "node.yaml"
+    shutil.copy(NODES / "h100-8-nvswitch.yaml", copy)
+    return copy
+
+
+MARGIN = "nvmlDeviceGetMarginTemperature"
+PER_GPU = [
+    # code, what fails with it on GPU 3, what the reading becomes, what is found
+    (2, {"errors": {MARGIN: 2}}, Absent(2), set()),
+    (3, {"errors": {MARGIN: 3}}, Absent(3), set()),
+    (4, {"errors": {MARGIN: 4}}, Absent(4), set()),
+    (6, {"errors": {MARGIN: 6}}, Absent(6), set()),
+    (10, {"errors": {MARGIN: 10}}, Absent(10), set()),
+    (11, {"errors": {MARGIN: 11}}, Absent(11), {"GPUIRQIssue Degraded Report Investigate"}),
+    (13, {"errors": {MARGIN: 13}}, Absent(13), set()),
+    (14, {"errors": {MARGIN: 14}}, Absent(14), {"InfoRomCorrupt Degraded Report UpdateFirmware"}),
+    (14, {"inforom": {"valid": False}}, 51, {"InfoRomCorrupt Degraded Report UpdateFirmware"}),
+    (15, {"lost": True}, None, {"GPULost Fatal Drain RestartNode"}),
+    (15, {"unplugged": True}, None, {"GPULost Fatal Drain RestartNode"}),
+    (15, {"errors": {FIELDS: 15}}, None, {"GPUCountMismatch Degraded Report Investigate"}),
+    (16, {"reset_required": True}, None, {"GPUResetRequired Fatal Drain ResetGPU"}),
+    (17, {"errors": {MARGIN: 17}}, Absent(17), set()),
+    (25, {"errors": {MARGIN: 25}}, Absent(25), set()),
+    (27, {"errors": {MARGIN: 27}}, Absent(27), set()),
+    (28, {"errors": {MARGIN: 28}}, Absent(28), set()),
+    (999, {"errors": {MARGIN: 999}}, Absent(999), set()),
+]
+
+
+@pytest.mark.parametrize(
+    ("code", "edit", "reading", "found"),
+    PER_GPU,
+    ids=[f"{code}-{next(iter(edit))}" for code, edit, _, _ in PER_GPU],
+)
+def test_a_code_about_one_gpu(sense, code, edit, reading, found):
+    judged = Judged(sense.path)
+    set_gpu(sense.path, 3, **edit)
+    values = polled(sense, judged)
+    assert values.get(Signal.THERMAL_MARGIN) == reading
+    assert judged.says() == found
+    worst = {"Fatal": "Unhealthy", "Degraded": "Degraded"}
+    severity = next(iter(found)).split()[1] if found else ""
+    assert judged.health()[0] == worst.get(severity, "Healthy")
+
+
+@pytest.mark.parametrize("code", [6, 10, 27, 28])
+def test_what_may_pass_by_itself_is_asked_again_at_the_next_poll(sense, code):
+    set_gpu(sense.path, 3, errors={MARGIN: code})
+    sense.poll(3, Tier.FAST)
+    set_gpu(sense.path, 3, errors={})
+    assert sense.poll(3, Tier.FAST, now=15.0)[Signal.THERMAL_MARGIN] == 51
+
+
+@pytest.mark.parametrize("code", [2, 3, 4, 13, 25])
+def test_what_will_not_change_is_asked_again_after_an_hour(sense, code):
+    set_gpu(sense.path, 3, errors={MARGIN: code})
+    sense.poll(3, Tier.FAST)
+    set_gpu(sense.path, 3, errors={})
+    assert sense.poll(3, Tier.FAST, now=15.0)[Signal.THERMAL_MARGIN] == Absent(code)
+    assert sense.poll(3, Tier.FAST, now=3601.0)[Signal.THERMAL_MARGIN] == 51
+
+
+def test_a_driver_that_counts_no_gpu_counts_zero(sense):
+    set_node(sense.path, errors={COUNT: 28})
+    again = Sense(sense.path)
+    assert again.gpus == []
+
+
+@pytest.fixture
+def link(path):
+    """A link that is not started yet, and its inbox."""
+    inbox = queue.SimpleQueue()
+    link = NvmlLink(f"sim:{path}", inbox.put)
+    yield link, inbox
+    link.close(10.0)
+
+
+def hear(inbox, judged, wanted):
+    """Judge what comes until a message is wanted; that message."""
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end:
+        message = inbox.get(timeout=PATIENCE_S)
+        judged.take(message)
+        if wanted(message):
+            return message
+    raise AssertionError("what was waited for did not come")
+
+
+def is_down(message):
+    return isinstance(message, SourceStatus) and message.state.value == "Down"
+
+
+AT_INIT = [
+    (4, "NoAccess"),
+    (9, "DriverAbsent"),
+    (12, "DriverAbsent"),
+    (17, "NoAccess"),
+    (18, "DriverMismatch"),
+    (999, "DriverAbsent"),
+]
+
+
+@pytest.mark.parametrize(("code", "reason"), AT_INIT)
+def test_a_code_at_initialisation_blinds_and_is_no_fault(link, path, code, reason):
+    link, inbox = link
+    judged = Judged(path)
+    set_node(path, init_error=code)
+    link.start()
+    status = hear(inbox, judged, is_down)
+    assert (status.code, status.reason.value) == (code, reason)
+    assert not status.restart_agent, "it began so: another container would begin the same way"
+    assert judged.health() == ("Unknown", reason)
+    assert judged.says() == set()
+
+
+@pytest.mark.parametrize("code", [4, 17])
+def test_a_driver_that_lets_nobody_at_its_gpus_gives_no_access(link, path, code):
+    link, inbox = link
+    judged = Judged(path)
+    set_node(path, errors={HANDLE: code})
+    link.start()
+    hear(inbox, judged, is_down)
+    assert judged.health() == ("Unknown", "NoAccess")
+    assert judged.says() == set()
+
+
+def test_code_28_at_initialisation_is_a_count_of_zero(link, path):
+    link, inbox = link
+    set_node(path, init_error=28, gpus=[])
+    judged = Judged(path)
+    link.start()
+    hello = hear(inbox, judged, lambda message: isinstance(message, Hello))
+    assert hello.devices == []
+    hear(inbox, judged, lambda message: isinstance(message, SourceStatus))
+    assert judged.health() == ("Healthy", "AllChecksPassing")
+    set_node(path, init_error=0)
+    link.request_refresh()
+    found = hear(inbox, judged, lambda message: isinstance(message, Hello) and message.driver)
+    assert found.driver == "580.95.05"
+
+
+EVERYTHING = {
+    name for name in CALLS if name.startswith("nvmlDevice") and name not in (HANDLE, COUNT)
+} | {"nvmlInitWithFlags"}
+
+
+@pytest.mark.parametrize(
+    ("edit", "reason"),
+    [
+        ({"driver_restart": 1, "init_error": 18}, "DriverMismatch"),
+        ({"errors": {FIELDS: 18}, "init_error": 18}, "DriverMismatch"),
+        ({"errors": dict.fromkeys(EVERYTHING, 999)}, "DriverAbsent"),
+    ],
+    ids=["18 after a driver upgrade", "18 from a call", "999 from everything"],
+)
+def test_after_initialisation_18_and_999_ask_for_a_new_container(link, path, edit, reason):
+    link, inbox = link
+    judged = Judged(path)
+    link.start()
+    hear(inbox, judged, lambda message: isinstance(message, Hello))
+    set_node(path, **edit)
+    link.request_refresh()
+    status = hear(inbox, judged, is_down)
+    assert (status.reason.value, status.restart_agent) == (reason, True)
+    assert judged.health() == ("Unknown", reason)
+    assert judged.says() == set()

@@ -1,0 +1,303 @@
+"""What is written to the API server and when: in virtual time, against a simulated one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+
+import msgspec
+import pytest
+
+from agent.publish.lanes import HealthLane, NodeLane
+from agent.publish.plan import REPAIR_SPACING_S
+from hack.sim.cluster.errors import ApiError
+from rules.api.health import PublisherPod
+from rules.publish.publication import Publication
+from tests.support.agent.publish_parts import Server, a_server, counted, verdict
+
+WALL = 1_800_000_000.0
+_numbers = count(1)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with a_server() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def bare_server() -> Iterator[Server]:
+    """One without our definitions."""
+    with a_server(defined=False) as running:
+        yield running
+
+
+class Publishing:
+    """Both lanes of one node, turned until they rest, at a time the test sets."""
+
+    def __init__(self, server: Server, *, exists: bool = True) -> None:
+        self.server = server
+        self.name = f"node-{next(_numbers)}"
+        if exists:
+            server.add_node(self.name)
+        self.now = 1000.0
+        self.nodes = NodeLane(server.kube, self.name, luck=lambda: 0.5)
+        self.healths = HealthLane(server.kube, self.name, luck=lambda: 0.5)
+
+    @property
+    def writes(self) -> tuple[int, int]:
+        return self.nodes.writes, self.healths.writes
+
+    @property
+    def word(self) -> str:
+        health = self.server.health(self.name)
+        return "" if health is None else health.get("status", {}).get("health", "")
+
+    def turn(self, wanted: Publication) -> bool:
+        """Write all that is due now; whether the verdict stands on both objects."""
+        for _ in range(10):
+            node = self.server.kube.node(self.name)
+            node_turn = self.nodes.turn(wanted, node, self.now, WALL + self.now)
+            health_turn = self.healths.turn(wanted, node, self.now)
+            if min(node_turn.until, health_turn.until) > self.now:
+                return node_turn.settled and health_turn.settled
+        raise AssertionError("the lanes do not come to rest")
+
+    def later(self, seconds: float) -> Publishing:
+        self.now += seconds
+        return self
+
+
+@pytest.fixture
+def publishing(server: Server) -> Iterator[Publishing]:
+    yield Publishing(server)
+    server.faults.clear()
+
+
+def settled(publishing: Publishing, wanted: Publication) -> None:
+    publishing.turn(wanted)
+    assert publishing.later(1).turn(wanted)
+
+
+def test_the_first_verdict_is_written_at_once(publishing: Publishing) -> None:
+    publishing.turn(verdict())
+    assert publishing.word == "Healthy"
+    node = publishing.server.node(publishing.name)
+    assert node["metadata"]["labels"]["gpuward.io/health"] == "healthy"
+    assert publishing.server.condition(publishing.name, "GPUHealthy") == "True"
+    assert publishing.later(1).turn(verdict())
+
+
+def test_the_health_object_belongs_to_the_node(publishing: Publishing) -> None:
+    publishing.turn(verdict())
+    health = publishing.server.health(publishing.name)
+    node = publishing.server.node(publishing.name)
+    (owner,) = health["metadata"]["ownerReferences"]
+    assert owner == {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "name": publishing.name,
+        "uid": node["metadata"]["uid"],
+    }
+
+
+def test_times_and_cursor_alone_cause_no_write(publishing: Publishing) -> None:
+    settled(publishing, verdict())
+    before = publishing.writes
+    moved = verdict(observed_at="2026-01-02T04:00:00Z")
+    assert publishing.later(100).turn(moved)
+    assert publishing.writes == before
+
+
+def test_a_reassertion_is_not_stored(publishing: Publishing) -> None:
+    settled(publishing, verdict())
+    versions, writes = publishing.server.stored(publishing.name), publishing.writes
+    assert publishing.later(400).turn(verdict())
+    assert publishing.writes == (writes[0] + 1, writes[1] + 1)
+    assert publishing.server.stored(publishing.name) == versions
+
+
+def test_a_change_of_health_is_written_at_once(publishing: Publishing) -> None:
+    settled(publishing, verdict())
+    publishing.turn(verdict("Unhealthy"))
+    assert publishing.word == "Unhealthy"
+    assert publishing.server.condition(publishing.name, "GPUHealthy") == "False"
+
+
+def test_counts_ride_along_once_a_minute(publishing: Publishing) -> None:
+    sick = verdict("Unhealthy")
+    settled(publishing, sick)
+    before = publishing.writes
+    assert publishing.later(10).turn(counted(sick, 2))
+    assert publishing.writes == before
+    publishing.later(60).turn(counted(sick, 3))
+    assert publishing.writes == (before[0], before[1] + 1)
+    health = publishing.server.health(publishing.name)
+    assert health["status"]["incidents"][0]["count"] == 3
+
+
+def test_fields_that_became_empty_vanish(publishing: Publishing) -> None:
+    settled(publishing, verdict("Unhealthy"))
+    publishing.turn(verdict())
+    assert "incidents" not in publishing.server.health(publishing.name)["status"]
+
+
+def test_the_transition_time_moves_with_the_status_only(publishing: Publishing) -> None:
+    def since() -> str:
+        conditions = publishing.server.node(publishing.name)["status"]["conditions"]
+        return next(c["lastTransitionTime"] for c in conditions if c["type"] == "GPUHealthy")
+
+    settled(publishing, verdict())
+    first = since()
+    reworded = replace(verdict(), conditions=(replace(verdict().conditions[0], reason="Other"),))
+    settled(publishing.later(50), reworded)
+    assert since() == first
+    settled(publishing.later(50), verdict("Unhealthy"))
+    assert since() != first
+
+
+def test_failures_are_retried_ever_more_slowly_and_end(publishing: Publishing) -> None:
+    fault = publishing.server.faults.fail(
+        ApiError(503, "ServiceUnavailable", "not now"), path=publishing.name, times=None
+    )
+    waits = []
+    for _ in range(4):
+        turn = publishing.healths.read(publishing.now)
+        waits.append(turn.until - publishing.now)
+        publishing.later(waits[-1])
+    assert waits == sorted(waits)
+    assert waits[-1] >= 4 * waits[0]
+    assert "503" in publishing.healths.trouble
+    publishing.server.faults.clear()
+    assert fault.hits == 4
+    settled(publishing, verdict())
+    assert publishing.healths.trouble == ""
+
+
+def test_retry_after_is_honoured(publishing: Publishing) -> None:
+    publishing.server.faults.throttle(path=publishing.name, retry_after_s=20)
+    turn = publishing.healths.read(publishing.now)
+    assert turn.until - publishing.now >= 10
+
+
+def test_an_edit_of_the_health_object_is_put_right(publishing: Publishing) -> None:
+    settled(publishing, verdict())
+    health = publishing.server.health(publishing.name)
+    publishing.server.put_health({**health, "status": {**health["status"], "health": "Unknown"}})
+    publishing.later(400).turn(verdict())
+    settled(publishing.later(1), verdict())
+    assert publishing.word == "Healthy"
+
+
+def test_of_two_agents_the_one_that_started_later_has_the_word(publishing: Publishing) -> None:
+    def signed(pod: str, health: str = "Healthy") -> Publication:
+        return verdict(health, publisher=PublisherPod(pod=f"ns/{pod}", pod_uid=pod))
+
+    def publisher() -> str:
+        status = publishing.server.health(publishing.name)["status"]
+        return str(status["publisher"]["podUID"])
+
+    old, new = (
+        HealthLane(publishing.server.kube, publishing.name, luck=lambda: 0.5) for _ in range(2)
+    )
+    publishing.healths = old
+    settled(publishing, signed("old"))
+    publishing.healths = new
+    settled(publishing.later(1), signed("new"))
+    for health in ("Unhealthy", "Healthy"):
+        publishing.healths = old
+        publishing.later(1).turn(signed("old", health))
+        assert not publishing.later(1).turn(signed("old", health)), "it was never stored"
+        assert publisher() == "new"
+        publishing.healths = new
+        settled(publishing.later(1), signed("new", health))
+    publishing.healths = old
+    publishing.later(700).turn(signed("old", "Unhealthy"))
+    assert not publishing.later(1).turn(signed("old", "Unhealthy"))
+    assert publisher() == "new", "it has written since"
+    settled(publishing.later(700), signed("old", "Unhealthy"))
+    assert publisher() == "old", "the newer one is gone, or it would have said something"
+    publishing.healths = new
+    settled(publishing.later(1), signed("new", "Unhealthy"))
+    assert publisher() == "new"
+
+
+def test_a_deleted_health_object_is_made_again(publishing: Publishing) -> None:
+    settled(publishing, verdict())
+    publishing.server.delete_health(publishing.name)
+    publishing.later(400).turn(verdict())
+    settled(publishing.later(1), verdict())
+    assert publishing.word == "Healthy"
+
+
+def test_an_edit_of_the_node_is_put_right_and_not_fought_over(publishing: Publishing) -> None:
+    def tamper() -> None:
+        patch = {"metadata": {"labels": {"gpuward.io/health": "unhealthy"}}}
+        publishing.server.patch_node(publishing.name, patch)
+
+    def label() -> str:
+        return publishing.server.node(publishing.name)["metadata"]["labels"]["gpuward.io/health"]
+
+    same = verdict()
+    settled(publishing, same)
+    tamper()
+    publishing.turn(same)
+    assert label() == "healthy"
+    tamper()
+    publishing.later(1).turn(same)
+    assert label() == "unhealthy"
+    publishing.later(REPAIR_SPACING_S).turn(same)
+    assert label() == "healthy"
+
+
+def test_a_new_verdict_does_not_wait_for_the_repair_of_the_old_one(
+    publishing: Publishing,
+) -> None:
+    same = verdict()
+    settled(publishing, same)
+    publishing.server.patch_node(
+        publishing.name, {"metadata": {"labels": {"gpuward.io/health": "unknown"}}}
+    )
+    publishing.turn(same)
+    publishing.later(1).turn(verdict("Unhealthy"))
+    assert publishing.server.condition(publishing.name, "GPUHealthy") == "False"
+
+
+def test_a_node_that_comes_back_owns_the_old_object(publishing: Publishing) -> None:
+    sick = verdict("Unhealthy")
+    settled(publishing, sick)
+    publishing.server.delete_node(publishing.name)
+    new = publishing.server.add_node(publishing.name)
+    settled(publishing.later(1), sick)
+    health = publishing.server.health(publishing.name)
+    assert health["metadata"]["ownerReferences"][0]["uid"] == new["metadata"]["uid"]
+    assert publishing.server.condition(publishing.name, "GPUHealthy") == "False"
+
+
+def test_without_the_definitions_the_node_still_gets_its_verdict(bare_server: Server) -> None:
+    publishing = Publishing(bare_server)
+    assert not publishing.turn(verdict())
+    assert bare_server.condition(publishing.name, "GPUHealthy") == "True"
+    assert "apply the CRDs" in publishing.healths.trouble
+    bare_server.define()
+    settled(publishing.later(120), verdict())
+    assert publishing.word == "Healthy"
+
+
+def test_a_missing_node_is_named(server: Server) -> None:
+    existing, missing = Publishing(server), Publishing(server, exists=False)
+    node = server.kube.node(existing.name)
+    missing.nodes.turn(verdict(), node, 1000.0, WALL)
+    assert missing.nodes.trouble.startswith(f"node {missing.name} does not exist")
+    assert "--node-name" in missing.nodes.trouble
+
+
+def test_what_was_there_is_known_before_anything_is_written(server: Server) -> None:
+    first = Publishing(server)
+    settled(first, verdict("Unhealthy"))
+    again = HealthLane(server.kube, first.name, luck=lambda: 0.5)
+    again.read(first.now)
+    assert again.known
+    assert again.status is not None
+    assert msgspec.structs.asdict(again.status)["health"] == "Unhealthy"

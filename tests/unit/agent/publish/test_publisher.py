@@ -1,0 +1,224 @@
+"""The publishing thread against a simulated API server: nothing is lost, nothing goes backwards."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from agent.publish.lanes import HealthLane
+from agent.publish.plan import Wanted
+from agent.publish.publish import Accepted, Known, Publisher, Trouble
+from hack.sim.cluster.errors import ApiError
+from rules.api.health import PublisherPod
+from rules.publish.events import NodeEvent
+from tests.support.agent.publish_parts import Server, a_server, verdict
+
+NODE = "gpu-1"
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with a_server() as running:
+        running.add_node(NODE)
+        yield running
+
+
+class Running:
+    def __init__(self, server: Server, pod: str = "") -> None:
+        self.server = server
+        self._signed = PublisherPod(pod=f"ns/{pod}", pod_uid=pod)
+        self.told: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.publisher = Publisher(server.kube, NODE, tell=self.told.put, luck=lambda: 0.0)
+        self._serial = 0
+
+    def submit(self, health: str = "Healthy") -> int:
+        self._serial += 1
+        signed = verdict(health, publisher=self._signed)
+        self.publisher.submit(Wanted(serial=self._serial, publication=signed))
+        return self._serial
+
+    def until(self, kind: type, enough: Callable[[Any], bool] = lambda _: True) -> Any:
+        while True:
+            told = self.told.get(timeout=20.0)
+            if isinstance(told, kind) and enough(told):
+                return told
+
+    def accepted(self, serial: int) -> Accepted:
+        found: Accepted = self.until(Accepted, lambda told: told.wanted.serial == serial)
+        return found
+
+
+@pytest.fixture
+def running(server: Server) -> Iterator[Running]:
+    started = Running(server)
+    started.publisher.start()
+    started.publisher.node_seen(server.kube.node(NODE))
+    yield started
+    server.faults.clear()
+    started.publisher.close(5.0)
+
+
+def test_the_past_is_told_once_before_anything_is_written(running: Running) -> None:
+    assert running.until(Known) == Known(status=None)
+    assert running.server.health(NODE) is None
+    running.accepted(running.submit())
+
+
+def test_a_past_that_may_not_be_read_yet_is_waited_for(server: Server) -> None:
+    first = Running(server)
+    first.publisher.start()
+    first.publisher.node_seen(server.kube.node(NODE))
+    first.until(Known)
+    first.accepted(first.submit("Unhealthy"))
+    first.publisher.close(10.0)
+    refused = ApiError(403, "Forbidden", "rights come later")
+    server.faults.fail(refused, method="GET", path=f"gpunodehealths/{NODE}", times=2)
+    second = Running(server)
+    second.publisher.start()
+    known = second.until(Known)
+    second.publisher.close(10.0)
+    assert known.status is not None
+    assert known.status.health == "Unhealthy"
+
+
+def test_a_past_that_may_never_be_read_does_not_hold_up_the_node(server: Server) -> None:
+    lane = HealthLane(server.kube, NODE, luck=lambda: 0.5)
+    refused = ApiError(403, "Forbidden", "no rights")
+    server.faults.fail(refused, method="GET", path=f"gpunodehealths/{NODE}", times=None)
+    now = 0.0
+    while not lane.known:
+        assert now < 60.0
+        now = max(now + 0.1, lane.read(now).until)
+    assert now > 5.0
+    assert lane.status is None
+
+
+def test_the_newest_of_many_verdicts_is_what_stands(running: Running) -> None:
+    for number in range(200):
+        serial = running.submit("Unhealthy" if number % 2 else "Healthy")
+    serial = running.submit("Unhealthy")
+    running.accepted(serial)
+    assert running.server.health(NODE)["status"]["health"] == "Unhealthy"
+    assert running.server.condition(NODE, "GPUHealthy") == "False"
+    assert running.publisher.report().settled
+
+
+def test_a_verdict_survives_an_api_server_that_fails(running: Running) -> None:
+    running.until(Known)
+    running.server.faults.fail(ApiError(503, "ServiceUnavailable", "away"), path=NODE, times=6)
+    serial = running.submit("Unhealthy")
+    trouble = running.until(Trouble)
+    assert "503" in trouble.sentence
+    running.accepted(serial)
+    assert running.server.condition(NODE, "GPUHealthy") == "False"
+    assert running.publisher.report().failures == 0
+
+
+def test_the_end_of_trouble_is_told(running: Running) -> None:
+    running.until(Known)
+    running.server.faults.fail(ApiError(500, "InternalError", "away"), path=NODE, times=1)
+    running.submit()
+    assert running.until(Trouble).sentence
+    assert running.until(Trouble).sentence == ""
+
+
+def test_the_last_verdict_is_written_before_the_end(server: Server) -> None:
+    running = Running(server)
+    running.publisher.start()
+    running.publisher.node_seen(server.kube.node(NODE))
+    running.until(Known)
+    running.submit("Unhealthy")
+    assert running.publisher.close(10.0)
+    assert server.condition(NODE, "GPUHealthy") == "False"
+
+
+def test_without_an_api_server_the_end_does_not_wait_for_ever(server: Server) -> None:
+    running = Running(server)
+    running.publisher.start()
+    running.publisher.node_seen(server.kube.node(NODE))
+    running.until(Known)
+    server.faults.fail(ApiError(500, "InternalError", "away"), path=NODE, times=None)
+    running.submit("Unhealthy")
+    assert not running.publisher.close(0.2)
+
+
+def test_where_nothing_could_be_written_the_end_comes_after_one_more_attempt(
+    server: Server,
+) -> None:
+    running = Running(server)
+    running.publisher.start()
+    running.publisher.node_seen(server.kube.node(NODE))
+    running.until(Known)
+    away = server.faults.fail(ApiError(503, "ServiceUnavailable", "away"), path=NODE, times=None)
+    running.submit("Unhealthy")
+    running.until(Trouble)
+    before = away.hits
+    assert not running.publisher.close(3600.0)
+    assert away.hits > before
+
+
+def test_an_api_server_that_is_back_gets_the_last_verdict(server: Server) -> None:
+    running = Running(server)
+    running.publisher.start()
+    running.publisher.node_seen(server.kube.node(NODE))
+    running.until(Known)
+    server.faults.fail(ApiError(503, "ServiceUnavailable", "away"), path=NODE, times=None)
+    running.submit("Unhealthy")
+    running.until(Trouble)
+    server.faults.clear()
+    assert running.publisher.close(3600.0)
+    assert server.condition(NODE, "GPUHealthy") == "False"
+
+
+def test_without_a_node_there_is_nothing_to_wait_for(server: Server) -> None:
+    running = Running(server)
+    running.publisher.start()
+    running.until(Known)
+    running.submit("Unhealthy")
+    assert not running.publisher.close(3600.0)
+
+
+def test_events_name_the_nodes_real_uid(running: Running) -> None:
+    running.until(Known)
+    running.accepted(running.submit("Unhealthy"))
+    running.publisher.announce(NodeEvent("Warning", "Xid79GPUFallenOffBus", "a sentence"))
+    deadline = time.monotonic() + 10
+    while not (events := running.server.events()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    (event,) = events
+    assert event["involvedObject"]["uid"] == running.server.node(NODE)["metadata"]["uid"]
+    assert (event["type"], event["reason"], event["message"]) == (
+        "Warning",
+        "Xid79GPUFallenOffBus",
+        "a sentence",
+    )
+
+
+def test_an_event_that_is_refused_is_dropped_and_the_verdict_goes_on(running: Running) -> None:
+    running.until(Known)
+    running.accepted(running.submit())
+    refused = ApiError(403, "Forbidden", "no events for you")
+    running.server.faults.fail(refused, path="/events", times=None)
+    running.publisher.announce(NodeEvent("Warning", "Xid79GPUFallenOffBus", "a sentence"))
+    running.accepted(running.submit("Unhealthy"))
+    assert running.server.events() == []
+
+
+def test_an_agent_that_a_newer_one_replaced_writes_nothing_and_says_so(server: Server) -> None:
+    old, new = Running(server, "old"), Running(server, "new")
+    for each in (old, new):
+        each.publisher.start()
+        each.publisher.node_seen(server.kube.node(NODE))
+        each.accepted(each.submit())
+    writes = old.publisher.report().writes
+    last = old.submit("Unhealthy")
+    assert not old.publisher.close(3600.0), "it did not wait for what cannot be"
+    said = [old.told.get() for _ in range(old.told.qsize())]
+    assert not [each for each in said if isinstance(each, Accepted) and each.wanted.serial == last]
+    assert old.publisher.report().writes == writes
+    assert server.condition(NODE, "GPUHealthy") == "True"
+    assert new.publisher.close(10.0)

@@ -1,0 +1,174 @@
+"""The alert rules: they parse, ask for metrics that exist, speak to people, and fire when they should."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hack.dashboards.operator_objects import rule_groups
+from tests.support.cluster.promql_names import (
+    ALERTS,
+    GOLDEN_PAGES,
+    REPOSITORY,
+    known,
+    rules,
+    selectors,
+    unknown,
+)
+
+PROMTOOL = shutil.which("promtool")
+needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
+CASES = sorted((REPOSITORY / "tests" / "data" / "alerts").glob("*.yaml"))
+METRICS = known()
+ALERT_RULES = [rule for rule in rules() if "alert" in rule]
+NAMES = sorted({rule["alert"] for rule in ALERT_RULES})
+GOLDEN_NAMES = [page.name for page in GOLDEN_PAGES]
+
+
+def promtool(*arguments: str | Path, given: bytes = b"") -> None:
+    done = subprocess.run(
+        [str(PROMTOOL), *map(str, arguments)], input=given, capture_output=True, check=False
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()
+
+
+@needs_promtool
+def test_promtool_accepts_every_rule_file() -> None:
+    promtool("check", "rules", *sorted(ALERTS.glob("*.yaml")))
+
+
+@needs_promtool
+@pytest.mark.parametrize("page", GOLDEN_PAGES, ids=GOLDEN_NAMES)
+def test_promtool_accepts_every_metrics_page(page: Path) -> None:
+    promtool("check", "metrics", given=page.read_bytes())
+
+
+@needs_promtool
+@pytest.mark.parametrize("cases", CASES, ids=[case.stem for case in CASES])
+def test_alerts_fire_and_stay_silent_as_the_cases_say(cases: Path) -> None:
+    promtool("test", "rules", cases)
+
+
+def told(name: str) -> set[bool]:
+    """Whether the cases expect the alert to fire, and whether they expect it not to."""
+    return {
+        bool(check["exp_alerts"])
+        for case in CASES
+        if case.stem != "healthy"
+        for test in yaml.safe_load(case.read_text())["tests"]
+        for check in test["alert_rule_test"]
+        if check["alertname"] == name
+    }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_alert_has_a_case_that_fires_and_one_that_does_not(name: str) -> None:
+    assert told(name) == {True, False}
+
+
+def test_a_healthy_fleet_is_checked_for_every_alert() -> None:
+    healthy = yaml.safe_load((CASES[0].parent / "healthy.yaml").read_text())["tests"]
+
+    assert {check["alertname"] for check in healthy[0]["alert_rule_test"]} == set(NAMES)
+    assert not any(check["exp_alerts"] for check in healthy[0]["alert_rule_test"])
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.get("alert") or rule["record"])
+def test_rules_ask_for_metrics_and_labels_that_exist(rule: dict[str, str]) -> None:
+    assert unknown(rule["expr"], METRICS) == []
+
+
+@pytest.mark.parametrize(
+    ("expr", "wrong"),
+    [
+        pytest.param("gpuward_leder == 1", ["no metric gpuward_leder"], id="metric"),
+        pytest.param(
+            'gpuward_sessions{fase="Pending"}',
+            ["gpuward_sessions has no label fase"],
+            id="matcher",
+        ),
+        pytest.param(
+            "sum by (gpu) (rate(gpuward_xid_total[5m]))",
+            ["no metric here has the label gpu"],
+            id="grouping",
+        ),
+        pytest.param('sum(gpuward_sessions{phase=~"a(b)|{c}"} offset 1h) > bool 2', [], id="none"),
+    ],
+)
+def test_the_reader_of_expressions_finds_what_does_not_exist(expr: str, wrong: list[str]) -> None:
+    assert unknown(expr, METRICS) == wrong
+
+
+@pytest.mark.parametrize("rule", ALERT_RULES, ids=lambda rule: rule["alert"])
+def test_each_alert_says_how_urgent_it_is_what_is_next_and_where_to_read(rule: dict) -> None:
+    words, page = rule["annotations"], f"docs/runbooks/{rule['alert']}.md"
+
+    assert set(words) == {"summary", "description", "runbook", "runbook_url"}
+    assert rule["labels"] in ({"severity": "page"}, {"severity": "ticket"}, {"severity": "info"})
+    assert (words["runbook"], (REPOSITORY / page).exists()) == (page, True)
+    assert words["runbook_url"] == "{{ $externalLabels.gpuward_docs }}" + page
+    assert len(words["summary"]) < 200
+
+
+@pytest.mark.parametrize("rule", ALERT_RULES, ids=lambda rule: rule["alert"])
+def test_an_alert_about_nodes_names_the_node_and_one_about_gpus_the_gpu(rule: dict) -> None:
+    """By the labels that the expression keeps; recording rules keep theirs."""
+    kept = set(re.findall(r"\w+", " ".join(re.findall(r"by \(([^)]*)\)", rule["expr"]))))
+    for asked in selectors(rule["expr"]):
+        if asked.metric.startswith("gpu:"):
+            kept |= METRICS[asked.metric]
+    if rule["alert"] == "GPUWardBudgetExhausted":
+        kept -= {"node"}  # counts nodes
+
+    for label, words in (("node", "$labels.node"), ("pci", "$labels.pci")):
+        assert (label in kept) == (words in rule["annotations"]["summary"])
+
+
+def test_group_names_are_unique() -> None:
+    names = [group["name"] for group in rule_groups()]
+
+    assert sorted(set(names)) == sorted(names)
+
+
+def blocks(page: str) -> list[dict]:
+    """The YAML examples of a page."""
+    text = (REPOSITORY / "docs" / page).read_text()
+    return [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
+
+
+def test_the_page_about_alerting_names_alerts_that_exist() -> None:
+    text = (REPOSITORY / "docs" / "alerting.md").read_text()
+
+    assert set(re.findall(r"GPUWard\w+", text)) <= set(NAMES)
+
+
+def test_every_alert_finds_a_receiver_in_the_example_routes() -> None:
+    """By the matchers of the example; the first that takes it, else the ticket queue."""
+    routes = blocks("alerting.md")[1]["route"]
+    taken = {re.search(r'severity="(\w+)"', route["matchers"][1])[1]: route["receiver"]
+             for route in routes["routes"]}  # fmt: skip
+
+    assert taken == {"page": "pager", "info": "channel"}
+    assert routes["receiver"] == "tickets"
+    assert {r["name"] for r in blocks("alerting.md")[1]["receivers"]} == {
+        "pager",
+        "tickets",
+        "channel",
+    }
+
+
+@needs_promtool
+def test_promtool_accepts_the_example_configuration(tmp_path: Path) -> None:
+    """All but how pods are discovered: Debian builds Prometheus without that."""
+    (tmp_path / "rules").symlink_to(ALERTS)
+    config = blocks("alerting.md")[0]
+    for scrape in config["scrape_configs"]:
+        assert scrape.pop("kubernetes_sd_configs")
+    (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(config))
+
+    promtool("check", "config", tmp_path / "prometheus.yaml")

@@ -1,0 +1,176 @@
+"""The dashboards and operator objects: current, importable, and asking for what exists."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hack.dashboards.__main__ import COMPONENT, DASHBOARDS, rendered
+from tests.support.cluster.promql_names import known, rules, unknown
+
+KUBECTL = shutil.which("kubectl")
+PROMTOOL = shutil.which("promtool")
+METRICS = known()
+FILES = sorted(rendered())
+PAGES = sorted(DASHBOARDS.glob("*.json"))
+BASE = COMPONENT.parents[1] / "base"
+
+
+def page(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def expressions() -> list[tuple[str, str]]:
+    """(dashboard and panel, expression with the variables filled in)."""
+    return [
+        (f"{path.stem}: {panel['title']}", target["expr"].replace("$node", "gpu-7"))
+        for path in PAGES
+        for panel in page(path)["panels"]
+        for target in panel.get("targets", ())
+    ]
+
+
+@pytest.mark.parametrize("path", FILES, ids=[path.name for path in FILES])
+def test_checked_in_file_is_what_is_generated(path: Path) -> None:
+    """`python -m hack.dashboards` after changing rules or dashboards."""
+    assert path.read_text() == rendered()[path]
+
+
+def test_nothing_else_lies_beside_the_generated_files() -> None:
+    assert sorted([*PAGES, *COMPONENT.iterdir()]) == FILES
+
+
+@pytest.mark.parametrize(("where", "expr"), expressions())
+def test_queries_ask_for_metrics_and_labels_that_exist(where: str, expr: str) -> None:
+    assert unknown(expr, METRICS) == []
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
+def test_queries_are_promql(tmp_path: Path) -> None:
+    """promtool parses rule files only, so every query becomes a rule."""
+    made = [
+        {"record": f"query_{number}", "expr": expr}
+        for number, (_, expr) in enumerate(expressions())
+    ]
+    file = tmp_path / "queries.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": made}]}))
+
+    done = subprocess.run(
+        [str(PROMTOOL), "check", "rules", str(file)], capture_output=True, check=False
+    )
+
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()
+
+
+@pytest.mark.parametrize("path", PAGES, ids=[path.stem for path in PAGES])
+def test_a_dashboard_imports_anywhere(path: Path) -> None:
+    """Grafana 10's schema, no data source of anybody's installation, no id of a database."""
+    board = page(path)
+    sources = {
+        json.dumps(found["datasource"], sort_keys=True)
+        for panel in board["panels"]
+        if panel["type"] != "row"
+        for found in (panel, *panel["targets"])
+    }
+
+    assert board["schemaVersion"] >= 38
+    assert "id" not in board
+    assert sources == {'{"type": "prometheus", "uid": "${datasource}"}'}
+    assert board["templating"]["list"][0]["type"] == "datasource"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=[path.stem for path in PAGES])
+def test_panels_do_not_overlap_and_stay_within_the_grid(path: Path) -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in page(path)["panels"]:
+        grid = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(grid["x"], grid["x"] + grid["w"])
+            for y in range(grid["y"], grid["y"] + grid["h"])
+        }
+        assert grid["x"] + grid["w"] <= 24
+        assert not taken & cells, panel["title"]
+        taken |= cells
+
+
+def test_the_node_dashboard_looks_at_the_chosen_node_only() -> None:
+    board = page(DASHBOARDS / "node.json")
+    queries = [t["expr"] for panel in board["panels"] for t in panel.get("targets", ())]
+
+    assert [v["query"]["query"] for v in board["templating"]["list"][1:]] == [
+        "label_values(gpuward_node_health, node)"
+    ]
+    for query in queries:
+        assert query.count('node="$node"') == len(re.findall(r"gpuward_\w+", query))
+
+
+def test_monitors_select_what_the_base_installs() -> None:
+    """Labels and port names of the manifests, and the label that every rule rests on."""
+    daemon_set = yaml.safe_load((BASE / "agent-daemonset.yaml").read_text())
+    services = list(yaml.safe_load_all((BASE / "services.yaml").read_text()))
+    pods = yaml.safe_load((COMPONENT / "agent-pod-monitor.yaml").read_text())["spec"]
+    service = yaml.safe_load((COMPONENT / "remediator-service-monitor.yaml").read_text())["spec"]
+    ports = daemon_set["spec"]["template"]["spec"]["containers"][0]["ports"]
+    wanted = service["selector"]["matchLabels"]
+    chosen = [s for s in services if wanted.items() <= s["metadata"]["labels"].items()]
+
+    assert pods["selector"]["matchLabels"].items() <= (
+        daemon_set["spec"]["template"]["metadata"]["labels"].items()
+    )
+    assert pods["podMetricsEndpoints"][0]["port"] in {port["name"] for port in ports}
+    assert pods["podMetricsEndpoints"][0]["relabelings"][0]["targetLabel"] == "node"
+    assert [s["metadata"]["name"] for s in chosen] == ["gpuward-remediator"]
+    assert service["endpoints"][0]["port"] in {p["name"] for p in chosen[0]["spec"]["ports"]}
+
+
+def kubectl_minor() -> int:
+    """Minor version of kubectl; 0 where there is none."""
+    if KUBECTL is None:
+        return 0
+    done = subprocess.run(
+        [KUBECTL, "version", "--client", "-o", "json"], capture_output=True, check=False
+    )
+    return int(json.loads(done.stdout)["clientVersion"]["minor"].rstrip("+")) if done.stdout else 0
+
+
+@pytest.mark.skipif(kubectl_minor() < 27, reason="kubectl 1.27 or later is not installed")
+def test_the_component_builds_and_follows_its_overlay_into_another_namespace(
+    tmp_path: Path,
+) -> None:
+    overlay = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "namespace": "gpu-health",
+        "components": [os.path.relpath(COMPONENT, tmp_path)],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+
+    done = subprocess.run(
+        [str(KUBECTL), "kustomize", str(tmp_path)], capture_output=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr.decode()
+    made = list(yaml.safe_load_all(done.stdout))
+    assert {(one["kind"], one["metadata"]["namespace"]) for one in made} == {
+        ("PodMonitor", "gpu-health"),
+        ("PrometheusRule", "gpu-health"),
+        ("ServiceMonitor", "gpu-health"),
+    }
+
+
+def test_the_operator_gets_every_rule_unchanged() -> None:
+    rule = yaml.safe_load((COMPONENT / "prometheus-rule.yaml").read_text())
+
+    got = [one for group in rule["spec"]["groups"] for one in group["rules"]]
+
+    assert sorted(got, key=str) == sorted(rules(), key=str)

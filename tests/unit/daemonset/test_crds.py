@@ -1,0 +1,83 @@
+"""The CRDs in daemonset/crds say exactly what the wire types say."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+
+from hack.crds.__main__ import FOLDER, rendered
+from hack.crds.generate import crds
+from rules.api import health as health_object
+from rules.api import quarantine as quarantine_object
+
+
+@pytest.mark.parametrize("name", sorted(rendered()))
+def test_checked_in_file_is_what_the_types_generate(name: str) -> None:
+    """`python -m hack.crds` after changing a type; nobody edits the YAML."""
+    assert rendered()[name] == (Path(FOLDER) / name).read_text()
+
+
+def unbounded(schema: dict[str, object], path: str = "") -> list[str]:
+    """Paths of strings and lists without a limit."""
+    found = []
+    if schema.get("type") == "string" and not {"maxLength", "enum"} & set(schema):
+        found.append(path)
+    if schema.get("type") == "array":
+        if "maxItems" not in schema:
+            found.append(path)
+        found += unbounded(schema["items"], f"{path}[]")  # type: ignore[arg-type]
+    for name, child in schema.get("properties", {}).items():  # type: ignore[attr-defined]
+        found += unbounded(child, f"{path}.{name}")
+    return found
+
+
+@pytest.mark.parametrize("crd", crds().values(), ids=lambda crd: crd["spec"]["names"]["kind"])
+def test_every_string_and_list_of_spec_and_status_is_bounded(crd: dict[str, dict]) -> None:
+    """An object can never grow beyond what etcd and CEL's cost budget take."""
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    parts = {key: schema[key] for key in ("spec", "status") if key in schema}
+
+    assert parts
+    assert [] == [path for key, part in parts.items() for path in unbounded(part, key)]
+
+
+@pytest.mark.parametrize("crd", crds().values(), ids=lambda crd: crd["spec"]["names"]["kind"])
+def test_every_field_explains_itself(crd: dict[str, dict]) -> None:
+    """`kubectl explain` teaches: each property has a sentence."""
+
+    def silent(schema: dict, path: str) -> list[str]:
+        found = []
+        for name, child in schema.get("properties", {}).items():
+            if "description" not in child:
+                found.append(f"{path}.{name}")
+            found += silent(child, f"{path}.{name}")
+            found += silent(child.get("items", {}), f"{path}.{name}[]")
+        return found
+
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    parts = {key: schema[key] for key in ("spec", "status") if key in schema}
+
+    assert [] == [path for key, part in parts.items() for path in silent(part, key)]
+
+
+def test_what_is_empty_is_not_sent_and_what_is_false_is() -> None:
+    """The API server refuses null without `nullable`; `active: false` is a statement."""
+    status = health_object.HealthStatus(incidents=(health_object.Incident(id="1", reason="R"),))
+
+    sent = health_object.plain(status)
+
+    assert False is sent["incidents"][0]["active"]
+    assert {"mig", "nvidia", "closedAt", "gpus"}.isdisjoint(sent["incidents"][0])
+    assert status == msgspec.convert(sent, health_object.HealthStatus)
+
+
+def test_a_person_needs_only_a_node_and_one_cause() -> None:
+    """The smallest quarantine request a person can post is accepted by schema and types."""
+    request = yaml.safe_load(
+        "{nodeName: gpu-7, causes: [{source: Human, message: the fan rattles}]}"
+    )
+
+    spec = msgspec.convert(request, quarantine_object.QuarantineSpec)
+
+    assert ("Drain", "Degraded") == (spec.level, spec.causes[0].severity)

@@ -1,0 +1,227 @@
+"""What `kubectl kustomize` makes of base and components: reviewed as text, valid for Kubernetes."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hack.sim.cluster.clients.inprocess import InProcessClient
+from hack.sim.cluster.resource import CONFIGMAPS, DAEMON_SETS
+from hack.sim.cluster.store.engine import Engine
+from hack.sim.manifests import post_manifests
+from hack.sim.proxy.request_log import RequestLog
+from rules.api.names import TAINT_QUARANTINE
+from rules.policy.policy import Policy
+from rules.policy.reader import load_policy
+from tests.support.cluster.manifest_builds import (
+    COMPONENTS,
+    DAEMONSET,
+    Object,
+    agent_container,
+    build,
+    environment,
+    one,
+    without_crds,
+)
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "kustomize"
+KUBERNETES = "1.32"
+# The rules and monitors are compared with rules/alerts elsewhere; here the rest is.
+REVIEWED = (
+    ("nvml",),
+    ("full",),
+    ("enforce",),
+    ("force",),
+    ("workloads",),
+    ("gpu-operator",),
+    ("nvml", "gpu-operator", "enforce"),
+    ("full", "gpu-operator", "enforce", "force"),
+)
+BUILT = tuple(
+    (*profile, *rest)
+    for profile in ((), ("nvml",), ("full",))
+    for count in range(5)
+    for rest in itertools.combinations(COMPONENTS[2:], count)
+)
+
+
+def text(objects: list[Object]) -> list[str]:
+    return yaml.safe_dump_all(without_crds(objects), width=1000).splitlines(keepends=True)
+
+
+def compare(name: str, actual: str) -> None:
+    path = GOLDEN / name
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(actual)
+    assert actual == path.read_text(), f"{name} changed: review, then UPDATE_GOLDEN=1"
+
+
+def test_base_is_what_was_reviewed() -> None:
+    compare("base.yaml", "".join(text(build())))
+
+
+@pytest.mark.parametrize("components", REVIEWED, ids="+".join)
+def test_components_change_of_base_what_was_reviewed(components: tuple[str, ...]) -> None:
+    changes = difflib.unified_diff(text(build()), text(build(*components)), "base", "built", n=2)
+    # Line numbers say nothing to a reviewer and move with every change of base.
+    hunks = ("@@\n" if line.startswith("@@") else line for line in changes)
+    compare(f"{'+'.join(components)}.diff", "".join(hunks))
+
+
+def test_the_order_of_components_does_not_matter() -> None:
+    names = ("full", "enforce", "force", "gpu-operator")
+    there, back = build(*names), build(*reversed(names))
+    assert environment(there) == environment(back)
+    for objects in (there, back):
+        agent_container(objects)["env"].sort(key=lambda variable: variable["name"])
+    assert there == back
+
+
+@pytest.mark.parametrize("oldest", [True, False], ids=["oldest supported", "newest known"])
+def test_every_object_is_valid_for_kubernetes(oldest: bool) -> None:
+    validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is missing")
+    version = KUBERNETES if oldest else validate.latest_version()
+    seen: list[Object] = []
+    # Each component alone and all together: combinations differ only in what these change.
+    for components in ((), *((c,) for c in COMPONENTS), COMPONENTS[1:]):
+        seen += [obj for obj in build(*components) if obj not in seen]
+    for obj in seen:
+        if obj["apiVersion"] != "monitoring.coreos.com/v1":
+            validate.validate(obj, version, strict=True)
+
+
+def test_a_mistake_would_be_found_by_the_schemas() -> None:
+    validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is missing")
+    broken = build()
+    agent_container(broken)["securityContext"]["privilegd"] = True
+    with pytest.raises(validate.ValidationError):
+        validate.validate(one(broken, "DaemonSet", "gpuward-agent"), KUBERNETES, strict=True)
+
+
+def test_monitors_scrape_ports_that_are_there() -> None:
+    objects = build("prometheus-operator")
+    (pods,) = [o for o in objects if o["kind"] == "PodMonitor"]
+    (services,) = [o for o in objects if o["kind"] == "ServiceMonitor"]
+    ports = {port["name"] for port in agent_container(objects)["ports"]}
+    assert {endpoint["port"] for endpoint in pods["spec"]["podMetricsEndpoints"]} <= ports
+    service = one(objects, "Service", "gpuward-remediator")
+    named = {port["name"] for port in service["spec"]["ports"]}
+    assert {endpoint["port"] for endpoint in services["spec"]["endpoints"]} <= named
+    wanted = services["spec"]["selector"]["matchLabels"]
+    assert wanted.items() <= service["metadata"]["labels"].items()
+
+
+async def test_what_is_built_can_be_applied_twice_and_grown_by_components() -> None:
+    client = InProcessClient(Engine(), RequestLog())
+    operators = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpu-operator"}}
+    for components in ((), (), ("full", "gpu-operator", "enforce", "force")):
+        await post_manifests(client, [operators, *build(*components)])
+    policy = await client.get(CONFIGMAPS, "gpuward-policy", "gpuward")
+    assert "mode: Enforce" in policy["data"]["policy.yaml"]
+    agent = await client.get(DAEMON_SETS, "gpuward-agent", "gpuward")
+    (found,) = agent["spec"]["template"]["spec"]["containers"]
+    assert found["securityContext"]["privileged"] is True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("components", BUILT, ids=lambda names: "+".join(names) or "base")
+def test_every_combination_of_components_builds(components: tuple[str, ...]) -> None:
+    built = {(o["kind"], o["metadata"]["name"]) for o in build(*components)}
+    assert built >= {(o["kind"], o["metadata"]["name"]) for o in build()}
+
+
+@pytest.mark.parametrize(
+    ("components", "expected"),
+    [
+        pytest.param((), {"GPUWARD_KMSG": "syslog", "GPUWARD_NVML": "off"}, id="minimal"),
+        pytest.param(("nvml",), {"GPUWARD_KMSG": "syslog", "GPUWARD_NVML": "real"}, id="nvml"),
+        pytest.param(("full",), {"GPUWARD_KMSG": "/dev/kmsg", "GPUWARD_NVML": "real"}, id="full"),
+    ],
+)
+def test_a_profile_says_where_the_agent_looks(
+    components: tuple[str, ...], expected: dict[str, str]
+) -> None:
+    assert environment(build(*components)).items() >= expected.items()
+    assert environment(build(*components))["GPUWARD_DCGM"] == "off"
+    with_exporter = environment(build(*components, "gpu-operator"))
+    assert with_exporter["GPUWARD_DCGM"].startswith("http://gpuward-dcgm-exporter.gpu-operator.")
+
+
+@pytest.mark.parametrize("profile", [(), ("nvml",)], ids=["minimal", "nvml"])
+def test_only_profile_full_reaches_the_host(profile: tuple[str, ...]) -> None:
+    objects = build(*profile)
+    spec = one(objects, "DaemonSet", "gpuward-agent")["spec"]["template"]["spec"]
+    context = agent_container(objects)["securityContext"]
+    assert "volumes" not in spec
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
+    assert context["capabilities"] == {"drop": ["ALL"], "add": ["SYSLOG"]}
+    assert context["readOnlyRootFilesystem"] is True
+    assert context.get("privileged", False) is False
+
+
+def test_profile_full_sees_the_hosts_processes_and_shares_nothing_else_with_it() -> None:
+    spec = one(build("full"), "DaemonSet", "gpuward-agent")["spec"]["template"]["spec"]
+    assert spec["hostPID"] is True
+    assert not {"hostNetwork", "hostIPC", "shareProcessNamespace"} & spec.keys()
+
+
+def test_the_remediator_has_no_privilege_whatever_is_added() -> None:
+    deployment = one(build(*COMPONENTS[1:]), "Deployment", "gpuward-remediator")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    context = container["securityContext"]
+    assert context["runAsNonRoot"] is True
+    assert context["capabilities"] == {"drop": ["ALL"]}
+    assert "add" not in context["capabilities"]
+
+
+@pytest.mark.parametrize("profile", [(), ("nvml",), ("full",)], ids=["minimal", "nvml", "full"])
+def test_pods_may_be_deleted_only_with_component_force(profile: tuple[str, ...]) -> None:
+    def may_delete(objects: list[Object]) -> bool:
+        rules = one(objects, "ClusterRole", "gpuward-remediator")["rules"]
+        return any("pods" in r["resources"] and "delete" in r["verbs"] for r in rules)
+
+    assert not may_delete(build(*profile, "enforce"))
+    assert may_delete(build(*profile, "force"))
+
+
+@pytest.mark.parametrize(
+    ("components", "mode"), [((), "Shadow"), (("enforce",), "Enforce")], ids=["base", "enforce"]
+)
+def test_the_policy_shipped_is_valid(components: tuple[str, ...], mode: str) -> None:
+    shipped = one(build(*components), "ConfigMap", "gpuward-policy")["data"]["policy.yaml"]
+    policy = load_policy(yaml.safe_load(shipped))
+    assert isinstance(policy, Policy)
+    assert policy.mode == mode
+
+
+def test_renamed_into_another_namespace_nothing_stays_behind() -> None:
+    objects = build("workloads", "enforce", "force", "gpu-operator", inner_namespace="gpu-health")
+    places = {o["metadata"]["namespace"] for o in objects if "namespace" in o["metadata"]}
+    assert places == {"gpu-health", "gpu-operator"}
+    assert one(objects, "Namespace", "gpu-health")
+    subjects = [s for o in objects for s in o.get("subjects", ())]
+    assert {(s["name"], s["namespace"]) for s in subjects} == {
+        ("gpuward-agent", "gpu-health"),
+        ("gpuward-remediator", "gpu-health"),
+    }
+    service = one(objects, "Service", "gpuward-dcgm-exporter")
+    assert service["metadata"]["namespace"] == "gpu-operator"
+
+
+def test_the_exporter_is_asked_where_its_service_is() -> None:
+    objects = build("gpu-operator")
+    service = one(objects, "Service", "gpuward-dcgm-exporter")["metadata"]
+    host = f"{service['name']}.{service['namespace']}.svc"
+    assert environment(objects)["GPUWARD_DCGM"] == f"http://{host}:9400/metrics"
+
+
+def test_the_gpu_operators_pods_are_let_onto_a_quarantined_node() -> None:
+    path = DAEMONSET / "components" / "gpu-operator" / "cluster-policy-patch.yaml"
+    patch = yaml.safe_load(path.read_text())
+    tolerated = {t["key"] for t in patch["spec"]["daemonsets"]["tolerations"]}
+    assert tolerated == {"nvidia.com/gpu", TAINT_QUARANTINE}

@@ -1,0 +1,159 @@
+"""The pods of base: started with flags that exist, probed where they listen, never blinding a fleet."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import pytest
+
+from agent.settings import OPTIONS, add_options, settings_of, variable_of
+from hack.sim.manifests import read_manifests
+from remediator.kube.caches import AGENT_SELECTOR
+from remediator.settings import make_parser, run_settings
+from rules.api.requests import DEPLOYMENT
+from tests.support.cluster.manifest_builds import DAEMONSET, build, environment
+
+OBJECTS = read_manifests(DAEMONSET / "base")
+OUR_VARIABLES = {variable_of(option) for option in OPTIONS}
+
+
+def one(kind: str, name: str) -> dict[str, Any]:
+    (found,) = [o for o in OBJECTS if o["kind"] == kind and o["metadata"]["name"] == name]
+    return found
+
+
+AGENT = one("DaemonSet", "gpuward-agent")["spec"]
+REMEDIATOR = one("Deployment", DEPLOYMENT)["spec"]
+POD_VALUES = {
+    "metadata.name": "pod-1",
+    "metadata.namespace": "gpuward",
+    "metadata.uid": "uid-1",
+    "spec.nodeName": "node-1",
+}
+
+
+def pod(spec: dict[str, Any]) -> dict[str, Any]:
+    return spec["template"]["spec"]
+
+
+def container(spec: dict[str, Any]) -> dict[str, Any]:
+    (found,) = pod(spec)["containers"]
+    return found
+
+
+def variables(spec: dict[str, Any]) -> dict[str, str]:
+    """The environment as the kubelet fills it in."""
+    return {
+        e["name"]: e.get("value") or POD_VALUES[e["valueFrom"]["fieldRef"]["fieldPath"]]
+        for e in container(spec)["env"]
+    }
+
+
+def agent_settings(environ: dict[str, str]) -> Any:
+    parser = argparse.ArgumentParser()
+    add_options(parser, environ, senses_only=False)
+    return settings_of(parser.parse_args([]), environ)
+
+
+def test_the_agent_starts_with_settings_it_has() -> None:
+    environ = variables(AGENT)
+    assert {name for name in environ if name.startswith("GPUWARD_")} <= OUR_VARIABLES
+    settings = agent_settings(environ)
+    assert (settings.kmsg, settings.nvml, settings.dcgm) == ("syslog", "off", "off")
+    assert settings.node_name == "node-1"
+    assert container(AGENT)["command"] == ["gpuward-agent", "run"]
+
+
+@pytest.mark.parametrize("profile", ["nvml", "full"])
+def test_a_component_sets_only_variables_the_agent_has(profile: str) -> None:
+    environ = environment(build(profile, "gpu-operator"))
+    assert {name for name in environ if name.startswith("GPUWARD_")} <= OUR_VARIABLES
+    settings = agent_settings({**variables(AGENT), **environ})
+    assert settings.nvml == "real"
+    assert settings.dcgm.startswith("http://")
+
+
+def test_the_remediator_starts_with_flags_it_has() -> None:
+    environ = variables(REMEDIATOR)
+    found = container(REMEDIATOR)
+    program, *arguments = [*found["command"], *found["args"]]
+    assert program == "gpuward-remediator"
+    settings = run_settings(make_parser(environ).parse_args(arguments), environ)
+    (mount,) = found["volumeMounts"]
+    assert settings.policy == f"{mount['mountPath']}/policy.yaml"
+    assert (settings.namespace, settings.identity) == ("gpuward", "pod-1")
+    assert settings.node_name == "node-1"
+    assert "policy.yaml" in one("ConfigMap", "gpuward-policy")["data"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "listens"),
+    [
+        pytest.param(AGENT, {agent_settings({}).listen}, id="agent"),
+        pytest.param(
+            REMEDIATOR,
+            {
+                run_settings(make_parser({}).parse_args(["run"]), {}).listen,
+                run_settings(make_parser({}).parse_args(["run"]), {}).page_listen,
+            },
+            id="remediator",
+        ),
+    ],
+)
+def test_ports_and_probes_are_where_the_program_listens(
+    spec: dict[str, Any], listens: set[str]
+) -> None:
+    found = container(spec)
+    ports = {port["name"]: port["containerPort"] for port in found["ports"]}
+    assert {f":{number}" for number in ports.values()} == listens
+    for probe, path in (("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
+        assert found[probe]["httpGet"]["path"] == path
+        assert found[probe]["httpGet"]["port"] in ports
+
+
+def test_only_metrics_are_open_to_the_network() -> None:
+    opened = {
+        port["port"]
+        for policy in OBJECTS
+        if policy["kind"] == "NetworkPolicy"
+        for rule in policy["spec"]["ingress"]
+        for port in rule["ports"]
+    }
+    assert opened == {9412, 9413}
+    (service,) = [o for o in OBJECTS if o["kind"] == "Service"]
+    assert [port["port"] for port in service["spec"]["ports"]] == [9413]
+
+
+def test_the_remediator_finds_the_agents_pods_by_their_labels() -> None:
+    labels = AGENT["template"]["metadata"]["labels"]
+    assert dict(pair.split("=") for pair in AGENT_SELECTOR.split(",")).items() <= labels.items()
+
+
+def test_the_agent_runs_on_every_gpu_node_whatever_its_taints() -> None:
+    assert pod(AGENT)["tolerations"] == [{"operator": "Exists"}]
+
+
+def test_a_rollout_never_blinds_the_fleet_nor_blocks_a_drain() -> None:
+    share = AGENT["updateStrategy"]["rollingUpdate"]["maxUnavailable"]
+    assert int(share.removesuffix("%")) <= 10
+    assert REMEDIATOR["replicas"] == 2
+    budget = one("PodDisruptionBudget", DEPLOYMENT)["spec"]
+    assert budget["maxUnavailable"] == 1
+    assert budget["selector"] == REMEDIATOR["selector"]
+
+
+def test_the_agent_has_time_to_let_go_of_the_driver() -> None:
+    """Shutdown asks the NVML child to finish, up to 60 s."""
+    assert pod(AGENT)["terminationGracePeriodSeconds"] > 60
+
+
+@pytest.mark.parametrize("spec", [AGENT, REMEDIATOR], ids=["agent", "remediator"])
+def test_pods_are_bounded_named_and_prioritised(spec: dict[str, Any]) -> None:
+    assert pod(spec)["serviceAccountName"] in {"gpuward-agent", DEPLOYMENT}
+    one("ServiceAccount", pod(spec)["serviceAccountName"])
+    one("PriorityClass", pod(spec)["priorityClassName"])
+    resources = container(spec)["resources"]
+    assert {"cpu", "memory"} <= resources["requests"].keys()
+    assert "memory" in resources["limits"]
+    assert container(spec)["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}

@@ -1,0 +1,214 @@
+"""Every verb that is granted has code that asks for it, and every request of the code is granted.
+
+What one live session asks for is compared in tests/e2e/test_install_rbac.py; here also what only
+rare occasions ask for, taken from the requests themselves.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import yaml
+
+from hack.sim.manifests import read_manifests
+from remediator.drain import look as drain_look
+from remediator.drain import owners
+from remediator.kube.caches import Caches, Listeners
+from remediator.kube.elector import LEASE_NAME
+from rules.api import gangs as gang
+from rules.api import writes as d
+from rules.api.quarantine import QuarantineSpec, QuarantineStatus
+from rules.api.requests import request
+
+DAEMONSET = Path(__file__).parents[3] / "daemonset"
+VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "GET": "get"}
+PATH = re.compile(
+    r"/(?:api/v1|apis/(?P<group>[^/]+)/[^/]+)(?:/namespaces/[^/]+)?"
+    r"/(?P<resource>[^/?]+)(?:/[^/?]+(?:/(?P<sub>[^/?]+))?)?"
+)
+ORDINARY: list[d.Write] = [
+    d.MarkNode(node="n", node_uid="u", session="s", patch={}),
+    d.UnmarkNode(node="n", node_uid="u", session="s", patch={}),
+    d.RelabelNode(node="n", node_uid="u", session="s", patch={}),
+    d.SetNodeUnknown(node="n", node_uid="u", resource_version="1", at=0.0, message="m"),
+    d.EmitEvent(node="n", node_uid="u", kind="Normal", reason="r", message="m", at=0.0, key="k"),
+    d.CreateSession(name="s", spec=QuarantineSpec(node_name="n")),
+    d.PatchSessionSpec(node="n", name="s", resource_version="1"),
+    d.WriteSessionStatus(node="n", name="s", resource_version="1", status=QuarantineStatus()),
+    d.DeleteSession(node="n", name="s", uid="u"),
+    d.EvictPod(node="n", namespace="x", name="p", uid="u"),
+]
+FORCED: list[d.Write] = [
+    d.SetDisruptionTarget(node="n", namespace="x", name="p", uid="u", at=0.0, message="m"),
+    d.DeletePod(node="n", namespace="x", name="p", uid="u", grace_s=1, by_policy="drain"),
+]
+# Reads of single objects and uncached lists, and who makes them.
+READS = {
+    ("get", "nodes"): "gateway.fresh_node",
+    ("get", "gpuward.io/gpunodehealths"): "node_cycle and housekeeping",
+    ("get", "gpuward.io/gpuquarantines"): "node_cycle after a conflict",
+    ("list", "pods"): "drain_look.pods_on",
+    ("get", "pods"): "drains: a last look before an eviction",
+    ("get", "persistentvolumeclaims"): "drain_look: volumes of evicted pods",
+    ("list", "kueue.x-k8s.io/workloads"): "kueue, where it is installed",
+    ("list", "coordination.k8s.io/leases"): "maintenance, where medik8s is installed",
+}
+CALLERS = {
+    "api_groups.py": "discovery, which everybody may",
+    "drain_look.py": "pods, volume attachments, claims",
+    "drains.py": "one pod",
+    "elector.py": "the lease",
+    "free_gpus.py": "pods",
+    "gateway.py": "one node, and the writes of rules.api.writes",
+    "housekeeping.py": "one GPUNodeHealth",
+    "kueue.py": "workloads",
+    "maintenance.py": "leases",
+    "node_cycle.py": "one GPUNodeHealth, one GPUQuarantine",
+    "owners.py": "owners of pods",
+    "publisher_pods.py": "the pod a verdict names",
+    "watch.py": "the caches",
+}
+"""Who calls the API server: a new caller is weighed here, with what it has to be granted."""
+LEASE = {("get", "coordination.k8s.io/leases"), ("create", "coordination.k8s.io/leases")} | {
+    ("update", "coordination.k8s.io/leases")
+}
+
+
+def of_path(path: str) -> str:
+    """group/resource/subresource of an API path."""
+    found = PATH.match(path)
+    assert found is not None, path
+    return "/".join(filter(None, (found["group"], found["resource"], found["sub"])))
+
+
+def needed(writes: list[d.Write]) -> set[tuple[str, str]]:
+    return {(VERBS[r.method], of_path(r.path)) for r in map(request, writes)}
+
+
+def watched() -> dict[str, str]:
+    """Path by resource of everything the remediator caches."""
+    nobody: Any = None
+    listeners = Listeners(
+        node=nobody,
+        marked=nobody,
+        health=nobody,
+        session=nobody,
+        pause=nobody,
+        pdb=nobody,
+        agent=nobody,
+    )
+    caches = Caches(nobody, nobody, node_selector="", namespace="gpuward", to=listeners)
+    return {of_path(cache.resource.path): cache.resource.path for cache in caches.all}
+
+
+def owner_reads() -> set[tuple[str, str]]:
+    builtin = {
+        f"{version.partition('/')[0]}/{plural}" if "/" in version else plural
+        for (version, _), plural in owners._PLURALS.items()
+    }
+    gangs = {f"{group}/{kind.lower()}s" for group, kind in gang._GANG_KINDS if group != "batch"}
+    return {("get", what) for what in builtin | gangs}
+
+
+def rules_of(name: str, kind: str) -> list[dict[str, Any]]:
+    objects = read_manifests(DAEMONSET / "base")
+    (found,) = [o for o in objects if o["kind"] == kind and o["metadata"]["name"] == name]
+    return found["rules"]
+
+
+def granted(rules: list[dict[str, Any]]) -> set[tuple[str, str]]:
+    return {
+        (verb, f"{group}/{resource}".lstrip("/"))
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def test_all_writes_of_the_remediator_are_in_this_table() -> None:
+    assert {type(write) for write in (*ORDINARY, *FORCED)} == set(get_args(d.Write))
+
+
+def test_every_caller_of_the_api_server_is_known_here() -> None:
+    folder = Path(drain_look.__file__).parent
+    calls = re.compile(r"_api\.(get|call|stream)\(")
+    assert {p.name for p in folder.glob("*.py") if calls.search(p.read_text())} == CALLERS.keys()
+
+
+def test_the_remediator_is_granted_what_it_asks_for_and_no_more() -> None:
+    namespaced = {what for what, path in watched().items() if "/namespaces/" in path}
+    everywhere = needed(ORDINARY) | READS.keys() | owner_reads()
+    everywhere |= {("list", of_path(drain_look._ATTACHMENTS))}
+    everywhere |= {(v, what) for what in watched().keys() - namespaced for v in ("list", "watch")}
+    assert granted(rules_of("gpuward-remediator", "ClusterRole")) == everywhere
+    own = granted(rules_of("gpuward-remediator", "Role"))
+    # Listing the agents' pods is covered by the right to list pods anywhere.
+    assert own == LEASE | {("watch", what) for what in namespaced}
+
+
+def test_only_the_lease_of_the_remediator_may_be_written() -> None:
+    rules = rules_of("gpuward-remediator", "Role")
+    (named,) = [rule for rule in rules if "update" in rule["verbs"]]
+    assert named["resourceNames"] == [LEASE_NAME]
+
+
+def test_component_force_grants_what_force_asks_for_and_no_more() -> None:
+    component = DAEMONSET / "components" / "force" / "kustomization.yaml"
+    (patch,) = yaml.safe_load(component.read_text())["patches"]
+    added = granted([operation["value"] for operation in yaml.safe_load(patch["patch"])])
+    assert added == needed(FORCED)
+    assert not added & granted(rules_of("gpuward-remediator", "ClusterRole"))
+
+
+def test_the_agent_writes_status_its_verdict_and_events_only() -> None:
+    writes = {
+        each
+        for each in granted(rules_of("gpuward-agent", "ClusterRole"))
+        if each[0] not in {"get", "list", "watch"}
+    }
+    assert writes == {
+        ("patch", "nodes/status"),
+        ("create", "gpuward.io/gpunodehealths"),
+        ("patch", "gpuward.io/gpunodehealths"),
+        ("update", "gpuward.io/gpunodehealths/status"),
+        ("create", "events"),
+    }
+
+
+def test_component_workloads_adds_one_verb_which_base_does_not_grant() -> None:
+    objects = read_manifests(DAEMONSET / "components" / "workloads" / "agent-rbac.yaml")
+    (role,) = [o for o in objects if o["kind"] == "ClusterRole"]
+    (binding,) = [o for o in objects if o["kind"] == "ClusterRoleBinding"]
+    assert granted(role["rules"]) == {("list", "pods")}
+    assert not granted(role["rules"]) & granted(rules_of("gpuward-agent", "ClusterRole"))
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    (subject,) = binding["subjects"]
+    assert (subject["name"], subject["namespace"]) == ("gpuward-agent", "gpuward")
+
+
+@pytest.mark.parametrize("name", ["gpuward-agent", "gpuward-remediator"])
+def test_nothing_is_granted_by_wildcard_and_nothing_reads_secrets(name: str) -> None:
+    rules = rules_of(name, "ClusterRole")
+    words = {word for rule in rules for part in rule.values() for word in part}
+    assert not words & {"*", "secrets", "configmaps", "escalate", "bind", "impersonate"}
+
+
+def test_every_rule_has_its_reason_beside_it() -> None:
+    for name in (
+        "base/agent-rbac.yaml",
+        "base/remediator-rbac.yaml",
+        "base/viewer-operator-roles.yaml",
+        "components/workloads/agent-rbac.yaml",
+    ):
+        lines = (DAEMONSET / name).read_text().splitlines()
+        for before, line in itertools.pairwise(lines):
+            if line.startswith("  - apiGroups:"):
+                # A comment, or the rule before it that it belongs together with.
+                assert before.lstrip().startswith(("#", "verbs:")), f"{name}: {line}"
+        first = [after for before, after in itertools.pairwise(lines) if before == "rules:"]
+        assert all(line.startswith("  #") for line in first), name

@@ -1,0 +1,44 @@
+"""The docs are part of the change: current, complete, and every link leads somewhere."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from hack.reference import MEANINGS, PAGE, page
+from rules.api import names
+from rules.catalog.reasons import REASONS
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("daemonset/**/*.md")])
+LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#\s]+)")
+WRITTEN = re.compile(r"^(LABEL|ANNOTATION|CONDITION|TAINT)_")
+NOT_OURS = {"LABEL_DRIVER_UPGRADE", "LABEL_MIG_STATE", "LABEL_QUARANTINE"}
+"""Read from others, or documented with the taint of the same name."""
+
+
+def test_the_reference_is_what_the_code_says() -> None:
+    """`python -m hack.reference` after changing a flag, a name or a reason."""
+    assert page() == PAGE.read_text()
+
+
+def test_every_name_we_write_has_a_meaning() -> None:
+    """Nothing appears on a node that the reference does not explain."""
+    written = {n for n in vars(names) if WRITTEN.match(n)} - NOT_OURS
+
+    assert written == set(MEANINGS)
+
+
+def test_every_reason_is_listed() -> None:
+    """What a condition's reason may say can be looked up."""
+    text = PAGE.read_text()
+
+    assert [reason for reason in REASONS if f"`{reason}`" not in text] == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path: Path) -> None:
+    """Every relative link and picture exists."""
+    targets = LINK.findall(path.read_text(encoding="utf-8"))
+
+    assert [t for t in targets if not (path.parent / t).exists()] == []

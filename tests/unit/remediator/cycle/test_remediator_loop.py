@@ -1,0 +1,58 @@
+"""The loop: a look that fell due while the replica might not act is made up for."""
+
+import asyncio
+from types import SimpleNamespace
+
+from remediator.cycle.loop import Loop
+from remediator.cycle.node_cycle import Looked
+from tests.support.remediator.virtual_clock import VirtualClock
+
+
+class Setting:
+    """A loop over one node, which is at rest."""
+
+    def __init__(self):
+        self.clock, self.acts, self.looked_at = VirtualClock(at=0.0), True, []
+        items = SimpleNamespace(items={"n1": None})
+        world = SimpleNamespace(
+            caches=SimpleNamespace(nodes=items, healths=items), unselected={}, healths={},
+            sessions={}, deleted={},
+        )  # fmt: skip
+        self.loop = Loop(
+            world,
+            self.clock,
+            self,
+            may_write=lambda: self.acts,
+            steer=lambda name, evicting: None,
+            hand_over=lambda: None,
+            fleet_changed=lambda: None,
+            answered_at=lambda: None,
+        )
+
+    async def look(self, name):
+        self.looked_at.append(self.clock.elapsed())
+        return Looked()
+
+    async def run(self, until_s, acts):
+        """Let time pass; `acts` says when the replica may act."""
+        self.acts = acts(0.0)
+        task = asyncio.create_task(self.loop.run())
+        while self.clock.elapsed() < until_s:
+            self.acts = acts(self.clock.elapsed())
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_issue10_17_what_fell_due_while_it_might_not_act_is_looked_at_afterwards():
+    setting = Setting()
+    await setting.run(30, acts=lambda at: not 5 <= at < 20)
+    assert [at for at in setting.looked_at if at < 5]
+    assert not [at for at in setting.looked_at if 6 <= at < 20]
+    assert [at for at in setting.looked_at if 20 <= at <= 22]
+
+
+async def test_a_replica_that_may_not_act_looks_at_nothing():
+    setting = Setting()
+    await setting.run(30, acts=lambda at: False)
+    assert setting.looked_at == []

@@ -1,0 +1,325 @@
+"""Drains against the simulated API server: who is asked to go, how often, and what is learned."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+
+from hack.sim.cluster.errors import ApiError
+from hack.sim.cluster.resource import NODES, POD_DISRUPTION_BUDGETS, PODS
+from remediator.drain.drains import Drains
+from remediator.drain.look import DrainLook
+from rules.api.nodes import QuarantineView
+from rules.api.quarantine import Mode
+from rules.api.writes import Evicting
+from rules.drain.eviction import EvictionKind
+from rules.policy.durations import Seconds
+from rules.policy.policy import Backoff, Drain, Limits, Policy
+from tests.support.remediator.edge import QUARANTINES, edge
+from tests.support.remediator.edge_world import EdgeWorld
+from tests.support.remediator.scripted_server import until
+
+POLICY = Policy(
+    mode=Mode.ENFORCE,
+    limits=Limits(nodes_draining=5),
+    drain=Drain(
+        settle_s=Seconds(0.1),
+        unmanaged="Evict",
+        backoff=Backoff(min_s=Seconds(0.2), max_s=Seconds(0.5)),
+    ),
+)
+
+LONG_AGO = "2026-01-01T00:00:00Z"
+FORCED = msgspec.structs.replace(
+    POLICY, drain=msgspec.structs.replace(POLICY.drain, on_timeout="Force")
+)
+
+
+class Setting(EdgeWorld):
+    """The parts around `Drains`, fed with sessions and pods by hand."""
+
+    def __init__(self, cluster):
+        super().__init__(cluster, POLICY, pdb=lambda key: self.drains.pdb_changed(key))
+        self.woken = []
+        self.drains = Drains(
+            cluster.api,
+            self.gateway,
+            self.world,
+            cluster.clock,
+            cluster.metrics,
+            look=DrainLook(cluster.api, cluster.clock, self.caches),
+            policy=lambda: self.policy,
+            wake=self.woken.append,
+            last_active_at=lambda uid: None,
+        )
+
+    async def add_session(self, node, started_at=""):
+        cause = {"source": "Detector", "reason": "Xid79", "severity": "Fatal", "incident": node}
+        body = {
+            "apiVersion": "gpuward.io/v1alpha1",
+            "kind": "GPUQuarantine",
+            "metadata": {"name": f"s-{node}"},
+            "spec": {"nodeName": node, "causes": [cause]},
+        }
+        session = await self.client.create(QUARANTINES, body)
+        if started_at:
+            drain = {"startedAt": started_at}
+            session["status"] = {"mode": "Enforce", "phase": "Draining", "drain": drain}
+            await self.client.update_status(QUARANTINES, session)
+        view = await self.cluster.api.get(
+            f"/apis/gpuward.io/v1alpha1/gpuquarantines/s-{node}", QuarantineView
+        )
+        self.world.learn_session(view)
+
+    async def add_pod(self, name, node, *, ready=True, started_at=None, **labels):
+        pod = await self.client.create(
+            PODS,
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": name, "labels": labels or {"app": name}},
+                "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]},
+            },
+            "default",
+        )
+        pod["status"] = {
+            "phase": "Running",
+            "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+            **({"startTime": started_at} if started_at else {}),
+        }
+        return await self.client.update_status(PODS, pod, "default")
+
+    async def add_budget(self, name, allowed, **spec):
+        selector = {"matchLabels": {"app": name}}
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": name},
+            "spec": {"selector": selector, **spec},
+        }
+        budget = await self.client.create(POD_DISRUPTION_BUDGETS, body, "default")
+        await self.allow(name, allowed)
+        return budget
+
+    async def allow(self, name, allowed, expected=4, desired=2, healthy=4):
+        budget = await self.client.get(POD_DISRUPTION_BUDGETS, name, "default")
+        budget["status"] = {
+            "observedGeneration": budget["metadata"].get("generation", 1),
+            "disruptionsAllowed": allowed,
+            "currentHealthy": healthy,
+            "desiredHealthy": desired,
+            "expectedPods": expected,
+        }
+        await self.client.update_status(POD_DISRUPTION_BUDGETS, budget, "default")
+
+    def evictions(self, code=None):
+        return self.cluster.server.requests.count(subresource="eviction", code=code)
+
+    def memory(self, node):
+        plan = self.drains.plan(node)
+        return plan.memory if plan else None
+
+
+@asynccontextmanager
+async def draining(cluster):
+    setting = Setting(cluster)
+    parts = [setting.world.caches.pdbs.run(), setting.drains.run()]
+    tasks = [asyncio.create_task(part) for part in parts]
+    try:
+        await until(lambda: setting.world.caches.pdbs.synced)
+        yield setting
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.fixture
+async def cluster(tmp_path):
+    async with edge(tmp_path) as found:
+        for name in ("n1", "n2"):
+            await found.add_node(name)
+        yield found
+
+
+async def test_free_pods_go_at_once_and_terminating_ones_are_not_asked_again(cluster):
+    async with draining(cluster) as setting:
+        await setting.add_session("n1")
+        for number in range(3):
+            await setting.add_pod(f"p{number}", "n1")
+        await setting.add_pod("other", "n2")
+        setting.drains.steer("n1", Evicting.GO)
+        await until(lambda: setting.memory("n1") and setting.memory("n1").evicted == 3)
+        await until(lambda: len(setting.woken) >= 3)
+        assert setting.evictions() == 3
+        pods, _ = await setting.client.list(PODS)
+        staying = [p["metadata"]["name"] for p in pods if "deletionTimestamp" not in p["metadata"]]
+        assert staying == ["other"]
+
+
+async def test_s16_one_eviction_at_a_time_asks_a_full_budget_and_its_watch_opens_it(cluster):
+    async with draining(cluster) as setting:
+        await setting.add_budget("web", 0, minAvailable=2)
+        await until(lambda: "default/web" in setting.world.caches.pdbs.items)
+        for node in ("n1", "n2"):
+            await setting.add_session(node)
+            for number in range(2):
+                await setting.add_pod(f"web-{node}-{number}", node, app="web")
+        for node in ("n1", "n2"):
+            setting.drains.steer(node, Evicting.GO)
+        await until(lambda: setting.evictions(code=429) >= 1)
+        tried = setting.evictions()
+        assert tried <= 2, "four pods behind one full budget are one question"
+        await setting.allow("web", 2)
+        done = lambda: sum(setting.memory(n).evicted for n in ("n1", "n2"))  # noqa: E731
+        await until(lambda: done() == 2)
+        assert {setting.memory(node).evicted for node in ("n1", "n2")} == {1}
+
+
+async def test_a_permanent_block_is_planned_without_a_single_attempt(cluster):
+    async with draining(cluster) as setting:
+        await setting.add_budget("solo", 0, minAvailable=1)
+        await setting.allow("solo", 0, expected=1, desired=1, healthy=1)
+        await until(lambda: "default/solo" in setting.world.caches.pdbs.items)
+        await until(lambda: setting.world.caches.pdbs.items["default/solo"].status.expected_pods)
+        await setting.add_session("n1")
+        await setting.add_pod("solo", "n1")
+        setting.drains.steer("n1", Evicting.GO)
+        await until(lambda: setting.drains.plan("n1") and setting.drains.plan("n1").blocked)
+        assert setting.drains.plan("n1").blocked[0].pdb == "default/solo"
+        assert setting.drains.plan("n1").blocked[0].permanent
+        assert setting.evictions() == 0
+
+
+async def test_a_dry_run_asks_once_per_pod_and_ends_nothing(cluster):
+    async with draining(cluster) as setting:
+        await setting.add_session("n1")
+        for number in range(3):
+            await setting.add_pod(f"p{number}", "n1")
+        setting.drains.steer("n1", Evicting.PROBE)
+        await until(lambda: setting.drains.plan("n1") and setting.drains.plan("n1").probed)
+        assert setting.evictions() == 3
+        assert cluster.server.requests.count(subresource="eviction", dry_run=True) == 3
+        pods, _ = await setting.client.list(PODS)
+        assert not any("deletionTimestamp" in pod["metadata"] for pod in pods)
+
+
+async def test_a_drained_node_is_watched_and_nothing_on_it_is_asked_to_go(cluster):
+    async with draining(cluster) as setting:
+        await setting.add_session("n1")
+        setting.drains.steer("n1", Evicting.GO)
+        await until(lambda: setting.drains.plan("n1") and setting.drains.plan("n1").drained)
+        await setting.add_pod("by-name", "n1")
+        await setting.add_pod("elsewhere", "n2")
+        setting.woken.clear()
+        before = {r.path for r in cluster.server.requests.all}
+        setting.drains.steer("n1", Evicting.WATCH)
+        await until(lambda: setting.drains.plan("n1") and setting.drains.plan("n1").arrived)
+        assert setting.drains.plan("n1").arrived == ("default/by-name",)
+        (asked,) = {
+            r.path for r in cluster.server.requests.all if "nodeName%3Dn1" in r.path
+        } - before
+        # For weeks, on every quarantined node: from the server's cache, never past every pod in etcd.
+        assert "resourceVersion=0" in asked
+        assert "limit=" not in asked
+        assert setting.woken == ["n1"]
+        assert setting.evictions() == 0
+
+
+async def test_stopping_ends_the_asking(cluster):
+    async with draining(cluster) as setting:
+        await setting.add_session("n1")
+        await setting.add_budget("web", 0, minAvailable=2)
+        await until(lambda: "default/web" in setting.world.caches.pdbs.items)
+        await setting.add_pod("web", "n1")
+        setting.drains.steer("n1", Evicting.GO)
+        await until(lambda: setting.evictions(code=429) >= 1)
+        setting.drains.steer("n1", Evicting.NO)
+        assert setting.drains.plan("n1") is None
+        await setting.allow("web", 1)
+        await until(
+            lambda: setting.world.caches.pdbs.items["default/web"].status.disruptions_allowed
+        )
+        await asyncio.sleep(0.5)
+        assert setting.evictions(code=201) == 0
+
+
+async def test_an_answer_that_got_lost_is_asked_for_again_and_counted_once(cluster):
+    async with draining(cluster) as setting:
+        cluster.server.faults.fail(
+            ApiError(504, "Timeout", "lost"), method="POST", path="/eviction", after=True
+        )
+        await setting.add_session("n1")
+        await setting.add_pod("p", "n1")
+        setting.drains.steer("n1", Evicting.GO)
+
+        async def gone():
+            pods, _ = await setting.client.list(PODS)
+            return all("deletionTimestamp" in pod["metadata"] for pod in pods)
+
+        await until(lambda: setting.evictions() >= 1)
+        assert await gone()
+        await until(lambda: 'result="Unknown"' in cluster.metrics.page().decode())
+        await setting.client.delete(PODS, "p", "default", grace=0)
+        await until(lambda: setting.drains.plan("n1") and setting.drains.plan("n1").drained)
+        assert setting.evictions() == 1
+
+
+async def test_a_node_that_vanished_is_not_drained(cluster):
+    async with draining(cluster) as setting:
+        await setting.add_session("n1")
+        await setting.add_pod("p", "n1")
+        await setting.client.delete(NODES, "n1")
+        setting.drains.steer("n1", Evicting.GO)
+        await until(lambda: setting.memory("n1") and setting.memory("n1").outcomes)
+        (outcome,) = setting.memory("n1").outcomes.values()
+        assert outcome.kind is EvictionKind.UNKNOWN
+        assert "node not read" in outcome.message
+        assert setting.evictions() == 0
+
+
+async def test_force_says_why_before_it_deletes_and_keeps_a_second_of_grace(cluster):
+    async with draining(cluster) as setting:
+        setting.policy = FORCED
+        await setting.add_budget("web", 0, minAvailable=2)
+        await until(lambda: "default/web" in setting.world.caches.pdbs.items)
+        await setting.add_pod("web", "n1", started_at=LONG_AGO)
+        await setting.add_session("n1", started_at=LONG_AGO)
+        setting.drains.steer("n1", Evicting.GO)
+        await until(lambda: setting.memory("n1") and setting.memory("n1").forced)
+        pod = await setting.client.get(PODS, "web", "default")
+        told = next(c for c in pod["status"]["conditions"] if c["type"] == "DisruptionTarget")
+        assert told["status"] == "True"
+        assert pod["metadata"]["deletionTimestamp"]
+        changes = [
+            (r.verb, r.subresource)
+            for r in cluster.server.requests.mutations
+            if r.resource == "pods" and r.subresource != "eviction"
+        ]
+        assert changes == [("patch", "status"), ("delete", "")]
+        (deletion,) = [r for r in cluster.server.requests.mutations if r.verb == "delete"]
+        options = json.loads(deletion.body)
+        assert options["preconditions"]["uid"] == pod["metadata"]["uid"]
+        assert options["gracePeriodSeconds"] >= 1
+        assert 'result="Forced"' in cluster.metrics.page().decode()
+
+
+async def test_force_deletes_nothing_whose_condition_could_not_be_set(cluster):
+    async with draining(cluster) as setting:
+        setting.policy = FORCED
+        cluster.server.faults.fail(
+            ApiError(403, "Forbidden", "no pods/status"),
+            method="PATCH",
+            path=".*/status",
+            times=None,
+        )
+        await setting.add_budget("web", 0, minAvailable=2)
+        await until(lambda: "default/web" in setting.world.caches.pdbs.items)
+        await setting.add_pod("web", "n1", started_at=LONG_AGO)
+        await setting.add_session("n1", started_at=LONG_AGO)
+        setting.drains.steer("n1", Evicting.GO)
+        await until(lambda: 'kind="SetDisruptionTarget"' in cluster.metrics.page().decode())
+        await asyncio.sleep(0.5)
+        assert cluster.server.requests.count(verb="delete", resource="pods") == 0

@@ -1,0 +1,205 @@
+"""The transport: every answer is a value, credentials are renewed, the last look can stop a call."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from remediator.kube.access import Access, AccessError
+from remediator.kube.answer import NO_ANSWER, Answer, ApiError
+from remediator.kube.api import Api
+from remediator.kube.pace import Lane, Pace, Rates
+from rules.api.nodes import NodeView
+from tests.support.remediator.edge import SteppedClock
+from tests.support.remediator.scripted_server import (
+    node,
+    refusal,
+    scripted_server,
+    write_kubeconfig,
+)
+
+
+@asynccontextmanager
+async def connected(tmp_path, handler, observe=None):
+    async with scripted_server(handler) as address:
+        clock = SteppedClock()
+        access = Access(write_kubeconfig(tmp_path / "kubeconfig", address, "first"))
+        await access.load()
+        api = Api(access, clock, Pace(Rates(per_second={}), clock), observe)
+        await api.open()
+        try:
+            yield api, clock
+        finally:
+            await api.close()
+
+
+async def test_an_object_is_decoded_and_the_call_says_who_asks(tmp_path):
+    seen = []
+
+    async def handler(request):
+        seen.append(request.headers)
+        return web.json_response(node("a", 1))
+
+    calls = []
+    async with connected(tmp_path, handler, lambda *call: calls.append(call[:3])) as (api, _):
+        found = await api.get("/api/v1/nodes/a", NodeView)
+    assert found.uid == "uid-a"
+    assert seen[0]["User-Agent"].startswith("gpuward-remediator/")
+    assert seen[0]["Authorization"] == "Bearer first"
+    assert calls == [("GET", Lane.READ, 200)]
+
+
+@pytest.mark.parametrize(
+    ("make", "code", "sentence", "retry_after_s"),
+    [
+        pytest.param(
+            lambda: refusal(403, "Forbidden", "nodes is forbidden"),
+            403,
+            "403 nodes is forbidden",
+            None,
+            id="Status",
+        ),
+        pytest.param(
+            lambda: web.Response(
+                status=429,
+                text="Too many requests, please try again later.",
+                headers={"Retry-After": "7"},
+            ),
+            429,
+            "429 Too many requests, please try again later.",
+            7.0,
+            id="text of priority and fairness",
+        ),
+        pytest.param(
+            lambda: web.Response(status=502, body=b"\xff<html>\n bad   gateway"),
+            502,
+            "502 \ufffd<html> bad gateway",
+            None,
+            id="bytes of a proxy",
+        ),
+    ],
+)
+async def test_a_refusal_keeps_what_it_said(tmp_path, make, code, sentence, retry_after_s):
+    async def handler(_):
+        return make()
+
+    async with connected(tmp_path, handler) as (api, _):
+        answer = await api.call(Lane.READ, "GET", "/x")
+    assert (answer.code, answer.sentence()) == (code, sentence)
+    assert answer.retry_after_s == retry_after_s
+    with pytest.raises(ApiError):
+        answer.decode(NodeView)
+
+
+async def test_silence_is_an_answer_too(tmp_path):
+    async def handler(_):
+        await asyncio.sleep(60)
+
+    async with connected(tmp_path, handler) as (api, _):
+        answer = await api.call(Lane.READ, "GET", "/x", timeout_s=0.05)
+    assert answer.code == NO_ANSWER
+    assert "nothing within" in answer.sentence()
+
+
+async def test_an_unreachable_server_is_an_answer_too(tmp_path):
+    clock = SteppedClock()
+    access = Access(write_kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:1"))
+    await access.load()
+    api = Api(access, clock, Pace(Rates(per_second={}), clock))
+    await api.open()
+    answer = await api.call(Lane.READ, "GET", "/x")
+    await api.close()
+    assert answer.code == NO_ANSWER
+    assert answer.failure
+    assert api.last_answer_at is None
+
+
+async def test_a_401_reads_the_credentials_again_and_repeats_the_call_once(tmp_path):
+    kubeconfig = tmp_path / "kubeconfig"
+    tokens = []
+
+    async def handler(request):
+        tokens.append(request.headers["Authorization"])
+        if tokens[-1] == "Bearer first":
+            server = f"http://{request.host}"
+            write_kubeconfig(kubeconfig, server, "second")
+            return refusal(401, "Unauthorized", "Unauthorized")
+        return web.json_response(node("a", 1))
+
+    async with connected(tmp_path, handler) as (api, _):
+        await api.get("/api/v1/nodes/a", NodeView)
+    assert tokens == ["Bearer first", "Bearer second"]
+
+
+async def test_the_last_look_stops_a_call_before_the_server_hears_of_it(tmp_path):
+    heard = []
+
+    async def handler(request):
+        heard.append(request.path)
+        return web.json_response({})
+
+    class TooLateError(Exception):
+        pass
+
+    def last_look():
+        raise TooLateError
+
+    async with connected(tmp_path, handler) as (api, _):
+        await api.call(Lane.READ, "GET", "/before")
+        with pytest.raises(TooLateError):
+            await api.call(Lane.EVICT, "POST", "/evict", body={}, before_send=last_look)
+        await api.call(Lane.READ, "GET", "/after")
+    assert heard == ["/before", "/after"]
+
+
+async def test_the_servers_date_corrects_the_clock(tmp_path):
+    async def handler(_):
+        return web.json_response({}, headers={"Date": "Sat, 01 Jan 2050 00:00:00 GMT"})
+
+    async with connected(tmp_path, handler) as (api, clock):
+        for _ in range(3):
+            await api.call(Lane.READ, "GET", "/x")
+            clock.ahead_s += 1.2
+    assert clock.now() == pytest.approx(2_524_608_000, abs=6)
+
+
+async def test_issue10_13_the_date_of_one_answer_alone_moves_nothing(tmp_path):
+    dates = [None, None, "Sat, 01 Jan 2050 00:00:00 GMT"]
+
+    async def handler(_):
+        date = dates.pop(0)
+        return web.json_response({}, headers={"Date": date} if date else {})
+
+    async with connected(tmp_path, handler) as (api, clock):
+        for _ in range(3):
+            before = clock.now()
+            await api.call(Lane.READ, "GET", "/x")
+            assert clock.now() == pytest.approx(before, abs=5)
+    assert clock.skew.contradictions == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param(None, "does not exist", id="missing"),
+        pytest.param("{", "is not valid", id="not YAML"),
+        pytest.param("just text", "is not valid", id="not a mapping"),
+        pytest.param("{}", "is not valid", id="empty"),
+        pytest.param("current-context: x\ncontexts: []\n", "is not valid", id="no such context"),
+    ],
+)
+async def test_a_bad_kubeconfig_is_named_with_a_remedy(tmp_path, text, words):
+    path = tmp_path / "kubeconfig"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(AccessError) as error:
+        await Access(str(path)).load()
+    assert words in str(error.value)
+    assert str(path) in str(error.value)
+    assert "--kubeconfig" in str(error.value)
+
+
+def test_an_answer_that_is_no_object_is_an_error_not_a_crash():
+    with pytest.raises(ApiError, match="unreadable object"):
+        Answer(code=200, body=b"[]", content_type="application/json").decode(NodeView)

@@ -1,0 +1,163 @@
+"""Leadership on a Lease over real HTTP, with a clock that tests move."""
+
+import pytest
+
+from hack.sim.cluster.resource import LEASES, NAMESPACES
+from remediator.kube.access import Access
+from remediator.kube.elector import LEASE_NAME, Elector
+from tests.support.remediator.edge import edge
+
+
+class Replica:
+    """An elector that records what it was told."""
+
+    def __init__(self, cluster, name, *, ready=True, namespaces=("gpuward",)):
+        self.events = []
+        self.elector = Elector(
+            cluster.api,
+            cluster.clock,
+            namespaces=namespaces,
+            identity=name,
+            ready=lambda: ready,
+            on_start=lambda renewed: self.events.append("start"),
+            on_stop=lambda: self.events.append("stop"),
+        )
+
+    async def ask(self):
+        await self.elector.campaign()
+        return self.elector.may_write()
+
+
+@pytest.fixture
+async def cluster(tmp_path):
+    async with edge(tmp_path) as found:
+        yield found
+
+
+async def holder(cluster):
+    lease = await cluster.client.get(LEASES, LEASE_NAME, "gpuward")
+    return lease["spec"].get("holderIdentity")
+
+
+async def test_the_first_takes_the_lease_and_the_second_waits(cluster):
+    one, two = Replica(cluster, "one"), Replica(cluster, "two")
+    assert await one.ask()
+    assert not await two.ask()
+    assert await holder(cluster) == "one"
+    assert (one.events, two.events) == (["start"], [])
+
+
+async def test_harm_needs_a_renewal_within_ten_seconds_of_the_monotonic_clock(cluster):
+    one = Replica(cluster, "one")
+    await one.ask()
+    cluster.clock.ahead_s += 9.0
+    assert one.elector.may_harm()
+    cluster.clock.ahead_s += 1.5
+    assert not one.elector.may_harm()
+    assert one.elector.may_write()
+    await one.elector.campaign()
+    assert one.elector.may_harm()
+
+
+async def test_a_silent_leader_loses_the_lease_only_after_its_whole_duration_was_seen(cluster):
+    one, two = Replica(cluster, "one"), Replica(cluster, "two")
+    await one.ask()
+    cluster.clock.ahead_s += 14.0
+    assert not await two.ask(), "the second has only just seen the lease"
+    cluster.clock.ahead_s += 14.0
+    assert not await two.ask()
+    cluster.clock.ahead_s += 2.0
+    assert await two.ask()
+    assert not one.elector.may_write()
+    await one.elector.campaign()
+    assert await holder(cluster) == "two"
+    assert one.events == ["start", "stop"]
+
+
+async def test_a_released_lease_is_taken_at_once(cluster):
+    one, two = Replica(cluster, "one"), Replica(cluster, "two")
+    await one.ask()
+    await two.ask()
+    await one.elector.release()
+    assert not one.elector.may_write()
+    assert await two.ask()
+
+
+async def test_who_is_not_ready_does_not_campaign(cluster):
+    one = Replica(cluster, "one", ready=False)
+    assert not await one.ask()
+
+
+async def test_stepping_aside_gives_the_other_its_chance(cluster):
+    one, two = Replica(cluster, "one"), Replica(cluster, "two")
+    await one.ask()
+    one.elector.step_aside()
+    assert not await one.ask()
+    assert await two.ask()
+    cluster.clock.ahead_s += 11.0
+    assert not await one.ask()
+    assert not one.elector.nobody_took_over
+
+
+async def test_an_offer_that_nobody_took_is_remembered(cluster):
+    one = Replica(cluster, "one")
+    await one.ask()
+    one.elector.step_aside()
+    await one.ask()
+    cluster.clock.ahead_s += 11.0
+    assert await one.ask()
+    assert one.elector.nobody_took_over
+    assert await one.ask()
+    assert one.elector.nobody_took_over
+
+
+async def test_an_unreadable_lease_is_named(cluster):
+    from hack.sim.cluster.errors import ApiError
+
+    forbidden = ApiError(403, "Forbidden", "leases is forbidden")
+    cluster.server.faults.fail(forbidden, path="/leases", times=None)
+    one = Replica(cluster, "one")
+    assert not await one.ask()
+    assert "leases is forbidden" in one.elector.problem
+
+
+async def test_the_lease_is_in_the_first_namespace_that_exists(cluster):
+    one = Replica(cluster, "one", namespaces=("nowhere", "gpuward", "default"))
+    assert await one.ask()
+    assert one.elector.namespace == "gpuward"
+    assert await holder(cluster) == "one"
+
+
+async def test_a_replica_that_fell_back_comes_home_when_its_namespace_is_made(cluster):
+    one = Replica(cluster, "one", namespaces=("home", "gpuward"))
+    assert await one.ask()
+    await cluster.client.create(NAMESPACES, {"metadata": {"name": "home"}})
+    installed = Replica(cluster, "installed", namespaces=("home",))
+    assert await installed.ask()
+    assert not await one.ask(), "what it holds elsewhere counts for nothing any more"
+    assert one.events == ["start", "stop"]
+    assert not await one.ask()
+    assert one.elector.namespace == "home"
+    assert one.elector.holder == "installed"
+    assert not await holder(cluster), "the lease in the other namespace was given up"
+
+
+async def test_a_namespace_that_somebody_named_is_never_left(cluster):
+    one = Replica(cluster, "one", namespaces=("nowhere",))
+    assert not await one.ask()
+    assert one.elector.namespace == "nowhere"
+    assert "nowhere" in one.elector.problem
+
+
+async def test_where_nobody_named_a_namespace_the_context_may(tmp_path):
+    config = tmp_path / "kubeconfig"
+    context = "contexts: [{name: %s, context: {cluster: c, user: u%s}}]"
+    head = "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\nusers: [{name: u, user: {}}]\n"
+    found = []
+    for extra in (", namespace: team-a", ""):
+        config.write_text(f"{head}current-context: now\n" + context % ("now", extra))
+        access = Access(str(config))
+        await access.load()
+        found.append(access.namespaces(""))
+        assert access.namespaces("mine") == ("mine",)
+    assert found == [("gpuward", "team-a", "default"), ("gpuward", "default")]

@@ -1,0 +1,282 @@
+"""The gateway: what may be sent, when, by whom; and what every answer means."""
+
+import asyncio
+
+import pytest
+
+from hack.sim.cluster.clients.client import ApiError
+from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, NODES
+from remediator.kube.answer import Answer
+from remediator.kube.gateway import Gateway, Result, classify
+from rules.api import writes as d
+from rules.api.mark import mark_patch, unmark_patch
+from rules.api.quarantine import Cause, Mode, QuarantineSpec
+from tests.support.remediator.edge import QUARANTINES, edge
+
+
+class Lead:
+    """Leadership as a test says."""
+
+    def __init__(self, *, write=True, harm=True):
+        self.write, self.harm = write, harm
+
+    def may_write(self):
+        return self.write
+
+    def may_harm(self):
+        return self.harm
+
+
+@pytest.fixture
+async def cluster(tmp_path):
+    async with edge(tmp_path) as found:
+        await found.add_node("n1")
+        yield found
+
+
+def gateway(cluster, *, lead=None, mode=Mode.ENFORCE, recheck=lambda write, node: ""):
+    return Gateway(
+        cluster.api,
+        cluster.clock,
+        lead or Lead(),
+        cluster.metrics,
+        mode=lambda: mode,
+        recheck=recheck,
+    )
+
+
+async def mark(gate):
+    node = await gate.fresh_node("n1")
+    patch = mark_patch(node, session="s", reason="Xid79", phase="Marked", mark="Taint", now=0.0)
+    return d.MarkNode(node="n1", node_uid=node.uid, session="s", patch=patch)
+
+
+CAUSE = Cause(source="Human", message="a fire drill")
+CREATE = d.CreateSession(name="s", spec=QuarantineSpec(node_name="n1", causes=(CAUSE,)))
+
+
+async def test_a_mark_is_sent_on_a_fresh_node(cluster):
+    gate = gateway(cluster)
+    sent = await gate.send(await mark(gate))
+    assert sent.result is Result.DONE
+    assert cluster.writes() == [("patch", "nodes")]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        pytest.param({"mode": Mode.SHADOW}, "mode is Shadow", id="Shadow"),
+        pytest.param({"lead": Lead(write=False)}, "another replica leads", id="not leading"),
+        pytest.param({"lead": Lead(harm=False)}, "not renewed within 10 s", id="stale lease"),
+        pytest.param(
+            {"recheck": lambda write, node: "paused by alice"}, "paused by alice", id="recheck"
+        ),
+    ],
+)
+async def test_harm_is_held_back_and_says_why(cluster, options, why):
+    gate = gateway(cluster, **options)
+    sent = await gate.send(await mark(gate))
+    assert sent.result is Result.HELD
+    assert why in sent.why
+    assert cluster.writes() == []
+
+
+async def test_a_pause_between_the_check_and_the_connection_still_stops_it(cluster):
+    answers = iter(["", "paused just now"])
+    gate = gateway(cluster, recheck=lambda write, node: next(answers))
+    sent = await gate.send(await mark(gate))
+    assert (sent.result, sent.why) == (Result.HELD, "paused just now")
+    assert cluster.writes() == []
+
+
+async def test_an_old_read_of_the_node_is_not_good_enough(cluster):
+    gate = gateway(cluster)
+    write = await mark(gate)
+    before = cluster.server.requests.count(verb="get", resource="nodes")
+    cluster.clock.ahead_s += 2.0
+    assert (await gate.send(write)).done
+    assert cluster.server.requests.count(verb="get", resource="nodes") == before + 1
+
+
+async def test_a_read_that_took_long_is_as_old_as_its_answer(cluster, monkeypatch):
+    """Else a server that needs two seconds for every answer would never get a mark."""
+    gate = gateway(cluster)
+    write = await mark(gate)
+    get = cluster.api.get
+
+    async def slow(*args, **options):
+        found = await get(*args, **options)
+        cluster.clock.ahead_s += 2.0
+        return found
+
+    monkeypatch.setattr(cluster.api, "get", slow)
+    cluster.clock.ahead_s += 2.0
+    assert (await gate.send(write)).done
+
+
+async def test_a_read_that_took_too_long_lets_no_harm_go(cluster, monkeypatch):
+    gate = gateway(cluster)
+    write = await mark(gate)
+    get = cluster.api.get
+
+    async def slow(*args, **options):
+        found = await get(*args, **options)
+        cluster.clock.ahead_s += 6.0
+        return found
+
+    monkeypatch.setattr(cluster.api, "get", slow)
+    cluster.clock.ahead_s += 2.0
+    sent = await gate.send(write)
+    assert sent.result is Result.HELD
+    assert "reading the node took 6." in sent.why
+    assert cluster.writes() == []
+    monkeypatch.setattr(cluster.api, "get", get)
+    assert (await gate.send(write)).done, "it is read again, however young the slow answer is"
+
+
+async def test_an_older_read_never_replaces_one_asked_later(cluster, monkeypatch):
+    gate = gateway(cluster)
+    get, asked, go_on = cluster.api.get, asyncio.Event(), asyncio.Event()
+
+    async def held_up(*args, **options):
+        found = await get(*args, **options)
+        asked.set()
+        await go_on.wait()
+        return found
+
+    monkeypatch.setattr(cluster.api, "get", held_up)
+    older = asyncio.create_task(gate.fresh_node("n1"))
+    await asked.wait()
+    monkeypatch.setattr(cluster.api, "get", get)
+    cluster.clock.ahead_s += 1.0
+    opt_out = {"metadata": {"labels": {"gpuward.io/opt-out": "true"}}}
+    await cluster.client.patch(NODES, "n1", opt_out)
+    newer = await gate.fresh_node("n1")
+    go_on.set()
+    assert (await older).labels["gpuward.io/opt-out"] == "true"
+    assert await gate.fresh_node("n1", max_age_s=1.0) is newer
+
+
+async def test_records_go_out_in_shadow_and_without_a_fresh_lease(cluster):
+    gate = gateway(cluster, mode=Mode.SHADOW, lead=Lead(harm=False))
+    assert (await gate.send(CREATE)).done
+    assert cluster.writes() == [("create", "gpuquarantines")]
+
+
+async def test_in_shadow_a_mark_that_is_on_a_node_may_come_off(cluster):
+    assert (await (gate := gateway(cluster)).send(await mark(gate))).done
+    shadow = gateway(cluster, mode=Mode.SHADOW)
+    node = await shadow.fresh_node("n1")
+    off = d.UnmarkNode(node="n1", node_uid=node.uid, session="s", patch=unmark_patch(node))
+    assert (await shadow.send(off)).done
+    after = await cluster.client.get(NODES, "n1")
+    assert "taints" not in after["spec"]
+
+
+async def test_a_dry_run_eviction_is_no_harm(cluster):
+    eviction = d.EvictPod(node="n1", namespace="default", name="p", uid="u", dry_run=True)
+    sent = await gateway(cluster, mode=Mode.SHADOW).send(eviction)
+    assert sent.result is Result.GONE
+
+
+async def test_a_stale_mark_is_a_conflict_and_changes_nothing(cluster):
+    gate = gateway(cluster)
+    write = await mark(gate)
+    assert (await gate.send(write)).done
+    assert (await gate.send(write)).result is Result.CONFLICT
+
+
+async def test_a_node_that_does_not_exist_is_gone(cluster):
+    gate = gateway(cluster)
+    write = d.MarkNode(node="nowhere", node_uid="u", session="s", patch={})
+    assert (await gate.send(write)).result is Result.GONE
+
+
+async def test_writes_are_counted_by_kind_and_result(cluster):
+    gate = gateway(cluster)
+    await gate.send(CREATE)
+    await gate.send(CREATE)
+    page = cluster.metrics.page().decode()
+    assert 'gpuward_writes_total{kind="CreateSession",result="done"} 1.0' in page
+    assert 'gpuward_writes_total{kind="CreateSession",result="conflict"} 1.0' in page
+
+
+async def test_many_marks_at_once_are_each_sent_on_their_own_fresh_read(cluster):
+    names = [f"m{number}" for number in range(30)]
+    for name in names:
+        await cluster.add_node(name)
+    gate = gateway(cluster)
+
+    async def one(name):
+        # On a machine that stalls for a second the read is rightly refused: the loop asks again.
+        for _ in range(20):
+            node = await gate.fresh_node(name)
+            patch = mark_patch(
+                node, session="s", reason="R", phase="Marked", mark="Taint", now=0.0
+            )
+            mark = d.MarkNode(node=name, node_uid=node.uid, session="s", patch=patch)
+            if (sent := await gate.send(mark)).result is not Result.HELD:
+                break
+        return sent
+
+    assert {sent.result for sent in await asyncio.gather(*map(one, names))} == {Result.DONE}
+
+
+@pytest.mark.parametrize(
+    ("code", "result"),
+    [
+        pytest.param(200, Result.DONE, id="200"),
+        pytest.param(201, Result.DONE, id="201"),
+        pytest.param(409, Result.CONFLICT, id="409"),
+        pytest.param(404, Result.GONE, id="404"),
+        pytest.param(429, Result.THROTTLED, id="429"),
+        pytest.param(401, Result.REFUSED, id="401"),
+        pytest.param(403, Result.REFUSED, id="403"),
+        pytest.param(422, Result.REFUSED, id="422"),
+        pytest.param(500, Result.UNKNOWN, id="500"),
+        pytest.param(503, Result.UNKNOWN, id="503"),
+        pytest.param(0, Result.UNKNOWN, id="no answer"),
+    ],
+)
+def test_answers_of_writes(code, result):
+    assert classify(Answer(code=code)) is result
+
+
+ORPHAN = {"metadata": {"annotations": {"gpuward.io/session": None}}}
+
+
+async def test_an_orphan_s_mark_comes_off_only_when_its_session_certainly_is_not_there(cluster):
+    gate = gateway(cluster)
+    off = d.UnmarkNode(node="n1", node_uid="u", session="s", patch=ORPHAN, orphan=True)
+    await gate.send(CREATE)
+    held = await gate.send(off)
+    assert (held.result, held.why) == (Result.HELD, "session s exists")
+    await cluster.client.delete(QUARANTINES, "s")
+    assert (await gate.send(off)).done
+    assert cluster.writes()[-1] == ("patch", "nodes")
+
+
+async def test_a_mark_that_names_another_nodes_session_is_an_orphan(cluster):
+    await cluster.add_node("n2")
+    gate = gateway(cluster)
+    await gate.send(CREATE)
+    off = d.UnmarkNode(node="n2", node_uid="u", session="s", patch=ORPHAN, orphan=True)
+    assert (await gate.send(off)).done
+
+
+async def test_missing_definitions_free_no_node(cluster):
+    await cluster.client.delete(CUSTOM_RESOURCE_DEFINITIONS, "gpuquarantines.gpuward.io")
+    off = d.UnmarkNode(node="n1", node_uid="u", session="s", patch=ORPHAN, orphan=True)
+    sent = await gateway(cluster).send(off)
+    assert sent.result is Result.HELD
+    assert "session not read" in sent.why
+    assert cluster.writes() == []
+
+
+async def test_a_session_that_cannot_be_read_frees_no_node(cluster):
+    error = ApiError(503, "ServiceUnavailable", "later")
+    cluster.server.faults.fail(error, path=".*gpuquarantines")
+    off = d.UnmarkNode(node="n1", node_uid="u", session="s", patch=ORPHAN, orphan=True)
+    sent = await gateway(cluster).send(off)
+    assert (sent.result, sent.answer) == (Result.UNKNOWN, None), "no answer to the write itself"
+    assert cluster.writes() == []

@@ -1,0 +1,227 @@
+"""A cache follows its resource through everything a server or a network does to a watch."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from remediator.kube.access import Access
+from remediator.kube.api import Api
+from remediator.kube.clock import SystemClock
+from remediator.kube.pace import Pace, Rates
+from remediator.kube.watch import Reflector, Resource
+from rules.api.nodes import NodeView
+from tests.support.remediator.scripted_server import (
+    event,
+    node,
+    page,
+    refusal,
+    scripted_server,
+    stream,
+    until,
+    write_kubeconfig,
+)
+
+NODES = Resource(name="nodes", path="/api/v1/nodes", query={"labelSelector": "gpu"})
+
+
+class Recorder:
+    """Hears the changes of a cache and lets a test wait for a state of it."""
+
+    def __init__(self):
+        self.changes = []
+
+    def __call__(self, key, before, after):
+        kind = "added" if before is None else "removed" if after is None else "changed"
+        self.changes.append((kind, key))
+
+
+@asynccontextmanager
+async def watching(tmp_path, handler, resource=NODES, **options):
+    async with scripted_server(handler) as address:
+        clock = SystemClock()
+        access = Access(write_kubeconfig(tmp_path / "kubeconfig", address))
+        await access.load()
+        api = Api(access, clock, Pace(Rates(per_second={}), clock))
+        await api.open()
+        recorder = Recorder()
+        cache = Reflector(api, clock, resource, NodeView, recorder, **options)
+        task = asyncio.create_task(cache.run())
+        try:
+            yield cache, recorder
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await api.close()
+
+
+def is_watch(request):
+    return request.query.get("watch") == "true"
+
+
+async def test_a_list_is_read_page_by_page_and_followed_from_its_version(tmp_path):
+    asked = []
+
+    async def handler(request):
+        asked.append(dict(request.query))
+        if is_watch(request):
+            return await stream(request, event("MODIFIED", node("b", 8, gpu="h100")))
+        if "continue" not in request.query:
+            return page([node("a", 1)], 7, continue_="next")
+        return page([node("b", 2)], 7)
+
+    async with watching(tmp_path, handler, page_size=1) as (cache, heard):
+        await until(lambda: ("changed", "b") in heard.changes)
+        assert heard.changes == [("added", "a"), ("added", "b"), ("changed", "b")]
+        assert cache.synced
+        assert cache.items["b"].labels == {"gpu": "h100"}
+    assert [query.get("continue") for query in asked[:2]] == [None, "next"]
+    assert asked[2]["resourceVersion"] == "7"
+    assert all(query["labelSelector"] == "gpu" for query in asked)
+
+
+@pytest.mark.parametrize(
+    "forgotten",
+    [
+        pytest.param(lambda r: refusal(410, "Expired", "too old"), id="refused with 410"),
+        pytest.param(
+            lambda r: stream(
+                r, event("ERROR", {"kind": "Status", "code": 410, "message": "too old"})
+            ),
+            id="ERROR 410 in the stream",
+        ),
+        pytest.param(lambda r: stream(r, b'{"type": "ADDED", "obj'), id="a line that is no event"),
+    ],
+)
+async def test_s43_a_watch_that_cannot_go_on_lists_again_and_notices_what_it_missed(
+    tmp_path, forgotten
+):
+    lists = 0
+
+    async def handler(request):
+        nonlocal lists
+        if not is_watch(request):
+            lists += 1
+            if lists == 1:
+                return page([node("a", 1), node("gone", 1), node("same", 1)], 5)
+            return page([node("a", 9), node("same", 1)], 10)
+        if lists == 1:
+            answer = forgotten(request)
+            return await answer if asyncio.iscoroutine(answer) else answer
+        return await stream(request)
+
+    async with watching(tmp_path, handler) as (cache, heard):
+        await until(lambda: lists == 2 and "gone" not in cache.items)
+        assert heard.changes[3:] == [("removed", "gone"), ("changed", "a")]
+
+
+async def test_bookmarks_move_the_version_from_which_a_broken_watch_goes_on(tmp_path):
+    versions = []
+
+    async def handler(request):
+        if not is_watch(request):
+            return page([], 5)
+        versions.append(request.query["resourceVersion"])
+        if len(versions) == 1:
+            return await stream(request, event("BOOKMARK", node("", 42)), hold_s=0)
+        return await stream(request)
+
+    async with watching(tmp_path, handler):
+        await until(lambda: len(versions) == 2)
+    assert versions == ["5", "42"]
+
+
+async def test_s43_silence_reconnects_without_listing_again(tmp_path):
+    asked = []
+
+    async def handler(request):
+        asked.append("watch" if is_watch(request) else "list")
+        return await stream(request) if is_watch(request) else page([], 5)
+
+    async with watching(tmp_path, handler, silence_s=0.1):
+        await until(lambda: asked.count("watch") == 2)
+    assert asked[:3] == ["list", "watch", "watch"]
+
+
+async def test_an_object_that_cannot_be_decoded_is_counted_and_what_was_known_of_it_stays(
+    tmp_path,
+):
+    broken = node("a", 8)
+    broken["spec"] = {"unschedulable": "yes"}
+
+    async def handler(request):
+        if not is_watch(request):
+            return page([node("a", 1), {"metadata": {"name": "odd"}, "spec": 3}], 5)
+        return await stream(request, event("MODIFIED", broken), event("ADDED", node("b", 9)))
+
+    async with watching(tmp_path, handler) as (cache, _):
+        await until(lambda: "b" in cache.items)
+        assert set(cache.items) == {"a", "b"}
+        assert cache.items["a"].metadata.resource_version == "1"
+        assert cache.broken_objects == 2
+
+
+async def test_s43_an_older_list_is_not_believed_at_once(tmp_path):
+    versions = iter([page([node("a", 90)], 100), page([], 50), page([node("a", 90)], 110)])
+
+    async def handler(request):
+        if not is_watch(request):
+            return next(versions)
+        if request.query["resourceVersion"] == "100":
+            return refusal(410, "Expired", "too old")
+        return await stream(request, event("ADDED", node("b", 111)))
+
+    async with watching(tmp_path, handler) as (cache, heard):
+        await until(lambda: "b" in cache.items)
+        assert heard.changes == [("added", "a"), ("added", "b")]
+
+
+@pytest.mark.parametrize(
+    ("answer", "resource", "words"),
+    [
+        pytest.param(
+            lambda: refusal(404, "NotFound", "the server could not find the requested resource"),
+            Resource(name="gpuquarantines", path="/x", crd="gpuquarantines.gpuward.io"),
+            ["gpuquarantines.gpuward.io is missing", "kubectl apply -k daemonset/crds"],
+            id="CRD missing",
+        ),
+        pytest.param(
+            lambda: refusal(403, "Forbidden", "nodes is forbidden"),
+            NODES,
+            ["nodes is forbidden", "ClusterRole"],
+            id="permission missing",
+        ),
+    ],
+)
+async def test_a_refused_list_says_what_to_do_and_is_tried_again(
+    tmp_path, answer, resource, words
+):
+    refused = True
+
+    async def handler(request):
+        if is_watch(request):
+            return await stream(request)
+        return answer() if refused else page([], 5)
+
+    async with watching(tmp_path, handler, resource) as (cache, _):
+        await until(lambda: cache.problem)
+        assert not cache.synced
+        for word in words:
+            assert word in cache.problem
+        refused = False
+        await until(lambda: cache.synced)
+        assert cache.problem == ""
+
+
+async def test_a_changed_selection_is_listed_at_once(tmp_path):
+    async def handler(request):
+        if is_watch(request):
+            return await stream(request)
+        return page([node("x" if request.query["labelSelector"] == "other" else "a", 1)], 5)
+
+    async with watching(tmp_path, handler) as (cache, heard):
+        await until(lambda: cache.synced)
+        await asyncio.sleep(0.05)
+        cache.use(Resource(name="nodes", path=NODES.path, query={"labelSelector": "other"}))
+        await until(lambda: list(cache.items) == ["x"])
+        assert heard.changes == [("added", "a"), ("removed", "a"), ("added", "x")]

@@ -1,0 +1,113 @@
+"""What every command prints, for a healthy, an unknown, a blocked and an absent node.
+
+``UPDATE_GOLDEN=1`` rewrites the files in tests/golden/kubectl.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from remediator.kubectl.commands import COMMANDS
+from tests.support.remediator.kubectl_cluster import REPOSITORY, Kubectl, cluster
+from tests.support.remediator.kubectl_fleet import load_fleet, load_nodes
+from tests.support.remediator.kubectl_objects import STATES
+
+GOLDEN = REPOSITORY / "tests" / "golden" / "kubectl"
+ABSENT = "gpu-never"
+REASON = ("--reason", "fan noise")
+NODES = (*STATES, ABSENT)
+OTHER_STATES = (
+    "gpu-budget", "gpu-storm", "gpu-held", "gpu-paused", "gpu-opted-out", "gpu-shadow",
+    "gpu-replace", "gpu-cancelled", "gpu-cordoned",
+    "gpu-no-agent",
+)  # fmt: skip
+
+
+def each(*words: str, after: tuple[str, ...] = (), nodes: tuple[str, ...] = NODES):
+    return tuple((*words, node, *after) for node in nodes)
+
+
+LOOKS = {
+    "list": (("list",), ("list", "--all", "-o", "wide"), ("-o", "yaml", "list", "--all")),
+    "fleet": (("fleet",), ("fleet", "-o", "wide"), ("fleet", "-o", "json")),
+    "why": each("why"),
+    "why-other-states": each("why", nodes=OTHER_STATES),
+    "why-wide": each("-o", "wide", "why", nodes=("gpu-blocked",)),
+    "why-yaml": each("why", after=("-o", "yaml")),
+    "history": (*each("history"), ("history", "gpu-gone", "-o", "wide")),
+    "show": (("show", "gpu-blocked-0badcafe"), ("show", "nothing")),
+    "plan": (("plan",), *each("plan"), ("plan", "gpu-blocked", "-o", "json")),
+    "preflight": (("preflight",), ("preflight", "-o", "json")),
+}
+ACTS = {
+    "quarantine": (*each("quarantine", after=(*REASON, "--yes")),
+                   ("quarantine", "gpu-healthy", *REASON)),
+    "release": each("release", after=REASON),
+    "repaired": each("repaired", after=REASON),
+    "hold": each("hold", after=REASON),
+    "unhold": each("unhold", nodes=(*NODES, "gpu-held")),
+    "pause": (
+        ("pause", *REASON),
+        *each("pause", after=REASON),
+        ("pause", "--until", "2026-03-05T14:00:00Z", "-l", "gpuward.io/health=unknown", *REASON),
+        ("pause", "--until", "2026-03-04T14:00:00Z", *REASON),
+    ),
+    "uninstall": (("uninstall",), ("uninstall", "--yes"), ("uninstall", "--yes")),
+    "resume": (("resume", "nothing"), ("resume", "pause-0badcafe"), ("resume",)),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def looked_at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    with cluster(tmp_path_factory.mktemp("looks"), load_fleet) as kubectl:
+        yield kubectl
+
+
+def compare(name: str, kubectl: Kubectl, commands: tuple[tuple[str, ...], ...]) -> None:
+    said = "\n".join(kubectl.transcript(*command) for command in commands)
+    path = GOLDEN / f"{name}.txt"
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(said, encoding="utf-8")
+    assert said == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", sorted(LOOKS))
+def test_looking_prints_this(name: str, looked_at: Kubectl) -> None:
+    compare(name, looked_at, LOOKS[name])
+
+
+@pytest.mark.parametrize("name", sorted(ACTS))
+def test_acting_prints_this(name: str, tmp_path: Path) -> None:
+    fill = load_nodes if name == "uninstall" else load_fleet
+    with cluster(tmp_path, fill) as kubectl:
+        compare(name, kubectl, ACTS[name])
+
+
+def test_every_golden_file_is_of_a_command() -> None:
+    assert {path.stem for path in GOLDEN.glob("*.txt")} == {*LOOKS, *ACTS}
+
+
+EXAMPLE = re.compile(r"^```\n(\$ kubectl gpuward .*?)\n```$", re.MULTILINE | re.DOTALL)
+
+
+def test_the_page_of_the_commands_shows_every_command_as_it_is() -> None:
+    """Each example in docs/cli.md is a part of a golden file, and no command is left out."""
+    path = REPOSITORY / "docs" / "cli.md"
+    golden = [one.read_text(encoding="utf-8") for one in sorted(GOLDEN.glob("*.txt"))]
+    parts = [part.rstrip("\n") for text in golden for part in re.split(r"\n(?=\$ )", text)]
+    page = path.read_text(encoding="utf-8")
+    if os.environ.get("UPDATE_GOLDEN"):
+        by_command = {part.split("\n")[0]: part for part in reversed(parts)}
+        page = EXAMPLE.sub(lambda old: f"```\n{by_command[old[1].split(chr(10))[0]]}\n```", page)
+        path.write_text(page, encoding="utf-8")
+    examples = EXAMPLE.findall(page)
+    assert [example for example in examples if example not in parts] == []
+    assert set(re.findall(r"^### (\S+)$", page, re.MULTILINE)) == {one.name for one in COMMANDS}
+    for command in COMMANDS:
+        assert any(one.startswith(f"$ kubectl gpuward {command.name}") for one in examples)

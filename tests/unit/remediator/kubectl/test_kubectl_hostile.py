@@ -1,0 +1,158 @@
+"""Hostile text in every field that is printed: kernel lines, annotations, objects of anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hack.sim.cluster import resource as r
+from hack.sim.cluster.http.threaded import HostedServer
+from remediator.view.text import coloured, printable, wants_colour
+from tests.support.remediator.kubectl_cluster import Kubectl, cluster, load
+from tests.support.remediator.kubectl_objects import (
+    HEALTHS,
+    PAUSES,
+    QUARANTINES,
+    marked,
+    session,
+    sick,
+)
+
+EVIL = "\x1b[2J\x1b]0;owned\x07\r\nroot# \u202egnp.exe\u2028\U000e0041{0}%s[red]"
+NAME = "gpu-evil"
+SESSION = f"{NAME}-0badcafe"
+COMMANDS = (
+    ("why", NAME), ("why", NAME, "-o", "wide"), ("list", "-o", "wide"), ("fleet", "-o", "wide"),
+    ("history", NAME, "-o", "wide"), ("plan",), ("plan", "-o", "wide"), ("why", "gone"),
+    ("resume",),
+)  # fmt: skip
+
+
+def poisoned(value: Any, keep: frozenset[str]) -> Any:
+    """Every string but the enumerated ones and times becomes hostile."""
+    if isinstance(value, dict):
+        return {k: v if k in keep else poisoned(v, keep) for k, v in value.items()}
+    if isinstance(value, list):
+        return [poisoned(item, keep) for item in value]
+    return value + EVIL if isinstance(value, str) else value
+
+
+KEPT = frozenset(
+    {"phase", "mode", "phaseSince", "level", "severity", "source", "nodeName", "at", "status",
+     "health", "firstSeen", "lastSeen", "observedAt", "publisher", "bootID", "type"}
+)  # fmt: skip
+
+
+def fill(hosted: HostedServer) -> None:
+    node = marked(
+        NAME, SESSION, annotations={"gpuward.io/hold": EVIL, "gpuward.io/repaired": EVIL}
+    )
+    load(hosted, r.NODES, node)
+    health = sick(NAME, line=EVIL)
+    health["status"] = poisoned(health["status"], KEPT)
+    load(hosted, HEALTHS, health)
+    block = {"pdb": "a/b", "pods": ["a/c"], "owner": "Job a/d", "why": "w", "remedy": "r"}
+    one = session(
+        SESSION, NAME, "Draining", "m", steps=("Pending", "Marked"),
+        conditions=[{"type": "Blocked", "status": "True", "reason": "R", "message": "m"}],
+        drain={"evicted": 1, "blocked": [block]},
+    )  # fmt: skip
+    one["spec"]["release"] = {"by": "b", "reason": "r"}
+    one["spec"]["causes"].append({"source": "Human", "message": "m", "by": "b"})
+    gone = session("gone-0badcafe", "gone", "NodeGone", "m", evidence={
+        "incidents": [{"reason": EVIL, "severity": EVIL, "evidence": [EVIL]}, EVIL],
+    })  # fmt: skip
+    for obj in (one, gone):
+        obj["spec"] = poisoned(obj["spec"], KEPT)
+        obj["status"] = poisoned(obj["status"], KEPT)
+    load(hosted, QUARANTINES, one, gone)
+    spec = {"scope": {"all": True}, "by": EVIL, "reason": EVIL}
+    pause = {
+        "apiVersion": "gpuward.io/v1alpha1",
+        "kind": "GPUWardPause",
+        "metadata": {"name": "p"},
+    }
+    load(hosted, PAUSES, {**pause, "spec": spec})
+
+
+@pytest.fixture(scope="module")
+def evil(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    with cluster(tmp_path_factory.mktemp("evil"), fill) as kubectl:
+        yield kubectl
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=[" ".join(c) for c in COMMANDS])
+def test_nothing_printed_can_drive_a_terminal(evil: Kubectl, command: tuple[str, ...]) -> None:
+    code, out, err = evil(*command)
+    assert code == 0
+    assert "root#" in out or command[0] in {"plan", "fleet"}
+    assert [line for line in (out + err).split("\n") if not line.isprintable()] == []
+    assert not any(line.startswith("root#") for line in out.split("\n"))
+
+
+@pytest.mark.parametrize(
+    "command", [("why", NAME), ("show", SESSION), ("list",), ("history", NAME)]
+)
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_documents_escape_it_too(evil: Kubectl, command: tuple[str, ...], form: str) -> None:
+    code, out, _ = evil(*command, "-o", form)
+    assert code == 0
+    assert [line for line in out.split("\n") if not line.isprintable()] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        pytest.param("\x1b[31m", "\\x1b[31m", id="escape"),
+        pytest.param("a\nb", "a\\x0ab", id="newline"),
+        pytest.param("\u202e", "\\u202e", id="right to left"),
+        pytest.param("\U000e0041", "\\U000e0041", id="tag"),
+        pytest.param("\ud800", "\\ud800", id="lone surrogate"),
+        pytest.param("größe", "größe", id="letters stay"),
+    ],
+)
+def test_what_cannot_be_printed_is_escaped(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+class Screen:
+    def __init__(self, terminal: bool) -> None:
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+
+@pytest.mark.parametrize(
+    ("terminal", "environ", "wanted"),
+    [
+        pytest.param(True, {"TERM": "xterm"}, True, id="a terminal"),
+        pytest.param(False, {"TERM": "xterm"}, False, id="a pipe"),
+        pytest.param(True, {"NO_COLOR": "1"}, False, id="NO_COLOR"),
+        pytest.param(True, {"NO_COLOR": ""}, True, id="an empty NO_COLOR says nothing"),
+        pytest.param(True, {"TERM": "dumb"}, False, id="a dumb terminal"),
+    ],
+)
+def test_colour_is_for_a_terminal_that_wants_it(terminal, environ, wanted) -> None:
+    assert wants_colour(Screen(terminal), environ) is wanted
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        pytest.param(
+            "gpu-1: Draining for 2m", "gpu-1: \x1b[35mDraining\x1b[0m for 2m", id="phase"
+        ),
+        pytest.param("FAIL  API version", "\x1b[31mFAIL\x1b[0m  API version", id="verdict"),
+        pytest.param(
+            "gpu-1   Unhealthy   7/8", "gpu-1   \x1b[31mUnhealthy\x1b[0m   7/8", id="cell"
+        ),
+        pytest.param("a > ok is not at the start", "a > ok is not at the start", id="not a word"),
+        pytest.param("  > Unknown Draining", "  > Unknown Draining", id="evidence stays as it is"),
+        pytest.param("Healthy Draining", "Healthy \x1b[35mDraining\x1b[0m", id="one in a line"),
+    ],
+)
+def test_one_phase_or_verdict_word_in_a_line_is_coloured(line: str, shown: str) -> None:
+    assert coloured(line) == shown

@@ -1,0 +1,121 @@
+"""`preflight` before the first install, and when only some definitions are there."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hack.sim.cluster.calls import Caller
+from hack.sim.cluster.http.threaded import HostedServer, run_in_thread
+from hack.sim.cluster.resource import NAMESPACES, NODES
+from hack.sim.manifests import post_manifests, read_manifests
+from tests.support.remediator.kubectl_cluster import Kubectl, cluster
+
+DAEMONSET = Path(__file__).parents[4] / "daemonset"
+CRDS = DAEMONSET / "crds"
+BASE = DAEMONSET / "base"
+
+
+@pytest.mark.parametrize(
+    ("files", "code", "said"),
+    [
+        pytest.param((), 0, "not installed yet", id="before the first install"),
+        pytest.param(("gpuwardpauses.yaml",), 1, "missing gpunodehealths", id="torn apart"),
+    ],
+)
+def test_definitions(tmp_path: Path, files: tuple[str, ...], code: int, said: str) -> None:
+    """Nothing installed is where everybody starts; half of it is a fault."""
+    with run_in_thread() as hosted:
+        for name in files:
+            objects = read_manifests(CRDS / name)
+            hosted.run(post_manifests(hosted.server.client, objects))
+
+        ended, out, err = Kubectl(hosted, tmp_path)("preflight")
+
+    assert ended == code
+    assert said in out + err
+
+
+@pytest.mark.parametrize(
+    ("nodes", "spared"),
+    [
+        pytest.param({"one": {}}, ["one"], id="single node"),
+        pytest.param({"one": {}, "two": {}}, [], id="company"),
+        pytest.param(
+            {"one": {}, "two": {}, "cp": {"node-role.kubernetes.io/control-plane": ""}},
+            ["cp"],
+            id="control plane",
+        ),
+        pytest.param(
+            {"one": {}, "two": {}, "lone": {"karpenter.sh/nodepool": "a"}}, ["lone"], id="pool"
+        ),
+    ],
+)
+def test_nodes_that_no_detector_takes_are_named_before_it_matters(
+    tmp_path: Path, nodes: dict[str, dict[str, str]], spared: list[str]
+) -> None:
+    with run_in_thread() as hosted:
+        for name, labels in nodes.items():
+            body = {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": name, "labels": {"gpuward.io/gpus": "8", **labels}},
+            }
+            hosted.run(hosted.server.client.create(NODES, body))
+        ended, out, _ = Kubectl(hosted, tmp_path)("preflight")
+
+    assert ended == 0
+    said = [line for line in out.splitlines() if "nodes left to people" in line]
+    assert len(said) == bool(spared)
+    assert all(name in said[0] for name in spared)
+    assert all("kubectl gpuward quarantine NODE" in line for line in said)
+
+
+def narrowed(manifest: dict[str, Any]) -> dict[str, Any]:
+    """What is granted everywhere, granted in namespace gpuward only."""
+    if not manifest["kind"].startswith("ClusterRole"):
+        return manifest
+    made = {**manifest, "kind": manifest["kind"].removeprefix("Cluster")}
+    made["metadata"] = {"name": "everything-here", "namespace": "gpuward"}
+    if "roleRef" in made:
+        made["roleRef"] = {**made["roleRef"], "kind": "Role", "name": "everything-here"}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("grant", "lacks"),
+    [
+        pytest.param(lambda manifest: manifest, [], id="as it ships"),
+        pytest.param(
+            narrowed,
+            [
+                "patch nodes",
+                "list pods",
+                "create pods/eviction",
+                "watch poddisruptionbudgets",
+                "create gpuquarantines",
+            ],
+            id="in one namespace",
+        ),
+    ],
+)
+def test_what_the_remediator_needs_everywhere_is_asked_about_everywhere(
+    tmp_path: Path, grant: Callable[[dict[str, Any]], dict[str, Any]], lacks: list[str]
+) -> None:
+    admin = Caller("root", ("system:masters", "system:authenticated"))
+
+    def fill(hosted: HostedServer) -> None:
+        made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpuward"}}
+        hosted.run(hosted.server.client.create(NAMESPACES, made))
+        objects = [grant(each) for each in read_manifests(BASE / "remediator-rbac.yaml")]
+        hosted.run(post_manifests(hosted.server.client, objects, namespace="gpuward"))
+
+    with cluster(tmp_path, fill, authorization="RBAC", tokens={"secret": admin}) as kubectl:
+        ended, out, err = kubectl("preflight")
+
+    said = next(line for line in (out + err).splitlines() if "permissions:" in line)
+    assert ended == bool(lacks)
+    assert all(lack in said for lack in lacks), said
+    assert ("may not" in said) == bool(lacks)
+    assert "leases" not in said

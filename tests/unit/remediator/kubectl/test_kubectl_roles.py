@@ -1,0 +1,182 @@
+"""Every command of kubectl gpuward under exactly the ClusterRoles that ship for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hack.sim.cluster.http.threaded import HostedServer
+from hack.sim.cluster.resource import PODS
+from hack.sim.manifests import post_manifests, read_manifests
+from remediator.kubectl.commands import COMMANDS
+from tests.support.remediator.kubectl_cluster import REPOSITORY, Kubectl, cluster, load, viewer
+from tests.support.remediator.kubectl_fleet import load_fleet
+from tests.support.remediator.kubectl_objects import BLOCKED, HEALTHY
+
+BASE = REPOSITORY / "daemonset" / "base"
+INSTALLED = [BASE / "viewer-operator-roles.yaml", BASE / "remediator-rbac.yaml"]
+BECAUSE = ("--reason", "tested")
+SESSION = f"{BLOCKED}-0badcafe"
+# The arguments of each command; in an order in which one prepares the next.
+LINES = {
+    "fleet": (),
+    "list": (),
+    "why": (BLOCKED,),
+    "show": (SESSION,),
+    "history": (BLOCKED,),
+    "plan": (),
+    "preflight": (),
+    "quarantine": (HEALTHY, *BECAUSE, "--yes"),
+    "hold": (BLOCKED, *BECAUSE),
+    "unhold": ("gpu-held",),
+    "repaired": (BLOCKED, *BECAUSE),
+    "release": (BLOCKED, *BECAUSE),
+    "pause": BECAUSE,
+    "resume": (),
+    "uninstall": ("--yes",),
+}
+LOOKS = {"fleet", "list", "why", "show", "history"}
+PLANS = {"plan", "preflight"}
+FOR_ADMINISTRATORS = {"uninstall"}
+LACKS = ("not allowed", "you may not", "unseen", "could not look", "forbidden")
+
+
+OWNER = {
+    "apiVersion": "apps/v1",
+    "kind": "ReplicaSet",
+    "name": "w",
+    "uid": "u",
+    "controller": True,
+}
+# On a draining node, and nothing blocks it: plan has to ask about it.
+EVICTABLE = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "w-1", "namespace": "default", "ownerReferences": [OWNER]},
+    "spec": {"nodeName": BLOCKED, "containers": [{"name": "main", "image": "w:1"}]},
+    "status": {"phase": "Running"},
+}
+
+
+def bound(role: str, folder: Path) -> Iterator[Kubectl]:
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "ann"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "User", "name": "ann", "apiGroup": "rbac.authorization.k8s.io"}],
+    }
+
+    def fill(hosted: HostedServer) -> None:
+        load_fleet(hosted)
+        load(hosted, PODS, EVICTABLE)
+        objects = [found for file in INSTALLED for found in read_manifests(file)]
+        hosted.run(post_manifests(hosted.server.client, [*objects, binding], namespace="gpuward"))
+
+    options = {"authorization": "RBAC", "tokens": {"secret": viewer()}}
+    with cluster(folder, fill, **options) as kubectl:
+        yield kubectl
+
+
+@pytest.fixture(scope="module")
+def as_viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    yield from bound("gpuward-viewer", tmp_path_factory.mktemp("viewer"))
+
+
+@pytest.fixture(scope="module")
+def as_operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    yield from bound("gpuward-operator", tmp_path_factory.mktemp("operator"))
+
+
+@pytest.fixture(scope="module")
+def as_planner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    yield from bound("gpuward-planner", tmp_path_factory.mktemp("planner"))
+
+
+def test_every_command_is_in_the_table() -> None:
+    assert set(LINES) == {command.name for command in COMMANDS}
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in LINES if name not in FOR_ADMINISTRATORS | PLANS]
+)
+def test_an_operator_lacks_nothing(as_operator: Kubectl, name: str) -> None:
+    code, out, err = as_operator(name, *LINES[name])
+    assert (code, err) == (0, ""), out + err
+    assert [word for word in LACKS if word in out] == []
+
+
+@pytest.mark.parametrize("name", sorted(PLANS))
+def test_a_planner_lacks_nothing(as_planner: Kubectl, name: str) -> None:
+    code, out, err = as_planner(name, *LINES[name])
+    assert (code, err) == (0, ""), out + err
+    assert [word for word in LACKS if word in out] == []
+
+
+@pytest.mark.parametrize("name", sorted(PLANS))
+def test_an_operator_is_told_of_the_planner(tmp_path: Path, name: str) -> None:
+    """A cluster of its own: the other commands change which drains are left to ask about."""
+    for as_operator in bound("gpuward-operator", tmp_path):
+        code, out, err = as_operator(name, *LINES[name])
+        assert (code, out == "") == ((1, True) if name == "plan" else (0, False)), out + err
+        assert "ask for the ClusterRole gpuward-planner" in out + err
+        assert "gpuward-operator" not in out + err
+
+
+@pytest.mark.parametrize("name", [name for name in LINES if name not in LOOKS | PLANS])
+def test_a_planner_acts_on_nothing(as_planner: Kubectl, name: str) -> None:
+    code, out, err = as_planner(name, *LINES[name])
+    assert (code, out) == (1, "")
+    assert "not allowed" in err
+
+
+@pytest.mark.parametrize("role", ["gpuward-viewer", "gpuward-operator"])
+def test_only_planning_can_evict_or_ask_about_other_accounts(role: str) -> None:
+    granted = {
+        (resource, verb)
+        for found in read_manifests(BASE / "viewer-operator-roles.yaml")
+        if found["metadata"]["name"] == role
+        for rule in found["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert ("nodes", "get") in granted
+    assert not granted & {
+        ("pods/eviction", "create"),
+        ("subjectaccessreviews", "create"),
+        ("deployments", "list"),
+    }
+
+
+@pytest.mark.parametrize("name", sorted(LOOKS))
+def test_a_viewer_sees_verdicts_and_sessions(as_viewer: Kubectl, name: str) -> None:
+    code, out, err = as_viewer(name, *LINES[name])
+    assert (code, err) == (0, "")
+    assert out
+
+
+def test_a_viewer_is_told_what_it_does_not_see_and_sees_no_pods(as_viewer: Kubectl) -> None:
+    _, out, _ = as_viewer("why", BLOCKED)
+    unseen = [line for line in out.splitlines() if line.startswith("unseen")]
+    assert len(unseen) == 1
+    assert "pods" in unseen[0]
+    assert "the policy" not in out
+
+
+@pytest.mark.parametrize("name", [name for name in LINES if name not in LOOKS | {"preflight"}])
+def test_a_viewer_acts_on_nothing(as_viewer: Kubectl, name: str) -> None:
+    code, out, err = as_viewer(name, *LINES[name])
+    assert (code, out) == (1, "")
+    assert "not allowed" in err
+    role = "ClusterRole gpuward-planner" if name in PLANS else "ClusterRole gpuward-operator"
+    asks = "cluster administrators" if name in FOR_ADMINISTRATORS else role
+    assert asks in err
+    assert err.count("\n") == 1
+
+
+def test_nobody_but_an_administrator_uninstalls(as_operator: Kubectl) -> None:
+    code, _, err = as_operator("uninstall", "--yes")
+    assert code == 1
+    assert "not allowed" in err

@@ -1,0 +1,223 @@
+"""`kubectl gpuward uninstall`: every node as it was before, whatever others did meanwhile."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hack.sim.cluster import resource as r
+from hack.sim.cluster.clients.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH
+from hack.sim.cluster.http.threaded import HostedServer
+from remediator.kubectl import uninstall
+from remediator.kubectl.cluster import CommandError
+from rules.api.mark import mark_patch
+from rules.api.nodes import FreshNode
+from rules.api.timestamps import format_micro_time
+from tests.support.remediator.kubectl_cluster import Kubectl, cluster, load
+from tests.support.remediator.kubectl_objects import BLOCKED, HEALTHS, NOW, ago, node, verdict
+
+Object = dict[str, Any]
+FOREIGN = {"key": "example.com/mine", "value": "x", "effect": "NoExecute"}
+LATER = {"key": "example.com/later", "effect": "NoSchedule"}
+BEFORE = {
+    "plain": {},
+    "tainted": {"spec": {"taints": [FOREIGN]}},
+    "cordoned": {"spec": {"unschedulable": True, "taints": [FOREIGN]}},
+    "annotated": {
+        "annotations": {
+            "gpuward.io/hold": "by hand, before",
+            "gpuward.io/expected-gpus": "8",
+            "cluster-autoscaler.kubernetes.io/scale-down-disabled": "false",
+            "karpenter.sh/do-not-disrupt": "true",
+            "example.com/note": "keep",
+        },
+        "labels": {"gpuward.io/opt-out": "true", "example.com/rack": "a17"},
+    },
+}
+OURS = {"gpuward.io/gpus", "gpuward.io/health", "gpuward.io/product", "gpuward.io/driver",
+        "gpuward.io/interconnect"}  # fmt: skip
+
+
+def bare(name: str, **changes: Any) -> Object:
+    """A node before the installation: none of our labels."""
+    found = node(name, **changes)
+    labels = found["metadata"]["labels"]
+    found["metadata"]["labels"] = {k: v for k, v in labels.items() if k not in OURS}
+    return found
+
+
+def fill(hosted: HostedServer) -> None:
+    load(
+        hosted,
+        r.NAMESPACES,
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpuward"}},
+    )
+    load(hosted, r.NODES, *(bare(name, **changes) for name, changes in BEFORE.items()))
+
+
+def picture(kubectl: Kubectl, name: str) -> Object:
+    """What must be as before, byte for byte."""
+    found = kubectl.get(r.NODES, name)
+    return {
+        "labels": found["metadata"].get("labels", {}),
+        "annotations": found["metadata"].get("annotations", {}),
+        "taints": found["spec"].get("taints", []),
+        "unschedulable": found["spec"].get("unschedulable", False),
+        "conditions": found["status"]["conditions"],
+    }
+
+
+def pictures(kubectl: Kubectl) -> str:
+    return json.dumps({name: picture(kubectl, name) for name in BEFORE}, indent=1, sort_keys=True)
+
+
+def written(kubectl: Kubectl, path: str, manager: str, patch: Object, kind: str) -> None:
+    """A patch as a program sends it, with the name that managedFields keeps."""
+    request = urllib.request.Request(
+        f"{kubectl.hosted.url}{path}?fieldManager={manager}",
+        data=json.dumps(patch).encode(),
+        headers={"Content-Type": kind},
+        method="PATCH",
+    )
+    with urllib.request.urlopen(request) as answer:
+        assert answer.status == 200
+
+
+def storm(kubectl: Kubectl) -> None:
+    """Every node labelled by its agent and marked by the remediator, as they write it."""
+    condition = {"type": "GPUHealthy", "status": "False", "reason": "Xid79", "message": "m"}
+    degraded = {"type": "GPUDegraded", "status": "True", "reason": "Xid79", "message": "m"}
+    labels = {"gpuward.io/gpus": "8", "gpuward.io/health": "unhealthy", "gpuward.io/numa": "4-4"}
+    body = {"metadata": {"labels": labels}, "status": {"conditions": [condition, degraded]}}
+    for name in BEFORE:
+        path = f"/api/v1/nodes/{name}"
+        written(kubectl, f"{path}/status", "gpuward-agent", body, STRATEGIC_MERGE_PATCH)
+        fresh = msgspec.convert(kubectl.get(r.NODES, name), FreshNode)
+        mark = mark_patch(fresh, session=f"{name}-0badcafe", reason="Xid79", phase="Draining",
+                          mark="CordonAndTaint", now=NOW - 60)  # fmt: skip
+        written(kubectl, path, "gpuward-remediator", mark, MERGE_PATCH)
+
+
+def test_s50_after_a_storm_every_node_is_byte_for_byte_as_before(tmp_path: Path) -> None:
+    """With foreign taints, a prior cordon, people's annotations, and holds by our own command."""
+    with cluster(tmp_path, fill) as kubectl:
+        before = pictures(kubectl)
+        storm(kubectl)
+        assert kubectl("hold", "plain", "--reason", "in the storm")[0] == 0
+        assert kubectl("repaired", "tainted", "--reason", "in the storm")[0] == 0
+        assert pictures(kubectl) != before
+
+        code, out, err = kubectl("uninstall", "--yes")
+
+        assert code == 0
+        assert "4 nodes cleaned; now: kubectl delete -k YOUR-OVERLAY" in out
+        assert "cordoned: mark taken off; it stays cordoned: it was cordoned before" in err
+        assert pictures(kubectl) == before
+        people = "gpuward.io/hold, gpuward.io/expected-gpus, gpuward.io/opt-out"
+        assert f"annotated: left as others set it: {people}" in out
+        assert "cordoned: left as others set it: its cordon" in out
+
+        code, out, err = kubectl("uninstall", "--yes")
+        assert (code, err) == (0, "")
+        assert out.startswith("0 nodes cleaned")
+        assert pictures(kubectl) == before
+
+
+def test_what_others_add_in_the_storm_stays(tmp_path: Path) -> None:
+    with cluster(tmp_path, fill) as kubectl:
+        storm(kubectl)
+        marked = kubectl.get(r.NODES, "plain")["spec"]["taints"]
+        body = {
+            "metadata": {"labels": {"example.com/new": "1"}},
+            "spec": {"taints": [*marked, LATER]},
+        }
+        kubectl.hosted.run(kubectl.hosted.server.client.patch(r.NODES, "plain", body))
+        assert kubectl("uninstall", "--yes")[0] == 0
+        after = picture(kubectl, "plain")
+    assert after["labels"] == {"example.com/new": "1"}
+    assert [
+        taint for taint in after["taints"] if taint["key"] != "node.kubernetes.io/unschedulable"
+    ] == [LATER]
+
+
+def lease(renewed: float) -> Object:
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "gpuward-remediator", "namespace": "gpuward"},
+        "spec": {"holderIdentity": "laptop", "renewTime": format_micro_time(renewed)},
+    }
+
+
+def test_a_lease_that_nobody_renews_is_no_leader(tmp_path: Path) -> None:
+    with cluster(tmp_path, fill) as kubectl:
+        load(kubectl.hosted, r.LEASES, lease(NOW - 120))
+        assert kubectl("uninstall", "--yes")[0] == 0
+
+
+def test_without_yes_nothing_is_done(tmp_path: Path) -> None:
+    with cluster(tmp_path, fill) as kubectl:
+        storm(kubectl)
+        marked = pictures(kubectl)
+        code, out, err = kubectl("uninstall")
+        assert (code, out) == (1, "")
+        assert "agree with --yes" in err
+        assert pictures(kubectl) == marked
+
+
+def test_agents_outside_the_cluster_are_named(tmp_path: Path) -> None:
+    with cluster(tmp_path, fill) as kubectl:
+        load(kubectl.hosted, HEALTHS, verdict("plain", publisher={"heartbeat": ago(1)}),
+             verdict("tainted", publisher={"heartbeat": ago(60)}))  # fmt: skip
+        _, out, _ = kubectl("uninstall", "--yes")
+    assert "agents outside the cluster (systemd?) published lately on plain: stop them" in out
+
+
+def test_a_pod_that_does_not_end_stops_it_before_any_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remediator.kubectl.uninstall.PODS_GONE_WITHIN_S", 0.0)
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "agent-0", "namespace": "gpuward",
+            "labels": {"app.kubernetes.io/name": "gpuward"},
+        },
+        "spec": {"nodeName": "plain", "containers": [{"name": "a", "image": "gpuward:1"}]},
+    }  # fmt: skip
+    with cluster(tmp_path, fill) as kubectl:
+        storm(kubectl)
+        marked = pictures(kubectl)
+        load(kubectl.hosted, r.PODS, pod)
+        code, _, err = kubectl("uninstall", "--yes")
+        assert code == 1
+        assert (
+            "1 pod of gpuward still there, such as gpuward/agent-0; nothing was taken off" in err
+        )
+        assert pictures(kubectl) == marked
+
+
+def test_one_node_that_cannot_be_cleaned_does_not_keep_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = uninstall.clean
+
+    async def stubborn(server: Any, node: FreshNode) -> str:
+        if node.name == "plain":
+            raise CommandError("it changes too fast to be cleaned")
+        return await real(server, node)
+
+    monkeypatch.setattr(uninstall, "clean", stubborn)
+    with cluster(tmp_path, fill) as kubectl:
+        storm(kubectl)
+        code, _, err = kubectl("uninstall", "--yes")
+        assert code == 1
+        assert "1 node could not be cleaned: plain" in err
+        assert "gpuward.io/health" not in picture(kubectl, "tainted")["labels"]
+        assert BLOCKED not in err

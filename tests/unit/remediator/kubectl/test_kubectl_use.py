@@ -1,0 +1,371 @@
+"""How `kubectl gpuward` is used and misused: options anywhere, exit status, errors with remedies."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import http.server
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from hack.sim.cluster import resource as r
+from hack.sim.cluster.clients.kubeconfig import kubeconfig_text
+from hack.sim.cluster.http.threaded import HostedServer
+from hack.sim.manifests import post_manifests, read_manifests
+from remediator.kubectl.commands import COMMANDS
+from remediator.kubectl.pause import end, selector
+from remediator.kubectl.terminal import Terminal
+from tests.support.remediator.kubectl_cluster import (
+    REPOSITORY,
+    Kubectl,
+    cluster,
+    run_command,
+    viewer,
+)
+from tests.support.remediator.kubectl_fleet import load_fleet
+from tests.support.remediator.kubectl_objects import BLOCKED, HEALTHY, PAUSES, QUARANTINES
+
+ROLES = REPOSITORY / "daemonset" / "base" / "viewer-operator-roles.yaml"
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    with cluster(tmp_path_factory.mktemp("use"), load_fleet) as kubectl:
+        yield kubectl
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(("--context", "simulated", "-o", "json", "list"), id="before"),
+        pytest.param(("list", "--context", "simulated", "-o", "json"), id="after"),
+        pytest.param(("--context", "simulated", "list", "-o", "json"), id="both sides"),
+        pytest.param(("-o", "yaml", "list", "-o", "json"), id="the later wins"),
+    ],
+)
+def test_options_are_accepted_before_and_after_the_command(fleet, arguments):
+    code, out, err = fleet(*arguments)
+    assert (code, err) == (0, "")
+    assert json.loads(out)["kind"] == "List"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(("lst",), "there is no command 'lst'; did you mean list?", id="unknown"),
+        pytest.param(("zzz",), "there is no command 'zzz'; see kubectl gpuward --help", id="far"),
+        pytest.param(("why",), "required: NODE; see kubectl gpuward why --help", id="no node"),
+        pytest.param(("why", "a/../b"), "cannot be a name in Kubernetes", id="path in a name"),
+        pytest.param(("why", "a?b=c"), "cannot be a name in Kubernetes", id="query in a name"),
+        pytest.param(("hold", "n"), "required: --reason", id="no reason"),
+        pytest.param(("hold", "n", "--reason", " "), "say in one sentence why", id="empty reason"),
+        pytest.param(("-o", "json", "hold", "n", "--reason", "x"), "-o is for commands that look",
+                     id="form for a command that acts"),
+        pytest.param(("-o", "wide", "preflight"), "-o is one of json, yaml", id="form unknown here"),
+        pytest.param(("list", "-o", "xml"), "invalid choice: 'xml'", id="form unknown anywhere"),
+        pytest.param(("list", "--al"), "unrecognized arguments: --al", id="no abbreviations"),
+        pytest.param(("pause", "--until", "soon", "--reason", "x"), "neither a time", id="until"),
+        pytest.param(("pause", "-l", "a in (b)", "--reason", "x"), "must be key=value", id="labels"),
+        pytest.param(("quarantine", "n", "--level", "Nuke", "--reason", "x"), "'Nuke'", id="level"),
+    ],
+)  # fmt: skip
+def test_wrong_use_is_one_line_with_the_remedy_and_64(arguments, said):
+    code, out, err = run_command(*arguments)
+    assert (code, out) == (64, "")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_without_a_command_it_shows_the_help():
+    code, out, err = run_command()
+    assert (code, err) == (0, "")
+    assert "Start here:" in out
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=[command.name for command in COMMANDS])
+def test_the_help_of_every_command_has_examples_that_can_be_typed(command):
+    code, out, _ = run_command(command.name, "--help")
+    assert code == 0
+    assert "examples:" in out
+    assert all(f"kubectl gpuward {text}" in out for text, _ in command.examples)
+
+
+def test_an_api_server_that_is_away_is_said_in_one_line(tmp_path):
+    with cluster(tmp_path) as kubectl:
+        kubeconfig = str(kubectl.kubeconfig)
+    code, out, err = run_command("--kubeconfig", kubeconfig, "fleet")
+    assert (code, out) == (1, "")
+    assert "no answer from the API server" in err
+    assert "check the cluster's address" in err
+
+
+@contextmanager
+def answering(code: int, body: bytes, kind: str, folder: Path) -> Iterator[str]:
+    """The kubeconfig of an address where something answers every call the same."""
+
+    class Same(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(code)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_GET  # noqa: N815  # the name that the library looks for
+
+        def log_message(self, *arguments: object) -> None:
+            """Say nothing."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Same)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    path = folder / "kubeconfig"
+    path.write_text(kubeconfig_text(f"http://127.0.0.1:{server.server_port}"))
+    try:
+        yield str(path)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "kind", "said"),
+    [
+        pytest.param(404, b"", "text/html", "is not a Kubernetes API server", id="a web server"),
+        pytest.param(200, b"<html>", "text/html", "unreadable object", id="a login page"),
+        pytest.param(200, b"null", "application/json", "unreadable object", id="null"),
+        pytest.param(200, b'{"items": [1]}', "application/json", "unreadable object", id="numbers"),
+        pytest.param(200, b'{"items": [{"metadata": {"name": "\xff"}}]}', "application/json",
+                     "unreadable object", id="not UTF-8"),
+        pytest.param(401, b"{}", "application/json", "renew the credentials", id="not logged in"),
+        pytest.param(429, b"slow down", "text/plain", "try again in a moment", id="too busy"),
+        pytest.param(503, b"", "text/plain", "try again in a moment", id="no backend"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("command", [("list",), ("fleet",), ("why", HEALTHY)], ids=lambda c: c[0])
+def test_whatever_answers_ends_in_one_sentence(tmp_path, command, code, body, kind, said):
+    with answering(code, body, kind, tmp_path) as kubeconfig:
+        found, out, err = run_command("--kubeconfig", kubeconfig, *command)
+    assert (found, out) == (1, "")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_a_fault_of_ours_is_a_sentence_too(fleet, monkeypatch):
+    async def broken(*_: object) -> str:
+        raise ZeroDivisionError("oh\x1b[2J")
+
+    fault = dataclasses.replace(COMMANDS[0], run=broken)
+    monkeypatch.setattr("remediator.kubectl.cli.COMMANDS", (fault,))
+    code, out, err = fleet("fleet")
+    assert (code, out) == (1, "")
+    assert "unexpected ZeroDivisionError: oh\\x1b[2J; this is a fault of ours" in err
+    monkeypatch.setenv("GPUWARD_TRACEBACK", "1")
+    with pytest.raises(ZeroDivisionError):
+        fleet("fleet")
+
+
+@pytest.mark.parametrize("command", ["list", "fleet", f"why {HEALTHY}", f"history {HEALTHY}"])
+def test_a_cluster_without_the_definitions_names_the_remedy(tmp_path, command):
+    with cluster(tmp_path, crds=False) as kubectl:
+        code, _, err = kubectl(*command.split())
+    assert code == 1
+    assert "kubectl apply -k daemonset/crds" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param(None, "does not exist", id="missing"),
+        pytest.param("}{", "is not valid", id="not YAML"),
+        pytest.param("kind: Config", "is not valid", id="empty"),
+    ],
+)
+def test_an_unusable_kubeconfig_is_wrong_use(tmp_path, text, said):
+    path = tmp_path / "kubeconfig"
+    if text is not None:
+        path.write_text(text)
+    code, out, err = run_command("--kubeconfig", str(path), "list")
+    assert (code, out) == (64, "")
+    assert said in err
+
+
+def test_a_context_that_is_not_there_is_named(fleet):
+    code, _, err = fleet("--context", "nix", "list")
+    assert code == 64
+    assert "has no context nix; kubectl config get-contexts lists them" in err
+
+
+def grant(role: str):
+    """The fleet, with one ClusterRole of ours bound to ann."""
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "ann"},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role,
+        },
+        "subjects": [{"kind": "User", "name": "ann", "apiGroup": "rbac.authorization.k8s.io"}],
+    }  # fmt: skip
+
+    def fill(hosted: HostedServer) -> None:
+        load_fleet(hosted)
+        hosted.run(post_manifests(hosted.server.client, [*read_manifests(ROLES), binding]))
+
+    return fill
+
+
+def test_a_viewer_learns_what_may_be_read_and_what_to_ask_for(tmp_path):
+    """RBAC of the viewer role: nothing is a traceback, nothing acts, the cause is still told."""
+    options = {"authorization": "RBAC", "tokens": {"secret": viewer()}}
+    with cluster(tmp_path, grant("gpuward-viewer"), **options) as kubectl:
+        code, out, err = kubectl("why", BLOCKED)
+        assert (code, err) == (0, "")
+        assert "PDB serving/solo" in out
+        assert "NVRM: Xid" in out
+        assert kubectl("fleet")[0] == 0
+        assert kubectl("list")[0] == 0
+        code, out, err = kubectl("release", BLOCKED, "--reason", "x")
+        assert (code, out) == (1, "")
+        assert "not allowed" in err
+        assert "ask for the ClusterRole gpuward-operator" in err
+        code, _, err = kubectl("uninstall", "--yes")
+        assert code == 1
+        assert "not allowed" in err
+
+
+def test_a_stranger_is_refused_with_the_role_to_ask_for(tmp_path):
+    options = {"authorization": "RBAC", "tokens": {"secret": viewer("bob")}}
+    with cluster(tmp_path, grant("gpuward-viewer"), **options) as kubectl:
+        for command in (("list",), ("fleet",), ("why", BLOCKED), ("plan",)):
+            code, out, err = kubectl(*command)
+            assert (code, out) == (1, "")
+            assert "ask for the ClusterRole gpuward-viewer" in err
+
+
+def test_an_operator_acts_and_who_acted_is_recorded(tmp_path):
+    options = {"authorization": "RBAC", "tokens": {"secret": viewer()}}
+    with cluster(tmp_path, grant("gpuward-operator"), **options) as kubectl:
+        assert kubectl("release", BLOCKED, "--reason", "tested")[0] == 0
+        assert kubectl("quarantine", BLOCKED, "--reason", "fan", "--yes")[0] == 0
+        assert kubectl("hold", BLOCKED, "--reason", "vendor")[0] == 0
+        assert kubectl("repaired", BLOCKED, "--reason", "new GPU")[0] == 0
+        assert kubectl("pause", "-l", "rack=a,pool=b", "--reason", "drill")[0] == 0
+        session = kubectl.get(QUARANTINES, f"{BLOCKED}-0badcafe")["spec"]
+        node = kubectl.get(r.NODES, BLOCKED)["metadata"]["annotations"]
+        pauses, _ = kubectl.hosted.run(kubectl.hosted.server.client.list(PAUSES))
+    assert session["release"] == {"by": "ann", "reason": "tested"}
+    assert session["hold"] is True
+    assert (session["causes"][-1]["by"], session["causes"][-1]["message"]) == ("ann", "fan")
+    assert node["gpuward.io/hold"] == "vendor (ann)"
+    assert re.fullmatch(r"2026-03-05T12:00:0[01]Z new GPU \(ann\)", node["gpuward.io/repaired"])
+    made = next(one["spec"] for one in pauses if one["metadata"]["name"] != "pause-0badcafe")
+    assert made["by"] == "ann"
+    assert made["scope"]["nodeSelector"] == {"matchLabels": {"rack": "a", "pool": "b"}}
+
+
+class Typed:
+    """Standard input of somebody who types one line."""
+
+    def __init__(self, line: str) -> None:
+        self._line = line
+
+    def isatty(self) -> bool:
+        return True
+
+    def readline(self) -> str:
+        return self._line
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        pytest.param("y\n", 0, id="y"),
+        pytest.param("YES\n", 0, id="YES"),
+        pytest.param("\n", 1, id="return"),
+        pytest.param("n\n", 1, id="n"),
+        pytest.param("", 1, id="end of input"),
+    ],
+)
+def test_it_asks_before_it_takes_capacity(tmp_path, monkeypatch, line, code):
+    with cluster(tmp_path, load_fleet) as kubectl:
+        monkeypatch.setattr(sys, "stdin", Typed(line))
+        found, _, err = kubectl("quarantine", BLOCKED, "--reason", "x")
+        causes = kubectl.get(QUARANTINES, f"{BLOCKED}-0badcafe")["spec"]["causes"]
+    assert found == code
+    assert f"This takes {BLOCKED} out of service: 1 pod on it" in err
+    assert len(causes) == (1 if code else 2)
+
+
+def test_ctrl_c_at_the_question_is_130_and_nothing_is_done(tmp_path, monkeypatch):
+    class Impatient(Typed):
+        def readline(self) -> str:
+            raise KeyboardInterrupt
+
+    with cluster(tmp_path, load_fleet) as kubectl:
+        monkeypatch.setattr(sys, "stdin", Impatient(""))
+        code, out, err = kubectl("quarantine", BLOCKED, "--reason", "x")
+        causes = kubectl.get(QUARANTINES, f"{BLOCKED}-0badcafe")["spec"]["causes"]
+    assert (code, out) == (130, "")
+    assert err.endswith("interrupted\n")
+    assert len(causes) == 1
+
+
+def test_nobody_is_asked_when_yes_was_said():
+    Terminal(agreed=True).ask("never shown")
+
+
+@pytest.mark.parametrize(
+    "text", ["2h", "1h30m", "2026-01-31T12:00:00Z", "2026-01-31T12:00:00+01:00"]
+)
+def test_until_is_a_time_or_a_duration(text):
+    assert end(text) == text
+
+
+@pytest.mark.parametrize("text", ["", "a", "a!=b", "a in (b,c)", "=b", "a=b,,c=d"])
+def test_a_pause_selects_by_equality_only(text):
+    with pytest.raises(argparse.ArgumentTypeError):
+        selector(text)
+
+
+def test_a_policy_file_is_judged_instead_of_the_clusters(fleet, tmp_path):
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("apiVersion: gpuward.io/v1alpha1\nkind: QuarantinePolicy\nmode: Enforce\n")
+    code, out, _ = fleet("plan", HEALTHY, "--policy", str(policy))
+    assert code == 0
+    assert out.startswith(f"policy {policy}, mode Enforce")
+    policy.write_text("mod: Enforce\n")
+    code, _, err = fleet("plan", "--policy", str(policy))
+    assert code == 64
+    assert "did you mean mode?" in err
+
+
+def test_it_works_as_a_plugin_of_the_real_kubectl(fleet, tmp_path):
+    """`kubectl gpuward` finds `kubectl-gpuward` on the PATH."""
+    program = shutil.which("kubectl")
+    if program is None:
+        pytest.skip("kubectl is not installed")
+    script = tmp_path / "kubectl-gpuward"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m remediator.kubectl.cli "$@"\n')
+    script.chmod(0o755)
+    done = subprocess.run(
+        [program, "gpuward", "why", BLOCKED, "--context", "simulated"],
+        env={
+            "PATH": f"{tmp_path}:{os.environ['PATH']}", "KUBECONFIG": str(fleet.kubeconfig),
+            "HOME": str(tmp_path), "PYTHONPATH": str(REPOSITORY), "LC_ALL": "C",
+        },
+        capture_output=True, text=True, check=False, cwd=Path(tmp_path),
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"{BLOCKED}: Draining for 14m")

@@ -1,0 +1,210 @@
+"""`kubectl gpuward why`: short, bounded, nothing twice, and a reason for every silence.
+
+What it prints for whole clusters is in tests/golden/kubectl; here are its rules and corners.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from typing import Any
+
+import msgspec
+import pytest
+
+from remediator.kubectl.node_look import NodeLook
+from remediator.kubectl.why.remedies import ends_when, known
+from remediator.kubectl.why.why import why
+from rules.api.nodes import FreshNode, HealthView, QuarantineView
+from rules.api.quarantine import Mode
+from rules.policy.policy import Policy
+from rules.policy.reader import load_policy
+from rules.session.snapshot import AgentPod
+from tests.support.remediator.kubectl_cluster import REPOSITORY
+from tests.support.remediator.kubectl_objects import (
+    NOW,
+    Object,
+    ago,
+    condition,
+    marked,
+    node,
+    session,
+    sick,
+    verdict,
+)
+
+NAME = "gpu-7"
+GOLDEN = REPOSITORY / "tests" / "golden" / "kubectl"
+ENFORCE = Policy(mode=Mode.ENFORCE)
+
+
+def look(
+    health: Object | None = None, *sessions: Object, on: Object | None = None, **changes: Any
+) -> NodeLook:
+    found: dict[str, Any] = {
+        "name": NAME,
+        "now": NOW,
+        "node": msgspec.convert(on or node(NAME), FreshNode),
+        "health": msgspec.convert(health, HealthView) if health else None,
+        "sessions": tuple(msgspec.convert(one, QuarantineView) for one in sessions),
+        "agents": (),
+        "policy": ENFORCE,
+    }
+    return NodeLook(**{**found, **changes})
+
+
+def reasons_of_the_rules() -> set[str]:
+    """As the tests of the runbooks read them from the source of the rules."""
+    path = REPOSITORY / "tests" / "unit" / "hack" / "blocked_reasons.py"
+    spec = importlib.util.spec_from_file_location("reasons_in_rules", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found: set[str] = module.blocked_reasons()
+    return found
+
+
+def test_every_reason_to_wait_has_a_line_that_says_what_would_end_it() -> None:
+    assert known() == reasons_of_the_rules()
+    assert all(
+        ends_when(reason, NAME) and "{" not in ends_when(reason, NAME) for reason in known()
+    )
+    assert ends_when("AWordOfTomorrow", NAME) == ""
+
+
+def transcripts() -> list[str]:
+    found = []
+    for name in ("why", "why-other-states", "why-wide"):
+        text = (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
+        found += [part for part in text.split("$ kubectl gpuward ") if part]
+    return found
+
+
+@pytest.mark.parametrize("text", transcripts(), ids=lambda text: text.split("\n")[0])
+def test_lines_are_short_and_none_comes_twice(text: str) -> None:
+    """Evidence and commands stay whole, to be copied; everything else fits a small terminal."""
+    _, *lines = text.rstrip().split("\n")
+    assert [line for line in lines if len(line) > 100 and not re.search("> |kubectl ", line)] == []
+    assert len(lines) == len(set(lines))
+    assert len(lines) < 40
+
+
+def test_a_healthy_node_says_so_in_two_lines() -> None:
+    assert why(look(verdict(NAME))) == [
+        "gpu-7: in service",
+        "health   Healthy, 8/8 GPUs healthy, driver 580.95.05; last changed 60m ago, its agent is alive",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seen", "said"),
+    [
+        pytest.param(look(sick(NAME)), "a session opens within seconds", id="remediator away"),
+        pytest.param(look(sick(NAME), policy=Policy()), "nothing is touched in Shadow", id="Shadow"),
+        pytest.param(
+            look(sick(NAME, publisher={"heartbeat": ago(60)})),
+            "nothing on a verdict that cannot be believed",
+            id="agent silent",
+        ),
+        pytest.param(
+            look(sick(NAME), on=node(NAME, labels={"gpuward.io/opt-out": "true"})),
+            "nothing while it is opted out",
+            id="opted out",
+        ),
+        pytest.param(
+            look(sick(NAME), policy=msgspec.structs.replace(ENFORCE, node_selector="pool=a")),
+            "nodeSelector 'pool=a' does not select it",
+            id="not selected",
+        ),
+        pytest.param(
+            look(sick(NAME), policy=load_policy(
+                {"mode": "Enforce", "reasons": {"Xid95UncontainedMemoryError": {"level": "Report"}}}
+            )),
+            "is only reported (level Report)",
+            id="level Report",
+        ),
+        pytest.param(
+            look(sick(NAME), session("s", NAME, "Released", "m", spec={"release": {"by": "ann"}})),
+            "a person ended session s",
+            id="released by a person",
+        ),
+        pytest.param(look(None), "not seeing is not failing", id="no verdict"),
+    ],
+)  # fmt: skip
+def test_a_node_without_a_session_says_why_nothing_is_done(seen: NodeLook, said: str) -> None:
+    assert said in " ".join(" ".join(why(seen)).split())
+
+
+def test_an_agent_that_is_not_there_says_where_to_look() -> None:
+    text = "\n".join(why(look(None)))
+    assert "no agent has ever published a verdict" in text
+    assert "kubectl get daemonset -A -l app.kubernetes.io/name=gpuward" in text
+
+
+def test_a_pod_of_the_agent_that_is_there_but_silent_is_shown_by_a_command() -> None:
+    pod = AgentPod(uid="u", node=NAME, ready=False, ready_changed_at=NOW - 600)
+    text = "\n".join(why(look(sick(NAME, publisher={"podUID": "u"}), agents=(pod,))))
+    assert "Unknown: the agent's pod is not Ready" in text
+    assert f"--field-selector spec.nodeName={NAME}" in text
+
+
+def test_what_may_not_be_read_is_named_and_the_rest_is_told() -> None:
+    lines = why(look(sick(NAME), session("s", NAME, "Draining", "m"), node=None, agents=None,
+                     unseen=("the node (get nodes)",)))  # fmt: skip
+    text = "\n".join(lines)
+    assert lines[0] == "gpu-7: Draining for 14m (session s)"
+    assert "unseen   the node (get nodes)" in text
+    assert "agent is alive" not in text
+    assert "NVRM: Xid" in text
+
+
+def test_words_of_a_newer_remediator_do_not_stop_it() -> None:
+    tomorrow = session(
+        "s", NAME, "Repairing", "Resetting the GPU.", steps=("Repairing",),
+        conditions=[{"type": "New", "status": "True", "reason": "NewReason", "message": "New."}],
+    )  # fmt: skip
+    text = "\n".join(why(look(sick(NAME), tomorrow)))
+    assert "gpu-7: Repairing for 14m" in text
+    assert "blocked  NewReason: New" in text
+
+
+def test_a_flood_of_incidents_gpus_and_steps_stays_readable() -> None:
+    flood = sick(NAME)
+    incident = flood["status"]["incidents"][0]
+    many = [
+        {**incident, "id": f"i-{n}", "gpus": [f"GPU-{m}" for m in range(16)]} for n in range(64)
+    ]
+    flood["status"]["incidents"] = many
+    blocked = [{"pdb": f"a/{n}", "why": "w", "pods": ["a/b"] * 50} for n in range(50)]
+    one = session("s", NAME, "Draining", "m", steps=("Draining",) * 100,
+                  drain={"evicted": 1, "blocked": blocked})  # fmt: skip
+    lines = why(look(flood, one))
+    assert "and 59 more active incidents: -o wide" in "\n".join(lines)
+    assert len(lines) < 100
+    assert len(why(look(flood, one), wide=True)) > 1000
+
+
+def test_what_only_people_asked_for_is_ended_by_a_person() -> None:
+    """The verdict of a healthy node would never end it, and the reader has to know."""
+    asked = {"causes": [{"source": "Human", "message": "fan noise", "by": "ann"}]}
+    lines = why(look(verdict(NAME), session("s", NAME, "Quarantined", "Drained.", spec=asked)))
+    assert "cause    asked for by ann (Degraded): fan noise" in lines
+    assert "next     only people asked for this, so a person ends it: release" in lines
+    assert not any("repaired" in line for line in lines)
+
+
+def test_a_mark_that_cannot_come_off_says_who_refuses_and_what_to_do() -> None:
+    """The session has ended, so nothing else would tell why the node is still out of service."""
+    clause = (
+        "the API server does not let the remediator take its mark off the node (403 no), ask who"
+    )
+    ended = session(
+        "s", NAME, "Released", f"Released: healthy for 10m; refused: {clause}.",
+        conditions=[condition("Blocked", "MarkRefused", f"Refused: {clause}.")],
+    )  # fmt: skip
+    text = " ".join(" ".join(why(look(verdict(NAME), ended, on=marked(NAME, "s")))).split())
+    assert "carries a mark of gpuward without an open session" in text
+    assert f"refused: {clause}." in text
+    assert "blocked MarkRefused" in text
+    assert "ends with: whoever runs the admission policy or webhook" in text

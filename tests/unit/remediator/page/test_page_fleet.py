@@ -1,0 +1,225 @@
+"""The front page: from objects to values to what a person reads."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from remediator.page.answers import api_fleet, document_of
+from remediator.page.fleet_page import headline
+from remediator.page.heat_map import described
+from remediator.page.markup import render
+from remediator.view.fleet_view import node_rows
+from remediator.view.shapes import Counts
+from remediator.view.state import PageState
+from rules.api.health import GpuStatus, HealthStatus
+from rules.api.nodes import HealthView, ObjectMeta, PauseView
+from rules.api.quarantine import Mode, PauseScope, PauseSpec
+from rules.policy.policy import Budget, Policy
+from tests.support.remediator.page_fleet import (
+    blocked_session,
+    node,
+    session,
+    sick,
+    state,
+    verdict,
+)
+
+
+def front(of: PageState) -> str:
+    return render(document_of(of, "/", {}))
+
+
+def small() -> PageState:
+    return state(
+        [node("a"), sick("b", spec={"unschedulable": True}), node("c", rack="r1", ready="False")],
+        [blocked_session("b-1", "b"), session("a-0", "a", "Released", opened_s=90_000)],
+        [verdict("b")],
+    )
+
+
+def test_a_row_says_what_the_node_and_its_verdict_say() -> None:
+    rows = {row.name: row for row in node_rows(small())}
+
+    assert (rows["b"].health, rows["b"].gpus, rows["b"].gpus_healthy) == ("unhealthy", 8, 7)
+    assert [(m.index, m.health, m.reason) for m in rows["b"].marks] == [
+        (3, "unhealthy", "Xid79GPUFallenOffBus")
+    ]
+    assert (rows["b"].session, rows["b"].phase, rows["b"].mode) == ("b-1", "Draining", "Enforce")
+    assert (rows["a"].session, rows["a"].marks) == ("", ())
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        pytest.param({"gpuward.io/health": "on fire"}, ("unknown", 8), id="unknown word"),
+        pytest.param({"gpuward.io/gpus": "many"}, ("healthy", 0), id="no number"),
+        pytest.param({"gpuward.io/gpus": "9999999"}, ("healthy", 0), id="absurd number"),
+    ],
+)
+def test_labels_that_anybody_wrote(labels: dict[str, str], expected: tuple[str, int]) -> None:
+    (row,) = node_rows(state([node("a", labels=labels)]))
+
+    assert (row.health, row.gpus) == expected
+
+
+def test_counts_budget_and_breaker() -> None:
+    fleet = api_fleet(small())
+
+    assert fleet.counts == Counts(
+        nodes=3, healthy=2, degraded=0, unhealthy=1, unknown=0, unschedulable=1,
+        gpus=24, gpus_healthy=23, open_sessions=1, need_human=1,
+    )  # fmt: skip
+    assert [(row.scope, row.unavailable, row.limit) for row in fleet.budgets] == [
+        ("all selected nodes", 2, 1)
+    ]
+    assert [(pool.name, pool.racks, pool.nodes) for pool in fleet.pools] == [("train", 2, 3)]
+    assert fleet.breaker.open is False
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        pytest.param({"nodes": 0}, "No agent has found a GPU yet", id="nothing"),
+        pytest.param({}, "5,000 nodes: all healthy; no open session", id="all well"),
+        pytest.param(
+            {"unhealthy": 2, "open_sessions": 1},
+            "5,000 nodes: 2 unhealthy; 1 open session",
+            id="one session",
+        ),
+        pytest.param(
+            {"unknown": 1, "degraded": 3, "open_sessions": 4, "need_human": 1},
+            "5,000 nodes: 1 unknown, 3 degraded; 4 open sessions, 1 of them needs a person",
+            id="needs a person",
+        ),
+    ],
+)
+def test_the_fleet_in_one_sentence(changes: dict[str, int], expected: str) -> None:
+    calm = Counts(
+        nodes=5000, healthy=5000, degraded=0, unhealthy=0, unknown=0, unschedulable=0,
+        gpus=40_000, gpus_healthy=40_000, open_sessions=0, need_human=0,
+    )  # fmt: skip
+
+    assert headline(msgspec.structs.replace(calm, **changes)) == expected
+
+
+def test_every_square_says_its_state_in_words() -> None:
+    rows = {row.name: row for row in node_rows(small())}
+
+    assert described(rows["a"]) == "a: healthy, 8 of 8 GPUs healthy"
+    assert described(rows["b"]) == "b: unhealthy, 7 of 8 GPUs healthy, Draining"
+    assert described(rows["c"]) == "c: healthy, 8 of 8 GPUs healthy, kubelet not ready"
+
+
+def test_only_a_node_that_is_not_even_draws_its_gpus_one_by_one() -> None:
+    page = front(small())
+
+    assert page.count('<span class="q unhealthy"></span>') == 1
+    assert page.count('<span class="q healthy"></span>') == 7
+    assert 'class="n healthy g8 even" href="/nodes/a"' in page
+    assert 'class="n unhealthy session g8" href="/nodes/b"' in page
+
+
+def test_a_cordon_of_others_and_a_shadow_session_look_different() -> None:
+    page = front(
+        state(
+            [node("a", spec={"unschedulable": True}), node("b")],
+            [session("b-1", "b", "Pending", mode="Shadow")],
+        )
+    )
+
+    assert "a: healthy, 8 of 8 GPUs healthy, cordoned, not by gpuward" in page
+    assert "b: healthy, 8 of 8 GPUs healthy, Pending (Shadow)" in page
+    assert 'class="n healthy cordoned g8 even"' in page
+    assert 'class="n healthy shadow g8 even"' in page
+
+
+@pytest.mark.parametrize(
+    ("gpus", "squares"),
+    [pytest.param("3", 3, id="odd count"), pytest.param("5000", 64, id="no more than fit")],
+)
+def test_unusual_gpu_counts_are_drawn_one_by_one(gpus: str, squares: int) -> None:
+    labels = {"gpuward.io/gpus": gpus, "gpuward.io/gpus-healthy": gpus}
+
+    assert front(state([node("a", labels=labels)])).count('<span class="q healthy"></span>') == (
+        squares
+    )
+
+
+def test_gpus_are_placed_by_their_index() -> None:
+    gpus = tuple(GpuStatus(index=i, health="Degraded" if i == 7 else "Healthy") for i in range(8))
+    health = HealthView(
+        metadata=ObjectMeta(name="a"), status=HealthStatus(health="Degraded", gpus=gpus)
+    )
+    page = front(state([node("a", labels={"gpuward.io/health": "degraded"})], (), [health]))
+
+    assert page.count('class="q healthy"></span>') == 7
+    assert '<span class="q degraded"></span></a>' in page
+
+
+def test_open_sessions_come_in_the_order_of_need() -> None:
+    page = front(
+        state(
+            [node("old"), node("new"), node("stuck")],
+            [
+                session("old-1", "old", opened_s=900),
+                session("new-1", "new", opened_s=100),
+                blocked_session("stuck-1", "stuck", opened_s=50),
+            ],
+        )
+    )
+
+    places = [page.index(f"/sessions/{name}-1") for name in ("stuck", "old", "new")]
+    assert places == sorted(places)
+
+
+def test_pauses_an_open_breaker_and_a_view_that_is_behind_are_said_first() -> None:
+    scope = PauseScope(all=True)
+    pauses = [
+        PauseView(
+            metadata=ObjectMeta(name="freeze"),
+            spec=PauseSpec(scope=scope, reason="release week", by="ana"),
+        ),
+        PauseView(
+            metadata=ObjectMeta(name="over"),
+            spec=PauseSpec(scope=scope, reason="long over", until="2020-01-01T00:00:00Z"),
+        ),
+    ]
+    storm = [session(f"n{i}-1", f"n{i}", "Marked") for i in range(4)]
+    page = front(
+        state([node(f"n{i}") for i in range(9)], storm, (), pauses, problem="No list of nodes.")
+    )
+
+    assert "Paused by ana. </strong>all nodes, until somebody ends it: release week" in page
+    assert "long over" not in page
+    assert "The breaker is open." in page
+    assert "The view is incomplete. </strong>No list of nodes." in page
+
+
+@pytest.mark.parametrize(
+    ("full", "shown", "more"),
+    [
+        pytest.param(0, 1, "20 more budgets, all with room.", id="all have room"),
+        pytest.param(3, 4, "17 more budgets, all with room.", id="some are used up"),
+        pytest.param(15, 12, "9 more budgets, 4 of them without room.", id="many are used up"),
+    ],
+)
+def test_budgets_without_room_are_shown_and_the_others_counted(
+    full: int, shown: int, more: str
+) -> None:
+    nodes = [
+        node(f"n{i}", labels={"rack": f"r{i:02d}"}, spec={"unschedulable": i < full})
+        for i in range(20)
+    ]
+    policy = Policy(mode=Mode.ENFORCE, budget=Budget(per=("rack",)))
+    page = front(state(nodes, policy=policy))
+
+    assert page.count('class="scope"') == shown
+    assert more in page
+
+
+def test_an_empty_fleet_says_where_to_look() -> None:
+    page = front(state())
+
+    assert "No node carries the label gpuward.io/gpus" in page
+    assert "No node is in quarantine" in page

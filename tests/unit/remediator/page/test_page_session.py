@@ -1,0 +1,229 @@
+"""A session's page and the lists of sessions."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Any
+
+import pytest
+
+from remediator.page.answers import NotThereError, api_session, api_sessions, document_of
+from remediator.page.markup import render
+from remediator.view.paging import RequestError
+from remediator.view.shapes import GpuIdentity, IncidentEvidence, NodeMark
+from remediator.view.state import PageState
+from rules.api.nodes import ObjectMeta, QuarantineView
+from rules.api.quarantine import Cause, QuarantineSpec, TimelineEntry
+from tests.support.remediator.page_fleet import (
+    XID_79,
+    ago,
+    blocked_session,
+    node,
+    session,
+    sick,
+    state,
+    verdict,
+)
+
+MARKED = {
+    "unschedulable": True,
+    "taints": [
+        {"key": "gpuward.io/quarantine", "value": "Xid79GPUFallenOffBus", "effect": "NoSchedule"},
+        {"key": "example.com/mine", "value": "x", "effect": "NoExecute"},
+        {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},
+    ],
+}
+NOTE = {"annotations": {"gpuward.io/session": '{"session": "b-1", "priorUnschedulable": true}'}}
+
+
+def page(of: PageState, name: str) -> str:
+    return render(document_of(of, f"/sessions/{name}", {}))
+
+
+def blocked() -> PageState:
+    return state(
+        [sick("b", spec=MARKED, metadata=NOTE)], [blocked_session("b-1", "b")], [verdict("b")]
+    )
+
+
+def test_the_page_names_budget_pods_owner_and_remedy() -> None:
+    said = page(blocked(), "b-1")
+
+    for text in (
+        "serving/solo", "serving/solo-0", "Deployment serving/solo",
+        "minAvailable 1 keeps 1 of 1 expected", "add a replica or relax the PDB",
+        "waiting cannot help",
+    ):  # fmt: skip
+        assert text in said
+
+
+def test_what_the_session_kept_survives_the_node() -> None:
+    of = state((), [blocked_session("b-1", "b")])
+    detail = api_session(of, "b-1")
+
+    assert detail.evidence == (
+        IncidentEvidence(
+            reason="Xid79GPUFallenOffBus", severity="Fatal", first_seen=ago(600),
+            recommended_action="ResetGPU", lines=(XID_79,),
+        ),
+    )  # fmt: skip
+    assert detail.gpus == (GpuIdentity(uuid="GPU-b-3", serial="", index=-1),)
+    assert f"<code>{XID_79}</code>" in page(of, "b-1")
+
+
+def test_a_gpu_has_its_serial_while_the_verdict_is_known() -> None:
+    assert api_session(blocked(), "b-1").gpus == (
+        GpuIdentity(uuid="GPU-b-3", serial="S3", index=3),
+    )
+
+
+def test_every_mark_has_an_owner() -> None:
+    assert api_session(blocked(), "b-1").marks == (
+        NodeMark(
+            what="taint gpuward.io/quarantine=Xid79GPUFallenOffBus:NoSchedule", owner="gpuward"
+        ),
+        NodeMark(what="taint example.com/mine=x:NoExecute", owner="not gpuward"),
+        NodeMark(what="cordoned", owner="gpuward, and it was cordoned before"),
+    )
+
+
+def test_the_drain_bar_says_its_numbers_in_words() -> None:
+    assert 'aria-label="3 evicted, 1 leaving, 1 blocked, 0 left by failure"' in page(
+        blocked(), "b-1"
+    )
+
+
+def test_before_the_drain_begins_the_page_says_so() -> None:
+    of = state([node("a")], [session("a-1", "a", "Pending", drain=None, evidence={}, timeline=())])
+    said = page(of, "a-1")
+
+    assert "the drain has not begun" in said
+    assert "Nothing has happened yet." in said
+    assert XID_79 in said
+
+
+def test_a_session_nobody_has_looked_at_yet() -> None:
+    asked = QuarantineView(
+        metadata=ObjectMeta(name="by-hand", creation_timestamp=ago(5)),
+        spec=QuarantineSpec(
+            node_name="a", causes=(Cause(message="smells burnt", by="ana@example.com"),)
+        ),
+    )
+    said = page(state([node("a")], [asked]), "by-hand")
+
+    assert "The remediator has not looked at it yet." in said
+    assert "asked by ana@example.com: smells burnt" in said
+    assert "Pending for" in said
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        pytest.param({"incidents": "text", "gpus": "text"}, id="no lists"),
+        pytest.param({"incidents": [1, None, []], "gpus": [1, {}]}, id="no objects"),
+        pytest.param({"incidents": [{"evidence": 5, "reason": ["x"]}]}, id="no texts"),
+    ],
+)
+def test_evidence_of_any_shape_breaks_nothing(evidence: dict[str, Any]) -> None:
+    assert "What you can do" in page(
+        state([node("a")], [session("a-1", "a", evidence=evidence)]), "a-1"
+    )
+
+
+def test_hostile_text_in_every_place_stays_text() -> None:
+    bad = "<script>alert(1)</script>"
+    causes = (Cause(source="Detector", reason=bad, message=bad, severity=bad, by=bad),)
+    of = state(
+        [node("a")],
+        [
+            QuarantineView(
+                metadata=ObjectMeta(name=bad, creation_timestamp=bad),
+                spec=QuarantineSpec(node_name=bad, causes=causes, level=bad),
+                status=session(
+                    "x", "a", bad, mode=bad, phase_since=bad, message=bad, line=bad,
+                    timeline=(TimelineEntry(at=bad, step=bad, message=bad, by=bad),),
+                ).status,
+            )
+        ],
+    )  # fmt: skip
+    for path in ("/", "/sessions", "/history", "/sessions/%3Cscript%3Ealert(1)%3C%2Fscript%3E"):
+        said = render(document_of(of, path, {}))
+        assert "<script>a" not in said
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in said
+
+
+def test_the_timeline_is_read_from_its_end() -> None:
+    steps = tuple(TimelineEntry(at=ago(100 - i), step=f"Step{i}") for i in range(3))
+    said = page(state([node("a")], [session("a-1", "a", timeline=steps)]), "a-1")
+
+    assert said.index("Step2") < said.index("Step1") < said.index("Step0")
+
+
+@pytest.mark.parametrize(
+    ("phase", "command"),
+    [
+        pytest.param("Quarantined", "kubectl gpuward release a --reason", id="open"),
+        pytest.param("Released", "kubectl gpuward history a", id="ended"),
+    ],
+)
+def test_the_page_says_what_a_person_can_do(phase: str, command: str) -> None:
+    assert command in page(state([node("a")], [session("a-1", "a", phase)]), "a-1")
+
+
+def test_lists_are_paged_and_lead_to_the_next_page() -> None:
+    of = state((), [session(f"s-{i:03d}", f"n{i}", opened_s=1000 - i) for i in range(250)])
+    names: list[str] = []
+    query: dict[str, str] = {}
+    for _ in range(3):
+        found = api_sessions(of, query)
+        names += [row.name for row in found.items]
+        query = {"continue": found.next}
+
+    assert names == [f"s-{i:03d}" for i in range(250)]
+    assert found.next == ""
+    first = render(document_of(of, "/sessions", {}))
+    assert ">Next page</a>" in first
+    assert ">First page</a>" not in first
+
+
+def test_ended_sessions_come_with_the_latest_first() -> None:
+    of = state(
+        (),
+        [
+            session("old", "a", "Released", opened_s=900),
+            session("new", "b", "Cancelled", opened_s=9),
+            session("open", "c"),
+        ],
+    )
+
+    assert [row.name for row in api_sessions(of, {"state": "ended"}).items] == ["new", "old"]
+    assert [row.name for row in api_sessions(of, {}).items] == ["open"]
+
+
+def test_unknown_names_and_words_are_refused_in_a_sentence() -> None:
+    with pytest.raises(NotThereError, match="no session nope"):
+        api_session(state(), "nope")
+    with pytest.raises(RequestError, match="open or ended"):
+        api_sessions(state(), {"state": "all"})
+
+
+@pytest.mark.parametrize("path", ["/", "/sessions", "/sessions/b-1", "/nodes/b", "/history"])
+def test_headings_and_landmarks_tell_the_page_to_a_screen_reader(path: str) -> None:
+    said = render(document_of(blocked(), path, {}))
+    levels = [int(level) for level in re.findall(r"<h([1-4])[ >]", said)]
+
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+    for landmark in ("<main ", "<header ", "<nav aria-label", 'role="search"', "<footer>"):
+        assert landmark in said
+    named = set(re.findall(r' id="([^"]+)"', said))
+    assert set(re.findall(r'aria-labelledby="([^"]+)"', said)) <= named
+    assert len(re.findall(r' id="', said)) == len(named)
+
+
+def test_a_reason_breaks_between_its_words_only() -> None:
+    said = render(document_of(blocked(), "/sessions", {}))
+
+    assert "Xid79<wbr>GPUFallen<wbr>Off<wbr>Bus" in said

@@ -1,0 +1,158 @@
+"""Where the pages get their state: from caches, seldom, and never many reads."""
+
+from __future__ import annotations
+
+import pytest
+
+from remediator.page.service import serve_page
+from remediator.serve.server import ListenError
+from remediator.settings import make_parser, run_settings
+from remediator.view.grouping import GroupKeys
+from remediator.view.live import KEPT_S, LiveSource
+from remediator.view.verdict_reader import KEPT_S as READ_KEPT_S
+from remediator.view.verdict_reader import VerdictReader
+from rules.api.nodes import HealthView
+from rules.policy.policy import Policy
+from rules.session.snapshot import FleetSnapshot
+from tests.support.remediator.page_fleet import NOW, node, session, verdict
+from tests.support.remediator.virtual_clock import VirtualClock
+
+
+class Reads:
+    """Counts reads; `found` is what they bring."""
+
+    def __init__(self) -> None:
+        self.of: list[str] = []
+        self.found: HealthView | None = verdict("a")
+
+    async def __call__(self, name: str) -> HealthView | None:
+        self.of.append(name)
+        return self.found
+
+
+class Caches:
+    """Snapshots of maps that go on changing."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self.nodes = {"a": node("a")}
+        self.quarantines = {"a-1": session("a-1", "a")}
+
+    def snapshot(self) -> FleetSnapshot:
+        self.taken += 1
+        return FleetSnapshot(
+            now=NOW, policy=Policy(), nodes=self.nodes, quarantines=self.quarantines
+        )
+
+
+def live(caches: Caches, clock: VirtualClock) -> LiveSource:
+    return LiveSource(
+        caches.snapshot,
+        clock,
+        VerdictReader(Reads(), clock),
+        identity="replica-b",
+        leading=lambda: False,
+        problem=lambda: "The first list of nodes is under way.",
+        keys=GroupKeys(),
+    )
+
+
+async def test_a_standby_replica_shows_the_same_judgement_and_says_what_it_is() -> None:
+    shown = await live(Caches(), VirtualClock()).state()
+
+    assert [line.total for line in shown.verdict.lines] == [1]
+    assert [s.name for s in shown.by_node["a"]] == ["a-1"]
+    replica = shown.replica()
+    assert (replica.identity, replica.leading) == ("replica-b", False)
+    assert replica.problem == "The first list of nodes is under way."
+
+
+async def test_many_visitors_cost_one_state() -> None:
+    caches, clock = Caches(), VirtualClock()
+    source = live(caches, clock)
+
+    first = await source.state()
+    clock.at += KEPT_S / 2
+    assert await source.state() is first
+    clock.at += KEPT_S
+    assert await source.state() is not first
+    assert caches.taken == 2
+
+
+async def test_a_state_does_not_change_under_a_page() -> None:
+    caches = Caches()
+    shown = await live(caches, VirtualClock()).state()
+
+    caches.nodes["b"] = node("b")
+    caches.quarantines.clear()
+
+    assert list(shown.snapshot.nodes) == ["a"]
+    assert list(shown.snapshot.quarantines) == ["a-1"]
+
+
+async def test_a_verdict_is_kept_for_a_while() -> None:
+    reads, clock = Reads(), VirtualClock()
+    reader = VerdictReader(reads, clock)
+
+    assert await reader.verdict("a") is reads.found
+    clock.at += READ_KEPT_S - 1
+    assert await reader.verdict("a") is reads.found
+    assert reads.of == ["a"]
+    clock.at += 2
+    reads.found = None
+    assert await reader.verdict("a") is None
+    assert reads.of == ["a", "a"]
+
+
+async def test_a_crawler_cannot_load_the_api_server() -> None:
+    reads, clock = Reads(), VirtualClock()
+    reader = VerdictReader(reads, clock)
+
+    found = [await reader.verdict(f"n{i}") for i in range(500)]
+
+    assert len(reads.of) == 10
+    assert found[10:] == [None] * 490
+    clock.at += 1.0
+    for i in range(500, 600):
+        await reader.verdict(f"n{i}")
+    assert len(reads.of) == 12
+
+
+async def test_a_wrong_address_is_named_before_anything_runs() -> None:
+    with pytest.raises(ListenError, match="--page-listen 9414 is not HOST:PORT"):
+        await serve_page(live(Caches(), VirtualClock()), "9414")
+
+
+async def test_the_page_can_be_off_and_a_taken_port_stops_nothing() -> None:
+    source = live(Caches(), VirtualClock())
+
+    assert await serve_page(source, "off") is None
+    first = await serve_page(source, "127.0.0.1:0")
+    assert first is not None
+    taken = f"127.0.0.1:{first.addresses[0][1]}"
+    assert await serve_page(source, taken) is None
+    await first.cleanup()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "env", "expected"),
+    [
+        pytest.param([], {}, (":9414", "", ""), id="defaults"),
+        pytest.param(["--page-listen", "off"], {}, ("off", "", ""), id="off"),
+        pytest.param(
+            [],
+            {"GPUWARD_PAGE_LISTEN": ":1", "GPUWARD_PAGE_RACK_LABELS": "rack"},
+            (":1", "", "rack"),
+            id="environment",
+        ),
+        pytest.param(["--page-pool-labels", "a,b"], {}, (":9414", "a,b", ""), id="labels"),
+    ],
+)
+def test_settings(
+    arguments: list[str], env: dict[str, str], expected: tuple[str, str, str]
+) -> None:
+    settings = run_settings(make_parser(env).parse_args(["run", *arguments]), env)
+
+    assert (
+        settings.page_listen, settings.page_pool_labels, settings.page_rack_labels
+    ) == expected  # fmt: skip

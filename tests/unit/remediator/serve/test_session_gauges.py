@@ -1,0 +1,117 @@
+"""Gauges about sessions: counted by phase, open ones by node, ended ones forgotten."""
+
+import pytest
+
+from remediator.metrics import Metrics
+from remediator.serve.session_gauges import set_session_gauges
+from rules.api.nodes import ObjectMeta, QuarantineView
+from rules.api.quarantine import (
+    BlockedBy,
+    Cause,
+    Condition,
+    DrainStatus,
+    QuarantineSpec,
+    QuarantineStatus,
+)
+
+
+def session(node: str, phase: str, **status: object) -> QuarantineView:
+    causes = (Cause(source="Detector", reason="Xid79GPUFallenOffBus", severity="Fatal"),)
+    return QuarantineView(
+        metadata=ObjectMeta(name=f"{node}-1"),
+        spec=QuarantineSpec(node_name=node, causes=causes),
+        status=QuarantineStatus(mode="Enforce", phase=phase, **status),
+    )
+
+
+BLOCKED = session(
+    "gpu-7",
+    "Draining",
+    conditions=(
+        Condition(type="NeedsHuman", reason="BudgetNeverAllows"),
+        Condition(type="Paused", status="False", reason="Paused"),
+    ),
+    drain=DrainStatus(
+        blocked=(
+            BlockedBy(pdb="team/web", permanent=True),
+            BlockedBy(pdb="team/chat"),
+            BlockedBy(why="no other node has 8 free GPUs"),
+        )
+    ),
+)
+
+
+def lines(metrics: Metrics, name: str) -> list[str]:
+    """Series of the metric that are not 0."""
+    page = metrics.page().decode().splitlines()
+    return [one for one in page if one.startswith(f"{name}{{") and not one.endswith(" 0.0")]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        pytest.param(
+            "gpuward_sessions",
+            ['{mode="Enforce",phase="Draining"} 1.0', '{mode="Enforce",phase="Released"} 2.0'],
+            id="by phase",
+        ),
+        pytest.param(
+            "gpuward_open_session",
+            [
+                (
+                    '{mode="Enforce",node="gpu-7",phase="Draining",'
+                    'reason="Xid79GPUFallenOffBus",severity="Fatal"} 1.0'
+                )
+            ],
+            id="open ones by node",
+        ),
+        pytest.param(
+            "gpuward_open_session_condition",
+            ['{condition="NeedsHuman",node="gpu-7",reason="BudgetNeverAllows"} 1.0'],
+            id="conditions that are true",
+        ),
+        pytest.param(
+            "gpuward_session_conditions",
+            ['{condition="NeedsHuman",reason="BudgetNeverAllows"} 1.0'],
+            id="conditions counted",
+        ),
+        pytest.param(
+            "gpuward_blocked_pdbs",
+            ['{permanent="true"} 1.0', '{permanent="false"} 1.0'],
+            id="budgets, each once",
+        ),
+    ],
+)
+def test_sessions_show_in_metrics(name: str, expected: list[str]) -> None:
+    metrics = Metrics()
+
+    set_session_gauges(
+        metrics, [BLOCKED, session("gpu-1", "Released"), session("gpu-2", "Released")]
+    )
+
+    assert lines(metrics, name) == [f"{name}{series}" for series in expected]
+
+
+def test_an_ended_session_takes_its_series_along() -> None:
+    metrics = Metrics()
+
+    set_session_gauges(metrics, [BLOCKED])
+    set_session_gauges(metrics, [session("gpu-7", "Released")])
+
+    assert lines(metrics, "gpuward_open_session") == []
+    assert lines(metrics, "gpuward_open_session_condition") == []
+    assert lines(metrics, "gpuward_session_conditions") == []
+    assert lines(metrics, "gpuward_blocked_pdbs") == []
+
+
+def test_an_ended_session_shows_a_mark_that_cannot_come_off_and_nothing_else() -> None:
+    metrics = Metrics()
+    refused = Condition(type="NeedsHuman", reason="MarkRefused", message="Refused: no.")
+    other = Condition(type="Replace", reason="RepeatOffender", message="Third session.")
+
+    set_session_gauges(metrics, [session("gpu-7", "Released", conditions=(refused, other))])
+
+    assert lines(metrics, "gpuward_open_session_condition") == [
+        'gpuward_open_session_condition{condition="NeedsHuman",node="gpu-7",reason="MarkRefused"} 1.0'
+    ]
+    assert lines(metrics, "gpuward_open_session") == []

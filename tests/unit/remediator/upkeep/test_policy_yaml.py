@@ -1,0 +1,41 @@
+"""Whatever stands in a policy file: a policy or sentences, never an exception."""
+
+from __future__ import annotations
+
+import pytest
+
+from remediator.upkeep.policy_yaml import decode_policy
+from rules.policy.policy import Policy
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param("mode: Shadow\nmode: Enforce\n",
+                     "p: mode is given twice, in lines 1 and 2; keep one of them", id="twice"),
+        pytest.param("budget:\n  minimum: 1\n  maxUnavailable: {percent: 5, percent: 50}\n",
+                     "p: budget.maxUnavailable.percent is given twice, in line 3", id="deep"),
+        pytest.param("[" * 20_000, "p: is nested too deeply", id="nested"),
+        pytest.param("mode: 2020-99-99\n", "p: is not YAML: month must be", id="no date"),
+        pytest.param("mode: [", "p: is not YAML", id="torn"),
+        pytest.param('mode: !!int ""\n', "p: is not YAML", id="an empty number"),
+        pytest.param('mode: !!float ""\n', "p: is not YAML", id="an empty fraction"),
+        pytest.param("mode: !!bool foo\n", "p: is not YAML", id="no truth"),
+        pytest.param("mode: !!timestamp x\n", "p: is not YAML", id="no moment"),
+        pytest.param("mode: !!omap x\n", "p: is not YAML", id="no map"),
+        pytest.param("a: 1\n---\nb: 2\n", "p: is not YAML", id="two documents"),
+        pytest.param("\x00", "p: is not YAML", id="no text"),
+        pytest.param("budgets: {}\n", "p: budgets is not a known key; did you mean budget?",
+                     id="unknown"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_with_its_place(text: str, said: str) -> None:
+    for given in (text, text.encode()):
+        found = decode_policy(given, "p")
+        assert not isinstance(found, Policy)
+        assert found[0].startswith(said)
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "mode: Enforce\n"])
+def test_what_is_right_is_a_policy(text: str) -> None:
+    assert isinstance(decode_policy(text, "p"), Policy)

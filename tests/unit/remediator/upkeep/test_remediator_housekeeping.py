@@ -1,0 +1,193 @@
+"""The leader's sweeps: nodes whose agent is gone become Unknown, old history goes."""
+
+import pytest
+
+from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
+from hack.sim.cluster.resource import NODES, PODS
+from remediator.kube.clock import SkewEstimate
+from remediator.kube.publisher_pods import PublisherPods
+from remediator.upkeep.housekeeping import Housekeeping
+from rules.api.quarantine import Mode
+from rules.api.timestamps import format_time
+from rules.policy.durations import Seconds
+from rules.policy.policy import History, Policy
+from tests.support.remediator.edge import QUARANTINES, edge
+from tests.support.remediator.edge_world import edge_world
+from tests.support.remediator.scripted_server import until
+
+POLICY = Policy(mode=Mode.ENFORCE, history=History(keep_s=Seconds(28 * 86400), max_per_node=2))
+MINUTE = 60.0
+
+
+@pytest.fixture
+async def cluster(tmp_path):
+    async with edge(tmp_path) as found:
+        await found.add_node("n1")
+        # These tests move both clocks on: the server's date is no correction here.
+        found.clock.skew = NoSkew()
+        yield found
+
+
+class NoSkew(SkewEstimate):
+    """Answers of the server do not move the clock."""
+
+    def add(self, server_date, sent_at, received_at):
+        """Learn nothing."""
+
+
+def housekeeping(setting):
+    return Housekeeping(
+        setting.cluster.api,
+        setting.gateway,
+        setting.world,
+        setting.cluster.clock,
+        setting.cluster.metrics,
+        policy=lambda: setting.policy,
+        publishers=PublisherPods(setting.cluster.api, setting.cluster.clock, setting.caches),
+        may_act=lambda: True,
+    )
+
+
+async def publish(cluster, publisher):
+    node = await cluster.client.get(NODES, "n1")
+    body = {
+        "apiVersion": "gpuward.io/v1alpha1",
+        "kind": "GPUNodeHealth",
+        "metadata": {"name": "n1"},
+    }
+    health = await cluster.client.create(GPU_NODE_HEALTHS, body)
+    now = format_time(cluster.clock.now())
+    health["status"] = {
+        "publisher": publisher,
+        "nodeUID": node["metadata"]["uid"],
+        "bootID": "boot-1",
+        "observedAt": now,
+        "health": "Healthy",
+    }
+    await cluster.client.update_status(GPU_NODE_HEALTHS, health)
+
+
+async def agent_pod(cluster, *, ready):
+    pod = await cluster.client.create(
+        PODS,
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": "agent-n1",
+                "labels": {
+                    "app.kubernetes.io/name": "gpuward",
+                    "app.kubernetes.io/component": "agent",
+                },
+            },
+            "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "i"}]},
+        },
+        "gpuward",
+    )
+    status = "True" if ready else "False"
+    now = format_time(cluster.clock.now())
+    pod["status"] = {
+        "phase": "Running",
+        "conditions": [{"type": "Ready", "status": status, "lastTransitionTime": now}],
+    }
+    return await cluster.client.update_status(PODS, pod, "gpuward")
+
+
+async def said(cluster):
+    node = await cluster.client.get(NODES, "n1")
+    condition = next(
+        (c for c in node["status"]["conditions"] if c["type"] == "GPUHealthy"), {"status": ""}
+    )
+    return condition["status"], node["metadata"].get("labels", {}).get("gpuward.io/health")
+
+
+@pytest.mark.parametrize(
+    ("kind", "early_min", "late_min"),
+    [pytest.param("pod", 4, 6, id="pod"), pytest.param("heartbeat", 11, 13, id="heartbeat")],
+)
+async def test_an_agent_that_is_gone_makes_the_node_unknown_after_its_time(
+    cluster, kind, early_min, late_min
+):
+    if kind == "pod":
+        pod = await agent_pod(cluster, ready=False)
+        publisher = {"pod": "gpuward/agent-n1", "podUID": pod["metadata"]["uid"]}
+    else:
+        publisher = {"heartbeat": format_time(cluster.clock.now())}
+    await publish(cluster, publisher)
+    async with edge_world(cluster, POLICY) as setting:
+        keeper = housekeeping(setting)
+        cluster.clock.ahead_s = early_min * MINUTE
+        await keeper.sweep()
+        assert await said(cluster) == ("", None)
+        cluster.clock.ahead_s = late_min * MINUTE
+        await keeper.sweep()
+        assert await said(cluster) == ("Unknown", "unknown")
+        writes = len(cluster.writes())
+        await until(
+            lambda: setting.caches.nodes.items["n1"].labels.get("gpuward.io/health") == "unknown"
+        )
+        cluster.clock.ahead_s += 2 * MINUTE
+        await keeper.sweep()
+        assert len(cluster.writes()) == writes, "said once"
+        assert "gpuward_agents_silent 1.0" in cluster.metrics.page().decode()
+
+
+async def test_a_ready_agent_is_left_alone_for_ever(cluster):
+    pod = await agent_pod(cluster, ready=True)
+    await publish(cluster, {"pod": "gpuward/agent-n1", "podUID": pod["metadata"]["uid"]})
+    async with edge_world(cluster, POLICY) as setting:
+        cluster.clock.ahead_s = 600 * MINUTE
+        await housekeeping(setting).sweep()
+        assert cluster.writes() == []
+        reads = cluster.server.requests.count(verb="get", resource="gpunodehealths")
+        assert reads == 0, "a Ready pod needs no look"
+
+
+async def test_our_own_downtime_is_nobodys_silence(cluster):
+    await publish(cluster, {"heartbeat": format_time(cluster.clock.now() - 3600)})
+    async with edge_world(cluster, POLICY) as setting:
+        await housekeeping(setting).sweep()
+        assert await said(cluster) == ("", None)
+        cluster.clock.ahead_s = 6 * MINUTE
+        await housekeeping(setting).sweep()
+        assert await said(cluster) == ("Unknown", "unknown")
+
+
+async def ended_session(cluster, name, *, age_s):
+    body = {
+        "apiVersion": "gpuward.io/v1alpha1",
+        "kind": "GPUQuarantine",
+        "metadata": {"name": name},
+        "spec": {"nodeName": "n1", "causes": [{"source": "Human", "message": "drill"}]},
+    }
+    session = await cluster.client.create(QUARANTINES, body)
+    session["status"] = {
+        "mode": "Enforce",
+        "phase": "Released",
+        "phaseSince": format_time(cluster.clock.now() - age_s),
+    }
+    await cluster.client.update_status(QUARANTINES, session)
+
+
+async def test_history_is_kept_by_age_and_number_and_open_sessions_always(cluster):
+    day = 86400
+    for name, age_s in (
+        ("young", day / 2),
+        ("two-days", 2 * day),
+        ("three-days", 3 * day),
+        ("ancient", 40 * day),
+    ):
+        await ended_session(cluster, name, age_s=age_s)
+    await cluster.client.create(
+        QUARANTINES,
+        {
+            "apiVersion": "gpuward.io/v1alpha1",
+            "kind": "GPUQuarantine",
+            "metadata": {"name": "open"},
+            "spec": {"nodeName": "n1", "causes": [{"source": "Human", "message": "drill"}]},
+        },
+    )
+    async with edge_world(cluster, POLICY) as setting:
+        await housekeeping(setting).sweep()
+        kept, _ = await cluster.client.list(QUARANTINES)
+        assert {s["metadata"]["name"] for s in kept} == {"young", "two-days", "open"}

@@ -1,0 +1,193 @@
+"""The mark as one patch and its reverse: nothing foreign touched, everything recorded."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from rules.api.mark import MarkState, cordon_stays, mark_patch, mark_state, read_note, unmark_patch
+from rules.api.names import ANNOTATION_SESSION
+from rules.api.timestamps import parse_time
+from tests.support.scenario.drain_objects import node
+
+NOW = parse_time("2026-01-01T01:00:00Z") or 0.0
+OURS = {"key": "gpuward.io/quarantine", "effect": "NoSchedule", "value": "Xid79"}
+FOREIGN = {"key": "someone/else", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}
+
+
+def note(**parts: Any) -> str:
+    return json.dumps(
+        {"session": "s1", "mark": "CordonAndTaint", "at": "2026-01-01T00:00:00Z", **parts}
+    )
+
+
+def marked(*, spec: dict[str, Any] | None = None, text: str | None = None, **meta: Any) -> Any:
+    annotations = {
+        ANNOTATION_SESSION: note() if text is None else text,
+        **meta.pop("annotations", {}),
+    }
+    return node(
+        metadata={"annotations": annotations, **meta},
+        spec={"unschedulable": True, "taints": [OURS]} if spec is None else spec,
+    )
+
+
+def patch_of(target: Any, **parts: Any) -> dict[str, Any]:
+    arguments = {"session": "s1", "reason": "Xid79", "phase": "Marked", "mark": "CordonAndTaint"}
+    return mark_patch(target, **{**arguments, **parts}, now=NOW)
+
+
+def test_the_mark_is_one_patch_with_the_version() -> None:
+    patch = patch_of(node(spec={"taints": [FOREIGN]}))
+    assert patch["metadata"]["resourceVersion"] == "7"
+    assert patch["metadata"]["labels"] == {"gpuward.io/quarantine": "marked"}
+    assert patch["spec"]["unschedulable"] is True
+    assert patch["spec"]["taints"] == [FOREIGN, OURS]
+    recorded = json.loads(patch["metadata"]["annotations"][ANNOTATION_SESSION])
+    assert recorded == {
+        "session": "s1",
+        "bootID": "boot-1",
+        "priorUnschedulable": False,
+        "at": "2026-01-01T01:00:00Z",
+        "mark": "CordonAndTaint",
+        "priorAnnotations": {
+            "cluster-autoscaler.kubernetes.io/scale-down-disabled": None,
+            "karpenter.sh/do-not-disrupt": None,
+        },
+    }
+
+
+def test_marking_again_keeps_the_first_record() -> None:
+    half_undone = marked(spec={"taints": [OURS]})
+    patch = patch_of(half_undone, reason="Other")
+    assert patch["spec"]["taints"] == [OURS], "the taint keeps the reason it opened with"
+    recorded = json.loads(patch["metadata"]["annotations"][ANNOTATION_SESSION])
+    assert recorded["at"] == "2026-01-01T00:00:00Z"
+    assert recorded["priorUnschedulable"] is False
+
+
+@pytest.mark.parametrize("reason", ["has spaces", "a:b", "x" * 64, ""])
+def test_a_reason_that_is_no_taint_value_loses_the_value_not_the_mark(reason: str) -> None:
+    taints = patch_of(node(), reason=reason)["spec"]["taints"]
+    assert taints == [{"key": "gpuward.io/quarantine", "effect": "NoSchedule"}]
+
+
+@pytest.mark.parametrize(
+    ("target", "state"),
+    [
+        pytest.param(node(), MarkState.ABSENT, id="absent"),
+        pytest.param(marked(), MarkState.WHOLE, id="whole"),
+        pytest.param(marked(spec={"taints": [OURS]}), MarkState.UNCORDONED, id="uncordoned"),
+        pytest.param(marked(spec={"unschedulable": True}), MarkState.UNTAINTED, id="untainted"),
+        pytest.param(marked(text=note(session="s2")), MarkState.FOREIGN, id="foreign"),
+        pytest.param(marked(text="{"), MarkState.UNRECORDED, id="unreadable"),
+        pytest.param(marked(text="x" * 9999), MarkState.UNRECORDED, id="too-long"),
+        pytest.param(
+            marked(text=note(mark="Taint"), spec={"taints": [OURS]}),
+            MarkState.WHOLE,
+            id="taint-only",
+        ),
+        pytest.param(
+            marked(text=note(mark="Cordon"), spec={"unschedulable": True}),
+            MarkState.WHOLE,
+            id="cordon-only",
+        ),
+    ],
+)
+def test_what_is_on_the_node(target: Any, state: MarkState) -> None:
+    assert mark_state(target, "s1") is state
+
+
+def test_the_reverse_touches_nothing_foreign() -> None:
+    target = marked(spec={"unschedulable": True, "taints": [FOREIGN, OURS]})
+    patch = unmark_patch(target)
+    assert patch == {
+        "metadata": {
+            "resourceVersion": "7",
+            "labels": {"gpuward.io/quarantine": None},
+            "annotations": {ANNOTATION_SESSION: None},
+        },
+        "spec": {"taints": [FOREIGN], "unschedulable": None},
+    }
+
+
+def test_annotations_come_back_unless_somebody_changed_them_since() -> None:
+    prior = {
+        "karpenter.sh/do-not-disrupt": "30m",
+        "cluster-autoscaler.kubernetes.io/scale-down-disabled": None,
+        "evil": "x",
+    }
+    now_there = {
+        "karpenter.sh/do-not-disrupt": "true",
+        "cluster-autoscaler.kubernetes.io/scale-down-disabled": "false",
+    }
+    target = marked(text=note(priorAnnotations=prior), annotations=now_there)
+    assert unmark_patch(target)["metadata"]["annotations"] == {
+        ANNOTATION_SESSION: None,
+        "karpenter.sh/do-not-disrupt": "30m",
+    }
+
+
+def managed(manager: str, time: str) -> dict[str, Any]:
+    return {
+        "manager": manager,
+        "operation": "Update",
+        "time": time,
+        "fieldsV1": {"f:spec": {"f:unschedulable": {}}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        pytest.param(marked(), "", id="ours"),
+        pytest.param(
+            marked(text=note(priorUnschedulable=True)),
+            "it was cordoned before session s1",
+            id="older",
+        ),
+        pytest.param(
+            marked(managedFields=[managed("kubectl-cordon", "2026-01-01T00:30:00Z")]),
+            "kubectl-cordon cordoned it during the quarantine",
+            id="another-after-us",
+        ),
+        pytest.param(
+            marked(managedFields=[managed("kubectl-cordon", "2025-12-31T00:30:00Z")]),
+            "",
+            id="another-before-us",
+        ),
+        pytest.param(
+            marked(managedFields=[managed("gpuward-remediator", "2026-01-01T00:30:00Z")]),
+            "",
+            id="ourselves",
+        ),
+        pytest.param(
+            marked(text="{"), "its state before the quarantine is not recorded", id="lost"
+        ),
+        pytest.param(
+            marked(spec={"taints": [OURS]}, text=note(priorUnschedulable=True)),
+            "",
+            id="uncordoned",
+        ),
+    ],
+)
+def test_when_the_cordon_stays(target: Any, why: str) -> None:
+    assert cordon_stays(target) == why
+    assert ("unschedulable" in unmark_patch(target).get("spec", {})) == (
+        target.spec.unschedulable and not why
+    )
+
+
+def test_mark_and_reverse_leave_the_node_as_it_was() -> None:
+    before = node(spec={"taints": [FOREIGN]})
+    patch = patch_of(before)
+    after = node(
+        metadata={"annotations": patch["metadata"]["annotations"]},
+        spec={"taints": patch["spec"]["taints"], "unschedulable": True},
+    )
+    assert read_note(after) is not None
+    reverse = unmark_patch(after)
+    assert reverse["spec"] == {"taints": [FOREIGN], "unschedulable": None}
+    assert set(reverse["metadata"]["annotations"].values()) == {None}

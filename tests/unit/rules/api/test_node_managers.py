@@ -1,0 +1,75 @@
+"""Who else claims a field of a node: what another manager asked for stays when our mark goes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from rules.api.mark import annotations_left, cordon_stays, mark_patch, unmark_patch
+from rules.api.names import ANNOTATION_DO_NOT_DISRUPT
+from rules.api.node_managers import claimed_by_another
+from rules.api.nodes import FreshNode
+from rules.api.timestamps import parse_time
+
+SINCE = parse_time("2026-01-01T00:00:00Z") or 0.0
+BEFORE, AFTER = "2025-12-31T00:00:00Z", "2026-01-01T00:30:00Z"
+CORDON = {"f:spec": {"f:unschedulable": {}}}
+ANNOTATION = {"f:metadata": {"f:annotations": {f"f:{ANNOTATION_DO_NOT_DISRUPT}": {}}}}
+
+
+def entry(manager: str, fields: dict[str, Any], **more: str) -> dict[str, Any]:
+    return {"manager": manager, "operation": "Update", "fieldsV1": fields, **more}
+
+
+def marked_node(*managers: dict[str, Any]) -> FreshNode:
+    """A node with our mark and these managers."""
+    bare = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "7"}}
+    patch = mark_patch(
+        msgspec.convert(bare, FreshNode),
+        session="s1", reason="Xid79", phase="Marked", mark="CordonAndTaint", now=SINCE,
+    )  # fmt: skip
+    whole = {
+        "metadata": {**bare["metadata"], **patch["metadata"], "managedFields": list(managers)},
+        "spec": patch["spec"],
+    }
+    return msgspec.convert(whole, FreshNode)
+
+
+OURS = entry("gpuward-remediator", CORDON, time=BEFORE)
+
+
+@pytest.mark.parametrize(
+    ("managers", "who"),
+    [
+        pytest.param([OURS], "", id="ours"),
+        pytest.param([OURS, entry("argocd", CORDON, operation="Apply")], "argocd", id="applied"),
+        pytest.param([OURS, entry("kubectl", CORDON, time="soon")], "kubectl", id="no-real-time"),
+        pytest.param([OURS, entry("", CORDON)], "another manager", id="nameless"),
+        pytest.param([entry("x" * 5000, CORDON)], "x" * 100, id="endless-name"),
+        pytest.param([OURS, entry("kubectl", CORDON, time=AFTER)], "kubectl", id="later"),
+        pytest.param([OURS, entry("kubectl", CORDON, time=BEFORE)], "", id="older"),
+        pytest.param([OURS, entry("nfd", {"f:spec": None})], "", id="no-fields"),
+        pytest.param([OURS, entry("nfd", {"f:spec": {"f:taints": {}}})], "", id="other-field"),
+        pytest.param([entry("ancient-changes", CORDON)], "", id="ours-merged-away"),
+        pytest.param(
+            [OURS, entry("ancient-changes", CORDON)], "ancient-changes", id="another-merged-away"
+        ),
+    ],
+)
+def test_issue10_19_a_claim_counts_with_and_without_a_time(
+    managers: list[dict[str, Any]], who: str
+) -> None:
+    node = marked_node(*managers)
+    assert claimed_by_another(node, ("f:spec", "f:unschedulable"), SINCE) == who
+    assert cordon_stays(node) == (f"{who} cordoned it during the quarantine" if who else "")
+    assert ("unschedulable" in unmark_patch(node)["spec"]) == (not who)
+
+
+def test_issue10_19_an_annotation_that_another_manager_applied_stays() -> None:
+    node = marked_node(OURS, entry("flux", ANNOTATION, operation="Apply"))
+    patch = unmark_patch(node)
+    assert ANNOTATION_DO_NOT_DISRUPT not in patch["metadata"]["annotations"]
+    assert patch["spec"]["unschedulable"] is None, "it claimed no cordon"
+    assert annotations_left(node) == (ANNOTATION_DO_NOT_DISRUPT,)

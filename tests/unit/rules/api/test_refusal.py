@@ -1,0 +1,65 @@
+"""What a refused mark means, and when an answer is no refusal."""
+
+import pytest
+
+from rules.api.refusal import NodeWrite, refusal_of
+
+RBAC = 'nodes "n" is forbidden: User "x" cannot patch resource "nodes" in API group ""'
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "reason", "words"),
+    [
+        pytest.param(403, RBAC, "MissingPermission", "grant it patch on nodes", id="RBAC"),
+        pytest.param(401, "Unauthorized", "MissingPermission", "token", id="token"),
+        pytest.param(
+            403,
+            'admission webhook "w.example" denied the request: no',
+            "MarkRefused",
+            "w.example",
+            id="webhook",
+        ),
+        pytest.param(422, "spec.taints: Invalid", "MarkRefused", "spec.taints", id="invalid"),
+        pytest.param(413, "too large", "MarkRefused", "too large", id="size"),
+        pytest.param(
+            500,
+            'failed calling webhook "w.example": no endpoints available',
+            "MarkRefused",
+            "w.example",
+            id="webhook away",
+        ),
+        pytest.param(429, "Too many requests", "ApiBusy", "tried again", id="busy"),
+    ],
+)
+def test_a_refusal_names_what_to_do(code: int, message: str, reason: str, words: str) -> None:
+    refusal = refusal_of(NodeWrite.MARK, code, message)
+    assert refusal is not None
+    assert refusal.reason == reason
+    assert words in refusal.clause
+
+
+@pytest.mark.parametrize("code", [0, 200, 404, 409, 410, 500, 503])
+def test_what_may_pass_by_itself_is_no_refusal(code: int) -> None:
+    assert refusal_of(NodeWrite.MARK, code, "x") is None
+
+
+@pytest.mark.parametrize("write", NodeWrite)
+def test_it_names_the_write(write: NodeWrite) -> None:
+    refusal = refusal_of(write, 403, RBAC)
+    assert refusal is not None
+    assert f"may not {write} (" in refusal.clause
+
+
+@pytest.mark.parametrize("code", [401, 403, 422])
+@pytest.mark.parametrize("write", NodeWrite)
+def test_a_lagging_label_calls_for_nobody(write: NodeWrite, code: int) -> None:
+    refusal = refusal_of(write, code, "no")
+    assert refusal is not None
+    assert refusal.needs_human == (write is not NodeWrite.LABEL)
+
+
+def test_a_hostile_answer_stays_one_short_clause() -> None:
+    refusal = refusal_of(NodeWrite.MARK, 403, "line\n" * 10_000)
+    assert refusal is not None
+    assert "\n" not in refusal.clause
+    assert len(refusal.clause) < 500

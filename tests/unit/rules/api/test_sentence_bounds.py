@@ -1,0 +1,76 @@
+"""Sentences: one line, bounded, stable, and nothing that grows with the number of pods."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules.api.quarantine import BlockedBy, Cause, DrainStatus
+from rules.api.sentences import (
+    blocked_clause,
+    bounded,
+    causes_clause,
+    draining,
+    marked,
+    pending,
+    shadowed,
+    some,
+)
+
+names = st.lists(st.text(max_size=300), max_size=300)
+
+
+@given(names)
+def test_a_list_spells_out_three_and_counts_the_rest(items: list[str]) -> None:
+    text = some(items)
+    assert text == some(list(reversed(items)))
+    assert len(text) <= 3 * 122 + 20
+
+
+@given(st.text(max_size=5000))
+def test_any_text_becomes_one_bounded_line(text: str) -> None:
+    line = bounded(text)
+    assert len(line) <= 1024
+    assert "\n" not in line
+    assert "\x1b" not in line
+
+
+@given(names, st.text(max_size=2000))
+def test_whatever_the_pods_are_called_the_sentence_is_bounded(items: list[str], why: str) -> None:
+    drain = DrainStatus(waiting=tuple(items), left_by_failure=tuple(items))
+    assert len(draining(drain, 0.0, why)) <= 1024
+    assert len(pending([Cause(reason=item) for item in items], 0.0, why)) <= 1024
+
+
+def test_the_permanent_block_comes_first_whatever_the_order() -> None:
+    blocks = [
+        BlockedBy(pdb="a/now", why="full", permanent=False),
+        BlockedBy(pdb="b/ever", why="never", permanent=True, owner="Job b/x", remedy="relax it"),
+    ]
+    text = blocked_clause(blocks)
+    assert text == blocked_clause(blocks[::-1])
+    assert text == "blocked by PDB b/ever and 1 more (permanent: never, owner Job b/x): relax it"
+
+
+def test_people_and_detectors_read_differently() -> None:
+    causes = [
+        Cause(source="Detector", reason="Xid79", severity="Fatal"),
+        Cause(source="Human", reason="Requested", by="ada"),
+    ]
+    assert causes_clause(causes) == "Requested by ada, Xid79 (Fatal)"
+    assert causes_clause([]) == "no open cause"
+
+
+def test_sentences_name_what_was_done_and_what_is_next() -> None:
+    cause = Cause(source="Detector", reason="Xid79", severity="Fatal")
+    assert marked([cause], 0.0, "its pods are evicted next", "CordonAndTaint") == (
+        "Cordoned and tainted since 00:00 for Xid79 (Fatal); its pods are evicted next."
+    )
+
+
+def test_shadow_says_what_would_be_and_that_nothing_is() -> None:
+    cause = Cause(source="Detector", reason="Xid79", severity="Fatal")
+    assert shadowed([cause], 0.0, "asks that the node would be drained") == (
+        "Shadow since 00:00: Xid79 (Fatal) asks that the node would be drained; "
+        "nothing is touched."
+    )

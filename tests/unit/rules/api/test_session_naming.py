@@ -1,0 +1,128 @@
+"""Names, causes and levels: who opens what, and what two writers would call it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from rules.api.health import Incident
+from rules.api.nodes import HealthView, QuarantineView
+from rules.api.quarantine import Cause
+from rules.policy.policy import Policy
+from rules.policy.reader import load_policy
+from rules.session.causes import MAX_CAUSES, actionable, appended, cause_of, session_name, worst
+from tests.support.scenario.drain_objects import node
+
+
+def ended(name: str, incident: str = "i1") -> QuarantineView:
+    value = {
+        "metadata": {"name": name, "uid": name},
+        "spec": {"nodeName": "n0", "causes": [{"source": "Detector", "incident": incident}]},
+        "status": {"phase": "Released"},
+    }
+    return msgspec.convert(value, QuarantineView)
+
+
+def test_the_name_is_deterministic_and_counts_ended_sessions() -> None:
+    first = session_name(node(), "i1", [])
+    assert first == session_name(node(), "i1", [])
+    second = session_name(node(), "i1", [ended(first)])
+    assert second not in {first, session_name(node(), "i2", [])}
+    assert first != session_name(node(metadata={"uid": "other"}), "i1", [])
+
+
+def test_a_forgotten_session_does_not_make_a_name_collide() -> None:
+    first = session_name(node(), "i1", [])
+    second = session_name(node(), "i1", [ended(first)])
+    third = session_name(node(), "i1", [ended(second)])
+    assert third not in {first, second}
+
+
+def test_long_node_names_leave_room() -> None:
+    assert len(session_name(node("n" * 253), "i1", [])) == 209
+
+
+def health(*incidents: dict[str, Any]) -> HealthView:
+    rows = [{"id": str(i), "active": True, **row} for i, row in enumerate(incidents)]
+    return msgspec.convert({"metadata": {"name": "n0"}, "status": {"incidents": rows}}, HealthView)
+
+
+@pytest.mark.parametrize(
+    ("row", "overrides", "acts"),
+    [
+        pytest.param({"reason": "A", "level": "Drain"}, {}, True, id="drain"),
+        pytest.param({"reason": "A", "level": "Cordon"}, {}, True, id="cordon"),
+        pytest.param({"reason": "A", "level": "Report"}, {}, False, id="report"),
+        pytest.param({"reason": "A", "level": "Drain", "active": False}, {}, False, id="closed"),
+        pytest.param({"reason": "A", "level": "Explode"}, {}, False, id="a-newer-agents-word"),
+        pytest.param(
+            {"reason": "A", "level": "Drain"}, {"A": {"level": "Report"}}, False, id="less"
+        ),
+        pytest.param(
+            {"reason": "A", "level": "Report"}, {"A": {"level": "Drain"}}, True, id="more"
+        ),
+    ],
+)
+def test_what_opens_a_session(row: dict[str, Any], overrides: dict[str, Any], acts: bool) -> None:
+    policy = load_policy({"reasons": overrides})
+    assert isinstance(policy, Policy)
+    assert bool(actionable(health(row), policy)) == acts
+
+
+def test_fatal_first_then_oldest() -> None:
+    rows = [
+        {
+            "reason": "C",
+            "severity": "Degraded",
+            "level": "Cordon",
+            "firstSeen": "2026-01-01T00:00:00Z",
+        },
+        {
+            "reason": "B",
+            "severity": "Fatal",
+            "level": "Drain",
+            "firstSeen": "2026-01-01T00:00:09Z",
+        },
+        {
+            "reason": "A",
+            "severity": "Fatal",
+            "level": "Drain",
+            "firstSeen": "2026-01-01T00:00:01Z",
+        },
+    ]
+    found: tuple[Incident, ...] = actionable(health(*rows), Policy())
+    assert [incident.reason for incident in found] == ["A", "B", "C"]
+
+
+def test_causes_are_appended_once_and_bounded_and_people_stay() -> None:
+    human = Cause(source="Human", reason="Requested", by="ada")
+    causes = appended((), [Cause(source="Detector", incident="i0", reason="A"), human])
+    assert appended(causes, causes) == causes
+    many = [Cause(source="Detector", incident=f"i{n}", reason="A") for n in range(1, 100)]
+    full = appended(causes, many)
+    assert len(full) == MAX_CAUSES
+    assert full[0].incident == "i0", "the cause it opened with stays"
+    assert human in full
+    assert full[-1].incident == "i99"
+
+
+def test_an_unknown_severity_ranks_as_degraded() -> None:
+    assert worst([Cause(severity="Info"), Cause(severity="Apocalyptic")]) == "Apocalyptic"
+    assert worst([Cause(severity="Fatal"), Cause(severity="Apocalyptic")]) == "Fatal"
+    assert worst([]) == "Degraded"
+
+
+def test_a_cause_fits_its_schema_whatever_the_agent_says() -> None:
+    odd = Incident(id="i", reason="R" * 99, severity="Apocalyptic", evidence=("x" * 9999,))
+    cause = cause_of(odd)
+    assert len(cause.reason) == 63
+    assert cause.severity == "Degraded"
+    assert len(cause.message) == 512
+    assert [
+        cause_of(Incident(id="i", reason="R", severity=s)).severity for s in ("Info", "Fatal")
+    ] == [
+        "Info",
+        "Fatal",
+    ]

@@ -1,0 +1,209 @@
+"""Each write as the exact request that is sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rules.api import writes as d
+from rules.api.quarantine import Cause, DrainStatus, QuarantineSpec, QuarantineStatus
+from rules.api.requests import Request, request
+
+POD = {"node": "n0", "namespace": "team-a", "name": "web", "uid": "u1"}
+CAUSE = Cause(source="Detector", incident="i1", reason="Xid79", severity="Fatal")
+
+WRITES: list[Any] = [
+    pytest.param(
+        d.CreateSession(name="s1", spec=QuarantineSpec(node_name="n0", causes=(CAUSE,))),
+        "POST /apis/gpuward.io/v1alpha1/gpuquarantines",
+        {
+            "apiVersion": "gpuward.io/v1alpha1",
+            "kind": "GPUQuarantine",
+            "metadata": {"name": "s1"},
+            "spec": {
+                "nodeName": "n0",
+                "causes": [
+                    {
+                        "source": "Detector",
+                        "incident": "i1",
+                        "reason": "Xid79",
+                        "severity": "Fatal",
+                    }
+                ],
+                "level": "Drain",
+                "hold": False,
+            },
+        },
+        id="create",
+    ),
+    pytest.param(
+        d.PatchSessionSpec(name="s1", node="n0", resource_version="5", node_uid="u", boot_id="b"),
+        "PATCH /apis/gpuward.io/v1alpha1/gpuquarantines/s1",
+        {"metadata": {"resourceVersion": "5"}, "spec": {"nodeUID": "u", "bootID": "b"}},
+        id="fill-in",
+    ),
+    pytest.param(
+        d.DeleteSession(name="s1", node="n0", uid="u9"),
+        "DELETE /apis/gpuward.io/v1alpha1/gpuquarantines/s1",
+        {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": "u9"}},
+        id="delete-session",
+    ),
+    pytest.param(
+        d.MarkNode(node="n0", node_uid="u", session="s1", patch={"spec": {"unschedulable": True}}),
+        "PATCH /api/v1/nodes/n0?fieldManager=gpuward-remediator",
+        {"spec": {"unschedulable": True}},
+        id="mark",
+    ),
+    pytest.param(
+        d.EvictPod(**POD, session="s1", pdb="team-a/keep"),
+        "POST /api/v1/namespaces/team-a/pods/web/eviction",
+        {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": "web", "namespace": "team-a"},
+            "deleteOptions": {"preconditions": {"uid": "u1"}},
+        },
+        id="evict",
+    ),
+    pytest.param(
+        d.EvictPod(**POD, dry_run=True),
+        "POST /api/v1/namespaces/team-a/pods/web/eviction?dryRun=All",
+        {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": "web", "namespace": "team-a"},
+            "deleteOptions": {"preconditions": {"uid": "u1"}, "dryRun": ["All"]},
+        },
+        id="dry-run-in-query-and-body",
+    ),
+    pytest.param(
+        d.SetDisruptionTarget(**POD, at=0.0, message="why"),
+        "PATCH /api/v1/namespaces/team-a/pods/web/status",
+        {
+            "metadata": {"uid": "u1"},
+            "status": {
+                "conditions": [
+                    {
+                        "type": "DisruptionTarget",
+                        "status": "True",
+                        "reason": "GPUNodeQuarantine",
+                        "message": "why",
+                        "lastTransitionTime": "1970-01-01T00:00:00Z",
+                    }
+                ]
+            },
+        },
+        id="disruption-target",
+    ),
+    pytest.param(
+        d.DeletePod(**POD, grace_s=1, by_policy="drain.onTimeout: Force"),
+        "DELETE /api/v1/namespaces/team-a/pods/web",
+        {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": "u1"},
+            "gracePeriodSeconds": 1,
+        },
+        id="force",
+    ),
+    pytest.param(
+        d.SetNodeUnknown(node="n0", node_uid="u", resource_version="5", at=0.0, message="silent"),
+        "PATCH /api/v1/nodes/n0/status",
+        {
+            "metadata": {
+                "resourceVersion": "5",
+                "uid": "u",
+                "labels": {"gpuward.io/health": "unknown"},
+            },
+            "status": {
+                "conditions": [
+                    {
+                        "type": "GPUHealthy",
+                        "status": "Unknown",
+                        "reason": "AgentStale",
+                        "message": "silent",
+                        "lastHeartbeatTime": "1970-01-01T00:00:00Z",
+                        "lastTransitionTime": "1970-01-01T00:00:00Z",
+                    }
+                ]
+            },
+        },
+        id="unknown",
+    ),
+]
+
+
+@pytest.mark.parametrize(("write", "line", "body"), WRITES)
+def test_requests(write: d.Write, line: str, body: dict[str, Any]) -> None:
+    wire = request(write)
+    assert f"{wire.method} {wire.path}" == line
+    assert wire.body == body
+
+
+@pytest.mark.parametrize("write", [param.values[0] for param in WRITES])
+def test_lists_of_conditions_are_merged_by_key_everything_else_as_a_whole(write: d.Write) -> None:
+    wire = request(write)
+    expected = {
+        d.SetDisruptionTarget: "application/strategic-merge-patch+json",
+        d.SetNodeUnknown: "application/strategic-merge-patch+json",
+    }.get(type(write), "application/merge-patch+json")
+    assert wire.content_type == (expected if wire.method == "PATCH" else "application/json")
+
+
+def test_a_status_patch_removes_what_became_empty() -> None:
+    status = QuarantineStatus(phase="Draining", drain=DrainStatus(evicted=1, started_at="t"))
+    write = d.WriteSessionStatus(name="s1", node="n0", resource_version="5", status=status)
+    body = request(write).body
+    assert body is not None
+    assert body["metadata"] == {"resourceVersion": "5"}
+    assert body["status"]["message"] is None
+    assert body["status"]["conditions"] is None
+    assert body["status"]["drain"]["waiting"] is None
+    assert body["status"]["drain"]["evicted"] == 1
+
+
+def test_names_are_escaped_in_paths() -> None:
+    wire = request(d.DeleteSession(name="../nodes/n0?x", node="n0", uid="u"))
+    assert wire.path.endswith("/gpuquarantines/..%2Fnodes%2Fn0%3Fx")
+
+
+def event(**parts: Any) -> Request:
+    given = {
+        "node": "n0",
+        "node_uid": "u",
+        "kind": "Normal",
+        "reason": "QuarantineMarked",
+        "message": "m",
+        "at": 1.5,
+        "key": "k",
+    }
+    return request(d.EmitEvent(**{**given, **parts}))
+
+
+def test_an_event_is_about_the_nodes_real_uid_and_is_sent_once() -> None:
+    body = event().body
+    assert body is not None
+    assert body["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": "n0", "uid": "u"}
+    assert event().path == "/api/v1/namespaces/default/events"
+    assert event().body == event(at=1.5).body
+    assert event(key="other").body["metadata"]["name"] != body["metadata"]["name"]  # type: ignore[index]
+    assert event(at=99.0).body["metadata"]["name"] == body["metadata"]["name"]  # type: ignore[index]
+
+
+def test_a_fleet_finding_is_about_the_deployment_in_its_namespace() -> None:
+    wire = event(node="", node_uid="", namespace="gpuward")
+    assert wire.path == "/api/v1/namespaces/gpuward/events"
+    assert wire.body is not None
+    assert wire.body["involvedObject"]["kind"] == "Deployment"
+    assert wire.body["involvedObject"]["namespace"] == "gpuward"
+
+
+def test_force_leaves_at_least_a_second() -> None:
+    with pytest.raises(ValueError, match="one second"):
+        d.DeletePod(**POD, grace_s=0, by_policy="x")
+
+
+def test_what_is_harmful() -> None:
+    harmful = [param.id for param in WRITES if param.values[0].harmful]
+    assert harmful == ["mark", "evict", "disruption-target", "force"]

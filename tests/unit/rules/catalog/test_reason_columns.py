@@ -1,0 +1,119 @@
+"""The columns of a reason: their words, their order, and a table without contradictions."""
+
+from __future__ import annotations
+
+import pytest
+
+from rules.catalog.reason import (
+    Action,
+    ClosesKind,
+    ClosesOn,
+    Level,
+    Reason,
+    ReasonClass,
+    Severity,
+    closes_on_state,
+    is_reason_code,
+)
+from rules.catalog.reasons import REASONS, RECOVERY_REASONS, reason_for_recovery_action
+
+
+def test_severity_and_level_are_ordered_words() -> None:
+    assert sorted(["Fatal", "Info", "Degraded"], key=Severity) == ["Info", "Degraded", "Fatal"]
+    assert max(Severity.DEGRADED, Severity.FATAL, Severity.INFO) is Severity.FATAL
+    assert Level.DRAIN > Level.CORDON > Level.REPORT
+    assert Severity.INFO <= Severity.INFO < Severity.DEGRADED
+    assert Severity.FATAL >= Severity.DEGRADED
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Silence(3m)", "Silence(90s)", "Silence(2h)", "Reset", "Reboot", "Human",
+     "State(temperature_celsius, 3 of 5)", "State(driver, 1 of 1)"],
+)  # fmt: skip
+def test_the_end_of_an_incident_is_read_back(text: str) -> None:
+    assert str(ClosesOn.parse(text)) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "Silence", "Silence(0m)", "Silence(3d)", "State(x, 0 of 3)", "State(x, 4 of 3)", "State(, 1 of 1)",
+     "reset", "Reset(1)", "State"],
+)  # fmt: skip
+def test_nonsense_is_refused_by_name(text: str) -> None:
+    with pytest.raises(ValueError, match=r"\S"):
+        ClosesOn.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("code", "valid"),
+    [
+        ("GPULost", True),
+        ("A" * 63, True),
+        ("A" * 64, False),
+        ("", False),
+        ("GPU-Lost", False),
+        ("ä", False),
+    ],
+)
+def test_reason_codes_fit_labels_and_taints(code: str, valid: bool) -> None:
+    assert is_reason_code(code) == valid
+    if not valid:
+        with pytest.raises(ValueError, match="letters and digits"):
+            Reason(
+                reason=code,
+                klass=ReasonClass.RECORD,
+                severity=Severity.INFO,
+                level=Level.REPORT,
+                action=Action.NONE,
+                closes_on=closes_on_state("x", 1, 1),
+            )
+
+
+EVERY = [*REASONS.values(), *RECOVERY_REASONS.values()]
+
+
+@pytest.mark.parametrize("row", EVERY, ids=lambda row: row.reason)
+def test_a_row_contradicts_nothing(row: Reason) -> None:
+    if row.closes_on.kind is ClosesKind.SILENCE:
+        assert row.severity is Severity.INFO
+    if row.severity is Severity.FATAL:
+        assert row.level is Level.DRAIN
+    if row.level is Level.DRAIN:
+        assert row.severity is Severity.FATAL
+        assert row.klass in (ReasonClass.DECISIVE, ReasonClass.LATCH)
+    assert row.source
+
+
+def test_the_documented_reasons_exist() -> None:
+    assert {
+        "GPULost", "RowRemapFailure", "RowRemapPending", "ThermalSlowdown", "PowerBrake", "PCIeWidthDegraded",
+        "PCIeGenDegraded", "PCIeReplayRate", "NVLinkDown", "NVLinkErrorRate", "EccUncorrectableVolatile",
+        "EccSramThreshold", "RetiredPagesPending", "DriverAbsent", "DriverMismatch", "NoAccess",
+        "WaitingForDriver", "GPUCountMismatch", "GPUResetRequired", "InfoRomCorrupt", "FabricStateFailed",
+        "AgentStale", "AllChecksPassing",
+    } <= set(REASONS)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "branch", "severity", "level", "action"),
+    [
+        (0, None, "Info", "Report", "None"),
+        (1, None, "Fatal", "Drain", "ResetGPU"),
+        (2, None, "Fatal", "Drain", "RestartNode"),
+        (3, None, "Fatal", "Drain", "DrainP2P"),
+        (4, None, "Degraded", "Cordon", "ResetGPU"),
+        (5, None, "Degraded", "Report", "RecoverIMEXDomain"),
+        (5, 595, "Degraded", "Report", "RecoverIMEXDomain"),
+        (5, 590, "Fatal", "Drain", "RestartNode"),
+        (6, None, "Fatal", "Drain", "RestartNode"),
+        (7, None, "Fatal", "Drain", "RestartNode"),
+        (8, None, "Degraded", "Report", "Investigate"),
+        (-1, None, "Degraded", "Report", "Investigate"),
+    ],
+)
+def test_the_drivers_recovery_action(
+    value: int, branch: int | None, severity: str, level: str, action: str
+) -> None:
+    row = reason_for_recovery_action(value, branch)
+    assert (row.severity, row.level, row.action) == (severity, level, action)

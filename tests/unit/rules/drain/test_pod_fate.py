@@ -1,0 +1,127 @@
+"""Which pods leave and which stay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rules.api.pods import PodView
+from rules.api.timestamps import format_time, parse_time
+from rules.drain.fate import Fate, Moment, fate_of, tier
+from rules.policy.policy import Policy
+from rules.policy.reader import load_policy
+from tests.support.scenario.drain_objects import pod
+
+NOW = parse_time("2026-01-01T01:00:00Z") or 0.0
+
+
+def owned(version: str, kind: str) -> dict[str, Any]:
+    reference = {"apiVersion": version, "kind": kind, "name": "o", "uid": "o", "controller": True}
+    return {"ownerReferences": [reference]}
+
+
+def judged(target: PodView, *, severity: str = "Fatal", missing: str = "", **policy: Any) -> Any:
+    loaded = load_policy(policy)
+    assert isinstance(loaded, Policy)
+    at = Moment(now=NOW, started_at=NOW - 60, severity=severity, policy=loaded)
+    return fate_of(target, frozenset({missing}), at)
+
+
+@pytest.mark.parametrize(
+    ("target", "fate", "why"),
+    [
+        pytest.param(pod(), Fate.EVICT, "", id="ordinary"),
+        pytest.param(
+            pod(metadata=owned("apps/v1", "DaemonSet")), Fate.STAYS, "DaemonSet", id="ds"
+        ),
+        pytest.param(
+            pod(metadata=owned("apps.example.com/v1", "DaemonSet")),
+            Fate.EVICT,
+            "",
+            id="other-group",
+        ),
+        pytest.param(
+            pod(metadata={"annotations": {"kubernetes.io/config.mirror": "x"}}),
+            Fate.STAYS,
+            "static pod",
+            id="mirror",
+        ),
+        pytest.param(pod(metadata=owned("v1", "Node")), Fate.STAYS, "static pod", id="node-owned"),
+        pytest.param(pod(status={"phase": "Succeeded"}), Fate.STAYS, "", id="finished"),
+        pytest.param(pod(metadata={"ownerReferences": []}), Fate.STAYS, "unmanaged", id="bare"),
+        pytest.param(pod(status={"phase": "Pending"}), Fate.EVICT, "", id="pending"),
+    ],
+)
+def test_by_default(target: PodView, fate: Fate, why: str) -> None:
+    verdict = judged(target)
+    assert (verdict.fate, verdict.why) == (fate, why)
+
+
+def test_an_orphan_of_a_deleted_daemonset_goes() -> None:
+    assert judged(pod(metadata=owned("apps/v1", "DaemonSet")), missing="o").fate is Fate.EVICT
+
+
+def terminating(seconds_ago: float, **parts: Any) -> PodView:
+    meta = {"deletionTimestamp": format_time(NOW - seconds_ago), **parts.pop("metadata", {})}
+    return pod(metadata=meta, **parts)
+
+
+ENDED = {"containerStatuses": [{"name": "main", "state": {"terminated": {}}}]}
+RUNNING = {"containerStatuses": [{"name": "main", "state": {"running": {}}}]}
+
+
+@pytest.mark.parametrize(
+    ("target", "fate", "reason"),
+    [
+        pytest.param(terminating(-30, status=RUNNING), Fate.LEAVING, "", id="in-grace"),
+        pytest.param(terminating(59, status=RUNNING), Fate.LEAVING, "", id="just-over"),
+        pytest.param(terminating(61, status=RUNNING), Fate.STUCK, "NotTerminating", id="hung"),
+        pytest.param(
+            terminating(61, status=ENDED, metadata={"finalizers": ["a/b"]}),
+            Fate.STUCK,
+            "FinalizerHeld",
+            id="finalizer",
+        ),
+        pytest.param(
+            terminating(61, status={"phase": "Failed"}, metadata={"finalizers": ["a/b"]}),
+            Fate.STUCK,
+            "FinalizerHeld",
+            id="finalizer-and-the-last-phase",
+        ),
+        pytest.param(
+            terminating(1, status={"phase": "Succeeded"}, metadata={"finalizers": ["a/b"]}),
+            Fate.LEAVING,
+            "",
+            id="finalizer-in-its-minute",
+        ),
+        pytest.param(
+            terminating(61, status={"phase": "Failed"}), Fate.STAYS, "", id="finished-and-going"
+        ),
+        pytest.param(
+            terminating(61, status=RUNNING, metadata={"finalizers": ["a/b"]}),
+            Fate.STUCK,
+            "NotTerminating",
+            id="finalizer-and-still-running",
+        ),
+    ],
+)
+def test_terminating_pods_are_told_apart(target: PodView, fate: Fate, reason: str) -> None:
+    verdict = judged(target)
+    assert (verdict.fate, verdict.reason) == (fate, reason)
+
+
+def test_the_order_of_groups() -> None:
+    policy = load_policy({"pods": [{"selector": "app=web", "order": 3}]})
+    assert isinstance(policy, Policy)
+    critical = pod(spec={"priorityClassName": "system-node-critical"})
+    by_number = pod(spec={"priority": 2_000_000_000})
+    other = pod(metadata={"labels": {"app": "db"}})
+    ordered = sorted([critical, pod(), other, by_number], key=lambda p: tier(p, policy))
+    assert [tier(p, policy) for p in ordered] == [(False, 0), (False, 3), (True, 3), (True, 3)]
+
+
+def test_the_first_matching_rule_wins() -> None:
+    rules = [{"namespaces": ["team-a"], "strategy": "Skip"}, {"strategy": "WaitCompleted"}]
+    assert judged(pod(), pods=rules).fate is Fate.STAYS
+    assert judged(pod(metadata={"namespace": "team-b"}), pods=rules).fate is Fate.WAITS

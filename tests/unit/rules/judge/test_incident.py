@@ -1,0 +1,101 @@
+"""Identity, evidence and the published form of an incident."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from rules.api.health import Incident as IncidentStatus
+from rules.catalog.reasons import REASONS
+from rules.catalog.xid import reason_for_xid
+from rules.judge.incident import Finding, capped, clipped, closed, incident_id, joined, opened
+from rules.judge.wire import from_wire, to_wire
+
+NOW = 1_700_000_000.123456
+FINDING = Finding(
+    at=NOW,
+    row=reason_for_xid(79),
+    gpu="GPU-1",
+    pci="0000:10:00",
+    xid=79,
+    source="kernel-log",
+    evidence="a line",
+    sequence=42,
+)
+
+
+def test_the_id_is_stable_and_tells_faults_apart() -> None:
+    one = incident_id(FINDING, "boot-1")
+    assert one == incident_id(FINDING, "boot-1")
+    others = {
+        incident_id(replace(FINDING, gpu="GPU-2"), "boot-1"),
+        incident_id(replace(FINDING, row=REASONS["GPULost"]), "boot-1"),
+        incident_id(FINDING, "boot-2"),
+        incident_id(replace(FINDING, sequence=43), "boot-1"),
+        incident_id(replace(FINDING, sequence=None), "boot-1"),
+        incident_id(replace(FINDING, sequence=None, at=NOW + 1e-5), "boot-1"),
+    }
+    assert len(others | {one}) == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain", "plain"),
+        ("a\nb\x1b[1m\0", "a\\nb\\x1b[1m\\x00"),
+        ("\u202eright to left", "\\u202eright to left"),
+        ("é", "é"),
+        ("x" * 600, "x" * 512),
+        ("é" * 400, "é" * 256),
+    ],
+)
+def test_evidence_is_escaped_and_cut(text: str, expected: str) -> None:
+    assert clipped(text) == expected
+
+
+def test_an_incident_keeps_five_different_lines() -> None:
+    incident = opened(FINDING, "boot-1", NOW)
+    for number in range(20):
+        line = f"line {number // 2}"
+        incident = joined(incident, replace(FINDING, at=NOW + number, evidence=line), NOW)
+    assert incident.evidence == ("a line", "line 0", "line 1", "line 2", "line 3")
+    assert incident.count == 21
+    assert incident.last_seen == NOW + 19
+
+
+def test_the_published_form_comes_back() -> None:
+    incident = replace(opened(FINDING, "boot-1", NOW), links=(3,), count=7)
+    again = from_wire(to_wire(incident), NOW + 100)
+    assert to_wire(again) == to_wire(incident)
+    over = closed(incident, NOW + 5, "Reboot")
+    assert to_wire(from_wire(to_wire(over), NOW + 100)) == to_wire(over)
+
+
+def test_what_an_older_or_newer_agent_wrote_is_read_harmlessly() -> None:
+    status = IncidentStatus(
+        id="x", reason="Not a code", klass="Magic", severity="Apocalyptic", active=True
+    )
+    incident = from_wire(status, NOW)
+    assert (incident.row.severity, incident.row.level) == ("Info", "Report")
+    assert incident.row.reason == "Unreadable"
+
+
+def test_a_time_in_the_future_is_not_believed() -> None:
+    wire = msgspec.structs.replace(
+        to_wire(opened(FINDING, "b", NOW)), first_seen="2999-01-01T00:00:00Z"
+    )
+    assert from_wire(wire, NOW).first_seen == NOW
+
+
+def test_when_there_are_too_many_the_oldest_closed_go() -> None:
+    many = [
+        closed(replace(opened(FINDING, "b", NOW), id=f"closed-{n:03}"), NOW + n, "x")
+        for n in range(80)
+    ]
+    grave = replace(opened(FINDING, "b", NOW), id="grave")
+    kept, gone = capped((*many, grave))
+    assert (len(kept), gone) == (64, 17)
+    assert kept[0].id == "grave"
+    assert kept[-1].id == "closed-017"

@@ -1,0 +1,254 @@
+"""The policy: defaults, strictness, and errors a person can act on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rules.api.quarantine import Mode
+from rules.api.selectors import parse_selector
+from rules.policy.durations import Seconds, format_duration, parse_duration
+from rules.policy.policy import Policy, effective_view
+from rules.policy.reader import Problem, load_policy
+
+
+def problems(document: object) -> list[str]:
+    loaded = load_policy(document)
+    assert isinstance(loaded, tuple), "it was accepted"
+    return [problem.sentence("policy.yaml") for problem in loaded]
+
+
+def test_an_empty_policy_watches_and_touches_nothing() -> None:
+    for document in (None, {}):
+        loaded = load_policy(document)
+        assert loaded == Policy()
+        assert loaded.mode is Mode.SHADOW
+
+
+def test_the_defaults_are_these() -> None:
+    assert effective_view(Policy()) == {
+        "apiVersion": "gpuward.io/v1alpha1",
+        "kind": "QuarantinePolicy",
+        "mode": "Shadow",
+        "nodeSelector": "gpuward.io/gpus",
+        "mark": "CordonAndTaint",
+        "reasons": {},
+        "budget": {
+            "maxUnavailable": {"percent": 10, "atMost": 50},
+            "minimum": 1,
+            "per": (),
+            "maxNew": {"count": 3, "window": "10m"},
+            "perReason": {"count": 5, "window": "24h"},
+            "cooldown": "15m",
+        },
+        "drain": {
+            "fatalTimeout": "30m",
+            "degradedTimeout": "24h",
+            "onTimeout": "Report",
+            "settle": "5s",
+            "backoff": {"min": "2s", "max": "1m"},
+            "volumeDetachTimeout": "6m",
+            "gangWindow": "30s",
+            "unmanaged": "Report",
+            "emptyDir": "Evict",
+            "doNotDisrupt": {"Fatal": "10m", "Degraded": "24h"},
+        },
+        "pods": (),
+        "release": {
+            "approval": "Auto",
+            "healthyFor": "10m",
+            "cancelExpiry": "24h",
+            "replaceAfter": {"count": 3, "window": "7d"},
+        },
+        "limits": {"marksPerSecond": 500, "evictionsPerSecond": 100, "nodesDraining": 20},
+        "history": {"keep": "28d", "maxPerNode": 20},
+    }
+
+
+def test_the_effective_view_reads_back_as_itself() -> None:
+    document = {
+        "mode": "Enforce",
+        "reasons": {"ThermalSlowdown": {"level": "Report", "drainTimeout": "1h30m"}},
+        "pods": [{"namespaces": ["jobs"], "strategy": "WaitCompleted", "maxWait": "6h"}],
+        "budget": {"per": ["topology.kubernetes.io/zone"], "maxUnavailable": {"percent": 2.5}},
+    }
+    loaded = load_policy(document)
+    assert isinstance(loaded, Policy)
+    view = effective_view(loaded)
+    assert load_policy(_lists(view)) == loaded
+
+
+def _lists(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _lists(inner) for key, inner in value.items()}
+    return [_lists(inner) for inner in value] if isinstance(value, tuple | list) else value
+
+
+@pytest.mark.parametrize(
+    ("document", "sentence"),
+    [
+        pytest.param(
+            {"drain": {"fatalTimout": "1m"}},
+            "policy.yaml: drain.fatalTimout is not a known key; did you mean fatalTimeout?",
+            id="misspelt",
+        ),
+        pytest.param(
+            {"pods": [{}, {"strategie": "Skip"}]},
+            "policy.yaml: pods[1].strategie is not a known key; did you mean strategy?",
+            id="in-a-list",
+        ),
+        pytest.param(
+            {"reasons": {"Xid79": {"lvl": "Drain"}}},
+            "policy.yaml: reasons.Xid79.lvl is not a known key; did you mean level?",
+            id="in-a-map",
+        ),
+        pytest.param(
+            {"zzz": 1},
+            "policy.yaml: zzz is not a known key; known are apiVersion, budget, drain, history, "
+            "kind, limits, mark, mode, nodeSelector, pods, reasons, release",
+            id="nothing-near",
+        ),
+        pytest.param(
+            {"mode": "enforce"},
+            "policy.yaml: mode is wrong: invalid enum value 'enforce'; write one of Shadow, Enforce",
+            id="mode",
+        ),
+        pytest.param(
+            {"pods": [{"strategy": "Kill"}]},
+            "policy.yaml: pods[0].strategy is wrong: invalid enum value 'Kill'; write one of "
+            "Evict, WaitCompleted, Skip",
+            id="strategy",
+        ),
+        pytest.param(
+            {"drain": {"settle": "5"}},
+            "policy.yaml: drain.settle is wrong: '5' is no duration; write it as 10m, 24h or 1h30m",
+            id="no-unit",
+        ),
+        pytest.param(
+            {"drain": {"settle": 5}},
+            "policy.yaml: drain.settle is wrong: a duration is text such as 10m, 24h or 1h30m, "
+            "not 5",
+            id="number",
+        ),
+        pytest.param(
+            {"budget": {"maxUnavailable": {"percent": 120}}},
+            "policy.yaml: budget.maxUnavailable.percent must be between 0 and 100",
+            id="percent",
+        ),
+        pytest.param(
+            {"budget": {"per": ["no spaces"]}},
+            "policy.yaml: budget.per[0] is wrong: 'no spaces' is no label key",
+            id="label-key",
+        ),
+        pytest.param(
+            {"pods": [{"selector": "a in b"}]},
+            "policy.yaml: pods[0].selector is wrong: 'a in b' in 'a in b' is no label selector; "
+            "write key=value, key, !key or key in (a,b)",
+            id="selector",
+        ),
+        pytest.param(
+            {"drain": {"backoff": {"min": "2m"}}},
+            "policy.yaml: drain.backoff.min must be above 0s and not above drain.backoff.max",
+            id="backoff",
+        ),
+        pytest.param(
+            {"release": {"replaceAfter": {"count": 1, "window": "7d"}}},
+            "policy.yaml: release.replaceAfter.count must be at least 2: with 1 no node would ever "
+            "be released by itself",
+            id="replace",
+        ),
+        pytest.param(
+            ["mode"], "policy.yaml: is no mapping; start with apiVersion and kind", id="list"
+        ),
+    ],
+)
+def test_a_problem_names_path_fault_and_remedy(document: object, sentence: str) -> None:
+    assert problems(document) == [sentence]
+
+
+def test_every_unknown_key_is_reported_at_once() -> None:
+    assert len(problems({"a": 1, "drain": {"b": 1, "backoff": {"c": 1}}})) == 3
+
+
+def test_problems_are_bounded() -> None:
+    assert len(problems({f"k{i}": 1 for i in range(100)})) == 20
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("10m", 600),
+        ("24h", 86400),
+        ("1h30m", 5400),
+        ("7d", 604800),
+        ("250ms", 0.25),
+        ("0s", 0),
+        ("1.5h", 5400),
+    ],
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "10", "m", "-5m", "10 m", "1h 30m", "5x", "9999999d", None, 5, True]
+)
+def test_not_durations(text: object) -> None:
+    with pytest.raises(ValueError, match=r"duration|year"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"),
+        (5400, "1h30m"),
+        (86400, "24h"),
+        (604800, "7d"),
+        (90061, "25h1m1s"),
+        (0.25, "250ms"),
+    ],
+)
+def test_durations_are_written_back(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
+    assert str(Seconds(seconds)) == text
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("selector", "labels", "matches"),
+    [
+        ("", {}, True),
+        ("gpuward.io/gpus", {"gpuward.io/gpus": "8"}, True),
+        ("gpuward.io/gpus", {}, False),
+        ("!a", {"a": ""}, False),
+        ("a=b,c!=d", {"a": "b"}, True),
+        ("a==b", {"a": "c"}, False),
+        ("a in (x, y),b", {"a": "y", "b": ""}, True),
+        ("a notin (x,y)", {"a": "x"}, False),
+        ("a notin (x,y)", {}, True),
+    ],
+)
+def test_selectors(selector: str, labels: dict[str, str], matches: bool) -> None:
+    assert parse_selector(selector)(labels) == matches
+
+
+@pytest.mark.parametrize("selector", ["a b", "=b", "a in x", "a in (x", "a=b=c", "a=b c"])
+def test_bad_selectors(selector: str) -> None:
+    with pytest.raises(ValueError, match="no label selector"):
+        parse_selector(selector)
+
+
+def test_per_reason_overrides() -> None:
+    loaded = load_policy({"reasons": {"Hot": {"level": "Report"}, "Slow": {"drainTimeout": "2h"}}})
+    assert isinstance(loaded, Policy)
+    assert loaded.level_of("Hot", "Drain") == "Report"
+    assert loaded.level_of("Slow", "Drain") == "Drain"
+    assert loaded.drain_timeout_s("Fatal", ("Slow",)) == 7200
+    assert loaded.drain_timeout_s("Fatal", ("Hot",)) == 1800
+    assert loaded.drain_timeout_s("Degraded") == 86400
+
+
+def test_a_problem_about_the_whole_file_reads_well() -> None:
+    assert Problem(path="", message="is empty").sentence("f") == "f: is empty"

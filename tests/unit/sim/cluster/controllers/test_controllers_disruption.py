@@ -1,0 +1,210 @@
+"""The disruption controller: numbers, conditions and failures of a PodDisruptionBudget."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hack.sim.cluster.controllers.workloads.disruption import (
+    NoScale,
+    Scale,
+    reconcile,
+    reset_stale_target,
+    selected_pods,
+    several_budgets,
+)
+from tests.support.cluster.controller_objects import (
+    NOW,
+    ago,
+    meta,
+    owner,
+    pod,
+    status,
+    told,
+    with_new_status,
+)
+
+SET = owner("ReplicaSet")
+
+
+def budget(**spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": meta("keep"),
+        "spec": {"selector": {"matchLabels": {"app": "web"}}, **spec},
+    }
+
+
+def scale_of(replicas: int) -> Any:
+    return lambda pod: Scale(uid="set", replicas=replicas)
+
+
+def pods(ready: int, unready: int = 0, terminating: int = 0) -> list[dict[str, Any]]:
+    return (
+        [pod(f"ready-{i}", SET) for i in range(ready)]
+        + [pod(f"unready-{i}", SET, ready=False) for i in range(unready)]
+        + [pod(f"going-{i}", SET, terminating=True) for i in range(terminating)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "there", "replicas", "want"),
+    [
+        pytest.param({"minAvailable": 2}, pods(3), 3, (1, 3, 2, 3), id="integer minimum"),
+        pytest.param({"minAvailable": 3}, pods(3), 3, (0, 3, 3, 3), id="minimum is everything"),
+        pytest.param(
+            {"minAvailable": 2}, pods(2, 1), 3, (0, 2, 2, 3), id="an unready pod counts as out"
+        ),
+        pytest.param(
+            {"minAvailable": 1}, pods(2, 0, 1), 3, (1, 2, 1, 3), id="terminating is not healthy"
+        ),
+        pytest.param(
+            {"minAvailable": "50%"}, pods(3), 3, (1, 3, 2, 3), id="a percentage rounds up"
+        ),
+        pytest.param({"maxUnavailable": 1}, pods(4), 4, (1, 4, 3, 4), id="integer maximum"),
+        pytest.param(
+            {"maxUnavailable": "10%"}, pods(4), 4, (1, 4, 3, 4), id="10 % of 4 is one pod"
+        ),
+        pytest.param({"maxUnavailable": 0}, pods(4), 4, (0, 4, 4, 4), id="nobody may go"),
+        pytest.param({"maxUnavailable": 1}, pods(4), 6, (0, 4, 5, 6), id="scale counts, not pods"),
+        pytest.param({"minAvailable": 0}, [], 0, (0, 0, 0, 0), id="no pods, no disruption"),
+    ],
+)
+def test_numbers(
+    spec: dict[str, Any], there: list[Any], replicas: int, want: tuple[int, int, int, int]
+) -> None:
+    found = status(reconcile(budget(**spec), there, scale_of(replicas), NOW))
+    assert (
+        found["disruptionsAllowed"],
+        found["currentHealthy"],
+        found["desiredHealthy"],
+        found["expectedPods"],
+    ) == want
+    (condition,) = found["conditions"]
+    assert condition["reason"] == ("SufficientPods" if want[0] else "InsufficientPods")
+    assert found["observedGeneration"] == 1
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"maxUnavailable": 1}, id="maximum"),
+        pytest.param({"minAvailable": "50%"}, id="percentage"),
+    ],
+)
+def test_bare_pods_are_not_a_failed_sync(spec: dict[str, Any]) -> None:
+    outcome = reconcile(budget(**spec), [pod("bare"), pod("other")], scale_of(9), NOW)
+    found = status(outcome)
+    assert (found["expectedPods"], found["disruptionsAllowed"]) == (0, 0)
+    assert found["conditions"][0]["reason"] == "InsufficientPods"
+    assert [reason for reason, _ in told(outcome)] == ["UnmanagedPods"]
+
+
+def test_bare_pods_count_under_an_integer_minimum() -> None:
+    found = status(reconcile(budget(minAvailable=1), [pod("a"), pod("b")], scale_of(9), NOW))
+    assert (found["expectedPods"], found["disruptionsAllowed"]) == (2, 1)
+
+
+def test_job_pods_under_a_maximum_fail_and_are_never_observed() -> None:
+    job_pods = [pod("a", owner("Job", api="batch/v1"))]
+    why = "jobs.batch does not implement the scale subresource"
+    stored = budget(maxUnavailable=1)
+    outcome = reconcile(stored, job_pods, lambda pod: NoScale(why=why), NOW)
+    found = status(outcome)
+    assert "observedGeneration" not in found
+    assert found["disruptionsAllowed"] == 0
+    (condition,) = found["conditions"]
+    assert (condition["status"], condition["reason"], condition["message"]) == (
+        "False",
+        "SyncFailed",
+        why,
+    )
+    again = reconcile(
+        with_new_status(stored, outcome), job_pods, lambda pod: NoScale(why=why), NOW
+    )
+    assert again.writes == ()
+
+
+def test_a_controller_that_is_gone_fails_the_sync() -> None:
+    outcome = reconcile(budget(maxUnavailable=1), [pod("a", SET)], lambda pod: None, NOW)
+    assert status(outcome)["conditions"][0]["message"] == 'found no controllers for pod "a"'
+
+
+def test_a_failed_sync_keeps_the_last_numbers_but_allows_nothing() -> None:
+    stored = budget(maxUnavailable=1)
+    stored = with_new_status(stored, reconcile(stored, pods(3), scale_of(3), NOW))
+    found = status(reconcile(stored, pods(3), lambda pod: NoScale(why="x"), NOW))
+    assert (found["disruptionsAllowed"], found["currentHealthy"], found["expectedPods"]) == (
+        0,
+        3,
+        3,
+    )
+
+
+def test_an_evicted_pod_counts_out_until_it_terminates_or_two_minutes_pass() -> None:
+    there = pods(4)
+    stored = budget(minAvailable=2)
+    stored["status"] = {"disruptedPods": {"ready-0": ago(30), "gone": ago(5)}}
+    outcome = reconcile(stored, there, scale_of(4), NOW)
+    assert status(outcome)["disruptedPods"] == {"ready-0": ago(30)}
+    assert status(outcome)["disruptionsAllowed"] == 1
+    assert outcome.again_in_s == 90
+
+    stored["status"] = {"disruptedPods": {"ready-0": ago(121)}}
+    outcome = reconcile(stored, there, scale_of(4), NOW)
+    assert "disruptedPods" not in status(outcome)
+    assert status(outcome)["disruptionsAllowed"] == 2
+    assert "NotDeleted" in [reason for reason, _ in told(outcome)]
+
+
+def test_what_is_already_written_is_not_written_again() -> None:
+    stored = budget(minAvailable=1)
+    outcome = reconcile(stored, pods(3), scale_of(3), NOW)
+    assert reconcile(with_new_status(stored, outcome), pods(3), scale_of(3), NOW).writes == ()
+
+
+@pytest.mark.parametrize(
+    ("selector", "want"),
+    [
+        pytest.param({}, ["a", "b"], id="an empty selector takes all"),
+        pytest.param(None, [], id="no selector takes none"),
+        pytest.param(
+            {"matchExpressions": [{"key": "tier", "operator": "In", "values": ["gold"]}]},
+            ["b"],
+            id="expression",
+        ),
+    ],
+)
+def test_which_pods_a_budget_selects(selector: Any, want: list[str]) -> None:
+    there = [pod("a"), pod("b", labels={"tier": "gold"})]
+    chosen = selected_pods({"spec": {"selector": selector}}, there)
+    assert [entry["metadata"]["name"] for entry in chosen] == want
+
+
+def test_two_budgets_over_one_pod_are_told_on_the_pod() -> None:
+    assert several_budgets(pod("a"), [budget()]) == []
+    (event,) = several_budgets(pod("a"), [budget(), budget()])
+    assert event.reason == "MultiplePodDisruptionBudgets"
+    assert event.about["metadata"]["name"] == "a"
+
+
+@pytest.mark.parametrize(
+    ("age_s", "terminating", "resets"),
+    [
+        pytest.param(119, False, False, id="young"),
+        pytest.param(121, False, True, id="stale"),
+        pytest.param(121, True, False, id="deletion happened"),
+    ],
+)
+def test_a_disruption_target_that_led_to_nothing_is_reset(
+    age_s: int, terminating: bool, resets: bool
+) -> None:
+    entry = {"type": "DisruptionTarget", "status": "True", "lastTransitionTime": ago(age_s)}
+    target = pod("a", terminating=terminating)
+    target["status"]["conditions"].append(entry)
+    outcome = reset_stale_target(target, NOW)
+    assert bool(outcome.writes) == resets
+    if resets:
+        assert status(outcome)["conditions"][1]["status"] == "False"

@@ -1,0 +1,197 @@
+"""Gangs: a JobSet restarts as a whole; who scales a pod, as a budget has to know it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hack.sim.cluster.controllers.caches import Cache
+from hack.sim.cluster.controllers.owners import reference
+from hack.sim.cluster.controllers.workloads import jobset
+from hack.sim.cluster.controllers.workloads.disruption import NoScale, Scale
+from hack.sim.cluster.controllers.workloads.disruption_loop import scale_lookup
+from hack.sim.cluster.controllers.workloads.job import release_orphans
+from hack.sim.cluster.controllers.workloads.job_pods import TRACKING_FINALIZER
+from hack.sim.cluster.controllers.workloads.jobset import ATTEMPT_LABEL
+from hack.sim.cluster.resource import (
+    CUSTOM_RESOURCE_DEFINITIONS,
+    DEPLOYMENTS,
+    REPLICA_SETS,
+    Resource,
+)
+from tests.support.cluster.controller_objects import (
+    NOW,
+    created,
+    deleted,
+    meta,
+    owner,
+    patched,
+    pod,
+    status,
+)
+
+
+def gang(max_restarts: int = 1, **state: Any) -> dict[str, Any]:
+    part = {"name": "workers", "replicas": 2, "template": {"spec": {"template": {"spec": {}}}}}
+    spec = {"failurePolicy": {"maxRestarts": max_restarts}, "replicatedJobs": [part]}
+    body: dict[str, Any] = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": meta("llm"),
+        "spec": spec,
+    }
+    return body | ({"status": state} if state else {})
+
+
+def member(of: dict[str, Any], index: int, attempt: int = 0, *true: str) -> dict[str, Any]:
+    labels = {ATTEMPT_LABEL: str(attempt)}
+    return {
+        "kind": "Job",
+        "metadata": meta(f"llm-workers-{index}", labels=labels, ownerReferences=[reference(of)]),
+        "spec": {},
+        "status": {"conditions": [{"type": kind, "status": "True"} for kind in true]},
+    }
+
+
+def test_a_job_set_makes_its_jobs() -> None:
+    outcome = jobset.reconcile(gang(), [], NOW)
+    names = [body["metadata"]["name"] for body in created(outcome)]
+    assert names == ["llm-workers-0", "llm-workers-1"]
+    labels = created(outcome)[0]["spec"]["template"]["metadata"]["labels"]
+    assert labels["jobset.sigs.k8s.io/jobset-name"] == "llm"
+
+
+def test_one_failed_job_restarts_them_all_and_counts_one_restart() -> None:
+    stored = gang()
+    outcome = jobset.reconcile(stored, [member(stored, 0, 0, "Failed"), member(stored, 1)], NOW)
+    assert status(outcome)["restarts"] == 1
+    assert deleted(outcome) == ["llm-workers-0", "llm-workers-1"]
+    assert created(outcome) == [], "names are free only when the old Jobs are gone"
+
+
+def test_jobs_of_the_next_attempt_come_when_the_old_ones_are_gone() -> None:
+    outcome = jobset.reconcile(gang(restarts=1), [], NOW)
+    assert [body["metadata"]["labels"][ATTEMPT_LABEL] for body in created(outcome)] == ["1", "1"]
+
+
+@pytest.mark.parametrize(
+    ("max_restarts", "reason"),
+    [
+        pytest.param(0, "FailedJobs", id="no failure policy"),
+        pytest.param(1, "ReachedMaxRestarts", id="restarts used up"),
+    ],
+)
+def test_without_a_restart_left_the_set_has_failed(max_restarts: int, reason: str) -> None:
+    stored = gang(max_restarts, restarts=max_restarts)
+    jobs = [member(stored, 0, max_restarts, "Failed"), member(stored, 1, max_restarts)]
+    found = status(jobset.reconcile(stored, jobs, NOW))
+    assert found["terminalState"] == "Failed"
+    assert found["conditions"][0]["reason"] == reason
+    assert jobset.reconcile({**stored, "status": found}, jobs, NOW).writes == ()
+
+
+def test_a_set_is_complete_with_its_last_job() -> None:
+    stored = gang(restarts=0)
+    jobs = [member(stored, index, 0, "Complete") for index in (0, 1)]
+    assert status(jobset.reconcile(stored, jobs, NOW))["terminalState"] == "Completed"
+
+
+def test_pods_of_a_vanished_job_lose_its_finalizer() -> None:
+    job = owner("Job", "gone", api="batch/v1")
+    held = pod("a", job, finalizers=[TRACKING_FINALIZER, "example.com/mine"])
+    other = pod("b", owner("Job", "alive", api="batch/v1"), finalizers=[TRACKING_FINALIZER])
+    outcome = release_orphans(("team", "gone"), [held, other])
+    assert patched(outcome) == [("a", {"metadata": {"finalizers": ["example.com/mine"]}})]
+
+
+RUNS = Resource("example.com", "v1", "runs", True, "Run")
+
+
+def definition(*, scale: bool) -> dict[str, Any]:
+    subresources = {"scale": {"specReplicasPath": ".spec.size.nodes"}} if scale else {}
+    return {
+        "metadata": meta("runs.example.com"),
+        "spec": {
+            "group": "example.com",
+            "scope": "Namespaced",
+            "names": {"plural": "runs", "kind": "Run"},
+            "versions": [
+                {"name": "v1", "served": True, "storage": True, "subresources": subresources}
+            ],
+        },
+    }
+
+
+def known(*pairs: tuple[Resource, dict[str, Any]]) -> Any:
+    caches = {
+        resource: Cache(resource)
+        for resource in (CUSTOM_RESOURCE_DEFINITIONS, REPLICA_SETS, DEPLOYMENTS, RUNS)
+    }
+    for resource, obj in pairs:
+        caches[resource].store(obj)
+    return caches
+
+
+def test_the_deployment_above_a_replica_set_says_how_many() -> None:
+    deployment = owner("Deployment", replicas=7)
+    replica_set = owner("ReplicaSet", "web-1", replicas=5)
+    replica_set["metadata"]["ownerReferences"] = [reference(deployment)]
+    caches = known((DEPLOYMENTS, deployment), (REPLICA_SETS, replica_set))
+    found = scale_lookup(caches)(pod("a", replica_set))
+    assert found == Scale(uid=deployment["metadata"]["uid"], replicas=7)
+
+
+def test_a_replica_set_alone_speaks_for_itself() -> None:
+    replica_set = owner("ReplicaSet", replicas=5)
+    found = scale_lookup(known((REPLICA_SETS, replica_set)))(pod("a", replica_set))
+    assert found == Scale(uid=replica_set["metadata"]["uid"], replicas=5)
+
+
+def test_a_namesake_of_a_dead_controller_does_not_count() -> None:
+    dead, namesake = owner("ReplicaSet", replicas=5), owner("ReplicaSet", replicas=9)
+    assert scale_lookup(known((REPLICA_SETS, namesake)))(pod("a", dead)) is None
+
+
+def test_custom_controllers_scale_by_the_path_of_their_definition() -> None:
+    run = owner("Run", api="example.com/v1", size={"nodes": 4})
+    caches = known((CUSTOM_RESOURCE_DEFINITIONS, definition(scale=True)), (RUNS, run))
+    assert scale_lookup(caches)(pod("a", run)) == Scale(uid=run["metadata"]["uid"], replicas=4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "api", "defined", "why"),
+    [
+        pytest.param(
+            "Job",
+            "batch/v1",
+            False,
+            "jobs.batch does not implement the scale subresource",
+            id="job",
+        ),
+        pytest.param(
+            "DaemonSet",
+            "apps/v1",
+            False,
+            "daemonsets.apps does not implement the scale subresource",
+            id="daemon set",
+        ),
+        pytest.param(
+            "Run",
+            "example.com/v1",
+            True,
+            "runs.example.com does not implement the scale subresource",
+            id="custom kind without scale",
+        ),
+        pytest.param(
+            "Run",
+            "example.com/v1",
+            False,
+            'no matches for kind "Run" in version "example.com/v1"',
+            id="unknown kind",
+        ),
+    ],
+)
+def test_controllers_without_a_scale(kind: str, api: str, defined: bool, why: str) -> None:
+    pairs = [(CUSTOM_RESOURCE_DEFINITIONS, definition(scale=False))] if defined else []
+    assert scale_lookup(known(*pairs))(pod("a", owner(kind, api=api))) == NoScale(why=why)

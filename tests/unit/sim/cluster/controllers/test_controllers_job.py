@@ -1,0 +1,214 @@
+"""The Job controller: every ended pod is counted once, failures follow the policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hack.sim.cluster.controllers.workloads import job as jobs
+from hack.sim.cluster.controllers.workloads.job_pods import (
+    INDEX_ANNOTATION,
+    TRACKING_FINALIZER,
+    format_indexes,
+    parse_indexes,
+)
+from tests.support.cluster.controller_objects import (
+    NOW,
+    created,
+    deleted,
+    owner,
+    patched,
+    pod,
+    status,
+    with_new_status,
+)
+
+IGNORE_DISRUPTION = {
+    "rules": [
+        {
+            "action": "Ignore",
+            "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+        }
+    ]
+}
+FAIL_ON_42 = {"rules": [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}]}
+
+
+def job(**spec: Any) -> dict[str, Any]:
+    return owner("Job", api="batch/v1", **spec)
+
+
+def tracked(name: str, of: dict[str, Any], index: int | None = None, **more: Any) -> Any:
+    annotations = {} if index is None else {INDEX_ANNOTATION: str(index)}
+    return pod(name, of, finalizers=[TRACKING_FINALIZER], annotations=annotations, **more)
+
+
+def exited(code: int) -> list[dict[str, Any]]:
+    return [{"name": "main", "state": {"terminated": {"exitCode": code}}}]
+
+
+def test_a_job_starts_as_many_pods_as_it_may() -> None:
+    outcome = jobs.reconcile(job(completions=5, parallelism=3), [], NOW)
+    assert len(created(outcome)) == 3
+    assert all(body["metadata"]["finalizers"] == [TRACKING_FINALIZER] for body in created(outcome))
+
+
+def test_an_indexed_job_gives_each_pod_its_index() -> None:
+    spec = job(completions=3, parallelism=3, completionMode="Indexed")
+    outcome = jobs.reconcile(spec, [tracked("a", spec, 1)], NOW)
+    assert [body["metadata"]["annotations"][INDEX_ANNOTATION] for body in created(outcome)] == [
+        "0",
+        "2",
+    ]
+
+
+def test_an_ended_pod_is_counted_once_in_two_steps() -> None:
+    stored = job(completions=2, parallelism=1)
+    done = tracked("a", stored, phase="Succeeded", ready=False)
+
+    first = jobs.reconcile(stored, [done], NOW)
+    assert status(first)["uncountedTerminatedPods"] == {"succeeded": [done["metadata"]["uid"]]}
+    assert "succeeded" not in status(first)
+    assert patched(first) == []
+
+    stored = with_new_status(stored, first)
+    second = jobs.reconcile(stored, [done], NOW)
+    assert patched(second) == [("a", {"metadata": {"finalizers": None}})]
+
+    done["metadata"]["finalizers"] = []
+    third = jobs.reconcile(stored, [done], NOW)
+    assert status(third)["succeeded"] == 1
+    assert status(third)["uncountedTerminatedPods"] == {}
+    assert jobs.reconcile(with_new_status(stored, third), [done], NOW).writes[0] != third.writes[0]
+
+
+def settle(stored: dict[str, Any], pods: list[dict[str, Any]]) -> tuple[dict[str, Any], Any]:
+    """Look until nothing but creations is wanted; applies statuses and finalizer removals."""
+    for _ in range(10):
+        outcome = jobs.reconcile(stored, pods, NOW)
+        changed = False
+        for name, patch in patched(outcome):
+            for entry in pods:
+                if entry["metadata"]["name"] == name:
+                    entry["metadata"]["finalizers"] = patch["metadata"]["finalizers"] or []
+                    changed = True
+        try:
+            stored = with_new_status(stored, outcome)
+            changed = True
+        except ValueError:
+            pass
+        if not changed:
+            return stored, outcome
+    raise AssertionError("the Job never settles")
+
+
+def condition_reasons(stored: dict[str, Any]) -> dict[str, str]:
+    return {entry["type"]: entry["reason"] for entry in stored["status"].get("conditions") or []}
+
+
+def test_all_completions_make_a_complete_job() -> None:
+    stored = job(completions=2, parallelism=2)
+    pods = [tracked(name, stored, phase="Succeeded", ready=False) for name in "ab"]
+    stored, outcome = settle(stored, pods)
+    assert condition_reasons(stored)["Complete"] == "CompletionsReached"
+    assert stored["status"]["succeeded"] == 2
+    assert outcome.writes == ()
+
+
+@pytest.mark.parametrize(
+    ("spec", "conditions", "code", "failed", "ends"),
+    [
+        pytest.param({"backoffLimit": 0}, [], 1, 1, "BackoffLimitExceeded", id="limit exceeded"),
+        pytest.param({"backoffLimit": 1}, [], 1, 1, None, id="a retry is left"),
+        pytest.param(
+            {"backoffLimit": 0, "podFailurePolicy": IGNORE_DISRUPTION},
+            ["DisruptionTarget"],
+            143,
+            None,
+            None,
+            id="an eviction does not count",
+        ),
+        pytest.param(
+            {"backoffLimit": 0, "podFailurePolicy": IGNORE_DISRUPTION},
+            [],
+            143,
+            1,
+            "BackoffLimitExceeded",
+            id="a plain deletion counts",
+        ),
+        pytest.param(
+            {"backoffLimit": 9, "podFailurePolicy": FAIL_ON_42},
+            [],
+            42,
+            1,
+            "PodFailurePolicy",
+            id="an exit code that fails the Job",
+        ),
+    ],
+)
+def test_failures(
+    spec: dict[str, Any],
+    conditions: list[str],
+    code: int,
+    failed: int | None,
+    ends: str | None,
+) -> None:
+    stored = job(completions=1, parallelism=1, **spec)
+    gone = tracked("a", stored, phase="Failed", ready=False, containerStatuses=exited(code))
+    gone["status"]["conditions"] += [{"type": kind, "status": "True"} for kind in conditions]
+    stored, outcome = settle(stored, [gone])
+    assert stored["status"].get("failed") == failed
+    assert condition_reasons(stored).get("Failed") == ends
+    assert len(created(outcome)) == (0 if ends else 1)
+
+
+def test_a_failed_job_ends_its_other_pods_before_it_is_failed() -> None:
+    stored = job(completions=2, parallelism=2, backoffLimit=0)
+    pods = [
+        tracked("a", stored, phase="Failed", ready=False, containerStatuses=exited(1)),
+        tracked("b", stored),
+    ]
+    stored, outcome = settle(stored, pods)
+    assert condition_reasons(stored) == {"FailureTarget": "BackoffLimitExceeded"}
+    assert deleted(outcome) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "replaces"),
+    [
+        pytest.param({}, True, id="default: replaced while it terminates"),
+        pytest.param({"podReplacementPolicy": "Failed"}, False, id="waits for the end"),
+        pytest.param(
+            {"podFailurePolicy": IGNORE_DISRUPTION}, False, id="a failure policy waits too"
+        ),
+    ],
+)
+def test_when_a_terminating_pod_is_replaced(spec: dict[str, Any], replaces: bool) -> None:
+    stored = job(completions=1, parallelism=1, **spec)
+    _, outcome = settle(stored, [tracked("a", stored, terminating=True)])
+    assert len(created(outcome)) == (1 if replaces else 0)
+
+
+def test_a_suspended_job_lets_its_pods_go() -> None:
+    stored = job(completions=2, parallelism=2, suspend=True)
+    assert deleted(jobs.reconcile(stored, [tracked("a", stored)], NOW)) == ["a"]
+
+
+def test_pods_of_a_deleted_job_lose_their_finalizer() -> None:
+    stored = job(completions=1)
+    stored["metadata"]["deletionTimestamp"] = "2026-03-01T12:00:00Z"
+    assert patched(jobs.reconcile(stored, [tracked("a", stored)], NOW)) == [
+        ("a", {"metadata": {"finalizers": None}})
+    ]
+
+
+@given(st.sets(st.integers(min_value=0, max_value=200)))
+def test_indexes_survive_their_text(indexes: set[int]) -> None:
+    assert parse_indexes(format_indexes(indexes)) == indexes
+
+
+def test_index_text_is_compressed() -> None:
+    assert format_indexes({0, 1, 2, 5, 7, 8}) == "0-2,5,7-8"

@@ -1,0 +1,127 @@
+"""A fake kubelet's pods: start, readiness, stopping within the grace period, ends, reboots."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from hack.sim.cluster.controllers.nodes.kubelet import KubeletSettings, PodMemory, act
+from tests.support.cluster.controller_objects import NOW, ago, deleted, owner, pod, status
+
+SETTINGS = KubeletSettings(start_s=2.0, stop_s=1.0)
+FRESH = PodMemory(seen_at=NOW, boot=0)
+STARTED = PodMemory(seen_at=NOW - timedelta(seconds=60), boot=0)
+
+
+def sim(**annotations: str) -> dict[str, str]:
+    return {f"sim.gpuward.io/{key.replace('_', '-')}": value for key, value in annotations.items()}
+
+
+def running(**more: Any) -> dict[str, Any]:
+    return pod("a", startTime=ago(60), **more)
+
+
+def test_a_bound_pod_starts_after_the_start_time() -> None:
+    bound = pod("a", phase="Pending", ready=False)
+    waiting, memory = act(bound, FRESH, 0, SETTINGS, NOW)
+    assert (waiting.writes, waiting.again_in_s) == ((), 2.0)
+    outcome, _ = act(bound, memory, 0, SETTINGS, NOW + timedelta(seconds=2))
+    found = status(outcome)
+    assert found["phase"] == "Running"
+    assert found["podIP"].startswith("10.")
+    assert {entry["type"]: entry["status"] for entry in found["conditions"]}["Ready"] == "True"
+    assert found["containerStatuses"][0]["ready"] is True
+    assert found["startTime"]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "state"),
+    [
+        pytest.param(sim(never_ready="true"), "running", id="never ready"),
+        pytest.param(sim(crash_loop="true"), "waiting", id="crash loop"),
+    ],
+)
+def test_pods_that_do_not_get_ready(annotations: dict[str, str], state: str) -> None:
+    bound = pod("a", phase="Pending", ready=False, annotations=annotations)
+    outcome, _ = act(bound, STARTED, 0, SETTINGS, NOW)
+    found = status(outcome)
+    assert found["phase"] == "Running"
+    assert {entry["type"]: entry["status"] for entry in found["conditions"]}["Ready"] == "False"
+    assert list(found["containerStatuses"][0]["state"]) == [state]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "grace_s", "stops_in_s"),
+    [
+        pytest.param({}, 30, 1.0, id="default"),
+        pytest.param(sim(stop_after="10s"), 30, 10.0, id="slow by annotation"),
+        pytest.param(sim(stop_after="10m"), 30, 30.0, id="killed when the grace period ends"),
+    ],
+)
+def test_stopping(annotations: dict[str, str], grace_s: int, stops_in_s: float) -> None:
+    going = running(terminating=True, annotations=annotations)
+    going["metadata"]["deletionGracePeriodSeconds"] = grace_s
+    waiting, memory = act(going, STARTED, 0, SETTINGS, NOW)
+    assert (waiting.writes, waiting.again_in_s) == ((), stops_in_s)
+    outcome, _ = act(going, memory, 0, SETTINGS, NOW + timedelta(seconds=stops_in_s))
+    assert deleted(outcome) == ["a"]
+    (gone,) = outcome.writes
+    assert getattr(gone, "grace_s", None) == 0
+
+
+def test_a_pod_in_d_state_hangs_until_its_node_reboots() -> None:
+    going = running(terminating=True, annotations=sim(hang_terminating="true"))
+    outcome, memory = act(going, STARTED, 0, SETTINGS, NOW)
+    later, memory = act(going, memory, 0, SETTINGS, NOW + timedelta(hours=9))
+    assert (outcome.writes, later.writes, later.again_in_s) == ((), (), None)
+    rebooted, _ = act(going, memory, 1, SETTINGS, NOW + timedelta(hours=9))
+    assert deleted(rebooted) == ["a"]
+
+
+def test_a_job_pod_ends_failed_before_it_goes() -> None:
+    going = pod("a", owner("Job", api="batch/v1"), terminating=True)
+    memory = replace(STARTED, stopping_since=NOW - timedelta(seconds=5))
+    outcome, _ = act(going, memory, 0, SETTINGS, NOW)
+    found = status(outcome)
+    assert found["phase"] == "Failed"
+    assert found["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 143
+    assert deleted(outcome) == ["a"]
+
+
+def test_a_pod_that_only_its_finalizer_holds_is_left_alone() -> None:
+    held = pod("a", phase="Failed", terminating=True, finalizers=["example.com/keep"])
+    held["metadata"]["deletionGracePeriodSeconds"] = 0
+    outcome, _ = act(held, STARTED, 0, SETTINGS, NOW)
+    assert outcome.writes == ()
+
+
+@pytest.mark.parametrize(
+    ("code", "phase"),
+    [pytest.param("0", "Succeeded", id="success"), pytest.param("42", "Failed", id="failure")],
+)
+def test_a_pod_that_ends_by_itself(code: str, phase: str) -> None:
+    busy = running(annotations=sim(finish_after="90s", exit_code=code))
+    waiting, memory = act(busy, STARTED, 0, SETTINGS, NOW)
+    assert waiting.again_in_s == 30
+    outcome, _ = act(busy, memory, 0, SETTINGS, NOW + timedelta(seconds=30))
+    assert status(outcome)["phase"] == phase
+    assert deleted(outcome) == []
+
+
+def test_after_a_reboot_containers_start_again() -> None:
+    outcome, memory = act(running(), STARTED, 1, SETTINGS, NOW)
+    assert status(outcome)["containerStatuses"][0]["restartCount"] == 1
+    assert memory.boot == 1
+
+
+def test_after_a_reboot_a_pod_that_never_restarts_has_failed() -> None:
+    outcome, _ = act(running(spec={"restartPolicy": "Never"}), STARTED, 1, SETTINGS, NOW)
+    assert status(outcome)["phase"] == "Failed"
+
+
+def test_a_running_pod_needs_nothing() -> None:
+    outcome, _ = act(running(), STARTED, 0, SETTINGS, NOW)
+    assert (outcome.writes, outcome.again_in_s) == ((), None)

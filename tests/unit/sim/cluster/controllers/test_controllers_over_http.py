@@ -1,0 +1,171 @@
+"""The controllers over a real port, as they run beside a real API server, and bad watches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from hack.sim.cluster.clients.client import ApiError
+from hack.sim.cluster.clients.http_client import HttpClient
+from hack.sim.cluster.controllers.pods import is_ready, node_of
+from hack.sim.cluster.controllers.suite import ClusterControllers, Parts, utc_now
+from hack.sim.cluster.fleet.fleet import Budget, Fleet, Pool, Serving, Stateful
+from hack.sim.cluster.fleet.fleet_load import apply_fleet
+from hack.sim.cluster.resource import DEPLOYMENTS, LEASES, NODES, PODS
+from hack.sim.cluster.server import SimulatedApiServer
+
+LOOKS = 500
+FLEET = Fleet(
+    pools=(Pool(name="gpu", nodes=3),),
+    workloads=(
+        Serving(name="web", replicas=3, pool="gpu", budget=Budget(max_unavailable=1)),
+        Stateful(name="db", replicas=2, pool="gpu"),
+    ),
+)
+
+
+async def until(check: Callable[[], Awaitable[Any]], what: str) -> None:
+    for _ in range(LOOKS):
+        if await check():
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"never seen: {what}")
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[SimulatedApiServer]:
+    async with SimulatedApiServer() as running:
+        yield running
+
+
+@pytest.fixture
+async def client(server: SimulatedApiServer) -> AsyncIterator[HttpClient]:
+    async with HttpClient(server.url) as running:
+        yield running
+
+
+def ready_count(client: HttpClient, app: str, count: int) -> Callable[[], Awaitable[bool]]:
+    async def check() -> bool:
+        pods, _ = await client.list(PODS, label_selector=f"app={app}")
+        staying = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+        return len(staying) == count and all(is_ready(pod) for pod in staying)
+
+    return check
+
+
+async def test_workloads_come_up_and_heal_over_http(client: HttpClient) -> None:
+    async with ClusterControllers(client):
+        await apply_fleet(client, FLEET, utc_now())
+        await until(ready_count(client, "web", 3), "web ready")
+        await until(ready_count(client, "db", 2), "db ready")
+        pods, _ = await client.list(PODS, label_selector="app=web")
+        await client.delete(PODS, pods[0]["metadata"]["name"], "serving", grace=0)
+        await until(ready_count(client, "web", 3), "web healed")
+        assert all(node_of(pod) for pod in (await client.list(PODS))[0])
+
+
+async def test_controllers_go_on_after_their_watches_expire(
+    server: SimulatedApiServer, client: HttpClient
+) -> None:
+    async with ClusterControllers(client):
+        await apply_fleet(client, FLEET, utc_now())
+        await until(ready_count(client, "web", 3), "web ready")
+        expired = ApiError(410, "Expired", "too old resource version")
+        assert server.engine.close_watches(error=expired) > 0
+        await client.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 5}}, "serving")
+        await until(ready_count(client, "web", 5), "web scaled")
+
+
+async def test_controllers_go_on_after_their_connections_break(
+    server: SimulatedApiServer, client: HttpClient
+) -> None:
+    async with ClusterControllers(client):
+        await apply_fleet(client, FLEET, utc_now())
+        await until(ready_count(client, "web", 3), "web ready")
+        server.engine.close_watches()
+        await client.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 1}}, "serving")
+        await until(ready_count(client, "web", 1), "web shrunk")
+
+
+async def test_heartbeats_keep_a_lease_per_node_and_stop_with_the_kubelet(
+    client: HttpClient,
+) -> None:
+    async with ClusterControllers(client, Parts(heartbeat_s=0.05)) as controllers:
+        await apply_fleet(client, Fleet(pools=(Pool(name="gpu", nodes=2),)), utc_now())
+
+        async def renewed() -> dict[str, str]:
+            leases, _ = await client.list(LEASES, "kube-node-lease")
+            return {entry["metadata"]["name"]: entry["spec"]["renewTime"] for entry in leases}
+
+        async def two_leases() -> bool:
+            return len(await renewed()) == 2
+
+        await until(two_leases, "a lease per node")
+        await controllers.kubelets.fall_silent("gpu-0000", noticed=False)
+        before = await renewed()
+
+        async def only_the_living() -> bool:
+            return (await renewed())["gpu-0001"] > before["gpu-0001"]
+
+        await until(only_the_living, "the living kubelet renews")
+        seen = await renewed()
+        await until(lambda: _later(renewed, seen), "it goes on renewing")
+        assert (await renewed())["gpu-0000"] == seen["gpu-0000"]
+
+
+async def _later(renewed: Callable[[], Awaitable[dict[str, str]]], seen: dict[str, str]) -> bool:
+    return (await renewed())["gpu-0001"] > seen["gpu-0001"]
+
+
+async def test_a_silent_kubelet_shows_as_an_unknown_node(client: HttpClient) -> None:
+    async with ClusterControllers(client) as controllers:
+        await apply_fleet(client, Fleet(pools=(Pool(name="gpu", nodes=1),)), utc_now())
+        await controllers.kubelets.fall_silent("gpu-0000")
+
+        async def tainted() -> bool:
+            node = await client.get(NODES, "gpu-0000")
+            keys = [taint["key"] for taint in node["spec"].get("taints") or []]
+            return "node.kubernetes.io/unreachable" in keys
+
+        await until(tainted, "the unreachable taint")
+
+
+async def test_status_heartbeats_show_on_the_node(client: HttpClient) -> None:
+    parts = Parts(heartbeat_s=0.02, status_heartbeats=True)
+    now = [datetime(2026, 3, 1, 12, 0, tzinfo=UTC)]
+    async with ClusterControllers(client, parts, clock=lambda: now[0]):
+        await apply_fleet(client, Fleet(pools=(Pool(name="gpu", nodes=1),)), now[0])
+        now[0] += timedelta(minutes=5)
+
+        async def beaten() -> bool:
+            node = await client.get(NODES, "gpu-0000")
+            beats = {c.get("lastHeartbeatTime") for c in node["status"]["conditions"]}
+            return beats == {"2026-03-01T12:05:00Z"}
+
+        await until(beaten, "the heartbeat of five minutes later")
+
+
+async def test_silence_is_judged_by_leases_on_request(client: HttpClient) -> None:
+    parts = Parts(heartbeat_s=0.02, judge_silence=True)
+    now = [datetime(2026, 3, 1, 12, 0, tzinfo=UTC)]
+    async with ClusterControllers(client, parts, clock=lambda: now[0]) as controllers:
+        await apply_fleet(client, Fleet(pools=(Pool(name="gpu", nodes=1),)), now[0])
+
+        async def has_lease() -> bool:
+            return bool((await client.list(LEASES, "kube-node-lease"))[0])
+
+        await until(has_lease, "a lease")
+        await controllers.kubelets.fall_silent("gpu-0000", noticed=False)
+        now[0] += timedelta(seconds=60)
+        await client.patch(NODES, "gpu-0000", {"metadata": {"labels": {"look": "again"}}})
+
+        async def unknown() -> bool:
+            node = await client.get(NODES, "gpu-0000")
+            ready = [c["status"] for c in node["status"]["conditions"] if c["type"] == "Ready"]
+            return ready == ["Unknown"]
+
+        await until(unknown, "Ready=Unknown")

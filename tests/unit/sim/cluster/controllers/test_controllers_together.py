@@ -1,0 +1,393 @@
+"""The living cluster on the simulated API: what users of a cluster see it do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from hack.sim.cluster.clients.client import ApiError
+from hack.sim.cluster.clients.inprocess import InProcessClient
+from hack.sim.cluster.controllers.pods import is_ready, node_of
+from hack.sim.cluster.controllers.suite import ClusterControllers, Parts, utc_now
+from hack.sim.cluster.controllers.workloads.jobset import JOB_SETS
+from hack.sim.cluster.fleet.fleet import (
+    DCGM_EXPORTER,
+    Budget,
+    Fleet,
+    Gang,
+    Pool,
+    Serving,
+    Stateful,
+    Workload,
+    mixed_fleet,
+)
+from hack.sim.cluster.fleet.fleet_load import apply_fleet, load
+from hack.sim.cluster.fleet.fleet_workloads import pod_template
+from hack.sim.cluster.resource import (
+    CONFIGMAPS,
+    DEPLOYMENTS,
+    EVENTS,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    REPLICA_SETS,
+)
+from hack.sim.cluster.store.engine import Engine
+from hack.sim.proxy.request_log import RequestLog
+
+LOOKS = 500
+POOL = Pool(name="gpu", nodes=3)
+
+
+async def until(check: Callable[[], Awaitable[Any]], what: str) -> Any:
+    """Wait for the check to give something true."""
+    for _ in range(LOOKS):
+        if found := await check():
+            return found
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"never seen: {what}")
+
+
+class Cluster:
+    def __init__(self, client: InProcessClient, controllers: ClusterControllers) -> None:
+        self.client = client
+        self.controllers = controllers
+
+    async def pods(self, app: str, *, ready: bool = False) -> list[dict[str, Any]]:
+        pods, _ = await self.client.list(PODS, label_selector=f"app={app}")
+        return [pod for pod in pods if not ready or is_ready(pod)]
+
+    async def ready_pods(self, app: str, count: int) -> list[dict[str, Any]]:
+        async def enough() -> list[dict[str, Any]]:
+            pods = [p for p in await self.pods(app) if not p["metadata"].get("deletionTimestamp")]
+            good = [pod for pod in pods if is_ready(pod)]
+            return good if len(good) == len(pods) == count else []
+
+        found: list[dict[str, Any]] = await until(enough, f"{count} ready pods of {app}")
+        return found
+
+    async def gone(self, resource: Any, name: str, namespace: str | None = None) -> None:
+        async def check() -> bool:
+            try:
+                await self.client.get(resource, name, namespace)
+            except ApiError as error:
+                return error.code == 404
+            return False
+
+        await until(check, f"{name} gone")
+
+    async def cordon(self, node: str) -> None:
+        await self.client.patch(NODES, node, {"spec": {"unschedulable": True}})
+
+
+@asynccontextmanager
+async def cluster_of(*workloads: Workload, pool: Pool = POOL) -> AsyncIterator[Cluster]:
+    client = InProcessClient(Engine(), RequestLog())
+    async with ClusterControllers(client, Parts()) as controllers:
+        await apply_fleet(client, Fleet(pools=(pool,), workloads=workloads), utc_now())
+        yield Cluster(client, controllers)
+
+
+async def test_a_budget_holds_evictions_until_the_replacement_is_ready() -> None:
+    web = Serving(name="web", replicas=3, pool="gpu", budget=Budget(max_unavailable=1))
+    async with cluster_of(web) as cluster:
+        before = await cluster.ready_pods("web", 3)
+        node = node_of(before[0])
+        await cluster.cordon(node)
+
+        async def allowed() -> bool:
+            found = await cluster.client.get(POD_DISRUPTION_BUDGETS, "web", "serving")
+            return bool(found["status"].get("disruptionsAllowed"))
+
+        await until(allowed, "one disruption")
+        await cluster.client.evict("serving", before[0]["metadata"]["name"])
+        with pytest.raises(ApiError) as refused:
+            await cluster.client.evict("serving", before[1]["metadata"]["name"])
+        assert refused.value.code == 429
+
+        async def replaced() -> bool:
+            names = {pod["metadata"]["name"] for pod in await cluster.pods("web")}
+            return before[0]["metadata"]["name"] not in names
+
+        await until(replaced, "the evicted pod gone")
+        after = await cluster.ready_pods("web", 3)
+        assert node not in {node_of(pod) for pod in after} - {node_of(pod) for pod in before[1:]}
+        await until(allowed, "allowed again")
+        await cluster.client.evict("serving", before[1]["metadata"]["name"])
+
+
+async def test_owner_chain_runs_through_a_replica_set() -> None:
+    async with cluster_of(Serving(name="web", replicas=1, pool="gpu")) as cluster:
+        (pod,) = await cluster.ready_pods("web", 1)
+        (above,) = pod["metadata"]["ownerReferences"]
+        replica_set = await cluster.client.get(REPLICA_SETS, above["name"], "serving")
+        assert replica_set["metadata"]["ownerReferences"][0]["kind"] == "Deployment"
+
+
+async def test_job_pods_under_a_maximum_are_protected_for_ever() -> None:
+    gang = Gang(name="llm", pods=2, pool="gpu", budget=Budget(max_unavailable=1))
+    async with cluster_of(gang) as cluster:
+        pods = await cluster.ready_pods("llm", 2)
+
+        async def failed() -> Any:
+            budget = await cluster.client.get(POD_DISRUPTION_BUDGETS, "llm", "training")
+            conditions = (budget.get("status") or {}).get("conditions") or []
+            return [entry for entry in conditions if entry["reason"] == "SyncFailed"]
+
+        (condition,) = await until(failed, "SyncFailed")
+        assert condition["message"] == "jobs.batch does not implement the scale subresource"
+        with pytest.raises(ApiError) as refused:
+            await cluster.client.evict("training", pods[0]["metadata"]["name"])
+        assert (refused.value.code, refused.value.headers.get("Retry-After")) == (429, "10")
+
+
+async def test_an_evicted_gang_member_comes_back_elsewhere_without_costing_a_retry() -> None:
+    gang = Gang(name="llm", pods=2, pool="gpu")
+    async with cluster_of(gang) as cluster:
+        pods = await cluster.ready_pods("llm", 2)
+        gone = pods[0]["metadata"]
+        await cluster.cordon(node_of(pods[0]))
+        await cluster.client.evict("training", gone["name"], uid=gone["uid"])
+
+        async def back() -> bool:
+            now = {pod["metadata"]["uid"] for pod in await cluster.pods("llm")}
+            return gone["uid"] not in now
+
+        await until(back, "the old pod gone")
+        after = await cluster.ready_pods("llm", 2)
+        assert node_of(pods[0]) not in {node_of(pod) for pod in after}
+        job = await cluster.client.get(JOBS, "llm", "training")
+        assert job["status"].get("failed") is None
+
+
+async def test_a_stateful_pod_comes_back_under_its_name() -> None:
+    async with cluster_of(Stateful(name="db", replicas=2, pool="gpu")) as cluster:
+        before = await cluster.ready_pods("db", 2)
+        first = before[0]["metadata"]
+        await cluster.client.evict("data", first["name"], uid=first["uid"])
+
+        async def again() -> bool:
+            pods = {pod["metadata"]["name"]: pod for pod in await cluster.pods("db", ready=True)}
+            pod = pods.get(first["name"])
+            return pod is not None and pod["metadata"]["uid"] != first["uid"]
+
+        await until(again, "the same name with another UID")
+
+
+async def test_daemon_pods_come_to_cordoned_nodes_but_not_to_marked_ones() -> None:
+    async with cluster_of(DCGM_EXPORTER) as cluster:
+        pods = await cluster.ready_pods(DCGM_EXPORTER.name, 3)
+        await cluster.cordon("gpu-0000")
+        mark = {"spec": {"taints": [{"key": "gpuward.io/quarantine", "effect": "NoSchedule"}]}}
+        await cluster.client.patch(NODES, "gpu-0001", mark)
+        for pod in pods:
+            await cluster.client.delete(
+                PODS, pod["metadata"]["name"], pod["metadata"]["namespace"]
+            )
+        uids = {pod["metadata"]["uid"] for pod in pods}
+
+        async def only_new() -> bool:
+            return not uids & {
+                p["metadata"]["uid"] for p in await cluster.pods(DCGM_EXPORTER.name)
+            }
+
+        await until(only_new, "old pods gone")
+        after = await cluster.ready_pods(DCGM_EXPORTER.name, 2)
+        assert sorted(node_of(pod) for pod in after) == ["gpu-0000", "gpu-0002"]
+
+
+async def test_a_pod_without_room_waits_and_says_why_until_room_comes() -> None:
+    big = Serving(name="big", replicas=2, pool="gpu", gpus=8)
+    async with cluster_of(big, pool=Pool(name="gpu", nodes=1)) as cluster:
+
+        async def told() -> list[str]:
+            events, _ = await cluster.client.list(EVENTS)
+            return [e["message"] for e in events if e["reason"] == "FailedScheduling"]
+
+        assert "0/1 nodes are available: 1 Insufficient nvidia.com/gpu." in await until(
+            told, "FailedScheduling"
+        )
+        waiting = [pod for pod in await cluster.pods("big") if not node_of(pod)]
+        assert waiting[0]["status"]["conditions"][-1]["reason"] == "Unschedulable"
+        await cluster.client.patch(DEPLOYMENTS, "big", {"spec": {"replicas": 1}}, "serving")
+        await cluster.ready_pods("big", 1)
+
+
+async def test_deleting_a_deployment_takes_its_pods_along() -> None:
+    async with cluster_of(Serving(name="web", replicas=2, pool="gpu")) as cluster:
+        await cluster.ready_pods("web", 2)
+        await cluster.client.delete(DEPLOYMENTS, "web", "serving", propagation="Background")
+
+        async def none_left() -> bool:
+            sets, _ = await cluster.client.list(REPLICA_SETS)
+            return not sets and not await cluster.pods("web")
+
+        await until(none_left, "everything gone")
+
+
+async def test_a_node_with_a_dead_owner_is_deleted() -> None:
+    async with cluster_of() as cluster:
+        dead = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "not-there"}
+        await cluster.client.patch(NODES, "gpu-0000", {"metadata": {"ownerReferences": [dead]}})
+        await cluster.gone(NODES, "gpu-0000")
+
+
+async def test_a_deleted_namespace_takes_its_content_along() -> None:
+    async with cluster_of(Serving(name="web", replicas=2, pool="gpu")) as cluster:
+        await cluster.ready_pods("web", 2)
+        await cluster.client.create(CONFIGMAPS, {"metadata": {"name": "c"}}, "serving")
+        await cluster.client.delete(NAMESPACES, "serving")
+        await cluster.gone(NAMESPACES, "serving")
+        assert await cluster.pods("web") == []
+
+
+async def test_a_cordon_shows_as_a_taint_of_the_node_controller() -> None:
+    async with cluster_of() as cluster:
+        await cluster.cordon("gpu-0000")
+
+        async def tainted() -> list[str]:
+            node = await cluster.client.get(NODES, "gpu-0000")
+            return [taint["key"] for taint in node["spec"].get("taints") or []]
+
+        assert await until(tainted, "taint") == ["node.kubernetes.io/unschedulable"]
+
+
+async def test_reboot_and_replacement_change_what_they_should() -> None:
+    async with cluster_of(Serving(name="web", replicas=3, pool="gpu")) as cluster:
+        pods = await cluster.ready_pods("web", 3)
+        name = node_of(pods[0])
+        before = await cluster.client.get(NODES, name)
+        await cluster.controllers.kubelets.reboot(name)
+        rebooted = await cluster.client.get(NODES, name)
+        assert rebooted["metadata"]["uid"] == before["metadata"]["uid"]
+        info = rebooted["status"]["nodeInfo"]
+        assert info["bootID"] != before["status"]["nodeInfo"]["bootID"]
+
+        async def restarted() -> bool:
+            pod = await cluster.client.get(PODS, pods[0]["metadata"]["name"], "serving")
+            return bool(pod["status"]["containerStatuses"][0]["restartCount"] == 1)
+
+        await until(restarted, "containers restarted")
+        await cluster.controllers.kubelets.recreate(name)
+        fresh = await cluster.client.get(NODES, name)
+        assert fresh["metadata"]["uid"] != before["metadata"]["uid"]
+        assert fresh["status"]["nodeInfo"]["bootID"] != info["bootID"]
+        await cluster.ready_pods("web", 3)
+
+
+async def test_a_silent_kubelet_leaves_its_pods_as_they_are() -> None:
+    async with cluster_of(Serving(name="web", replicas=1, pool="gpu")) as cluster:
+        (pod,) = await cluster.ready_pods("web", 1)
+        node, name = node_of(pod), pod["metadata"]["name"]
+        await cluster.controllers.kubelets.fall_silent(node)
+        await cluster.client.evict("serving", name)
+
+        async def replaced() -> bool:
+            return len(await cluster.pods("web", ready=True)) == 2
+
+        await until(replaced, "a replacement beside the hanging pod")
+        await cluster.controllers.kubelets.speak_again(node)
+        await cluster.gone(PODS, name, "serving")
+
+
+async def test_controllers_find_nothing_to_do_in_a_loaded_fleet() -> None:
+    engine = Engine()
+    client = InProcessClient(engine, RequestLog())
+    await load(client, mixed_fleet(12), utc_now(), bulk=engine.load)
+    before, _ = await client.list(PODS)
+    assert len(before) >= 12 * 8
+    async with ClusterControllers(client):
+
+        async def settled() -> bool:
+            budgets, _ = await client.list(POD_DISRUPTION_BUDGETS)
+            return all((b.get("status") or {}).get("disruptionsAllowed") for b in budgets)
+
+        await until(settled, "budgets computed")
+        after, _ = await client.list(PODS)
+    assert {pod["metadata"]["uid"] for pod in after} == {pod["metadata"]["uid"] for pod in before}
+    assert all(is_ready(pod) for pod in after)
+
+
+async def test_a_fleet_loads_the_same_over_single_writes() -> None:
+    client = InProcessClient(Engine(), RequestLog())
+    workload = Stateful(name="db", replicas=3, pool="gpu", gpus=1)
+    await load(client, Fleet(pools=(POOL,), workloads=(workload,)), utc_now())
+    pods, _ = await client.list(PODS)
+    assert sorted(pod["metadata"]["name"] for pod in pods) == ["db-0", "db-1", "db-2"]
+    assert all(is_ready(pod) and node_of(pod) for pod in pods)
+
+
+async def test_a_job_runs_to_its_end() -> None:
+    async with cluster_of() as cluster:
+        template = pod_template("short", annotations={"sim.gpuward.io/finish-after": "10ms"})
+        template["spec"]["restartPolicy"] = "Never"
+        job = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": "short", "namespace": "default"},
+            "spec": {"completions": 3, "parallelism": 2, "template": template},
+        }
+        await cluster.client.create(JOBS, job, "default")
+
+        async def complete() -> Any:
+            status = (await cluster.client.get(JOBS, "short", "default")).get("status") or {}
+            kinds = {entry["type"] for entry in status.get("conditions") or []}
+            return status if "Complete" in kinds else None
+
+        status = await until(complete, "the Job complete")
+        assert (status["succeeded"], status.get("active")) == (3, None)
+
+
+async def test_a_deleted_job_takes_its_pods_along() -> None:
+    async with cluster_of(Gang(name="llm", pods=2, pool="gpu")) as cluster:
+        await cluster.ready_pods("llm", 2)
+        await cluster.client.delete(JOBS, "llm", "training", propagation="Background")
+
+        async def none_left() -> bool:
+            return not await cluster.pods("llm")
+
+        await until(none_left, "the pods gone")
+
+
+async def test_one_eviction_restarts_a_job_set_once() -> None:
+    gang = Gang(name="llm", pods=3, pool="gpu", owner="JobSet")
+    async with cluster_of(gang, pool=Pool(name="gpu", nodes=4)) as cluster:
+        before = await cluster.ready_pods("llm", 3)
+        uids = {pod["metadata"]["uid"] for pod in before}
+        await cluster.cordon(node_of(before[0]))
+        await cluster.client.evict("training", before[0]["metadata"]["name"])
+
+        async def all_new() -> bool:
+            return not uids & {pod["metadata"]["uid"] for pod in await cluster.pods("llm")}
+
+        await until(all_new, "every pod of the gang replaced")
+        after = await cluster.ready_pods("llm", 3)
+        assert node_of(before[0]) not in {node_of(pod) for pod in after}
+        job_set = await cluster.client.get(JOB_SETS, "llm", "training")
+        assert job_set["status"]["restarts"] == 1
+        owner = after[0]["metadata"]["ownerReferences"][0]
+        job = await cluster.client.get(JOBS, owner["name"], "training")
+        assert job["metadata"]["ownerReferences"][0]["kind"] == "JobSet"
+
+
+async def test_a_loaded_job_set_runs_on_untouched() -> None:
+    engine = Engine()
+    client = InProcessClient(engine, RequestLog())
+    gang = Gang(name="llm", pods=3, pool="gpu", owner="JobSet")
+    await load(client, Fleet(pools=(POOL,), workloads=(gang,)), utc_now(), bulk=engine.load)
+    before, _ = await client.list(PODS)
+    async with ClusterControllers(client):
+
+        async def counted() -> bool:
+            jobs, _ = await client.list(JOBS)
+            return [(job.get("status") or {}).get("ready") for job in jobs] == [3]
+
+        await until(counted, "the Job counts its pods")
+        after, _ = await client.list(PODS)
+    assert {pod["metadata"]["uid"] for pod in after} == {pod["metadata"]["uid"] for pod in before}

@@ -1,0 +1,368 @@
+"""Tokens, RBAC, reviews and TLS over HTTP."""
+
+from __future__ import annotations
+
+import ssl
+
+import pytest
+
+from hack.sim.cluster.calls import ADMIN, Caller
+from hack.sim.cluster.clients.client import MERGE_PATCH
+from hack.sim.cluster.http.authentication import service_account
+from tests.support.cluster.apiserver_support import (
+    NAMESPACES,
+    NODES,
+    PODS,
+    eviction,
+    node,
+    pod,
+    running_pod,
+    serving,
+)
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+AUTHORIZATION = "/apis/authorization.k8s.io/v1"
+AUTHENTICATION = "/apis/authentication.k8s.io/v1"
+TOKENS = {
+    "admin": ADMIN,
+    "eve": Caller("eve", ("system:authenticated", "team-a")),
+    "agent": service_account("gpuward-system", "agent"),
+}
+
+
+def bearer(token):
+    return {"Authorization": f"Bearer {token}"}
+
+
+def secured(**options):
+    return serving(tokens=TOKENS, authorization="RBAC", **options)
+
+
+async def grant(api, rules, subject, *, namespace=None, role_kind="ClusterRole"):
+    headers = bearer("admin")
+    where = f"/namespaces/{namespace}" if namespace else ""
+    role_path = f"{RBAC}{where}/roles" if role_kind == "Role" else f"{RBAC}/clusterroles"
+    await api("POST", role_path, {"metadata": {"name": "r"}, "rules": rules}, headers=headers)
+    path = f"{RBAC}{where}/rolebindings" if namespace else f"{RBAC}/clusterrolebindings"
+    body = {
+        "metadata": {"name": "b"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role_kind, "name": "r"},
+        "subjects": [subject],
+    }
+    answer = await api("POST", path, body, headers=headers)
+    assert answer.code == 201, answer.body
+
+
+@pytest.mark.parametrize("headers", [{}, bearer("stolen"), {"Authorization": "Basic eDp5"}])
+async def test_without_a_known_token_everything_but_health_answers_401(headers):
+    async with serving(tokens=TOKENS) as api:
+        answer = await api("GET", NODES, headers=headers)
+        assert (answer.code, answer.reason, answer.message) == (
+            401,
+            "Unauthorized",
+            "Unauthorized",
+        )
+        assert (await api("GET", "/readyz", headers=headers)).code == 200
+        assert (await api("GET", NODES, headers=bearer("eve"))).code == 200
+
+
+async def test_with_rbac_who_shows_no_token_is_nobody_and_may_next_to_nothing():
+    async with secured() as api:
+        answer = await api("GET", NODES)
+        assert (answer.code, answer.reason) == (403, "Forbidden")
+        assert 'User "system:anonymous" cannot list resource "nodes"' in answer.message
+        assert (await api("GET", NODES, headers=bearer("stolen"))).code == 401
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "message"),
+    [
+        pytest.param(
+            "GET",
+            f"{NODES}/n1",
+            'nodes "n1" is forbidden: User "eve" cannot get resource "nodes" in API group "" at '
+            "the cluster scope",
+            id="node",
+        ),
+        pytest.param(
+            "GET",
+            PODS,
+            'pods is forbidden: User "eve" cannot list resource "pods" in API group "" in the '
+            'namespace "default"',
+            id="pods",
+        ),
+        pytest.param(
+            "POST",
+            f"{PODS}/p1/eviction",
+            'pods "p1" is forbidden: User "eve" cannot create resource "pods/eviction" in API '
+            'group "" in the namespace "default"',
+            id="eviction",
+        ),
+        pytest.param(
+            "GET",
+            "/apis/apps/v1/deployments",
+            'deployments.apps is forbidden: User "eve" cannot list resource "deployments" in API '
+            'group "apps" at the cluster scope',
+            id="group",
+        ),
+        pytest.param(
+            "GET", "/metrics", 'forbidden: User "eve" cannot get path "/metrics"', id="path"
+        ),
+    ],
+)
+async def test_who_lacks_a_permission_is_told_which(method, path, message):
+    async with secured() as api:
+        body = eviction() if method == "POST" else None
+        answer = await api(method, path, body, headers=bearer("eve"))
+        assert (answer.code, answer.reason, answer.message) == (403, "Forbidden", message)
+        assert answer.causes == []
+
+
+ALL_NODES = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}
+EVE = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "eve"}
+TEAM = {"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "team-a"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "subject", "method", "path", "code"),
+    [
+        pytest.param(ALL_NODES, EVE, "GET", f"{NODES}/n1", 200, id="user"),
+        pytest.param(ALL_NODES, TEAM, "GET", f"{NODES}/n1", 200, id="group"),
+        pytest.param(ALL_NODES, EVE, "GET", NODES, 403, id="other-verb"),
+        pytest.param(ALL_NODES, EVE, "PATCH", f"{NODES}/n1/status", 403, id="subresource"),
+        pytest.param(
+            {**ALL_NODES, "resources": ["nodes/status"]},
+            EVE,
+            "PATCH",
+            f"{NODES}/n1/status",
+            200,
+            id="subresource-granted",
+        ),
+        pytest.param(
+            {**ALL_NODES, "resources": ["nodes/status"]},
+            EVE,
+            "PATCH",
+            f"{NODES}/n1",
+            403,
+            id="only-the-subresource",
+        ),
+        pytest.param(
+            {**ALL_NODES, "resourceNames": ["n2"]}, EVE, "GET", f"{NODES}/n1", 403, id="other-name"
+        ),
+        pytest.param(
+            {**ALL_NODES, "resourceNames": ["n1"]}, EVE, "GET", f"{NODES}/n1", 200, id="this-name"
+        ),
+        pytest.param(
+            {**ALL_NODES, "apiGroups": ["apps"]}, EVE, "GET", f"{NODES}/n1", 403, id="other-group"
+        ),
+        pytest.param(
+            {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
+            EVE,
+            "GET",
+            NODES,
+            200,
+            id="all",
+        ),
+        pytest.param(
+            {"nonResourceURLs": ["/met*"], "verbs": ["get"]},
+            EVE,
+            "GET",
+            "/metrics",
+            404,
+            id="path",
+        ),
+    ],
+)
+async def test_cluster_roles(rule, subject, method, path, code):
+    async with secured() as api:
+        await api("POST", NODES, node(), headers=bearer("admin"))
+        await grant(api, [rule], subject)
+        body = {} if method == "PATCH" else None
+        answer = await api(method, path, body, content_type=MERGE_PATCH, headers=bearer("eve"))
+        assert answer.code == code
+
+
+async def test_a_role_binding_reaches_its_namespace_only():
+    async with secured() as api:
+        rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}
+        account = {"kind": "ServiceAccount", "name": "agent", "namespace": "gpuward-system"}
+        await grant(api, [rule], account, namespace="default", role_kind="Role")
+        assert (await api("GET", PODS, headers=bearer("agent"))).code == 200
+        elsewhere = PODS.replace("default", "kube-system")
+        assert (await api("GET", elsewhere, headers=bearer("agent"))).code == 403
+        assert (await api("GET", "/api/v1/pods", headers=bearer("agent"))).code == 403
+
+
+async def test_a_permission_taken_away_is_gone_at_once():
+    async with secured() as api:
+        await grant(api, [{**ALL_NODES, "verbs": ["list"]}], EVE)
+        assert (await api("GET", NODES, headers=bearer("eve"))).code == 200
+        await api("DELETE", f"{RBAC}/clusterrolebindings/b", headers=bearer("admin"))
+        assert (await api("GET", NODES, headers=bearer("eve"))).code == 403
+
+
+async def issue(api, namespace, account, spec=None):
+    headers = bearer("admin")
+    await api("POST", NAMESPACES, {"metadata": {"name": namespace}}, headers=headers)
+    path = f"{NAMESPACES}/{namespace}/serviceaccounts"
+    await api("POST", path, {"metadata": {"name": account}}, headers=headers)
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec or {}}
+    return await api("POST", f"{path}/{account}/token", body, headers=headers)
+
+
+async def test_tokens_of_service_accounts_work_until_they_expire():
+    now = [1_700_000_000.0]
+    async with secured(clock=lambda: now[0]) as api:
+        answer = await issue(api, "default", "robot", {"expirationSeconds": 600})
+        assert answer.code == 201
+        assert answer.body["status"]["expirationTimestamp"] == "2023-11-14T22:23:20Z"
+        token = answer.body["status"]["token"]
+        review = {"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1"}
+        path = f"{AUTHENTICATION}/selfsubjectreviews"
+        who = (await api("POST", path, review, headers=bearer(token))).body["status"]["userInfo"]
+        assert who["username"] == "system:serviceaccount:default:robot"
+        assert "system:serviceaccounts:default" in who["groups"]
+        now[0] += 601
+        assert (await api("POST", path, review, headers=bearer(token))).code == 401
+
+
+async def test_a_bound_token_names_pod_and_node():
+    async with secured() as api:
+        for path, body in (
+            (NODES, node("n7")),
+            (
+                PODS,
+                {
+                    "metadata": {"name": "p"},
+                    "spec": {
+                        "nodeName": "n7",
+                        "serviceAccountName": "robot",
+                        "containers": [{"name": "c", "image": "i"}],
+                    },
+                },
+            ),
+        ):
+            await api("POST", path, body, headers=bearer("admin"))
+        ref = {"kind": "Pod", "apiVersion": "v1", "name": "p"}
+        answer = await issue(api, "default", "robot", {"boundObjectRef": ref})
+        caller = api.server.authenticator.known(answer.body["status"]["token"])
+        assert caller is not None
+        assert caller.extra["authentication.kubernetes.io/node-name"] == ("n7",)
+        assert caller.extra["authentication.kubernetes.io/pod-name"] == ("p",)
+
+
+@pytest.mark.parametrize(
+    ("spec", "code"),
+    [
+        ({"boundObjectRef": {"kind": "Pod", "name": "none"}}, 404),
+        ({"boundObjectRef": {"kind": "Pod", "name": "of-another-account"}}, 400),
+        ({"expirationSeconds": 599}, 422),
+        ({}, 201),
+    ],
+)
+async def test_token_requests(spec, code):
+    async with secured() as api:
+        await api("POST", PODS, pod("of-another-account"), headers=bearer("admin"))
+        assert (await issue(api, "default", "robot", spec)).code == code
+
+
+async def test_a_token_of_no_account_is_not_issued():
+    async with serving() as api:
+        answer = await api(
+            "POST", f"{NAMESPACES}/default/serviceaccounts/none/token", {"spec": {}}
+        )
+        assert (answer.code, answer.details["kind"]) == (404, "serviceaccounts")
+
+
+async def test_a_revoked_token_answers_401():
+    async with serving(tokens=TOKENS) as api:
+        api.server.authenticator.revoke("eve")
+        assert (await api("GET", NODES, headers=bearer("eve"))).code == 401
+        api.server.authenticator.add("fresh", TOKENS["eve"])
+        assert (await api("GET", NODES, headers=bearer("fresh"))).code == 200
+
+
+@pytest.mark.parametrize(
+    ("attributes", "allowed"),
+    [
+        ({"verb": "get", "resource": "nodes", "name": "n1"}, True),
+        ({"verb": "delete", "resource": "nodes"}, False),
+        ({"verb": "patch", "resource": "nodes", "subresource": "status"}, False),
+    ],
+)
+async def test_may_i(attributes, allowed):
+    async with secured() as api:
+        await grant(api, [ALL_NODES], EVE)
+        review = {"spec": {"resourceAttributes": attributes}}
+        path = f"{AUTHORIZATION}/selfsubjectaccessreviews"
+        answer = await api("POST", path, review, headers=bearer("eve"))
+        assert (answer.code, answer.body["status"]["allowed"]) == (201, allowed)
+        about = {"spec": {"resourceAttributes": attributes, "user": "eve"}}
+        path = f"{AUTHORIZATION}/subjectaccessreviews"
+        answer = await api("POST", path, about, headers=bearer("admin"))
+        assert answer.body["status"]["allowed"] is allowed
+
+
+async def test_what_may_i():
+    async with secured() as api:
+        await grant(api, [ALL_NODES], EVE)
+        path = f"{AUTHORIZATION}/selfsubjectrulesreviews"
+        answer = await api("POST", path, {"spec": {"namespace": "x"}}, headers=bearer("eve"))
+        assert ALL_NODES in answer.body["status"]["resourceRules"]
+
+
+@pytest.mark.parametrize(("token", "known"), [("eve", True), ("nobody", False)])
+async def test_token_reviews(token, known):
+    async with serving(tokens=TOKENS) as api:
+        path = f"{AUTHENTICATION}/tokenreviews"
+        answer = await api("POST", path, {"spec": {"token": token}}, headers=bearer("admin"))
+        assert answer.body["status"]["authenticated"] is known
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        pytest.param({"Impersonate-User": "eve"}, 403, id="user"),
+        pytest.param(
+            {"Impersonate-User": "x", "Impersonate-Group": "system:masters"}, 200, id="group"
+        ),
+        pytest.param({"Impersonate-User": "system:serviceaccount:a:b"}, 200, id="service-account"),
+    ],
+)
+async def test_an_administrator_may_act_as_somebody_else(headers, code):
+    async with secured() as api:
+        everyone_of_a = {"kind": "Group", "name": "system:serviceaccounts:a"}
+        await grant(api, [{**ALL_NODES, "verbs": ["list"]}], everyone_of_a)
+        answer = await api("GET", NODES, headers={**bearer("admin"), **headers})
+        assert answer.code == code
+        assert api.server.requests.all[-1].user == headers["Impersonate-User"]
+
+
+async def test_acting_as_somebody_else_needs_permission():
+    async with secured() as api:
+        headers = {**bearer("eve"), "Impersonate-User": "kubernetes-admin"}
+        answer = await api("GET", NODES, headers=headers)
+        assert answer.code == 403
+        assert 'cannot impersonate resource "users"' in answer.message
+
+
+async def test_requests_are_logged_with_their_user():
+    async with secured() as api:
+        await api("GET", NODES, headers=bearer("eve"))
+        assert api.server.requests.all[-1].user == "eve"
+        assert api.server.requests.count("list", "nodes", code=403) == 1
+
+
+async def test_tls_with_the_servers_own_authority():
+    async with serving(tls=True) as api:
+        assert api.server.url.startswith("https://127.0.0.1:")
+        context = ssl.create_default_context(cadata=api.server.ca_pem.decode())
+        url = api.server.url + "/version"
+        async with api.session.get(url, ssl=context) as response:
+            assert (await response.json())["gitVersion"] == "v1.36.2"
+
+
+async def test_an_open_server_takes_everybody_for_the_administrator():
+    async with serving(authorization="RBAC") as api:
+        await running_pod(api)
+        assert (await api("DELETE", f"{PODS}/p1", gracePeriodSeconds=0)).code == 200

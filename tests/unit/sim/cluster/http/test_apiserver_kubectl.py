@@ -1,0 +1,285 @@
+"""The real kubectl against the simulated cluster, through TLS and a token."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hack.sim.cluster import resource as r
+from hack.sim.cluster.calls import ADMIN
+from hack.sim.cluster.controllers.nodes.node_objects import node_object
+from hack.sim.cluster.controllers.suite import ClusterControllers
+from hack.sim.cluster.http.threaded import run_in_thread
+
+KUBECTL = os.environ.get("KUBECTL") or shutil.which("kubectl")
+ROOT = Path(__file__).parents[5]
+
+pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
+
+DEPLOYMENT = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "web"},
+    "spec": {
+        "replicas": 3,
+        "selector": {"matchLabels": {"app": "web"}},
+        "template": {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {"containers": [{"name": "main", "image": "img:1"}]},
+        },
+    },
+}
+
+
+class Kubectl:
+    """Runs kubectl with one kubeconfig."""
+
+    def __init__(self, kubeconfig: Path, hosted):
+        self._command = [str(KUBECTL), "--kubeconfig", str(kubeconfig)]
+        self.hosted = hosted
+        self.environment = {"PATH": os.environ["PATH"], "HOME": str(kubeconfig.parent)}
+
+    def run(self, *arguments, stdin=None):
+        text = yaml.safe_dump(stdin) if stdin is not None else None
+        return subprocess.run(
+            [*self._command, *arguments],
+            capture_output=True,
+            text=True,
+            input=text,
+            timeout=60,
+            env=self.environment,
+            check=False,
+        )
+
+    def __call__(self, *arguments, stdin=None):
+        done = self.run(*arguments, stdin=stdin)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def start(self, *arguments):
+        return subprocess.Popen(
+            [*self._command, *arguments], stdout=subprocess.PIPE, text=True, env=self.environment
+        )
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """A server with three nodes and everything that makes a cluster alive."""
+    folder = tmp_path_factory.mktemp("kubectl")
+    with run_in_thread(tls=True, tokens={"secret": ADMIN}) as hosted:
+        kubeconfig = hosted.server.write_kubeconfig(folder / "kubeconfig")
+        now = datetime.now(UTC)
+        names = ("n1", "n2", "n3")
+        hosted.call(
+            lambda: hosted.server.load(r.NODES, [node_object(name, now=now) for name in names])
+        )
+        controllers = ClusterControllers(hosted.server.client)
+        hosted.run(controllers.start())
+        yield Kubectl(kubeconfig, hosted)
+        hosted.run(controllers.stop())
+
+
+@pytest.fixture
+def kubectl(cluster):
+    yield cluster
+    cluster.run("uncordon", "n1", "n2", "n3")
+
+
+def test_version_and_discovery(kubectl):
+    assert "v1.36" in kubectl("version")
+    assert "policy/v1" in kubectl("api-versions").splitlines()
+    assert "poddisruptionbudgets" in kubectl("api-resources", "--namespaced=true")
+
+
+def test_get_prints_tables_labels_and_objects(kubectl):
+    lines = kubectl("get", "nodes").splitlines()
+    assert lines[0].split() == ["NAME", "STATUS", "ROLES", "AGE", "VERSION"]
+    assert lines[1].split()[:3] == ["n1", "Ready", "<none>"]
+    assert "INTERNAL-IP" in kubectl("get", "nodes", "-o", "wide")
+    chosen = kubectl(
+        "get", "no", "-L", "kubernetes.io/hostname", "-l", "kubernetes.io/hostname=n2"
+    )
+    assert chosen.splitlines()[1].split()[-1] == "n2"
+    assert yaml.safe_load(kubectl("get", "node", "n1", "-o", "yaml"))["kind"] == "Node"
+    columns = "custom-columns=NAME:.metadata.name,CORDON:.spec.unschedulable"
+    assert kubectl("get", "nodes", "-o", columns).splitlines()[1].split() == ["n1", "<none>"]
+    by_field = kubectl("get", "nodes", "--field-selector", "metadata.name=n3", "-o", "name")
+    assert by_field.split() == ["node/n3"]
+
+
+def test_errors_read_as_on_a_real_cluster(kubectl):
+    missing = kubectl.run("get", "node", "n9")
+    assert missing.stderr.strip() == 'Error from server (NotFound): nodes "n9" not found'
+    unknown = kubectl.run("get", "pods", "--field-selector", "spec.color=red")
+    assert "field label not supported: spec.color" in unknown.stderr
+    assert "doesn't have a resource type" in kubectl.run("get", "unicorns").stderr
+
+
+def test_label_annotate_taint_and_cordon(kubectl):
+    kubectl("label", "node", "n1", "color=red")
+    kubectl("annotate", "node", "n1", "note=it is red")
+    kubectl("taint", "node", "n1", "sick=yes:NoSchedule")
+    assert "already cordoned" not in kubectl("cordon", "n1")
+    seen = yaml.safe_load(kubectl("get", "node", "n1", "-o", "yaml"))
+    assert seen["metadata"]["labels"]["color"] == "red"
+    assert seen["metadata"]["annotations"]["note"] == "it is red"
+    assert {"key": "sick", "value": "yes", "effect": "NoSchedule"} in seen["spec"]["taints"]
+    assert seen["spec"]["unschedulable"] is True
+    before = kubectl.hosted.call(lambda: kubectl.hosted.server.store.revision)
+    writes = kubectl.hosted.server.requests.count("patch", "nodes")
+    assert "already cordoned" in kubectl("cordon", "n1")
+    assert kubectl.hosted.server.requests.count("patch", "nodes") == writes
+    assert before > 0
+    described = kubectl("describe", "node", "n1")
+    assert "Unschedulable:      true" in described
+    kubectl("taint", "node", "n1", "sick:NoSchedule-")
+    kubectl("label", "node", "n1", "color-")
+    kubectl("uncordon", "n1")
+    seen = yaml.safe_load(kubectl("get", "node", "n1", "-o", "yaml"))
+    assert "unschedulable" not in seen["spec"]
+    assert "color" not in seen["metadata"]["labels"]
+
+
+def test_drain_within_a_budget(kubectl):
+    kubectl("apply", "--validate=false", "-f", "-", stdin=DEPLOYMENT)
+    kubectl("rollout", "status", "deploy/web", "--timeout=30s")
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "web"},
+        "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "web"}}},
+    }
+    kubectl("apply", "--validate=false", "-f", "-", stdin=budget)
+    kubectl("get", "pdb,deploy,rs,pods")
+    pods = yaml.safe_load(kubectl("get", "pods", "-l", "app=web", "-o", "yaml"))["items"]
+    node = pods[0]["spec"]["nodeName"]
+    assert "Controlled By:" in kubectl("describe", "pod", pods[0]["metadata"]["name"])
+    drained = kubectl("drain", node, "--ignore-daemonsets", "--timeout=40s")
+    assert "drained" in drained or "evicted" in drained
+    left = kubectl("get", "pods", "-A", "--field-selector", f"spec.nodeName={node}", "-o", "name")
+    assert left.strip() == ""
+    assert kubectl.hosted.server.requests.count("create", "pods", "eviction", code=201) >= 1
+    kubectl("uncordon", node)
+    kubectl("delete", "deploy", "web")
+    kubectl("delete", "pdb", "web")
+
+
+def test_custom_objects_through_their_whole_life(kubectl):
+    definitions = sorted((ROOT / "daemonset" / "crds").glob("gpu*.yaml"))
+    for path in definitions:
+        kubectl("apply", "--validate=false", "-f", str(path))
+    kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=10s")
+    quarantine = {
+        "apiVersion": "gpuward.io/v1alpha1",
+        "kind": "GPUQuarantine",
+        "metadata": {"name": "by-hand"},
+        "spec": {"nodeName": "n1", "causes": [{"source": "Human", "message": "smoke"}]},
+    }
+    kubectl("create", "--validate=false", "-f", "-", stdin=quarantine)
+    assert "by-hand" in kubectl("get", "gq")
+    quarantine["spec"]["hold"] = True
+    kubectl("apply", "--validate=false", "-f", "-", stdin=quarantine)
+    held = kubectl("get", "gq", "by-hand", "-o", "jsonpath={.spec.hold}")
+    assert held == "true"
+    selected = kubectl("get", "gq", "--field-selector", "spec.nodeName=n1", "-o", "name")
+    assert "by-hand" in selected
+    patch = '{"spec":{"hold":false}}'
+    kubectl("patch", "gq", "by-hand", "--type=merge", "-p", patch)
+    fresh = yaml.safe_load(kubectl("get", "gq", "by-hand", "-o", "yaml"))
+    kubectl("replace", "--validate=false", "-f", "-", stdin=fresh)
+    assert "by-hand" in kubectl("describe", "gq", "by-hand")
+    kubectl("delete", "gq", "by-hand")
+    for path in definitions:
+        kubectl("delete", "-f", str(path))
+    assert kubectl.run("get", "gq").returncode != 0
+
+
+def test_validation_by_the_server_is_switched_on_by_default(kubectl):
+    version = kubectl("version", "--client", "-o", "json")
+    minor = int(yaml.safe_load(version)["clientVersion"]["minor"].rstrip("+"))
+    if minor < 27:
+        pytest.skip("this kubectl validates by a document that the simulator does not serve")
+    body = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "c"},
+        "date": {"a": "b"},
+    }
+    refused = kubectl.run("create", "-f", "-", stdin=body)
+    assert 'strict decoding error: unknown field "date"' in refused.stderr
+
+
+def test_what_kubectl_sends_as_protobuf_is_understood(kubectl):
+    kubectl("create", "namespace", "team-a")
+    kubectl("create", "configmap", "c", "--from-literal=a=b", "-n", "team-a")
+    assert kubectl("get", "cm", "c", "-n", "team-a", "-o", "jsonpath={.data.a}") == "b"
+    assert kubectl("auth", "can-i", "patch", "nodes").strip() == "yes"
+    kubectl("delete", "namespace", "team-a", "--timeout=20s")
+
+
+def test_watching_and_waiting(kubectl):
+    watching = kubectl.start("get", "nodes", "-w", "-o", "name")
+    try:
+        assert watching.stdout is not None
+        first = [watching.stdout.readline().strip() for _ in range(3)]
+        assert first == ["node/n1", "node/n2", "node/n3"]
+        kubectl("label", "node", "n2", "seen=yes")
+        assert watching.stdout.readline().strip() == "node/n2"
+        kubectl("label", "node", "n2", "seen-")
+    finally:
+        watching.kill()
+        watching.communicate()
+    kubectl("wait", "--for=condition=Ready", "node", "--all", "--timeout=10s")
+
+
+def test_events_are_listed(kubectl):
+    event = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": "e1", "namespace": "default"},
+        "involvedObject": {"kind": "Node", "name": "n1", "uid": "n1"},
+        "reason": "Quarantined",
+        "message": "it is sick",
+        "type": "Warning",
+        "lastTimestamp": "2026-01-01T00:00:00Z",
+    }
+    kubectl("create", "--validate=false", "-f", "-", stdin=event)
+    listed = kubectl("get", "events", "--field-selector", "involvedObject.name=n1")
+    assert "Quarantined" in listed
+    assert "it is sick" in kubectl("describe", "node", "n1")
+
+
+def test_the_module_serves_a_cluster_until_it_is_told_to_stop(tmp_path):
+    kubeconfig = tmp_path / "kubeconfig"
+    command = [sys.executable, "-m", "hack.sim.cluster", "--tls", "--nodes", "2"]
+    serving = subprocess.Popen(
+        [*command, "--kubeconfig-out", str(kubeconfig)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    try:
+        assert serving.stdout is not None
+        assert serving.stdout.readline().startswith("simulated Kubernetes v1.36 on https://127.")
+        assert kubeconfig.stat().st_mode & 0o077 == 0
+        one = Kubectl(kubeconfig, None)
+        assert one("get", "nodes", "-o", "name").split() == ["node/gpu-0", "node/gpu-1"]
+    finally:
+        serving.send_signal(signal.SIGTERM)
+        assert serving.wait(20) == 0
+        serving.communicate()
+
+
+def test_wrong_use_of_the_module_ends_with_64():
+    command = [sys.executable, "-m", "hack.sim.cluster", "--port", "high"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 64
+    assert done.stderr.count("\n") == 1
