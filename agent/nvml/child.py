@@ -46,15 +46,18 @@ def main(mode: str, poll_s: float) -> int:
 
 def _simulate(path: str) -> str:
     """Put the simulated driver in place of the library; a sentence if that cannot be done."""
+    # Imported here: entry points cost a child that meets a real driver a megabyte for nothing.
+    from agent.simulator import simulated_driver
+
     try:
-        from hack.sim.driver import install
+        driver = simulated_driver()
     except ImportError:
         return (
             "--nvml sim: needs the simulator in hack/, which is not part of this installation; "
             "use a source checkout."
         )
     try:
-        install(path)
+        driver.install(path)
     except (OSError, ValueError) as error:
         return f"--nvml sim:{path} cannot be used: {' '.join(str(error).split())[:500]}"
     return ""

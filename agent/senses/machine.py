@@ -5,12 +5,10 @@ simulated one, so that both views come from the same description.
 """
 
 import random
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 from agent.senses.aer import aer_counters
@@ -63,18 +61,15 @@ def simulated(path: str) -> Machine:
 
     Raises ImportError outside a checkout, OSError and ValueError for a file that is no such node.
     """
-    # A console script has its own folder on the path, and not the checkout it was installed from.
-    checkout = Path(__file__).parents[2]
-    if (checkout / "hack" / "sim").is_dir() and str(checkout) not in sys.path:
-        sys.path.append(str(checkout))
-    # Imported here: the simulator is not part of an installation.
-    from hack.sim.driver import NodeFile, functions_of, host_of, minors_of
+    # Imported here: a real machine has no use for it.
+    from agent.simulator import simulated_driver
 
-    file = NodeFile(path)
+    driver = simulated_driver()
+    file = driver.NodeFile(path)
     return Machine(
-        functions=lambda: tuple(functions_of(file.current())),
-        minors=lambda: minors_of(file.current()),
-        host=lambda at: host_of(file.current(), host_identity(at)),
+        functions=lambda: tuple(driver.functions_of(file.current())),
+        minors=lambda: driver.minors_of(file.current()),
+        host=lambda at: driver.host_of(file.current(), host_identity(at)),
     )
 
 

@@ -9,8 +9,6 @@ on the node, every mark owned, every wait explained, nothing touched in Shadow.
 from __future__ import annotations
 
 import math
-import sys
-from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -20,9 +18,6 @@ from rules.api import writes as d
 from rules.api.availability import being_built
 from rules.api.mark import own_taint, read_note
 from rules.session.observation import is_open
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "scenario"))
-
 from tests.support.scenario.session_world import CrashError, World, policy_of
 
 NODES = [f"{rack}{index}" for rack in "ab" for index in range(6)]

@@ -13,15 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 RULES = Path(__file__).resolve().parents[3] / "rules"
-MODULES = (
-    "session*.py",
-    "fleet*.py",
-    "budget*.py",
-    "drain*.py",
-    "pdb*.py",
-    "pod_fate.py",
-    "refusal.py",
-)
+MODULES = ("session/*.py", "fleet/*.py", "drain/*.py", "api/refusal.py", "api/gangs.py")
 SPEAKERS = frozenset(
     {"Permit", "Halt", "Block", "Obstacle", "Verdict", "GangTurn", "EvictionOutcome", "Refusal"}
 )

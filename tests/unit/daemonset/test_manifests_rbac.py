@@ -14,6 +14,7 @@ from typing import Any, get_args
 import pytest
 import yaml
 
+import remediator
 from hack.sim.manifests import read_manifests
 from remediator.drain import look as drain_look
 from remediator.drain import owners
@@ -58,19 +59,20 @@ READS = {
     ("list", "coordination.k8s.io/leases"): "maintenance, where medik8s is installed",
 }
 CALLERS = {
-    "api_groups.py": "discovery, which everybody may",
-    "drain_look.py": "pods, volume attachments, claims",
-    "drains.py": "one pod",
-    "elector.py": "the lease",
-    "free_gpus.py": "pods",
-    "gateway.py": "one node, and the writes of rules.api.writes",
-    "housekeeping.py": "one GPUNodeHealth",
-    "kueue.py": "workloads",
-    "maintenance.py": "leases",
-    "node_cycle.py": "one GPUNodeHealth, one GPUQuarantine",
-    "owners.py": "owners of pods",
-    "publisher_pods.py": "the pod a verdict names",
-    "watch.py": "the caches",
+    "kube/api_groups.py": "discovery, which everybody may",
+    "drain/look.py": "pods, volume attachments, claims",
+    "drain/drains.py": "one pod",
+    "kube/elector.py": "the lease",
+    "drain/free_gpus.py": "pods",
+    "kube/gateway.py": "one node, and the writes of rules.api.writes",
+    "upkeep/housekeeping.py": "one GPUNodeHealth",
+    "drain/kueue.py": "workloads",
+    "upkeep/maintenance.py": "leases",
+    "cycle/node_cycle.py": "one GPUNodeHealth, one GPUQuarantine",
+    "drain/owners.py": "owners of pods",
+    "kube/publisher_pods.py": "the pod a verdict names",
+    "kube/watch.py": "the caches",
+    "kubectl/cluster.py": "a person's own reads, with a person's own permissions",
 }
 """Who calls the API server: a new caller is weighed here, with what it has to be granted."""
 LEASE = {("get", "coordination.k8s.io/leases"), ("create", "coordination.k8s.io/leases")} | {
@@ -135,9 +137,14 @@ def test_all_writes_of_the_remediator_are_in_this_table() -> None:
 
 
 def test_every_caller_of_the_api_server_is_known_here() -> None:
-    folder = Path(drain_look.__file__).parent
+    folder = Path(remediator.__file__).parent
     calls = re.compile(r"_api\.(get|call|stream)\(")
-    assert {p.name for p in folder.glob("*.py") if calls.search(p.read_text())} == CALLERS.keys()
+    found = {
+        p.relative_to(folder).as_posix()
+        for p in folder.rglob("*.py")
+        if calls.search(p.read_text())
+    }
+    assert found == CALLERS.keys()
 
 
 def test_the_remediator_is_granted_what_it_asks_for_and_no_more() -> None:

@@ -20,6 +20,7 @@ from hack.sim.cluster.store.selectors import FieldReader
 from hack.sim.cluster.store.timestamps import age, rfc3339
 from hack.sim.cluster.tables.columns import AGE, NAME
 from hack.sim.cluster.tables.jsonpath import find
+from hack.sim.cluster.validation.cluster import Cluster
 from hack.sim.cluster.validation.definition_rules import definition_problems
 from hack.sim.cluster.validation.strategies import Strategy
 from hack.sim.cluster.validation.structural import StructuralSchema
@@ -45,7 +46,7 @@ class Definitions:
             ),
         )
 
-    def _complete(self, _: ObjectApi, definition: Object) -> None:
+    def _complete(self, _: Cluster, definition: Object) -> None:
         spec = dict(definition.get("spec") or {})
         names = dict(spec.get("names") or {})
         kind = str(names.get("kind", ""))
@@ -68,7 +69,7 @@ class Definitions:
         if status is not None:
             new["status"] = status
 
-    def _changed(self, api: ObjectApi, definition: Object) -> None:
+    def _changed(self, api: Cluster, definition: Object) -> None:
         if definition["metadata"].get("deletionTimestamp"):
             self._clean_up(definition)
             return
@@ -106,7 +107,7 @@ class Definitions:
         )
 
     def _serve(self, definition: Object) -> None:
-        def check(_: ObjectApi, gone: Object) -> None:
+        def check(_: Cluster, gone: Object) -> None:
             self._check(definition)
 
         for version in definition["spec"]["versions"]:
@@ -118,7 +119,7 @@ class Definitions:
             else:
                 self._api.registry.remove(kind.resource)
 
-    def _before_delete(self, api: ObjectApi, definition: Object) -> Object:
+    def _before_delete(self, api: Cluster, definition: Object) -> Object:
         metadata = dict(definition["metadata"])
         finalizers = list(metadata.get("finalizers") or [])
         if CLEANUP not in finalizers and not metadata.get("deletionTimestamp"):
@@ -157,7 +158,7 @@ class Definitions:
         self._api.store.remove(collection, ("", name))
         self._removed(self._api, present)
 
-    def _removed(self, _: ObjectApi, definition: Object) -> None:
+    def _removed(self, _: Cluster, definition: Object) -> None:
         for kind in self._kinds(definition):
             self._api.registry.remove(kind.resource)
             self._close_watches(kind.resource)

@@ -6,7 +6,7 @@ Called by the strategies; follows core/v1 validation for taints, quantities and 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hack.sim.cluster.statuses import (
     FieldProblem,
@@ -17,16 +17,14 @@ from hack.sim.cluster.statuses import (
     unsupported,
 )
 from hack.sim.cluster.store.kinds import Object
+from hack.sim.cluster.validation.cluster import Cluster
 from hack.sim.cluster.validation.names import label_value_problem, qualified_name_problem
-
-if TYPE_CHECKING:
-    from hack.sim.cluster.store.objects import ObjectApi
 
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?")
 
 
-def node_problems(_: ObjectApi, node: Object, old: Object | None) -> list[FieldProblem]:
+def node_problems(_: Cluster, node: Object, old: Object | None) -> list[FieldProblem]:
     """Every rule that the node breaks."""
     spec = node.get("spec") or {}
     before = (old.get("spec") or {}) if old else {}

@@ -5,7 +5,7 @@ Called by the strategies; follows core/v1 for what scheduling, eviction and dele
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.statuses import (
@@ -18,10 +18,8 @@ from hack.sim.cluster.statuses import (
     unsupported,
 )
 from hack.sim.cluster.store.kinds import Object
+from hack.sim.cluster.validation.cluster import Cluster
 from hack.sim.cluster.validation.names import dns_label_problem
-
-if TYPE_CHECKING:
-    from hack.sim.cluster.store.objects import ObjectApi
 
 _SYSTEM_PRIORITIES = {
     "system-node-critical": 2_000_001_000,
@@ -69,7 +67,7 @@ def _with_requests(resources: Object) -> Object:
     return {**resources, "requests": {**limits, **(resources.get("requests") or {})}}
 
 
-def complete_pod(api: ObjectApi, pod: Object) -> None:
+def complete_pod(api: Cluster, pod: Object) -> None:
     """A new pod as admission leaves it: defaults, priority, tolerations, a fresh status."""
     spec = dict(pod.get("spec") or {})
     pod["spec"] = spec
@@ -102,7 +100,7 @@ def _tolerates_no_execute(toleration: Object, key: str) -> bool:
     return stated == key or (not stated and toleration.get("operator") == "Exists")
 
 
-def _admit_priority(api: ObjectApi, pod: Object, spec: Object) -> None:
+def _admit_priority(api: Cluster, pod: Object, spec: Object) -> None:
     name = spec.get("priorityClassName")
     if not name:
         spec["priority"] = 0
@@ -139,7 +137,7 @@ def _qos_class(spec: Object) -> str:
     return "Guaranteed" if guaranteed else "Burstable"
 
 
-def keep_pod_owners(_: ObjectApi, old: Object, new: Object, subresource: str) -> None:
+def keep_pod_owners(_: Cluster, old: Object, new: Object, subresource: str) -> None:
     """A write of pod status never changes who owns the pod."""
     if subresource != "status":
         return
@@ -149,7 +147,7 @@ def keep_pod_owners(_: ObjectApi, old: Object, new: Object, subresource: str) ->
         new["metadata"]["ownerReferences"] = owners
 
 
-def pod_problems(_: ObjectApi, pod: Object, old: Object | None) -> list[FieldProblem]:
+def pod_problems(_: Cluster, pod: Object, old: Object | None) -> list[FieldProblem]:
     """Every rule that the pod breaks."""
     spec = pod.get("spec") or {}
     if old is not None:

@@ -5,14 +5,12 @@ Called by the strategies; each rule is one that a client of ours could break.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hack.sim.cluster.statuses import FieldProblem, invalid, required
 from hack.sim.cluster.store.kinds import Object
+from hack.sim.cluster.validation.cluster import Cluster
 from hack.sim.cluster.validation.names import label_problems, qualified_name_problem
-
-if TYPE_CHECKING:
-    from hack.sim.cluster.store.objects import ObjectApi
 
 _CLUSTER_EVENT_NAMESPACES = frozenset({"default", "kube-system"})
 _SHORT_TEXT = 128
@@ -20,7 +18,7 @@ _MESSAGE_LIMIT = 1024
 _LEAST_SERIES = 2
 
 
-def complete_namespace(_: ObjectApi, namespace: Object) -> None:
+def complete_namespace(_: Cluster, namespace: Object) -> None:
     """A new namespace is active, labelled with its name and kept until it is emptied."""
     metadata = namespace["metadata"]
     labels = {**(metadata.get("labels") or {})}
@@ -30,7 +28,7 @@ def complete_namespace(_: ObjectApi, namespace: Object) -> None:
     namespace["status"] = {"phase": "Active"}
 
 
-def keep_namespace(_: ObjectApi, old: Object, new: Object, subresource: str) -> None:
+def keep_namespace(_: Cluster, old: Object, new: Object, subresource: str) -> None:
     """Only ``finalize`` changes what keeps a namespace, and it changes nothing else."""
     if subresource == "finalize":
         metadata = {**old["metadata"], "resourceVersion": new["metadata"]["resourceVersion"]}
@@ -40,7 +38,7 @@ def keep_namespace(_: ObjectApi, old: Object, new: Object, subresource: str) -> 
         new["spec"] = old.get("spec") or {}
 
 
-def forget_events(api: ObjectApi, namespace: Object) -> None:
+def forget_events(api: Cluster, namespace: Object) -> None:
     """The events of a namespace go with it."""
     collection = api.store.collections.get("events")
     if collection is None:
@@ -49,7 +47,7 @@ def forget_events(api: ObjectApi, namespace: Object) -> None:
         api.store.remove(collection, key)
 
 
-def complete_budget(_: ObjectApi, budget: Object) -> None:
+def complete_budget(_: Cluster, budget: Object) -> None:
     """A new budget allows nothing until the disruption controller has seen it."""
     budget["status"] = {
         "currentHealthy": 0,
@@ -59,7 +57,7 @@ def complete_budget(_: ObjectApi, budget: Object) -> None:
     }
 
 
-def budget_problems(_: ObjectApi, budget: Object, old: Object | None) -> list[FieldProblem]:
+def budget_problems(_: Cluster, budget: Object, old: Object | None) -> list[FieldProblem]:
     """Every rule that a PodDisruptionBudget breaks."""
     spec = budget.get("spec") or {}
     problems: list[FieldProblem] = []
@@ -95,7 +93,7 @@ def _is_share(value: Any) -> bool:
     return number.isdigit() and int(number) <= 100
 
 
-def lease_problems(_: ObjectApi, lease: Object, old: Object | None) -> list[FieldProblem]:
+def lease_problems(_: Cluster, lease: Object, old: Object | None) -> list[FieldProblem]:
     """Every rule that a Lease breaks."""
     spec = lease.get("spec") or {}
     problems = []
@@ -110,7 +108,7 @@ def lease_problems(_: ObjectApi, lease: Object, old: Object | None) -> list[Fiel
     return problems
 
 
-def role_problems(_: ObjectApi, role: Object, old: Object | None) -> list[FieldProblem]:
+def role_problems(_: Cluster, role: Object, old: Object | None) -> list[FieldProblem]:
     """Every rule that a role breaks."""
     return [
         required(f"rules[{index}].verbs")
@@ -119,7 +117,7 @@ def role_problems(_: ObjectApi, role: Object, old: Object | None) -> list[FieldP
     ]
 
 
-def role_ref_problems(_: ObjectApi, binding: Object, old: Object | None) -> list[FieldProblem]:
+def role_ref_problems(_: Cluster, binding: Object, old: Object | None) -> list[FieldProblem]:
     """Every rule that a binding of a role breaks."""
     ref = binding.get("roleRef") or {}
     problems = []
@@ -133,7 +131,7 @@ def role_ref_problems(_: ObjectApi, binding: Object, old: Object | None) -> list
     return problems
 
 
-def new_event_problems(api: ObjectApi, event: Object, old: Object | None) -> list[FieldProblem]:
+def new_event_problems(api: Cluster, event: Object, old: Object | None) -> list[FieldProblem]:
     """Every rule that an Event breaks that comes through events.k8s.io, which has more of them."""
     problems = event_problems(api, event, old)
     if old is not None:
@@ -151,7 +149,7 @@ def new_event_problems(api: ObjectApi, event: Object, old: Object | None) -> lis
     return problems
 
 
-def event_problems(_: ObjectApi, event: Object, old: Object | None) -> list[FieldProblem]:
+def event_problems(_: Cluster, event: Object, old: Object | None) -> list[FieldProblem]:
     """Every rule that an Event breaks; those with an ``eventTime`` are held to more of them."""
     namespace = event["metadata"].get("namespace") or ""
     target = (event.get("involvedObject") or {}).get("namespace") or ""

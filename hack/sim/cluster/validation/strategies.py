@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.resource import Resource
 from hack.sim.cluster.statuses import FieldProblem
 from hack.sim.cluster.store.kinds import Kind, Object
+from hack.sim.cluster.validation.cluster import Cluster
 from hack.sim.cluster.validation.node_rules import node_problems
 from hack.sim.cluster.validation.pod_rules import (
     complete_pod,
@@ -39,14 +39,11 @@ from hack.sim.cluster.validation.workload_rules import (
     workload_problems,
 )
 
-if TYPE_CHECKING:
-    from hack.sim.cluster.store.objects import ObjectApi
-
-Prepare = Callable[["ObjectApi", Object], None]
-PrepareUpdate = Callable[["ObjectApi", Object, Object, str], None]
-Check = Callable[["ObjectApi", Object, Object | None], list[FieldProblem]]
-After = Callable[["ObjectApi", Object], None]
-BeforeDelete = Callable[["ObjectApi", Object], Object]
+Prepare = Callable[["Cluster", Object], None]
+PrepareUpdate = Callable[["Cluster", Object, Object, str], None]
+Check = Callable[["Cluster", Object, Object | None], list[FieldProblem]]
+After = Callable[["Cluster", Object], None]
+BeforeDelete = Callable[["Cluster", Object], Object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +95,7 @@ __all__ = ["BUILTIN_STRATEGIES", "Strategies", "Strategy", "complete_pod_templat
 class Strategies:
     """The hooks of all kinds of one server."""
 
-    def __init__(self, api: ObjectApi) -> None:
+    def __init__(self, api: Cluster) -> None:
         self._api = api
         self._of: dict[Resource, Strategy] = dict(BUILTIN_STRATEGIES)
         self._none = Strategy()

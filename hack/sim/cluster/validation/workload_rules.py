@@ -5,15 +5,11 @@ Called by the strategies for Deployments, ReplicaSets, DaemonSets, StatefulSets 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hack.sim.cluster.statuses import FieldProblem, invalid, required
 from hack.sim.cluster.store.kinds import Object
 from hack.sim.cluster.store.selectors import selector_of_object
+from hack.sim.cluster.validation.cluster import Cluster
 from hack.sim.cluster.validation.pod_rules import complete_pod_template, spec_problems
-
-if TYPE_CHECKING:
-    from hack.sim.cluster.store.objects import ObjectApi
 
 _DEFAULTS: dict[str, Object] = {
     "Deployment": {
@@ -48,7 +44,7 @@ _DEFAULTS: dict[str, Object] = {
 }
 
 
-def complete_workload(_: ObjectApi, workload: Object) -> None:
+def complete_workload(_: Cluster, workload: Object) -> None:
     """Fill in the defaults of the spec and its template, in place."""
     spec = dict(workload.get("spec") or {})
     for field, value in _DEFAULTS[workload["kind"]].items():
@@ -66,7 +62,7 @@ def complete_workload(_: ObjectApi, workload: Object) -> None:
     workload["spec"] = spec
 
 
-def keep_labels(api: ObjectApi, old: Object, new: Object, subresource: str) -> None:
+def keep_labels(api: Cluster, old: Object, new: Object, subresource: str) -> None:
     """A write of a Deployment's status never changes its labels."""
     complete_workload(api, new)
     if subresource == "status":
@@ -97,7 +93,7 @@ def _complete_job(job: Object, spec: Object) -> None:
     spec["selector"] = {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
 
 
-def workload_problems(_: ObjectApi, workload: Object, old: Object | None) -> list[FieldProblem]:
+def workload_problems(_: Cluster, workload: Object, old: Object | None) -> list[FieldProblem]:
     """Every rule that the workload breaks."""
     spec = workload["spec"]
     if old is not None and spec == old.get("spec"):

@@ -5,7 +5,6 @@ What it prints for whole clusters is in tests/golden/kubectl; here are its rules
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from typing import Any
 
@@ -20,6 +19,7 @@ from rules.api.quarantine import Mode
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
 from rules.session.snapshot import AgentPod
+from tests.support.cluster.blocked_reasons import blocked_reasons
 from tests.support.remediator.kubectl_cluster import REPOSITORY
 from tests.support.remediator.kubectl_objects import (
     NOW,
@@ -53,20 +53,8 @@ def look(
     return NodeLook(**{**found, **changes})
 
 
-def reasons_of_the_rules() -> set[str]:
-    """As the tests of the runbooks read them from the source of the rules."""
-    path = REPOSITORY / "tests" / "unit" / "hack" / "blocked_reasons.py"
-    spec = importlib.util.spec_from_file_location("reasons_in_rules", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    found: set[str] = module.blocked_reasons()
-    return found
-
-
 def test_every_reason_to_wait_has_a_line_that_says_what_would_end_it() -> None:
-    assert known() == reasons_of_the_rules()
+    assert known() == blocked_reasons()
     assert all(
         ends_when(reason, NAME) and "{" not in ends_when(reason, NAME) for reason in known()
     )
