@@ -19,6 +19,7 @@ from remediator.page import answers
 from remediator.page.answers import NotThereError
 from remediator.page.hosts import may_ask
 from remediator.page.markup import Element, document
+from remediator.page.schema import schema_text
 from remediator.view.live import PageSource
 from remediator.view.paging import RequestError
 from remediator.view.shapes import Problem
@@ -67,7 +68,6 @@ class Site:
         self._source = source
         self._hosts = hosts
         self._static = {name: (_FOLDER / name).read_bytes() for name in _STATIC}
-        self._schema = (_FOLDER / "schema.json").read_bytes()
         self._of: PageState | None = None
         self._documents: dict[str, asyncio.Task[Element]] = {}
         self._texts: dict[str, asyncio.Task[str]] = {}
@@ -170,7 +170,7 @@ class Site:
 
     async def schema(self, _: web.Request) -> web.StreamResponse:
         """The JSON Schema of every answer."""
-        return web.Response(body=self._schema, content_type="application/schema+json")
+        return web.Response(body=schema_text(), content_type="application/schema+json")
 
     @web.middleware
     async def check_host(self, request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -1,7 +1,6 @@
 """What `/api/` answers: the values that the views make and the pages and JSON both show.
 
-`schema.json` is generated from these types (a test compares), so a field that is not here is not in
-an answer. Times are RFC 3339 as the objects spell them; durations are seconds.
+The schema of the answers is made from these types, so a field that is not here is not in an answer. Times are RFC 3339 as the objects spell them; durations are seconds.
 """
 
 from typing import Any
