@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
+from remediator.page.schema import schema_text
 from remediator.page.site import HEADERS, mount
 from remediator.view.state import PageState
 from rules.api.nodes import HealthView
@@ -26,7 +27,7 @@ from tests.support.remediator.page_fleet import (
 )
 
 PAGE = Path(__file__).resolve().parents[4] / "remediator" / "page"
-SCHEMA = json.loads((PAGE / "schema.json").read_text())
+SCHEMA = json.loads(schema_text())
 Client = TestClient[web.Request, web.Application]
 
 
