@@ -42,8 +42,9 @@ from remediator.view.live import LiveSource
 from remediator.view.verdict_reader import VerdictReader, reading
 from remediator.world import World
 from rules.api.nodes import FreshNode, HealthView, NodeView, QuarantineView
+from rules.api.quarantine import Phase
 from rules.api.timestamps import parse_time
-from rules.api.writes import Write
+from rules.api.writes import MarkNode, Write
 from rules.drain.daemon_sets import untolerating
 from rules.drain.plan import DrainPlan
 from rules.policy.policy import Policy
@@ -53,6 +54,8 @@ _LOG = structlog.get_logger()
 
 # Without a tick of the dispatcher for this long the process is stuck and is to be restarted.
 _STUCK_S = 60.0
+# Phases of a session whose node is not marked yet.
+_NEW = frozenset({"", Phase.PENDING})
 # How long a shutdown may take before what is left is dropped; the lease expires by itself.
 _SHUTDOWN_S = 5.0
 
@@ -285,7 +288,15 @@ class Replica:
         return self.drains.plan(node)
 
     def _recheck(self, write: Write, node: FreshNode) -> str:
-        return recheck(write, node, self.world.snapshot())
+        return recheck(write, node, self.world.snapshot()) or self._turn_over(write)
+
+    def _turn_over(self, write: Write) -> str:
+        """Why a first mark that waited for its turn must not go by now: the fleet moved on."""
+        session = self.caches.quarantines.items.get(getattr(write, "session", ""))
+        if not isinstance(write, MarkNode) or session is None or session.status.phase not in _NEW:
+            return ""
+        permit = self.fleet.permit(session.name)
+        return "" if permit.start else f"its turn is over: {permit.message}"
 
     def _untolerating(self, node: NodeView) -> tuple[str, ...]:
         return untolerating(node, self.caches.daemon_sets.items.values())

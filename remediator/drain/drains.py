@@ -10,10 +10,12 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
 from remediator.drain.look import DrainLook
+from remediator.drain.pod_look import PodLook
 from remediator.kube.answer import Answer, ApiError
 from remediator.kube.api import Api
 from remediator.kube.clock import Clock
@@ -30,9 +32,12 @@ from rules.drain.arrivals import plan_watch
 from rules.drain.budget import matching, needs_turn
 from rules.drain.eviction import EvictionKind, EvictionOutcome, classify, no_answer
 from rules.drain.memory import DrainMemory, answered, forced
-from rules.drain.plan import DrainPlan, plan_drain
+from rules.drain.plan import DrainInput, DrainPlan, plan_drain
+from rules.drain.recheck import kept_from_eviction, kept_from_force
 from rules.policy.policy import Policy
 from rules.session.causes import worst
+
+KeptFrom = Callable[[PodView, DrainInput, Policy, float], str]
 
 _LOG = structlog.get_logger()
 
@@ -57,6 +62,8 @@ class _Drain:
         self.memory = DrainMemory.resume(None if self.dry_run else session.status.drain)
         self.plan: DrainPlan | None = None
         self.wanted: tuple[d.EvictPod, ...] = ()
+        self.look: DrainInput | None = None
+        """What the plan was made from."""
         self.changed = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 
@@ -178,9 +185,10 @@ class Drains:
         now = self._clock.now()
         plan = plan_drain(look, self._policy(), drain.memory, now)
         drain.plan, drain.memory, drain.wanted = plan, plan.memory, plan.evict
+        drain.look = look
         self._due.set()
         self._wake(node)
-        await self._force(drain, plan)
+        await self._force(node, drain, plan)
         if plan.wants_owners and not drain.dry_run:
             return _SHORT_S
         wait_s = _LEAVING_S if plan.waiting or plan.evict else _WAITING_S
@@ -206,13 +214,15 @@ class Drains:
             self._wake(node)
         return random.uniform(*_WATCHED_S)
 
-    async def _force(self, drain: _Drain, plan: DrainPlan) -> None:
+    async def _force(self, node: str, drain: _Drain, plan: DrainPlan) -> None:
         """By policy, past the deadline: the condition first, then the deletion, pod by pod."""
         for target, delete in plan.force:
-            told = await self._gateway.send(target)
+            kept = partial(self._kept_from, kept_from_force, node, drain)
+            about = PodLook(self._api, self._clock, delete, kept)
+            told = await self._gateway.send(target, about)
             if not told.done:
                 continue
-            sent = await self._gateway.send(delete)
+            sent = await self._gateway.send(delete, about)
             if sent.done:
                 eviction = d.EvictPod(
                     node=delete.node, namespace=delete.namespace, name=delete.name, uid=delete.uid
@@ -225,6 +235,17 @@ class Drains:
         if drain.plan is not None:
             drain.plan = replace(drain.plan, memory=memory)
         drain.changed.set()
+
+    def _kept_from(self, rule: KeptFrom, node: str, drain: _Drain, pod: PodView) -> str:
+        """Why the pod is left alone by now: the drain ended, or its plan or the policy changed."""
+        if self._drains.get(node) is not drain or drain.look is None:
+            return "its drain was stopped"
+        return rule(pod, drain.look, self._policy(), self._clock.now())
+
+    def _kept_from_eviction(self, drain: _Drain, eviction: d.EvictPod, pod: PodView) -> str:
+        if all(wanted.uid != eviction.uid for wanted in drain.wanted):
+            return "the plan leaves it alone by now"
+        return self._kept_from(kept_from_eviction, eviction.node, drain, pod)
 
     def _pump(self, group: asyncio.TaskGroup) -> float | None:
         """Send what is due; seconds until time alone makes something due."""
@@ -258,25 +279,25 @@ class Drains:
 
     async def _ask(self, eviction: d.EvictPod) -> EvictionOutcome:
         """A fresh look at the pod, then the Eviction API."""
-        path = f"/api/v1/namespaces/{eviction.namespace}/pods/{eviction.name}"
-        try:
-            pod = await self._api.get(path, PodView)
-        except ApiError as error:
-            if error.answer.code == 404:
-                return EvictionOutcome(kind=EvictionKind.POD_GONE)
-            raise
-        if pod.uid != eviction.uid or pod.spec.node_name != eviction.node:
-            return EvictionOutcome(kind=EvictionKind.OTHER_POD, message="another pod by that name")
-        if pod.terminating:
-            # Somebody else was faster; asking again could only shorten its grace.
-            return EvictionOutcome(kind=EvictionKind.LEAVING, message="it is terminating")
-        pdbs = matching(pod, self._world.caches.pdbs.items.values())
-        if not eviction.pdb and needs_turn(pod, pdbs):
+        drain = self._drains.get(eviction.node)
+        if drain is None:
+            return no_answer("its drain was stopped")
+        kept = partial(self._kept_from_eviction, drain, eviction)
+        about = PodLook(self._api, self._clock, eviction, kept)
+        why = await about.look()
+        if (known := about.known()) is not None:
+            return known
+        if why or about.pod is None:
+            return no_answer(why)
+        pdbs = matching(about.pod, self._world.caches.pdbs.items.values())
+        if not eviction.pdb and needs_turn(about.pod, pdbs):
             return EvictionOutcome(kind=EvictionKind.POD_CHANGED, message="a PDB protects it now")
-        sent = await self._gateway.send(eviction)
+        sent = await self._gateway.send(eviction, about)
+        if (known := about.known()) is not None:
+            return known
         if sent.result is Result.HELD or sent.answer is None:
             return no_answer(sent.why)
-        return _outcome(sent.answer, pod, pdbs, self._clock.now())
+        return _outcome(sent.answer, about.pod, pdbs, self._clock.now())
 
     def _answered(self, eviction: d.EvictPod, outcome: EvictionOutcome) -> None:
         if not eviction.dry_run:

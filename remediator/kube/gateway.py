@@ -118,6 +118,18 @@ class _HeldError(Exception):
     """Raised on the connection, so that the request is not written to it."""
 
 
+class AboutWrite(Protocol):
+    """What a single write is about, looked at once more when its turn has come."""
+
+    async def look(self) -> str:
+        """Read it if need be; why the write must not go, empty when it may."""
+        ...
+
+    def why_not(self) -> str:
+        """The same from what was read; nothing is awaited."""
+        ...
+
+
 Recheck = Callable[[d.Write, FreshNode], str]
 """The rules' last look at a harmful write; empty when it may go, else why not."""
 
@@ -171,15 +183,15 @@ class Gateway:
         """Drop what was read of a node that no session concerns."""
         self._reads.pop(name, None)
 
-    async def send(self, write: d.Write) -> Sent:
-        """Send one write, if it may be sent."""
-        sent = await self._checked(write)
+    async def send(self, write: d.Write, about: AboutWrite | None = None) -> Sent:
+        """Send one write, if it may be sent; `about` has a say in a harmful one."""
+        sent = await self._checked(write, about)
         kind = type(write).__name__
         self._metrics.writes.labels(kind, sent.result.value).inc()
         _log(write, kind, sent)
         return sent
 
-    async def _checked(self, write: d.Write) -> Sent:
+    async def _checked(self, write: d.Write, about: AboutWrite | None) -> Sent:
         held = self._forbidden(write)
         if held:
             return Sent(result=Result.HELD, why=held)
@@ -191,13 +203,17 @@ class Gateway:
             return await self._post(write, None)
         async with self._api.turn(_lane(write)):
             try:
+                why = await about.look() if about is not None else ""
+            except ApiError as error:
+                return Sent(result=classify(error.answer), why=f"pod not read: {error}")
+            try:
                 node = await self.fresh_node(write.node, FRESH_NODE_S)
             except ApiError as error:
                 return Sent(result=classify(error.answer), why=f"node not read: {error}")
-            why = self._recheck(write, node)
+            why = why or self._recheck(write, node)
             if why:
                 return Sent(result=Result.HELD, why=why)
-            return await self._post(write, self._last_look(write))
+            return await self._post(write, self._last_look(write, about))
 
     async def _still_owned(self, write: d.UnmarkNode) -> Sent | None:
         """None when the mark's session certainly does not exist: a lagging cache frees no node.
@@ -228,7 +244,7 @@ class Gateway:
             return "another replica leads"
         return ""
 
-    def _last_look(self, write: d.Write) -> Callable[[], None]:
+    def _last_look(self, write: d.Write, about: AboutWrite | None) -> Callable[[], None]:
         """Runs with the connection in hand: time may have passed while waiting for it."""
 
         def check() -> None:
@@ -241,6 +257,8 @@ class Gateway:
             if not why and known is not None:
                 # Connecting may outlast the read.
                 why = self._recheck(write, known.node) or known.too_old(self._clock.elapsed())
+            if not why and about is not None:
+                why = about.why_not()
             if why:
                 raise _HeldError(why)
 

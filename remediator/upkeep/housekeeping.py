@@ -114,6 +114,9 @@ class Housekeeping:
 
     async def _history(self) -> None:
         sessions = list(self._world.caches.quarantines.items.values())
-        deletions = outlived(sessions, self._policy(), self._clock.now())
-        for deletion in deletions[:_DELETIONS_PER_SWEEP]:
+        policy = self._policy()
+        for deletion in outlived(sessions, policy, self._clock.now())[:_DELETIONS_PER_SWEEP]:
+            if self._policy() is not policy:
+                # It may keep by now what it did not keep a moment ago.
+                return
             await self._gateway.send(deletion)

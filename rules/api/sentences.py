@@ -147,13 +147,21 @@ def arrived(pods: Sequence[str]) -> str:
     )
 
 
-def validating(since: float, until: float, blocked_by: str) -> str:
-    """All causes closed; proving it."""
-    if blocked_by:
-        return bounded(f"All causes closed at {clock(since)}; not released: {blocked_by}.")
-    return bounded(
-        f"All causes closed at {clock(since)}; released at {clock(until)} if the node stays healthy."
+def settled_clause(reported: Sequence[Cause]) -> str:
+    """Why nothing asks for the quarantine any more; ``reported`` hold, and the policy only says so."""
+    return (
+        f"the policy only reports {causes_clause(reported)}" if reported else "all causes closed"
     )
+
+
+def validating(since: float, until: float, blocked_by: str, reported: Sequence[Cause] = ()) -> str:
+    """Nothing asks for the quarantine any more; proving it."""
+    clause = settled_clause(reported)
+    settled = f"{clause[0].upper()}{clause[1:]} {'since' if reported else 'at'} {clock(since)}"
+    if blocked_by:
+        return bounded(f"{settled}; not released: {blocked_by}.")
+    stays = "nothing else comes up" if reported else "the node stays healthy"
+    return bounded(f"{settled}; released at {clock(until)} if {stays}.")
 
 
 def ended(phase: str, why: str, left: str, annotations: tuple[str, ...] = ()) -> str:

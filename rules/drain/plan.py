@@ -134,7 +134,7 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
         if verdict.fate is Fate.LEAVING:
             waiting.append(pod.key)
             continue
-        if late and policy.drain.on_timeout == "Force" and _own_time_over(pod, look, policy, now):
+        if late and policy.drain.on_timeout == "Force" and own_time_over(pod, look, policy, now):
             force.append(_force(pod, look, now))
             continue
         obstacle = _obstacle(pod, verdict, look, budgets[pod.uid], memory, asked, now)
@@ -259,7 +259,7 @@ def _evict(pod: PodView, look: DrainInput, pdbs: tuple[PdbView, ...]) -> EvictPo
     )
 
 
-def _own_time_over(pod: PodView, look: DrainInput, policy: Policy, now: float) -> bool:
+def own_time_over(pod: PodView, look: DrainInput, policy: Policy, now: float) -> bool:
     """A pod that came later than the drain has its own full time, suspensions apart."""
     started = parse_time(pod.status.start_time or "") or pod.metadata.created_at
     began = parse_time(look.drain.started_at) or now

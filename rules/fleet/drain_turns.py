@@ -7,8 +7,10 @@ from rules.api.quarantine import Mode, Phase
 from rules.api.timestamps import parse_time
 from rules.catalog.reason import Level
 from rules.session import status as st
+from rules.session.causes import has_human
 from rules.session.gang_turns import drain_turn, moving_gangs, unread_until
-from rules.session.observation import Permit, opted_out, pause_covers
+from rules.session.level import drains_now
+from rules.session.observation import Permit, opted_out, pause_covers, selects_node
 from rules.session.owners import working_owner
 from rules.session.snapshot import FleetSnapshot
 
@@ -27,14 +29,13 @@ def drain_permits(
     draining = [s for s in sessions if s.status.phase == Phase.DRAINING]
     busy = sum(1 for s in draining if not st.is_true(s.status, "NeedsHuman"))
     places = snapshot.policy.limits.nodes_draining - busy
-    marked = [
-        s for s in sessions if s.status.phase == Phase.MARKED and s.spec.level == Level.DRAIN
-    ]
-    to_come = [
-        s.spec.node_name
+    waiting = [
+        s
         for s in sessions
-        if s.status.phase in {"", Phase.PENDING, Phase.MARKED} and s.spec.level == Level.DRAIN
+        if s.status.phase in {"", Phase.PENDING, Phase.MARKED} and _drains(s, snapshot)
     ]
+    marked = [s for s in waiting if s.status.phase == Phase.MARKED]
+    to_come = [s.spec.node_name for s in waiting]
     names = [s.spec.node_name for s in draining]
     moving = dict(moving_gangs(sessions, snapshot))
     permits: dict[str, Permit] = {s.name: _GOES_ON for s in sessions}
@@ -71,10 +72,20 @@ def drain_permits(
     return permits
 
 
+def _drains(session: QuarantineView, snapshot: FleetSnapshot) -> bool:
+    """Whether the session wants its node empty, as level and policy are now."""
+    node = snapshot.nodes.get(session.spec.node_name)
+    if node is None:
+        return session.spec.level == Level.DRAIN
+    return drains_now(session, node, snapshot)
+
+
 def _cannot(session: QuarantineView, snapshot: FleetSnapshot) -> bool:
     """Whether something on the node itself keeps it from draining now."""
     node = snapshot.nodes.get(session.spec.node_name)
     if node is None or node.ready == "Unknown" or opted_out(node):
+        return True
+    if not has_human(session) and not selects_node(snapshot.policy, node):
         return True
     if working_owner(node, snapshot.maintenance_leases.get(node.name), snapshot.now):
         return True

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from rules.api.availability import is_unavailable
 from rules.api.gangs import Gang
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase
@@ -176,7 +177,7 @@ class _Turns:
         stale = staleness(health, node, snapshot.agents, snapshot.now)
         if stale and not has_human(session):
             return False
-        return bool(open_causes(session, health, stale))
+        return bool(open_causes(session, health, stale, snapshot.policy))
 
     def _refused(self, node: NodeView) -> Permit | None:
         if node.name not in self._selected:
@@ -215,11 +216,20 @@ class _Turns:
                 until=until,
             )
         if self._book.is_gone(node):
-            return None
+            return self._overtaken(node)
         line = self._book.tightest(node)
         if line.room < 1:
             return Permit(reason="Budget", message=line.clause)
         return self._gang_fits(session, node, line)
+
+    def _overtaken(self, node: NodeView) -> Permit | None:
+        """A place held for a mark on its way is lost when others became unavailable meanwhile."""
+        if node.name not in self._snapshot.reserved or is_unavailable(node):
+            return None
+        for line in map(self._book.line, self._book.keys_of(node)):
+            if line.unavailable > line.limit:
+                return Permit(reason="Budget", message=line.clause)
+        return None
 
     def _gang_fits(
         self, session: QuarantineView, node: NodeView, line: BudgetLine

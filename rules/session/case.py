@@ -25,10 +25,19 @@ from rules.api.writes import (
     Write,
     WriteSessionStatus,
 )
+from rules.catalog.reason import Level
 from rules.policy.policy import Policy
 from rules.session import refused as session_refused
 from rules.session import status as st
-from rules.session.causes import evidence_of, open_causes, worst
+from rules.session.causes import (
+    EVIDENCE_LEVEL,
+    evidence_of,
+    level_in_effect,
+    lowered_by_person,
+    open_causes,
+    reported_causes,
+    worst,
+)
 from rules.session.observation import NodeObservation, is_open
 
 RECHECK_S: Final = 60.0
@@ -59,7 +68,11 @@ class Case:
         """The status as stored; a session that has not begun starts as Pending here."""
         stored = self.session.status
         if stored.phase:
-            return stored
+            if lowered_by_person(self.session):
+                return stored
+            return touched(
+                stored, evidence={**stored.evidence, EVIDENCE_LEVEL: self.session.spec.level}
+            )
         boot = self.seen.node.boot_id if self.seen.node else ""
         health = self.seen.health
         begun = QuarantineStatus(
@@ -67,7 +80,10 @@ class Case:
             phase=str(Phase.PENDING),
             phase_since=format_time(self.now),
             boot_id=self.session.spec.boot_id or boot,
-            evidence=evidence_of(health.status, self.session.spec.causes) if health else {},
+            evidence={
+                **(evidence_of(health.status, self.session.spec.causes) if health else {}),
+                EVIDENCE_LEVEL: self.session.spec.level,
+            },
         )
         return st.noted(begun, "Pending", "session opened", self.now)
 
@@ -100,8 +116,26 @@ class Case:
 
     @cached_property
     def causes(self) -> tuple[Cause, ...]:
-        """The causes that still hold."""
-        return open_causes(self.session, self.seen.health, self.seen.stale)
+        """The causes that hold and ask for more than a report."""
+        return open_causes(self.session, self.seen.health, self.seen.stale, self.policy)
+
+    @cached_property
+    def reported(self) -> tuple[Cause, ...]:
+        """The causes that hold and that the policy only reports by now."""
+        return reported_causes(self.session, self.seen.health, self.seen.stale, self.policy)
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing asks for the quarantine any more: all is closed, or only reported.
+
+        A verdict that is stale closes nothing; what the policy says holds without one.
+        """
+        return not self.causes and (not self.seen.stale or bool(self.reported))
+
+    @property
+    def drains(self) -> bool:
+        """Whether pods are to leave, as the session's level and the policy are now."""
+        return level_in_effect(self.session, self.causes, self.policy) == Level.DRAIN
 
     @property
     def severity(self) -> str:

@@ -17,6 +17,8 @@ from rules.policy.policy import Policy
 from rules.session.observation import is_open
 
 MAX_CAUSES: Final = 32
+EVIDENCE_LEVEL: Final = "level"
+"""In ``status.evidence``: the deepest level that the session has had."""
 DELETED_BY: Final = "deletion of the GPUQuarantine"
 """``spec.release.by`` of the record that stands in for a session somebody deleted."""
 
@@ -129,9 +131,26 @@ def _evidence_line(incident: Incident) -> str:
 
 
 def open_causes(
-    session: QuarantineView, health: HealthView | None, stale: str
+    session: QuarantineView, health: HealthView | None, stale: str, policy: Policy
 ) -> tuple[Cause, ...]:
-    """The causes that still hold: people's always, detectors' while their incident is active."""
+    """The causes that hold and ask for more than a report."""
+    return tuple(
+        cause
+        for cause in _holding(session, health, stale)
+        if level_rank(_allowed(cause, policy)) > Level.REPORT.rank
+    )
+
+
+def reported_causes(
+    session: QuarantineView, health: HealthView | None, stale: str, policy: Policy
+) -> tuple[Cause, ...]:
+    """The causes that hold and that the policy, as it is now, only reports."""
+    asking = open_causes(session, health, stale, policy)
+    return tuple(c for c in _holding(session, health, stale) if c not in asking)
+
+
+def _holding(session: QuarantineView, health: HealthView | None, stale: str) -> tuple[Cause, ...]:
+    """People's causes always, detectors' while their incident is active."""
     if stale or health is None:
         return session.spec.causes
     active = {incident.id for incident in health.status.incidents if incident.active}
@@ -140,6 +159,26 @@ def open_causes(
         for cause in session.spec.causes
         if cause.source == "Human" or cause.incident in active
     )
+
+
+def _allowed(cause: Cause, policy: Policy) -> str:
+    """The most that the policy lets a cause ask for; what people ask for is theirs to say."""
+    most = str(Level.DRAIN)
+    return most if cause.source == "Human" else policy.level_of(cause.reason, most)
+
+
+def level_in_effect(session: QuarantineView, causes: Iterable[Cause], policy: Policy) -> str:
+    """What the session may do now for ``causes``: its own level, and no more than the policy has
+    for the gravest of them. Both may change while the session waits or drains.
+    """
+    allowed = max((_allowed(c, policy) for c in causes), key=level_rank, default=str(Level.DRAIN))
+    return min(session.spec.level, allowed, key=level_rank)
+
+
+def lowered_by_person(session: QuarantineView) -> bool:
+    """Whether the level is below what the session had: only people take it down."""
+    had = session.status.evidence.get(EVIDENCE_LEVEL)
+    return isinstance(had, str) and level_rank(session.spec.level) < level_rank(had)
 
 
 def same_cause(one: Cause, other: Cause) -> bool:

@@ -26,6 +26,7 @@ from rules.session.causes import (
     cause_of,
     level_of,
     level_rank,
+    lowered_by_person,
     same_cause,
     suppressed_incidents,
 )
@@ -93,12 +94,17 @@ def _append(case: Case) -> Decision | None:
     spec = case.session.spec
     joining = [c for other in case.seen.siblings if is_open(other) for c in other.spec.causes]
     wanted_level = spec.level
+    lowered = lowered_by_person(case.session)
     new = []
     if not case.seen.stale and not opted_out(case.node):
         suppressed = suppressed_incidents(case.seen.siblings, case.policy, case.now)
         for incident in actionable(case.seen.health, case.policy):
             if incident.id not in suppressed:
-                new.append(cause_of(incident))
+                cause = cause_of(incident)
+                new.append(cause)
+                if lowered and any(same_cause(cause, known) for known in spec.causes):
+                    # A person who took the level down knew of this one.
+                    continue
                 wanted_level = max(wanted_level, level_of(incident, case.policy), key=level_rank)
     for other in case.seen.siblings:
         if is_open(other):

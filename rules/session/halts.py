@@ -16,6 +16,7 @@ from rules.api.quarantine import Mode, Phase, QuarantineStatus
 from rules.drain.clock import OUTAGE_S
 from rules.session import status as st
 from rules.session.case import Case, touched
+from rules.session.causes import has_human
 from rules.session.observation import opted_out
 
 _HALTING: Final = ("Paused", "NodeUnreachable")
@@ -35,6 +36,10 @@ def halt_of(case: Case) -> Halt | None:
         return Halt(reason="StandDown", clause=f"standing down, {case.seen.owner}")
     if opted_out(case.node):
         return Halt(reason="OptOut", clause=f"the node carries the label {LABEL_OPT_OUT}=true")
+    if not case.seen.selected and not has_human(case.session):
+        return Halt(
+            reason="NotSelected", clause="the policy's nodeSelector does not select the node"
+        )
     if case.seen.pauses:
         return Halt(reason="Paused", clause=pause_clause(case.seen.pauses))
     if case.policy.mode == Mode.SHADOW and not case.shadow:

@@ -19,6 +19,7 @@ from rules.api.quarantine import PauseSpec
 from rules.api.refusal import NodeWrite, Refusal
 from rules.api.selectors import parse_selector, selects
 from rules.api.timestamps import parse_time
+from rules.policy.policy import Policy
 from rules.session.owners import working_owner
 from rules.session.snapshot import AgentPod, FleetSnapshot
 
@@ -156,6 +157,11 @@ def opted_out(node: NodeView) -> bool:
     return node.labels.get(LABEL_OPT_OUT) == "true"
 
 
+def selects_node(policy: Policy, node: NodeView) -> bool:
+    """Whether the policy's ``nodeSelector`` selects the node, as its labels are now."""
+    return parse_selector(policy.node_selector)(node.labels)
+
+
 def sessions_by_node(
     quarantines: Mapping[str, QuarantineView],
 ) -> dict[str, list[QuarantineView]]:
@@ -199,7 +205,7 @@ def observe(
         name=name,
         node=seen,
         health=health,
-        selected=seen is not None and parse_selector(snapshot.policy.node_selector)(seen.labels),
+        selected=seen is not None and selects_node(snapshot.policy, seen),
         stale=staleness(health, seen, snapshot.agents, snapshot.now) if seen else "no node",
         pauses=_pauses(snapshot, seen),
         owner=_owner(snapshot, seen),

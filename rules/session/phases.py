@@ -2,19 +2,21 @@
 
 from typing import Final
 
+import msgspec
+
 from rules.api.mark import MarkState, mark_patch, read_note
 from rules.api.quarantine import Cause, DrainStatus, Phase, QuarantineStatus
 from rules.api.refusal import NodeWrite
 from rules.api.sentences import arrived as arrived_clause
-from rules.api.sentences import bounded, some, would_drain
+from rules.api.sentences import bounded, settled_clause, some, would_drain
 from rules.api.sentences import marked as marked_sentence
 from rules.api.sentences import pending as pending_sentence
 from rules.api.sentences import quarantined as quarantined_sentence
 from rules.api.sentences import shadowed as shadowed_sentence
 from rules.api.writes import Decision, Evicting, MarkNode
-from rules.catalog.reason import Level, is_reason_code
+from rules.catalog.reason import is_reason_code
 from rules.session import status as st
-from rules.session.case import Case, is_fresh, unmark
+from rules.session.case import Case, is_fresh, touched, unmark
 from rules.session.draining import begin_drain, draining, probe
 from rules.session.ending import end
 from rules.session.halts import Halt, halt_of, unreachable, with_halts
@@ -33,14 +35,15 @@ def in_phase(case: Case) -> Decision:
         return _pending(case, status, halt)
     if case.phase is Phase.VALIDATING:
         return validating(case, status, halt)
-    if not case.causes and not case.seen.stale:
+    if case.settled:
         if case.shadow:
-            return end(case, Phase.RELEASED, "all causes closed; in Shadow nothing was touched")
+            why = f"{settled_clause(case.reported)}; in Shadow nothing was touched"
+            return end(case, Phase.RELEASED, why)
         return begin_validation(case, status)
     if case.phase is Phase.MARKED:
         return _marked(case, status, halt)
     if case.phase is Phase.DRAINING:
-        return draining(case, status, halt)
+        return draining(case, status, halt) if case.drains else _stop_draining(case, status)
     return _quarantined(case, status, halt)
 
 
@@ -60,8 +63,9 @@ def _with_replace(case: Case, status: QuarantineStatus) -> QuarantineStatus:
 
 def _pending(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decision:
     permit = case.seen.permit
-    if not case.causes and not case.seen.stale:
-        return end(case, Phase.CANCELLED, "the cause went away before anything was done")
+    if case.settled:
+        why = settled_clause(case.reported) if case.reported else "the cause went away"
+        return end(case, Phase.CANCELLED, f"{why} before anything was done")
     if not case.shadow and case.mark is MarkState.WHOLE:
         return _enter_marked(case, status)
     if not case.shadow and case.mark is MarkState.FOREIGN:
@@ -172,7 +176,7 @@ def _sentence(
     case: Case, since: float, waiting_for: str, probed: DrainStatus | None = None
 ) -> str:
     """What was done, what is next, what else a person should know."""
-    drain = case.session.spec.level == Level.DRAIN
+    drain = case.drains
     if case.shadow:
         would = f"asks that the node be marked ({case.policy.mark})"
         would += " and drained" if drain else ""
@@ -199,7 +203,7 @@ def _sentence(
 def _marked(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decision:
     permit = case.seen.permit
     reason = waiting_for = ""
-    if case.session.spec.level == Level.DRAIN:
+    if case.drains:
         if case.shadow:
             status, evicting = probe(case, status)
             sentence = _sentence(case, case.phase_since, "", status.drain)
@@ -225,6 +229,17 @@ def _marked(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decision
         blocked_by=reason,
         hand_over=permit.hand_over and halt is None,
     )
+
+
+def _stop_draining(case: Case, status: QuarantineStatus) -> Decision:
+    """A person or the policy took the level down: who is still there stays, the mark as well."""
+    for kind in ("Blocked", "NeedsHuman"):
+        status = st.with_condition(status, kind, case.now)
+    if status.drain is not None:
+        drain = msgspec.structs.replace(status.drain, waiting=(), blocked=())
+        status = touched(status, drain=drain)
+    status = st.enter(status, Phase.MARKED, _sentence(case, case.now, ""), case.now)
+    return case.decision("StopDraining", status, because="the level is Cordon now")
 
 
 _NOT_EMPTY: Final = "Not empty: "

@@ -3,14 +3,17 @@
 Called by the gateway without an await before sending, with a node whose read was answered at most a
 second ago and took at most 5 s. Everything
 that could have changed since the decision is looked at again: the node's identity and boot, the
-session and its mark, pauses, opt-out and other owners.
+session, its phase, its causes, its level and its mark, the policy, pauses, opt-out and other owners.
+Whether a single pod may still go is asked of ``rules.drain.recheck`` beside it.
 """
 
 from rules.api import writes as d
 from rules.api.mark import MarkState, mark_state, read_note
 from rules.api.nodes import NodeView, QuarantineView
-from rules.api.quarantine import Mode
-from rules.session.observation import is_open, opted_out, pause_covers
+from rules.api.quarantine import Mode, Phase
+from rules.session.causes import has_human
+from rules.session.level import drains_now, holds_now
+from rules.session.observation import is_open, opted_out, pause_covers, selects_node
 from rules.session.owners import working_owner
 from rules.session.snapshot import FleetSnapshot
 
@@ -40,7 +43,8 @@ def _session(write: d.Write, node: NodeView, snapshot: FleetSnapshot) -> str:
     if isinstance(write, d.MarkNode):
         if write.node_uid != node.uid:
             return "the node was replaced"
-        return _open(snapshot.quarantines.get(write.session), node)
+        session = snapshot.quarantines.get(write.session)
+        return _open(session, node, snapshot) or _marks(session, node, snapshot)
     if node.ready == "Unknown":
         return "the node's kubelet is silent"
     note = read_note(node)
@@ -53,14 +57,32 @@ def _session(write: d.Write, node: NodeView, snapshot: FleetSnapshot) -> str:
     session = snapshot.quarantines.get(note.session)
     if session is not None and session.status.boot_id not in {"", node.boot_id}:
         return "the node rebooted"
-    return _open(session, node)
+    return _open(session, node, snapshot) or _drains(session, node, snapshot)
 
 
-def _open(session: QuarantineView | None, node: NodeView) -> str:
+def _open(session: QuarantineView | None, node: NodeView, snapshot: FleetSnapshot) -> str:
     if session is None:
         return "its session is gone"
     if not is_open(session) or session.spec.release is not None:
         return "its session has ended"
     if session.spec.node_uid not in {"", node.uid}:
         return "the node was replaced"
+    if not has_human(session) and not selects_node(snapshot.policy, node):
+        return "the policy's nodeSelector does not select the node"
+    return ""
+
+
+def _marks(session: QuarantineView | None, node: NodeView, snapshot: FleetSnapshot) -> str:
+    """A first mark rests on causes; one that is put back, on the session alone."""
+    if session is None or session.status.phase not in {"", Phase.PENDING}:
+        return ""
+    return "" if holds_now(session, node, snapshot) else "none of its causes asks for it any more"
+
+
+def _drains(session: QuarantineView | None, node: NodeView, snapshot: FleetSnapshot) -> str:
+    """Evictions wait for their turn; the session and what it is allowed move on meanwhile."""
+    if session is None or session.status.phase != Phase.DRAINING:
+        return "its session does not drain any more"
+    if not drains_now(session, node, snapshot):
+        return "none of its causes asks for a drain any more"
     return ""

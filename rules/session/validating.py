@@ -4,11 +4,10 @@ import msgspec
 
 from rules.api.names import ANNOTATION_HOLD
 from rules.api.quarantine import Phase, QuarantineStatus
-from rules.api.sentences import bounded, marked
+from rules.api.sentences import bounded, marked, settled_clause
 from rules.api.sentences import validating as validating_sentence
 from rules.api.timestamps import format_time
 from rules.api.writes import Decision
-from rules.catalog.reason import Level
 from rules.drain.clock import was_away
 from rules.session import status as st
 from rules.session.case import Case
@@ -22,9 +21,9 @@ def begin_validation(case: Case, status: QuarantineStatus) -> Decision:
     for kind in ("Blocked", "NeedsHuman"):
         status = st.with_condition(status, kind, case.now)
     until = case.now + case.policy.release.healthy_for_s
-    sentence = validating_sentence(case.now, until, "")
+    sentence = validating_sentence(case.now, until, "", case.reported)
     status = st.enter(status, Phase.VALIDATING, sentence, case.now)
-    return case.decision("Validate", status, because="all causes closed", wake_at=until)
+    return case.decision("Validate", status, because=settled_clause(case.reported), wake_at=until)
 
 
 def validating(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decision:
@@ -43,17 +42,24 @@ def validating(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decis
     if not blind:
         reason, why = _forbidden(case, status, halt)
         if case.now >= until and not reason:
-            return end(case, Phase.RELEASED, f"healthy for {case.policy.release.healthy_for_s}")
+            why = f"healthy for {case.policy.release.healthy_for_s}"
+            if case.reported:
+                why = settled_clause(case.reported)
+            return end(case, Phase.RELEASED, why)
     status = st.with_condition(status, "Blocked", case.now, reason, f"Not released: {why}.")
     human = reason if reason in {"Approval", "Replace", "OptOut"} else ""
     status = st.with_condition(status, "NeedsHuman", case.now, human, f"Not released: {why}.")
-    sentence = validating_sentence(began, until, why)
+    sentence = validating_sentence(began, until, why, case.reported)
     flaps = st.times(status, "CauseReturned")
     if flaps:
         sentence = bounded(f"{sentence[:-1]}; the cause came back {flaps} times before.")
     status = st.enter(status, Phase.VALIDATING, sentence, case.now)
     return case.decision(
-        "Validate", status, because="all causes closed", blocked_by=reason, wake_at=until
+        "Validate",
+        status,
+        because=settled_clause(case.reported),
+        blocked_by=reason,
+        wake_at=until,
     )
 
 
@@ -90,7 +96,7 @@ def _back(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decision:
     for kind in ("Blocked", "NeedsHuman"):
         status = st.with_condition(status, kind, case.now)
     status = st.noted(status, "CauseReturned", case.causes[-1].reason, case.now)
-    if case.session.spec.level == Level.DRAIN and halt is None:
+    if case.drains and halt is None:
         return begin_drain(case, status)
     sentence = marked(case.causes, case.now, "a cause came back", case.policy.mark)
     status = st.enter(status, Phase.MARKED, sentence, case.now)

@@ -2,138 +2,16 @@
 
 import asyncio
 import json
-from contextlib import asynccontextmanager
 
-import msgspec
 import pytest
 
 from hack.sim.cluster.errors import ApiError
-from hack.sim.cluster.resource import NODES, POD_DISRUPTION_BUDGETS, PODS
-from remediator.drain.drains import Drains
-from remediator.drain.look import DrainLook
-from rules.api.nodes import QuarantineView
-from rules.api.quarantine import Mode
+from hack.sim.cluster.resource import NODES, PODS
 from rules.api.writes import Evicting
 from rules.drain.eviction import EvictionKind
-from rules.policy.durations import Seconds
-from rules.policy.policy import Backoff, Drain, Limits, Policy
-from tests.support.remediator.edge import QUARANTINES, edge
-from tests.support.remediator.edge_world import EdgeWorld
+from tests.support.remediator.draining import FORCED, LONG_AGO, draining
+from tests.support.remediator.edge import edge
 from tests.support.remediator.scripted_server import until
-
-POLICY = Policy(
-    mode=Mode.ENFORCE,
-    limits=Limits(nodes_draining=5),
-    drain=Drain(
-        settle_s=Seconds(0.1),
-        unmanaged="Evict",
-        backoff=Backoff(min_s=Seconds(0.2), max_s=Seconds(0.5)),
-    ),
-)
-
-LONG_AGO = "2026-01-01T00:00:00Z"
-FORCED = msgspec.structs.replace(
-    POLICY, drain=msgspec.structs.replace(POLICY.drain, on_timeout="Force")
-)
-
-
-class Setting(EdgeWorld):
-    """The parts around `Drains`, fed with sessions and pods by hand."""
-
-    def __init__(self, cluster):
-        super().__init__(cluster, POLICY, pdb=lambda key: self.drains.pdb_changed(key))
-        self.woken = []
-        self.drains = Drains(
-            cluster.api,
-            self.gateway,
-            self.world,
-            cluster.clock,
-            cluster.metrics,
-            look=DrainLook(cluster.api, cluster.clock, self.caches),
-            policy=lambda: self.policy,
-            wake=self.woken.append,
-            last_active_at=lambda uid: None,
-        )
-
-    async def add_session(self, node, started_at=""):
-        cause = {"source": "Detector", "reason": "Xid79", "severity": "Fatal", "incident": node}
-        body = {
-            "apiVersion": "gpuward.io/v1alpha1",
-            "kind": "GPUQuarantine",
-            "metadata": {"name": f"s-{node}"},
-            "spec": {"nodeName": node, "causes": [cause]},
-        }
-        session = await self.client.create(QUARANTINES, body)
-        if started_at:
-            drain = {"startedAt": started_at}
-            session["status"] = {"mode": "Enforce", "phase": "Draining", "drain": drain}
-            await self.client.update_status(QUARANTINES, session)
-        view = await self.cluster.api.get(
-            f"/apis/gpuward.io/v1alpha1/gpuquarantines/s-{node}", QuarantineView
-        )
-        self.world.learn_session(view)
-
-    async def add_pod(self, name, node, *, ready=True, started_at=None, **labels):
-        pod = await self.client.create(
-            PODS,
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {"name": name, "labels": labels or {"app": name}},
-                "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]},
-            },
-            "default",
-        )
-        pod["status"] = {
-            "phase": "Running",
-            "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
-            **({"startTime": started_at} if started_at else {}),
-        }
-        return await self.client.update_status(PODS, pod, "default")
-
-    async def add_budget(self, name, allowed, **spec):
-        selector = {"matchLabels": {"app": name}}
-        body = {
-            "apiVersion": "policy/v1",
-            "kind": "PodDisruptionBudget",
-            "metadata": {"name": name},
-            "spec": {"selector": selector, **spec},
-        }
-        budget = await self.client.create(POD_DISRUPTION_BUDGETS, body, "default")
-        await self.allow(name, allowed)
-        return budget
-
-    async def allow(self, name, allowed, expected=4, desired=2, healthy=4):
-        budget = await self.client.get(POD_DISRUPTION_BUDGETS, name, "default")
-        budget["status"] = {
-            "observedGeneration": budget["metadata"].get("generation", 1),
-            "disruptionsAllowed": allowed,
-            "currentHealthy": healthy,
-            "desiredHealthy": desired,
-            "expectedPods": expected,
-        }
-        await self.client.update_status(POD_DISRUPTION_BUDGETS, budget, "default")
-
-    def evictions(self, code=None):
-        return self.cluster.server.requests.count(subresource="eviction", code=code)
-
-    def memory(self, node):
-        plan = self.drains.plan(node)
-        return plan.memory if plan else None
-
-
-@asynccontextmanager
-async def draining(cluster):
-    setting = Setting(cluster)
-    parts = [setting.world.caches.pdbs.run(), setting.drains.run()]
-    tasks = [asyncio.create_task(part) for part in parts]
-    try:
-        await until(lambda: setting.world.caches.pdbs.synced)
-        yield setting
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @pytest.fixture

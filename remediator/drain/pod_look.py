@@ -1,0 +1,66 @@
+"""One pod that is about to be asked to go: read fresh, and looked at once more before the request.
+
+`drains` makes one for every eviction and every forced deletion and hands it to the gateway, which
+looks through it when the write's turn has come: at a low rate that is minutes after the plan.
+"""
+
+from collections.abc import Callable
+
+from remediator.kube.answer import ApiError
+from remediator.kube.api import Api
+from remediator.kube.clock import Clock
+from remediator.kube.gateway import FRESH_NODE_S
+from rules.api.pods import PodView
+from rules.api.writes import DeletePod, EvictPod
+from rules.drain.eviction import EvictionKind, EvictionOutcome
+
+
+class PodLook:
+    """The pod as of the last read, or why there is nothing to ask."""
+
+    def __init__(
+        self,
+        api: Api,
+        clock: Clock,
+        write: EvictPod | DeletePod,
+        kept: Callable[[PodView], str],
+    ) -> None:
+        """`kept` says why the plan does not hold for the pod any more; empty while it does."""
+        self.pod: PodView | None = None
+        self._known: EvictionOutcome | None = None
+        self._api = api
+        self._clock = clock
+        self._write = write
+        self._kept = kept
+        self._read_at = float("-inf")
+
+    async def look(self) -> str:
+        """Read the pod unless that was a moment ago; why it is not to be asked. ApiError."""
+        if self._clock.elapsed() - self._read_at > FRESH_NODE_S:
+            self._known = await self._read()
+            self._read_at = self._clock.elapsed()
+        return self._known.message if self._known is not None else self.why_not()
+
+    def known(self) -> EvictionOutcome | None:
+        """What is known without asking: the pod is gone, leaving, or another one."""
+        return self._known
+
+    def why_not(self) -> str:
+        """Why the pod is not to be asked any more, from what was read; nothing is awaited."""
+        return self._kept(self.pod) if self.pod is not None else "the pod was not read"
+
+    async def _read(self) -> EvictionOutcome | None:
+        write = self._write
+        path = f"/api/v1/namespaces/{write.namespace}/pods/{write.name}"
+        try:
+            self.pod = pod = await self._api.get(path, PodView)
+        except ApiError as error:
+            if error.answer.code == 404:
+                return EvictionOutcome(kind=EvictionKind.POD_GONE, message="it is gone")
+            raise
+        if pod.uid != write.uid or pod.spec.node_name != write.node:
+            return EvictionOutcome(kind=EvictionKind.OTHER_POD, message="another pod by that name")
+        if pod.terminating:
+            # Somebody else was faster; asking again could only shorten its grace.
+            return EvictionOutcome(kind=EvictionKind.LEAVING, message="it is terminating")
+        return None

@@ -1,0 +1,42 @@
+"""The last look before one pod is asked to go: does the plan still hold for it, as it is now?
+
+A plan is made from one list; at a low rate its evictions go out minutes later. ``remediator.drain.drains``
+asks here, with the pod as it was just read and the policy as it is, right before each is sent.
+"""
+
+from rules.api.pods import PodView
+from rules.drain.clock import overdue, worked_since
+from rules.drain.fate import Fate, Moment, Verdict, fate_of
+from rules.drain.plan import DrainInput, own_time_over
+from rules.policy.policy import Policy
+
+
+def kept_from_eviction(pod: PodView, look: DrainInput, policy: Policy, now: float) -> str:
+    """Why the pod is not to be evicted any more; "" when it still is."""
+    verdict = _fate(pod, look, policy, now)
+    return "" if verdict.fate is Fate.EVICT else _sentence(verdict)
+
+
+def kept_from_force(pod: PodView, look: DrainInput, policy: Policy, now: float) -> str:
+    """Why the pod is not to be deleted by force any more; "" when it still is."""
+    if policy.drain.on_timeout != "Force":
+        return f"the policy says {policy.drain.on_timeout}"
+    late = overdue(look.drain, look.severity, look.reasons, policy, now, look.last_active_at)
+    if not late or not own_time_over(pod, look, policy, now):
+        return "its time is not over"
+    verdict = _fate(pod, look, policy, now)
+    return "" if verdict.fate in {Fate.EVICT, Fate.WAITS} else _sentence(verdict)
+
+
+def _fate(pod: PodView, look: DrainInput, policy: Policy, now: float) -> Verdict:
+    moment = Moment(
+        now=now,
+        started_at=worked_since(look.drain, now, look.last_active_at),
+        severity=look.severity,
+        policy=policy,
+    )
+    return fate_of(pod, look.missing_owners, moment)
+
+
+def _sentence(verdict: Verdict) -> str:
+    return f"it {verdict.fate.lower()} by now{f' ({verdict.why})' if verdict.why else ''}"

@@ -1,0 +1,239 @@
+"""What people and the policy change about a session that waits, drains or is drained reaches it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from remediator.run import Replica
+from rules.api import writes as d
+from rules.fleet.turns import judge_fleet
+from tests.support.scenario.session_phases_reached import NODE, at, evictions_after
+from tests.support.scenario.session_world import ROOMY, World, policy_of
+
+FAULT = "Xid79GPUFallenOffBus"
+REPORT = {"reasons": {FAULT: {"level": "Report"}}}
+CORDON = {"reasons": {FAULT: {"level": "Cordon"}}}
+
+
+def use(world: World, **sections: object) -> None:
+    world.policy = policy_of(**{"budget": ROOMY, **sections})
+
+
+def set_level(world: World, level: str) -> None:
+    session = world.quarantines[world.session(NODE).name]
+    session["spec"]["level"] = level
+    world.touch(session)
+
+
+def open_the_way(world: World) -> None:
+    """Nothing outside the session would hold up a mark or an eviction any more."""
+    world.pdbs.clear()
+    world.add_pod("late", NODE)
+
+
+class TestThePolicyOnlyReports:
+    def test_issue10_16_a_session_that_waits_marks_nothing(self) -> None:
+        world = at("Pending")
+        use(world, **REPORT)
+        world.run(30)
+        assert world.phase(NODE) == "Cancelled"
+        assert f"the policy only reports {FAULT}" in world.message(NODE)
+        assert not world.writes(d.MarkNode)
+
+    @pytest.mark.parametrize("phase", ["Marked", "Draining", "Quarantined"])
+    def test_issue10_16_a_marked_node_goes_back_without_another_eviction(self, phase: str) -> None:
+        world = at(phase)
+        open_the_way(world)
+        before = world.now
+        use(world, **REPORT)
+        world.run(2)
+        assert world.phase(NODE) == "Validating"
+        assert "the policy only reports" in world.message(NODE).lower()
+        world.run_until(NODE, "Released", limit=700, step=10)
+        assert evictions_after(world, before) == 0
+        assert not world.is_marked(NODE)
+        world.run(3600, step=60)
+        assert len(world.sessions(NODE)) == 1
+
+    def test_issue10_16_it_does_not_wait_for_a_fresh_verdict_to_stop(self) -> None:
+        world = at("Draining")
+        world.silence(NODE)
+        world.run(730, step=10)
+        open_the_way(world)
+        before = world.now
+        use(world, **REPORT)
+        world.run(60)
+        assert evictions_after(world, before) == 0
+        assert world.phase(NODE) == "Validating"
+        assert world.condition(NODE, "Blocked") == "VerdictStale"
+
+    def test_issue10_16_a_persons_cause_is_no_matter_of_the_policy(self) -> None:
+        world = at("Quarantined")
+        first = world.session(NODE).name
+        world.now += 10
+        world.open_by_person(NODE)
+        world.run(5)
+        use(world, **REPORT)
+        world.run(1200, step=20)
+        assert world.quarantines[first]["status"]["phase"] == "Quarantined"
+
+    def test_taken_back_the_same_session_goes_on(self) -> None:
+        world = at("Quarantined")
+        use(world, **REPORT)
+        world.run(60)
+        use(world)
+        world.run_until(NODE, "Quarantined", limit=30)
+        assert len(world.sessions(NODE)) == 1
+
+
+@pytest.mark.parametrize("how", ["policy", "person"])
+class TestOnlyACordon:
+    def lower(self, world: World, how: str) -> None:
+        use(world, **CORDON) if how == "policy" else use(world)
+        if how == "person":
+            set_level(world, "Cordon")
+
+    def lift(self, world: World, how: str) -> None:
+        use(world)
+        if how == "person":
+            set_level(world, "Drain")
+
+    def test_issue10_16_a_session_that_waits_is_marked_and_not_drained(self, how: str) -> None:
+        world = at("Pending")
+        open_the_way(world)
+        self.lower(world, how)
+        world.run(120)
+        assert world.phase(NODE) == "Marked"
+        assert "level Cordon" in world.message(NODE)
+        assert not world.writes(d.EvictPod)
+
+    def test_issue10_16_a_drain_stops_and_the_mark_stays(self, how: str) -> None:
+        world = at("Draining")
+        open_the_way(world)
+        before = world.now
+        self.lower(world, how)
+        world.run(120)
+        assert world.phase(NODE) == "Marked"
+        assert world.is_marked(NODE)
+        assert evictions_after(world, before) == 0
+        assert not world.condition(NODE, "NeedsHuman")
+
+    def test_issue10_16_lifted_again_the_drain_goes_on(self, how: str) -> None:
+        world = at("Draining")
+        self.lower(world, how)
+        world.run(60)
+        open_the_way(world)
+        self.lift(world, how)
+        world.run_until(NODE, "Quarantined", limit=120)
+
+    def test_a_restart_forgets_nothing(self, how: str) -> None:
+        world = at("Draining")
+        self.lower(world, how)
+        world.run(5)
+        world.restart()
+        world.run(60)
+        assert world.phase(NODE) == "Marked"
+
+
+def test_issue10_16_a_new_graver_fault_is_not_covered_by_a_persons_word() -> None:
+    world = at("Draining")
+    set_level(world, "Cordon")
+    world.run(60)
+    assert world.phase(NODE) == "Marked"
+    world.incident(NODE, "RowRemapFailure")
+    world.run(5)
+    assert world.session(NODE).spec.level == "Drain"
+
+
+class TestANarrowerSelector:
+    @pytest.mark.parametrize("phase", ["Pending", "Marked", "Draining"])
+    def test_issue10_16_no_further_harm_on_a_node_outside(self, phase: str) -> None:
+        world = at(phase)
+        if phase == "Marked":
+            set_level(world, "Drain")
+        open_the_way(world)
+        before = world.now
+        use(world, nodeSelector="pool=training")
+        world.run(120)
+        assert evictions_after(world, before) == 0
+        assert world.phase(NODE) == phase
+        assert world.condition(NODE, "Blocked") == "NotSelected"
+        use(world)
+        world.run_until(NODE, "Quarantined", limit=120)
+
+    def test_issue10_16_it_takes_no_place_among_the_draining(self) -> None:
+        one = {"limits": {"nodesDraining": 1}}
+        world = World(policy_of(budget=ROOMY, **one))
+        world.add_nodes(5)
+        world.add_pod("kept", NODE)
+        world.add_pdb("keep", minAvailable=1)
+        world.nodes["n1"]["metadata"]["labels"]["pool"] = "training"
+        for node in (NODE, "n1"):
+            world.incident(node, level="Cordon")
+        world.run(20)
+        use(world, nodeSelector="pool=training", **one)
+        for node in (NODE, "n1"):
+            world.incident(node, "RowRemapFailure")
+        world.run_until("n1", "Quarantined", limit=60)
+        assert world.phase(NODE) == "Marked"
+
+    def test_it_is_released_when_it_is_healthy(self) -> None:
+        world = at("Quarantined")
+        use(world, nodeSelector="pool=training")
+        world.close_all(NODE)
+        world.run_until(NODE, "Released", limit=700, step=10)
+
+    def test_a_person_decides_about_any_node(self) -> None:
+        world = World(policy_of(budget=ROOMY, nodeSelector="pool=training"))
+        world.add_nodes(3)
+        world.open_by_person(NODE)
+        world.run_until(NODE, "Quarantined", limit=30)
+
+
+class TestAMarkThatWaitsForItsTurn:
+    def waiting(self) -> World:
+        world = World(policy_of(budget={**ROOMY, "maxUnavailable": {"percent": 20, "atMost": 50}}))
+        world.add_nodes(10)
+        world.sleep(7200)
+        world.incident(NODE)
+        world.controller.reserved = {NODE}
+        world._send(d.CreateSession(name="s1", spec=self.spec(world)))
+        return world
+
+    def spec(self, world: World) -> d.QuarantineSpec:
+        incident = world.healths[NODE]["status"]["incidents"][0]["id"]
+        cause = d.Cause(source="Detector", incident=incident, reason=FAULT, severity="Fatal")
+        uid = world.node(NODE).uid
+        return d.QuarantineSpec(node_name=NODE, node_uid=uid, causes=(cause,))
+
+    def test_issue10_15_it_keeps_its_place(self) -> None:
+        world = self.waiting()
+        world.set_ready("n5", "False")
+        assert judge_fleet(world.snapshot()).permits["s1"].start
+
+    def test_issue10_15_it_gives_it_up_when_others_became_unavailable(self) -> None:
+        world = self.waiting()
+        for node in ("n5", "n6"):
+            world.set_ready(node, "False")
+        permit = judge_fleet(world.snapshot()).permits["s1"]
+        assert (permit.start, permit.reason) == (False, "Budget")
+
+    @pytest.mark.parametrize("broken", [(), ("n5", "n6")])
+    def test_issue10_15_the_process_asks_right_before_it_is_sent(
+        self, broken: tuple[str, ...]
+    ) -> None:
+        world = self.waiting()
+        for node in broken:
+            world.set_ready(node, "False")
+        snapshot = world.snapshot()
+        process = SimpleNamespace(
+            caches=SimpleNamespace(quarantines=SimpleNamespace(items=snapshot.quarantines)),
+            fleet=SimpleNamespace(permit=judge_fleet(snapshot).permits.__getitem__),
+        )
+        mark = d.MarkNode(node=NODE, node_uid="u", session="s1", patch={})
+        said = Replica._turn_over(process, mark)  # type: ignore[arg-type]
+        assert ("the budget allows 2" in said) == bool(broken)
+        assert Replica._turn_over(process, replace(mark, session="s0")) == ""  # type: ignore[arg-type]

@@ -1,0 +1,123 @@
+"""Evictions that wait for their turn at a low rate: what changed meanwhile stops those not yet sent."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from hack.sim.cluster.resource import NODES, PODS
+from remediator.kube.gateway import Gateway
+from remediator.kube.pace import Lane, Rates
+from rules.api.mark import mark_patch
+from rules.api.nodes import FreshNode
+from rules.api.writes import DeletePod, Evicting
+from rules.policy.policy import PodRule
+from rules.session.recheck import recheck
+from tests.support.remediator.draining import FORCED, LONG_AGO, POLICY, draining
+from tests.support.remediator.edge import edge
+from tests.support.remediator.scripted_server import until
+
+PODS_ON_NODE = 12
+SLOW = Rates(per_second={Lane.EVICT: 10})
+
+
+@pytest.fixture
+async def cluster(tmp_path):
+    async with edge(tmp_path) as found:
+        await found.add_node("n1")
+        yield found
+
+
+async def low_rate_drain(setting):
+    """A marked node with many pods, and a drain that has sent a few of its evictions."""
+    cluster = setting.cluster
+    cluster.api._pace.apply(SLOW)
+    node = await cluster.api.get("/api/v1/nodes/n1", FreshNode)
+    patch = mark_patch(
+        node, session="s-n1", reason="Xid79", phase="Draining", mark="CordonAndTaint", now=0.0
+    )
+    patch["metadata"].pop("resourceVersion")
+    patch["metadata"]["labels"]["gpuward.io/gpus"] = "8"
+    await setting.client.patch(NODES, "n1", patch)
+    for number in range(PODS_ON_NODE):
+        await setting.add_pod(f"p{number}", "n1")
+    await setting.add_session("n1", started_at=LONG_AGO)
+    setting.gateway._recheck = lambda write, node: recheck(write, node, setting.world.snapshot())
+    setting.drains.steer("n1", Evicting.GO)
+    await until(lambda: setting.evictions() >= 2)
+
+
+async def few_more_were_sent(setting):
+    sent = setting.evictions()
+    await asyncio.sleep(0.6)
+    return setting.evictions() <= sent + 1 < PODS_ON_NODE
+
+
+def with_phase(setting, phase):
+    session = setting.world.caches.quarantines.items["s-n1"]
+    status = msgspec.structs.replace(session.status, phase=phase)
+    moved = msgspec.structs.replace(session, status=status)
+    setting.world.caches.quarantines.items["s-n1"] = moved
+
+
+async def test_issue10_15_nothing_is_evicted_once_the_session_validates(cluster):
+    async with draining(cluster) as setting:
+        await low_rate_drain(setting)
+        with_phase(setting, "Validating")
+        assert await few_more_were_sent(setting)
+
+
+async def test_issue10_15_nothing_is_evicted_once_its_drain_was_stopped(cluster):
+    async with draining(cluster) as setting:
+        await low_rate_drain(setting)
+        setting.drains.steer("n1", Evicting.NO)
+        assert await few_more_were_sent(setting)
+
+
+async def test_issue10_15_a_skip_rule_that_was_added_is_obeyed_at_once(cluster):
+    async with draining(cluster) as setting:
+        await low_rate_drain(setting)
+        skip = (PodRule(strategy="Skip"),)
+        setting.policy = msgspec.structs.replace(setting.policy, pods=skip)
+        assert await few_more_were_sent(setting)
+
+
+async def test_issue10_15_a_pod_that_changed_while_it_waited_is_read_again(cluster):
+    async with draining(cluster) as setting:
+        await low_rate_drain(setting)
+        hold = {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}}
+        forever = msgspec.structs.replace(
+            POLICY.drain.do_not_disrupt, fatal_s=type(POLICY.drain.settle_s)(1e9)
+        )
+        drain = msgspec.structs.replace(POLICY.drain, do_not_disrupt=forever)
+        setting.policy = msgspec.structs.replace(POLICY, drain=drain)
+        cluster.clock.ahead_s += 2.0
+        for number in range(PODS_ON_NODE):
+            await setting.client.patch(PODS, f"p{number}", hold, "default")
+        sent = setting.evictions()
+        await asyncio.sleep(0.5)
+        assert setting.evictions() <= sent + 1
+
+
+async def test_issue10_15_force_ends_between_the_condition_and_the_deletion(cluster):
+    async with draining(cluster) as setting:
+        setting.policy = FORCED
+        await setting.add_budget("web", 0, minAvailable=2)
+        await until(lambda: "default/web" in setting.world.caches.pdbs.items)
+        await setting.add_pod("web", "n1", started_at=LONG_AGO)
+        await setting.add_session("n1", started_at=LONG_AGO)
+        send, held = Gateway.send, []
+
+        async def report_by_now(gateway, write, about=None):
+            if isinstance(write, DeletePod):
+                setting.policy = POLICY
+            sent = await send(gateway, write, about)
+            if isinstance(write, DeletePod):
+                held.append(sent.why)
+            return sent
+
+        setting.gateway.send = report_by_now.__get__(setting.gateway)
+        setting.drains.steer("n1", Evicting.GO)
+        await until(lambda: held)
+        assert held[0] == "the policy says Report"
+        assert cluster.server.requests.count(verb="delete", resource="pods") == 0

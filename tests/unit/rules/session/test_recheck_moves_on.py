@@ -1,0 +1,183 @@
+"""The last look before harm: what was chosen earlier is not sent once it is not wanted any more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from rules.api import writes as d
+from rules.api.mark import mark_patch
+from rules.api.nodes import HealthView, QuarantineView
+from rules.api.quarantine import DrainStatus
+from rules.api.timestamps import format_time, parse_time
+from rules.drain.plan import DrainInput
+from rules.drain.recheck import kept_from_eviction, kept_from_force
+from rules.policy.policy import Policy
+from rules.policy.reader import load_policy
+from rules.session.recheck import recheck
+from rules.session.snapshot import FleetSnapshot
+from tests.support.scenario.drain_objects import node, pod
+
+NOW = parse_time("2026-06-01T00:00:00Z") or 0.0
+POD = {"node": "n0", "namespace": "team-a", "name": "web-1", "uid": "uid-web-1"}
+EVICT = d.EvictPod(**POD, session="s1")
+TELL = d.SetDisruptionTarget(**POD, at=NOW, message="m")
+DELETE = d.DeletePod(**POD, grace_s=30, by_policy="p")
+MARK = d.MarkNode(node="n0", node_uid="uid-n0", session="s1", patch={})
+FAULT = {"source": "Detector", "incident": "i1", "reason": "Xid79", "severity": "Fatal"}
+PERSON = {"source": "Human", "reason": "Requested", "message": "it smells"}
+
+
+def policy(**parts: Any) -> Policy:
+    loaded = load_policy({"mode": "Enforce", **parts})
+    assert isinstance(loaded, Policy), loaded
+    return loaded
+
+
+def fleet(
+    *,
+    phase: str = "Draining",
+    causes: tuple[dict[str, str], ...] = (FAULT,),
+    level: str = "Drain",
+    active: bool = True,
+    **rules: Any,
+) -> FleetSnapshot:
+    """A fleet whose node n0 is in the given session; ``rules`` are sections of the policy."""
+    session = {
+        "metadata": {"name": "s1", "uid": "uid-s1"},
+        "spec": {"nodeName": "n0", "nodeUID": "uid-n0", "causes": causes, "level": level},
+        "status": {"phase": phase, "mode": "Enforce", "bootID": "boot-1"},
+    }
+    health = {
+        "metadata": {"name": "n0"},
+        "status": {
+            "publisher": {"heartbeat": format_time(NOW)},
+            "nodeUID": "uid-n0",
+            "bootID": "boot-1",
+            "incidents": [
+                {"id": "i1", "reason": "Xid79", "severity": "Fatal", "level": "Drain",
+                 "active": active, "firstSeen": format_time(NOW)}
+            ],
+        },
+    }  # fmt: skip
+    return FleetSnapshot(
+        now=NOW,
+        policy=policy(**rules),
+        nodes={},
+        healths={"n0": msgspec.convert(health, HealthView)},
+        quarantines={"s1": msgspec.convert(session, QuarantineView)},
+    )
+
+
+def marked_node() -> Any:
+    patch = mark_patch(
+        node(), session="s1", reason="Xid79", phase="Draining", mark="CordonAndTaint", now=NOW
+    )
+    return node(metadata={"annotations": patch["metadata"]["annotations"]}, spec=patch["spec"])
+
+
+MOVED_ON = [
+    pytest.param({"phase": "Validating"}, "does not drain any more", id="validating"),
+    pytest.param({"phase": "Marked"}, "does not drain any more", id="marked"),
+    pytest.param({"active": False}, "asks for a drain", id="cause-closed"),
+    pytest.param({"level": "Cordon"}, "asks for a drain", id="level-lowered"),
+    pytest.param(
+        {"reasons": {"Xid79": {"level": "Report"}}}, "asks for a drain", id="policy-reports"
+    ),
+    pytest.param(
+        {"reasons": {"Xid79": {"level": "Cordon"}}}, "asks for a drain", id="policy-cordons"
+    ),
+    pytest.param({"nodeSelector": "pool=x"}, "nodeSelector", id="not-selected"),
+]
+
+
+@pytest.mark.parametrize("write", [EVICT, TELL, DELETE], ids=["evict", "tell", "delete"])
+@pytest.mark.parametrize(("change", "why"), MOVED_ON)
+def test_issue10_15_a_pod_is_left_alone_once_its_session_moved_on(
+    write: d.Write, change: dict[str, Any], why: str
+) -> None:
+    assert recheck(write, marked_node(), fleet()) == ""
+    assert why in recheck(write, marked_node(), fleet(**change))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"active": False}, id="cause-closed"),
+        pytest.param({"reasons": {"Xid79": {"level": "Report"}}}, id="policy-reports"),
+        pytest.param({"nodeSelector": "pool=x"}, id="not-selected"),
+    ],
+)
+def test_issue10_15_a_first_mark_is_held_back_once_nothing_asks_for_it(
+    change: dict[str, Any],
+) -> None:
+    assert recheck(MARK, node(), fleet(phase="Pending")) == ""
+    assert recheck(MARK, node(), fleet(phase="Pending", **change)) != ""
+
+
+def test_issue10_15_what_a_person_asked_for_needs_no_verdict_and_no_selector() -> None:
+    asked = {"causes": (PERSON,), "active": False, "nodeSelector": "pool=x"}
+    assert recheck(MARK, node(), fleet(phase="Pending", **asked)) == ""
+    assert recheck(EVICT, marked_node(), fleet(**asked)) == ""
+    assert recheck(EVICT, marked_node(), fleet(**asked, level="Cordon")) != ""
+
+
+def look(**parts: Any) -> DrainInput:
+    started = {"drain": DrainStatus(started_at=format_time(NOW - 3600)), "severity": "Fatal"}
+    return DrainInput(node="n0", session="s1", pods=(pod(),), **{**started, **parts})
+
+
+FORCE = policy(drain={"onTimeout": "Force", "fatalTimeout": "10m"})
+OLD = pod(status={"startTime": format_time(NOW - 86_400)})
+
+
+@pytest.mark.parametrize(
+    ("rules", "why"),
+    [
+        pytest.param({}, "", id="as-planned"),
+        pytest.param({"pods": [{"namespaces": ["team-a"], "strategy": "Skip"}]}, "stays", id="skip"),
+        pytest.param(
+            {"pods": [{"selector": "app=web", "strategy": "WaitCompleted"}]}, "waits", id="wait"
+        ),
+    ],
+)  # fmt: skip
+def test_issue10_15_a_rule_that_was_added_holds_back_what_was_chosen_before(
+    rules: dict[str, Any], why: str
+) -> None:
+    said = kept_from_eviction(pod(), look(), policy(**rules), NOW)
+    assert (why in said) if why else said == ""
+
+
+def test_issue10_15_an_annotation_put_on_meanwhile_is_honoured() -> None:
+    held = pod(metadata={"annotations": {"karpenter.sh/do-not-disrupt": "true"}})
+    late = look(drain=DrainStatus(started_at=format_time(NOW - 60)))
+    assert kept_from_eviction(held, late, policy(), NOW) != ""
+    assert kept_from_eviction(held, look(), policy(), NOW) == "", "its bound is over"
+
+
+@pytest.mark.parametrize(
+    ("pods_now", "rules", "why"),
+    [
+        pytest.param(OLD, FORCE, "", id="as-planned"),
+        pytest.param(OLD, policy(drain={"fatalTimeout": "10m"}), "Report", id="report-again"),
+        pytest.param(
+            OLD, policy(drain={"onTimeout": "Force", "fatalTimeout": "2h"}), "time", id="more-time"
+        ),
+        pytest.param(
+            OLD,
+            policy(
+                drain={"onTimeout": "Force", "fatalTimeout": "10m"},
+                pods=[{"selector": "app=web", "strategy": "Skip"}],
+            ),
+            "stays",
+            id="skip",
+        ),
+    ],
+)
+def test_issue10_15_a_forced_deletion_is_asked_of_the_policy_as_it_is(
+    pods_now: Any, rules: Policy, why: str
+) -> None:
+    said = kept_from_force(pods_now, look(), rules, NOW)
+    assert (why in said) if why else said == ""
