@@ -110,10 +110,24 @@ FIELDS: dict[str, Field] = {
     "Incident.firstSeen": Field("First sight, with microseconds.", 40),
     "Incident.lastSeen": Field("Latest sight.", 40),
     "Incident.count": Field("How often it was seen."),
+    "Incident.heldSince": Field(
+        "Since when the state is good again of an incident that is kept open: it ended too often.",
+        40,
+    ),
     "Incident.closesOn": Field("Which evidence closes it.", 96),
     "Incident.closedAt": Field("When it was closed.", 40),
     "Incident.closedBy": Field("Which evidence closed it.", 128),
     "Incident.evidence": Field("Verbatim lines or readings.", 1024, 5),
+    "HealthStatus.ledger": Field(
+        "What happened to the GPUs and how often lately: rules over an hour, a day or a week read it.",
+        max_items=64,
+    ),
+    "LedgerEntry.gpu": Field("UUID of the GPU, else its PCI address, or node.", 96),
+    "LedgerEntry.what": Field("What happened.", 96),
+    "LedgerEntry.lastSeen": Field("When it happened last.", 40),
+    "LedgerEntry.seen": Field(
+        "How often it happened from each time on, as in 2026-01-31T12:00:00Z x3.", 64, 6
+    ),
     "HealthStatus.dropped": Field("Closed incidents left out to keep the object small."),
     "QuarantineSpec.nodeName": Field("The node; it cannot be changed.", 253, immutable=True),
     "QuarantineSpec.nodeUID": Field("UID of that node; filled in by the remediator.", 64),

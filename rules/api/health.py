@@ -131,10 +131,20 @@ class Incident(Wire, frozen=True):
     first_seen: str = ""
     last_seen: str = ""
     count: int = 1
+    held_since: str = ""
     closes_on: str = ""
     closed_at: str = ""
     closed_by: str = ""
     evidence: tuple[str, ...] = ()
+
+
+class LedgerEntry(Wire, frozen=True):
+    """What happened to one GPU (UUID, else address; ``node`` for the node) and how often lately."""
+
+    gpu: str = ""
+    what: str = ""
+    last_seen: str = ""
+    seen: tuple[str, ...] = ()
 
 
 class HealthStatus(Wire, frozen=True):
@@ -159,4 +169,5 @@ class HealthStatus(Wire, frozen=True):
     gpus: tuple[GpuStatus, ...] = ()
     topology: Topology = Topology()
     incidents: tuple[Incident, ...] = ()
+    ledger: tuple[LedgerEntry, ...] = ()
     dropped: int = 0

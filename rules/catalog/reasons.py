@@ -46,6 +46,8 @@ def _state(signal: str, count: int = 3, window: int = 5) -> ClosesOn:
     return closes_on_state(signal, count, window)
 
 
+LEDGER_SIGNAL: Final = "ledger"
+"""What a day without a single event closes."""
 HOST_SIGNAL: Final = "host"
 """What the looks at the host's processes, services and modules close."""
 _HOST: Final = _state(HOST_SIGNAL, 5, 5)
@@ -81,6 +83,8 @@ _ROWS: Final = (
     _row("GPUUnavailable", _C, _DEGRADED, _REPORT, Action.INVESTIGATE, ON_RESET, _NVML,
          "the GPU reads as lost or needing a reset, or the driver asks for a recovery action"),
     _row("GPUIRQIssue", _C, _DEGRADED, _REPORT, Action.INVESTIGATE, ON_REBOOT, _NVML),
+    _row("GPULostOften", _G, _DEGRADED, _REPORT, Action.INVESTIGATE, _state(LEDGER_SIGNAL, 1, 1), _OURS,
+         "each time back before it counted as lost"),
     _row("GPUCountMismatch", _G, _DEGRADED, _REPORT, Action.INVESTIGATE,
          _state(Signal.PRESENCE), _OURS, "driver loaded, others answering, no stand-down"),
     # memory
@@ -94,6 +98,8 @@ _ROWS: Final = (
     _row("RetiredPagesPending", _L, _DEGRADED, _REPORT, Action.RESET_GPU, ON_RESET, _MEMORY),
     _row("RetiredPagesMany", _L, _DEGRADED, _REPORT, Action.REPLACE_NODE, BY_HUMAN, _MEMORY),
     _row("MemorySparesExhausted", _L, _DEGRADED, _REPORT, Action.RUN_DIAGNOSTICS, BY_HUMAN, _MEMORY),
+    _row("ContainedErrorsOften", _G, _DEGRADED, _CORDON, Action.RUN_DIAGNOSTICS, BY_HUMAN, _OURS,
+         "more Xids 94 within a day than chance explains"),
     _row("RepairPending", _L, _INFO, _REPORT, Action.RESET_GPU, ON_RESET, _NVML),
     _row("MemoryUnrepairable", _L, _FATAL, _DRAIN, Action.REPLACE_NODE, BY_HUMAN, _NVML),
     # heat and power
@@ -124,6 +130,8 @@ _ROWS: Final = (
     _row("NVLinkDown", _G, _DEGRADED, _REPORT, Action.RESET_GPU, _state(Signal.NVLINK_STATES), _NVML),
     _row("NVLinkErrorRate", _G, _DEGRADED, _REPORT, Action.RUN_DIAGNOSTICS,
          _state(Signal.NVLINK_CRC_ERRORS), "DCGM hardware limits"),
+    _row("NVLinkErrorsOften", _G, _DEGRADED, _REPORT, Action.RUN_DIAGNOSTICS,
+         _state(LEDGER_SIGNAL, 1, 1), _OURS, "too rare for NVLinkErrorRate, too many for a day"),
     _row("NVLinkBitErrors", _G, _DEGRADED, _REPORT, Action.RUN_DIAGNOSTICS,
          _state(Signal.NVLINK_EFFECTIVE_BER), "InfiniBand specification"),
     _row("NVLinkDetectFailed", _C, _DEGRADED, _REPORT, Action.RESET_GPU, ON_RESET, _FIELD,

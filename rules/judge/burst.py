@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from rules.catalog.reason import (
+    BY_HUMAN,
     ON_REBOOT,
     ON_RESET,
     Action,
@@ -57,6 +58,9 @@ _ACTIONS: Final = (
     Action.REPLACE_NODE,
 )
 """From the mildest repair to the heaviest."""
+
+_CLOSES_ON: Final = {Action.RESTART_NODE: ON_REBOOT, Action.REPLACE_NODE: BY_HUMAN}
+"""What ends an incident whose lighter repairs did not last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,8 +126,10 @@ def judged_row(
 def settled(incident: Incident, now: float, around: Surroundings, rules: Rules) -> Incident:
     """Work out phase and row of an active incident at ``now``."""
     full = judged_row(incident.members, incident.answer, around, rules)
+    full = _raised_to(incident.floor, full)
     if incident.phase is Phase.PRESENT:
-        return replace(incident, row=being_judged(full))
+        often = incident.held_at is not None
+        return replace(incident, row=unconfirmed(full) if often else being_judged(full))
     if incident.answer is None and _waits(incident):
         due_at = min(
             incident.touched_at + rules["ContextDelay"].value,
@@ -153,6 +159,17 @@ def asks_driver(incident: Incident, around: Surroundings) -> bool:
 def _is_answered(member: Member, around: Surroundings) -> bool:
     entry = catalog().get(member.xid) if member.xid in ANSWERED_XIDS else None
     return entry is not None and entry.linked(around.branch)
+
+
+def stronger_action(one: Action, other: Action) -> bool:
+    """Whether the first repair is the heavier one."""
+    return _ACTIONS.index(one) > _ACTIONS.index(other)
+
+
+def _raised_to(floor: Action | None, row: Reason) -> Reason:
+    if floor is None or row.severity is Severity.INFO or not stronger_action(floor, row.action):
+        return row
+    return replace(row, action=floor, closes_on=_CLOSES_ON.get(floor, row.closes_on))
 
 
 def is_lost(member: Member) -> bool:

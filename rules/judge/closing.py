@@ -11,11 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from rules.api.timestamps import parse_time
 from rules.catalog.reason import ClosesKind, Severity
 from rules.catalog.thresholds import Rules
 from rules.judge.burst import is_lost, judged_row, settled, unconfirmed
-from rules.judge.incident import Incident, Phase, closed
+from rules.judge.incident import Incident, Phase, closed, held_still
 from rules.judge.observation import SourceState
 from rules.judge.present import Present, present_of
 from rules.judge.recording import BEFORE_START, rests, surroundings
@@ -117,6 +116,8 @@ def close_what_ended(state: NodeState, now: float, rules: Rules) -> NodeState:
 
 
 def _aged(state: NodeState, incident: Incident, now: float, rules: Rules) -> Incident:
+    if incident.held_at is not None and not held_still(incident, now, rules):
+        return closed(incident, now, ClosesKind.STATE)
     if incident.phase is Phase.PRESENT:
         return _confronted(state, incident, now, rules)
     if incident.phase is Phase.CONTEXT:
@@ -144,7 +145,9 @@ def _confronted(state: NodeState, incident: Incident, now: float, rules: Rules) 
         return settled(incident, now, around, rules)
     present = present_of(state, incident, since=incident.present_since)
     if present is Present.BAD or (present is Present.GOOD and incident.cut):
-        live = replace(incident, phase=Phase.CONTEXT, opened_at=now, touched_at=now, cut=False)
+        live = replace(
+            incident, phase=Phase.CONTEXT, opened_at=now, touched_at=now, cut=False, held_at=None
+        )
         return settled(live, now, around, rules)
     by = NOT_CONFIRMED if incident.present_since else BEFORE_START
     if present is Present.GOOD:
@@ -188,8 +191,7 @@ def _reset_or_rebooted(state: NodeState, incident: Incident, now: float) -> Inci
 
 def _repaired(state: NodeState, incident: Incident, now: float) -> Incident:
     """A person says it is repaired: believed unless the present contradicts."""
-    said_at = parse_time(state.node.repaired.partition(" ")[0])
-    if said_at is None or incident.first_seen >= said_at:
+    if incident.first_seen >= state.node.repaired_at:
         return incident
     present = present_of(state, incident, since=0.0)
     if present is Present.GOOD or (present is Present.UNSEEN and state.view_source is None):

@@ -20,7 +20,7 @@ from rules.api.health import (
     MigInstance,
     NvidiaAction,
 )
-from rules.catalog.reason import Reason
+from rules.catalog.reason import Action, Reason
 from rules.catalog.thresholds import Rules
 
 _T = TypeVar("_T")
@@ -31,6 +31,8 @@ NO_NEED: Final = "gpuward: the driver was asked twice since and saw no need for 
 MAX_MEMBERS: Final = 16
 MAX_LINKS: Final = 64
 MAX_XIDS: Final = 32
+CAME_AGAIN: Final = "came again after"
+"""How the line of evidence begins that tells why a heavier repair is recommended."""
 
 
 class Scope(StrEnum):
@@ -99,6 +101,8 @@ class Incident:
     present did not confirm yet; ``present_since`` is the time since which the present counts; ``answer``
     is the recovery action that the driver gave to it, ``unasked`` how many polls after it found that
     the driver asks for nothing.
+    ``held_at`` is since when its state is good again, where it ended too often to be closed for that;
+    ``floor`` is the lightest repair still worth trying.
     """
 
     id: str
@@ -128,6 +132,8 @@ class Incident:
     reset_at: float | None = None
     rebooted: bool = False
     cut: bool = False
+    held_at: float | None = None
+    floor: Action | None = None
     restored_xids: tuple[int, ...] = ()
 
     @property
@@ -211,9 +217,17 @@ def joined(incident: Incident, finding: Finding, now: float) -> Incident:
         first_seen=min(incident.first_seen, finding.at),
         last_seen=max(incident.last_seen, finding.at),
         touched_at=now,
-        count=incident.count + finding.counts,
+        count=incident.count + (finding.counts or incident.held_at is not None),
         evidence=evidence,
+        # What waits for the present is not judged bad by being seen again.
+        held_at=now if incident.held_at is not None and incident.phase is Phase.PRESENT else None,
     )
+
+
+def held_still(incident: Incident, now: float, rules: Rules) -> bool:
+    """Whether an incident that is kept open has not been good for long enough yet."""
+    at = incident.held_at
+    return at is not None and 0 <= now - at < rules["FlapWindow"].value
 
 
 def with_evidence(incident: Incident, text: str) -> Incident:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from rules.catalog.reason import ClosesKind, Severity
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Rules
+from rules.judge.adding_up import add_up
 from rules.judge.change import Change, changes_between
 from rules.judge.closing import close_what_ended, grace_end, mark_reboot
 from rules.judge.facts.aer import judge_aer
@@ -73,6 +74,7 @@ def judge(
     """Take one observation at ``now`` (wall seconds)."""
     new = settle_driver(_take(state, observation, now, rules), now)
     new = _let_time_pass(new, now, rules)
+    new = add_up(state, new, now, rules)
     return new, changes_between(state, new)
 
 

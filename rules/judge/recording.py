@@ -40,6 +40,7 @@ from rules.judge.incident import (
     with_conclusion,
     with_evidence,
 )
+from rules.judge.ledger import noted, whose
 from rules.judge.observation import SourceName
 from rules.judge.state import NodeState, find_gpu, identify, replace_incident, with_gpu
 from rules.judge.topology import Interconnect, interconnect
@@ -54,6 +55,8 @@ read every 15 s. Source: gpuward."""
 _NONE_READ: Final = 2
 """A flag takes one confirming re-read. Source: gpuward, as for other flags."""
 
+CONTAINED_ERROR: Final = "Xid 94"
+_CONTAINED_XID: Final = 94
 _GRAVE: Final = (ReasonClass.DECISIVE, ReasonClass.NEEDS_CONTEXT)
 
 
@@ -82,6 +85,7 @@ def record(state: NodeState, finding: Finding, now: float, rules: Rules) -> Node
         finding = replace(finding, needs_present=True)  # judged when the GPUs are back
     if finding.lookback and finding.sequence is None and _is_known(state, finding):
         return state
+    state = _tallied(state, finding, rules)
     home = find_home(state.incidents, finding, rules)
     if home is not None and _would_be_proof(home, finding):
         home = None
@@ -103,6 +107,21 @@ def record(state: NodeState, finding: Finding, now: float, rules: Rules) -> Node
         fresh = closed(fresh, finding.at, BEFORE_START)
     kept, gone = capped((*state.incidents, fresh))
     return replace(state, incidents=kept, dropped=state.dropped + gone)
+
+
+def _tallied(state: NodeState, finding: Finding, rules: Rules) -> NodeState:
+    """Note what is harmless once and not every few hours; the lines of one burst are one."""
+    if finding.xid != _CONTAINED_XID or finding.lookback:
+        return state
+    tallied = noted(
+        state.ledger,
+        whose(finding.gpu, finding.pci),
+        CONTAINED_ERROR,
+        finding.at,
+        rules["BudgetWindow"].value,
+        apart_s=rules["IncidentGrouping"].value,
+    )
+    return replace(state, ledger=tallied)
 
 
 def rests(state: NodeState, incident: Incident) -> bool:

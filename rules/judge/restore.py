@@ -17,6 +17,7 @@ from rules.catalog.reason import Action, ClosesKind, Level, Reason, ReasonClass
 from rules.catalog.reasons import HOST_SIGNAL, REASONS, reason_for_recovery_action
 from rules.catalog.thresholds import DEFAULT_RULES
 from rules.catalog.xid import driver_branch, reason_for_line, reason_for_xid
+from rules.judge import ledger
 from rules.judge.burst import ANSWERED_XIDS, being_judged
 from rules.judge.closing import mark_reboot
 from rules.judge.expected_gpus import learned_from, plain_address
@@ -92,6 +93,7 @@ def restore(
         published_topology=status.topology,
         incidents=incidents,
         bursts=_bursts(incidents),
+        ledger=ledger.from_wire(status.ledger),
         dropped=max(0, status.dropped),
     )
     if not same_boot:
@@ -207,7 +209,7 @@ def _gpus(status: HealthStatus, incidents: tuple[Incident, ...]) -> dict[str, Gp
 
 def _view(gpu: GpuStatus, incidents: tuple[Incident, ...]) -> GpuView:
     address = plain_address(gpu.pci) if gpu.pci else ""
-    mine = [i for i in incidents if i.active and i.concerns(gpu.uuid, address)]
+    mine = [i for i in incidents if _is_bad(i) and i.concerns(gpu.uuid, address)]
     missed = next((i for i in mine if i.row.reason == MISMATCH), None)
     mig = {"Enabled": True, "Disabled": False}.get(gpu.mig_mode)
     return GpuView(
@@ -252,11 +254,16 @@ def _action_value(word: str) -> int | None:
     return values.get(word)
 
 
+def _is_bad(incident: Incident) -> bool:
+    """Whether it is open because of its state, and not only because that ended too often."""
+    return incident.active and incident.held_at is None
+
+
 def _stands(
     incidents: tuple[Incident, ...], reason: str, gpu: str, pci: str, scope: Scope = Scope.NODE
 ) -> bool:
     return any(
-        i.active and i.row.reason == reason and i.scope is scope and i.concerns(gpu, pci)
+        _is_bad(i) and i.row.reason == reason and i.scope is scope and i.concerns(gpu, pci)
         for i in incidents
     )
 
@@ -266,7 +273,7 @@ def _host_gauges(incidents: tuple[Incident, ...]) -> dict[str, Gauge]:
     return {
         i.row.reason: Gauge(raised=True)
         for i in incidents
-        if i.active and i.row.closes_on.signal == HOST_SIGNAL
+        if _is_bad(i) and i.row.closes_on.signal == HOST_SIGNAL
     }
 
 

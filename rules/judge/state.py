@@ -11,10 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from rules.api.health import Topology
+from rules.api.timestamps import parse_time
 from rules.catalog.signals import Signal
 from rules.judge.expected_gpus import Learned, plain_address
 from rules.judge.gauge import Gauge, Latch
 from rules.judge.incident import Finding, Incident
+from rules.judge.ledger import Ledger
 from rules.judge.observation import (
     AerCounters,
     GpuSeen,
@@ -150,6 +152,11 @@ class NodeFacts:
     repaired: str = ""
     cpu_numa_nodes: tuple[int, ...] = ()
 
+    @property
+    def repaired_at(self) -> float:
+        """When a person said that it is repaired; 0 where nobody did."""
+        return parse_time(self.repaired.partition(" ")[0]) or 0.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortView:
@@ -216,6 +223,7 @@ class NodeState:
     ports: Mapping[str, PortView] = field(default_factory=dict)
     port_errors: Mapping[str, PortErrors] = field(default_factory=dict)
     dcgm_xids: Mapping[tuple[str, int | None], int] = field(default_factory=dict)
+    ledger: Ledger = field(default_factory=dict)
 
     def source(self, name: SourceName) -> SourceState | None:
         """The state of a sense; None while it has not spoken."""

@@ -26,6 +26,7 @@ from rules.api.health import (
 from rules.api.label_value import Refused
 from rules.api.names import CONDITION_DEGRADED, CONDITION_HEALTHY
 from rules.api.timestamps import format_time
+from rules.judge import ledger
 from rules.judge.facts.presence import expected_of
 from rules.judge.incident import in_order
 from rules.judge.observation import SourceState
@@ -130,6 +131,7 @@ def publish(state: NodeState, judged: Verdict, now: float, identity: Identity) -
         ),
         topology=topology,
         incidents=tuple(to_wire(incident) for incident in in_order(state.incidents)),
+        ledger=ledger.to_wire(state.ledger),
         dropped=state.dropped,
     )
     return Publication(

@@ -10,7 +10,7 @@ from typing import Final
 
 from rules.catalog.reason import Action, Level, Severity
 from rules.judge.burst import NO_ACTION
-from rules.judge.incident import Incident, Scope
+from rules.judge.incident import CAME_AGAIN, Incident, Scope
 from rules.judge.state import NodeState, find_gpu
 from rules.judge.topology import Interconnect, interconnect
 
@@ -76,6 +76,8 @@ def incident_sentence(state: NodeState, incident: Incident, others: int) -> str:
 def to_do(state: NodeState, incident: Incident) -> str:
     """The recommended action as a clause; some nodes cannot reset one GPU alone."""
     action = incident.row.action
+    if any(line.startswith(CAME_AGAIN) for line in incident.evidence):
+        return f"{_TO_DO[action]}, since lighter repairs did not last"
     if action is Action.RESET_GPU and not resets_alone(state):
         return _RESET_ALL
     return _TO_DO[action]

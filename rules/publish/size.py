@@ -1,7 +1,7 @@
 """Keep the published object small enough to be stored, losing the least telling first.
 
 Called by ``publication``. Over 60 KiB closed incidents keep one line of evidence, then the oldest
-closed ones go; beyond that active ones lose evidence, and records of Info go. ``dropped`` counts
+closed ones go; beyond that active ones lose evidence, the ledger its oldest entries, and records of Info go. ``dropped`` counts
 what went; a Degraded or Fatal incident is never left out before all of that.
 """
 
@@ -16,6 +16,8 @@ from rules.api.health import HealthStatus, Incident
 SOFT_LIMIT_BYTES: Final = 60 * 1024
 """Leaves room below the object's limit for metadata and managed fields."""
 
+_FEW_ENTRIES: Final = 16
+
 
 def fitted(status: HealthStatus, limit: int = SOFT_LIMIT_BYTES) -> HealthStatus:
     """The status within ``limit`` bytes; unchanged where it fits."""
@@ -28,6 +30,8 @@ def fitted(status: HealthStatus, limit: int = SOFT_LIMIT_BYTES) -> HealthStatus:
     status = _with(status, tuple(_one_line(i) for i in status.incidents))
     if _size(status) > limit:
         status = _with(status, tuple(_no_line(i) for i in status.incidents))
+    if _size(status) > limit:
+        status = msgspec.structs.replace(status, ledger=status.ledger[:_FEW_ENTRIES])
     return _without_last(status, limit, closed_only=False)
 
 

@@ -29,10 +29,12 @@ from rules.judge.expected_gpus import (
 )
 from rules.judge.gauge import Gauge
 from rules.judge.incident import Finding, Scope
+from rules.judge.ledger import noted, whose
 from rules.judge.observation import GpuSeen, Inventory, PciSeen, SourceName, SourceState
 from rules.judge.recording import SUPERSEDED, record
 from rules.judge.state import MAX_GPUS, GpuView, NodeState, find_gpu, just_told, with_gpu
 
+LOST_POLL: Final = "lost and back"
 MISMATCH: Final = "GPUCountMismatch"
 BY_REPLACEMENT: Final = "GPUReplaced"
 _SAME_POLL_S: Final = 1.0
@@ -201,6 +203,10 @@ def _step_lost(
     if view.lost_at and abs(now - view.lost_at) < _SAME_POLL_S:
         return state
     lost = view.lost.step(bad=gone, good=not gone, threshold=rules["GPULost"])
+    if gone and view.lost.bad[-1:] != (True,):
+        owner = whose(view.seen.uuid, view.pci)
+        window_s = rules["BudgetWindow"].value
+        state = replace(state, ledger=noted(state.ledger, owner, LOST_POLL, now, window_s))
     told = gone and just_told(view, now)
     if told:
         lost = Gauge(raised=True, bad=lost.bad)

@@ -15,15 +15,17 @@ from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Rules
 from rules.judge.closing import close_where, mark_reset
-from rules.judge.facts.checks import GAUGES, LATCHES, VOLATILE, GaugeCheck
+from rules.judge.facts.checks import GAUGES, LATCHES, RETRAINS, VOLATILE, GaugeCheck
 from rules.judge.facts.sample import Sample, number_of
 from rules.judge.gauge import Gauge, Latch
 from rules.judge.incident import Finding, Scope
+from rules.judge.ledger import noted, whose
 from rules.judge.observation import GpuSeen, Readings, SourceName, Value
 from rules.judge.present import links_down
 from rules.judge.recording import SUPERSEDED, finding_for_action, note_no_need, record, take_answer
 from rules.judge.state import Counter, GpuView, NodeState, find_gpu, just_told, with_gpu
 
+LINK_ERRORS: Final = "NVLink errors"
 PENDING_REASON: Final = "RowRemapPending"
 _PENDING_REASONS: Final = frozenset({PENDING_REASON, "RepairPending", "RetiredPagesPending"})
 """Work that the next reset of the GPU does."""
@@ -84,6 +86,7 @@ def judge_readings(
     state = _polled_action(state, view, values, now, rules, source)
     state = _latches(state, view, values, now, rules, source)
     state = _gauges(state, view, values, before, now, rules, source)
+    state = _note_link_errors(state, view, values, before, now, rules)
     return _keep_counters(state, view, values, before, now)
 
 
@@ -285,6 +288,25 @@ def _rates(
         if value is not None and 0 < elapsed <= _LONGEST_RATE_GAP_S and value >= base.value:
             rates[signal] = (value - base.value) / elapsed
     return rates
+
+
+def _note_link_errors(
+    state: NodeState,
+    view: GpuView,
+    values: Mapping[Signal, Value],
+    before: Mapping[Signal, Counter],
+    now: float,
+    rules: Rules,
+) -> NodeState:
+    """Count for the day what is too rare for a rate."""
+    grown = sum(
+        max(0, int(number - before[signal].value))
+        for signal in RETRAINS
+        if signal in before and (number := number_of(values.get(signal))) is not None
+    )
+    owner, window_s = whose(view.seen.uuid, view.pci), rules["BudgetWindow"].value
+    counted = noted(state.ledger, owner, LINK_ERRORS, now, window_s, count=grown)
+    return state if counted is state.ledger else replace(state, ledger=counted)
 
 
 def _keep_counters(

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from rules.api.timestamps import parse_time
 from rules.catalog.reason import BY_HUMAN, SILENCE_3M, Action, Level, Severity
 from rules.catalog.thresholds import Rules
 from rules.catalog.xid import reason_for_xid
 from rules.judge.incident import Finding, with_conclusion
-from rules.judge.observation import SourceName, WorkloadSeen
+from rules.judge.ledger import Ledger, noted, total, whose
+from rules.judge.observation import SourceName, SourceState, WorkloadSeen
 from rules.judge.recording import record
 from rules.judge.state import MAX_BURSTS, Burst, NodeState, identify, replace_incident
 from rules.judge.workload import Workload, programs_among
@@ -27,6 +27,7 @@ REPEATING_XIDS: Final = frozenset({13, 31})
 PLACED_XID: Final = 13
 """Only its line names the place (GPC and TPC), so only there the place can repeat."""
 
+_NO_WORKLOADS: Final = (SourceState.ABSENT, SourceState.DOWN)
 _MAX_PLACES: Final = 2
 """More than one place says nothing about any of them."""
 _MAX_WORKLOADS: Final = 4
@@ -92,12 +93,55 @@ def judge_repeats(state: NodeState, now: float, rules: Rules) -> NodeState:
     bursts = tuple(replace(b, due_at=None) if b in due else b for b in state.bursts)
     state = replace(state, bursts=bursts)
     # What a person repaired is counted anew.
-    repaired_at = parse_time(state.node.repaired.partition(" ")[0]) or 0.0
-    counted = [burst for burst in bursts if burst.first_at >= repaired_at]
+    counted = [burst for burst in bursts if burst.first_at >= state.node.repaired_at]
+    blind = state.source(SourceName.WORKLOADS) in _NO_WORKLOADS
+    if blind:
+        state = replace(state, ledger=_with_bursts(state.ledger, due, rules))
     for burst in due:
-        if evidence := _against_hardware(counted, burst, rules):
+        evidence = _against_hardware(counted, burst, rules)
+        if not evidence and blind:
+            evidence = _against_its_place(state, burst, now, rules)
+        if evidence:
             state = _raise(state, burst, evidence, now, rules)
     return state
+
+
+def _place_of(burst: Burst) -> str:
+    """What its repetition would speak against; empty for a burst all over the chip, or of nowhere."""
+    if burst.xid != PLACED_XID:
+        return f"Xid {burst.xid}"
+    if len(burst.places) != 1:
+        return ""
+    gpc, tpc = burst.places[0]
+    return f"Xid {burst.xid} at GPC {gpc}, TPC {tpc}"
+
+
+def _with_bursts(ledger: Ledger, due: Sequence[Burst], rules: Rules) -> Ledger:
+    """Note bursts that nobody can name a workload of: the ledger outlives the agent."""
+    for burst in due:
+        if what := _place_of(burst):
+            owner, window_s = whose(burst.gpu, burst.pci), rules["RepeatWindow"].value
+            ledger = noted(ledger, owner, what, burst.first_at, window_s)
+    return ledger
+
+
+def _against_its_place(state: NodeState, burst: Burst, now: float, rules: Rules) -> str:
+    """Where nobody can tell whose it is, the place alone counts, and no other GPU may show it."""
+    what, window_s = _place_of(burst), rules["RepeatWindow"].value
+    since = max(now - window_s, state.node.repaired_at)
+    seen = total(state.ledger, (burst.gpu, burst.pci), what, since, now)
+    elsewhere = any(
+        owner not in (burst.gpu, burst.pci)
+        and name.startswith(f"Xid {burst.xid}")
+        and total(state.ledger, (owner,), name, since, now)
+        for owner, name in state.ledger
+    )
+    if not what or seen < rules["RepeatBursts"].value or elsewhere:
+        return ""
+    return (
+        f"{what}: {seen} bursts within {round(window_s / _HOUR_S)} h, on no other GPU of this node; "
+        "whose programs they were is not known"
+    )
 
 
 def _raise(state: NodeState, burst: Burst, evidence: str, now: float, rules: Rules) -> NodeState:

@@ -1,0 +1,374 @@
+"""Small things add up: per GPU, bounded, and over restarts of the agent and the node."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from rules.catalog.signals import Signal
+from rules.catalog.thresholds import parse_rules
+from rules.judge.observation import EventKind, SourceName, SourceState
+from rules.publish.sentences import incident_sentence
+from tests.support.scenario.judgement_world import World, pci, uuid
+
+HOUR_S, DAY_S = 3600, 86_400
+FAULT_31 = "pid=7, name=python, Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS"
+
+
+def fault_13(gpc: int = 1, tpc: int = 2) -> str:
+    return f"pid='<unknown>', name=<unknown>, Graphics SM Warp Exception on (GPC {gpc}, TPC {tpc}, SM 0): Out Of Range Address"
+
+
+@pytest.fixture
+def world() -> World:
+    return World().start()
+
+
+def named(world: World, reason: str) -> list[str]:
+    return [
+        f"{i.row.severity} {i.row.level} {i.row.action}"
+        for i in world.active
+        if i.row.reason == reason
+    ]
+
+
+# 94 more than five times a day
+
+
+def contained(world: World, times: int, gap: float = 3 * HOUR_S) -> None:
+    for _ in range(times):
+        for _ in range(4):  # one error prints several lines
+            world.xid(94, 0)
+        world.advance(gap)
+
+
+@pytest.mark.parametrize(("times", "found"), [(5, False), (6, True)])
+def test_issue11_18_more_than_five_contained_errors_a_day(
+    world: World, times: int, *, found: bool
+) -> None:
+    contained(world, times)
+    expected = ["Degraded Cordon RunDiagnostics"] if found else []
+    assert named(world, "ContainedErrorsOften") == expected
+
+
+def test_issue11_18_contained_errors_are_counted_over_restarts_and_reboots(world: World) -> None:
+    contained(world, 2)
+    world.restart_agent()
+    world.start()
+    contained(world, 2)
+    world.reboot()
+    world.start()
+    contained(world, 2)
+    assert named(world, "ContainedErrorsOften") == ["Degraded Cordon RunDiagnostics"]
+    (found,) = [i for i in world.active if i.row.reason == "ContainedErrorsOften"]
+    assert found.gpus == (uuid(0),)
+    assert found.evidence == ("Xid 94: 6 times within 24 h",)
+
+
+@pytest.mark.parametrize("spread", ["two GPUs", "two days"])
+def test_issue11_18_contained_errors_of_others_or_of_long_ago_do_not_count(
+    world: World, spread: str
+) -> None:
+    for number in range(10):
+        world.xid(94, number % 2 if spread == "two GPUs" else 0)
+        world.advance(HOUR_S if spread == "two GPUs" else 5 * HOUR_S)
+    assert not named(world, "ContainedErrorsOften")
+
+
+def test_issue11_18_the_line_and_the_event_of_one_error_are_one(world: World) -> None:
+    for _ in range(5):
+        world.xid(94, 0)
+        world.event(EventKind.XID, 94)
+        world.advance(HOUR_S)
+    assert not named(world, "ContainedErrorsOften")
+
+
+# the same reason again after each repair
+
+
+def fail_and_reset(world: World, xid: int = 95) -> str:
+    """What is recommended for a fault that a reset then ends."""
+    world.xid(xid, 0)
+    world.action_line(1)
+    world.will_read(0, recovery_action=1)
+    world.advance(60, polling=True)
+    (incident,) = [i for i in world.active if xid in i.xids]
+    world.action_line(0, before=1)
+    world.will_read(0, recovery_action=0)
+    world.advance(60, polling=True)
+    return f"{incident.row.action} {incident.row.closes_on}"
+
+
+def fail_and_reboot(world: World, xid: int = 95) -> str:
+    world.xid(xid, 0)
+    world.action_line(1)
+    world.advance(60)
+    (incident,) = [i for i in world.active if xid in i.xids]
+    world.reboot()
+    world.start()
+    world.advance(60, polling=True)
+    return f"{incident.row.action} {incident.row.closes_on}"
+
+
+def test_issue11_18_what_comes_again_after_each_reset_asks_for_a_restart_then_a_replacement(
+    world: World,
+) -> None:
+    assert [fail_and_reset(world) for _ in range(2)] == ["ResetGPU Reset"] * 2
+    assert fail_and_reset(world) == "RestartNode Reboot"
+    assert [i.active for i in world.incidents if i.row.action == "RestartNode"] == [True]
+    world.reboot()
+    world.start()
+    world.advance(60, polling=True)
+    assert not world.active
+    assert fail_and_reboot(world) == "RestartNode Reboot"
+    assert fail_and_reset(world) == "ReplaceNode Human"
+
+
+def test_issue11_18_the_rung_is_found_again_by_a_restarted_agent(world: World) -> None:
+    for _ in range(2):
+        fail_and_reset(world)
+        world.restart_agent()
+        world.start()
+    world.xid(95, 0)
+    world.advance(60)
+    world.restart_agent()
+    world.start()
+    assert world.only().row.action == "RestartNode"
+    said = incident_sentence(world.state, world.only(), 0)
+    assert "restart the node, since lighter repairs did not last" in said
+
+
+def test_issue11_18_after_two_reboots_a_third_will_not_help(world: World) -> None:
+    assert [fail_and_reboot(world, 79) for _ in range(2)] == ["RestartNode Reboot"] * 2
+    assert fail_and_reboot(world, 79) == "ReplaceNode Human"
+
+
+@pytest.mark.parametrize("why", ["another GPU", "another reason", "long ago", "repaired"])
+def test_issue11_18_repairs_of_something_else_raise_nothing(world: World, why: str) -> None:
+    for _ in range(2):
+        fail_and_reset(world)
+    if why == "long ago":
+        world.advance(8 * DAY_S)
+    if why == "repaired":
+        said = datetime.fromtimestamp(world.now + 1, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        world.annotations["gpuward.io/repaired"] = f"{said} new board"
+        world.node()
+        world.advance(10)
+    world.xid(119 if why == "another reason" else 95, 1 if why == "another GPU" else 0)
+    world.advance(30)
+    assert world.only().row.action == "ResetGPU"
+
+
+def test_issue11_18_what_a_rules_file_says_of_an_action_stands() -> None:
+    text = b"apiVersion: gpuward.io/v1alpha1\nkind: Rules\nreasons:\n  Xid95UncontainedMemoryError: {action: ResetGPU}\n"
+    world = World(rules=parse_rules(text)).start()
+    assert [fail_and_reset(world) for _ in range(4)] == ["ResetGPU Reset"] * 4
+
+
+def test_issue11_18_a_reason_that_names_its_action_says_why_another_is_recommended(
+    world: World,
+) -> None:
+    for _ in range(3):
+        world.action_line(1)
+        world.advance(60)
+        said = world.verdict().message
+        world.action_line(0, before=1)
+        world.will_read(0, recovery_action=0)
+        world.advance(60, polling=True)
+    assert "RecoveryActionResetGPU" in said
+    assert "restart the node, since lighter repairs did not last" in said
+
+
+# 13 and 31 where workloads are off
+
+
+def bursts(world: World, xid: int, text: str, times: int, gpus: tuple[int, ...] = (0,)) -> None:
+    for _ in range(times):
+        for gpu in gpus:
+            world.xid(xid, gpu, text)
+        world.advance(600)
+
+
+@pytest.mark.parametrize("state", [SourceState.ABSENT, SourceState.DOWN])
+@pytest.mark.parametrize(("xid", "text"), [(13, fault_13()), (31, FAULT_31)])
+def test_issue11_18_the_same_place_three_times_asks_for_diagnostics(
+    world: World, xid: int, text: str, state: SourceState
+) -> None:
+    world.source(SourceName.WORKLOADS, state, "Off")
+    bursts(world, xid, text, 2)
+    assert not any(i.row.severity != "Info" for i in world.incidents)
+    bursts(world, xid, text, 1)
+    assert world.says() == "Degraded Report RunDiagnostics"
+
+
+def test_issue11_18_places_are_kept_over_a_restart(world: World) -> None:
+    world.source(SourceName.WORKLOADS, SourceState.ABSENT, "Off")
+    bursts(world, 13, fault_13(), 2)
+    world.restart_agent()
+    world.start()
+    world.source(SourceName.WORKLOADS, SourceState.ABSENT, "Off")
+    bursts(world, 13, fault_13(), 1)
+    assert world.says() == "Degraded Report RunDiagnostics"
+    assert "at GPC 1, TPC 2" in world.only().evidence[-1]
+
+
+@pytest.mark.parametrize("why", ["elsewhere on the chip", "another GPU too", "workloads on"])
+def test_issue11_18_a_program_is_still_a_program(world: World, why: str) -> None:
+    on = SourceState.UP if why == "workloads on" else SourceState.ABSENT
+    world.source(SourceName.WORKLOADS, on, "Off")
+    for number in range(4):
+        place = fault_13(tpc=number if why == "elsewhere on the chip" else 2)
+        bursts(world, 13, place, 1, (0, 1) if why == "another GPU too" else (0,))
+    assert not any(i.row.severity != "Info" for i in world.incidents)
+
+
+# states that come and go
+
+
+def flap(world: World, times: int, **bad: object) -> None:
+    """So many times bad for a minute and good for a minute."""
+    good = {name: world.values[0].get(Signal[name.upper()]) for name in bad}
+    for _ in range(times):
+        world.will_read(0, **bad)  # type: ignore[arg-type]
+        world.advance(60, polling=True)
+        world.will_read(0, **good)
+        world.advance(60, polling=True)
+
+
+def flapping_link(world: World, times: int) -> None:
+    world.values[0][Signal.NVLINK_STATES] = (1,) * 18
+    flap(world, times, nvlink_states=(1,) * 17 + (0,))
+
+
+def test_issue11_18_a_link_that_flaps_is_one_incident_with_a_count(world: World) -> None:
+    flapping_link(world, 30)
+    found = [i for i in world.incidents if i.row.reason == "NVLinkDown"]
+    assert [i.active for i in found] == [False, False, True]
+    assert found[-1].count == 28
+    assert "kept open" in found[-1].evidence[-1]
+    world.advance(50 * 60, polling=True)
+    assert world.active
+    world.advance(15 * 60, polling=True)
+    assert not world.active
+    assert found[-1].id in {i.id for i in world.incidents if i.closed_by == "State"}
+
+
+def test_issue11_18_twice_in_an_hour_is_not_flapping(world: World) -> None:
+    for _ in range(6):
+        flapping_link(world, 1)
+        world.advance(31 * 60)
+    assert not world.active
+
+
+def test_issue11_18_a_flap_is_kept_open_over_a_restart(world: World) -> None:
+    flapping_link(world, 2)
+    world.restart_agent()
+    world.start()
+    flapping_link(world, 1)
+    held = world.only()
+    since = world.published().status.incidents[0].held_since
+    assert since
+    for _ in range(3):
+        world.restart_agent()
+        world.start()
+        world.advance(120, polling=True)
+        assert world.only().id == held.id
+        assert world.published().status.incidents[0].held_since == since
+    world.advance(HOUR_S, polling=True)
+    assert not world.active
+
+
+def test_issue11_18_a_gpu_that_is_lost_and_back_ten_times_is_no_record() -> None:
+    world = World().start()
+    for _ in range(10):
+        for word in ("lost", "lost", "present", "present", "present", "present"):
+            world.will_read(0, presence=word)
+            world.poll()
+            world.look_at_pci()
+            world.advance(15)
+    assert {str(i.row.severity) for i in world.active} == {"Degraded"}
+    (held,) = [i for i in world.active if i.row.reason == "GPUCountMismatch"]
+    assert held.count >= 7
+
+
+def test_issue11_18_a_loss_that_the_present_never_confirms_is_kept_too(world: World) -> None:
+    for _ in range(10):
+        world.labels["nvidia.com/gpu.deploy.driver"] = "paused-for-driver-upgrade"
+        world.node()
+        world.xid(79, 0)
+        world.advance(60)
+        del world.labels["nvidia.com/gpu.deploy.driver"]
+        world.node()
+        world.advance(60, polling=True)
+    (held,) = world.active
+    assert (held.row.severity, held.row.level) == ("Degraded", "Report")
+    world.restart_agent()
+    world.start()
+    world.advance(60, polling=True)
+    assert (world.only().id, world.only().row.severity) == (held.id, "Degraded")
+    world.advance(HOUR_S + 60, polling=True)
+    assert not world.active
+
+
+def test_issue11_18_lines_that_healthy_gpus_print_prove_nothing_by_repetition(
+    world: World,
+) -> None:
+    for _ in range(10):
+        world.kernel(f"NVRM: GPU {pci(0)}.0: RmInitAdapter failed! (0x24:0x65:1423)")
+        world.advance(60, polling=True)
+    assert {str(i.row.severity) for i in world.incidents} == {"Info"}
+
+
+# daily budgets
+
+
+@pytest.mark.parametrize(
+    "signal",
+    [Signal.NVLINK_RECOVERIES, Signal.NVLINK_REPLAYS, Signal.NVLINK_MALFORMED_PACKETS],
+)
+def test_issue11_19_a_link_error_now_and_then_uses_up_the_day(
+    world: World, signal: Signal
+) -> None:
+    world.values[0][signal] = 0
+    world.poll()
+    for number in range(12):
+        world.values[0][signal] = number
+        world.advance(HOUR_S)
+        world.poll()
+        if number == 6:
+            world.restart_agent()
+            world.start()
+    assert named(world, "NVLinkErrorsOften") == ["Degraded Report RunDiagnostics"]
+    world.advance(DAY_S + HOUR_S)
+    world.poll()
+    assert not world.active
+
+
+def test_issue11_19_a_counter_that_stood_high_before_is_no_event(world: World) -> None:
+    world.values[0][Signal.NVLINK_REPLAYS] = 10**6
+    world.poll()
+    world.advance(HOUR_S, polling=True)
+    assert not world.active
+
+
+def test_issue11_19_a_gpu_that_misses_a_poll_every_few_hours(world: World) -> None:
+    for _ in range(5):
+        world.will_read(0, presence="lost")
+        world.poll_one(0)
+        world.will_read(0, presence="present")
+        for _ in range(3):
+            world.advance(15)
+            world.poll_one(0)
+        world.advance(2 * HOUR_S)
+    assert named(world, "GPULostOften") == ["Degraded Report Investigate"]
+
+
+# the ledger itself
+
+
+def test_issue11_18_the_ledger_is_part_of_what_is_published(world: World) -> None:
+    contained(world, 2)
+    (entry,) = world.published().status.ledger
+    assert (entry.gpu, entry.what) == (uuid(0), "Xid 94")
+    assert sum(int(mark.rpartition("x")[2]) for mark in entry.seen) == 2
