@@ -41,7 +41,11 @@ answer (Xid 154, the recovery action) can tell. So gpuward sorts them by how the
 - 13 and 31 become Degraded only after three bursts in a day from two workloads or more, when no
   other GPU shows them for those workloads; 13 also at the same one place of the chip. They never
   drain. Whose processes they name is found out with [component workloads](install.md#whose-xid-13-or-31)
-  only; what is not known never speaks against the GPU.
+  only; without it three bursts at the same place (13) or on the same GPU (31), which no other GPU of the node
+  shows, ask for diagnostics: Degraded, Report.
+- 94 is the program's until there are six within a day on one GPU: `ContainedErrorsOften` (Degraded, Cordon).
+- What comes again on the same GPU after two resets within a week asks for a restart of the node, after two
+  restarts for another node: a repair that failed twice will fail again.
 - 48 with 63 and 94 in one burst is contained: the program restarts, the node stays.
 - 63 or 64 with the row-remap failure flag, and 79 in a virtual machine, mean another node.
 - 144 to 150 are decided by {rules} rules (95 published lines, three of which hold two) over the first
