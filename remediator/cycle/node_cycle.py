@@ -24,6 +24,7 @@ from rules.api import writes as d
 from rules.api.mark import marked
 from rules.api.nodes import FreshNode, HealthView, NodeView, QuarantineView
 from rules.api.timestamps import parse_time
+from rules.drain.memory import announced
 from rules.drain.plan import DrainPlan
 from rules.policy.policy import Policy
 from rules.session.decide import decide
@@ -255,14 +256,19 @@ class NodeCycle:
     def _spread(
         self, session: QuarantineView | None, decision: d.Decision
     ) -> tuple[tuple[d.Write, ...], float | None]:
-        """At most one status write per session and second; a change of phase never waits."""
+        """At most one status write per session and second.
+
+        A change of phase never waits, nor does the record of who is about to be evicted.
+        """
         if session is None:
             return decision.writes, None
         phase = decision.status.phase if decision.status else ""
         written_at, written_phase = self._status_written.get(session.metadata.uid, (0.0, ""))
         wait_s = written_at + _STATUS_INTERVAL_S - self._clock.elapsed()
         has_status = any(isinstance(w, d.WriteSessionStatus) for w in decision.writes)
-        if not has_status or wait_s <= 0 or phase != written_phase:
+        announces = decision.status is not None and announced(decision.status.drain)
+        begins = announces and not announced(session.status.drain)
+        if not has_status or wait_s <= 0 or phase != written_phase or begins:
             if has_status:
                 self._status_written[session.metadata.uid] = (self._clock.elapsed(), phase)
             return decision.writes, None

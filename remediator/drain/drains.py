@@ -31,7 +31,7 @@ from rules.drain import queue as pdb_queue
 from rules.drain.arrivals import plan_watch
 from rules.drain.budget import matching, needs_turn
 from rules.drain.eviction import EvictionKind, EvictionOutcome, classify, no_answer
-from rules.drain.memory import DrainMemory, answered, forced
+from rules.drain.memory import DrainMemory, announced, answered, forced
 from rules.drain.plan import DrainInput, DrainPlan, plan_drain
 from rules.drain.recheck import kept_from_eviction, kept_from_force
 from rules.policy.policy import Policy
@@ -127,6 +127,8 @@ class Drains:
         session = sessions[0]
         if drain is not None and drain.session_uid == session.metadata.uid:
             if drain.steered is evicting:
+                # Who is to go may be on record now.
+                self._due.set()
                 return
             self._stop(node, drain)
         if self._group is None:
@@ -252,7 +254,8 @@ class Drains:
         now = self._clock.now()
         wanted = [
             eviction
-            for drain in self._drains.values()
+            for node, drain in self._drains.items()
+            if drain.dry_run or self._on_record(node)
             for eviction in drain.wanted
             if self._may_ask(drain, eviction)
         ]
@@ -261,6 +264,10 @@ class Drains:
             group.create_task(self._evict(eviction))
         due_at = pdb_queue.next_due_at(self._queue, wanted, now)
         return None if due_at is None else max(0.01, due_at - now)
+
+    def _on_record(self, node: str) -> bool:
+        sessions = self._world.open_sessions(node)
+        return bool(sessions) and announced(sessions[0].status.drain)
 
     def _may_ask(self, drain: _Drain, eviction: d.EvictPod) -> bool:
         outcome = drain.memory.outcomes.get(eviction.uid)

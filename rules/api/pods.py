@@ -93,6 +93,8 @@ class PodStatus(View, frozen=True, kw_only=True):
     start_time: str | None = None
     conditions: tuple[PodCondition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    ephemeral_container_statuses: tuple[ContainerStatus, ...] = ()
 
 
 class PodMeta(ObjectMeta, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from rules.api.pods import PodView
+from rules.api.pods import ContainerStatus, PodView
 from rules.api.selectors import parse_selector
 from rules.api.timestamps import clock, parse_time
 from rules.policy.durations import parse_duration
@@ -34,6 +34,8 @@ class Fate(StrEnum):
     LEAVING = "Leaving"
     STUCK = "Stuck"
     """Terminating for too long: still here, and not gone."""
+    OVER = "Over"
+    """Its containers have ended and only a finalizer holds the object: named, waited for no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,32 +120,49 @@ def _leaving(pod: PodView, now: float) -> Verdict:
     stuck_at = deleted_at + STUCK_AFTER_S
     if now < stuck_at:
         return Verdict(fate=Fate.LEAVING, until=stuck_at)
-    statuses = pod.status.container_statuses
-    # The kubelet sets the last phase before the object goes, so that a held one looks finished.
-    ended = pod.finished or (
-        bool(statuses) and all(s.state.terminated is not None for s in statuses)
-    )
-    if pod.metadata.finalizers and ended:
+    if pod.metadata.finalizers and _ended(pod):
         names = ", ".join(sorted(pod.metadata.finalizers)[:2])[:200]
         why = f"its containers have ended, finalizer {names} holds the object"
-        return Verdict(fate=Fate.STUCK, why=why, reason="FinalizerHeld")
-    running = sorted(s.name for s in statuses if s.state.running is not None)
+        return Verdict(fate=Fate.OVER, why=why)
+    running = sorted(s.name for s in _statuses(pod) if s.state.running is not None)
     what = f"container {running[0][:63]} still runs" if running else "the kubelet has not ended it"
     return Verdict(fate=Fate.STUCK, why=f"{what} after its grace", reason="NotTerminating")
+
+
+def _ended(pod: PodView) -> bool:
+    """Whether no container of it can hold a device any more.
+
+    The kubelet sets the last phase before the object goes, so that a held one looks finished.
+    """
+    own = pod.status.container_statuses
+    ended = bool(own) and all(s.state.terminated is not None for s in own)
+    return pod.finished or (ended and not any(s.state.running is not None for s in _statuses(pod)))
+
+
+def _statuses(pod: PodView) -> tuple[ContainerStatus, ...]:
+    """Of all its containers: sidecars and what a person attached hold devices as well."""
+    status = pod.status
+    return (
+        *status.container_statuses,
+        *status.init_container_statuses,
+        *status.ephemeral_container_statuses,
+    )
 
 
 def _held(pod: PodView, at: Moment) -> Verdict | None:
     """Do-not-disrupt annotations, honoured up to a bound that depends on the severity."""
     annotations = pod.metadata.annotations
     bound = at.started_at + at.policy.do_not_disrupt_s(at.severity)
-    word, until = "", bound
+    holds: list[tuple[float, str]] = []
     if annotations.get(AUTOSCALER_HOLD) == "false":
-        word = AUTOSCALER_HOLD
+        holds.append((bound, AUTOSCALER_HOLD))
     value = annotations.get(KARPENTER_HOLD)
     if value == "true":
-        word = KARPENTER_HOLD
+        holds.append((bound, KARPENTER_HOLD))
     elif value is not None and (asked := _own_time(pod, value)) is not None:
-        word, until = KARPENTER_HOLD, min(bound, asked)
+        holds.append((min(bound, asked), KARPENTER_HOLD))
+    # Two wishes: the longer one is kept.
+    until, word = max(holds, default=(at.now, ""))
     if not word or at.now >= until:
         return None
     return Verdict(

@@ -4,7 +4,8 @@ Pure state: the edge keeps one ``DrainMemory`` per draining session, hands it to
 keeps the one it gets back; ``answered`` books each eviction answer.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -15,7 +16,9 @@ from rules.drain.eviction import EvictionKind, EvictionOutcome
 
 RETURNS: Final = 3
 RETURN_WINDOW_S: Final = 300.0
-"""A controller that puts its pod back on the node so often tolerates the quarantine."""
+"""A controller that puts its pods back on the node so often tolerates the quarantine."""
+_MOST_PODS: Final = 100
+"""As many pods of one controller are told apart: about what a kubelet runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,21 +35,42 @@ class DrainMemory:
     """UIDs of the last list; None before the first."""
     returns: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """When a controller put a new pod on the node after one was evicted, by controller UID."""
+    at_once: Mapping[str, int] = field(default_factory=dict)
+    """The most pods of a controller that one list showed, by controller UID: three pods that come
+    back once each are not one that comes back three times."""
     clear_since: float | None = None
     """Since when every list was the same and had nothing left to evict."""
     clear_uids: frozenset[str] = frozenset()
     volumes: frozenset[str] = frozenset()
     """Claims (``namespace/name``) of the pods that were asked to go."""
     pods_gone_at: float | None = None
+    expected: frozenset[str] = frozenset()
+    """Pods (``namespace/name``) that an earlier process was about to evict when it last wrote."""
     forced: tuple[str, ...] = ()
     """Pods deleted by force in this process, bounded; the session's timeline keeps them."""
 
     @classmethod
     def resume(cls, drain: DrainStatus | None) -> "DrainMemory":
-        """Go on from what the session's status says."""
+        """Go on from what the session's status says.
+
+        Who was about to go is on record before anybody is asked (``announced``), so that the next
+        list tells what became of them. Past ``MAX_RECENT`` the record does not say any more who
+        was counted, and nobody is counted twice.
+        """
         if drain is None:
             return cls()
-        return cls(evicted=drain.evicted, recent=drain.recent)
+        expected = frozenset[str]()
+        if drain.evicted <= len(drain.recent):
+            named = {*drain.waiting, *(pod for block in drain.blocked for pod in block.pods)}
+            expected = frozenset(named - set(drain.recent))
+        return cls(evicted=drain.evicted, recent=drain.recent, expected=expected)
+
+
+def announced(drain: DrainStatus | None) -> bool:
+    """Whether the stored status says who is to go: evictions that nobody will remember are not
+    sent.
+    """
+    return drain is not None and bool(drain.waiting or drain.blocked)
 
 
 def answered(memory: DrainMemory, eviction: EvictPod, outcome: EvictionOutcome) -> DrainMemory:
@@ -55,10 +79,27 @@ def answered(memory: DrainMemory, eviction: EvictPod, outcome: EvictionOutcome) 
     accepted = outcome.kind is EvictionKind.ACCEPTED and not eviction.dry_run
     if not accepted or memory.outcomes.get(eviction.uid) == outcome:
         return replace(memory, outcomes=outcomes)
-    recent = memory.recent
-    if len(recent) < MAX_RECENT:
-        recent = (*recent, f"{eviction.namespace}/{eviction.name}")
-    return replace(memory, outcomes=outcomes, evicted=memory.evicted + 1, recent=recent)
+    return _counted(replace(memory, outcomes=outcomes), (f"{eviction.namespace}/{eviction.name}",))
+
+
+def _counted(memory: DrainMemory, pods: Sequence[str]) -> DrainMemory:
+    recent = (*memory.recent, *pods)[:MAX_RECENT]
+    return replace(memory, evicted=memory.evicted + len(pods), recent=recent)
+
+
+def _caught_up(memory: DrainMemory, pods: Iterable[PodView]) -> DrainMemory:
+    """Count whom an earlier process evicted without living to write it down."""
+    still = {pod.key for pod in pods if not _evicted(pod)}
+    # A list that was cut short ends with a count instead of a name.
+    left = sorted(name for name in memory.expected if "/" in name and name not in still)
+    return _counted(replace(memory, expected=frozenset()), left)
+
+
+def _evicted(pod: PodView) -> bool:
+    return pod.terminating and any(
+        condition.type == "DisruptionTarget" and condition.status == "True"
+        for condition in pod.status.conditions
+    )
 
 
 def forced(memory: DrainMemory, eviction: EvictPod) -> DrainMemory:
@@ -70,7 +111,12 @@ def forced(memory: DrainMemory, eviction: EvictPod) -> DrainMemory:
 
 def listed(memory: DrainMemory, pods: Iterable[PodView], now: float) -> DrainMemory:
     """Book a new uncached list: who came back, and whose volumes must detach."""
-    returns = dict(memory.returns)
+    pods = tuple(pods)
+    memory = _caught_up(memory, pods)
+    returns, at_once = dict(memory.returns), dict(memory.at_once)
+    shown = Counter(c.uid for pod in pods if (c := pod.metadata.controller) is not None)
+    for owner, count in shown.items():
+        at_once[owner] = min(_MOST_PODS, max(count, at_once.get(owner, 0)))
     owner_of = dict(memory.owner_of)
     volumes = set(memory.volumes)
     evicted_owners = {
@@ -88,13 +134,14 @@ def listed(memory: DrainMemory, pods: Iterable[PodView], now: float) -> DrainMem
         is_new = not first_list and pod.uid not in owner_of
         if is_new and controller.uid in evicted_owners and not pod.terminating:
             times = (*returns.get(controller.uid, ()), now)
-            returns[controller.uid] = times[-RETURNS:]
+            returns[controller.uid] = times[-RETURNS * _MOST_PODS :]
         owner_of[pod.uid] = controller.uid
         volumes.update(claims(pod))
     return replace(
         memory,
         seen=frozenset(uids),
         returns=returns,
+        at_once=at_once,
         owner_of=owner_of,
         volumes=frozenset(volumes),
         outcomes={
@@ -106,9 +153,10 @@ def listed(memory: DrainMemory, pods: Iterable[PodView], now: float) -> DrainMem
 
 
 def keeps_returning(memory: DrainMemory, owner_uid: str) -> bool:
-    """Whether the controller put pods back on the node three times within five minutes."""
+    """Whether the controller put its pods back on the node three times within five minutes."""
     times = memory.returns.get(owner_uid, ())
-    return len(times) >= RETURNS and times[-1] - times[0] <= RETURN_WINDOW_S
+    enough = RETURNS * memory.at_once.get(owner_uid, 1)
+    return len(times) >= enough and times[-1] - times[-enough] <= RETURN_WINDOW_S
 
 
 def claims(pod: PodView) -> tuple[str, ...]:

@@ -129,7 +129,7 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
     force: list[tuple[SetDisruptionTarget, DeletePod]] = []
     waiting: list[str] = []
     for pod, verdict in verdicts:
-        if verdict.fate in {Fate.STAYS, Fate.STUCK}:
+        if verdict.fate in {Fate.STAYS, Fate.STUCK, Fate.OVER}:
             continue
         if verdict.fate is Fate.LEAVING:
             waiting.append(pod.key)
@@ -144,14 +144,16 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
             waiting.append(pod.key)
         elif obstacle is None or not obstacle.holds:
             later = turn is not None and tier(pod, policy) > turn
+            asks = look.dry_run or late or not later
             # In a dry run nobody leaves, so that no turn would ever come.
-            if obstacle is None if look.dry_run else later and not late:
+            if obstacle is None or not asks:
                 waiting.append(pod.key)
-            if look.dry_run or late or not later:
+            if asks:
                 evict.append(_evict(pod, look, budgets[pod.uid]))
     stuck = [f"{p.key}: {v.why}" for p, v in verdicts if v.fate is Fate.STUCK]
     blocked = grouped(obstacles, owners)
-    remaining = [p for p, v in verdicts if v.fate is not Fate.STAYS]
+    over = [f"{p.key}: {v.why}" for p, v in verdicts if v.fate is Fate.OVER]
+    remaining = [p for p, v in verdicts if v.fate not in {Fate.STAYS, Fate.OVER}]
     memory, drained, wake_at, attached = _settled(memory, pods, remaining, look, policy, now)
     wanted = _unknown_owners(verdicts, obstacles, look)
     if any(owner.kind == "DaemonSet" for owner in wanted):
@@ -167,7 +169,7 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
         waiting=tuple(waiting),
         stuck=tuple(stuck),
         left_by_policy=tuple(f"{p.key} ({v.why})" for p, v in verdicts if _by_policy(v)),
-        left_by_failure=(*stuck, *attached),
+        left_by_failure=(*stuck, *over, *attached),
         drained=drained and not look.dry_run,
         probed=look.dry_run and not unasked,
         wake_at=min(

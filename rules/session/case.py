@@ -13,7 +13,7 @@ import msgspec
 from rules.api.mark import MarkState, mark_state, read_note, relabel_patch, unmark_patch
 from rules.api.names import LABEL_QUARANTINE
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
-from rules.api.quarantine import Cause, Mode, Phase, QuarantineStatus
+from rules.api.quarantine import Cause, DrainStatus, Mode, Phase, QuarantineStatus
 from rules.api.refusal import Refusal
 from rules.api.timestamps import format_time, parse_time
 from rules.api.writes import (
@@ -65,8 +65,12 @@ class Case:
 
     @cached_property
     def status(self) -> QuarantineStatus:
-        """The status as stored; a session that has not begun starts as Pending here."""
+        """The status as stored, with what its drain has done since; a session that has not begun
+        starts as Pending here.
+        """
         stored = self.session.status
+        if stored.phase == Phase.DRAINING and self.seen.plan is not None:
+            return touched(stored, drain=self.seen.plan.status(stored.drain or DrainStatus()))
         if stored.phase:
             if lowered_by_person(self.session):
                 return stored

@@ -50,8 +50,7 @@ def draining(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decisio
     plan = case.seen.plan
     drain = status.drain or DrainStatus(started_at=format_time(case.now))
     if plan is not None:
-        drain = plan.status(drain)
-        status = _with_forced(touched(status, drain=drain), plan, case.now)
+        status = _with_forced(status, plan, case.now)
     if halt is not None or unreachable(case):
         why = (
             halt.clause if halt else "the node's kubelet is silent, an eviction ends nothing there"

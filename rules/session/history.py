@@ -42,16 +42,40 @@ def needs_replacement(
     return earlier + 1 >= rate.count
 
 
+def _took_it_out(session: QuarantineView) -> bool:
+    """Whether an ended session really took its node out and brought it back."""
+    status = session.status
+    return (
+        status.phase in {Phase.RELEASED, Phase.NODE_GONE}
+        and status.mode == Mode.ENFORCE
+        and any(entry.step == "Marked" for entry in status.timeline)
+    )
+
+
+def remembered_s(session: QuarantineView, policy: Policy) -> float:
+    """How long after its end an ended session still decides something: kept whatever ``history``
+    says, as a rule that forgets within its window is no rule.
+    """
+    budget, release = policy.budget, policy.release
+    windows = [
+        release.cancel_expiry_s,
+        budget.per_reason.window_s,
+        budget.max_new.window_s + budget.cooldown_s,
+    ]
+    if _took_it_out(session):
+        windows.append(release.replace_after.window_s)
+    return max(windows)
+
+
 def outlived(
     sessions: Iterable[QuarantineView], policy: Policy, now: float
 ) -> tuple[DeleteSession, ...]:
     """Ended sessions that history no longer keeps: too old, or too many of one node.
 
-    What still has an effect stays longer: a person's cancel until ``cancelExpiry``.
+    What still has an effect stays longer (``remembered_s``).
     """
     deletions: list[DeleteSession] = []
     by_node = sessions_by_node({session.name: session for session in sessions})
-    protected_s = max(policy.release.cancel_expiry_s, policy.budget.per_reason.window_s)
     for node, all_sessions in sorted(by_node.items()):
         ended = sorted(
             (s for s in all_sessions if not is_open(s)),
@@ -60,6 +84,7 @@ def outlived(
         )
         for position, session in enumerate(ended):
             age_s = now - ended_at(session)
+            protected_s = remembered_s(session, policy)
             surplus = position >= policy.history.max_per_node and age_s > protected_s
             if age_s > max(policy.history.keep_s, protected_s) or surplus:
                 deletions.append(

@@ -11,6 +11,7 @@ from rules.api.writes import Decision
 from rules.drain.clock import was_away
 from rules.session import status as st
 from rules.session.case import Case
+from rules.session.causes import has_human
 from rules.session.draining import begin_drain
 from rules.session.ending import end
 from rules.session.halts import Halt
@@ -28,7 +29,8 @@ def begin_validation(case: Case, status: QuarantineStatus) -> Decision:
 
 def validating(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decision:
     """Back on a cause that returned; released when the time is over and nothing forbids it."""
-    if case.causes and not case.seen.stale:
+    # A person's cause needs no verdict: it holds until a person takes it back.
+    if case.causes and (not case.seen.stale or has_human(case.session)):
         return _back(case, status, halt)
     blind = case.seen.stale or _not_ready(case)
     reason, why = ("VerdictStale", blind) if blind else ("", "")

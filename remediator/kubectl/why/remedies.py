@@ -52,7 +52,7 @@ _REMEDIES: Final = {
     "PerReason": f"a person's word that the fault is real: {_CONFIRM}",
     "PodArrived": "a person deleting the pods named above, or their owner respecting the cordon",
     "PodReturns": "its owner respecting the cordon (no nodeName, no blanket toleration)",
-    "PodStuck": "its finalizer's owner, or a reboot of the node where a process hangs",
+    "PodStuck": "a reboot of the node where a process hangs, or a restart of its kubelet",
     "PolicyIsShadow": f"mode Enforce in the policy, or {_RELEASE}",
     "Replace": f"the hardware being replaced, then a person: {_RELEASE}",
     "StandDown": "the other owner finishing its work on the node",

@@ -23,23 +23,51 @@ def test_a_deadline_with_policy_report_only_reports() -> None:
     assert not world.writes(d.DeletePod, d.SetDisruptionTarget)
 
 
-@pytest.mark.parametrize("finalizer", [True, False])
-def test_stuck_pods_are_not_gone_and_are_told_apart(finalizer: bool) -> None:
+def test_stuck_pods_are_not_gone() -> None:
     world = fleet()
     world.add_pod("stuck", NODE, grace=10)
-    if finalizer:
-        world.pods["team-a", "stuck"]["metadata"]["finalizers"] = ["example.com/keep"]
-    else:
-        world.pods["team-a", "stuck"]["hung"] = True
+    world.pods["team-a", "stuck"]["hung"] = True
     world.incident(NODE)
     world.run(120, step=2)
     assert world.phase(NODE) == "Draining"
     assert world.condition(NODE, "Blocked") == "PodStuck"
     assert world.condition(NODE, "NeedsHuman") == "PodStuck"
-    text = "finalizer example.com/keep holds the object" if finalizer else "main still runs"
     drain = world.session(NODE).status.drain
     assert drain is not None
-    assert text in drain.left_by_failure[0]
+    assert "main still runs" in drain.left_by_failure[0]
+
+
+def test_issue10_27_a_pod_that_only_a_finalizer_holds_is_listed_and_holds_nothing_up() -> None:
+    world = fleet()
+    world.add_pod("held", NODE, grace=10)
+    world.pods["team-a", "held"]["metadata"]["finalizers"] = ["example.com/keep"]
+    world.incident(NODE)
+    world.run(40, step=2)
+    assert world.phase(NODE) == "Draining"
+    world.run_until(NODE, "Quarantined", limit=60)
+    drain = world.session(NODE).status.drain
+    assert drain is not None
+    assert drain.left_by_failure == (
+        "team-a/held: its containers have ended, finalizer example.com/keep holds the object",
+    )
+    assert "1 left by failure" in world.message(NODE)
+    world.run(120, step=10)
+    assert world.condition(NODE, "NeedsHuman") == "", "it is no arrival either"
+
+
+def test_issue10_28_three_pods_of_one_owner_that_return_once_are_no_loop() -> None:
+    world = fleet()
+    owner = ("example.com/v1", "Pinner", "calm")
+    for index in range(3):
+        world.add_pod(f"a{index}", NODE, owner=owner)
+    world.incident(NODE)
+    world.run(3)
+    world.sleep(2)
+    for index in range(3):
+        world.add_pod(f"b{index}", NODE, owner=owner)
+        world.run(index)
+    world.run_until(NODE, "Quarantined", limit=60)
+    assert len(evicted(world)) == 6
 
 
 @pytest.mark.parametrize("unmanaged", ["Report", "Evict"])
@@ -211,3 +239,36 @@ def test_started_at_survives_a_restart_and_so_does_the_count() -> None:
     assert drain is not None
     assert drain.evicted == 1
     assert drain.started_at == format_time(START)
+
+
+@pytest.mark.parametrize("grace", [0, 30])
+@pytest.mark.parametrize("pods", [2, 12])
+def test_issue10_27_who_was_evicted_is_counted_by_the_next_process(grace: int, pods: int) -> None:
+    world = fleet()
+    for index in range(pods):
+        world.add_pod(f"p{index}", NODE, grace=grace)
+    world.incident(NODE)
+    while len(evicted(world)) < pods:
+        world.cycle()
+    # The process dies before it writes down what it did, and it takes a while until the next.
+    world.restart()
+    world.sleep(15)
+    world.run_until(NODE, "Quarantined", limit=60)
+    drain = world.session(NODE).status.drain
+    assert drain is not None
+    assert drain.evicted == pods
+    assert f"({pods} evicted" in world.message(NODE)
+
+
+def test_issue10_27_a_fault_that_ends_just_then_forgets_no_eviction() -> None:
+    world = fleet()
+    world.add_pod("gone", NODE)
+    world.incident(NODE)
+    while not evicted(world):
+        world.cycle()
+    world.close_all(NODE)
+    world.run(5)
+    assert world.phase(NODE) == "Validating"
+    drain = world.session(NODE).status.drain
+    assert drain is not None
+    assert drain.evicted == 1

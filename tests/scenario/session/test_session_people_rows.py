@@ -350,6 +350,22 @@ def test_a_person_needs_only_a_node_and_a_cause() -> None:
     assert session.status.phase == "Quarantined"
 
 
+def test_issue10_28_a_persons_drain_goes_on_after_a_reboot_without_a_verdict() -> None:
+    world = World()
+    world.add_nodes(4)
+    world.add_pod("slow", "n0", grace=600)
+    world.open_by_person("n0")
+    world.run(10)
+    assert world.phase("n0") == "Draining"
+    world.silence("n0")
+    world.reboot("n0")
+    world.healths["n0"]["status"]["bootID"] = "boot-n0-1"
+    del world.pods["team-a", "slow"]
+    world.add_pod("back", "n0")
+    world.run_until("n0", "Quarantined", limit=120)
+    assert ("team-a", "back") not in world.pods
+
+
 def test_a_person_who_names_no_node_is_told() -> None:
     world = World()
     world.add_nodes(2)

@@ -50,7 +50,7 @@ class Setting(EdgeWorld):
             last_active_at=lambda uid: None,
         )
 
-    async def add_session(self, node, started_at=""):
+    async def add_session(self, node, started_at="", *, on_record=True):
         cause = {"source": "Detector", "reason": "Xid79", "severity": "Fatal", "incident": node}
         body = {
             "apiVersion": "gpuward.io/v1alpha1",
@@ -59,10 +59,10 @@ class Setting(EdgeWorld):
             "spec": {"nodeName": node, "causes": [cause]},
         }
         session = await self.client.create(QUARANTINES, body)
-        if started_at:
-            drain = {"startedAt": started_at}
-            session["status"] = {"mode": "Enforce", "phase": "Draining", "drain": drain}
-            await self.client.update_status(QUARANTINES, session)
+        # The look at the node writes down that somebody is to go.
+        drain = {"startedAt": started_at, "waiting": ["and 1 more"] if on_record else []}
+        session["status"] = {"mode": "Enforce", "phase": "Draining", "drain": drain}
+        await self.client.update_status(QUARANTINES, session)
         view = await self.cluster.api.get(
             f"/apis/gpuward.io/v1alpha1/gpuquarantines/s-{node}", QuarantineView
         )

@@ -86,6 +86,13 @@ class ApiServer(Cluster):
                 status = 429
                 body = {"kind": "Status", "message": "budget", "details": {"causes": [cause]}}
             elif not eviction.dry_run:
+                pod["status"]["conditions"].append(
+                    {
+                        "type": "DisruptionTarget",
+                        "status": "True",
+                        "reason": "EvictionByEvictionAPI",
+                    }
+                )
                 self._terminate(pod)
                 if found and not _free(pod, found[0]):
                     key = (found[0].metadata.namespace, found[0].metadata.name)

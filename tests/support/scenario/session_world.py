@@ -10,7 +10,7 @@ must never be sent.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -31,7 +31,7 @@ from rules.drain import queue as pdb_queue
 from rules.drain.arrivals import plan_watch
 from rules.drain.budget import matching
 from rules.drain.eviction import EvictionOutcome, classify, no_answer
-from rules.drain.memory import DrainMemory, answered, forced
+from rules.drain.memory import DrainMemory, announced, answered, forced
 from rules.drain.plan import DrainInput, DrainPlan, plan_drain
 from rules.fleet.turns import FleetVerdict, judge_fleet
 from rules.policy.policy import Policy
@@ -222,7 +222,10 @@ class World(ApiServer):
             progressed = False
             for session in open_sessions:
                 decision = self._decide(name, session, snapshot, verdict, sessions)
+                planned = len(self.controller.plans)
                 self._follow(name, session, decision)
+                # What the first plan says is on record before anybody is asked to go.
+                progressed = progressed or len(self.controller.plans) > planned
                 accepted = all(self._sent(write) for write in decision.writes)
                 if accepted and session is not None:
                     self.controller.active_at[session.name] = self.now
@@ -349,6 +352,7 @@ class World(ApiServer):
             eviction
             for name, plan in sorted(self.controller.plans.items())
             for eviction in plan.evict
+            if eviction.dry_run or self._on_record(name)
             if not self._answered(name, eviction)
         ]
         self.controller.queue, send = pdb_queue.due(self.controller.queue, wanted, self.now)
@@ -357,8 +361,14 @@ class World(ApiServer):
             self.controller.queue = pdb_queue.answered(
                 self.controller.queue, eviction, outcome, self.policy.drain.backoff, self.now, 0.5
             )
-            memory = self.controller.memories[eviction.session]
-            self.controller.memories[eviction.session] = answered(memory, eviction, outcome)
+            memory = answered(self.controller.memories[eviction.session], eviction, outcome)
+            self.controller.memories[eviction.session] = memory
+            plan = self.controller.plans[eviction.session]
+            self.controller.plans[eviction.session] = replace(plan, memory=memory)
+
+    def _on_record(self, session: str) -> bool:
+        stored = msgspec.convert(self.quarantines[session], QuarantineView)
+        return announced(stored.status.drain)
 
     def _answered(self, session: str, eviction: d.EvictPod) -> bool:
         outcome = self.controller.memories[session].outcomes.get(eviction.uid)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 
+import msgspec
 import pytest
 
 from hack.sim.cluster.errors import ApiError
@@ -35,6 +36,21 @@ async def test_free_pods_go_at_once_and_terminating_ones_are_not_asked_again(clu
         pods, _ = await setting.client.list(PODS)
         staying = [p["metadata"]["name"] for p in pods if "deletionTimestamp" not in p["metadata"]]
         assert staying == ["other"]
+
+
+async def test_issue10_27_nobody_is_asked_before_it_is_on_record(cluster):
+    async with draining(cluster) as setting:
+        await setting.add_session("n1", on_record=False)
+        await setting.add_pod("p", "n1")
+        setting.drains.steer("n1", Evicting.GO)
+        await until(lambda: setting.drains.plan("n1") and setting.drains.plan("n1").waiting)
+        assert setting.evictions() == 0
+        session = setting.world.open_sessions("n1")[0]
+        drain = setting.drains.plan("n1").status(session.status.drain)
+        status = msgspec.structs.replace(session.status, drain=drain)
+        setting.world.learn_session(msgspec.structs.replace(session, status=status))
+        setting.drains.steer("n1", Evicting.GO)
+        await until(lambda: setting.evictions() == 1)
 
 
 async def test_s16_one_eviction_at_a_time_asks_a_full_budget_and_its_watch_opens_it(cluster):

@@ -79,14 +79,14 @@ RUNNING = {"containerStatuses": [{"name": "main", "state": {"running": {}}}]}
         pytest.param(terminating(61, status=RUNNING), Fate.STUCK, "NotTerminating", id="hung"),
         pytest.param(
             terminating(61, status=ENDED, metadata={"finalizers": ["a/b"]}),
-            Fate.STUCK,
-            "FinalizerHeld",
+            "Over",
+            "",
             id="finalizer",
         ),
         pytest.param(
             terminating(61, status={"phase": "Failed"}, metadata={"finalizers": ["a/b"]}),
-            Fate.STUCK,
-            "FinalizerHeld",
+            "Over",
+            "",
             id="finalizer-and-the-last-phase",
         ),
         pytest.param(
@@ -104,11 +104,39 @@ RUNNING = {"containerStatuses": [{"name": "main", "state": {"running": {}}}]}
             "NotTerminating",
             id="finalizer-and-still-running",
         ),
+        pytest.param(
+            terminating(
+                61,
+                status={
+                    **ENDED,
+                    "initContainerStatuses": [{"name": "sidecar", "state": {"running": {}}}],
+                },
+                metadata={"finalizers": ["a/b"]},
+            ),
+            Fate.STUCK,
+            "NotTerminating",
+            id="finalizer-and-a-sidecar-that-runs",
+        ),
     ],
 )
-def test_terminating_pods_are_told_apart(target: PodView, fate: Fate, reason: str) -> None:
+def test_terminating_pods_are_told_apart(target: PodView, fate: str, reason: str) -> None:
     verdict = judged(target)
     assert (verdict.fate, verdict.reason) == (fate, reason)
+
+
+def test_issue10_28_of_two_wishes_not_to_be_disrupted_the_longer_is_kept() -> None:
+    held = pod(
+        metadata={
+            "annotations": {
+                "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+                "karpenter.sh/do-not-disrupt": "1m",
+            }
+        },
+        status={"startTime": format_time(NOW - 300)},
+    )
+    verdict = judged(held)
+    assert (verdict.fate, verdict.reason) == (Fate.WAITS, "DoNotDisrupt")
+    assert verdict.until == NOW - 60 + 600
 
 
 def test_the_order_of_groups() -> None:

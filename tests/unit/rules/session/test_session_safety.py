@@ -240,5 +240,24 @@ class TestHistory:
         sessions = [self.ended(0, 0.5), self.ended(1, 1.5), self.ended(2, 2.5)]
         assert [w.name for w in outlived(sessions, rules, NOW)] == ["s2"]
 
+    def test_issue10_28_a_rule_does_not_forget_within_its_window(self) -> None:
+        short = {"keep": "1h", "maxPerNode": 1}
+        marked = {"mode": "Enforce", "timeline": [{"at": format_time(NOW), "step": "Marked"}]}
+        repaired = [
+            session(f"r{i}", phase="Released", phaseSince=format_time(NOW - i * 86400), **marked)
+            for i in (1, 3, 6, 8)
+        ]
+        rules = policy(history=short, release={"replaceAfter": {"count": 3, "window": "7d"}})
+        assert [w.name for w in outlived(repaired, rules, NOW)] == ["r8"]
+        slow = policy(
+            history=short,
+            release={"cancelExpiry": "1h"},
+            budget={
+                "perReason": {"count": 5, "window": "1h"},
+                "maxNew": {"count": 3, "window": "3d"},
+            },
+        )
+        assert outlived([self.ended(0, 1), self.ended(1, 2)], slow, NOW) == ()
+
     def test_open_sessions_stay(self) -> None:
         assert outlived([session()], policy(history={"keep": "1s"}), NOW + 1e8) == ()
