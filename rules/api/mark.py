@@ -39,6 +39,8 @@ class MarkNote(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     mark: str = "CordonAndTaint"
     """Which parts were set; the policy may change while the mark is on."""
     prior_annotations: dict[str, str | None] = msgspec.field(default_factory=dict)
+    restored_boot: str | msgspec.UnsetType = msgspec.UNSET
+    """The boot in which a cordon that was lost right after it was put back, once."""
 
 
 class MarkState(StrEnum):
@@ -97,10 +99,17 @@ def mark_state(node: NodeView, session: str) -> MarkState:
 
 
 def mark_patch(
-    node: NodeView, *, session: str, reason: str, phase: str, mark: str, now: float
+    node: NodeView,
+    *,
+    session: str,
+    reason: str,
+    phase: str,
+    mark: str,
+    now: float,
+    restored_boot: str = "",
 ) -> dict[str, Any]:
     """Everything the session puts on the node. Applied again, it restores what was taken off
-    while the first recorded prior state stays.
+    while the first recorded prior state stays. ``restored_boot`` records that it is put back.
     """
     note = read_note(node)
     if note is None or note.session != session:
@@ -114,6 +123,8 @@ def mark_patch(
                 name: node.annotations.get(name) for name in AUTOSCALER_ANNOTATIONS
             },
         )
+    if restored_boot:
+        note = msgspec.structs.replace(note, restored_boot=restored_boot)
     spec: dict[str, Any] = {}
     if "Cordon" in note.mark:
         spec["unschedulable"] = True

@@ -18,6 +18,7 @@ from rules.drain.clock import was_away
 from rules.policy.policy import Policy
 from rules.session import status as st
 from rules.session.absent import without_session
+from rules.session.boot_cordon import NEW_BOOT, awaits_booking, boot_unbooked, put_back
 from rules.session.case import Case, is_fresh, touched
 from rules.session.causes import (
     DELETED_BY,
@@ -156,11 +157,15 @@ def _undone(case: Case) -> Decision | None:
         return None
     if case.seen.owner:
         return in_phase(case)
+    if awaits_booking(case):
+        return None
     if not is_fresh(case.node):
         # A cache that lags behind our own mark looks just the same.
         return Decision(step="ReadNode", because="the mark looks undone", needs_fresh_node=True)
     if _owner_just_left(case):
         return in_phase(case) if case.policy.mode == Mode.SHADOW else _mark_again(case)
+    if (again := put_back(case)) is not None:
+        return again
     what = {
         MarkState.UNCORDONED: "a person uncordoned the node",
         MarkState.UNTAINTED: "a person removed the quarantine taint",
@@ -212,19 +217,20 @@ def _mark_again(case: Case) -> Decision:
 
 def _boot_changed(case: Case) -> Decision | None:
     """A new boot: evictions stop, the fresh verdict of this boot decides."""
-    node, status = case.node, case.status
-    if not node.boot_id or not status.boot_id or node.boot_id == status.boot_id:
+    if not boot_unbooked(case):
         return None
+    node = case.node
+    status = st.noted(case.status, NEW_BOOT, "the node rebooted", case.now)
     if case.phase is Phase.PENDING or case.shadow:
         moved = touched(status, boot_id=node.boot_id)
-        return case.decision("NewBoot", moved, because="the node rebooted")
+        return case.decision(NEW_BOOT, moved, because="the node rebooted")
     message = "The node rebooted; its fresh verdict decides."
     moved = touched(status, boot_id=node.boot_id, phase_since=format_time(case.now))
     if case.phase is Phase.VALIDATING:
         moved = touched(moved, message=message)
     else:
         moved = st.enter(moved, Phase.VALIDATING, message, case.now)
-    return case.decision("NewBoot", moved, because="the node rebooted")
+    return case.decision(NEW_BOOT, moved, because="the node rebooted")
 
 
 _RULES: Final[tuple[Callable[[Case], Decision | None], ...]] = (

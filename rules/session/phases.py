@@ -126,8 +126,10 @@ def _start(case: Case, status: QuarantineStatus) -> Decision:
     return _enter_marked(case, status, mark=mark_write(case, Phase.MARKED))
 
 
-def mark_write(case: Case, phase: str) -> MarkNode:
-    """The mark of this session as a write on the node as it was read."""
+def mark_write(case: Case, phase: str, *, boot: str = "") -> MarkNode:
+    """The mark of this session as a write on the node as it was read; ``boot``: its cordon is put
+    back in this boot.
+    """
     first = next(iter(case.session.spec.causes), Cause())
     # A person's cause needs no code; the taint then says who wanted it.
     reason = first.reason if is_reason_code(first.reason) else str(first.source)
@@ -142,6 +144,7 @@ def mark_write(case: Case, phase: str) -> MarkNode:
             phase=phase,
             mark=case.policy.mark,
             now=case.now,
+            restored_boot=boot,
         ),
     )
 

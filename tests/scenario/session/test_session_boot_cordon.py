@@ -1,0 +1,185 @@
+"""A GPU driver manager uncordons its node at every boot: put back once per boot, a second one wins."""
+
+from __future__ import annotations
+
+import pytest
+
+from rules.api import writes as d
+from rules.api.names import TAINT_QUARANTINE
+from rules.api.timestamps import format_time
+from rules.session.boot_cordon import BOOT_WORK_S
+from tests.support.scenario.session_phases_reached import MARKED, NODE, at, evictions_after
+from tests.support.scenario.session_world import CrashError, World, policy_of
+
+
+def restored(world: World) -> list[str]:
+    """Messages of the Events that say it aloud."""
+    return [
+        event["message"]
+        for event in world.events.values()
+        if event["reason"] == "QuarantineCordonRestored"
+    ]
+
+
+def boot_and_uncordon(world: World, after: float = 60.0) -> None:
+    world.reboot(NODE)
+    world.run(after, step=5)
+    world.cordon(NODE, on=False)
+    world.run(3)
+
+
+@pytest.mark.parametrize("phase", MARKED)
+class TestTheDriverManager:
+    def test_issue10_18_its_uncordon_is_put_back_once_and_said_aloud(self, phase: str) -> None:
+        world = at(phase)
+        boot_and_uncordon(world)
+        assert world.unschedulable(NODE)
+        assert any(t["key"] == TAINT_QUARANTINE for t in world.nodes[NODE]["spec"]["taints"])
+        assert world.phase(NODE) not in {"Cancelled", "Released"}
+        (message,) = restored(world)
+        assert "uncordon it again to end the quarantine" in message
+        assert "CordonLost" in [e.step for e in world.session(NODE).status.timeline]
+
+    def test_issue10_18_a_second_uncordon_wins(self, phase: str) -> None:
+        world = at(phase)
+        boot_and_uncordon(world)
+        world.cordon(NODE, on=False)
+        before = world.now
+        world.run(60)
+        assert world.phase(NODE) == "Cancelled"
+        assert not world.is_marked(NODE)
+        assert not world.unschedulable(NODE)
+        assert evictions_after(world, before) == 0
+
+    def test_issue10_18_every_boot_has_its_one(self, phase: str) -> None:
+        world = at(phase)
+        for boots in (1, 2, 3):
+            boot_and_uncordon(world)
+            assert world.unschedulable(NODE)
+            assert len(restored(world)) == boots
+
+    def test_issue10_18_boot_and_uncordon_seen_in_one_look(self, phase: str) -> None:
+        world = at(phase)
+        world.reboot(NODE)
+        world.cordon(NODE, on=False)
+        world.run(3)
+        assert world.unschedulable(NODE)
+        assert len(restored(world)) == 1
+
+    def test_issue10_18_a_restart_in_between_changes_nothing(self, phase: str) -> None:
+        world = at(phase)
+        world.reboot(NODE)
+        world.run(5)
+        world.restart()
+        world.cordon(NODE, on=False)
+        world.restart()
+        world.run(3)
+        assert world.unschedulable(NODE)
+        world.restart()
+        world.cordon(NODE, on=False)
+        world.run(3)
+        assert world.phase(NODE) == "Cancelled"
+
+
+def test_issue10_18_long_after_the_boot_it_is_a_persons_word() -> None:
+    world = at("Quarantined")
+    boot_and_uncordon(world, after=BOOT_WORK_S + 60)
+    assert world.phase(NODE) == "Cancelled"
+    assert not restored(world)
+
+
+def test_issue10_18_a_taint_taken_off_after_the_boot_is_a_persons_word() -> None:
+    world = at("Quarantined")
+    world.reboot(NODE)
+    world.run(10)
+    world.untaint(NODE, TAINT_QUARANTINE)
+    world.run(3)
+    assert world.phase(NODE) == "Cancelled"
+
+
+def test_issue10_18_a_healthy_new_boot_is_released_uncordoned() -> None:
+    world = at("Quarantined")
+    boot_and_uncordon(world)
+    world.close_all(NODE)
+    world.run_until(NODE, "Released", limit=900, step=5)
+    assert not world.is_marked(NODE)
+    assert not world.unschedulable(NODE)
+
+
+@pytest.mark.parametrize("writes", range(4))
+def test_issue10_18_no_crash_makes_it_two(writes: int) -> None:
+    world = at("Quarantined")
+    world.reboot(NODE)
+    world.run(5)
+    world.cordon(NODE, on=False)
+    world.crash_after = writes
+    try:
+        world.run(3)
+    except CrashError:
+        world.restart()
+        world.run(3)
+    assert world.unschedulable(NODE)
+    world.crash_after = None
+    world.cordon(NODE, on=False)
+    world.run(3)
+    assert world.phase(NODE) == "Cancelled"
+
+
+class TestNobodyMayActMeanwhile:
+    def test_issue10_18_after_a_pause_it_is_put_back(self) -> None:
+        world = at("Quarantined")
+        world.pause()
+        boot_and_uncordon(world)
+        assert world.phase(NODE) not in {"Cancelled", "Released"}
+        world.run(2 * BOOT_WORK_S, step=20)
+        assert not world.unschedulable(NODE)
+        assert world.phase(NODE) not in {"Cancelled", "Released"}
+        world.pauses.clear()
+        world.run(3)
+        assert world.unschedulable(NODE)
+
+    def test_issue10_18_after_a_refusal_it_is_put_back(self) -> None:
+        world = at("Quarantined")
+        world.refusing = {d.MarkNode: (403, "no")}
+        boot_and_uncordon(world)
+        world.run(2 * BOOT_WORK_S, step=20)
+        assert world.phase(NODE) not in {"Cancelled", "Released"}
+        world.refusing = {}
+        world.run(300, step=10)
+        assert world.unschedulable(NODE)
+
+    def test_in_shadow_nothing_is_put_on_the_node(self) -> None:
+        world = at("Quarantined")
+        world.policy = policy_of(mode="Shadow")
+        world.run(3)
+        boot_and_uncordon(world)
+        assert not world.unschedulable(NODE)
+        assert world.phase(NODE) not in {"Cancelled", "Released"}
+
+
+class TestTheControllerWasAway:
+    def away(self, seconds: float, back_ago: float | None) -> World:
+        """It missed a boot and an uncordon; the kubelet says how long ago it came back, or not."""
+        world = at("Quarantined")
+        back_at = world.now - 86_400 if back_ago is None else world.now + seconds - back_ago
+        world.sleep(seconds)
+        ready = world.nodes[NODE]["status"]["conditions"][0]
+        ready["lastTransitionTime"] = format_time(back_at)
+        world.reboot(NODE)
+        world.cordon(NODE, on=False)
+        world.run(3)
+        return world
+
+    def test_issue10_18_a_boot_of_a_moment_ago(self) -> None:
+        assert self.away(7200, back_ago=120).unschedulable(NODE)
+
+    def test_issue10_18_a_boot_of_an_hour_ago(self) -> None:
+        world = self.away(7200, back_ago=3600)
+        assert world.phase(NODE) == "Cancelled"
+
+    def test_issue10_18_nobody_knows_when_so_it_is_put_back_once(self) -> None:
+        world = self.away(7200, back_ago=None)
+        assert world.unschedulable(NODE)
+        world.cordon(NODE, on=False)
+        world.run(3)
+        assert world.phase(NODE) == "Cancelled"
