@@ -10,15 +10,11 @@ import pytest
 from hack.sim.cluster.controllers.pods import node_of
 from hack.sim.cluster.fleet.fleet import Pool, Serving
 from hack.sim.cluster.fleet.fleet_health_objects import XID_79
-from hack.sim.cluster.resource import (
-    CLUSTER_ROLE_BINDINGS,
-    NODES,
-    POD_DISRUPTION_BUDGETS,
-    SERVICE_ACCOUNTS,
-)
+from hack.sim.cluster.resource import NODES, POD_DISRUPTION_BUDGETS
 from tests.support.remediator.remediator_process import (
     RemediatorProcess,
     leads,
+    may_do_everything,
     phase,
     prepare,
     running,
@@ -28,24 +24,6 @@ from tests.support.remediator.remediator_process import (
 NAMES = [f"gpu-000{n}" for n in range(6)]
 WEB = Serving(name="web", replicas=3, pool="gpu", gpus=8)
 AFTER_THAW_S = 3.0
-
-
-async def may_do_everything(cluster, *accounts: str) -> None:
-    subjects = [{"kind": "ServiceAccount", "namespace": "gpuward", "name": n} for n in accounts]
-    for name in accounts:
-        body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
-        await cluster.client.create(SERVICE_ACCOUNTS, body, "gpuward")
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole"}
-    await cluster.client.create(
-        CLUSTER_ROLE_BINDINGS,
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": "replicas"},
-            "roleRef": {**role, "name": "cluster-admin"},
-            "subjects": subjects,
-        },
-    )
 
 
 @pytest.mark.slow

@@ -15,7 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from hack.sim.cluster.clients.client import Object
-from hack.sim.cluster.resource import LEASES, NAMESPACES, Resource
+from hack.sim.cluster.resource import (
+    CLUSTER_ROLE_BINDINGS,
+    LEASES,
+    NAMESPACES,
+    SERVICE_ACCOUNTS,
+    Resource,
+)
 
 REPOSITORY = Path(__file__).parents[3]
 QUARANTINES = Resource("gpuward.io", "v1alpha1", "gpuquarantines", False, "GPUQuarantine")
@@ -142,6 +148,25 @@ async def prepare(cluster: Any) -> None:
     """The namespace of the lease."""
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpuward"}}
     await cluster.client.create(NAMESPACES, namespace)
+
+
+async def may_do_everything(cluster: Any, *accounts: str) -> None:
+    """Service accounts in our namespace that are administrators, so that calls have names."""
+    subjects = [{"kind": "ServiceAccount", "namespace": "gpuward", "name": n} for n in accounts]
+    for name in accounts:
+        body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
+        await cluster.client.create(SERVICE_ACCOUNTS, body, "gpuward")
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole"}
+    await cluster.client.create(
+        CLUSTER_ROLE_BINDINGS,
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "replicas"},
+            "roleRef": {**role, "name": "cluster-admin"},
+            "subjects": subjects,
+        },
+    )
 
 
 async def leads(cluster: Any, name: str) -> None:
