@@ -7,11 +7,14 @@ among the writes: losing it is the elector's own matter.
 
 from __future__ import annotations
 
-from itertools import count
+import asyncio
+import time
+from collections.abc import Callable
 
 import pytest
+from conftest import Cluster
 
-from hack.sim.cluster.clients.client import ApiError
+from hack.sim.cluster.clients.client import ApiError, Object
 from hack.sim.cluster.fleet.fleet import Pool
 from hack.sim.cluster.fleet.fleet_health_objects import XID_79
 from hack.sim.cluster.resource import PODS
@@ -20,6 +23,7 @@ from tests.support.remediator.remediator_process import (
     RemediatorProcess,
     leads,
     marks_of,
+    may_do_everything,
     prepare,
     running,
     sessions,
@@ -28,6 +32,14 @@ from tests.support.remediator.remediator_process import (
 
 AGENT = "^gpuward-remediator"
 NO_LEASE = r"^(?!.*/leases)"
+FREEZE_AT = (
+    "/gpuquarantines$",
+    "/nodes/[^/]+$",
+    "/eviction$",
+    "/gpuquarantines/[^/]+/status$",
+)
+"""Opening a session, its mark, an eviction, its record."""
+AWAKE_S = 2.0
 FEWEST_WRITES = 10
 """A session has at least so many: it is opened, four phases are stored and told, its node is marked
 and unmarked, its pod evicted. Fewer rounds would mean that they end too early."""
@@ -44,40 +56,40 @@ release: {healthyFor: 0s}
 STEPS = ["Pending", "Marked", "Draining", "Quarantined", "Validating", "Released"]
 
 
-async def one_session(cluster, one: RemediatorProcess, node: str, number: int, *, after: bool):
-    """A session from fault to release, killed at the write of that number; whether it came to it."""
+async def one_session(
+    cluster: Cluster, node: str, revive: Callable[[], None] = lambda: None
+) -> Object:
+    """A session from fault to release with a pod in between; `revive` is called all the while."""
     await cluster.add_pod(f"on-{node}", node, terminationGracePeriodSeconds=0)
-    faults = cluster.plane.faults
-    stop = faults.at_write(number, one.kill, agent=AGENT, path=NO_LEASE, after=after)
-    started_again = False
-
-    async def until(check, what):
-        async def looked():
-            nonlocal started_again
-            if stop.hits and not started_again:
-                started_again = True
-                one.start()
-            return await check()
-
-        return await cluster.until(looked, f"{what} (killed at write {number}, {after=})")
-
-    async def ended():
-        found = await sessions(cluster, node)
-        status = found[-1].get("status", {}) if found else {}
-        if status.get("phase") == "Quarantined" and not healthy:
-            await cluster.health.healthy(node)
-            healthy.append(node)
-        return status.get("phase") == "Released"
-
-    async def unmarked():
-        return marks_of(await cluster.node(node)) == UNMARKED
-
-    healthy: list[str] = []
     await cluster.health.fail(node, XID_79)
-    await until(ended, "the session ended")
-    await until(unmarked, "the mark gone")
-    faults.clear()
-    return started_again
+    sick = True
+
+    async def ended() -> bool:
+        nonlocal sick
+        revive()
+        found = await sessions(cluster, node)
+        phase = found[-1].get("status", {}).get("phase") if found else None
+        if phase == "Quarantined" and sick:
+            sick = False
+            await cluster.health.healthy(node)
+        return phase == "Released" and marks_of(await cluster.node(node)) == UNMARKED
+
+    await cluster.until(ended, f"the session of {node} over and the mark gone")
+    (session,) = await sessions(cluster, node)
+    return session
+
+
+async def as_if_nothing_had_happened(cluster: Cluster, session: Object) -> None:
+    node = session["spec"]["nodeName"]
+    assert steps(session) == STEPS
+    evictions = [
+        r
+        for r in cluster.plane.requests.mutations
+        if r.subresource == "eviction" and r.name == f"on-{node}" and r.code < 300
+    ]
+    assert len(evictions) <= 1, "0: its answer was lost"
+    with pytest.raises(ApiError, match="not found"):
+        await cluster.client.get(PODS, f"on-{node}", "default")
 
 
 @pytest.mark.slow
@@ -90,25 +102,65 @@ async def test_issue10_31_killed_at_each_write_of_a_session_it_ends_it_as_if_not
     await cluster.add(pool=Pool(name="gpu", nodes=MOST_WRITES))
     await cluster.health.all_healthy(names)
     one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig, policy=AT_ONCE)
-    rounds = 0
+    faults, killed = cluster.plane.faults, 0
     with running(one):
         await leads(cluster, "one")
-        for node, number in zip(names, count(1), strict=False):
-            killed = await one_session(cluster, one, node, number, after=after)
-            (session,) = await sessions(cluster, node)
-            assert steps(session) == STEPS, f"killed at write {number}"
-            evictions = [
-                r
-                for r in cluster.plane.requests.mutations
-                if r.subresource == "eviction" and r.name == f"on-{node}" and r.code < 300
-            ]
-            # An eviction whose answer got lost is noted with what the client saw.
-            assert len(evictions) <= 1, f"killed at write {number}"
-            with pytest.raises(ApiError, match="not found"):
-                await cluster.client.get(PODS, f"on-{node}", "default")
-            if not killed:
+        for number, node in enumerate(names, start=1):
+            stop = faults.at_write(number, one.kill, agent=AGENT, path=NO_LEASE, after=after)
+            session = await one_session(cluster, node, one.revive)
+            await as_if_nothing_had_happened(cluster, session)
+            faults.clear()
+            if not stop.hits:
                 break
-            rounds += 1
-    print(f"killed at {rounds} writes, {'done' if after else 'unseen'}")  # noqa: T201 - a figure
-    assert FEWEST_WRITES <= rounds < MOST_WRITES - 1
+            killed = number
+    assert FEWEST_WRITES <= killed < MOST_WRITES - 1
     assert not one.said("Traceback")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [False, True], ids=["unseen", "done"])
+async def test_issue10_31_a_leader_frozen_at_a_write_writes_nothing_when_it_wakes_up_deposed(
+    secure_cluster, tmp_path, after
+):
+    cluster = secure_cluster
+    await prepare(cluster)
+    await may_do_everything(cluster, "one", "two")
+    await cluster.add(pool=Pool(name="gpu", nodes=8))
+    await cluster.health.all_healthy([f"gpu-{number:04}" for number in range(8)])
+    leader, standby = [
+        RemediatorProcess(
+            tmp_path,
+            await cluster.plane.service_account_kubeconfig("gpuward", name),
+            name=name,
+            policy=AT_ONCE,
+        )
+        for name in ("one", "two")
+    ]
+    faults, requests = cluster.plane.faults, cluster.plane.requests
+    with running(leader):
+        await leads(cluster, leader.name)
+        with running(standby):
+            for number, path in enumerate(FREEZE_AT):
+                stop = faults.at_write(1, leader.freeze, agent=AGENT, path=path, after=after)
+                session = await one_session(cluster, f"gpu-{number:04}")
+                await as_if_nothing_had_happened(cluster, session)
+                assert stop.hits == 1
+                woken_at = time.time()
+                leader.thaw()
+
+                def of_the_old(name=leader.name, since=woken_at):
+                    return [
+                        r for r in requests.all if r.user.endswith(f":{name}") and r.at >= since
+                    ]
+
+                async def looks(seen=of_the_old):
+                    return seen()
+
+                await cluster.until(looks, "the old leader awake")
+                await asyncio.sleep(AWAKE_S)
+                late = [(r.verb, r.path) for r in of_the_old() if r.is_mutation]
+                assert late == [], f"a deposed leader wrote, frozen at {path}"
+                faults.clear()
+                leader.kill()
+                leader.start()
+                leader, standby = standby, leader

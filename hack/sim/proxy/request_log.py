@@ -32,6 +32,11 @@ class Request:
     path: str = ""
     body: bytes = b""
 
+    @property
+    def is_mutation(self) -> bool:
+        """Whether it was to change an object."""
+        return self.verb in MUTATING and not self.dry_run
+
 
 class RequestLog:
     """The calls a server answered."""
@@ -85,7 +90,7 @@ class RequestLog:
     @property
     def mutations(self) -> list[Request]:
         """Every mutating HTTP call that was not a dry run, oldest first."""
-        return [one for one in self.all if one.verb in MUTATING and not one.dry_run]
+        return [one for one in self.all if one.is_mutation]
 
     def clear(self) -> None:
         """Forget everything, to count from here."""

@@ -81,6 +81,11 @@ class RemediatorProcess:
         """End it without a goodbye."""
         self._end(signal.SIGKILL)
 
+    def revive(self) -> None:
+        """Start it again if it is dead."""
+        if self._process is None or self._process.poll() is not None:
+            self.start()
+
     @property
     def pid(self) -> int:
         """Of the running process."""
