@@ -82,6 +82,11 @@ def assets(tmp_path: Path) -> Path:
     return tmp_path
 
 
+async def ask(kubeconfig: Path) -> int:
+    async with HttpClient.from_kubeconfig(kubeconfig) as client:
+        return len((await client.list(NODES))[0])
+
+
 async def test_a_cluster_of_real_programs_runs_our_controllers_over_http(
     assets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,19 +105,23 @@ async def test_a_cluster_of_real_programs_runs_our_controllers_over_http(
             await asyncio.sleep(0.02)
         assert [is_ready(pod) for pod in pods] == [True, True]
 
-        admin = HttpClient.from_kubeconfig(plane.kubeconfig)
-        assert len((await admin.list(NODES))[0]) == 2
-        await admin.close()
-        ann = HttpClient.from_kubeconfig(plane.user_kubeconfig("ann"))
+        assert await ask(plane.kubeconfig) == 2
         with pytest.raises(ApiError) as refused:
-            await ann.list(NODES)
+            await ask(plane.user_kubeconfig("ann"))
         assert refused.value.code == 403
-        await ann.close()
         account = await plane.service_account_kubeconfig("gpuward-system", "agent")
-        agent = HttpClient.from_kubeconfig(account)
         with pytest.raises(ApiError, match="system:serviceaccount:gpuward-system:agent"):
-            await agent.list(NODES)
-        await agent.close()
+            await ask(account)
+        asked = [(r.user, r.verb, r.resource, r.code) for r in plane.requests.all]
+        account_name = "system:serviceaccount:gpuward-system:agent"
+        assert asked[0] == ("gpuward-admin", "list", "nodes", 200)
+        assert asked[1] == ("ann", "list", "nodes", 403)
+        assert asked[-1] == (account_name, "list", "nodes", 403)
+        lost = plane.faults.fail(ApiError(503, "ServiceUnavailable", "away"), times=None)
+        with pytest.raises(ApiError, match="away"):
+            await ask(plane.kubeconfig)
+        assert len((await plane.client.list(NODES))[0]) == 2, "the test itself is spared"
+        assert lost.hits == 1
 
 
 async def test_a_program_that_refuses_its_flags_is_named(assets: Path) -> None:
