@@ -1,6 +1,7 @@
 """Whose pods may be evicted next: the limit of nodes draining, gangs, and our own node last."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode, Phase
@@ -10,11 +11,21 @@ from rules.session import status as st
 from rules.session.causes import has_human
 from rules.session.gang_turns import drain_turn, moving_gangs, unread_until
 from rules.session.level import drains_now
-from rules.session.observation import Permit, opted_out, pause_covers, selects_node
+from rules.session.observation import (
+    HALTED,
+    NODES_DRAINING,
+    Permit,
+    opted_out,
+    pause_covers,
+    selects_node,
+)
 from rules.session.owners import working_owner
 from rules.session.snapshot import FleetSnapshot
 
 _GOES_ON = Permit(start=True, drain=True, reason="", message="")
+_HALTED = Permit(
+    start=True, reason=HALTED, message="the end of what held it up was not judged yet"
+)
 
 
 def drain_permits(
@@ -22,54 +33,125 @@ def drain_permits(
 ) -> Mapping[str, Permit]:
     """Turns to drain for sessions whose mark is on, by session name, the longest marked first.
 
-    A session that drains already goes on. One that waits for a person gives up its place, and one
+    One rule for all: who waits with its mark on, whose cause came back, and who was held up while it
+    drained. A session that drains goes on. One that waits for a person gives up its place, and one
     that cannot drain now takes none: a blocked node blocks no other.
     """
     sessions = [s for s in opened if s.status.mode != Mode.SHADOW]
-    draining = [s for s in sessions if s.status.phase == Phase.DRAINING]
-    busy = sum(1 for s in draining if not st.is_true(s.status, "NeedsHuman"))
-    places = snapshot.policy.limits.nodes_draining - busy
+    permits: dict[str, Permit] = {s.name: _GOES_ON for s in sessions}
     waiting = [
         s
         for s in sessions
         if s.status.phase in {"", Phase.PENDING, Phase.MARKED} and _drains(s, snapshot)
     ]
-    marked = [s for s in waiting if s.status.phase == Phase.MARKED]
-    to_come = [s.spec.node_name for s in waiting]
-    names = [s.spec.node_name for s in draining]
-    moving = dict(moving_gangs(sessions, snapshot))
-    permits: dict[str, Permit] = {s.name: _GOES_ON for s in sessions}
-    for session in sorted(marked, key=lambda s: (s.status.phase_since, s.name)):
-        node = session.spec.node_name
-        if node == snapshot.own_node:
-            permits[session.name] = _own_node(snapshot, bool(names) or len(marked) > 1)
-            continue
+    draining = [s for s in sessions if s.status.phase == Phase.DRAINING]
+    wanting = [s for s in waiting if s.status.phase == Phase.MARKED]
+    for session in (*draining, *wanting):
+        if _cannot(session, snapshot):
+            permits[session.name] = _HALTED
+    going = [s for s in draining if permits[s.name] is _GOES_ON and not _was_halted(s)]
+    busy = [s for s in going if not st.is_true(s.status, "NeedsHuman")]
+    turns = _Turns(
+        snapshot=snapshot,
+        places=snapshot.policy.limits.nodes_draining - len(busy),
+        ahead=bool(busy),
+        to_come=tuple(s.spec.node_name for s in waiting),
+        moving=dict(moving_gangs(sessions, snapshot)),
+    )
+    candidates = [
+        s for s in (*draining, *wanting) if permits[s.name] is _GOES_ON and s not in going
+    ]
+    for session in sorted(candidates, key=lambda s: _order(s, snapshot)):
+        permits[session.name] = turns.judge(session)
+    return permits
+
+
+def _order(session: QuarantineView, snapshot: FleetSnapshot) -> tuple[bool, bool, str, str]:
+    """Our own node last, who drained already first, then the longest marked."""
+    status = session.status
+    own = session.spec.node_name == snapshot.own_node
+    return own, status.phase != Phase.DRAINING, status.phase_since, session.name
+
+
+def _was_halted(session: QuarantineView) -> bool:
+    """Whether the session, as stored, was kept from evicting: it has no place any more."""
+    return st.is_true(session.status, "Paused") or st.is_true(session.status, "NodeUnreachable")
+
+
+@dataclass(kw_only=True)
+class _Turns:
+    """Gives turns in order, booking each one it gives."""
+
+    snapshot: FleetSnapshot
+    places: int
+    ahead: bool
+    """Another node drains, or will without anybody's help: our own node waits for it."""
+    to_come: tuple[str, ...]
+    moving: dict[str, frozenset[str]]
+
+    def judge(self, session: QuarantineView) -> Permit:
+        """One session's turn to be drained."""
+        permit = self._resumed(session) or self._held(session)
+        if permit is None and session.spec.node_name == self.snapshot.own_node:
+            permit = self._own_node()
+        if permit is None:
+            self._give(session.spec.node_name)
+            return _GOES_ON
+        # What ends by itself is worth waiting for; another's permanent block is not.
+        self.ahead |= permit.until is not None or permit.reason == NODES_DRAINING
+        return permit
+
+    def _resumed(self, session: QuarantineView) -> Permit | None:
+        """One that drained before it was held up takes a place again, and needs nothing else."""
+        if session.status.phase != Phase.DRAINING:
+            return None
+        full = self._full()
+        if full is None:
+            self._give(session.spec.node_name)
+        return full or _GOES_ON
+
+    def _held(self, session: QuarantineView) -> Permit | None:
+        snapshot, node = self.snapshot, session.spec.node_name
         since = parse_time(session.status.phase_since) or snapshot.now
         if (until := unread_until(node, since, snapshot)) is not None:
-            permits[session.name] = Permit(
-                start=True, message="the gangs on the node are being read", until=until
-            )
-            continue
-        turn = drain_turn(node, since, to_come, moving, snapshot)
+            return Permit(start=True, message="the gangs on the node are being read", until=until)
+        turn = drain_turn(node, since, self.to_come, self.moving, snapshot)
         if not turn.go:
-            permits[session.name] = Permit(
-                start=True, reason=turn.reason, message=turn.message, until=turn.until
-            )
-        elif _cannot(session, snapshot):
-            continue
-        elif places < 1:
-            limit = snapshot.policy.limits.nodes_draining
-            permits[session.name] = Permit(
+            return Permit(start=True, reason=turn.reason, message=turn.message, until=turn.until)
+        return self._full()
+
+    def _full(self) -> Permit | None:
+        if self.places > 0:
+            return None
+        limit = self.snapshot.policy.limits.nodes_draining
+        return Permit(
+            start=True,
+            reason="NodesDraining",
+            message=f"{limit} nodes are draining (limits.nodesDraining), it follows when one of "
+            "them is done",
+        )
+
+    def _own_node(self) -> Permit | None:
+        """Our own node comes last, and only after another replica took over."""
+        if self.ahead:
+            return Permit(
                 start=True,
-                reason="NodesDraining",
-                message=f"{limit} nodes are draining (limits.nodesDraining), it follows when one of "
-                "them is done",
+                reason="OwnNodeLast",
+                message="the remediator runs on it, other nodes are drained first",
             )
-        else:
-            places -= 1
-            names.append(node)
-            moving[node] = frozenset(gang.key for gang in snapshot.gangs.get(node, ()))
-    return permits
+        if self.snapshot.nobody_took_over:
+            return None
+        return Permit(
+            start=True,
+            reason="OwnNodeHandOver",
+            message="the remediator runs on it and hands over leadership first",
+            hand_over=True,
+        )
+
+    def _give(self, node: str) -> None:
+        self.places -= 1
+        self.ahead = True
+        self.moving[node] = frozenset(gang.key for gang in self.snapshot.gangs.get(node, ()))
 
 
 def _drains(session: QuarantineView, snapshot: FleetSnapshot) -> bool:
@@ -90,21 +172,3 @@ def _cannot(session: QuarantineView, snapshot: FleetSnapshot) -> bool:
     if working_owner(node, snapshot.maintenance_leases.get(node.name), snapshot.now):
         return True
     return any(pause_covers(p.spec, node, snapshot.now) for p in snapshot.pauses.values())
-
-
-def _own_node(snapshot: FleetSnapshot, others: bool) -> Permit:
-    """Our own node comes last, and only after another replica took over."""
-    if others:
-        return Permit(
-            start=True,
-            reason="OwnNodeLast",
-            message="the remediator runs on it, other nodes are drained first",
-        )
-    if not snapshot.nobody_took_over:
-        return Permit(
-            start=True,
-            reason="OwnNodeHandOver",
-            message="the remediator runs on it and hands over leadership first",
-            hand_over=True,
-        )
-    return _GOES_ON

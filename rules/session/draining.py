@@ -23,8 +23,10 @@ _MAX_GANGS: Final = 16
 def begin_drain(case: Case, status: QuarantineStatus) -> Decision:
     """Start evicting; the drain's clock starts here."""
     status = st.with_condition(status, "Blocked", case.now)
-    evicted = status.drain.evicted if status.drain else 0
-    drain = DrainStatus(started_at=format_time(case.now), evicted=evicted)
+    before = status.drain or DrainStatus()
+    drain = DrainStatus(
+        started_at=format_time(case.now), evicted=before.evicted, recent=before.recent
+    )
     evidence = dict(status.evidence)
     if case.seen.gangs:
         evidence[EVIDENCE] = list(case.seen.gangs[:_MAX_GANGS])

@@ -32,6 +32,11 @@ AGENT_GONE_S: Final = 300.0
 """How long an agent's pod may be unready before GPUHealthy becomes Unknown."""
 NOT_JUDGED: Final = "NotJudged"
 """The reason of a permit that the fleet rules have not spoken about yet."""
+HALTED: Final = "Halted"
+"""The reason of a permit to drain while something on the node forbids it: once that is over, the
+fleet rules judge anew, so that an end of a pause starts no more drains than there are places."""
+NODES_DRAINING: Final = "NodesDraining"
+"""The reason of a permit where ``limits.nodesDraining`` has no place left."""
 MARK_REFUSED: Final = "MarkRefused"
 """The reason of a permit while the node's mark is refused: the session says by whom."""
 _GPU_SOURCES: Final = ("nvml", "dcgm")

@@ -21,7 +21,7 @@ from rules.session.draining import begin_drain, draining, probe
 from rules.session.ending import end
 from rules.session.halts import Halt, halt_of, unreachable, with_halts
 from rules.session.history import needs_replacement
-from rules.session.observation import MARK_REFUSED, NOT_JUDGED, is_open
+from rules.session.observation import HALTED, MARK_REFUSED, NODES_DRAINING, NOT_JUDGED, is_open
 from rules.session.validating import begin_validation, validating
 
 
@@ -43,7 +43,7 @@ def in_phase(case: Case) -> Decision:
     if case.phase is Phase.MARKED:
         return _marked(case, status, halt)
     if case.phase is Phase.DRAINING:
-        return draining(case, status, halt) if case.drains else _stop_draining(case, status)
+        return _draining(case, status, halt)
     return _quarantined(case, status, halt)
 
 
@@ -216,7 +216,7 @@ def _marked(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decision
             reason, waiting_for = halt.reason, halt.clause
         elif unreachable(case):
             reason, waiting_for = "NodeUnreachable", "the node's kubelet is silent"
-        elif permit.reason == NOT_JUDGED:
+        elif permit.reason in {NOT_JUDGED, HALTED}:
             return _await_judgement(case)
         elif permit.drain:
             return begin_drain(case, status)
@@ -234,15 +234,28 @@ def _marked(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decision
     )
 
 
-def _stop_draining(case: Case, status: QuarantineStatus) -> Decision:
-    """A person or the policy took the level down: who is still there stays, the mark as well."""
+def _draining(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decision:
+    """The drain, as long as it is wanted and has its place."""
+    if not case.drains:
+        return _stop_draining(case, status, "the level is Cordon now")
+    if halt is None and not unreachable(case):
+        if case.seen.permit.reason == HALTED:
+            return _await_judgement(case)
+        if case.seen.permit.reason == NODES_DRAINING:
+            # What held it up is over, and its place went to another meanwhile.
+            return _stop_draining(case, status, case.seen.permit.message)
+    return draining(case, status, halt)
+
+
+def _stop_draining(case: Case, status: QuarantineStatus, why: str) -> Decision:
+    """Who is still there stays for now, the mark as well."""
     for kind in ("Blocked", "NeedsHuman"):
         status = st.with_condition(status, kind, case.now)
     if status.drain is not None:
         drain = msgspec.structs.replace(status.drain, waiting=(), blocked=())
         status = touched(status, drain=drain)
     status = st.enter(status, Phase.MARKED, _sentence(case, case.now, ""), case.now)
-    return case.decision("StopDraining", status, because="the level is Cordon now")
+    return case.decision("StopDraining", status, because=why)
 
 
 _NOT_EMPTY: Final = "Not empty: "

@@ -12,7 +12,6 @@ from rules.drain.clock import was_away
 from rules.session import status as st
 from rules.session.case import Case
 from rules.session.causes import has_human
-from rules.session.draining import begin_drain
 from rules.session.ending import end
 from rules.session.halts import Halt
 
@@ -31,7 +30,7 @@ def validating(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decis
     """Back on a cause that returned; released when the time is over and nothing forbids it."""
     # A person's cause needs no verdict: it holds until a person takes it back.
     if case.causes and (not case.seen.stale or has_human(case.session)):
-        return _back(case, status, halt)
+        return _back(case, status)
     blind = case.seen.stale or _not_ready(case)
     reason, why = ("VerdictStale", blind) if blind else ("", "")
     # Nor does healthy time count that passed while nobody of ours looked.
@@ -93,13 +92,14 @@ def _forbidden(case: Case, status: QuarantineStatus, halt: Halt | None) -> tuple
     return "", ""
 
 
-def _back(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decision:
-    """A new or returning cause: the same session goes on, without a new budget."""
+def _back(case: Case, status: QuarantineStatus) -> Decision:
+    """A new or returning cause: the same session goes on, without a new budget.
+
+    Its pods leave by the one rule that there is: a marked node waits for its turn to drain.
+    """
     for kind in ("Blocked", "NeedsHuman"):
         status = st.with_condition(status, kind, case.now)
     status = st.noted(status, "CauseReturned", case.causes[-1].reason, case.now)
-    if case.drains and halt is None:
-        return begin_drain(case, status)
     sentence = marked(case.causes, case.now, "a cause came back", case.policy.mark)
     status = st.enter(status, Phase.MARKED, sentence, case.now)
     return case.decision("CauseReturned", status, because=case.causes[-1].reason, wake_at=case.now)
