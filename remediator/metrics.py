@@ -14,6 +14,7 @@ from prometheus_client import (
     generate_latest,
 )
 
+from remediator.kube.isolation import PARTS
 from remediator.kube.pace import Lane
 from rules.api.quarantine import Mode, Phase
 
@@ -152,6 +153,13 @@ class Metrics:
         )
 
     def _process(self) -> None:
+        self.unexpected_errors = self._counter(
+            "gpuward_unexpected_errors_total",
+            "Errors that nobody foresaw, by the part that met one; the other parts went on.",
+            "part",
+        )
+        for part in PARTS:
+            self.unexpected_errors.labels(part)
         self.leader = self._gauge("gpuward_leader", "1 while this replica holds the lease.")
         self.enforcing = self._gauge("gpuward_enforcing", "1 in mode Enforce, 0 in Shadow.")
         self.policy_reload_ok = self._gauge(
@@ -173,6 +181,10 @@ class Metrics:
         self.build_info = self._gauge(
             "gpuward_remediator_build_info", "Always 1; the version as a label.", "version"
         )
+
+    def count_surprise(self, part: str) -> None:
+        """Count one error that nobody foresaw."""
+        self.unexpected_errors.labels(part).inc()
 
     def observe_call(self, method: str, lane: Lane, code: int, seconds: float) -> None:
         """Count one call of the transport."""

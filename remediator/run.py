@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Coroutine
+from functools import partial
 
 import structlog
 
@@ -25,6 +26,7 @@ from remediator.kube.caches import Caches, Listeners, nodes_selected
 from remediator.kube.clock import SystemClock
 from remediator.kube.elector import Elector
 from remediator.kube.gateway import Gateway
+from remediator.kube.isolation import Isolation
 from remediator.kube.pace import Lane, Pace, Rates
 from remediator.kube.publisher_pods import PublisherPods
 from remediator.metrics import Metrics
@@ -83,6 +85,7 @@ class Replica:
         self.settings = settings
         self.clock = SystemClock()
         self.metrics = Metrics()
+        self.isolation = Isolation(self.clock, self.metrics.count_surprise)
         self.metrics.build_info.labels(release_version()).set(1)
         self.policy = PolicySource(
             settings.policy,
@@ -107,6 +110,7 @@ class Replica:
                 pdb=self._pdb_changed,
                 agent=self._wake,
             ),
+            isolation=self.isolation,
         )
         self.world = World(
             self.caches,
@@ -139,6 +143,7 @@ class Replica:
             wake=self._wake,
             may_judge=self.may_act,
             report=self.gateway.send,
+            isolation=self.isolation,
         )
         publishers = PublisherPods(self.api, self.clock, self.caches)
         self.cycle = NodeCycle(
@@ -156,6 +161,7 @@ class Replica:
                 plan=self._plan,
                 untolerating=self._untolerating,
             ),
+            isolation=self.isolation,
         )
         look = DrainLook(self.api, self.clock, self.caches)
         groups = ApiGroups(self.api, self.clock)
@@ -173,6 +179,7 @@ class Replica:
             self.clock,
             ready=lambda: not self.caches.problem(),
             fleet_changed=self.fleet.changed,
+            isolation=self.isolation,
         )
         self.housekeeping = Housekeeping(
             self.api,
@@ -183,6 +190,7 @@ class Replica:
             policy=lambda: self.policy.policy,
             publishers=publishers,
             may_act=self.may_act,
+            isolation=self.isolation,
         )
         self.drains = Drains(
             self.api,
@@ -194,6 +202,7 @@ class Replica:
             policy=lambda: self.policy.policy,
             wake=self._wake,
             last_active_at=self.cycle.last_active_at,
+            isolation=self.isolation,
         )
         self.loop = Loop(
             self.world,
@@ -204,6 +213,7 @@ class Replica:
             hand_over=self.elector.step_aside,
             fleet_changed=self.fleet.changed,
             answered_at=self._answered_at,
+            isolation=self.isolation,
         )
 
     def may_act(self) -> bool:
@@ -218,6 +228,21 @@ class Replica:
         """Why this process should be restarted."""
         silent_s = self.clock.elapsed() - self.loop.ticked_at
         return f"The loop has not ticked for {silent_s:.0f} s." if silent_s > _STUCK_S else ""
+
+    def parts(self) -> list[Coroutine[None, None, None]]:
+        """Everything that runs in the background, each part kept apart from the others."""
+        keep = self.isolation.keep
+        return [
+            *(keep("watch", cache.run) for cache in self.caches.all),
+            keep("policy", partial(self.policy.watch, self.clock)),
+            keep("election", self.elector.run),
+            keep("fleet", self.fleet.run),
+            keep("drains", self.drains.run),
+            keep("loop", self.loop.run),
+            keep("gangs", self.scout.run),
+            keep("maintenance", self.maintenance.run),
+            keep("housekeeping", self.housekeeping.run),
+        ]
 
     def page_source(self) -> LiveSource:
         """What the review page shows: this replica's caches."""
@@ -238,7 +263,8 @@ class Replica:
         skew = self.clock.skew
         metrics.clock_skew.set(skew.seconds())
         metrics.count_clock(skew.jumps, skew.contradictions)
-        set_session_gauges(metrics, self.caches.quarantines.items.values())
+        with self.isolation.guard("metrics", "the gauges of sessions"):
+            set_session_gauges(metrics, self.caches.quarantines.items.values())
         for cache in self.caches.all:
             name = cache.resource.name
             metrics.watch_synced.labels(name).set(1 if cache.synced else 0)
@@ -343,17 +369,7 @@ async def run(settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     await replica.api.open()
-    tasks = [
-        *(cache.run() for cache in replica.caches.all),
-        replica.policy.watch(replica.clock),
-        replica.elector.run(),
-        replica.fleet.run(),
-        replica.drains.run(),
-        replica.loop.run(),
-        replica.scout.run(),
-        replica.maintenance.run(),
-        replica.housekeeping.run(),
-    ]
+    tasks = replica.parts()
     try:
         await _until_stopped(tasks, stopped)
     finally:
@@ -369,7 +385,7 @@ async def run(settings: Settings) -> int:
 
 
 async def _until_stopped(parts: list[Coroutine[None, None, None]], stopped: asyncio.Event) -> None:
-    """Run all parts; a part that ends by itself is a defect and ends the process."""
+    """Run all parts; only one that cannot even be kept apart ends by itself, and the process."""
     tasks = [asyncio.create_task(part) for part in parts]
     waiter = asyncio.create_task(stopped.wait())
     done, _ = await asyncio.wait([waiter, *tasks], return_when=asyncio.FIRST_COMPLETED)

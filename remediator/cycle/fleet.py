@@ -7,16 +7,19 @@ nodes whose turn came, reports fleet findings and sets the gauges. The judgement
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import structlog
 
 from remediator.kube.clock import Clock
+from remediator.kube.isolation import Isolation
 from remediator.metrics import Metrics
 from remediator.world import World
 from rules.api.nodes import QuarantineView
 from rules.api.writes import EmitEvent
 from rules.fleet.turns import FleetVerdict, judge_fleet
 from rules.session.observation import Permit, is_open
+from rules.session.snapshot import FleetSnapshot
 
 _LOG = structlog.get_logger()
 
@@ -40,6 +43,7 @@ class Fleet:
         wake: Callable[[str], None],
         may_judge: Callable[[], bool],
         report: Callable[[EmitEvent], Awaitable[object]],
+        isolation: Isolation | None = None,
     ) -> None:
         self.verdict = FleetVerdict()
         self._world = world
@@ -48,6 +52,7 @@ class Fleet:
         self._wake = wake
         self._may_judge = may_judge
         self._report = report
+        self._isolation = isolation or Isolation(clock)
         self._dirty = True
         self._not_before = float("-inf")
         self._changed = asyncio.Event()
@@ -91,8 +96,8 @@ class Fleet:
         before, phases = self.verdict.permits, self._phases
         sessions = self._world.caches.quarantines.items
         self._phases = {name: s.status.phase for name, s in sessions.items() if is_open(s)}
-        self.verdict = judge_fleet(self._world.snapshot())
         self._dirty = False
+        self.verdict = self._judged_apart(self._world.snapshot())
         took_s = self._clock.elapsed() - began
         pause_s = min(_LONGEST_PAUSE_S, max(_SHORTEST_S, took_s * _SHARE))
         self._not_before = began + took_s + pause_s
@@ -101,6 +106,30 @@ class Fleet:
             if phases.get(name) != phase or before.get(name) != permits.get(name):
                 self._wake(sessions[name].spec.node_name)
         self._set_gauges()
+
+    def _judged_apart(self, snapshot: FleetSnapshot) -> FleetVerdict:
+        """The fleet rules see all sessions at once: one that they stumble over is left out, so
+        that the others go on. It gets no permit, and what it holds still counts by its node.
+        """
+        try:
+            return judge_fleet(snapshot)
+        except Exception:  # noqa: BLE001 - the object at fault is looked for and named below
+            sound = {
+                name: session
+                for name, session in snapshot.quarantines.items()
+                if self._is_sound(name, replace(snapshot, quarantines={name: session}))
+            }
+        with self._isolation.guard("fleet", "the whole fleet"):
+            return judge_fleet(replace(snapshot, quarantines=sound))
+        return FleetVerdict()
+
+    def _is_sound(self, name: str, alone: FleetSnapshot) -> bool:
+        try:
+            judge_fleet(alone)
+        except Exception as error:  # noqa: BLE001 - this object is the one
+            self._isolation.note("fleet", f"session {name}", error)
+            return False
+        return True
 
     def _set_gauges(self) -> None:
         verdict, metrics = self.verdict, self._metrics

@@ -14,6 +14,7 @@ import structlog
 from remediator.cycle.node_cycle import Looked
 from remediator.cycle.work_queue import WorkQueue
 from remediator.kube.clock import Clock
+from remediator.kube.isolation import Isolation
 from remediator.world import World
 from rules.api import writes as d
 from rules.api.mark import marked
@@ -52,6 +53,7 @@ class Loop:
         hand_over: Callable[[], None],
         fleet_changed: Callable[[], None],
         answered_at: Callable[[], float | None],
+        isolation: Isolation | None = None,
     ) -> None:
         """`answered_at` is when the API server last said anything (CLOCK_BOOTTIME)."""
         self.queue = WorkQueue(clock)
@@ -65,6 +67,7 @@ class Loop:
         self._hand_over = hand_over
         self._fleet_changed = fleet_changed
         self._answered_at = answered_at
+        self._isolation = isolation or Isolation(clock)
         self._outage = False
         self._acting = False
 
@@ -139,8 +142,9 @@ class Loop:
     async def _tick(self) -> None:
         while True:
             self.ticked_at = self._clock.elapsed()
-            self._note_outage()
-            self._note_acting()
+            with self._isolation.guard("loop", "the tick"):
+                self._note_outage()
+                self._note_acting()
             await self._clock.sleep(1.0)
 
     def _note_outage(self) -> None:
@@ -172,8 +176,8 @@ class Loop:
                 self._hand_over()
             if looked.again_in_s is not None:
                 self.queue.add_at(name, self._clock.elapsed() + looked.again_in_s)
-        except Exception:  # noqa: BLE001 - one node's surprise must not stop the others' drains
-            _LOG.exception("look failed", node=name)
+        except Exception as error:  # noqa: BLE001 - one node must not stop the others
+            self._isolation.note("loop", f"node {name}", error)
             self.queue.add_at(name, self._clock.elapsed() + _AFTER_SURPRISE_S)
         finally:
             self.queue.done(name)

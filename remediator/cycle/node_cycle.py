@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import msgspec
 import structlog
 
 from remediator.kube.answer import ApiError
@@ -17,18 +16,23 @@ from remediator.kube.api import Api
 from remediator.kube.caches import HEALTHS, QUARANTINES
 from remediator.kube.clock import Clock
 from remediator.kube.gateway import Gateway, Result, Sent
+from remediator.kube.isolation import Isolation
 from remediator.kube.publisher_pods import PublisherPods
 from remediator.metrics import Metrics
 from remediator.world import World
 from rules.api import writes as d
 from rules.api.mark import marked
 from rules.api.nodes import FreshNode, HealthView, NodeView, QuarantineView
+from rules.api.object_name import api_path, is_object_name
+from rules.api.refusal import surprise
 from rules.api.timestamps import parse_time
 from rules.drain.memory import announced
 from rules.drain.plan import DrainPlan
 from rules.policy.policy import Policy
 from rules.session.decide import decide
 from rules.session.observation import NodeObservation, Permit, observe
+from rules.session.refused import saying
+from rules.session.status import steady
 
 _LOG = structlog.get_logger()
 
@@ -38,8 +42,14 @@ _ROUNDS = 12
 _STATUS_INTERVAL_S = 1.0
 _HEALTH_FRESH_S = 2.0
 _BACKOFF_S = (0.1, 30.0)
+# A look that failed in a way nobody foresaw is not tried again sooner, whatever wakes the node.
+_SURPRISED_S = 5.0
 # Beyond this many Events that wait to be sent, new ones are dropped; the sessions tell all.
 _EVENTS_WAITING = 5_000
+
+
+class RestlessError(Exception):
+    """Decisions about one node follow each other without end: a rule undoes what it just did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +90,7 @@ class NodeCycle:
         policy: Callable[[], Policy],
         publishers: PublisherPods,
         senses: Senses,
+        isolation: Isolation | None = None,
     ) -> None:
         self._api = api
         self._gateway = gateway
@@ -89,6 +100,9 @@ class NodeCycle:
         self._policy = policy
         self._publishers = publishers
         self._senses = senses
+        self._isolation = isolation or Isolation(clock)
+        self._not_before: dict[str, float] = {}
+        """Nodes whose last look did not come to rest or ended with a surprise (CLOCK_BOOTTIME)."""
         self._failures: dict[str, int] = {}
         self._said: dict[str, str] = {}
         self._status_written: dict[str, tuple[float, str]] = {}
@@ -108,6 +122,9 @@ class NodeCycle:
 
     async def look(self, name: str) -> Looked:
         """Do all that can be done about this node now."""
+        wait_s = self._not_before.get(name, float("-inf")) - self._clock.elapsed()
+        if wait_s > 0:
+            return Looked(again_in_s=wait_s)
         wake_s: list[float] = []
         looked = Looked()
         for _ in range(_ROUNDS):
@@ -116,19 +133,43 @@ class NodeCycle:
             except ApiError as error:
                 _LOG.warning("look", node=name, why=str(error))
                 return Looked(again_in_s=self._back_off(name))
+            except Exception as error:  # noqa: BLE001 - one node must not stop the others
+                return await self._surprised(name, error)
             wake_s.extend([wake] if wake is not None else [])
             if progress is Result.DONE:
                 continue
             if progress is None:
                 self._failures.pop(name, None)
+                self._not_before.pop(name, None)
                 break
             wake_s = [self._back_off(name)]
             break
+        else:
+            return await self._surprised(name, RestlessError(f"{_ROUNDS} rounds of writes"))
         return Looked(
             again_in_s=min(wake_s, default=None),
             evicting=looked.evicting,
             hand_over=looked.hand_over,
         )
+
+    async def _surprised(self, name: str, error: Exception) -> Looked:
+        """What nobody foresaw happened to this node: say it, do nothing to it, try again later."""
+        where = self._isolation.note("look", f"node {name}", error)
+        wait_s = max(_SURPRISED_S, self._back_off(name))
+        self._not_before[name] = self._clock.elapsed() + wait_s
+        self._world.reserved.discard(name)
+        with self._isolation.guard("look", f"the status of the session of {name}"):
+            for session in self._world.open_sessions(name)[:1]:
+                status = saying(session.status, surprise(where), self._clock.now())
+                if steady(status, session.status) != session.status:
+                    write = d.WriteSessionStatus(
+                        name=session.name,
+                        node=name,
+                        resource_version=session.metadata.resource_version,
+                        status=status,
+                    )
+                    self._learn(write, await self._gateway.send(write))
+        return Looked(again_in_s=wait_s, evicting=d.Evicting.NO)
 
     async def _round(self, name: str) -> tuple[Result | None, Looked, float | None]:
         """Decide once for each open session (or for none); what became of the first write."""
@@ -219,6 +260,9 @@ class NodeCycle:
         return decision
 
     async def _fresh(self, name: str) -> FreshNode | None:
+        if not is_object_name(name):
+            # A session may name anything; there is certainly no node that is called so.
+            return None
         try:
             node = await self._gateway.fresh_node(name)
         except ApiError as error:
@@ -239,11 +283,13 @@ class NodeCycle:
         """The verdict of a node under session that is no longer among the sick."""
         if name in self._world.caches.healths.items or not self._world.open_sessions(name):
             return
+        if not is_object_name(name):
+            return
         now = self._clock.elapsed()
         if now - self._health_read.get(name, float("-inf")) < _HEALTH_FRESH_S:
             return
         try:
-            health = await self._api.get(f"{HEALTHS}/{name}", HealthView)
+            health = await self._api.get(api_path(HEALTHS, name), HealthView)
         except ApiError as error:
             if error.answer.code != 404:
                 raise
@@ -326,7 +372,7 @@ class NodeCycle:
 
     def _learn(self, write: d.Write, sent: Sent) -> None:
         """Take what the API server returned, so that the next decision sees it."""
-        if sent.answer is None:
+        if sent.answer is None or not sent.answer.ok:
             return
         try:
             match write:
@@ -352,8 +398,8 @@ class NodeCycle:
             return
         match write:
             case d.CreateSession() | d.PatchSessionSpec() | d.WriteSessionStatus():
-                answer = await self._api.get(f"{QUARANTINES}/{write.name}", msgspec.Raw)
-                self._world.learn_session(msgspec.json.decode(answer, type=QuarantineView))
+                path = api_path(QUARANTINES, write.name)
+                self._world.learn_session(await self._api.get(path, QuarantineView))
             case d.MarkNode() | d.UnmarkNode() | d.RelabelNode() | d.SetNodeUnknown():
                 self._gateway.forget(write.node)
             case _:

@@ -20,11 +20,13 @@ from remediator.kube.answer import Answer, ApiError
 from remediator.kube.api import Api
 from remediator.kube.clock import Clock
 from remediator.kube.gateway import Gateway, Result
+from remediator.kube.isolation import Isolation
 from remediator.metrics import Metrics
 from remediator.world import World
 from rules.api import writes as d
 from rules.api.budgets import PdbView
 from rules.api.nodes import QuarantineView
+from rules.api.object_name import api_path
 from rules.api.pods import PodView
 from rules.api.timestamps import parse_time
 from rules.drain import queue as pdb_queue
@@ -83,6 +85,7 @@ class Drains:
         policy: Callable[[], Policy],
         wake: Callable[[str], None],
         last_active_at: Callable[[str], float | None],
+        isolation: Isolation | None = None,
     ) -> None:
         self._api = api
         self._gateway = gateway
@@ -93,6 +96,7 @@ class Drains:
         self._wake = wake
         self._last_active_at = last_active_at
         self._look = look
+        self._isolation = isolation or Isolation(clock)
         self._drains: dict[str, _Drain] = {}
         self._queue = pdb_queue.PdbQueue()
         self._due = asyncio.Event()
@@ -100,16 +104,23 @@ class Drains:
 
     async def run(self) -> None:
         """Send what is due until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            self._group = group
-            while True:
-                wait_s = self._pump(group)
-                self._due.clear()
-                try:
-                    async with asyncio.timeout(wait_s):
-                        await self._due.wait()
-                except TimeoutError:
-                    continue
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                while True:
+                    wait_s = self._pump(group)
+                    self._due.clear()
+                    try:
+                        async with asyncio.timeout(wait_s):
+                            await self._due.wait()
+                    except TimeoutError:
+                        continue
+        finally:
+            # The passes ended with the group: the next looks start their drains anew.
+            self._group, nodes = None, list(self._drains)
+            self.stop_all()
+            for node in nodes:
+                self._wake(node)
 
     def plan(self, node: str) -> DrainPlan | None:
         """The node's plan as of the last list, with every answer since."""
@@ -161,8 +172,8 @@ class Drains:
             except ApiError as error:
                 _LOG.warning("drain pass", node=node, why=str(error))
                 wait_s = _FAILED_S
-            except Exception:  # noqa: BLE001 - one node's surprise must not stop the others' drains
-                _LOG.exception("drain pass failed", node=node)
+            except Exception as error:  # noqa: BLE001 - one node must not stop the others
+                self._isolation.note("drain", f"node {node}", error)
                 wait_s = _WAITING_S
             drain.changed.clear()
             try:
@@ -279,8 +290,9 @@ class Drains:
             outcome = await self._ask(eviction)
         except ApiError as error:
             outcome = no_answer(str(error))
-        except Exception:  # noqa: BLE001 - one pod's surprise must not stop the others' evictions
-            _LOG.exception("eviction failed", pod=f"{eviction.namespace}/{eviction.name}")
+        except Exception as error:  # noqa: BLE001 - one pod must not stop the others
+            about = f"pod {eviction.namespace}/{eviction.name}"
+            self._isolation.note("eviction", about, error)
         finally:
             self._answered(eviction, outcome)
 

@@ -15,7 +15,6 @@ from remediator.kube.api import Api
 from remediator.kube.caches import Caches
 from remediator.kube.clock import Clock
 from rules.api.metadata import OwnerReference, View
-from rules.api.nodes import ListMeta
 from rules.api.pods import GPU_RESOURCE_PREFIX, Container, PodView
 from rules.drain.room import asks_for_room, free_gpus, without_room
 
@@ -41,11 +40,6 @@ class _Meta(View, frozen=True, kw_only=True):
 class _Pod(msgspec.Struct, frozen=True, kw_only=True):
     metadata: _Meta = _Meta()
     spec: _Spec = _Spec()
-
-
-class _Page(msgspec.Struct, frozen=True, kw_only=True):
-    metadata: ListMeta = ListMeta()
-    items: list[_Pod] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,17 +117,14 @@ class FreeGpus:
     async def _read(self) -> None:
         used: defaultdict[str, int] = defaultdict(int)
         counted: dict[str, str] = {}
-        query = {"fieldSelector": _LIVE, "limit": str(_PAGE)}
-        while True:
-            page = await self._api.get("/api/v1/pods", _Page, query=query)
-            for pod in page.items or ():
-                gpus = _gpus(pod.spec.containers)
-                if gpus and pod.spec.node_name:
-                    used[pod.spec.node_name] += gpus
-                    counted[pod.metadata.uid] = _controller(pod.metadata.owner_references)
-            if not page.metadata.continue_:
-                break
-            query["continue"] = page.metadata.continue_
+        listed = await self._api.items(
+            "/api/v1/pods", _Pod, query={"fieldSelector": _LIVE}, limit=_PAGE
+        )
+        for pod in listed.found:
+            gpus = _gpus(pod.spec.containers)
+            if gpus and pod.spec.node_name:
+                used[pod.spec.node_name] += gpus
+                counted[pod.metadata.uid] = _controller(pod.metadata.owner_references)
         now = self._clock.elapsed()
         # What came since an old read may be anybody's, and has nothing to do with who left now.
         recent = now - self._read_at <= _MOVING_S

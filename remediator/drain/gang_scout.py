@@ -16,6 +16,7 @@ from remediator.drain.kueue import KueueWorkloads
 from remediator.drain.look import DrainLook
 from remediator.kube.answer import ApiError
 from remediator.kube.clock import Clock
+from remediator.kube.isolation import Isolation
 from remediator.world import World
 from rules.api.gangs import Gang, gangs_of
 
@@ -42,6 +43,7 @@ class GangScout:
         *,
         ready: Callable[[], bool],
         fleet_changed: Callable[[], None],
+        isolation: Isolation | None = None,
     ) -> None:
         """`ready` says that the sessions are known; whether this replica leads does not matter."""
         self._look = look
@@ -50,6 +52,7 @@ class GangScout:
         self._clock = clock
         self._ready = ready
         self._fleet_changed = fleet_changed
+        self._isolation = isolation or Isolation(clock)
         self._read_at: dict[str, float] = {}
         self._changed = asyncio.Event()
 
@@ -77,18 +80,22 @@ class GangScout:
         due = [n for n in waiting if now - self._read_at.get(n, float("-inf")) >= self._fresh_s(n)]
         for name in due[:_NODES_PER_SWEEP]:
             self._read_at[name] = now
-            try:
-                pods, owners = await self._look.pods_and_owners(name)
-                found = gangs_of(pods, owners)
-                replacing = await self._kueue.unhealthy(found)
-            except ApiError as error:
-                _LOG.warning("gangs", node=name, why=str(error))
-                continue
-            if self._replaced(found, replacing) or found != self._world.gangs.get(name):
-                self._world.gangs[name] = found
-                self._fleet_changed()
+            with self._isolation.guard("gangs", f"node {name}"):
+                await self._read(name)
         self._read_at = {n: at for n, at in self._read_at.items() if n in waiting}
         return len(due) > _NODES_PER_SWEEP
+
+    async def _read(self, name: str) -> None:
+        try:
+            pods, owners = await self._look.pods_and_owners(name)
+            found = gangs_of(pods, owners)
+            replacing = await self._kueue.unhealthy(found)
+        except ApiError as error:
+            _LOG.warning("gangs", node=name, why=str(error))
+            return
+        if self._replaced(found, replacing) or found != self._world.gangs.get(name):
+            self._world.gangs[name] = found
+            self._fleet_changed()
 
     def _fresh_s(self, node: str) -> float:
         aware = any(gang.topology_aware for gang in self._world.gangs.get(node, ()))

@@ -8,7 +8,6 @@ and only in the namespaces of gangs that Kueue places by topology, Workloads are
 from collections.abc import Iterable
 from typing import Final
 
-import msgspec
 import structlog
 
 from remediator.kube.answer import ApiError
@@ -17,7 +16,8 @@ from remediator.kube.api_groups import ApiGroups
 from rules.api.gang_markers import POD_GROUP
 from rules.api.gangs import Gang
 from rules.api.metadata import View
-from rules.api.nodes import ListMeta, ObjectMeta
+from rules.api.nodes import ObjectMeta
+from rules.api.object_name import api_path
 
 _LOG = structlog.get_logger()
 
@@ -38,11 +38,6 @@ class _WorkloadStatus(View, frozen=True, kw_only=True):
 class _Workload(View, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
     status: _WorkloadStatus = _WorkloadStatus()
-
-
-class _Page(msgspec.Struct, frozen=True, kw_only=True):
-    metadata: ListMeta = ListMeta()
-    items: list[_Workload] | None = None
 
 
 class KueueWorkloads:
@@ -78,16 +73,9 @@ class KueueWorkloads:
             return []
 
     async def _list(self, version: str, namespace: str) -> list[_Workload]:
-        path = f"/apis/{GROUP}/{version}/namespaces/{namespace}/workloads"
-        query = {"limit": str(_PAGE)}
-        found: list[_Workload] = []
-        for _ in range(_PAGES):
-            page = await self._api.get(path, _Page, query=query)
-            found += [w for w in page.items or () if w.status.unhealthy_nodes]
-            if not page.metadata.continue_:
-                break
-            query["continue"] = page.metadata.continue_
-        return found
+        path = api_path(f"/apis/{GROUP}", version, "namespaces", namespace, "workloads")
+        listed = await self._api.items(path, _Workload, limit=_PAGE, pages=_PAGES)
+        return [w for w in listed.found if w.status.unhealthy_nodes]
 
 
 def _belongs(workload: _Workload, gang: Gang) -> bool:

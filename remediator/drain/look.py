@@ -4,7 +4,7 @@
 except PDBs (their watch wakes the queue) and owners (see `owners`).
 """
 
-import msgspec
+from contextlib import suppress
 
 from remediator.drain.free_gpus import FreeGpus
 from remediator.drain.owners import OwnerLookup
@@ -12,9 +12,9 @@ from remediator.kube.answer import ApiError
 from remediator.kube.api import Api
 from remediator.kube.caches import Caches
 from remediator.kube.clock import Clock
-from remediator.kube.pace import Lane
-from rules.api.nodes import ListMeta, QuarantineView
-from rules.api.pods import ClaimView, OwnerView, PodView, VolumeAttachmentView
+from rules.api.nodes import QuarantineView
+from rules.api.object_name import BadSegmentError, api_path, field_selector
+from rules.api.pods import ClaimView, OwnerView, PodView, VolumeAttachmentView, unreadable_pod
 from rules.api.quarantine import DrainStatus
 from rules.catalog.reason import Severity
 from rules.drain.memory import DrainMemory
@@ -23,15 +23,6 @@ from rules.session.causes import worst
 
 _PAGE = 250
 _ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
-
-
-class _PodPage(msgspec.Struct, frozen=True, kw_only=True):
-    metadata: ListMeta = ListMeta()
-    items: list[PodView] | None = None
-
-
-class _AttachmentPage(msgspec.Struct, frozen=True, kw_only=True):
-    items: list[VolumeAttachmentView] | None = None
 
 
 class DrainLook:
@@ -46,22 +37,20 @@ class DrainLook:
 
     async def pods_on(self, node: str) -> tuple[PodView, ...]:
         """All pods bound to the node, uncached; ApiError when they cannot be listed."""
-        found: list[PodView] = []
-        query = {"fieldSelector": f"spec.nodeName={node}", "limit": str(_PAGE)}
-        while True:
-            page = await self._api.get("/api/v1/pods", _PodPage, query=query)
-            found += page.items or ()
-            if not page.metadata.continue_:
-                return tuple(found)
-            query["continue"] = page.metadata.continue_
+        return await self._pods(node, limit=_PAGE)
 
     async def pods_seen(self, node: str) -> tuple[PodView, ...]:
         """The node's pods from the API server's watch cache, one answer; ApiError when it fails.
 
         Cheap enough to ask for weeks and perhaps a moment old: to report by, never to act on.
         """
-        query = {"fieldSelector": f"spec.nodeName={node}", "resourceVersion": "0"}
-        return tuple((await self._api.get("/api/v1/pods", _PodPage, query=query)).items or ())
+        return await self._pods(node, limit=0, resourceVersion="0")
+
+    async def _pods(self, node: str, *, limit: int, **query: str) -> tuple[PodView, ...]:
+        """A pod of which not even the name is understood stands in the plan as one in doubt."""
+        query["fieldSelector"] = field_selector("spec.nodeName", node)
+        listed = await self._api.items("/api/v1/pods", PodView, query=query, limit=limit)
+        return (*listed.found, *(unreadable_pod(name, node) for name in listed.unread))
 
     async def pods_and_owners(self, node: str) -> tuple[tuple[PodView, ...], dict[str, OwnerView]]:
         """The node's pods and their owner chains."""
@@ -123,9 +112,8 @@ class DrainLook:
         }
 
     async def _attachments(self, node: str) -> tuple[VolumeAttachmentView, ...]:
-        answer = await self._api.call(Lane.READ, "GET", _ATTACHMENTS)
         try:
-            found = answer.decode(_AttachmentPage).items or ()
+            found = (await self._api.items(_ATTACHMENTS, VolumeAttachmentView, limit=0)).found
         except ApiError:
             # Without the permission nothing is known about volumes, and nothing waits for them.
             return ()
@@ -136,8 +124,8 @@ class DrainLook:
             if claim in self._claims:
                 continue
             namespace, _, name = claim.partition("/")
-            path = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}"
-            answer = await self._api.call(Lane.READ, "GET", path)
-            if answer.ok:
-                self._claims[claim] = answer.decode(ClaimView)
+            # Without an answer nothing is known about the volume, and nothing waits for it.
+            with suppress(ApiError, BadSegmentError):
+                path = api_path("/api/v1/namespaces", namespace, "persistentvolumeclaims", name)
+                self._claims[claim] = await self._api.get(path, ClaimView)
         return {claim: self._claims[claim] for claim in memory.volumes if claim in self._claims}

@@ -5,17 +5,22 @@ API and our permissions allow it; otherwise the chain ends at the reference, whi
 kind and name. Nothing here may fail a drain.
 """
 
+import re
 from dataclasses import dataclass
 
 import msgspec
 
+from remediator.kube.answer import Answer
 from remediator.kube.api import Api
 from remediator.kube.clock import Clock
 from remediator.kube.pace import Lane
 from rules.api.nodes import ObjectMeta, OwnerReference
+from rules.api.object_name import BadSegmentError, api_path, is_api_version
 from rules.api.pods import OwnerView
+from rules.api.tolerant import understand
 from rules.drain.plan import OwnerWanted
 
+_KIND = re.compile(r"[A-Za-z][A-Za-z0-9]{0,62}", re.ASCII)
 _CHAIN = 6
 _FRESH_S = 60.0
 _KEPT = 5_000
@@ -45,6 +50,10 @@ class Owners:
 
     known: dict[str, OwnerView]
     missing: frozenset[str]
+
+
+def _says_not_found(answer: Answer) -> bool:
+    return answer.code == 404 and answer.status().reason == "NotFound"
 
 
 class OwnerLookup:
@@ -81,19 +90,14 @@ class OwnerLookup:
             return self._known.get(uid)
         self._forget_when_many()
         self._asked_at[uid] = now
-        plural = await self._plural(reference)
-        root = "/api/v1" if reference.api_version == "v1" else f"/apis/{reference.api_version}"
-        answer = await self._api.call(
-            Lane.READ, "GET", f"{root}/namespaces/{namespace}/{plural}/{reference.name}"
+        answer = await self._get(namespace, reference)
+        view = (
+            understand(answer.body, OwnerView).value if answer is not None and answer.ok else None
         )
-        if answer.ok:
-            view = msgspec.json.decode(answer.body, type=OwnerView)
-            if view.metadata.uid == uid:
-                self._known[uid] = view
-                self._missing.discard(uid)
-                return view
-            self._missing.add(uid)
-        elif answer.code == 404 and answer.status().reason == "NotFound" and plural:
+        if view is not None and view.metadata.uid == uid:
+            self._known[uid] = view
+            self._missing.discard(uid)
+        elif view is not None or (answer is not None and _says_not_found(answer)):
             self._missing.add(uid)
         else:
             # Not readable: the reference says enough for a sentence.
@@ -104,16 +108,34 @@ class OwnerLookup:
             )
         return self._known.get(uid)
 
+    async def _get(self, namespace: str, reference: OwnerReference) -> Answer | None:
+        """Whoever may create pods writes the reference: what cannot be an owner is not asked for."""
+        if not is_api_version(reference.api_version) or not _KIND.fullmatch(reference.kind):
+            return None
+        plural = await self._plural(reference)
+        group = reference.api_version
+        root = "/api/v1" if group == "v1" else f"/apis/{group}"
+        guess = plural or f"{reference.kind.lower()}s"
+        try:
+            path = api_path(root, "namespaces", namespace, guess, reference.name)
+        except BadSegmentError:
+            return None
+        answer = await self._api.call(Lane.READ, "GET", path)
+        # Under a plural that was only guessed nothing being there proves nothing.
+        return None if not plural and not answer.ok else answer
+
     async def _plural(self, reference: OwnerReference) -> str:
         key = (reference.api_version, reference.kind)
         if key not in self._plurals:
             answer = await self._api.call(Lane.READ, "GET", f"/apis/{reference.api_version}")
-            listed = answer.decode(_ApiResources).resources if answer.ok else []
+            listed = (understand(answer.body, _ApiResources).value or _ApiResources()).resources
             names = [r.name for r in listed if r.kind == reference.kind and "/" not in r.name]
             self._plurals[key] = names[0] if names else ""
-        return self._plurals[key] or f"{reference.kind.lower()}s"
+        return self._plurals[key]
 
     def _forget_when_many(self) -> None:
+        if len(self._plurals) > _KEPT:
+            self._plurals = dict(_PLURALS)
         if len(self._asked_at) > _KEPT:
             self._known.clear()
             self._missing.clear()

@@ -5,15 +5,17 @@ answer at all has code 0: nobody knows whether it took effect.
 """
 
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
+
+from rules.api.metadata import ListMeta, ObjectMeta
+from rules.api.tolerant import UNREADABLE, understand
 
 T = TypeVar("T")
 
 NO_ANSWER = 0
-UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
-"""What decoding raises for a body that is no JSON, not ours, or no text at all."""
+_MAX_KEY = 512
 
 
 class StatusCause(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +44,36 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     details: StatusDetails | None = None
 
 
+class RawPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A list whose items are decoded one by one."""
+
+    metadata: ListMeta = ListMeta()
+    items: list[msgspec.Raw] | None = None
+
+
+class _Named(msgspec.Struct, frozen=True, kw_only=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page(Generic[T]):
+    """A page of a list: what was understood, and the names of what was not at all."""
+
+    items: tuple[T, ...]
+    unread: tuple[str, ...]
+    metadata: ListMeta
+
+
+def name_of(raw: bytes | msgspec.Raw) -> str:
+    """`namespace/name` of an object of which nothing else is understood, as far as it has them."""
+    return key_of((understand(raw, _Named).value or _Named()).metadata)[:_MAX_KEY]
+
+
+def key_of(metadata: ObjectMeta) -> str:
+    """`namespace/name`, or the name of a cluster-scoped object."""
+    return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """One HTTP answer, or the lack of one (`code` 0, `failure` says why)."""
@@ -66,19 +98,40 @@ class Answer:
         """The Status of a refusal; an empty one when the body is something else."""
         if self.ok or not self.from_kubernetes:
             return Status()
-        try:
-            return msgspec.json.decode(self.body, type=Status)
-        except UNREADABLE:
-            return Status()
+        return understand(self.body, Status).value or Status()
 
     def decode(self, kind: type[T]) -> T:
-        """The object of a success; ApiError when it was a refusal or is not that object."""
+        """The object of a success, as far as it is understood (``rules.api.tolerant``).
+
+        ApiError when it was a refusal or is not that object at all.
+        """
+        if not self.ok:
+            raise ApiError(self)
+        found = understand(self.body, kind)
+        if found.value is None:
+            raise ApiError(self, f"The API server sent an unreadable object: {found.doubt}")
+        return found.value
+
+    def page(self, kind: type[T]) -> Page[T]:
+        """One page of a list, its items understood one by one; ApiError as `decode`."""
+        page = self.envelope()
+        found = [(raw, understand(raw, kind)) for raw in page.items or ()]
+        return Page(
+            items=tuple(one.value for _, one in found if one.value is not None),
+            unread=tuple(name_of(raw) for raw, one in found if one.value is None),
+            metadata=page.metadata,
+        )
+
+    def envelope(self) -> RawPage:
+        """A list with its items unread; ApiError for anything else, since half a list would say
+        that the rest is gone.
+        """
         if not self.ok:
             raise ApiError(self)
         try:
-            return msgspec.json.decode(self.body, type=kind)
+            return msgspec.json.decode(self.body, type=RawPage)
         except UNREADABLE as error:
-            raise ApiError(self, f"The API server sent an unreadable object: {error}") from error
+            raise ApiError(self, f"The API server sent an unreadable list: {error}") from error
 
     def sentence(self) -> str:
         """What happened, for a person, in at most 300 characters."""

@@ -11,12 +11,14 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from contextvars import ContextVar
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import aiohttp
 import msgspec
+from yarl import URL
 
 from remediator.kube.access import Access, AccessError
 from remediator.kube.answer import NO_ANSWER, Answer
@@ -57,6 +59,14 @@ class _LastLookRequest(aiohttp.ClientRequest):
         if check is not None:
             check()
         return await super().send(conn)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Items(Generic[T]):
+    """A whole list: what was understood of it, and the names of what was not at all."""
+
+    found: tuple[T, ...]
+    unread: tuple[str, ...] = ()
 
 
 Observer = Callable[[str, Lane, int, float], None]
@@ -151,6 +161,32 @@ class Api:
         """One object or list, decoded; ApiError for any refusal."""
         return (await self.call(Lane.READ, "GET", path, query=query)).decode(kind)
 
+    async def items(
+        self,
+        path: str,
+        kind: type[T],
+        *,
+        query: Mapping[str, str] | None = None,
+        limit: int = 500,
+        pages: int | None = None,
+    ) -> Items[T]:
+        """All items of a list, page by page, each understood by itself; ApiError for any refusal.
+
+        After `pages` pages the rest is left out: memory stays bounded.
+        """
+        asked = {**(query or {}), **({"limit": str(limit)} if limit else {})}
+        found: list[T] = []
+        unread: list[str] = []
+        while pages is None or pages > 0:
+            page = (await self.call(Lane.READ, "GET", path, query=asked)).page(kind)
+            found += page.items
+            unread += page.unread
+            pages = pages - 1 if pages is not None else None
+            if not page.metadata.continue_:
+                break
+            asked["continue"] = page.metadata.continue_
+        return Items(found=tuple(found), unread=tuple(unread))
+
     @asynccontextmanager
     async def stream(
         self, path: str, query: Mapping[str, str], silence_s: float
@@ -208,7 +244,8 @@ class Api:
         try:
             async with session.request(
                 method,
-                self._access.host + path,
+                # Encoded already: what a name holds must not be normalised into another path.
+                URL(self._access.host + path, encoded=True),
                 params=dict(query or {}),
                 data=data,
                 headers=headers,

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from remediator.kube.api import Api
 from remediator.kube.clock import Clock
+from remediator.kube.isolation import Isolation
 from remediator.kube.watch import Reflector, Resource
 from rules.api.budgets import PdbView
 from rules.api.metadata import ObjectMeta, View
@@ -93,23 +94,34 @@ class Caches:
     """The reflectors, and views that the rules can take as they are."""
 
     def __init__(
-        self, api: Api, clock: Clock, *, node_selector: str, namespace: str, to: Listeners
+        self,
+        api: Api,
+        clock: Clock,
+        *,
+        node_selector: str,
+        namespace: str,
+        to: Listeners,
+        isolation: Isolation | None = None,
     ) -> None:
         self.agents: dict[str, AgentPod] = {}
         """Agent pods by UID."""
         self._tell_agent = to.agent
-        self.nodes = Reflector(api, clock, nodes_selected(node_selector), NodeView, to.node)
+        apart = isolation or Isolation(clock)
+        self.nodes = Reflector(
+            api, clock, nodes_selected(node_selector), NodeView, to.node, isolation=apart
+        )
         # A mark is ours to take off also where the policy's selector does not reach (any more).
         marked = Resource(
             name="marked nodes", path=NODES, query={"labelSelector": LABEL_QUARANTINE}
         )
-        self.marked = Reflector(api, clock, marked, NodeView, to.marked)
+        self.marked = Reflector(api, clock, marked, NodeView, to.marked, isolation=apart)
         self.healths = Reflector(
             api,
             clock,
             _custom("gpunodehealths", {"fieldSelector": "status.health!=Healthy"}),
             HealthView,
             lambda key, _, after: to.health(key, after),
+            isolation=apart,
         )
         self.quarantines = Reflector(
             api,
@@ -117,9 +129,15 @@ class Caches:
             _custom("gpuquarantines"),
             QuarantineView,
             lambda _, before, after: to.session(before, after),
+            isolation=apart,
         )
         self.pauses = Reflector(
-            api, clock, _custom("gpuwardpauses"), PauseView, lambda *_: to.pause()
+            api,
+            clock,
+            _custom("gpuwardpauses"),
+            PauseView,
+            lambda *_: to.pause(),
+            isolation=apart,
         )
         self.pdbs = Reflector(
             api,
@@ -127,6 +145,7 @@ class Caches:
             Resource(name="poddisruptionbudgets", path=PDBS),
             PdbView,
             lambda key, *_: to.pdb(key),
+            isolation=apart,
         )
         self.daemon_sets = Reflector(
             api,
@@ -134,13 +153,16 @@ class Caches:
             Resource(name="daemonsets", path=DAEMON_SETS),
             DaemonSetView,
             lambda *_: None,
+            isolation=apart,
         )
         agent_pods = Resource(
             name="agent pods",
             path=f"/api/v1/namespaces/{namespace}/pods",
             query={"labelSelector": AGENT_SELECTOR},
         )
-        self.agent_pods = Reflector(api, clock, agent_pods, AgentPodObject, self._agent_changed)
+        self.agent_pods = Reflector(
+            api, clock, agent_pods, AgentPodObject, self._agent_changed, isolation=apart
+        )
 
     @property
     def all(self) -> tuple[Watching, ...]:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
-from urllib.parse import quote
 
 import structlog
 
@@ -23,6 +22,7 @@ from remediator.kube.pace import Lane
 from remediator.metrics import Metrics
 from rules.api import writes as d
 from rules.api.nodes import FreshNode, QuarantineView
+from rules.api.object_name import api_path
 from rules.api.quarantine import Mode
 from rules.api.requests import QUARANTINES, request
 
@@ -166,7 +166,7 @@ class Gateway:
         ):
             return known.node
         try:
-            node = await self._api.get(f"/api/v1/nodes/{name}", FreshNode)
+            node = await self._api.get(api_path("/api/v1/nodes", name), FreshNode)
         except ApiError:
             self._reads.pop(name, None)
             raise
@@ -220,7 +220,7 @@ class Gateway:
 
         A missing CustomResourceDefinition answers 404 as well, but not about that object.
         """
-        path = f"{QUARANTINES}/{quote(write.session, safe='')}"
+        path = api_path(QUARANTINES, write.session)
         answer = await self._api.call(Lane.READ, "GET", path)
         status = answer.status()
         details = status.details

@@ -6,13 +6,12 @@ a living publisher is never called gone. `cycle.node_cycle` asks before it decid
 it calls an agent silent. Reads only, and only for verdicts whose pod nobody watches.
 """
 
-from urllib.parse import quote
-
 from remediator.kube.answer import ApiError
 from remediator.kube.api import Api
 from remediator.kube.caches import AgentPodObject, Caches
 from remediator.kube.clock import Clock
 from rules.api.nodes import HealthView
+from rules.api.object_name import api_path, is_object_name
 
 _FRESH_S = 10.0
 
@@ -36,7 +35,9 @@ class PublisherPods:
         now = self._clock.elapsed()
         if now - self._read_at.get(uid, float("-inf")) < _FRESH_S:
             return
-        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
+        if not is_object_name(namespace) or not is_object_name(name):
+            return
+        path = api_path("/api/v1/namespaces", namespace, "pods", name)
         try:
             pod = await self._api.get(path, AgentPodObject)
         except ApiError as error:

@@ -15,11 +15,13 @@ import aiohttp
 import msgspec
 import structlog
 
-from remediator.kube.answer import NO_ANSWER, UNREADABLE, Answer, ApiError
+from remediator.kube.answer import NO_ANSWER, Answer, ApiError, key_of, name_of
 from remediator.kube.api import Api
 from remediator.kube.clock import Clock
+from remediator.kube.isolation import Isolation
 from remediator.kube.pace import Lane
-from rules.api.nodes import ListMeta, ObjectMeta
+from rules.api.nodes import ObjectMeta
+from rules.api.tolerant import UNREADABLE, understand
 
 _LOG = structlog.get_logger()
 
@@ -31,6 +33,7 @@ _WATCH_S = (300, 600)
 _BACKOFF_S = (0.2, 30.0)
 # A lagging server is not believed this often; a restored backup really is older and is, then.
 _OLDER_ANSWERS_DOUBTED = 3
+_MAX_VERSION_CHARS = 40
 _MAX_EVENT_BYTES = 16 * 1024 * 1024
 
 
@@ -44,13 +47,6 @@ class Named(Protocol):
 
 
 T = TypeVar("T", bound=Named)
-
-
-class _Page(msgspec.Struct, frozen=True, kw_only=True):
-    """A list whose items are decoded one by one."""
-
-    metadata: ListMeta = ListMeta()
-    items: list[msgspec.Raw] | None = None
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +90,7 @@ class Reflector(Generic[T]):
         kind: type[T],
         on_change: Callable[[str, T | None, T | None], None],
         *,
+        isolation: Isolation | None = None,
         silence_s: float = SILENCE_S,
         page_size: int = PAGE_SIZE,
     ) -> None:
@@ -110,6 +107,7 @@ class Reflector(Generic[T]):
         self._clock = clock
         self._kind = kind
         self._on_change = on_change
+        self._isolation = isolation or Isolation(clock)
         self._silence_s = silence_s
         self._page_size = page_size
         self._version = ""
@@ -190,7 +188,7 @@ class Reflector(Generic[T]):
             answer = await self._api.call(Lane.READ, "GET", resource.path, query=query)
             if answer.code == 410 and "continue" in query:
                 raise _RelistError("the list took longer than the server keeps its pages")
-            page = answer.decode(_Page)
+            page = answer.envelope()
             for raw in page.items or ():
                 self._decode_into(found, raw)
             if not page.metadata.continue_:
@@ -214,7 +212,7 @@ class Reflector(Generic[T]):
 
     def _is_older(self, version: str) -> bool:
         known = self._newest
-        return known.isdigit() and version.isdigit() and int(version) < int(known)
+        return _is_number(known) and _is_number(version) and int(version) < int(known)
 
     def _keep_newer(self, found: dict[str, T]) -> None:
         """What an own write returned while the list was read must not be forgotten again."""
@@ -228,7 +226,7 @@ class Reflector(Generic[T]):
             found[key_of(item.metadata)] = item
             return
         # Unreadable now: what was known of it stays, so that nothing is undone on a decoding error.
-        key = _key_of_raw(raw)
+        key = name_of(raw)
         if key in self.items:
             found[key] = self.items[key]
 
@@ -236,11 +234,11 @@ class Reflector(Generic[T]):
         before = self.items
         self.items = found
         for key in [k for k in before if k not in found]:
-            self._on_change(key, before[key], None)
+            self._tell(key, before[key], None)
         for key, item in found.items():
             old = before.get(key)
             if old is None or old.metadata.resource_version != item.metadata.resource_version:
-                self._on_change(key, old, item)
+                self._tell(key, old, item)
 
     async def _watch(self) -> None:
         query = {
@@ -276,19 +274,28 @@ class Reflector(Generic[T]):
             self._advance(_decode_loosely(event.object).metadata.resource_version)
             return
         item = self._decode(event.object)
+        if event.type == "DELETED":
+            # Whatever it was: what is gone must not stay because it cannot be read.
+            key = name_of(event.object)
+            before = self.items.pop(key, None)
+            if before is not None:
+                self._tell(key, before, None)
+            self._advance(_decode_loosely(event.object).metadata.resource_version)
+            return
         if item is None:
             self._advance(_decode_loosely(event.object).metadata.resource_version)
             return
         key = key_of(item.metadata)
         before = self.items.get(key)
-        if event.type == "DELETED":
-            self.items.pop(key, None)
-            if before is not None:
-                self._on_change(key, before, None)
-        elif before is None or not _newer(before, item):
+        if before is None or not _newer(before, item):
             self.items[key] = item
-            self._on_change(key, before, item)
+            self._tell(key, before, item)
         self._advance(item.metadata.resource_version)
+
+    def _tell(self, key: str, before: T | None, after: T | None) -> None:
+        """One listener's surprise about one object must not hide the others."""
+        with self._isolation.guard("watch", f"{self.resource.name} {key}"):
+            self._on_change(key, before, after)
 
     def _advance(self, version: str) -> None:
         if version:
@@ -299,22 +306,21 @@ class Reflector(Generic[T]):
         self.problem = ""
 
     def _decode(self, raw: msgspec.Raw) -> T | None:
-        try:
-            return msgspec.json.decode(raw, type=self._kind)
-        except UNREADABLE as error:
+        """The object as far as it is understood; what is not is counted and said."""
+        found = understand(raw, self._kind)
+        if found.doubts:
             self.broken_objects += 1
             _LOG.warning(
                 "object not understood",
                 resource=self.resource.name,
-                object=_key_of_raw(raw)[:253],
-                why=str(error)[:200],
+                object=name_of(raw)[:253],
+                why=found.doubt[:200],
             )
-            return None
+        return found.value
 
 
-def key_of(metadata: ObjectMeta) -> str:
-    """`namespace/name`, or the name of a cluster-scoped object."""
-    return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+def _is_number(version: str) -> bool:
+    return version.isascii() and version.isdigit() and len(version) < _MAX_VERSION_CHARS
 
 
 def _newer(one: Named, other: Named) -> bool:
@@ -324,18 +330,11 @@ def _newer(one: Named, other: Named) -> bool:
     """
     left, right = one.metadata.resource_version, other.metadata.resource_version
     same = one.metadata.uid == other.metadata.uid
-    return same and left.isdigit() and right.isdigit() and int(left) > int(right)
+    return same and _is_number(left) and _is_number(right) and int(left) > int(right)
 
 
 def _decode_loosely(raw: msgspec.Raw) -> _AnyObject:
-    try:
-        return msgspec.json.decode(raw, type=_AnyObject)
-    except UNREADABLE:
-        return _AnyObject()
-
-
-def _key_of_raw(raw: msgspec.Raw) -> str:
-    return key_of(_decode_loosely(raw).metadata)
+    return understand(raw, _AnyObject).value or _AnyObject()
 
 
 async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:

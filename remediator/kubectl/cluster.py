@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from remediator.kube.access import Access, AccessError
-from remediator.kube.answer import Answer
+from remediator.kube.answer import Answer, ApiError
 from remediator.kube.api import MERGE_PATCH, Api
 from remediator.kube.caches import AGENT_SELECTOR, DAEMON_SETS, PDBS, AgentPodObject
 from remediator.kube.clock import SystemClock
@@ -22,6 +22,7 @@ from remediator.upkeep.policy_yaml import decode_policy
 from rules.api.budgets import PdbView
 from rules.api.names import API_VERSION
 from rules.api.nodes import FreshNode, HealthView, NodeView, PauseView, QuarantineView
+from rules.api.object_name import api_path, field_selector
 from rules.api.pods import DaemonSetView, PodView
 from rules.api.requests import Request
 from rules.policy.policy import Policy
@@ -68,11 +69,6 @@ class _SelfSubjectReview(msgspec.Struct, frozen=True):
     status: _Reviewed = _Reviewed()
 
 
-class _Page(msgspec.Struct, rename="camel"):
-    items: list[msgspec.Raw]
-    metadata: dict[str, Any] = {}
-
-
 class Cluster:
     """One API server on behalf of one person."""
 
@@ -98,15 +94,15 @@ class Cluster:
 
     async def node(self, name: str) -> FreshNode | None:
         """The Node, None where there is none."""
-        return await self._find(f"/api/v1/nodes/{name}", FreshNode)
+        return await self._find(api_path("/api/v1/nodes", name), FreshNode)
 
     async def health(self, name: str) -> HealthView | None:
         """The node's GPUNodeHealth, None where no agent ever published."""
-        return await self._find(f"{GROUP_PATH}/gpunodehealths/{name}", HealthView)
+        return await self._find(api_path(f"{GROUP_PATH}/gpunodehealths", name), HealthView)
 
     async def session(self, name: str) -> QuarantineView | None:
         """A GPUQuarantine by name."""
-        return await self._find(f"{GROUP_PATH}/gpuquarantines/{name}", QuarantineView)
+        return await self._find(api_path(f"{GROUP_PATH}/gpuquarantines", name), QuarantineView)
 
     async def nodes(self, selector: str = "") -> list[NodeView]:
         """Nodes by label selector."""
@@ -119,7 +115,7 @@ class Cluster:
 
     async def sessions(self, node: str = "") -> list[QuarantineView]:
         """Sessions, of one node where one is named; oldest first."""
-        query = {"fieldSelector": f"spec.nodeName={node}"} if node else {}
+        query = {"fieldSelector": field_selector("spec.nodeName", node)} if node else {}
         found = await self._list(f"{GROUP_PATH}/gpuquarantines", QuarantineView, query)
         return sorted(found, key=lambda s: (s.metadata.creation_timestamp or "", s.name))
 
@@ -131,7 +127,7 @@ class Cluster:
         """The agents' pods, on one node where one is named."""
         query = {"labelSelector": AGENT_SELECTOR}
         if node:
-            query["fieldSelector"] = f"spec.nodeName={node}"
+            query["fieldSelector"] = field_selector("spec.nodeName", node)
         return [pod.as_agent() for pod in await self._list("/api/v1/pods", AgentPodObject, query)]
 
     async def pods_of_gpuward(self) -> list[str]:
@@ -179,7 +175,7 @@ class Cluster:
 
     async def pods_on(self, node: str) -> tuple[PodView, ...]:
         """Every pod bound to the node."""
-        query = {"fieldSelector": f"spec.nodeName={node}"}
+        query = {"fieldSelector": field_selector("spec.nodeName", node)}
         return tuple(await self._list("/api/v1/pods", PodView, query))
 
     async def gpus_requested(self) -> dict[str, int]:
@@ -249,9 +245,14 @@ class Cluster:
         while True:
             page_query = {**query, "limit": str(PAGE), **({"continue": token} if token else {})}
             answer = self._read(await self._api.call(Lane.READ, "GET", path, query=page_query))
-            page = _decoded(answer, _Page)
-            found += _items(page.items, kind)
-            token = page.metadata.get("continue", "")
+            try:
+                page = answer.page(kind)
+            except ApiError as error:
+                raise CommandError(_unreadable(error)) from error
+            if page.unread and not page.items:
+                raise CommandError(_unreadable(f"nothing of {path} is understood"))
+            found += page.items
+            token = page.metadata.continue_
             if not token:
                 return found
 
@@ -259,19 +260,12 @@ class Cluster:
 def _decoded(answer: Answer, kind: type[T]) -> T:
     try:
         return answer.decode(kind)
-    except UnicodeDecodeError as error:
+    except ApiError as error:
         raise CommandError(_unreadable(error)) from error
 
 
-def _items(items: list[msgspec.Raw], kind: type[T]) -> list[T]:
-    try:
-        return [msgspec.json.decode(raw, type=kind) for raw in items]
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CommandError(_unreadable(error)) from error
-
-
-def _unreadable(error: Exception) -> str:
-    return f"the API server sent an unreadable object: {error}; is it one for this version?"
+def _unreadable(why: object) -> str:
+    return f"the API server sent an unreadable object: {why}; is it one for this version?"
 
 
 def checked(answer: Answer, *, writes: bool = False, role: str = OPERATOR) -> Answer:

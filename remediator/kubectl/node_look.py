@@ -86,7 +86,7 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
         policy = None
         unseen.append(f"the policy: {error}")
     now = cluster.now()
-    pauses = [p for p in await cluster.pauses() if node is None or pause_covers(p.spec, node, now)]
+    pauses = [p for p in await cluster.pauses() if node is None or pause_covers(p, node, now)]
     lacking: tuple[str, ...] = ()
     if node is not None and marked(node):
         daemon_sets = await allowed(

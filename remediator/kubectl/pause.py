@@ -11,6 +11,7 @@ from remediator.kubectl.terminal import Terminal
 from remediator.view.text import printable
 from rules.api.health import plain
 from rules.api.names import API_VERSION
+from rules.api.nodes import ObjectMeta, PauseView
 from rules.api.quarantine import MAX_MESSAGE, PauseScope, PauseSpec
 from rules.api.selectors import parse_selector
 from rules.api.timestamps import format_time, parse_time
@@ -82,7 +83,8 @@ async def _covered(cluster: Cluster, options: argparse.Namespace, spec: PauseSpe
     if not options.selector:
         return "on every node"
     nodes = await cluster.nodes()
-    covered = sum(pause_covers(spec, node, cluster.now()) for node in nodes)
+    pause = PauseView(metadata=ObjectMeta(), spec=spec)
+    covered = sum(pause_covers(pause, node, cluster.now()) for node in nodes)
     return f"on {covered} of {len(nodes)} nodes ({options.selector})"
 
 

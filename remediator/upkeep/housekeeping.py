@@ -14,10 +14,12 @@ from remediator.kube.api import Api
 from remediator.kube.caches import HEALTHS
 from remediator.kube.clock import Clock
 from remediator.kube.gateway import Gateway
+from remediator.kube.isolation import Isolation
 from remediator.kube.publisher_pods import PublisherPods
 from remediator.metrics import Metrics
 from remediator.world import World
 from rules.api.nodes import HealthView
+from rules.api.object_name import api_path
 from rules.api.timestamps import parse_time
 from rules.fleet.agent_silence import mark_unknown, silent_since
 from rules.policy.policy import Policy
@@ -47,6 +49,7 @@ class Housekeeping:
         policy: Callable[[], Policy],
         publishers: PublisherPods,
         may_act: Callable[[], bool],
+        isolation: Isolation | None = None,
     ) -> None:
         self._api = api
         self._gateway = gateway
@@ -56,6 +59,7 @@ class Housekeeping:
         self._policy = policy
         self._publishers = publishers
         self._may_act = may_act
+        self._isolation = isolation or Isolation(clock)
         self._look_at: dict[str, float] = {}
         self._silent: set[str] = set()
         self._history_at = float("-inf")
@@ -72,7 +76,8 @@ class Housekeeping:
         await self._agents()
         if self._clock.elapsed() - self._history_at >= _HISTORY_S:
             self._history_at = self._clock.elapsed()
-            await self._history()
+            with self._isolation.guard("housekeeping", "the history"):
+                await self._history()
 
     async def _agents(self) -> None:
         ready = {
@@ -85,7 +90,8 @@ class Housekeeping:
         now = self._clock.now()
         due = [n for n in nodes if n not in ready and self._look_at.get(n, 0.0) <= now]
         for name in due[:_LOOKS_PER_SWEEP]:
-            await self._agent(name)
+            with self._isolation.guard("housekeeping", f"node {name}"):
+                await self._agent(name)
         self._look_at = {n: at for n, at in self._look_at.items() if n in nodes}
         self._metrics.agents_silent.set(len(self._silent))
 
@@ -93,7 +99,7 @@ class Housekeeping:
         now = self._clock.now()
         self._look_at[name] = now + _LOOK_AGAIN_S
         try:
-            health = await self._api.get(f"{HEALTHS}/{name}", HealthView)
+            health = await self._api.get(api_path(HEALTHS, name), HealthView)
             await self._publishers.look(health)
         except ApiError as error:
             if error.answer.code != 404:
@@ -101,7 +107,9 @@ class Housekeeping:
             return
         beat = parse_time(health.status.publisher.heartbeat)
         if beat is not None:
-            self._look_at[name] = max(now + _LOOK_AGAIN_S, beat + HEARTBEAT_FRESH_S)
+            # A heartbeat of the future must not put the next look off for ever.
+            due = min(beat, now) + HEARTBEAT_FRESH_S
+            self._look_at[name] = max(now + _LOOK_AGAIN_S, due)
         agents, since = self._world.caches.agents, self._world.observing_since
         node = self._world.caches.nodes.items.get(name)
         if node is None or silent_since(health, agents, since, now) is None:

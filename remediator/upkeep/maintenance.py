@@ -8,7 +8,6 @@ that a new leader knows them at once; what a lease means is judged in `rules.ses
 
 from collections.abc import Callable
 
-import msgspec
 import structlog
 
 from remediator.kube.answer import ApiError
@@ -16,7 +15,7 @@ from remediator.kube.api import Api
 from remediator.kube.api_groups import ApiGroups
 from remediator.kube.clock import Clock
 from remediator.world import World
-from rules.api.nodes import LeaseView, ListMeta
+from rules.api.nodes import LeaseView
 
 _LOG = structlog.get_logger()
 
@@ -28,11 +27,6 @@ _PREFIX = "node-"
 _SWEEP_S = 5.0
 _REFUSED_S = 300.0
 _PAGE = 500
-
-
-class _Page(msgspec.Struct, frozen=True, kw_only=True):
-    metadata: ListMeta = ListMeta()
-    items: list[LeaseView] | None = None
 
 
 class MaintenanceLeases:
@@ -74,16 +68,12 @@ class MaintenanceLeases:
         return _SWEEP_S
 
     async def _list(self) -> dict[str, LeaseView]:
-        found: dict[str, LeaseView] = {}
-        query = {"limit": str(_PAGE)}
-        while True:
-            page = await self._api.get(LEASES, _Page, query=query)
-            for lease in page.items or ():
-                if lease.metadata.name.startswith(_PREFIX):
-                    found[lease.metadata.name.removeprefix(_PREFIX)] = lease
-            if not page.metadata.continue_:
-                return found
-            query["continue"] = page.metadata.continue_
+        listed = await self._api.items(LEASES, LeaseView, limit=_PAGE)
+        return {
+            lease.metadata.name.removeprefix(_PREFIX): lease
+            for lease in listed.found
+            if lease.metadata.name.startswith(_PREFIX)
+        }
 
     def _take(self, found: dict[str, LeaseView]) -> None:
         before = self._world.maintenance_leases

@@ -16,10 +16,10 @@ from remediator.view.shapes import (
 from remediator.view.state import PageState, mode_of, phase_of
 from rules.api.health import HealthStatus
 from rules.api.names import LABEL_GPUS, LABEL_GPUS_HEALTHY, LABEL_HEALTH
-from rules.api.nodes import NodeView
+from rules.api.nodes import NodeView, PauseView
 from rules.api.quarantine import PauseSpec
 from rules.api.timestamps import format_time, parse_time
-from rules.session.observation import is_open
+from rules.session.observation import is_open, pause_doubt
 from rules.session.status import is_true
 
 HEALTHS = ("unhealthy", "unknown", "degraded", "healthy")
@@ -153,7 +153,7 @@ def pauses(state: PageState) -> tuple[PauseRow, ...]:
     return tuple(
         PauseRow(
             name=pause.metadata.name,
-            scope=pause_scope(pause.spec),
+            scope=pause_scope(pause),
             reason=pause.spec.reason,
             by=pause.spec.by,
             until=pause.spec.until,
@@ -169,12 +169,15 @@ def in_force(spec: PauseSpec, now: float) -> bool:
     return until is None or now < until
 
 
-def pause_scope(spec: PauseSpec) -> str:
+def pause_scope(pause: PauseView) -> str:
     """Which nodes a pause covers, in words."""
-    if spec.scope.all:
+    scope = pause.spec.scope
+    if doubt := pause_doubt(pause):
+        return f"all nodes, because {doubt}"
+    if scope.all:
         return "all nodes"
-    if spec.scope.nodes:
-        more = len(spec.scope.nodes) - 5
-        named = ", ".join(spec.scope.nodes[:5])
+    if scope.nodes:
+        more = len(scope.nodes) - 5
+        named = ", ".join(scope.nodes[:5])
         return f"{named} and {more} more" if more > 0 else named
-    return "nodes of a selector" if spec.scope.node_selector is not None else "no node"
+    return "nodes of a selector"

@@ -30,7 +30,7 @@ def _notes(node: NodeView, state: PageState) -> list[str]:
     if node.labels.get(LABEL_OPT_OUT) == "true":
         notes.append("Opted out: this node is watched and reported, never touched.")
     for name, pause in sorted(state.snapshot.pauses.items()):
-        if in_force(pause.spec, state.now) and pause_covers(pause.spec, node, state.now):
+        if in_force(pause.spec, state.now) and pause_covers(pause, node, state.now):
             by = f" by {pause.spec.by}" if pause.spec.by else ""
-            notes.append(f"Paused{by} ({name}, {pause_scope(pause.spec)}): {pause.spec.reason}")
+            notes.append(f"Paused{by} ({name}, {pause_scope(pause)}): {pause.spec.reason}")
     return notes

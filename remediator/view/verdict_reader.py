@@ -8,13 +8,13 @@ in a second that no visitor can put load on the API server.
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Final
-from urllib.parse import quote
 
 from remediator.kube.answer import ApiError
 from remediator.kube.api import Api
 from remediator.kube.caches import HEALTHS
 from remediator.kube.clock import Clock
 from rules.api.nodes import HealthView
+from rules.api.object_name import api_path
 
 KEPT_S: Final = 20.0
 _MOST_KEPT: Final = 64
@@ -30,7 +30,7 @@ def reading(api: Api) -> Read:
 
     async def read(node: str) -> HealthView | None:
         try:
-            return await api.get(f"{HEALTHS}/{quote(node, safe='')}", HealthView)
+            return await api.get(api_path(HEALTHS, node), HealthView)
         except ApiError:
             return None
 

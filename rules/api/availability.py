@@ -27,4 +27,5 @@ def being_built(node: NodeView, now: float) -> bool:
 
 def is_unavailable(node: NodeView) -> bool:
     """Whether new work cannot land there now, whoever caused it."""
-    return node.ready != "True" or node.spec.unschedulable or own_taint(node) is not None
+    closed = node.spec.unschedulable or own_taint(node) is not None
+    return node.ready != "True" or closed or bool(node.doubt)

@@ -21,21 +21,19 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def plain(value: Any) -> Any:
-    """The wire value as JSON builtins, without what is empty (None, "", [], {}).
+    """The wire value as JSON builtins, without fields that are empty (None, "", [], {}).
 
-    False and 0 are words and stay. The API server refuses null where the schema has no
-    `nullable`, so every writer of these types must send this form.
+    False and 0 are words and stay, and so does everything inside a free-form object: there an
+    empty value means what its owner says (`key=` of a label selector). The API server refuses null
+    where the schema has no `nullable`, so every writer of these types must send this form.
     """
-    return _without_empty(msgspec.to_builtins(value))
-
-
-def _without_empty(value: Any) -> Any:
-    if isinstance(value, dict):
-        kept = {key: _without_empty(item) for key, item in value.items()}
-        return {key: item for key, item in kept.items() if item not in (None, "", [], {})}
-    if isinstance(value, (list, tuple)):
-        return [_without_empty(item) for item in value]
-    return value
+    if isinstance(value, msgspec.Struct):
+        fields = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
+        sent = {encoded: plain(getattr(value, name)) for name, encoded in fields}
+        return {key: item for key, item in sent.items() if item not in (None, "", [], {})}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return msgspec.to_builtins(value)
 
 
 class PublisherPod(Wire, frozen=True):

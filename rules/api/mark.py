@@ -20,7 +20,9 @@ from rules.api.names import (
 )
 from rules.api.node_managers import claimed_by_another
 from rules.api.nodes import NodeView, Taint
+from rules.api.object_name import is_object_name
 from rules.api.timestamps import format_time, parse_time
+from rules.api.tolerant import UNREADABLE
 from rules.catalog.reason import is_reason_code
 
 AUTOSCALER_ANNOTATIONS: Final = (ANNOTATION_SCALE_DOWN_DISABLED, ANNOTATION_DO_NOT_DISRUPT)
@@ -63,14 +65,19 @@ class MarkState(StrEnum):
 
 
 def read_note(node: NodeView) -> MarkNote | None:
-    """The node's session annotation; None where there is none or nobody can read it."""
+    """The node's session annotation; None where there is none or nobody can read it.
+
+    One that names a session which cannot exist was not written by us, and says nothing of what was
+    there before.
+    """
     text = node.annotations.get(ANNOTATION_SESSION)
     if text is None or len(text) > _MAX_NOTE_BYTES:
         return None
     try:
-        return msgspec.json.decode(text, type=MarkNote)
-    except msgspec.DecodeError:
+        note = msgspec.json.decode(text, type=MarkNote)
+    except UNREADABLE:
         return None
+    return note if is_object_name(note.session) else None
 
 
 def own_taint(node: NodeView) -> Taint | None:

@@ -1,10 +1,23 @@
 """The metadata that every view of an API object shares. See ``rules.api.nodes``."""
 
-from typing import Any
+import hashlib
+from typing import Any, Final
 
 import msgspec
 
 from rules.api.timestamps import parse_time
+
+DOUBT_FIELD: Any = msgspec.field(name="gpuward.io/doubt", default="")
+"""The field ``doubt`` of a view: never on the wire, set by ``rules.api.tolerant``."""
+_MAX_ID: Final = 64
+"""Room for a UID or boot id in the objects that we write (``daemonset/crds``)."""
+
+
+def bounded_id(text: str) -> str:
+    """An id as we write it: one that is longer than any real one is known by its hash."""
+    if len(text) <= _MAX_ID:
+        return text
+    return f"sha256-{hashlib.sha256(text.encode(errors='replace')).hexdigest()[:48]}"
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -1,8 +1,9 @@
 """What the deciding rules see of the cluster: few-field views of API objects and the fleet.
 
-Every view decodes straight from the API server's JSON (``msgspec.json.decode(body, type=NodeView)``);
-fields that no rule reads are skipped, so 5,000 nodes stay small. Views are never written back:
-writes are built in ``rules.api.writes``. Nothing in here does I/O or reads a clock.
+Every view decodes straight from the API server's JSON (``rules.api.tolerant.understand``); fields that
+no rule reads are skipped, so 5,000 nodes stay small. What was not understood of an object is in its
+``doubt``, and whoever decides by the object then does less. Views are never written back: writes
+are built in ``rules.api.writes``. Nothing in here does I/O or reads a clock.
 """
 
 import msgspec
@@ -10,6 +11,7 @@ import msgspec
 from rules.api.budgets import PdbView
 from rules.api.health import HealthStatus
 from rules.api.metadata import (
+    DOUBT_FIELD,
     FreshMeta,
     LabelSelector,
     ListMeta,
@@ -17,6 +19,7 @@ from rules.api.metadata import (
     ObjectMeta,
     OwnerReference,
     View,
+    bounded_id,
 )
 from rules.api.pods import PodView
 from rules.api.quarantine import PauseSpec, QuarantineSpec, QuarantineStatus
@@ -69,6 +72,7 @@ class NodeView(View, frozen=True, kw_only=True):
     metadata: ObjectMeta
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
+    doubt: str = DOUBT_FIELD
 
     @property
     def name(self) -> str:
@@ -82,8 +86,11 @@ class NodeView(View, frozen=True, kw_only=True):
 
     @property
     def boot_id(self) -> str:
-        """The running boot's id, "" before the first kubelet report."""
-        return self.status.node_info.boot_id
+        """The running boot's id, "" before the first kubelet report.
+
+        We write it where 64 characters fit: a longer one is known by its hash.
+        """
+        return bounded_id(self.status.node_info.boot_id)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -117,6 +124,7 @@ class HealthView(View, frozen=True, kw_only=True):
 
     metadata: ObjectMeta
     status: HealthStatus = HealthStatus()
+    doubt: str = DOUBT_FIELD
 
 
 class QuarantineView(View, frozen=True, kw_only=True):
@@ -125,6 +133,7 @@ class QuarantineView(View, frozen=True, kw_only=True):
     metadata: ObjectMeta
     spec: QuarantineSpec
     status: QuarantineStatus = QuarantineStatus()
+    doubt: str = DOUBT_FIELD
 
     @property
     def name(self) -> str:
@@ -137,6 +146,7 @@ class PauseView(View, frozen=True, kw_only=True):
 
     metadata: ObjectMeta
     spec: PauseSpec = PauseSpec()
+    doubt: str = DOUBT_FIELD
 
 
 class LeaseSpec(View, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,8 +1,10 @@
 """A Pod and its owners as the drain rules read them."""
 
+from typing import Any
+
 import msgspec
 
-from rules.api.metadata import LabelSelector, ObjectMeta, View
+from rules.api.metadata import DOUBT_FIELD, ObjectMeta, View
 
 GPU_RESOURCE_PREFIX = "nvidia.com/"
 
@@ -26,7 +28,8 @@ class Volume(View, frozen=True, kw_only=True):
     """One volume: only whether it is an emptyDir or a claim matters."""
 
     name: str = ""
-    empty_dir: dict[str, str] | None = None
+    empty_dir: Any = None
+    """Only whether it is there matters, not how it is made."""
     persistent_volume_claim: ClaimSource | None = None
 
 
@@ -66,9 +69,9 @@ class PodSpec(View, frozen=True, kw_only=True):
 class ContainerState(View, frozen=True, kw_only=True):
     """Which of the three states a container is in; the contents do not matter."""
 
-    running: dict[str, object] | None = None
-    terminated: dict[str, object] | None = None
-    waiting: dict[str, object] | None = None
+    running: Any = None
+    terminated: Any = None
+    waiting: Any = None
 
 
 class ContainerStatus(View, frozen=True, kw_only=True):
@@ -109,6 +112,7 @@ class PodView(View, frozen=True, kw_only=True):
     metadata: PodMeta
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+    doubt: str = DOUBT_FIELD
 
     @property
     def key(self) -> str:
@@ -149,21 +153,24 @@ class PodView(View, frozen=True, kw_only=True):
         )
 
 
-class OwnerSpec(View, frozen=True, kw_only=True):
-    """The part of a workload's spec that messages and gang rules use."""
-
-    replicas: int | None = None
-    parallelism: int | None = None
-    selector: LabelSelector | None = None
+def unreadable_pod(key: str, node: str) -> PodView:
+    """A pod of which nothing but (perhaps) ``namespace/name`` is understood: it is there."""
+    namespace, _, name = key.rpartition("/")
+    return PodView(
+        metadata=PodMeta(name=name, namespace=namespace, uid=f"unread {key}"),
+        spec=PodSpec(node_name=node),
+        doubt="nothing of it is understood",
+    )
 
 
 class OwnerView(View, frozen=True, kw_only=True):
-    """Any object of an owner chain: Job, JobSet, ReplicaSet, a custom resource."""
+    """Any object of an owner chain: Job, JobSet, ReplicaSet, a custom resource. Only who it is and
+    whose: its spec may be anything.
+    """
 
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta
-    spec: OwnerSpec = OwnerSpec()
 
     @property
     def ref(self) -> str:

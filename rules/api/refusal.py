@@ -41,6 +41,22 @@ class Refusal:
     """Waiting cannot help, and what was refused keeps something up."""
     retry_at: float = 0.0
     """When it is tried again, in seconds of the epoch."""
+    lead: str = "Refused: "
+    """How the condition's message begins, so that it is told from those of other rules."""
+
+
+FAILED: Final = "Failed: "
+
+
+def surprise(where: str) -> Refusal:
+    """What a session says when the remediator itself failed over its node, at ``where``."""
+    return Refusal(
+        write=NodeWrite.MARK,
+        reason="UnexpectedError",
+        lead=FAILED,
+        clause=f"the remediator failed over this node in a way nobody foresaw ({where}), nothing is "
+        "done to it and it is tried again, report it with a support bundle",
+    )
 
 
 def refused_by_admission(message: str) -> bool:

@@ -8,7 +8,6 @@ Merge patches with ``metadata.resourceVersion`` answer 409 when stale (a failing
 import hashlib
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
 from rules.api import writes as d
 from rules.api.health import plain
@@ -20,6 +19,7 @@ from rules.api.names import (
     LABEL_HEALTH,
     VERSION,
 )
+from rules.api.object_name import name_from, segment
 from rules.api.quarantine import QuarantineStatus
 from rules.api.timestamps import format_micro_time, format_time
 
@@ -46,7 +46,7 @@ def request(write: d.Write) -> Request:
         case d.MarkNode() | d.UnmarkNode() | d.RelabelNode():
             return Request(
                 method="PATCH",
-                path=f"/api/v1/nodes/{_segment(write.node)}?fieldManager={COMPONENT_REMEDIATOR}",
+                path=f"/api/v1/nodes/{segment(write.node)}?fieldManager={COMPONENT_REMEDIATOR}",
                 content_type=MERGE_PATCH,
                 body=dict(write.patch),
             )
@@ -57,22 +57,17 @@ def request(write: d.Write) -> Request:
         case d.EmitEvent():
             return Request(
                 method="POST",
-                path=f"/api/v1/namespaces/{_segment(write.namespace)}/events",
+                path=f"/api/v1/namespaces/{segment(write.namespace)}/events",
                 body=_event(write),
             )
         case _:
             return _session_request(write)
 
 
-def _segment(name: str) -> str:
-    """A name as one segment of a path, whatever it contains."""
-    return quote(name, safe="")
-
-
 def _session_request(
     write: d.CreateSession | d.PatchSessionSpec | d.WriteSessionStatus | d.DeleteSession,
 ) -> Request:
-    path = f"{QUARANTINES}/{_segment(write.name)}"
+    path = f"{QUARANTINES}/{segment(write.name)}"
     match write:
         case d.CreateSession():
             body = {
@@ -111,7 +106,7 @@ def status_patch(status: QuarantineStatus) -> dict[str, Any]:
 
 
 def _pod_request(write: d.EvictPod | d.DeletePod | d.SetDisruptionTarget) -> Request:
-    path = f"/api/v1/namespaces/{_segment(write.namespace)}/pods/{_segment(write.name)}"
+    path = f"/api/v1/namespaces/{segment(write.namespace)}/pods/{segment(write.name)}"
     match write:
         case d.EvictPod():
             options: dict[str, Any] = {"preconditions": {"uid": write.uid}}
@@ -166,7 +161,7 @@ def _set_unknown(write: d.SetNodeUnknown) -> Request:
     }
     return Request(
         method="PATCH",
-        path=f"/api/v1/nodes/{_segment(write.node)}/status",
+        path=f"/api/v1/nodes/{segment(write.node)}/status",
         content_type=STRATEGIC_PATCH,
         body={
             "metadata": {
@@ -194,7 +189,7 @@ def _event(write: d.EmitEvent) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {
-            "name": f"{(write.node or DEPLOYMENT)[:200]}.{digest[:16]}",
+            "name": name_from(write.node or DEPLOYMENT, f".{digest[:16]}"),
             "namespace": write.namespace,
         },
         "involvedObject": about,

@@ -6,23 +6,28 @@ selector that cannot be read is a ValueError with the text, never a match.
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from rules.api.label_value import is_label_value
 from rules.api.metadata import LabelSelector
+from rules.api.object_name import is_label_key
 
 Matcher = Callable[[Mapping[str, str]], bool]
 
-_KEY: Final = r"[A-Za-z0-9](?:[A-Za-z0-9./_-]{0,315}[A-Za-z0-9])?"
-_VALUE: Final = r"[A-Za-z0-9._-]{0,63}"
-_SET: Final = re.compile(rf"({_KEY})\s+(in|notin)\s+\(([^()]*)\)")
-_EQUAL: Final = re.compile(rf"({_KEY})\s*(==|=|!=)\s*({_VALUE})")
-_EXISTS: Final = re.compile(rf"(!?)\s*({_KEY})")
+_WORD: Final = r"[^\s,=!()<>]+"
+_SET: Final = re.compile(rf"({_WORD})\s+(in|notin)\s*\(([^()]*)\)")
+_EQUAL: Final = re.compile(rf"({_WORD})\s*(==|=|!=)\s*({_WORD}|)")
+_EXISTS: Final = re.compile(rf"(!?)\s*({_WORD})")
+_WITH_VALUES: Final = frozenset({"In", "NotIn"})
 
 
 @functools.lru_cache(maxsize=256)
 def parse_selector(text: str) -> Matcher:
-    """``a=b,c!=d,e in (x,y),f,!g`` as a function of labels; "" matches everything."""
+    """``a=b,c!=d,e in (x,y),f,!g`` as a function of labels; "" matches everything.
+
+    Takes nothing that the API server refuses, since the same text selects there what is watched.
+    """
     matchers = tuple(_requirement(part.strip(), text) for part in _split(text) if part.strip())
     return lambda labels: all(matches(labels) for matches in matchers)
 
@@ -32,25 +37,41 @@ def _split(text: str) -> list[str]:
 
 
 def _requirement(part: str, text: str) -> Matcher:
+    key, operator, values = _parts(part)
+    try:
+        return _operator(key, operator, values)
+    except ValueError as error:
+        raise ValueError(
+            f"{part!r:.80} in {text!r:.80} is no label selector ({error}); write key=value, key, "
+            "!key or key in (a,b)"
+        ) from error
+
+
+def _parts(part: str) -> tuple[str, str, list[str]]:
     if found := _SET.fullmatch(part):
-        values = frozenset(value.strip() for value in found[3].split(","))
-        return _operator(found[1], "In" if found[2] == "in" else "NotIn", values)
+        values = [value.strip() for value in found[3].split(",")] if found[3].strip() else []
+        return found[1], "In" if found[2] == "in" else "NotIn", values
     if found := _EQUAL.fullmatch(part):
-        return _operator(found[1], "NotIn" if found[2] == "!=" else "In", frozenset({found[3]}))
+        return found[1], "NotIn" if found[2] == "!=" else "In", [found[3]]
     if found := _EXISTS.fullmatch(part):
-        return _operator(found[2], "DoesNotExist" if found[1] else "Exists", frozenset())
-    raise ValueError(
-        f"{part!r:.80} in {text!r:.80} is no label selector; write key=value, key, !key or "
-        "key in (a,b)"
-    )
+        return found[2], "DoesNotExist" if found[1] else "Exists", []
+    return part, "Exists", []
 
 
-def _operator(key: str, operator: str, values: frozenset[str]) -> Matcher:
+def _operator(key: str, operator: str, values: Sequence[object]) -> Matcher:
+    """One requirement as the API machinery has it; ValueError where it refuses one like it."""
+    if not is_label_key(key):
+        raise ValueError(f"{key!r:.80} is no label key")
+    wanted = {value for value in values if isinstance(value, str)}
+    if len(wanted) != len(set(map(repr, values))) or not all(map(is_label_value, wanted)):
+        raise ValueError(f"{list(values)!r:.80} are not all label values")
+    if (operator in _WITH_VALUES) != bool(wanted):
+        raise ValueError(f"{operator!r:.40} of {key} with {len(wanted)} values")
     match operator:
         case "In":
-            return lambda labels: key in labels and labels[key] in values
+            return lambda labels: key in labels and labels[key] in wanted
         case "NotIn":
-            return lambda labels: labels.get(key) not in values
+            return lambda labels: labels.get(key) not in wanted
         case "Exists":
             return lambda labels: key in labels
         case "DoesNotExist":
@@ -62,19 +83,26 @@ def _operator(key: str, operator: str, values: frozenset[str]) -> Matcher:
 def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
     """Whether an object-form selector matches: None matches nothing, an empty one everything.
 
-    ValueError where an expression is malformed (the eviction API ignores such a PDB).
+    ValueError where it is malformed (the eviction API ignores such a PDB).
     """
-    if selector is None:
-        return False
-    if any(labels.get(key) != value for key, value in selector.match_labels.items()):
-        return False
-    return all(_expression(expression)(labels) for expression in selector.match_expressions)
+    return selector is not None and matcher(selector)(labels)
+
+
+def matcher(selector: LabelSelector) -> Matcher:
+    """An object-form selector as a function of labels; ValueError where any part is malformed,
+    whatever the labels are.
+    """
+    matchers = [
+        *(_operator(key, "In", [value]) for key, value in selector.match_labels.items()),
+        *(_expression(expression) for expression in selector.match_expressions),
+    ]
+    return lambda labels: all(matches(labels) for matches in matchers)
 
 
 def _expression(expression: Mapping[str, Any]) -> Matcher:
-    values = expression.get("values") or ()
+    values = expression.get("values")
+    if values is not None and not isinstance(values, list | tuple):
+        raise ValueError(f"values is {type(values).__name__}, not a list")
     return _operator(
-        str(expression.get("key", "")),
-        str(expression.get("operator", "")),
-        frozenset(str(value) for value in values),
+        str(expression.get("key", "")), str(expression.get("operator", "")), values or ()
     )

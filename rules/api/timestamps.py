@@ -1,33 +1,56 @@
 """RFC 3339 times as API objects spell them, to and from seconds since the epoch.
 
-Called wherever a rule compares a time found in an object with ``now``. Never reads a clock.
+Called wherever a rule compares a time found in an object with ``now``. Never reads a clock. What
+``parse_time`` answers can be computed with: whatever is added to it or taken from it, ``format_time``
+and the others spell the result without an error.
 """
 
 import datetime
 import functools
+import math
+from typing import Final
+
+_LONGEST_CHARS: Final = 64
+"""An RFC 3339 time has at most 35; a hostile one must not fill the memory of what was parsed."""
+_FIRST: Final = 0.0
+_LAST: Final = 250_000_000_000.0
+"""In the year 9892: a century before the last moment that a date can hold. Before 1970 there was
+no Kubernetes, so an earlier time is no time either (Go's zero time is of the year 1)."""
 
 
 @functools.lru_cache(maxsize=65_536)
-def parse_time(text: str) -> float | None:
-    """Seconds since the epoch, or None where ``text`` is no RFC 3339 time with a zone."""
+def _parsed(text: str) -> float | None:
     try:
         moment = datetime.datetime.fromisoformat(text)
-    except ValueError:
+        at = moment.timestamp() if moment.tzinfo is not None else None
+    except (ValueError, OverflowError):
         return None
-    return moment.timestamp() if moment.tzinfo is not None else None
+    return at if at is not None and _FIRST <= at <= _LAST else None
+
+
+def parse_time(text: str) -> float | None:
+    """Seconds since the epoch, or None where ``text`` is no RFC 3339 time with a zone, or one that
+    nothing can be computed with (before 1970, or at the end of the calendar).
+    """
+    return _parsed(text) if len(text) <= _LONGEST_CHARS else None
+
+
+def _moment(at: float) -> datetime.datetime:
+    """What is outside the calendar is spelled as its edge: a sentence must not end a program."""
+    known = min(max(at, _FIRST), _LAST) if math.isfinite(at) else _FIRST
+    return datetime.datetime.fromtimestamp(known, datetime.UTC)
 
 
 def format_time(at: float) -> str:
     """``2026-01-31T12:00:00Z``: whole seconds, as metav1.Time is stored."""
-    return datetime.datetime.fromtimestamp(int(at), datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _moment(at).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def format_micro_time(at: float) -> str:
     """With microseconds, as metav1.MicroTime is stored (Leases, Events)."""
-    moment = datetime.datetime.fromtimestamp(round(at, 6), datetime.UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return _moment(round(at, 6) if math.isfinite(at) else at).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def clock(at: float) -> str:
     """``12:03``: the time of day (UTC) in a sentence for people."""
-    return datetime.datetime.fromtimestamp(int(at), datetime.UTC).strftime("%H:%M")
+    return _moment(at).strftime("%H:%M")

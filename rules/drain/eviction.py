@@ -5,6 +5,7 @@ that of the Kubernetes eviction registry (1.36), with what was found on a real c
 Called by the remediator's eviction worker; nothing else reads eviction answers.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,11 +16,13 @@ import msgspec
 from rules.api.budgets import PdbView
 from rules.api.pods import PodView
 from rules.api.refusal import refused_by_admission
+from rules.api.tolerant import UNREADABLE
 from rules.drain.budget import is_stale, judge
 
 _MULTIPLE: Final = "more than one PodDisruptionBudget"
 _NEGATIVE: Final = "disruptions allowed is negative"
 _MAX_BODY: Final = 64 * 1024
+_DIGITS: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
 class EvictionKind(StrEnum):
@@ -215,7 +218,7 @@ def _status_object(body: bytes) -> dict[str, Any] | None:
     """The Status object of the body; None for text, HTML and anything else."""
     try:
         answer = msgspec.json.decode(body[:_MAX_BODY])
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return None
     return answer if isinstance(answer, dict) else None
 
@@ -242,6 +245,6 @@ def _causes(answer: dict[str, Any] | None) -> dict[str, str]:
 
 def _retry_after_s(headers: Mapping[str, str]) -> float:
     for name, value in headers.items():
-        if name.lower() == "retry-after" and value.strip().isdigit():
+        if name.lower() == "retry-after" and _DIGITS.fullmatch(value.strip()):
             return min(float(value), 300.0)
     return 0.0

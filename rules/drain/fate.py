@@ -74,6 +74,13 @@ def fate_of(pod: PodView, missing: frozenset[str], at: Moment) -> Verdict:
         return Verdict(fate=Fate.STAYS, why="DaemonSet")
     if pod.terminating:
         return _leaving(pod, at.now)
+    if pod.doubt:
+        return Verdict(
+            fate=Fate.WAITS,
+            why=f"it cannot be read in full ({pod.doubt})",
+            reason="PodUnreadable",
+            remedy="update gpuward, or move the pod by hand",
+        )
     rule = pod_rule(pod, at.policy)
     if rule.strategy == "Skip":
         return Verdict(fate=Fate.STAYS, why="policy Skip")

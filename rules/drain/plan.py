@@ -134,7 +134,8 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
         if verdict.fate is Fate.LEAVING:
             waiting.append(pod.key)
             continue
-        if late and policy.drain.on_timeout == "Force" and own_time_over(pod, look, policy, now):
+        by_force = late and policy.drain.on_timeout == "Force" and not pod.doubt
+        if by_force and own_time_over(pod, look, policy, now):
             force.append(_force(pod, look, now))
             continue
         obstacle = _obstacle(pod, verdict, look, budgets[pod.uid], memory, asked, now)
@@ -204,7 +205,10 @@ def _obstacle(
     controller = pod.metadata.controller
     if verdict.fate is Fate.WAITS:
         return Obstacle(
-            reason=verdict.reason, why=verdict.why, permanent=False, remedy=verdict.remedy
+            reason=verdict.reason,
+            why=verdict.why,
+            permanent=bool(pod.doubt),
+            remedy=verdict.remedy,
         )
     if controller is not None and keeps_returning(memory, controller.uid):
         return Obstacle(

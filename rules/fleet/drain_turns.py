@@ -171,4 +171,4 @@ def _cannot(session: QuarantineView, snapshot: FleetSnapshot) -> bool:
         return True
     if working_owner(node, snapshot.maintenance_leases.get(node.name), snapshot.now):
         return True
-    return any(pause_covers(p.spec, node, snapshot.now) for p in snapshot.pauses.values())
+    return any(pause_covers(p, node, snapshot.now) for p in snapshot.pauses.values())

@@ -168,7 +168,7 @@ class _Turns:
         """Whether the session could use a turn: a turn given to one that cannot is a turn lost."""
         snapshot = self._snapshot
         if opted_out(node) or any(
-            pause_covers(pause.spec, node, snapshot.now) for pause in snapshot.pauses.values()
+            pause_covers(pause, node, snapshot.now) for pause in snapshot.pauses.values()
         ):
             return False
         if working_owner(node, snapshot.maintenance_leases.get(node.name), snapshot.now):

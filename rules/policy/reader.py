@@ -13,15 +13,13 @@ from typing import Any, Final, Literal, Union, get_args, get_origin
 
 import msgspec
 
+from rules.api.object_name import is_label_key
 from rules.api.selectors import parse_selector
 from rules.catalog.reason import is_reason_code
 from rules.policy.durations import Seconds, parse_duration
 from rules.policy.policy import Policy, Section
 
 _MAX_PROBLEMS: Final = 20
-_LABEL_KEY: Final = re.compile(
-    r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +157,7 @@ def _nonsense(policy: Policy) -> list[Problem]:
         except ValueError as error:
             problems.append(Problem(path=path, message=f"is wrong: {error}"))
     for index, key in enumerate(policy.budget.per):
-        if _LABEL_KEY.fullmatch(key) is None:
+        if not is_label_key(key):
             problems.append(
                 Problem(
                     path=f"budget.per[{index}]", message=f"is wrong: {key!r:.80} is no label key"

@@ -29,6 +29,8 @@ from rules.session.observation import NodeObservation, is_open, opted_out
 def without_session(seen: NodeObservation, now: float, policy: Policy) -> Decision:
     """Open one where a fresh verdict asks for it; take off a mark that nobody owns any more."""
     node = seen.node
+    if node is not None and node.doubt:
+        return Decision(step="Watch", because=f"the node cannot be read in full ({node.doubt})")
     if node is not None and marked(node):
         return _orphan(node, seen, now, policy)
     settled = tuple(filter(None, (_settled(session, now) for session in seen.siblings)))

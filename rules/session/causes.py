@@ -10,6 +10,7 @@ from typing import Final
 
 from rules.api.health import HealthStatus, Incident
 from rules.api.nodes import HealthView, NodeView, QuarantineView
+from rules.api.object_name import name_from
 from rules.api.quarantine import Cause
 from rules.api.timestamps import parse_time
 from rules.catalog.reason import Level, Severity
@@ -17,6 +18,9 @@ from rules.policy.policy import Policy
 from rules.session.observation import is_open
 
 MAX_CAUSES: Final = 32
+"""How many causes we write into a session; the others are in the verdict."""
+CRD_CAUSES: Final = 64
+"""How many the definition of GPUQuarantine allows (``daemonset/crds``): people may write as many."""
 EVIDENCE_LEVEL: Final = "level"
 """In ``status.evidence``: the deepest level that the session has had."""
 DELETED_BY: Final = "deletion of the GPUQuarantine"
@@ -104,7 +108,7 @@ def session_name(node: NodeView, incident: str, sessions: Iterable[QuarantineVie
     names = {session.name for session in known}
     while True:
         digest = hashlib.sha256(f"{node.uid}/{incident}/{ended}".encode()).hexdigest()
-        name = f"{node.name[:200]}-{digest[:8]}"
+        name = name_from(node.name, f"-{digest[:8]}")
         if name not in names:
             return name
         ended += 1
@@ -188,16 +192,41 @@ def same_cause(one: Cause, other: Cause) -> bool:
     return (one.reason, one.message, one.by) == (other.reason, other.message, other.by)
 
 
-def appended(causes: tuple[Cause, ...], new: Iterable[Cause]) -> tuple[Cause, ...]:
-    """``causes`` with the missing ones of ``new``; over the bound the oldest detector's go."""
+def appended(
+    causes: tuple[Cause, ...], new: Iterable[Cause], health: HealthView | None = None
+) -> tuple[Cause, ...]:
+    """``causes`` with the missing ones of ``new``, as many as there is room for.
+
+    Comes to rest: the same again changes nothing. Where there are too many, the first stays (its
+    reason is on the taint), then people's, then what still holds by ``health``, the gravest first,
+    then what is there already; and none of those that are there goes for the bound alone.
+    """
     result = list(causes)
     for cause in new:
         if not any(same_cause(cause, known) for known in result):
             result.append(cause)
-    while len(result) > MAX_CAUSES:
-        oldest = next((c for c in result[1:] if c.source != "Human"), result[1])
-        result.remove(oldest)
-    return tuple(result)
+    room = min(CRD_CAUSES, max(MAX_CAUSES, len(causes)))
+    if len(result) <= room:
+        return tuple(result)
+    holding = {i.id for i in health.status.incidents if i.active} if health is not None else None
+
+    def order(index: int) -> tuple[bool, bool, bool, int, int]:
+        cause = result[index]
+        human = cause.source == "Human"
+        ended = holding is not None and not human and cause.incident not in holding
+        return index > 0, not human, ended, -severity_rank(cause.severity), index
+
+    kept = set(sorted(range(len(result)), key=order)[:room])
+    return tuple(cause for index, cause in enumerate(result) if index in kept)
+
+
+def is_taken(cause: Cause, causes: tuple[Cause, ...]) -> bool:
+    """Whether the session with ``causes`` has the cause, or has no room that it will ever get."""
+    if any(same_cause(cause, known) for known in causes):
+        return True
+    people = sum(known.source == "Human" for known in causes)
+    full = len(causes) >= MAX_CAUSES
+    return full and (cause.source != "Human" or people == len(causes))
 
 
 def worst(causes: Iterable[Cause]) -> str:

@@ -12,23 +12,24 @@ from typing import Final
 from rules.api.mark import MarkState
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode, Phase
+from rules.api.sentences import bounded
 from rules.api.timestamps import format_time
-from rules.api.writes import Decision, PatchSessionSpec
+from rules.api.writes import Decision, PatchSessionSpec, WriteSessionStatus
 from rules.drain.clock import was_away
 from rules.policy.policy import Policy
 from rules.session import status as st
 from rules.session.absent import without_session
 from rules.session.boot_cordon import NEW_BOOT, awaits_booking, boot_unbooked, put_back
-from rules.session.case import Case, is_fresh, touched
+from rules.session.case import RECHECK_S, Case, is_fresh, touched
 from rules.session.causes import (
     DELETED_BY,
     actionable,
     appended,
     cause_of,
+    is_taken,
     level_of,
     level_rank,
     lowered_by_person,
-    same_cause,
     suppressed_incidents,
 )
 from rules.session.ending import end
@@ -51,6 +52,40 @@ def decide(
         if decision is not None:
             return decision
     return in_phase(case)
+
+
+def _unreadable(case: Case) -> Decision | None:
+    """Nothing is decided by a session or a node that is not understood; that is said instead."""
+    stored, node = case.session.status, case.seen.node
+    known = not stored.phase or stored.phase in list(Phase)
+    if case.session.doubt or not known:
+        what = case.session.doubt or f"phase {stored.phase!r:.40} is none"
+        reason, clause = "SessionUnreadable", f"the session cannot be read in full ({what})"
+        remedy = "correct the GPUQuarantine or delete it"
+    elif node is not None and node.doubt:
+        reason, clause = "NodeUnreadable", f"the node cannot be read in full ({node.doubt})"
+        remedy = "correct what is named, or update gpuward"
+    else:
+        return None
+    message = f"Nothing is done: {clause}; {remedy}."
+    status = st.with_condition(stored, "Blocked", case.now, reason, message)
+    status = st.with_condition(status, "NeedsHuman", case.now, reason, message)
+    status = touched(status, message=bounded(message))
+    write = WriteSessionStatus(
+        name=case.session.name,
+        node=case.seen.name,
+        resource_version=case.session.metadata.resource_version,
+        status=status,
+    )
+    return Decision(
+        step="Unreadable",
+        because=clause,
+        blocked_by=reason,
+        message=status.message,
+        writes=(write,) if status != stored and not case.session.doubt else (),
+        status=status if known else None,
+        wake_at=case.now + RECHECK_S,
+    )
 
 
 def _node_gone(case: Case) -> Decision | None:
@@ -85,7 +120,7 @@ def _join(case: Case) -> Decision | None:
     if primary is case.session:
         return None
     causes = case.session.spec.causes
-    if all(any(same_cause(c, known) for known in primary.spec.causes) for c in causes):
+    if all(is_taken(cause, primary.spec.causes) for cause in causes):
         return end(case, Phase.CANCELLED, f"joined {primary.name}")
     return Decision(step="Join", because=f"waiting for {primary.name} to take the causes")
 
@@ -110,7 +145,7 @@ def _append(case: Case) -> Decision | None:
     for other in case.seen.siblings:
         if is_open(other):
             wanted_level = max(wanted_level, other.spec.level, key=level_rank)
-    causes = appended(spec.causes, [*joining, *new])
+    causes = appended(spec.causes, [*joining, *new], case.seen.health)
     if causes == spec.causes and wanted_level == spec.level:
         return None
     patch = PatchSessionSpec(
@@ -234,6 +269,7 @@ def _boot_changed(case: Case) -> Decision | None:
 
 
 _RULES: Final[tuple[Callable[[Case], Decision | None], ...]] = (
+    _unreadable,
     _node_gone,
     _fill_in,
     _join,

@@ -17,7 +17,7 @@ from rules.drain.clock import OUTAGE_S
 from rules.session import status as st
 from rules.session.case import Case, touched
 from rules.session.causes import has_human
-from rules.session.observation import opted_out
+from rules.session.observation import opted_out, pause_doubt
 
 _HALTING: Final = ("Paused", "NodeUnreachable")
 
@@ -56,7 +56,9 @@ def pause_clause(pauses: tuple[PauseView, ...]) -> str:
     by = f" by {first.spec.by[:100]}" if first.spec.by else ""
     why = f" ({first.spec.reason[:200]})" if first.spec.reason else ""
     more = f" and {len(pauses) - 1} more" if len(pauses) > 1 else ""
-    return f"paused{by}{why} with GPUWardPause {first.metadata.name}{more}"
+    doubt = pause_doubt(first)
+    unclear = f", which covers every node because {doubt}" if doubt else ""
+    return f"paused{by}{why} with GPUWardPause {first.metadata.name}{more}{unclear}"
 
 
 def unreachable(case: Case) -> bool:

@@ -5,6 +5,7 @@ knows (a drain plan from uncached lists, the last pass). Also the one place that
 agent's verdict is fresh. No I/O, no clock.
 """
 
+import functools
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,9 +16,10 @@ import msgspec
 from rules.api.health import HealthStatus
 from rules.api.names import LABEL_OPT_OUT
 from rules.api.nodes import HealthView, LabelSelector, NodeView, PauseView, QuarantineView
+from rules.api.object_name import is_object_name
 from rules.api.quarantine import PauseSpec
 from rules.api.refusal import NodeWrite, Refusal
-from rules.api.selectors import parse_selector, selects
+from rules.api.selectors import Matcher, matcher, parse_selector
 from rules.api.timestamps import parse_time
 from rules.policy.policy import Policy
 from rules.session.owners import working_owner
@@ -122,6 +124,8 @@ def staleness(
     if health is None:
         return "there is no verdict for the node"
     status = health.status
+    if health.doubt:
+        return f"the verdict cannot be read in full ({health.doubt})"
     if status.node_uid and status.node_uid != node.uid:
         return "the verdict is about an earlier node of that name"
     if node.boot_id and status.boot_id != node.boot_id:
@@ -141,20 +145,53 @@ def _sees_gpus(status: HealthStatus) -> bool:
     return True
 
 
-def pause_covers(spec: PauseSpec, node: NodeView, now: float) -> bool:
-    """Whether a pause covers the node now. One that cannot be read covers everything."""
+def pause_covers(pause: PauseView, node: NodeView, now: float) -> bool:
+    """Whether a pause covers the node now. One that is not clear covers everything."""
+    spec = pause.spec
     until = parse_time(spec.until) if spec.until else None
     if until is not None and now >= until:
         return False
-    if spec.scope.all or node.name in spec.scope.nodes:
+    if spec.scope.all or node.name in spec.scope.nodes or pause_doubt(pause):
         return True
-    if spec.scope.node_selector is None:
-        return False
+    selector = _selector_of(spec)
+    return selector is not None and selector(node.labels)
+
+
+def pause_doubt(pause: PauseView) -> str:
+    """Why it is not clear which nodes a pause means; "" when it is. A person who wrote it wants
+    harm to stop somewhere: any doubt is read as everywhere.
+    """
+    scope = pause.spec.scope
+    if pause.doubt:
+        return f"it cannot be read in full ({pause.doubt})"
+    if scope.all:
+        return ""
+    if scope.node_selector is None and not scope.nodes:
+        return "its scope is empty"
+    if impossible := _impossible(scope.nodes):
+        return f"no node can be called {impossible}"
     try:
-        selector = msgspec.convert(spec.scope.node_selector, LabelSelector)
-        return selects(selector, node.labels)
-    except (msgspec.ValidationError, ValueError):
-        return True
+        _selector_of(pause.spec)
+    except (msgspec.ValidationError, ValueError) as error:
+        return f"its nodeSelector is no label selector: {error}"[:300]
+    return ""
+
+
+@functools.lru_cache(maxsize=64)
+def _impossible(names: tuple[str, ...]) -> str:
+    """The first that no node can have, quoted; a pause may name thousands and is asked per node."""
+    return next((f"{name!r:.80}" for name in names if not is_object_name(name)), "")
+
+
+def _selector_of(spec: PauseSpec) -> Matcher | None:
+    """The selector as a function; ValueError where it is none, an unknown key included."""
+    if spec.scope.node_selector is None:
+        return None
+    return matcher(msgspec.convert(spec.scope.node_selector, _StrictSelector))
+
+
+class _StrictSelector(LabelSelector, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A misspelt key would select everything or nothing, and nobody would know which."""
 
 
 def opted_out(node: NodeView) -> bool:
@@ -231,7 +268,7 @@ def _pauses(snapshot: FleetSnapshot, node: NodeView | None) -> tuple[PauseView, 
     return tuple(
         pause
         for _, pause in sorted(snapshot.pauses.items())
-        if pause_covers(pause.spec, node, snapshot.now)
+        if pause_covers(pause, node, snapshot.now)
     )
 
 

@@ -34,7 +34,7 @@ def _forbidden(node: NodeView, snapshot: FleetSnapshot) -> str:
     if opted_out(node):
         return "the node is opted out"
     for name, pause in sorted(snapshot.pauses.items()):
-        if pause_covers(pause.spec, node, snapshot.now):
+        if pause_covers(pause, node, snapshot.now):
             return f"GPUWardPause {name} covers the node"
     return working_owner(node, snapshot.maintenance_leases.get(node.name), snapshot.now)
 

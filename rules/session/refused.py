@@ -5,19 +5,20 @@ Called by ``rules.session.case`` with the status that a rule arrived at, and by
 replaces no other obstacle that a person has to see; it never changes a phase.
 """
 
+import re
 from typing import Final
 
 import msgspec
 
 from rules.api.quarantine import QuarantineStatus
-from rules.api.refusal import NodeWrite, Refusal
+from rules.api.refusal import FAILED, NodeWrite, Refusal
 from rules.api.sentences import bounded
 from rules.api.writes import MarkNode, RelabelNode, UnmarkNode, Write
 from rules.session import status as st
 
-LEAD: Final = "Refused: "
+LEADS: Final = ("Refused: ", FAILED)
 """How the messages of these conditions begin: so they are told from those of other rules."""
-_JOINT: Final = "; refused: "
+_JOINT: Final = re.compile("; (?:refused|failed): ")
 _KINDS: Final = ("Blocked", "NeedsHuman")
 
 
@@ -36,15 +37,15 @@ def kind_of(write: Write) -> NodeWrite | None:
 
 def saying(status: QuarantineStatus, refusal: Refusal, now: float) -> QuarantineStatus:
     """``status`` with the refusal in its conditions and its sentence."""
-    message = f"{LEAD}{refusal.clause}."
+    message = f"{refusal.lead}{refusal.clause}."
     if not _another(status, "Blocked"):
         status = st.with_condition(status, "Blocked", now, refusal.reason, message)
     if refusal.needs_human and not _another(status, "NeedsHuman"):
         status = st.with_condition(status, "NeedsHuman", now, refusal.reason, message)
     elif says(status, "NeedsHuman"):
         status = st.with_condition(status, "NeedsHuman", now)
-    sentence = status.message.partition(_JOINT)[0].removesuffix(".")
-    message = bounded(f"{sentence}{_JOINT}{refusal.clause}.")
+    sentence = _JOINT.split(status.message, maxsplit=1)[0].removesuffix(".")
+    message = bounded(f"{sentence}; {refusal.lead.lower()}{refusal.clause}.")
     return msgspec.structs.replace(status, message=message)
 
 
@@ -55,14 +56,14 @@ def silent(status: QuarantineStatus, now: float) -> QuarantineStatus:
         return status
     for kind in said:
         status = st.with_condition(status, kind, now)
-    sentence, joint, _ = status.message.partition(_JOINT)
-    return msgspec.structs.replace(status, message=f"{sentence}.") if joint else status
+    sentence, *joined = _JOINT.split(status.message, maxsplit=1)
+    return msgspec.structs.replace(status, message=f"{sentence}.") if joined else status
 
 
 def says(status: QuarantineStatus, kind: str = "Blocked") -> bool:
     """Whether the condition is there because of a refusal."""
     found = st.condition(status, kind)
-    return found is not None and found.status == "True" and found.message.startswith(LEAD)
+    return found is not None and found.status == "True" and found.message.startswith(LEADS)
 
 
 def _another(status: QuarantineStatus, kind: str) -> bool:

@@ -8,10 +8,10 @@ from remediator.view.text import count
 from rules.api.nodes import FreshNode, QuarantineView
 from rules.api.quarantine import BlockedBy, Condition, Mode, Phase
 from rules.api.sentences import some
-from rules.session.refused import LEAD
+from rules.session.refused import LEADS
 
 SHOWN_BLOCKS: Final = 8
-_LEADS: Final = ("Waiting: ", "Not released: ", "The breaker is open: ", "Not empty: ", LEAD)
+_LEADS: Final = ("Waiting: ", "Not released: ", "The breaker is open: ", "Not empty: ", *LEADS)
 _FIRST: Final = ("Blocked", "Paused", "Storm", "NodeUnreachable", "Replace", "NeedsHuman")
 """The order in which conditions are told."""
 

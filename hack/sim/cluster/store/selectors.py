@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hack.sim.cluster.errors import ApiError
+from hack.sim.cluster.validation.names import label_value_problem, qualified_name_problem
 
 _REQUIREMENT = re.compile(
     r"""\s*(?:
@@ -81,7 +82,10 @@ def parse_label_selector(text: str | None) -> LabelSelector:
                 f"unable to parse requirement: found '{text[position:].strip()}', "
                 "expected: a valid label selector",
             )
-        requirements.append(_requirement(found))
+        requirement = _requirement(found)
+        if why := _problem(requirement):
+            raise ApiError(400, "BadRequest", f"unable to parse requirement: {why}")
+        requirements.append(requirement)
         position = found.end()
     return LabelSelector(tuple(requirements))
 
@@ -91,13 +95,28 @@ def _requirement(found: re.Match[str]) -> Requirement:
         return Requirement(found["no"], "!", frozenset())
     key = found["key"]
     if found["set"]:
-        values = frozenset(value.strip() for value in found["values"].split(","))
+        listed = found["values"].split(",") if found["values"].strip() else []
+        values = frozenset(value.strip() for value in listed)
         return Requirement(key, found["set"], values)
     operator = found["op"]
     if operator is None:
         return Requirement(key, "exists", frozenset())
     name = {"=": "in", "==": "in", "!=": "notin"}.get(operator, operator)
     return Requirement(key, name, frozenset([found["value"]]))
+
+
+def _problem(requirement: Requirement) -> str:
+    """What the server refuses about one requirement; "" where nothing."""
+    if why := qualified_name_problem(requirement.key):
+        return f'key: Invalid value: "{requirement.key}": {why}'
+    if requirement.operator in {"in", "notin"} and not requirement.values:
+        return (
+            "values: Invalid value: null: for 'in', 'notin' operators, values set can't be empty"
+        )
+    for value in sorted(requirement.values):
+        if why := label_value_problem(value):
+            return f'values[0][{requirement.key}]: Invalid value: "{value}": {why}'
+    return ""
 
 
 def selector_of_object(selector: Mapping[str, Any] | None) -> LabelSelector | None:

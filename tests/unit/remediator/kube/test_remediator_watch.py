@@ -37,7 +37,7 @@ class Recorder:
 
 
 @asynccontextmanager
-async def watching(tmp_path, handler, resource=NODES, **options):
+async def watching(tmp_path, handler, resource=NODES, listener=None, **options):
     async with scripted_server(handler) as address:
         clock = SystemClock()
         access = Access(write_kubeconfig(tmp_path / "kubeconfig", address))
@@ -45,7 +45,7 @@ async def watching(tmp_path, handler, resource=NODES, **options):
         api = Api(access, clock, Pace(Rates(per_second={}), clock))
         await api.open()
         recorder = Recorder()
-        cache = Reflector(api, clock, resource, NodeView, recorder, **options)
+        cache = Reflector(api, clock, resource, NodeView, listener or recorder, **options)
         task = asyncio.create_task(cache.run())
         try:
             yield cache, recorder
@@ -143,22 +143,53 @@ async def test_s43_silence_reconnects_without_listing_again(tmp_path):
     assert asked[:3] == ["list", "watch", "watch"]
 
 
-async def test_an_object_that_cannot_be_decoded_is_counted_and_what_was_known_of_it_stays(
-    tmp_path,
-):
+async def test_an_object_that_is_understood_in_part_is_counted_and_says_what_is_missing(tmp_path):
     broken = node("a", 8)
     broken["spec"] = {"unschedulable": "yes"}
 
     async def handler(request):
         if not is_watch(request):
-            return page([node("a", 1), {"metadata": {"name": "odd"}, "spec": 3}], 5)
+            odd = {"metadata": {"name": "odd"}, "spec": 3}
+            return page([node("a", 1), odd, {"metadata": 5}], 5)
         return await stream(request, event("MODIFIED", broken), event("ADDED", node("b", 9)))
 
     async with watching(tmp_path, handler) as (cache, _):
         await until(lambda: "b" in cache.items)
-        assert set(cache.items) == {"a", "b"}
-        assert cache.items["a"].metadata.resource_version == "1"
-        assert cache.broken_objects == 2
+        assert set(cache.items) == {"a", "b", "odd"}
+        assert cache.items["a"].metadata.resource_version == "8"
+        assert "spec.unschedulable" in cache.items["a"].doubt
+        assert "spec" in cache.items["odd"].doubt
+        assert cache.broken_objects == 3
+
+
+async def test_a_listener_that_stumbles_over_one_object_hears_of_the_others(tmp_path):
+    async def handler(request):
+        if not is_watch(request):
+            return page([node("a", 1)], 5)
+        return await stream(request, event("ADDED", node("b", 8)), event("ADDED", node("c", 9)))
+
+    heard = []
+
+    def listener(key, before, after):
+        heard.append(key)
+        if key == "b":
+            raise ZeroDivisionError
+
+    async with watching(tmp_path, handler, listener=listener) as (cache, _):
+        await until(lambda: "c" in heard)
+        assert set(cache.items) == {"a", "b", "c"}
+
+
+async def test_an_unreadable_object_that_is_deleted_is_gone(tmp_path):
+    broken = {"metadata": {"name": "a", "resourceVersion": "9"}, "spec": []}
+
+    async def handler(request):
+        if not is_watch(request):
+            return page([node("a", 1)], 5)
+        return await stream(request, event("DELETED", broken))
+
+    async with watching(tmp_path, handler) as (cache, _):
+        await until(lambda: not cache.items)
 
 
 async def test_s43_an_older_list_is_not_believed_at_once(tmp_path):

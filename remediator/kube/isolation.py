@@ -1,0 +1,105 @@
+"""What happens when a part of the process fails in a way that nobody foresaw: the others go on.
+
+`run` keeps every background part with `keep`; a part that works on many objects guards each of them
+with `guard`, so that one object costs only itself. Every such error is said with the name of the
+object, counted in `gpuward_unexpected_errors_total` (alert GPUWardUnexpectedErrors) and followed by
+another attempt with back-off. Answers of the API server are no such errors: they are values.
+"""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from traceback import extract_tb
+from types import TracebackType
+from typing import Final
+
+import structlog
+
+from remediator.kube.clock import Clock
+
+_LOG = structlog.get_logger()
+
+PARTS: Final = (
+    "look",
+    "drain",
+    "eviction",
+    "fleet",
+    "gangs",
+    "housekeeping",
+    "maintenance",
+    "election",
+    "policy",
+    "watch",
+    "loop",
+    "drains",
+    "metrics",
+)
+"""Every part that counts its surprises; counted from 0, so that the first one is an increase."""
+_BACKOFF_S = (0.5, 60.0)
+# A part that worked for so long begins anew with the shortest wait.
+_SOUND_S = 300.0
+_SHOWN = 200
+
+
+class Guard:
+    """Where a surprise ends; a cancellation and the end of the process go on."""
+
+    def __init__(self, isolation: "Isolation", part: str, about: str) -> None:
+        self._isolation, self._part, self._about = isolation, part, about
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        """Take the surprise."""
+        if not isinstance(error, Exception):
+            return False
+        self._isolation.note(self._part, self._about, error)
+        return True
+
+
+class Isolation:
+    """The surprises of one process."""
+
+    def __init__(self, clock: Clock, count: Callable[[str], None] = lambda _: None) -> None:
+        """`count` takes the part's name, one of `PARTS`."""
+        self._clock = clock
+        self._count = count
+
+    def note(self, part: str, about: str, error: BaseException) -> str:
+        """Say and count one; the error and where it was raised, for a sentence."""
+        where = place_of(error)
+        _LOG.error(
+            "unexpected error", part=part, about=about[:_SHOWN], error=where, exc_info=error
+        )
+        self._count(part)
+        return where
+
+    def guard(self, part: str, about: str) -> "Guard":
+        """Whatever is raised inside is noted and ends only what is inside."""
+        return Guard(self, part, about)
+
+    async def keep(self, part: str, run: Callable[[], Awaitable[None]]) -> None:
+        """Run a part that never ends, again and again where it does, until cancelled."""
+        low, high = _BACKOFF_S
+        failures = 0
+        while True:
+            began = self._clock.elapsed()
+            with self.guard(part, "the whole part"):
+                await run()
+                raise RuntimeError("a part that never ends has ended")
+            failures = 1 if self._clock.elapsed() - began > _SOUND_S else failures + 1
+            await self._clock.sleep(min(high, low * 2.0 ** min(failures - 1, 16)))
+
+
+def place_of(error: BaseException) -> str:
+    """`ValueError in session_time.py:12`: stable as long as the same thing fails, and no text of
+    the object, which may be anything.
+    """
+    frames = extract_tb(error.__traceback__)
+    where = f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{where}"

@@ -1,0 +1,135 @@
+"""Decode an object that somebody else wrote: take what is understood, name what is not.
+
+The one decoder for objects of the API server, in lists, watches and single reads. The quick way is
+the strict one; only an object that it refuses is read field by field, so that one field of one
+object hides neither the object nor its neighbours. A field that is not understood keeps its
+default, an item of a list is left out, and ``doubts`` says where. Views that carry ``doubt`` get it
+there: rules that see it do less (``rules.api.nodes``). Pure; never raises for anything in ``raw``.
+"""
+
+import types
+import typing
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding raises for a body that is no JSON, not ours, no text, or nested without end."""
+DOUBT: Final = "doubt"
+"""The field of a view that holds what was not understood of it."""
+_MAX_DOUBTS: Final = 5
+_MAX_CHARS: Final = 300
+_KEY_CHARS: Final = 64
+
+
+class _Nothing:
+    """A value that could not be read."""
+
+
+_NOTHING: Final = _Nothing()
+
+
+@dataclass(frozen=True, slots=True)
+class Understood(Generic[T]):
+    """What was read; ``value`` is None where not even the fields that must be there are."""
+
+    value: T | None
+    doubts: tuple[str, ...] = ()
+
+    @property
+    def doubt(self) -> str:
+        """All doubts in one bounded clause; "" where there are none."""
+        return "; ".join(self.doubts)[:_MAX_CHARS]
+
+
+def understand(raw: bytes | msgspec.Raw, kind: type[T]) -> Understood[T]:
+    """Read ``raw`` as ``kind``."""
+    try:
+        return Understood(msgspec.json.decode(raw, type=kind))
+    except UNREADABLE as error:
+        why = _bounded(str(error))
+    try:
+        found = msgspec.json.decode(raw)
+        doubts: list[str] = []
+        value = _read(found, kind, "", doubts)
+    except UNREADABLE:
+        return Understood(None, (why,))
+    if isinstance(value, _Nothing):
+        return Understood(None, tuple(doubts[:_MAX_DOUBTS]) or (why,))
+    understood = Understood(value, tuple(doubts[:_MAX_DOUBTS]))
+    if isinstance(value, msgspec.Struct) and DOUBT in value.__struct_fields__:
+        value = msgspec.structs.replace(value, **{DOUBT: understood.doubt})
+    return Understood(typing.cast("T", value), understood.doubts)
+
+
+def _read(value: Any, kind: Any, path: str, doubts: list[str]) -> Any:
+    """``value`` as ``kind``, or _NOTHING with a doubt noted."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in {types.UnionType, typing.Union}:
+        return _one_of(value, kind, arguments, path, doubts)
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return _struct(value, kind, path, doubts)
+    if origin in {tuple, list} and isinstance(value, list):
+        items = [
+            _read(item, arguments[0], f"{path}[{index}]", doubts)
+            for index, item in enumerate(value)
+        ]
+        kept = [item for item in items if not isinstance(item, _Nothing)]
+        return tuple(kept) if origin is tuple else kept
+    if origin is dict and isinstance(value, dict):
+        read = {
+            key: _read(item, arguments[1], f"{path}.{_bounded(key, _KEY_CHARS)}", doubts)
+            for key, item in value.items()
+        }
+        return {key: item for key, item in read.items() if not isinstance(item, _Nothing)}
+    return _plain(value, kind, path, doubts)
+
+
+def _one_of(
+    value: Any, kind: Any, arguments: tuple[Any, ...], path: str, doubts: list[str]
+) -> Any:
+    if value is None and type(None) in arguments:
+        return None
+    inner = [argument for argument in arguments if argument is not type(None)]
+    return (
+        _read(value, inner[0], path, doubts)
+        if len(inner) == 1
+        else _plain(value, kind, path, doubts)
+    )
+
+
+def _struct(value: Any, kind: type[msgspec.Struct], path: str, doubts: list[str]) -> Any:
+    if not isinstance(value, dict):
+        return _doubted(path, f"expected an object, got {type(value).__name__}", doubts)
+    read: dict[str, Any] = {}
+    for field in msgspec.structs.fields(kind):
+        # null is how Go spells a field that is not there.
+        if (found := value.get(field.encode_name)) is not None and field.name != DOUBT:
+            item = _read(found, field.type, f"{path}.{field.encode_name}", doubts)
+            if not isinstance(item, _Nothing):
+                read[field.name] = item
+                continue
+        if field.required:
+            return _doubted(f"{path}.{field.encode_name}", "it is needed", doubts)
+    return kind(**read)
+
+
+def _plain(value: Any, kind: Any, path: str, doubts: list[str]) -> Any:
+    try:
+        return msgspec.convert(value, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        return _doubted(path, str(error), doubts)
+
+
+def _doubted(path: str, why: str, doubts: list[str]) -> _Nothing:
+    if len(doubts) < _MAX_DOUBTS:
+        doubts.append(_bounded(f"{path.removeprefix('.') or 'the object'}: {why}"))
+    return _NOTHING
+
+
+def _bounded(text: str, chars: int = 200) -> str:
+    """One printable line: keys and words of others end up in logs and sentences."""
+    return "".join(c if c.isprintable() else "?" for c in text[:chars])
