@@ -26,7 +26,6 @@ from remediator.world import World
 from rules.api import writes as d
 from rules.api.budgets import PdbView
 from rules.api.nodes import QuarantineView
-from rules.api.object_name import api_path
 from rules.api.pods import PodView
 from rules.api.timestamps import parse_time
 from rules.drain import queue as pdb_queue

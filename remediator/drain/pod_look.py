@@ -10,6 +10,7 @@ from remediator.kube.answer import ApiError
 from remediator.kube.api import Api
 from remediator.kube.clock import Clock
 from remediator.kube.gateway import FRESH_NODE_S
+from rules.api.object_name import api_path
 from rules.api.pods import PodView
 from rules.api.writes import DeletePod, EvictPod
 from rules.drain.eviction import EvictionKind, EvictionOutcome
@@ -51,7 +52,7 @@ class PodLook:
 
     async def _read(self) -> EvictionOutcome | None:
         write = self._write
-        path = f"/api/v1/namespaces/{write.namespace}/pods/{write.name}"
+        path = api_path("/api/v1/namespaces", write.namespace, "pods", write.name)
         try:
             self.pod = pod = await self._api.get(path, PodView)
         except ApiError as error:

@@ -30,6 +30,7 @@ from rules.session.causes import (
     level_of,
     level_rank,
     lowered_by_person,
+    same_cause,
     suppressed_incidents,
 )
 from rules.session.ending import end
