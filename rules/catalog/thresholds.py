@@ -165,8 +165,11 @@ _DEFAULTS: Final[dict[str, Threshold]] = {
                                "a sound link never loses a packet for good; the kernel counts "
                                "what it also prints", "Linux PCI core", count=2, window=2),
     # NVLink
-    "NVLinkDown": _row(1, "links down", "a link of the design topology is not active", _NVML,
-                       clear=0, count=2, window=3),
+    "NVLinkDown": _row(1, "links down", "a link of the design topology is not active, and that lasts",
+                       _NVML, clear=0, count=3, window=5),
+    "NVLinkStateUnknown": _row(1, "links in no known state",
+                               "a newer driver may know more states than this version", _OURS,
+                               clear=0, count=3, window=5),
     "NVLinkErrorRate": _row(100, "CRC errors per second", "above this the link replays all the time",
                             _DCGM, clear=1, count=3, window=5),
     "NVLinkRecoveryRate": _row(1, "recoveries, replays or bad packets per minute",
@@ -201,7 +204,7 @@ _DEFAULTS: Final[dict[str, Threshold]] = {
                           count=2, window=2),
     "RetiredPagesPending": _row(1, "flag", "the page is retired at the next reset", _MEMORY,
                                 count=2, window=2),
-    "RetiredPagesMany": _row(63, "pages", "the table of retired pages is all but full", _DCGM,
+    "RetiredPagesMany": _row(15, "pages", "a quarter of the table of retired pages is used up", _DCGM,
                              count=2, window=2),
     # dcgm-exporter beside NVML
     "SourcesDiffer": _row(1, "difference of a flag or counter",
@@ -211,6 +214,9 @@ _DEFAULTS: Final[dict[str, Threshold]] = {
                                      "a GPU warms up and cools down by less within a minute of steady "
                                      "work", _OURS, clear=10, count=8, window=10),
     # kernel log
+    "CommonCause": _row(0.5, "share of the node's GPUs",
+                        "GPUs fail one by one; half of them at once have something in common", _OURS),
+    "CommonCauseWindow": _row(60, "seconds", "one poll of the tier that reads links and fabric", _OURS),
     "IncidentGrouping": _row(5, "seconds", "one fault prints the same Xid many times", _OURS),
     "ContextDelay": _row(2, "seconds", "members of a burst and the driver's answer arrive within it",
                          _OURS),

@@ -20,11 +20,13 @@ from rules.catalog.reason import (
     Reason,
     ReasonClass,
     Severity,
+    closes_on_state,
 )
 from rules.catalog.reasons import RECOVERY_REASONS, reason_for_recovery_action
+from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Rules
 from rules.catalog.xid import GPU_LOST_XID, catalog, reason_for_xid
-from rules.judge.incident import Incident, Member, Phase
+from rules.judge.incident import Incident, Member, Phase, Scope
 
 REASON_LOST: Final = "GPULost"
 CONTAINED: Final = frozenset({48, 63, 94})
@@ -38,6 +40,14 @@ SECURITY_FAULT_XID: Final = 110
 
 _EXPLAINED: Final = frozenset({48, 63, 171, 172})
 """What is printed beside a 94 or 95 about the same memory error. Source: open GPU kernel modules."""
+
+_DETAILED: Final = frozenset({48, 94, 95})
+_DETAILS: Final = frozenset({171, 172})
+"""Where the memory error lies that the other line judges. Source: NVIDIA Xid catalog."""
+
+_FABRIC_XIDS: Final = frozenset(range(145, 151))
+_LINK_XIDS: Final = frozenset({74, *range(144, 151)})
+_LINKS_BACK: Final = closes_on_state(Signal.NVLINK_STATES, 3, 5)
 
 NO_ACTION: Final = 0
 DRAIN_P2P: Final = 3
@@ -127,6 +137,8 @@ def settled(incident: Incident, now: float, around: Surroundings, rules: Rules) 
     """Work out phase and row of an active incident at ``now``."""
     full = judged_row(incident.members, incident.answer, around, rules)
     full = _raised_to(incident.floor, full)
+    if incident.scope is Scope.NODE and (incident.gpus or incident.pci):
+        full = rules.apply(_of_many(incident, full))
     if incident.phase is Phase.PRESENT:
         often = incident.held_at is not None
         return replace(incident, row=unconfirmed(full) if often else being_judged(full))
@@ -172,6 +184,25 @@ def _raised_to(floor: Action | None, row: Reason) -> Reason:
     return replace(row, action=floor, closes_on=_CLOSES_ON.get(floor, row.closes_on))
 
 
+def _of_many(incident: Incident, row: Reason) -> Reason:
+    """The row of what many GPUs share: with a fabric that fails them all the node takes no new work.
+
+    Errors of links end when the links are back, unless a reset is asked for.
+    """
+    xids = frozenset(incident.xids)
+    if not xids.isdisjoint(_FABRIC_XIDS):
+        row = replace(
+            row,
+            severity=max(row.severity, Severity.DEGRADED),
+            level=max(row.level, Level.CORDON),
+        )
+    if row.severity is Severity.DEGRADED and not xids.isdisjoint(_LINK_XIDS):
+        row = replace(row, closes_on=_LINKS_BACK)
+    if row.severity is not Severity.INFO and row.closes_on.kind is ClosesKind.SILENCE:
+        row = replace(row, closes_on=ON_RESET)
+    return row
+
+
 def is_lost(member: Member) -> bool:
     """Whether this member says that the GPU is gone from the bus."""
     return member.xid == GPU_LOST_XID or member.row.reason == REASON_LOST
@@ -198,7 +229,8 @@ def _spoken(members: Sequence[Member]) -> Sequence[Member]:
     """Where lines say themselves what is needed, the numbers that they explain say nothing more."""
     spoken = frozenset(member.xid for member in members if member.asks is not None)
     if not spoken:
-        return members
+        detailed = any(member.xid in _DETAILED for member in members)
+        return [m for m in members if m.xid not in _DETAILS] if detailed else members
     silent = spoken | _EXPLAINED
     return [member for member in members if member.asks is not None or member.xid not in silent]
 

@@ -12,15 +12,20 @@ from dataclasses import replace
 from typing import Final
 
 from rules.catalog.reason import ClosesKind, Severity
+from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Rules
 from rules.judge.burst import is_lost, judged_row, settled, unconfirmed
-from rules.judge.incident import Incident, Phase, closed, held_still
+from rules.judge.gauge import Gauge
+from rules.judge.incident import Incident, Phase, closed, held_still, without_gpu
 from rules.judge.observation import SourceState
-from rules.judge.present import Present, present_of
+from rules.judge.present import Present, gpu_now, present_of
 from rules.judge.recording import BEFORE_START, rests, surroundings
-from rules.judge.state import START_GRACE_S, NodeState, find_gpu
+from rules.judge.state import MAX_GPUS, START_GRACE_S, GpuView, NodeState, find_gpu
 
+_GPU_STATES: Final = frozenset({Signal.PRESENCE, Signal.RECOVERY_ACTION})
+"""What nothing compares with an earlier boot's: a sound GPU of the new one ends it."""
 NOT_CONFIRMED: Final = "NotConfirmed"
+LINKS_DOWN: Final = "NVLinkDown"
 _BOOT_MARGIN_S: Final = 60.0
 """The wall clock of a fresh boot may still be corrected by so much. Source: gpuward."""
 
@@ -42,18 +47,34 @@ def mark_reset(
     everything = not gpu and not pci
     hit = find_gpu(state, gpu, pci) if not everything else None
     gpus = {
-        key: replace(view, reset_pending=False, counters={}) if everything or view is hit else view
+        key: replace(view, reset_pending=False, counters={}, gauges=without_looks(view))
+        if everything or view is hit
+        else view
         for key, view in state.gpus.items()
     }
 
     def mark(incident: Incident) -> Incident:
         about = everything or incident.concerns(gpu, pci)
         slack = slack_s if incident.last_seen < state.started_at else 0.0
-        if incident.active and about and (since is None or incident.last_seen <= since + slack):
+        if not incident.active or not about:
+            return incident
+        if since is not None and incident.last_seen > since + slack:
+            return incident
+        if everything or len(incident.gpus or incident.pci) == 1:
             return replace(incident, reset_at=now)
-        return incident
+        key = gpu or pci
+        others = tuple(known for known in incident.resets if known[0] != key)
+        return replace(incident, resets=(*others, (key, now))[-MAX_GPUS:])
 
     return replace(state, gpus=gpus, incidents=tuple(map(mark, state.incidents)))
+
+
+def without_looks(view: GpuView) -> dict[str, Gauge]:
+    """Links that train anew were not down: looks at them from before a reset do not count."""
+    return {
+        reason: gauge if gauge.raised or reason != LINKS_DOWN else Gauge()
+        for reason, gauge in view.gauges.items()
+    }
 
 
 def mark_reboot(state: NodeState) -> NodeState:
@@ -132,6 +153,9 @@ def _aged(state: NodeState, incident: Incident, now: float, rules: Rules) -> Inc
         return _reset_or_rebooted(state, incident, now)
     if ends.kind is ClosesKind.HUMAN:
         return _repaired(state, incident, now)
+    if incident.rebooted and ends.signal in _GPU_STATES:
+        present = present_of(state, incident, since=0.0)
+        return closed(incident, now, ClosesKind.REBOOT) if present is Present.GOOD else incident
     return incident
 
 
@@ -182,7 +206,16 @@ def _is_lost(incident: Incident) -> bool:
 def _reset_or_rebooted(state: NodeState, incident: Incident, now: float) -> Incident:
     if incident.rebooted and present_of(state, incident, since=0.0) is Present.GOOD:
         return closed(incident, now, ClosesKind.REBOOT)
-    if incident.row.closes_on.kind is ClosesKind.REBOOT or incident.reset_at is None:
+    if incident.row.closes_on.kind is ClosesKind.REBOOT:
+        return incident
+    for key, at in incident.resets:
+        view = find_gpu(state, key, key)
+        if view is not None and gpu_now(state, view, at) is Present.GOOD:
+            left = without_gpu(incident, view.seen.uuid, view.pci)
+            if left is None:
+                return closed(incident, now, ClosesKind.RESET)
+            incident = replace(left, resets=tuple(r for r in left.resets if r[0] != key))
+    if incident.reset_at is None:
         return incident
     if present_of(state, incident, since=incident.reset_at) is Present.GOOD:
         return closed(incident, now, ClosesKind.RESET)

@@ -8,7 +8,7 @@ nothing here reads a clock, and text from the kernel is only ever cut and kept.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, TypeVar
@@ -97,7 +97,8 @@ class Incident:
 
     ``row`` is what is published. ``cut`` marks a burst that an earlier run of the agent saw live
     and did not live to judge. ``opened_at``, ``touched_at`` and ``due_at`` are judgement's own
-    time, the other times those of the facts. ``reset_at`` and ``rebooted`` remember evidence that the
+    time, the other times those of the facts. ``reset_at`` (of all its GPUs; ``resets`` names single
+    ones of several) and ``rebooted`` remember evidence that the
     present did not confirm yet; ``present_since`` is the time since which the present counts; ``answer``
     is the recovery action that the driver gave to it, ``unasked`` how many polls after it found that
     the driver asks for nothing.
@@ -130,6 +131,7 @@ class Incident:
     closed_by: str = ""
     evidence: tuple[str, ...] = ()
     reset_at: float | None = None
+    resets: tuple[tuple[str, float], ...] = ()
     rebooted: bool = False
     cut: bool = False
     held_at: float | None = None
@@ -254,6 +256,22 @@ def closed(incident: Incident, at: float, by: str) -> Incident:
         closed_at=max(at, incident.first_seen),
         closed_by=by,
     )
+
+
+def without_gpu(incident: Incident, gpu: str, pci: str) -> Incident | None:
+    """The incident once one of its GPUs is out of it; None when that was the last one."""
+    gpus = tuple(other for other in incident.gpus if other != gpu)
+    addresses = tuple(other for other in incident.pci if other != pci)
+    if not gpus and (incident.gpus or not addresses):
+        return None
+    return replace(incident, gpus=gpus, pci=addresses)
+
+
+def replace_all(
+    incidents: tuple[Incident, ...], changed: Mapping[str, Incident]
+) -> tuple[Incident, ...]:
+    """Put changed incidents in the places of those with their ids."""
+    return tuple(changed.get(incident.id, incident) for incident in incidents)
 
 
 def find_home(incidents: Iterable[Incident], finding: Finding, rules: Rules) -> Incident | None:

@@ -16,6 +16,7 @@ from rules.judge.adding_up import add_up
 from rules.judge.change import Change, changes_between
 from rules.judge.closing import close_what_ended, grace_end, mark_reboot
 from rules.judge.facts.aer import judge_aer
+from rules.judge.facts.common import merge_common
 from rules.judge.facts.compare import end_comparison
 from rules.judge.facts.dcgm import judge_page
 from rules.judge.facts.events import judge_event, mature_events, name_unavailable
@@ -74,6 +75,8 @@ def judge(
     """Take one observation at ``now`` (wall seconds)."""
     new = settle_driver(_take(state, observation, now, rules), now)
     new = _let_time_pass(new, now, rules)
+    if new.incidents is not state.incidents:
+        new = merge_common(new, now, rules)
     new = add_up(state, new, now, rules)
     return new, changes_between(state, new)
 

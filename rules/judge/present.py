@@ -12,12 +12,11 @@ from enum import Enum
 
 from rules.catalog.signals import Signal
 from rules.judge.expected_gpus import gpu_addresses, plain_address
+from rules.judge.facts.checks import LINK_STATES, LINKS_UP
 from rules.judge.incident import Incident
 from rules.judge.observation import SourceState, Value
 from rules.judge.state import GpuView, NodeState, find_gpu
 from rules.judge.topology import Interconnect, interconnect
-
-LINK_DOWN = 0
 
 
 class Present(Enum):
@@ -93,9 +92,18 @@ def links_down(state: NodeState, view: GpuView) -> int:
     expected = expected_links(state, view.seen.uuid)
     if expected is None:
         return 0
-    up = sum(link is not None and link != LINK_DOWN for link in states)
-    unread = sum(link is None for link in states)
+    up = sum(link in LINKS_UP for link in states)
+    unread = sum(link not in LINK_STATES for link in states)
     return max(0, expected - up - unread)
+
+
+def all_links_up(state: NodeState, view: GpuView) -> bool:
+    """Whether every link that the GPU has by design was read and is up."""
+    states = view.values.get(Signal.NVLINK_STATES)
+    expected = expected_links(state, view.seen.uuid)
+    if not isinstance(states, tuple) or not expected:
+        return False
+    return sum(link in LINKS_UP for link in states) >= expected
 
 
 def expected_links(state: NodeState, uuid: str) -> int | None:

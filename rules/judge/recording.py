@@ -42,7 +42,7 @@ from rules.judge.incident import (
 )
 from rules.judge.ledger import noted, whose
 from rules.judge.observation import SourceName
-from rules.judge.state import NodeState, find_gpu, identify, replace_incident, with_gpu
+from rules.judge.state import NodeState, close_for, find_gpu, identify, replace_incident, with_gpu
 from rules.judge.topology import Interconnect, interconnect
 
 BEFORE_START: Final = "BeforeStart"
@@ -160,6 +160,12 @@ def take_answer(
         return record(state, replace(finding, row=row, gpu=gpu, pci=pci), now, rules)
     if asked.answer == value:
         return replace_incident(state, replace(asked, last_seen=max(asked.last_seen, finding.at)))
+    if asked.answer is not None and len(asked.gpus) > 1:
+        lighter = strength(row_for_action(value, around)) < strength(
+            row_for_action(asked.answer, around)
+        )
+        if lighter:
+            return state  # one of several GPUs needs less than another
     answered = with_evidence(replace(asked, answer=value), finding.evidence)
     answered = replace(
         answered,
@@ -197,6 +203,8 @@ def note_no_need(state: NodeState, gpu: str, pci: str, now: float, rules: Rules)
         waits = incident.active and incident.answer is None and incident.phase is not Phase.PRESENT
         if not waits or not incident.concerns(gpu, pci) or not asks_driver(incident, around):
             continue
+        if len(incident.gpus) > 1:
+            continue  # what one of several GPUs does not need says nothing of the others
         read = replace(incident, unasked=incident.unasked + 1)
         if read.unasked >= _NONE_READ:
             read = with_conclusion(replace(read, answer=NO_ACTION), NO_NEED)
@@ -236,18 +244,12 @@ def _ended_before(incident: Incident, finding: Finding) -> bool:
 
 def _no_action(state: NodeState, gpu: str, pci: str, finding: Finding) -> NodeState:
     """The driver asks for nothing any more: what only its wish kept open is over."""
-    return replace(
-        state,
-        incidents=tuple(
-            closed(incident, finding.at, ClosesKind.STATE)
-            if incident.active
-            and incident.row.closes_on.signal == Signal.RECOVERY_ACTION
-            and incident.concerns(gpu, pci)
-            and not (finding.lookback and finding.at < incident.last_seen)
-            else incident
-            for incident in state.incidents
-        ),
-    )
+
+    def kept_open_by_it(incident: Incident) -> bool:
+        later = finding.lookback and finding.at < incident.last_seen
+        return incident.row.closes_on.signal == Signal.RECOVERY_ACTION and not later
+
+    return close_for(state, gpu, pci, kept_open_by_it, finding.at, ClosesKind.STATE)
 
 
 def finding_for_action(

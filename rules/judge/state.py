@@ -6,7 +6,7 @@ object plus a fresh look at the node rebuild it, so nothing of it is kept on the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -15,7 +15,7 @@ from rules.api.timestamps import parse_time
 from rules.catalog.signals import Signal
 from rules.judge.expected_gpus import Learned, plain_address
 from rules.judge.gauge import Gauge, Latch
-from rules.judge.incident import Finding, Incident
+from rules.judge.incident import Finding, Incident, closed, without_gpu
 from rules.judge.ledger import Ledger
 from rules.judge.observation import (
     AerCounters,
@@ -70,7 +70,8 @@ class GpuView:
     the last of them at ``lost_at``, unbroken since ``lost_since``; ``told_at`` is when the driver
     pushed that it is unavailable or needs something else now. ``aer`` are the kernel's PCIe error counters at the last look,
     ``aer_base`` those that growth is measured from. ``differs`` is the memory of the comparison
-    with dcgm-exporter. ``best_generation`` is the highest PCIe generation its link was seen at.
+    with dcgm-exporter. ``best_generation`` is the highest PCIe generation its link was seen at,
+    ``links_up`` how many looks in a row found all NVLinks up since the last error of one.
     """
 
     seen: GpuSeen
@@ -92,6 +93,7 @@ class GpuView:
     aer_base: AerCounters | None = None
     differs: Mapping[Signal, Gauge] = field(default_factory=dict)
     best_generation: float = 0.0
+    links_up: int = 0
 
     @property
     def pci(self) -> str:
@@ -300,3 +302,23 @@ def replace_incident(state: NodeState, changed: Incident) -> NodeState:
         state,
         incidents=tuple(changed if i.id == changed.id else i for i in state.incidents),
     )
+
+
+def close_for(
+    state: NodeState,
+    gpu: str,
+    pci: str,
+    wanted: Callable[[Incident], bool],
+    at: float,
+    by: str,
+) -> NodeState:
+    """Close what ``wanted`` picks for one GPU: an incident that others share goes on without it."""
+
+    def leave(incident: Incident) -> Incident:
+        if not incident.active or not incident.concerns(gpu, pci) or not wanted(incident):
+            return incident
+        return without_gpu(incident, gpu, pci) or closed(incident, at, by)
+
+    incidents = tuple(map(leave, state.incidents))
+    same = all(new is old for new, old in zip(incidents, state.incidents, strict=True))
+    return state if same else replace(state, incidents=incidents)

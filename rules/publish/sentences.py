@@ -98,7 +98,10 @@ def resets_alone(state: NodeState) -> bool:
 
 def subject(state: NodeState, incident: Incident) -> str:
     """What an incident is about: ``GPU 3 (0000:3b:00)``."""
-    if incident.scope is Scope.NODE:
+    several = incident.gpus or incident.pci
+    if incident.scope is Scope.NODE and len(several) > 1:
+        return f"The node (common cause on {len(several)} GPUs)"
+    if incident.scope is Scope.NODE and not incident.gpus:
         return f"The node (device {incident.pci[0]})" if incident.pci else "The node"
     names = []
     for gpu in incident.gpus or incident.pci:

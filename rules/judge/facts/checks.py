@@ -33,21 +33,24 @@ HARDWARE_THERMAL: Final = 0x40
 POWER_BRAKE: Final = 0x80
 
 # nvmlGpuFabricState and its health summary. Source: NVML reference.
-_FABRIC_NOT_STARTED: Final = 1
 FABRIC_COMPLETED: Final = 3
-_FABRIC_FAILED: Final = frozenset({_FABRIC_NOT_STARTED, 4, 5, 6})
-"""From 4 on as DCGM spells it: failed, not recognised, NVML too old. Source: DCGM header."""
-_FABRIC_UNHEALTHY: Final = 2
-_FABRIC_LIMITED: Final = 3
+_FABRIC_HEALTHY: Final = 1
 
 # The fabric's health mask: fields of two bits each, then the configuration in four. Source: NVML
 # reference.
 _FABRIC_FIELDS: Final = (0, 2, 4, 6)
 """Where degraded bandwidth, route recovery, unhealthy route and access timeout begin."""
-_FABRIC_TRUE: Final = 1
+_FABRIC_FINE: Final = (0, 2)
+"""Not supported, and not so; 1 is so, and 3 nobody has explained."""
 _FABRIC_CONFIGURATION: Final = 8
 _FABRIC_CONFIGURATION_WRONG: Final = 2
 """This or more names what is wrong; 0 is not supported, 1 is nothing wrong."""
+
+_C2C_UP: Final = 1
+LINK_DOWN: Final = 0
+LINKS_UP: Final = (1, 2, 3)
+"""Active, asleep to save power, and up without traffic."""
+LINK_STATES: Final = (LINK_DOWN, *LINKS_UP)
 
 _HISTOGRAM_BINS: Final = 5
 """Banks by spare rows left: max, high, partial, low, none. Source: NVML reference."""
@@ -64,12 +67,16 @@ def _level_of(value: Value) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class LatchCheck:
-    """A flag or a counter that only grows; ``threshold`` names its number, else any non-zero."""
+    """A flag or a counter that only grows; ``threshold`` names its number, else any non-zero.
+
+    ``proves_reset``: nothing but a reset of the GPU makes it good again.
+    """
 
     reason: str
     signals: tuple[Signal, ...]
     threshold: str = ""
     bad_when_zero: bool = False
+    proves_reset: bool = True
 
     def bad(self, values: Mapping[Signal, Value], rules: Rules) -> bool | None:
         """Whether the sum of its signals is at the limit."""
@@ -106,6 +113,7 @@ LATCHES: Final = (
     LatchCheck("MemoryUnrepairable", (Signal.UNREPAIRABLE_MEMORY,)),
     LatchCheck("MemorySparesExhausted", (Signal.REMAP_HISTOGRAM, Signal.BANK_GROUPS_EXHAUSTED), "MemorySparesExhausted"),
     LatchCheck("RepairPending", (Signal.CHANNEL_REPAIR_PENDING, Signal.TPC_REPAIR_PENDING), "RepairPending"),
+    LatchCheck("NVLinkRecoveryFailed", (Signal.NVLINK_RECOVERIES_FAILED,), proves_reset=False),
     LatchCheck("InfoRomCorrupt", (Signal.INFOROM_VALID,), bad_when_zero=True),
 )  # fmt: skip
 
@@ -163,10 +171,20 @@ def _links(sample: Sample) -> Measured | None:
     )
 
 
+def _unknown_links(sample: Sample) -> Measured | None:
+    """A state of a link that this version does not know is neither up nor down."""
+    states = sample.values.get(Signal.NVLINK_STATES)
+    if not isinstance(states, tuple) or not states:
+        return None
+    unknown = sum(link is not None and link not in LINK_STATES for link in states)
+    limit = sample.rules["NVLinkStateUnknown"]
+    evidence = f"nvlink_states: {unknown} of {len(states)} links in a state that is not known"
+    return Measured(unknown >= limit.value, unknown <= limit.clear, "NVLinkStateUnknown", evidence)
+
+
 RETRAINS: Final = (
     Signal.NVLINK_RECOVERIES,
     Signal.NVLINK_REPLAYS,
-    Signal.NVLINK_RECOVERIES_FAILED,
     Signal.NVLINK_INTEGRITY_ERRORS,
     Signal.NVLINK_RECEIVE_ERRORS,
     Signal.NVLINK_MALFORMED_PACKETS,
@@ -212,7 +230,7 @@ def _c2c_links(sample: Sample) -> Measured | None:
     states = sample.values.get(Signal.C2C_STATES)
     if not isinstance(states, tuple) or not any(states):
         return None
-    down = sum(state == 0 for state in states)
+    down = sum(state is not None and state != _C2C_UP for state in states)
     limit = sample.rules["C2CLinkDown"]
     return Measured(
         down >= limit.value,
@@ -236,14 +254,16 @@ def _c2c_errors(sample: Sample) -> Measured | None:
 
 
 def _fabric_state(sample: Sample) -> Measured | None:
+    """Registered is good; what never gets there, or is in a state that nobody knows, is not."""
     state = sample.number(Signal.FABRIC_STATE)
     if state is None or state == 0:
         return None
+    if state != FABRIC_COMPLETED and sample.booting:
+        return None
     status = sample.last(Signal.FABRIC_STATUS) or 0
-    bad = state in _FABRIC_FAILED or (state == FABRIC_COMPLETED and status != 0)
     good = state == FABRIC_COMPLETED and status == 0
     return Measured(
-        bad, good, "FabricStateFailed", f"fabric_state={state:g} fabric_status={status:g}"
+        not good, good, "FabricStateFailed", f"fabric_state={state:g} fabric_status={status:g}"
     )
 
 
@@ -251,7 +271,7 @@ def _fabric_health(sample: Sample) -> Measured | None:
     """By the driver's own summary; drivers before it (R580) give the mask alone."""
     summary = sample.number(Signal.FABRIC_HEALTH_SUMMARY)
     if summary:
-        bad = summary in (_FABRIC_UNHEALTHY, _FABRIC_LIMITED)
+        bad = summary != _FABRIC_HEALTHY
         return Measured(bad, not bad, "FabricDegraded", f"fabric_health_summary={summary:g}")
     mask = sample.number(Signal.FABRIC_HEALTH_MASK)
     if not mask or mask < 0 or sample.last(Signal.FABRIC_HEALTH_SUMMARY):
@@ -259,7 +279,7 @@ def _fabric_health(sample: Sample) -> Measured | None:
     bits = int(mask)
     configuration = bits >> _FABRIC_CONFIGURATION & 0b1111
     bad = configuration >= _FABRIC_CONFIGURATION_WRONG or any(
-        bits >> field & 0b11 == _FABRIC_TRUE for field in _FABRIC_FIELDS
+        bits >> field & 0b11 not in _FABRIC_FINE for field in _FABRIC_FIELDS
     )
     return Measured(bad, not bad, "FabricDegraded", f"fabric_health_mask={bits:#x}")
 
@@ -279,6 +299,7 @@ GAUGES: Final = (
     GaugeCheck("PCIeGenDegraded", _pcie_generation),
     GaugeCheck("PCIeReplayRate", _pcie_replays),
     GaugeCheck("NVLinkDown", _links),
+    GaugeCheck("NVLinkStateUnknown", _unknown_links),
     GaugeCheck("NVLinkErrorRate", _link_errors),
     GaugeCheck("NVLinkBitErrors", _bit_errors),
     GaugeCheck("C2CLinkDown", _c2c_links),

@@ -21,7 +21,7 @@ from rules.judge.gauge import Gauge
 from rules.judge.incident import Finding
 from rules.judge.observation import DcgmSeen, SourceName, SourceState, Value
 from rules.judge.recording import record
-from rules.judge.state import GpuView, NodeState, with_gpu
+from rules.judge.state import GpuView, NodeState, close_for, with_gpu
 
 REASON: Final = "SourcesDiffer"
 NOT_COMPARED: Final = "NotCompared"
@@ -96,9 +96,11 @@ def _compare(
         )
         state = record(state, finding, now, rules)
     if differs and all(_agrees(differs[s], rules[name]) for s, name in COMPARED if s in differs):
-        return close_where(
+        return close_for(
             state,
-            lambda i: i.row.reason == REASON and i.concerns(view.seen.uuid, view.pci),
+            view.seen.uuid,
+            view.pci,
+            lambda i: i.row.reason == REASON,
             now,
             ClosesKind.STATE,
         )

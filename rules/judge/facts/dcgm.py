@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from rules.api.health import MigInstance
+from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Rules
 from rules.catalog.xid import reason_for_xid
 from rules.judge.expected_gpus import plain_address
@@ -30,6 +31,8 @@ from rules.judge.state import GpuView, NodeState, identify, with_gpu
 
 FOREIGN: Final = "ForeignPage"
 DIFFERS: Final = "DiffersFromNVML"
+_NVML_TOO_OLD: Final = 6
+"""What DCGM says of the fabric where it cannot ask: nothing about the fabric. Source: DCGM header."""
 _MAX_GPUS: Final = 64
 _MAX_INSTANCES: Final = 7 * 64
 """A GPU has seven instances at most. Source: NVIDIA MIG guide."""
@@ -51,7 +54,9 @@ def judge_page(state: NodeState, seen: DcgmSeen, now: float, rules: Rules) -> No
     state = replace(state, driver=seen.driver or state.driver, inventory_at=now)
     state = _enumerate(state, seen)
     for uuid, values in list(seen.gpus.items())[:64]:
-        page = Readings(at=seen.at, gpu=uuid, values=values, pci=seen.pci.get(uuid, ""))
+        unasked = values.get(Signal.FABRIC_STATE) == _NVML_TOO_OLD
+        known = {**values, Signal.FABRIC_STATE: None} if unasked else values
+        page = Readings(at=seen.at, gpu=uuid, values=known, pci=seen.pci.get(uuid, ""))
         state = judge_readings(state, page, now, rules, SourceName.DCGM)
     return state
 

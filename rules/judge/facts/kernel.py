@@ -24,6 +24,7 @@ from rules.judge.burst import NO_ACTION, being_judged
 from rules.judge.closing import mark_reset
 from rules.judge.expected_gpus import GPU_CLASSES, NVIDIA_VENDOR, plain_address
 from rules.judge.facts.events import forget_event
+from rules.judge.facts.links import count_link_fault
 from rules.judge.facts.repeats import count_repeat
 from rules.judge.incident import Finding, Scope
 from rules.judge.observation import KernelLineSeen, SourceName
@@ -114,6 +115,7 @@ def _judge_xid(state: NodeState, seen: KernelLineSeen, now: float, rules: Rules)
     view = find_gpu(state, gpu, pci)
     if line.xid in _REMAP_XIDS and view is not None and view.values.get(Signal.REMAP_FAILURE):
         row = reason_for_xid(line.xid, driver=state.branch, remap_failed=True)
+    state, row = count_link_fault(state, line, row, gpu, pci, seen.at, rules)
     if not seen.lookback:
         state = count_repeat(state, line, gpu, pci, seen.at, now, rules)
     finding = _finding(state, seen, row)

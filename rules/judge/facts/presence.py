@@ -320,8 +320,8 @@ def _name_incidents(state: NodeState) -> NodeState:
     """Give incidents that knew an address only the UUID that the driver now names."""
     uuids = {v.pci: v.seen.uuid for v in state.gpus.values() if v.pci and v.enumerated}
     changed = tuple(
-        replace(incident, gpus=(uuids[incident.pci[0]],))
-        if not incident.gpus and len(incident.pci) == 1 and incident.pci[0] in uuids
+        replace(incident, gpus=tuple(uuids[pci] for pci in incident.pci))
+        if not incident.gpus and incident.pci and all(pci in uuids for pci in incident.pci)
         else incident
         for incident in state.incidents
     )

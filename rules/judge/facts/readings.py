@@ -14,8 +14,9 @@ from rules.catalog.reason import ClosesKind, Reason, Severity
 from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Rules
-from rules.judge.closing import close_where, mark_reset
+from rules.judge.closing import mark_reset
 from rules.judge.facts.checks import GAUGES, LATCHES, RETRAINS, VOLATILE, GaugeCheck
+from rules.judge.facts.links import links_returned
 from rules.judge.facts.sample import Sample, number_of
 from rules.judge.gauge import Gauge, Latch
 from rules.judge.incident import Finding, Scope
@@ -23,7 +24,7 @@ from rules.judge.ledger import noted, whose
 from rules.judge.observation import GpuSeen, Readings, SourceName, Value
 from rules.judge.present import links_down
 from rules.judge.recording import SUPERSEDED, finding_for_action, note_no_need, record, take_answer
-from rules.judge.state import Counter, GpuView, NodeState, find_gpu, just_told, with_gpu
+from rules.judge.state import Counter, GpuView, NodeState, close_for, find_gpu, just_told, with_gpu
 
 LINK_ERRORS: Final = "NVLink errors"
 PENDING_REASON: Final = "RowRemapPending"
@@ -44,7 +45,6 @@ _COUNTERS: Final = frozenset(
         Signal.NVLINK_CRC_DATA_ERRORS,
         Signal.NVLINK_REPLAYS,
         Signal.NVLINK_RECOVERIES,
-        Signal.NVLINK_RECOVERIES_FAILED,
         Signal.NVLINK_INTEGRITY_ERRORS,
         Signal.NVLINK_RECEIVE_ERRORS,
         Signal.NVLINK_MALFORMED_PACKETS,
@@ -87,6 +87,8 @@ def judge_readings(
     state = _latches(state, view, values, now, rules, source)
     state = _gauges(state, view, values, before, now, rules, source)
     state = _note_link_errors(state, view, values, before, now, rules)
+    if Signal.NVLINK_STATES in values:
+        state = links_returned(state, _current(state, view), now)
     return _keep_counters(state, view, values, before, now)
 
 
@@ -148,9 +150,13 @@ def _latches(
             row = row or REASONS[check.reason]
             state = _find(state, view, row, check.evidence(values), now, rules, source,
                           first=not old.raised)  # fmt: skip
-        elif old.seen and not bad and REASONS[check.reason].closes_on.kind is ClosesKind.RESET:
+        elif old.seen and not bad and check.proves_reset and _ends_by_reset(check.reason):
             state = mark_reset(state, now, view.seen.uuid, view.pci)
     return state
+
+
+def _ends_by_reset(reason: str) -> bool:
+    return REASONS[reason].closes_on.kind is ClosesKind.RESET
 
 
 def _pending_row(state: NodeState, view: GpuView) -> Reason | None:
@@ -182,6 +188,7 @@ def _gauges(
         links_down=links_down(state, view) if Signal.NVLINK_STATES in values else None,
         rules=rules,
         best_generation=view.best_generation,
+        booting=now < (state.node.booted_at or state.started_at) + rules["BootGrace"].value,
     )
     for check in GAUGES:
         measured = check.measure(sample)
@@ -196,7 +203,8 @@ def _gauges(
         if new.raised:
             state = _raise_gauge(state, view, check, measured.evidence, now, rules, source,
                                  first=not old.raised)  # fmt: skip
-        elif old.raised:
+        elif sum(new.good) >= rules[measured.threshold].count:
+            # An incident may be older than this memory: it came through a reboot.
             state = _close(state, view, check.reason, now, ClosesKind.STATE)
     return state
 
@@ -254,13 +262,8 @@ def _find(
 
 
 def _close(state: NodeState, view: GpuView, reason: str, now: float, by: str) -> NodeState:
-    return close_where(
-        state,
-        lambda incident: (
-            incident.row.reason == reason and incident.concerns(view.seen.uuid, view.pci)
-        ),
-        now,
-        by,
+    return close_for(
+        state, view.seen.uuid, view.pci, lambda incident: incident.row.reason == reason, now, by
     )
 
 

@@ -38,7 +38,8 @@ class Measured(NamedTuple):
 class Sample:
     """One poll: its ``values``, the last ``known`` ones, rates per second, links down.
 
-    ``best_generation`` is the highest PCIe generation its link was ever seen at.
+    ``best_generation`` is the highest PCIe generation its link was ever seen at; ``booting``
+    says that what takes its time after a boot is still given it.
     """
 
     values: Mapping[Signal, Value]
@@ -47,6 +48,7 @@ class Sample:
     links_down: int | None
     rules: Rules
     best_generation: float = 0.0
+    booting: bool = False
 
     def number(self, signal: Signal) -> float | None:
         """A number of this poll; None when absent or not asked."""

@@ -17,12 +17,11 @@ from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Rules
 from rules.judge.closing import close_where
 from rules.judge.expected_gpus import NVIDIA_VENDOR
-from rules.judge.facts.checks import FABRIC_COMPLETED
+from rules.judge.facts.checks import FABRIC_COMPLETED, LINK_DOWN
 from rules.judge.facts.sample import number_of
 from rules.judge.gauge import Gauge
 from rules.judge.incident import Finding, Scope
 from rules.judge.observation import HostSeen, Service, SourceName, SourceState
-from rules.judge.present import LINK_DOWN
 from rules.judge.recording import record
 from rules.judge.state import GpuView, NodeState, ServiceView
 from rules.judge.topology import Interconnect, interconnect, nvlink_domain

@@ -23,7 +23,7 @@ from rules.api.names import (
 )
 from rules.catalog.reasons import REASONS
 from rules.catalog.thresholds import Rules
-from rules.judge.closing import mark_older_boot, mark_reset
+from rules.judge.closing import mark_older_boot, mark_reset, without_looks
 from rules.judge.expected_gpus import expected_gpus
 from rules.judge.facts.network import judge_ports
 from rules.judge.facts.port_errors import judge_port_errors
@@ -95,6 +95,11 @@ def change_source(state: NodeState, seen: SourceChanged, now: float) -> NodeStat
         and now < state.started_at + START_GRACE_S
     ):
         return state
+    back = seen.source is SourceName.NVML and seen.state is SourceState.UP
+    if back and old is not None and old.state is not SourceState.UP:
+        # The driver may have been restarted meanwhile: links that train anew were not down.
+        gpus = {key: replace(v, gauges=without_looks(v)) for key, v in state.gpus.items()}
+        state = replace(state, gpus=gpus)
     since = old.since if old is not None and old.state is seen.state else now
     view = SourceView(state=seen.state, reason=seen.reason, since=since)
     return replace(

@@ -173,6 +173,7 @@ ONE: dict[str, Callable[[int, int], dict[str, float]]] = {
         "PCIE_LINK_GEN": 5,
         "PCIE_LINK_WIDTH": 16,
     },
+    "NVLinkRecoveryFailed": lambda bad, _: {"NVLINK_RECOVERY_FAILED_TOTAL": bad},
     "NVLinkErrorRate": lambda bad, n: {"NVLINK_CRC_ERROR_TOTAL": bad * n * 5000},
     "NVLinkBitErrors": lambda bad, _: {"NVLINK_SYMBOL_BER_RAW": (1 << 8 | 9) if bad else 0xFFF},
     "C2CErrorRate": lambda bad, n: {"C2C_LINK_ERROR_INTR": bad * n * 5000},
@@ -181,7 +182,7 @@ ONE: dict[str, Callable[[int, int], dict[str, float]]] = {
 }
 """The series of each check: fields without their prefix, `bad` 0 or 1, `n` the page's number."""
 
-NOT_EXPORTED = {"NVLinkDown", "C2CLinkDown", "RepairPending"}
+NOT_EXPORTED = {"NVLinkDown", "NVLinkStateUnknown", "C2CLinkDown", "RepairPending"}
 """What dcgm-exporter has no series for: absent there, said so, never good."""
 
 

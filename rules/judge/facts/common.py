@@ -1,0 +1,112 @@
+"""One cause for many GPUs: the same reason on half of them within a minute is one incident.
+
+Called by ``judge`` whenever incidents changed. A tray without power, a fabric that restarts or a
+switch that fails is one fault of the node with one repair, not eight of its GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from rules.api.health import MAX_EVIDENCE
+from rules.catalog.thresholds import Rules
+from rules.judge.burst import settled, strength
+from rules.judge.expected_gpus import gpu_addresses
+from rules.judge.facts.presence import MISMATCH, expected_of
+from rules.judge.facts.repeats import REPEATING_XIDS
+from rules.judge.incident import (
+    MAX_LINKS,
+    MAX_MEMBERS,
+    Incident,
+    Phase,
+    Scope,
+    closed,
+    replace_all,
+)
+from rules.judge.recording import surroundings
+from rules.judge.state import MAX_GPUS, NodeState, find_gpu
+
+COMMON: Final = "CommonCause"
+FABRIC_FAILED: Final = "FabricStateFailed"
+
+
+def merge_common(state: NodeState, now: float, rules: Rules) -> NodeState:
+    """Make one incident of scope Node of those that a common cause explains."""
+    alike: dict[str, list[Incident]] = {}
+    for incident in state.incidents:
+        if incident.active and _may_be_common(state, incident):
+            alike.setdefault(incident.row.reason, []).append(incident)
+    most = _gpus_here(state)
+    for group in alike.values():
+        if len(group) > 1 and (together := _together(group, most, rules)):
+            state = _merged(state, together, now, rules)
+    return state
+
+
+def _may_be_common(state: NodeState, incident: Incident) -> bool:
+    """Judged, and about known GPUs.
+
+    A missing count and a program's repeats have rules of their own; what concerns a whole NVLink
+    domain is one finding already.
+    """
+    judged = incident.phase is Phase.SETTLED and incident.held_at is None
+    if not judged or incident.row.reason == MISMATCH:
+        return False
+    if incident.scope is Scope.DOMAIN and incident.row.reason != FABRIC_FAILED:
+        return False
+    if not REPEATING_XIDS.isdisjoint(incident.xids):
+        return False
+    keys = _gpus_of(incident)
+    return bool(keys) and all(find_gpu(state, key, key) is not None for key in keys)
+
+
+def _gpus_of(incident: Incident) -> tuple[str, ...]:
+    return incident.gpus or incident.pci
+
+
+def _gpus_here(state: NodeState) -> int:
+    on_bus = len(gpu_addresses(state.functions, state.excluded))
+    return max(len(state.gpus), expected_of(state).count, on_bus)
+
+
+def _together(group: Sequence[Incident], most: int, rules: Rules) -> Sequence[Incident]:
+    """The incidents that began within a minute of each other on at least half of the GPUs."""
+    window_s, share = rules["CommonCauseWindow"].value, rules["CommonCause"].value
+    ordered = sorted(group, key=lambda incident: incident.first_seen)
+    for first in ordered:
+        within = [i for i in ordered if 0 <= i.first_seen - first.first_seen <= window_s]
+        gpus = {gpu for incident in within for gpu in _gpus_of(incident)}
+        if len(within) > 1 and len(gpus) > 1 and len(gpus) >= share * most:
+            return within
+    return ()
+
+
+def _merged(state: NodeState, together: Sequence[Incident], now: float, rules: Rules) -> NodeState:
+    """The first of them goes on as the incident of the node; the others end in it."""
+    first, *others = together
+    gravest = max(together, key=lambda incident: strength(incident.row))
+    members = tuple(dict.fromkeys(m for i in (gravest, *together) for m in i.members))
+    home = replace(
+        first,
+        row=gravest.row,
+        members=members[:MAX_MEMBERS],
+        answer=gravest.answer,
+        floor=gravest.floor,
+        scope=Scope.NODE,
+        gpus=tuple(dict.fromkeys(g for i in together for g in i.gpus))[:MAX_GPUS],
+        pci=tuple(dict.fromkeys(p for i in together for p in i.pci))[:MAX_GPUS],
+        mig=None,
+        links=tuple(dict.fromkeys(n for i in together for n in i.links))[:MAX_LINKS],
+        sources=tuple(dict.fromkeys(s for i in together for s in i.sources))[:8],
+        last_seen=max(i.last_seen for i in together),
+        touched_at=max(i.touched_at for i in together),
+        count=sum(i.count for i in together),
+        evidence=tuple(dict.fromkeys(e for i in together for e in i.evidence))[:MAX_EVIDENCE],
+        reset_at=None,
+        rebooted=any(i.rebooted for i in together),
+    )
+    home = settled(home, now, surroundings(state), rules)
+    ended = {other.id: closed(other, now, COMMON) for other in others}
+    return replace(state, incidents=replace_all(state.incidents, {**ended, home.id: home}))

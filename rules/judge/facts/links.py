@@ -1,0 +1,68 @@
+"""NVLink errors that come again on one link, and the return of the links that a common cause took.
+
+Called by ``judge.facts.kernel`` for each line about a link, and by ``judge.facts.readings`` for each poll that
+read the links. One error of a link is a hint; a second within a day on the same link means that
+a new job there would hang, so the node takes none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from rules.catalog.reason import ClosesKind, Level, Reason, Severity
+from rules.catalog.signals import Signal
+from rules.catalog.thresholds import Rules
+from rules.judge import ledger
+from rules.judge.incident import Incident
+from rules.judge.present import all_links_up
+from rules.judge.state import GpuView, NodeState, close_for, find_gpu, with_gpu
+from rules.kernel_log.record import KernelLine
+
+LINK_XID: Final = 74
+LINK_XIDS: Final = frozenset({LINK_XID, *range(144, 151)})
+"""Errors of NVLinks, before and from NVLink 5."""
+
+_RETURNED_LOOKS: Final = 3
+"""Looks that find all links up after the last error. Source: gpuward, as for NVLinkDown."""
+
+
+def count_link_fault(
+    state: NodeState, line: KernelLine, row: Reason, gpu: str, pci: str, at: float, rules: Rules
+) -> tuple[NodeState, Reason]:
+    """Note an error of a link; its row is heavier when the same link had one within the day.
+
+    What the registers call harmless, or the consequence of another error, does not count.
+    """
+    if line.xid in LINK_XIDS and (view := find_gpu(state, gpu, pci)) is not None:
+        state = with_gpu(state, replace(view, links_up=0))
+    if line.xid != LINK_XID or line.link is None or row.severity is Severity.INFO:
+        return state, row
+    window_s = rules["RepeatWindow"].value
+    owner, what = ledger.whose(gpu, pci), f"Xid {LINK_XID} on link {line.link}"
+    last = state.ledger.get((owner, what))
+    state = replace(state, ledger=ledger.noted(state.ledger, owner, what, at, window_s))
+    gap_s = at - last.last_at if last is not None else 0.0
+    again = rules["IncidentGrouping"].value < gap_s <= window_s
+    if not again:
+        return state, row
+    heavier = replace(
+        row,
+        severity=max(row.severity, Severity.DEGRADED),
+        level=max(row.level, Level.CORDON),
+    )
+    return state, heavier
+
+
+def links_returned(state: NodeState, view: GpuView, now: float) -> NodeState:
+    """Take one look at a GPU's links: what waits for their return ends when it lasts."""
+    looks = view.links_up + 1 if all_links_up(state, view) else 0
+    state = with_gpu(state, replace(view, links_up=min(looks, _RETURNED_LOOKS)))
+    if looks < _RETURNED_LOOKS:
+        return state
+    return close_for(state, view.seen.uuid, view.pci, _waits_for_links, now, ClosesKind.STATE)
+
+
+def _waits_for_links(incident: Incident) -> bool:
+    waits = incident.row.closes_on.signal == Signal.NVLINK_STATES
+    return waits and not LINK_XIDS.isdisjoint(incident.xids)

@@ -1,0 +1,346 @@
+"""Fabric states, links that stay down, links that fail again, and causes that many GPUs share."""
+
+from __future__ import annotations
+
+import pytest
+
+from rules.catalog.reason import Level, Severity
+from rules.catalog.reasons import REASONS
+from rules.catalog.signals import Signal
+from rules.catalog.thresholds import DEFAULT_RULES, parse_rules
+from rules.judge.judge import judge
+from rules.judge.observation import Readings
+from rules.judge.state import NodeState
+from rules.publish.verdict import Health
+from tests.support.scenario.judgement_world import SOUND, World, uuid
+
+UP, ONE_DOWN = (1,) * 18, (1,) * 17 + (0,)
+MINUTE = 60
+
+
+@pytest.fixture
+def world() -> World:
+    return World().start()
+
+
+def all_read(world: World, **values: object) -> None:
+    for gpu in range(len(world.inventory)):
+        world.will_read(gpu, **values)  # type: ignore[arg-type]
+
+
+def reasons(world: World) -> set[str]:
+    return {incident.row.reason for incident in world.active}
+
+
+@pytest.mark.parametrize("state", [1, 2, 4, 7, 99])
+def test_issue11_04_a_fabric_that_is_not_joined_after_the_boots_grace_takes_no_work(
+    state: int,
+) -> None:
+    world = World(boot_grace_over=False).start()
+    world.will_read(0, fabric_state=state, fabric_status=0)
+    world.advance(14 * MINUTE, polling=True)
+    assert not world.incidents
+    world.advance(3 * MINUTE, polling=True)
+    assert world.says() == "Degraded Cordon RestartFabricManager"
+    world.will_read(0, fabric_state=3)
+    world.advance(3 * MINUTE, polling=True)
+    assert not world.active
+
+
+def test_issue11_04_a_gpu_without_a_fabric_misses_none(world: World) -> None:
+    all_read(world, fabric_state=0)
+    world.advance(30 * MINUTE, polling=True)
+    assert not world.incidents
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [{"fabric_health_summary": 4}, {"fabric_health_mask": 0xAB}, {"c2c_states": (1, 1, 7)},
+     {"nvlink_states": (1,) * 17 + (9,)}],
+)  # fmt: skip
+def test_issue11_04_a_state_that_nobody_knows_is_not_called_healthy(
+    world: World, reads: dict[str, object]
+) -> None:
+    world.will_read(0, **reads)  # type: ignore[arg-type]
+    world.advance(5 * MINUTE, polling=True)
+    assert world.only().row.severity is Severity.DEGRADED
+    assert world.only().row.level is Level.REPORT
+
+
+def test_issue11_04_a_page_that_could_not_ask_accuses_no_fabric() -> None:
+    world = World(1, nvml=False).start()
+    for _ in range(9):
+        world.dcgm({uuid(0): {Signal.FABRIC_STATE: 6, Signal.TEMPERATURE: 40}})
+        world.advance(15)
+    assert not world.active
+
+
+def test_issue11_15_a_link_down_for_three_of_five_looks_takes_no_new_work(world: World) -> None:
+    all_read(world, nvlink_states=UP)
+    for states in (ONE_DOWN, UP, ONE_DOWN, UP):
+        world.readings(2, nvlink_states=states)
+        world.advance(MINUTE)
+    assert not world.active
+    world.readings(2, nvlink_states=ONE_DOWN)
+    assert world.says() == "Degraded Cordon ResetGPU"
+    assert world.verdict().health is Health.DEGRADED
+    world.will_read(2, nvlink_states=UP)
+    world.advance(5 * MINUTE, polling=True)
+    assert not world.active
+
+
+def test_issue11_15_looks_across_a_driver_restart_do_not_add_up(world: World) -> None:
+    all_read(world, nvlink_states=UP)
+    for _ in range(2):
+        world.readings(2, nvlink_states=ONE_DOWN)
+        world.advance(MINUTE)
+    world.kernel(
+        "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.82.07  Mon Dec 30 17:44:08 UTC 2024"
+    )
+    for _ in range(2):
+        world.readings(2, nvlink_states=ONE_DOWN)
+        world.advance(MINUTE)
+    assert not world.active
+
+
+def test_issue11_15_a_reboot_that_brings_the_links_back_ends_it(world: World) -> None:
+    all_read(world, nvlink_states=UP)
+    world.will_read(2, nvlink_states=ONE_DOWN)
+    world.advance(2 * MINUTE, polling=True)
+    assert reasons(world) == {"NVLinkDown"}
+    world.reboot()
+    all_read(world, nvlink_states=UP)
+    world.start()
+    world.advance(5 * MINUTE, polling=True)
+    assert not world.active
+
+
+def nvlink_error(world: World, link: int, gpu: int = 0, register: int = 1 << 27) -> None:
+    words = ", ".join(["0x0"] * 6)
+    world.xid(
+        74,
+        gpu,
+        f"pid=9, name=x, NVLink: fatal error detected on link {link}({register:#x}, {words})",
+    )
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+def test_issue11_15_a_second_74_on_one_link_within_a_day_takes_no_new_work(
+    world: World, *, restarted: bool
+) -> None:
+    nvlink_error(world, 3)
+    nvlink_error(world, 3)
+    world.advance(3600)
+    nvlink_error(world, 4)
+    world.advance(3)
+    assert world.only().row.level is Level.REPORT
+    if restarted:
+        world.restart_agent()
+        world.start()
+    world.advance(3600)
+    nvlink_error(world, 3)
+    world.advance(3)
+    assert world.only().row.level is Level.CORDON
+    assert world.only().row.severity is Severity.DEGRADED
+    world.restart_agent()
+    assert world.only().row.level is Level.CORDON
+
+
+def test_issue11_15_a_second_74_after_more_than_a_day_or_harmless_is_none(world: World) -> None:
+    nvlink_error(world, 3)
+    world.advance(90_000)
+    nvlink_error(world, 3)
+    for _ in range(5):
+        world.advance(3600)
+        nvlink_error(world, 7, register=1)
+    world.advance(3)
+    assert {incident.row.level for incident in world.active} == {Level.REPORT}
+
+
+def test_issue11_15_people_may_decide_otherwise(world: World) -> None:
+    world.rules = parse_rules(
+        b"apiVersion: gpuward.io/v1alpha1\nkind: Rules\nreasons: {Xid74NVLinkError: {level: Report}}\n"
+    )
+    nvlink_error(world, 3)
+    world.advance(3600)
+    nvlink_error(world, 3)
+    world.advance(3)
+    assert world.only().row.level is Level.REPORT
+
+
+def test_issue11_15_74_on_all_gpus_ends_when_the_links_return(world: World) -> None:
+    all_read(world, nvlink_states=UP)
+    world.poll()
+    for gpu in range(8):
+        nvlink_error(world, 3, gpu)
+    all_read(world, nvlink_states=(0,) * 18)
+    world.advance(10)
+    incident = world.only()
+    assert incident.scope == "Node"
+    assert len(incident.gpus) == 8
+    assert "common cause on 8 GPUs" in world.verdict().message
+    all_read(world, nvlink_states=UP)
+    world.advance(30, polling=True)
+    assert world.active, "one good look is none"
+    world.restart_agent()
+    world.start()
+    world.advance(60, polling=True)
+    assert not world.active
+    assert {i.closed_by for i in world.incidents} == {"State", "CommonCause"}
+
+
+def test_issue11_16_one_failed_recovery_of_a_link_is_degraded(world: World) -> None:
+    world.will_read(0, nvlink_recoveries_failed=0)
+    world.advance(MINUTE, polling=True)
+    world.will_read(0, nvlink_recoveries_failed=1)
+    world.advance(30, polling=True)
+    assert world.says() == "Degraded Report ResetGPU"
+    assert world.only().row.reason == "NVLinkRecoveryFailed"
+
+
+@pytest.mark.parametrize(("gpus", "hit"), [(8, 4), (4, 2), (2, 2), (8, 8)])
+@pytest.mark.parametrize("xid", [*range(145, 151)])
+def test_issue11_16_an_error_of_the_fabric_on_half_of_the_gpus_is_one_incident_of_the_node(
+    gpus: int, hit: int, xid: int
+) -> None:
+    world = World(gpus, architecture=10).start()
+    for gpu in range(hit):
+        world.xid(xid, gpu)
+        world.advance(5)
+    incident = world.only()
+    assert incident.scope == "Node"
+    assert incident.gpus == tuple(uuid(gpu) for gpu in range(hit))
+    assert (incident.row.severity, incident.row.level) == (Severity.DEGRADED, Level.CORDON)
+    world.restart_agent()
+    assert world.only().row.level is Level.CORDON
+
+
+@pytest.mark.parametrize(("gpus", "hit", "apart_s"), [(8, 3, 1), (8, 4, 61), (2, 1, 1), (1, 1, 1)])
+def test_issue11_16_fewer_or_later_ones_have_no_common_cause(
+    gpus: int, hit: int, apart_s: int
+) -> None:
+    world = World(gpus, architecture=10).start()
+    for gpu in range(hit):
+        world.xid(145, gpu)
+        world.advance(apart_s)
+    world.advance(5)
+    assert {incident.scope for incident in world.active} == {"GPU"}
+    assert len(world.active) == hit
+    assert {incident.row.level for incident in world.active} == {Level.REPORT}
+
+
+def test_issue11_16_lost_gpus_with_a_common_cause_are_one_fault_of_the_node(world: World) -> None:
+    for gpu in range(5):
+        world.xid(79, gpu)
+    assert world.only().scope == "Node"
+    assert world.says() == "Fatal Drain RestartNode"
+    assert (world.verdict().gpus_healthy, world.verdict().gpus_expected) == (3, 8)
+    world.xid(79, 6)
+    assert world.verdict().gpus_healthy == 2
+    assert len(world.only().gpus) == 6, "who follows within the minute joins"
+
+
+def test_issue11_16_each_gpu_leaves_a_common_cause_when_it_is_sound_again(world: World) -> None:
+    all_read(world, clock_event_reasons=0x40)
+    world.advance(MINUTE, polling=True)
+    assert world.only().row.reason == "ThermalSlowdown"
+    assert world.only().scope == "Node"
+    for gpu in range(4):
+        world.will_read(gpu, clock_event_reasons=0)
+    world.advance(MINUTE, polling=True)
+    assert world.only().gpus == tuple(uuid(gpu) for gpu in range(4, 8))
+    assert world.verdict().gpus[uuid(0)].health is Health.HEALTHY
+    all_read(world, clock_event_reasons=0)
+    world.advance(MINUTE, polling=True)
+    assert not world.active
+
+
+def test_issue11_16_a_reset_of_one_gpu_heals_one_gpu(world: World) -> None:
+    for gpu in range(4):
+        world.xid(95, gpu)
+    assert world.only().scope == "Node"
+    world.advance(MINUTE, polling=True)
+    world.asked(1, gpu=2)
+    world.advance(MINUTE, polling=True)
+    world.asked(0, gpu=2)
+    world.advance(MINUTE, polling=True)
+    assert world.only().gpus == (uuid(0), uuid(1), uuid(3))
+    assert world.says() == "Fatal Drain ResetGPU"
+
+
+def test_issue11_16_a_fabric_that_failed_everywhere_is_one_incident(world: World) -> None:
+    all_read(world, fabric_state=2)
+    world.advance(2 * MINUTE, polling=True)
+    assert world.only().scope == "Node"
+    assert world.says() == "Degraded Cordon RestartFabricManager"
+
+
+def test_issue11_16_a_limited_fabric_stays_a_finding_of_its_domain() -> None:
+    world = World(4, architecture=10).start()
+    all_read(world, fabric_health_summary=3)
+    world.advance(2 * MINUTE, polling=True)
+    assert {(i.row.level, i.scope) for i in world.active} == {("Report", "Domain")}
+
+
+def test_issue11_16_a_job_that_fails_on_all_gpus_accuses_none(world: World) -> None:
+    for gpu in range(8):
+        world.xid(31, gpu)
+    assert {i.scope for i in world.active} == {"GPU"}
+    assert {str(i.row.severity) for i in world.active} == {"Info"}
+
+
+def test_issue11_16_a_channel_marked_for_repair_asks_for_a_reboot(world: World) -> None:
+    world.xid(160, 0, "Marking LTS 5 in FPB 1 along with its pair for repair. Perform node reboot to activate repair.")  # fmt: skip
+    world.advance(3)
+    assert world.says() == "Degraded Cordon RestartNode"
+    world.reboot()
+    world.start()
+    world.advance(MINUTE, polling=True)
+    assert not world.active
+
+
+@pytest.mark.parametrize(
+    ("xids", "expected"),
+    [
+        ((171,), "Degraded Report ResetGPU"),
+        ((171, 94), "Info Report RestartApp"),
+        ((171, 48), "Fatal Drain ResetGPU"),
+        ((48, 63, 171, 94), "Info Report RestartApp"),
+    ],
+)
+def test_issue11_16_a_171_counts_alone_and_explains_others(
+    world: World, xids: tuple[int, ...], expected: str
+) -> None:
+    for xid in xids:
+        world.xid(xid)
+    world.advance(5)
+    assert world.says() == expected
+
+
+@pytest.mark.parametrize(("pages", "degraded"), [(14, False), (15, True)])
+def test_issue11_16_retired_pages_count_from_fifteen_on(
+    world: World, pages: int, *, degraded: bool
+) -> None:
+    world.will_read(0, retired_pages_double_bit=pages)
+    world.advance(MINUTE, polling=True)
+    assert bool(world.active) is degraded
+
+
+def test_issue11_16_common_causes_stay_bounded() -> None:
+    world = World(64).start()
+    for round_ in range(3):
+        for gpu in range(64):
+            world.xid(46 + round_, gpu)
+    assert len(world.state.incidents) <= 64
+    assert all(len(i.gpus) <= 64 and len(i.members) <= 16 for i in world.state.incidents)
+
+
+def test_issue11_15_the_levels_stand_in_the_table() -> None:
+    assert {REASONS[r].level for r in ("NVLinkDown", "FabricStateFailed")} == {Level.CORDON}
+
+
+def test_issue11_16_a_quiet_node_costs_the_merge_nothing(world: World) -> None:
+    state: NodeState = world.state
+    poll = Readings(at=world.now, gpu=uuid(0), values=dict(SOUND), pci="")
+    after, _ = judge(state, poll, world.now, DEFAULT_RULES)
+    assert after.incidents is state.incidents
