@@ -13,9 +13,9 @@ from rules.catalog.reason import Action, ClosesKind, Severity
 from rules.catalog.reasons import REASONS
 from rules.catalog.thresholds import Rules
 from rules.judge import ledger
-from rules.judge.burst import is_lost, settled, stronger_action
+from rules.judge.burst import REASON_LOST, is_lost, settled, stronger_action
 from rules.judge.closing import NOT_CONFIRMED, close_where
-from rules.judge.facts.presence import LOST_POLL
+from rules.judge.facts.presence import LOST_POLL, MISMATCH
 from rules.judge.facts.readings import LINK_ERRORS
 from rules.judge.incident import CAME_AGAIN, Finding, Incident, Phase, held_still, with_conclusion
 from rules.judge.observation import SourceName
@@ -32,17 +32,21 @@ _REPAIRABLE: Final = (Action.RESET_GPU, Action.RESTART_NODE, Action.POWER_CYCLE)
 
 
 class Budget(NamedTuple):
-    """What may happen so often a day; the reason names the threshold, too."""
+    """What may happen so often a day; the reason names the threshold, too.
+
+    While one of ``told_by`` stands, that tells of the same trouble, and more.
+    """
 
     what: str
     reason: str
     source: SourceName
+    told_by: tuple[str, ...] = ()
 
 
 BUDGETS: Final = (
     Budget(CONTAINED_ERROR, "ContainedErrorsOften", SourceName.KERNEL_LOG),
-    Budget(LINK_ERRORS, "NVLinkErrorsOften", SourceName.NVML),
-    Budget(LOST_POLL, "GPULostOften", SourceName.NVML),
+    Budget(LINK_ERRORS, "NVLinkErrorsOften", SourceName.NVML, ("NVLinkErrorRate",)),
+    Budget(LOST_POLL, "GPULostOften", SourceName.NVML, (REASON_LOST, MISMATCH)),
 )
 
 _WHAT: Final = {budget.reason: budget.what for budget in BUDGETS}
@@ -161,10 +165,10 @@ def _over_budget(state: NodeState, now: float, rules: Rules) -> NodeState:
         seen = _sum(state, (owner, gpu, pci), what, "BudgetWindow", now, rules)
         if seen < rules[budget.reason].value:
             continue
-        known = any(
-            i.active and i.row.reason == budget.reason and i.concerns(gpu, pci)
-            for i in state.incidents
-        )
+        active = {i.row.reason for i in state.incidents if i.active and i.concerns(gpu, pci)}
+        known = budget.reason in active
+        if not known and not active.isdisjoint(budget.told_by):
+            continue
         finding = Finding(
             at=now,
             row=REASONS[budget.reason],
