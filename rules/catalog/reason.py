@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Final
 
 MAX_REASON_CHARS: Final = 63
@@ -44,7 +45,7 @@ class _Ranked(StrEnum):
     @property
     def rank(self) -> int:
         """Position from the mildest (0)."""
-        return list(type(self)).index(self)
+        return _ranks(type(self))[self]
 
     def __lt__(self, other: str) -> bool:
         return self.rank < type(self)(other).rank
@@ -57,6 +58,12 @@ class _Ranked(StrEnum):
 
     def __ge__(self, other: str) -> bool:
         return self.rank >= type(self)(other).rank
+
+
+@cache
+def _ranks(words: type[_Ranked]) -> dict[str, int]:
+    """Computed once: judgement compares severities for every fact."""
+    return {word: rank for rank, word in enumerate(words)}
 
 
 class Severity(_Ranked):

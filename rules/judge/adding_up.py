@@ -58,7 +58,7 @@ def add_up(before: NodeState, state: NodeState, now: float, rules: Rules) -> Nod
     if state.incidents is not before.incidents:
         state = _endings(before, state, now, rules)
     if state.ledger is not before.ledger:
-        state = _over_budget(state, now, rules)
+        state = _over_budget(before, state, now, rules)
     state = _within_budget_again(state, now, rules)
     return _next_rung(before, state, now, rules)
 
@@ -156,10 +156,10 @@ def _kept_open(
     )
 
 
-def _over_budget(state: NodeState, now: float, rules: Rules) -> NodeState:
-    for owner, what in tuple(state.ledger):
+def _over_budget(before: NodeState, state: NodeState, now: float, rules: Rules) -> NodeState:
+    for (owner, what), entry in state.ledger.items():
         budget = _BUDGETS.get(what)
-        if budget is None:
+        if budget is None or before.ledger.get((owner, what)) is entry:
             continue
         gpu, pci = _names(state, owner)
         seen = _sum(state, (owner, gpu, pci), what, "BudgetWindow", now, rules)

@@ -170,10 +170,12 @@ def incident_id(finding: Finding, boot_id: str) -> str:
 
 def clipped(text: str, limit: int = MAX_EVIDENCE_BYTES) -> str:
     """Cut to ``limit`` bytes of UTF-8; what is not printable comes out escaped, newlines too."""
-    safe = "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode("ascii")
-        for char in text[:limit]
-    )
+    safe = text[:limit]
+    if not safe.isprintable():
+        safe = "".join(
+            char if char.isprintable() else char.encode("unicode_escape").decode("ascii")
+            for char in safe
+        )
     return safe.encode("utf-8", "replace")[:limit].decode("utf-8", "ignore")
 
 
