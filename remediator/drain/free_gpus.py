@@ -14,8 +14,9 @@ import msgspec
 from remediator.kube.api import Api
 from remediator.kube.caches import Caches
 from remediator.kube.clock import Clock
+from rules.api.containers import Container, gpus_of
 from rules.api.metadata import OwnerReference, View
-from rules.api.pods import GPU_RESOURCE_PREFIX, Container, PodView
+from rules.api.pods import PodView
 from rules.drain.room import asks_for_room, free_gpus, without_room
 
 _FRESH_S = 30.0
@@ -30,6 +31,7 @@ _LIVE = "status.phase!=Succeeded,status.phase!=Failed"
 class _Spec(View, frozen=True, kw_only=True):
     node_name: str = ""
     containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
 
 
 class _Meta(View, frozen=True, kw_only=True):
@@ -121,7 +123,7 @@ class FreeGpus:
             "/api/v1/pods", _Pod, query={"fieldSelector": _LIVE}, limit=_PAGE
         )
         for pod in listed.found:
-            gpus = _gpus(pod.spec.containers)
+            gpus = gpus_of(pod.spec.containers, pod.spec.init_containers)
             if gpus and pod.spec.node_name:
                 used[pod.spec.node_name] += gpus
                 counted[pod.metadata.uid] = _controller(pod.metadata.owner_references)
@@ -146,15 +148,3 @@ def _kept(before: _Claim | None, now: float) -> float:
 
 def _controller(owners: Iterable[OwnerReference]) -> str:
     return next((owner.uid for owner in owners if owner.controller), "")
-
-
-def _gpus(containers: Iterable[Container]) -> int:
-    return sum(_sum({**c.resources.limits, **c.resources.requests}) for c in containers)
-
-
-def _sum(amounts: dict[str, str]) -> int:
-    return sum(
-        int(amount)
-        for name, amount in amounts.items()
-        if name.startswith(GPU_RESOURCE_PREFIX) and amount.isdigit()
-    )

@@ -4,9 +4,8 @@ from typing import Any
 
 import msgspec
 
+from rules.api.containers import Container, gpus_of
 from rules.api.metadata import DOUBT_FIELD, ObjectMeta, View
-
-GPU_RESOURCE_PREFIX = "nvidia.com/"
 
 
 class Toleration(View, frozen=True, kw_only=True):
@@ -33,20 +32,6 @@ class Volume(View, frozen=True, kw_only=True):
     persistent_volume_claim: ClaimSource | None = None
 
 
-class ResourceNeeds(View, frozen=True, kw_only=True):
-    """Requests and limits as quantity strings."""
-
-    requests: dict[str, str] = msgspec.field(default_factory=dict)
-    limits: dict[str, str] = msgspec.field(default_factory=dict)
-
-
-class Container(View, frozen=True, kw_only=True):
-    """One container's name and needs."""
-
-    name: str = ""
-    resources: ResourceNeeds = ResourceNeeds()
-
-
 class SchedulingGroup(View, frozen=True, kw_only=True):
     """Kubernetes' own pod group (alpha in 1.36)."""
 
@@ -63,6 +48,7 @@ class PodSpec(View, frozen=True, kw_only=True):
     tolerations: tuple[Toleration, ...] = ()
     volumes: tuple[Volume, ...] = ()
     containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
     scheduling_group: SchedulingGroup | None = None
 
 
@@ -141,16 +127,8 @@ class PodView(View, frozen=True, kw_only=True):
 
     @property
     def gpus(self) -> int:
-        """GPUs (or MIG devices) its containers request."""
-        return sum(
-            int(amount)
-            for container in self.spec.containers
-            for name, amount in {
-                **container.resources.limits,
-                **container.resources.requests,
-            }.items()
-            if name.startswith(GPU_RESOURCE_PREFIX) and amount.isdigit()
-        )
+        """GPUs (or MIG devices) it holds."""
+        return gpus_of(self.spec.containers, self.spec.init_containers)
 
 
 def unreadable_pod(key: str, node: str) -> PodView:

@@ -8,8 +8,9 @@ hope, while "no room" is certain.
 from collections.abc import Iterable, Mapping
 
 from rules.api.availability import is_unavailable
+from rules.api.containers import gpu_amounts
 from rules.api.nodes import NodeView
-from rules.api.pods import GPU_RESOURCE_PREFIX, PodView
+from rules.api.pods import PodView
 
 
 def free_gpus(nodes: Iterable[NodeView], used: Mapping[str, int]) -> Mapping[str, int]:
@@ -52,8 +53,4 @@ def _place(gpus: int, left: dict[str, int]) -> bool:
 
 
 def _allocatable(node: NodeView) -> int:
-    return sum(
-        int(amount)
-        for name, amount in node.status.allocatable.items()
-        if name.startswith(GPU_RESOURCE_PREFIX) and amount.isdigit()
-    )
+    return sum(gpu_amounts(node.status.allocatable).values())

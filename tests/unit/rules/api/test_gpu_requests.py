@@ -1,0 +1,71 @@
+"""Which resources are GPUs, and how many a pod holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from rules.api.nodes import NodeView
+from rules.api.pods import PodView
+from rules.drain.room import free_gpus
+
+
+def container(restart: str = "", **amounts: str) -> dict[str, Any]:
+    limits = {f"nvidia.com/{name.replace('_', '-')}": amount for name, amount in amounts.items()}
+    policy = {"restartPolicy": restart} if restart else {}
+    return {"name": "c", "resources": {"limits": limits}, **policy}
+
+
+def pod(containers: list[dict[str, Any]], init: list[dict[str, Any]] | None = None) -> PodView:
+    spec = {"containers": containers, "initContainers": init or []}
+    return msgspec.convert({"metadata": {"name": "p"}, "spec": spec}, PodView)
+
+
+@pytest.mark.parametrize(
+    ("resource", "gpus"),
+    [
+        ("nvidia.com/gpu", 2),
+        ("nvidia.com/gpu.shared", 2),
+        ("nvidia.com/mig-1g.10gb", 2),
+        ("nvidia.com/mig-1g.10gb.shared", 2),
+        ("nvidia.com/hostdev", 0),
+        ("nvidia.com/cx7_rdma", 0),
+        ("nvidia.com/gpu.memory", 0),
+        ("nvidia.com/GA102GL_A10", 0),
+        ("example.com/gpu", 0),
+    ],
+)
+def test_issue10_26_what_is_a_gpu(resource: str, gpus: int) -> None:
+    holder = {"name": "c", "resources": {"requests": {resource: "2"}, "limits": {resource: "2"}}}
+    assert pod([holder]).gpus == gpus
+    ready = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {resource: "2"}}
+    node = msgspec.convert({"metadata": {"name": "n"}, "status": ready}, NodeView)
+    assert free_gpus([node], {}) == {"n": gpus}
+
+
+@pytest.mark.parametrize(
+    ("containers", "init", "gpus"),
+    [
+        pytest.param([container(gpu="1"), container(gpu="2")], [], 3, id="side by side"),
+        pytest.param([container()], [container("Always", gpu="1")], 1, id="sidecar"),
+        pytest.param([container(gpu="2")], [container("Always", gpu="1")], 3, id="and a sidecar"),
+        pytest.param([container(gpu="2")], [container(gpu="1")], 2, id="init before"),
+        pytest.param([container()], [container(gpu="4")], 4, id="only init"),
+        pytest.param(
+            [container(gpu="1")],
+            [container("Always", gpu="2"), container(gpu="4"), container("Always", gpu="1")],
+            6,
+            id="init beside an earlier sidecar",
+        ),
+        pytest.param([container(gpu="1")], [container(mig_1g="2")], 3, id="kinds are held apart"),
+        pytest.param([container(gpu="1k")], [], 1000, id="as the server writes a thousand"),
+        pytest.param([container(gpu="²")], [], 0, id="no number"),
+        pytest.param([container(gpu="-1")], [], 0, id="below zero"),
+    ],
+)
+def test_issue10_26_how_many(
+    containers: list[dict[str, Any]], init: list[dict[str, Any]], gpus: int
+) -> None:
+    assert pod(containers, init).gpus == gpus
