@@ -169,6 +169,11 @@ class Metrics:
             "gpuward_clock_skew_seconds",
             "API server's clock minus this machine's; 0 when they agree within a second.",
         )
+        self.view_too_old = self._gauge(
+            "gpuward_view_too_old",
+            "1 while no harm is done because something known of the cluster, or the time, is too old "
+            "or uncertain to act on.",
+        )
         self._clock_counted = (0, 0)
         self.clock_jumps = self._counter(
             "gpuward_clock_jumps_total",

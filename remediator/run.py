@@ -51,6 +51,7 @@ from rules.drain.daemon_sets import untolerating
 from rules.drain.plan import DrainPlan
 from rules.policy.policy import Policy
 from rules.session.recheck import recheck
+from rules.session.status import sentence
 
 _LOG = structlog.get_logger()
 
@@ -172,6 +173,7 @@ class Replica:
             self.clock,
             changed=self._maintenance_changed,
         )
+        self.world.doubts += [self.maintenance.too_old, self._time_unknown]
         self.scout = GangScout(
             look,
             KueueWorkloads(self.api, groups),
@@ -221,8 +223,8 @@ class Replica:
         return self.elector.may_write() and not self.caches.problem()
 
     def ready(self) -> str:
-        """Why this replica could not take over now."""
-        return self.caches.problem()
+        """Why this replica could do nothing to a node now, were it to lead."""
+        return self.caches.problem() or sentence(self.world.doubt())
 
     def healthy(self) -> str:
         """Why this process should be restarted."""
@@ -260,6 +262,7 @@ class Replica:
         """Gauges that are only worth computing per scrape."""
         metrics, now = self.metrics, self.clock.elapsed()
         metrics.leader.set(1 if self.elector.may_write() else 0)
+        metrics.view_too_old.set(1 if self.world.doubt() else 0)
         skew = self.clock.skew
         metrics.clock_skew.set(skew.seconds())
         metrics.count_clock(skew.jumps, skew.contradictions)
@@ -323,6 +326,10 @@ class Replica:
             return ""
         permit = self.fleet.permit(session.name)
         return "" if permit.start else f"its turn is over: {permit.message}"
+
+    def _time_unknown(self) -> str:
+        doubt = self.clock.skew.doubt
+        return f"the time is not certain, {doubt}" if doubt else ""
 
     def _untolerating(self, node: NodeView) -> tuple[str, ...]:
         return untolerating(node, self.caches.daemon_sets.items.values())

@@ -54,6 +54,8 @@ class World:
         """Nodes that Kueue still replaces, by key of the gang."""
         self.nobody_took_over = False
         self.acting_since = 0.0
+        self.doubts: list[Callable[[], str]] = [caches.too_old]
+        """Who may say that something known is too old, or too uncertain, to rest harm on."""
         self.observing_since = clock.now()
         self._clock = clock
         self._policy = policy
@@ -73,6 +75,7 @@ class World:
             maintenance_leases=self.maintenance_leases,
             observing_since=self.observing_since,
             acting_since=self.acting_since,
+            doubt=self.doubt(),
             own_node=self._own_node,
             own_namespace=self._namespace(),
             nobody_took_over=self.nobody_took_over,
@@ -81,6 +84,10 @@ class World:
             gangs=self.gangs,
             kueue_unhealthy=self.kueue_unhealthy,
         )
+
+    def doubt(self) -> str:
+        """Why no harm may rest on what is known now, a clause; empty when it may."""
+        return next(filter(None, (ask() for ask in self.doubts)), "")
 
     def _nodes(self) -> Mapping[str, NodeView]:
         items = self.caches.nodes.items

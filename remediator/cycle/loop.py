@@ -69,6 +69,7 @@ class Loop:
         self._answered_at = answered_at
         self._isolation = isolation or Isolation(clock)
         self._outage = False
+        self._doubt = ""
         self._acting = False
 
     async def run(self) -> None:
@@ -144,6 +145,7 @@ class Loop:
             self.ticked_at = self._clock.elapsed()
             with self._isolation.guard("loop", "the tick"):
                 self._note_outage()
+                self._note_doubt()
                 self._note_acting()
             await self._clock.sleep(1.0)
 
@@ -164,6 +166,20 @@ class Loop:
         if acting and not self._acting:
             self.wake_all()
         self._acting = acting
+
+    def _note_doubt(self) -> None:
+        """While what is known is too old to act on, sessions say so; afterwards they go on."""
+        doubt, before = self._world.doubt(), self._doubt
+        if doubt == before:
+            return
+        self._doubt = doubt
+        _LOG.warning("doubt", message=f"no harm is done: {doubt}" if doubt else "it is over")
+        if not doubt:
+            # What an old view did not show proves nothing: not an agent's silence either.
+            self._world.observing_since = self._clock.now()
+        if bool(doubt) != bool(before):
+            self.wake_open()
+            self._fleet_changed()
 
     async def _work(self, name: str) -> None:
         try:

@@ -51,6 +51,8 @@ _FAILED_S = 2.0
 _WATCHED_S = (60.0, 120.0)
 # Answers come in bursts, and what a plan still has to know is read at once.
 _SHORT_S = 0.25
+# A node's pods are listed every few seconds; what an older list said of them harms nobody.
+_LOOK_OLD_S = 60.0
 
 
 class _Drain:
@@ -65,6 +67,8 @@ class _Drain:
         self.wanted: tuple[d.EvictPod, ...] = ()
         self.look: DrainInput | None = None
         """What the plan was made from."""
+        self.looked_at = float("-inf")
+        """CLOCK_BOOTTIME when that look began."""
         self.changed = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 
@@ -187,6 +191,7 @@ class Drains:
         """List, plan, offer; seconds until the next pass when nothing changes."""
         if drain.steered is d.Evicting.WATCH:
             return await self._watch(node, drain, session)
+        began = self._clock.elapsed()
         look = await self._look.look(
             session,
             drain.memory,
@@ -197,7 +202,7 @@ class Drains:
         now = self._clock.now()
         plan = plan_drain(look, self._policy(), drain.memory, now)
         drain.plan, drain.memory, drain.wanted = plan, plan.memory, plan.evict
-        drain.look = look
+        drain.look, drain.looked_at = look, began
         self._due.set()
         self._wake(node)
         await self._force(node, drain, plan)
@@ -252,6 +257,8 @@ class Drains:
         """Why the pod is left alone by now: the drain ended, or its plan or the policy changed."""
         if self._drains.get(node) is not drain or drain.look is None:
             return "its drain was stopped"
+        if self._clock.elapsed() - drain.looked_at > _LOOK_OLD_S:
+            return "the node's pods could not be listed for over a minute"
         return rule(pod, drain.look, self._policy(), self._clock.now())
 
     def _kept_from_eviction(self, drain: _Drain, eviction: d.EvictPod, pod: PodView) -> str:

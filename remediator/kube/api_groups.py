@@ -35,6 +35,11 @@ class ApiGroups:
         self._clock = clock
         self._versions: dict[str, str] = {}
         self._read_again_at = float("-inf")
+        self._read_at = float("-inf")
+
+    def overdue_s(self) -> float:
+        """Seconds since the groups should have been read again; 0 or less when they are known."""
+        return self._clock.elapsed() - self._read_at - _FRESH_S
 
     async def served(self) -> dict[str, str]:
         """Preferred version by group; what was known before when it cannot be read."""
@@ -46,6 +51,6 @@ class ApiGroups:
         except ApiError:
             self._read_again_at = now + _AGAIN_S
             return self._versions
-        self._read_again_at = now + _FRESH_S
+        self._read_at, self._read_again_at = now, now + _FRESH_S
         self._versions = {g.name: g.preferred_version.version for g in found.groups}
         return self._versions

@@ -85,6 +85,10 @@ class Watching(Protocol):
     heard_at: float | None
     broken_objects: int
 
+    def too_old(self) -> str:
+        """Why no harm may rest on it, a clause; empty when it may."""
+        ...
+
     async def run(self) -> None:
         """List and watch until cancelled."""
         ...
@@ -184,6 +188,10 @@ class Caches:
             if not cache.synced:
                 return cache.problem or f"The first list of {cache.resource.name} is under way."
         return ""
+
+    def too_old(self) -> str:
+        """Why no harm may rest on the caches, a clause that names one; empty when it may."""
+        return next(filter(None, (cache.too_old() for cache in self.all)), "")
 
     def _agent_changed(
         self, _: str, before: AgentPodObject | None, after: AgentPodObject | None

@@ -22,15 +22,18 @@ from remediator.kube.isolation import Isolation
 from remediator.kube.pace import Lane
 from rules.api.nodes import ObjectMeta
 from rules.api.tolerant import UNREADABLE, understand
+from rules.api.view_age import too_old
 
 _LOG = structlog.get_logger()
 
 PAGE_SIZE = 500
-# The API server sends a bookmark about once a minute; three missed ones mean a dead connection.
-SILENCE_S = 200.0
+# The API server sends a bookmark about once a minute; a missed one means a dead connection.
+SILENCE_S = 90.0
 # Asked of the server, which ends the watch then; spread so that watches do not end together.
 _WATCH_S = (300, 600)
 _BACKOFF_S = (0.2, 30.0)
+# However long an answer asks us to stay away: nothing harmful is done while a view is old.
+_LONGEST_ASKED_S = 60.0
 # A lagging server is not believed this often; a restored backup really is older and is, then.
 _OLDER_ANSWERS_DOUBTED = 3
 _MAX_VERSION_CHARS = 40
@@ -102,6 +105,8 @@ class Reflector(Generic[T]):
         """Why the cache may be behind, one sentence; empty while the watch runs."""
         self.heard_at: float | None = None
         """CLOCK_BOOTTIME of the last list or watch event."""
+        self.unfollowed_since: float | None = clock.elapsed()
+        """CLOCK_BOOTTIME since when no watch is open; None while one is."""
         self.broken_objects = 0
         self._api = api
         self._clock = clock
@@ -120,7 +125,8 @@ class Reflector(Generic[T]):
         """List and watch until cancelled."""
         while True:
             try:
-                if not self._version:
+                if not self._version or self._quiet_s() >= self._silence_s:
+                    # What a silent connection swallowed, only a list shows.
                     await self._list()
                 await self._watch()
                 self._failures = 0
@@ -145,6 +151,20 @@ class Reflector(Generic[T]):
         if self._response is not None:
             self._response.close()
 
+    def too_old(self) -> str:
+        """Why no harm may rest on what this cache holds, a clause; empty when it may."""
+        since = self.unfollowed_since
+        return too_old(
+            self.resource.name,
+            quiet_s=self._quiet_s(),
+            unfollowed_s=0.0 if since is None else self._clock.elapsed() - since,
+            problem=self.problem,
+        )
+
+    def _quiet_s(self) -> float:
+        heard_at = self.heard_at
+        return float("inf") if heard_at is None else self._clock.elapsed() - heard_at
+
     def learn(self, item: T) -> None:
         """Take in an object that a write returned, before the watch brings it."""
         key = key_of(item.metadata)
@@ -156,7 +176,8 @@ class Reflector(Generic[T]):
         low, high = _BACKOFF_S
         ceiling = min(high, low * 2 ** min(self._failures, 10))
         self._failures += 1
-        await self._clock.sleep(max(asked_s or 0.0, ceiling * random.uniform(0.5, 1.0)))
+        asked_s = min(asked_s or 0.0, _LONGEST_ASKED_S)
+        await self._clock.sleep(max(asked_s, ceiling * random.uniform(0.5, 1.0)))
 
     def _note(self, problem: str) -> None:
         if problem != self.problem:
@@ -255,11 +276,15 @@ class Reflector(Generic[T]):
                     raise _RelistError("the server no longer keeps our version")
                 raise ApiError(answer)
             resource, self._response = self.resource, response
-            async for line in _lines(response.content):
-                if resource is not self.resource:
-                    raise _RelistError("the selection changed")
-                self._apply(line)
-                self._failures = 0
+            self.unfollowed_since = None
+            try:
+                async for line in _lines(response.content):
+                    if resource is not self.resource:
+                        raise _RelistError("the selection changed")
+                    self._apply(line)
+                    self._failures = 0
+            finally:
+                self.unfollowed_since = self._clock.elapsed()
 
     def _apply(self, line: bytes) -> None:
         try:

@@ -16,6 +16,7 @@ from remediator.kube.api_groups import ApiGroups
 from remediator.kube.clock import Clock
 from remediator.world import World
 from rules.api.nodes import LeaseView
+from rules.api.view_age import too_old
 
 _LOG = structlog.get_logger()
 
@@ -25,7 +26,7 @@ LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 _GROUP = ".medik8s.io"
 _PREFIX = "node-"
 _SWEEP_S = 5.0
-_REFUSED_S = 300.0
+_REFUSED_S = 60.0
 _PAGE = 500
 
 
@@ -46,11 +47,24 @@ class MaintenanceLeases:
         self._world = world
         self._clock = clock
         self._changed = changed
+        self._read_at = float("-inf")
+        self._failing_since: float | None = None
+        self._problem = ""
 
     async def run(self) -> None:
         """Sweep until cancelled."""
         while True:
             await self._clock.sleep(await self.sweep())
+
+    def too_old(self) -> str:
+        """Why no harm may rest on the leases, a clause; empty when it may."""
+        now, failing_since = self._clock.elapsed(), self._failing_since
+        return too_old(
+            "other operators' maintenance leases",
+            quiet_s=max(now - self._read_at, self._groups.overdue_s()),
+            unfollowed_s=0.0 if failing_since is None else now - failing_since,
+            problem=self._problem,
+        )
 
     async def sweep(self) -> float:
         """Read the leases once; seconds until the next time."""
@@ -63,6 +77,9 @@ class MaintenanceLeases:
         except ApiError as error:
             # What was known stays: a lease that cannot be read has not ended.
             _LOG.warning("maintenance leases", why=str(error))
+            self._problem = str(error)
+            if self._failing_since is None:
+                self._failing_since = self._clock.elapsed()
             return _REFUSED_S if error.answer.code in {401, 403} else _SWEEP_S
         self._take(found)
         return _SWEEP_S
@@ -76,6 +93,7 @@ class MaintenanceLeases:
         }
 
     def _take(self, found: dict[str, LeaseView]) -> None:
+        self._read_at, self._failing_since, self._problem = self._clock.elapsed(), None, ""
         before = self._world.maintenance_leases
         self._world.maintenance_leases = found
         for node in before.keys() | found.keys():

@@ -191,7 +191,8 @@ def _undone(case: Case) -> Decision | None:
     changed = case.phase is not Phase.PENDING and case.mark in _CHANGED
     if not case.mark.undone and not changed:
         return None
-    if case.seen.owner:
+    if case.seen.owner or case.seen.doubt:
+        # Whether an owner is at work is not known while what is known of it is too old.
         return in_phase(case)
     if awaits_booking(case):
         return None

@@ -42,6 +42,8 @@ def halt_of(case: Case) -> Halt | None:
         )
     if case.seen.pauses:
         return Halt(reason="Paused", clause=pause_clause(case.seen.pauses))
+    if case.seen.doubt:
+        return Halt(reason="ViewTooOld", clause=case.seen.doubt)
     if case.policy.mode == Mode.SHADOW and not case.shadow:
         return Halt(
             reason="PolicyIsShadow",

@@ -74,6 +74,8 @@ class NodeObservation:
     """Why the verdict cannot be believed now; "" when it is fresh."""
     pauses: tuple[PauseView, ...] = ()
     """Pauses that cover the node now."""
+    doubt: str = ""
+    """Why no harm may rest on what was seen (``FleetSnapshot.doubt``)."""
     owner: str = ""
     """Who else works on the node (``rules.session.owners``)."""
     permit: Permit = Permit()
@@ -250,6 +252,7 @@ def observe(
         selected=seen is not None and selects_node(snapshot.policy, seen),
         stale=staleness(health, seen, snapshot.agents, snapshot.now) if seen else "no node",
         pauses=_pauses(snapshot, seen),
+        doubt=snapshot.doubt,
         owner=_owner(snapshot, seen),
         permit=permit,
         siblings=siblings,

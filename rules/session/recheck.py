@@ -3,7 +3,8 @@
 Called by the gateway without an await before sending, with a node whose read was answered at most a
 second ago and took at most 5 s. Everything
 that could have changed since the decision is looked at again: the node's identity and boot, the
-session, its phase, its causes, its level and its mark, the policy, pauses, opt-out and other owners.
+session, its phase, its causes, its level and its mark, the policy, pauses, opt-out and other owners,
+and whether what is known of all that is recent enough.
 Whether a single pod may still go is asked of ``rules.drain.recheck`` beside it.
 """
 
@@ -24,6 +25,8 @@ def recheck(write: d.Write, node: NodeView, snapshot: FleetSnapshot) -> str:
         return ""
     if snapshot.policy.mode == Mode.SHADOW:
         return "the policy is Shadow"
+    if snapshot.doubt:
+        return snapshot.doubt
     for refusal in (_forbidden(node, snapshot), _session(write, node, snapshot)):
         if refusal:
             return refusal

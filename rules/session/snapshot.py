@@ -42,6 +42,9 @@ class FleetSnapshot:
     observing_since: float = 0.0
     acting_since: float = 0.0
     """When this process took over: waits for what a leader has to find out count from here."""
+    doubt: str = ""
+    """Why no harm may rest on this snapshot, a clause: a view that is too old
+    (``rules.api.view_age``), a time that is not known; "" when it may."""
     own_node: str = ""
     """The node this process runs on; "" outside the cluster."""
     own_namespace: str = "gpuward"

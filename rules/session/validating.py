@@ -78,8 +78,8 @@ def _not_ready(case: Case) -> str:
 
 def _forbidden(case: Case, status: QuarantineStatus, halt: Halt | None) -> tuple[str, str]:
     """What forbids the release even after the time: a reason and a clause."""
-    if halt is not None and halt.reason in {"StandDown", "OptOut"}:
-        tail = "" if halt.reason == "StandDown" else ", a person releases it"
+    if halt is not None and halt.reason in {"StandDown", "OptOut", "ViewTooOld"}:
+        tail = ", a person releases it" if halt.reason == "OptOut" else ""
         return halt.reason, halt.clause + tail
     held = case.node.annotations.get(ANNOTATION_HOLD)
     if case.session.spec.hold or held is not None:

@@ -61,6 +61,8 @@ _REMEDIES: Final = {
     "StandDown": "the other owner finishing its work on the node",
     "UnexpectedError": "a correction of gpuward, or of the object at fault: report it with a support bundle",
     "VerdictStale": "the agent seeing the GPUs again: see the health line above",
+    "ViewTooOld": "the API server answering the list or watch named above; /readyz and the log of "
+    "the remediator say the same",
     "WaitCompleted": "the job's own end, or the policy's maxWait",
     "Waiting": "whatever is named above",
     "WorkloadUnhealthy": "the workload becoming healthy, or unhealthyPodEvictionPolicy: "

@@ -38,6 +38,8 @@ class Setting(EdgeWorld):
     def __init__(self, cluster):
         super().__init__(cluster, POLICY, pdb=lambda key: self.drains.pdb_changed(key))
         self.woken = []
+        # Only PDBs are watched here: what is fed by hand does not grow old.
+        self.world.doubts.clear()
         self.drains = Drains(
             cluster.api,
             self.gateway,

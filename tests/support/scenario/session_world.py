@@ -112,6 +112,8 @@ class World(ApiServer):
         self.unread: set[str] = set()
         """Nodes whose gangs our controller has not read yet."""
         self.acting_since = self.observing_since = 0.0
+        self.doubt = ""
+        """Why nothing may rest on what our controller knows."""
         self.own_node = ""
         self.nobody_took_over = False
         self.said: list[Said] = []
@@ -144,6 +146,7 @@ class World(ApiServer):
             maintenance_leases={n: convert(le, LeaseView) for n, le in self.leases.items()},
             observing_since=self.observing_since,
             acting_since=self.acting_since,
+            doubt=self.doubt,
             own_node=self.own_node,
             nobody_took_over=self.nobody_took_over,
             reserved=frozenset(self.controller.reserved),

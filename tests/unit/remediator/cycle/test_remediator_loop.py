@@ -13,10 +13,12 @@ class Setting:
 
     def __init__(self):
         self.clock, self.acts, self.looked_at = VirtualClock(at=0.0), True, []
+        self.doubt = ""
         items = SimpleNamespace(items={"n1": None})
-        world = SimpleNamespace(
+        world = self.world = SimpleNamespace(
             caches=SimpleNamespace(nodes=items, healths=items), unselected={}, healths={},
-            sessions={}, deleted={},
+            sessions={}, deleted={}, doubt=lambda: self.doubt, observing_since=0.0,
+            nodes_with_open_sessions=lambda: ["n1"],
         )  # fmt: skip
         self.loop = Loop(
             world,
@@ -56,3 +58,19 @@ async def test_a_replica_that_may_not_act_looks_at_nothing():
     setting = Setting()
     await setting.run(30, acts=lambda at: False)
     assert setting.looked_at == []
+
+
+async def test_issue10_12_sessions_are_looked_at_when_a_view_becomes_old_and_when_it_is_fresh():
+    setting = Setting()
+    await setting.run(10, acts=lambda at: True)
+    setting.looked_at.clear()
+    setting.doubt = "what is known of gpuwardpauses is too old to act on"
+    await setting.run(20, acts=lambda at: True)
+    assert setting.looked_at
+    setting.looked_at.clear()
+    setting.doubt = ""
+    await setting.run(30, acts=lambda at: True)
+    assert setting.looked_at
+    assert setting.world.observing_since > setting.clock.now() - 15, (
+        "silence before proves nothing"
+    )

@@ -111,6 +111,31 @@ class TestMaintenance:
         await keeper.sweep()
         assert list(world.maintenance_leases) == ["n1"]
 
+    @pytest.mark.parametrize(
+        ("path", "due_s"),
+        [pytest.param(".*leases", 5, id="leases"), pytest.param("/apis$", 301, id="groups")],
+    )
+    async def test_issue10_12_leases_that_cannot_be_read_forbid_harm_after_a_while(
+        self, leased, path, due_s
+    ):
+        _, keeper = self.keeper(leased, [])
+        assert "maintenance leases" in keeper.too_old(), "nobody has looked yet"
+        await keeper.sweep()
+        assert keeper.too_old() == ""
+        leased.server.faults.fail(
+            ApiError(503, "ServiceUnavailable", "later"), path=path, times=None
+        )
+        leased.clock.ahead_s += due_s
+        await keeper.sweep()
+        assert keeper.too_old() == "", "a moment without an answer is normal"
+        leased.clock.ahead_s += 101
+        await keeper.sweep()
+        assert "maintenance leases" in keeper.too_old()
+        leased.server.faults.clear()
+        leased.clock.ahead_s += 16
+        await keeper.sweep()
+        assert keeper.too_old() == ""
+
     async def test_a_refusal_is_not_asked_again_at_once(self, leased):
         _, keeper = self.keeper(leased, [])
         leased.server.faults.fail(ApiError(403, "Forbidden", "no"), path=".*leases")

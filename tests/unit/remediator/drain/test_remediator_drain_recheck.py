@@ -5,6 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
+from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import NODES, PODS
 from remediator.kube.gateway import Gateway
 from remediator.kube.pace import Lane, Rates
@@ -121,3 +122,14 @@ async def test_issue10_15_force_ends_between_the_condition_and_the_deletion(clus
         await until(lambda: held)
         assert held[0] == "the policy says Report"
         assert cluster.server.requests.count(verb="delete", resource="pods") == 0
+
+
+async def test_issue10_12_pods_that_could_not_be_listed_for_a_minute_are_left_alone(cluster):
+    async with draining(cluster) as setting:
+        await low_rate_drain(setting)
+        cluster.server.faults.fail(
+            ApiError(500, "InternalError", "x"), path="/api/v1/pods", times=None
+        )
+        cluster.clock.ahead_s += 61
+        assert await few_more_were_sent(setting)
+        assert setting.drains.plan("n1") is not None

@@ -1,16 +1,11 @@
 """Which gangs run on the nodes that wait, and what Kueue still replaces of them."""
 
-import asyncio
-
 import pytest
 
 from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import PODS
 from remediator.drain.gang_scout import GangScout
 from remediator.drain.look import DrainLook
-from remediator.kube.access import Access
-from remediator.run import Replica
-from remediator.settings import make_parser, run_settings
 from rules.api.quarantine import Mode
 from rules.policy.policy import Policy
 from tests.support.remediator.edge import QUARANTINES, edge
@@ -165,25 +160,3 @@ async def test_a_node_that_waits_no_more_is_forgotten(cluster):
         await until(lambda: not setting.world.sessions.get("n1"))
         await scouting.scout.sweep()
         assert setting.world.gangs == {}
-
-
-async def test_issue10_10_a_replica_that_does_not_lead_knows_the_gangs_too(cluster, tmp_path):
-    await add_worker(cluster, "w0", "n1")
-    arguments = make_parser({}).parse_args(["run", "--kubeconfig", str(tmp_path / "kubeconfig")])
-    access = Access(arguments.kubeconfig)
-    await access.load()
-    standby = Replica(run_settings(arguments, {}), access)
-    await standby.api.open()
-    parts = [*(cache.run() for cache in standby.caches.all), standby.scout.run()]
-    tasks = [asyncio.create_task(part) for part in parts]
-    try:
-        async with edge_world(cluster, POLICY) as setting:
-            await open_session(setting, "n1")
-        await until(lambda: standby.world.gangs.get("n1"))
-        assert [gang.key for gang in standby.world.gangs["n1"]] == [JOBSET]
-        assert not standby.may_act()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await standby.api.close()

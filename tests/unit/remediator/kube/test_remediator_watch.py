@@ -7,10 +7,10 @@ import pytest
 
 from remediator.kube.access import Access
 from remediator.kube.api import Api
-from remediator.kube.clock import SystemClock
 from remediator.kube.pace import Pace, Rates
 from remediator.kube.watch import Reflector, Resource
 from rules.api.nodes import NodeView
+from tests.support.remediator.edge import SteppedClock
 from tests.support.remediator.scripted_server import (
     event,
     node,
@@ -36,16 +36,29 @@ class Recorder:
         self.changes.append((kind, key))
 
 
+class RecordingClock(SteppedClock):
+    """Remembers for how long somebody slept."""
+
+    def __init__(self):
+        self.slept = []
+        super().__init__()
+
+    async def sleep(self, seconds):
+        self.slept.append(seconds)
+        await super().sleep(seconds)
+
+
 @asynccontextmanager
 async def watching(tmp_path, handler, resource=NODES, listener=None, **options):
     async with scripted_server(handler) as address:
-        clock = SystemClock()
+        clock = RecordingClock()
         access = Access(write_kubeconfig(tmp_path / "kubeconfig", address))
         await access.load()
         api = Api(access, clock, Pace(Rates(per_second={}), clock))
         await api.open()
         recorder = Recorder()
         cache = Reflector(api, clock, resource, NodeView, listener or recorder, **options)
+        cache.clock = clock
         task = asyncio.create_task(cache.run())
         try:
             yield cache, recorder
@@ -131,7 +144,7 @@ async def test_bookmarks_move_the_version_from_which_a_broken_watch_goes_on(tmp_
     assert versions == ["5", "42"]
 
 
-async def test_s43_silence_reconnects_without_listing_again(tmp_path):
+async def test_s43_after_silence_only_a_list_is_believed(tmp_path):
     asked = []
 
     async def handler(request):
@@ -140,7 +153,54 @@ async def test_s43_silence_reconnects_without_listing_again(tmp_path):
 
     async with watching(tmp_path, handler, silence_s=0.1):
         await until(lambda: asked.count("watch") == 2)
-    assert asked[:3] == ["list", "watch", "watch"]
+    assert asked[:4] == ["list", "watch", "list", "watch"]
+
+
+async def test_issue10_12_a_watch_that_fails_makes_the_view_old_and_says_why(tmp_path):
+    broken = False
+
+    async def handler(request):
+        if broken:
+            return refusal(500, "InternalError", "etcd is away")
+        return await stream(request, hold_s=0.05) if is_watch(request) else page([], 5)
+
+    async with watching(tmp_path, handler) as (cache, _):
+        await until(lambda: cache.synced)
+        assert cache.too_old() == ""
+        broken = True
+        await until(lambda: "etcd is away" in cache.problem)
+        assert cache.too_old() == "", "a moment without a watch is normal"
+        cache.clock.ahead_s += 21
+        assert "nodes" in cache.too_old()
+        assert "etcd is away" in cache.too_old()
+        broken = False
+        await until(lambda: not cache.too_old())
+
+
+async def test_issue10_12_a_watch_that_hangs_makes_the_view_old(tmp_path):
+    async def handler(request):
+        return await stream(request) if is_watch(request) else page([], 5)
+
+    async with watching(tmp_path, handler) as (cache, _):
+        await until(lambda: cache.unfollowed_since is None)
+        cache.clock.ahead_s += 75
+        assert cache.too_old() == "", "bookmarks come about once a minute"
+        cache.clock.ahead_s += 30
+        assert "nodes" in cache.too_old()
+
+
+async def test_issue10_12_a_server_cannot_send_a_watch_away_for_an_hour(tmp_path):
+    asked = []
+
+    async def handler(request):
+        asked.append(1)
+        answer = refusal(503, "ServiceUnavailable", "later")
+        answer.headers["Retry-After"] = "3600"
+        return answer
+
+    async with watching(tmp_path, handler) as (cache, _):
+        await until(lambda: cache.clock.slept)
+        assert max(cache.clock.slept) <= 60
 
 
 async def test_an_object_that_is_understood_in_part_is_counted_and_says_what_is_missing(tmp_path):
