@@ -1,0 +1,215 @@
+"""A real remediator while the API server serves mutated objects of every kind that it watches.
+
+Nothing ends, nothing raises, and the sessions of the other nodes go on. `GPUWARD_TEST_HOSTILE_S` says
+for how long (default 40 s); the figures of ten minutes are in docs/invariants.md. The seed is printed
+and can be set with `GPUWARD_TEST_HOSTILE_SEED`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+import time
+from contextlib import suppress
+
+import pytest
+
+from hack.sim.cluster.clients.client import ApiError
+from hack.sim.cluster.fleet.fleet import Budget, Pool, Serving
+from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
+from hack.sim.cluster.fleet.fleet_health_objects import XID_79
+from hack.sim.cluster.resource import (
+    DAEMON_SETS,
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    REPLICATION_CONTROLLERS,
+)
+from hack.sim.control_plane import ADMIN
+from tests.support.cluster.hostile_server import HOSTILE, HostileServer
+from tests.support.remediator.remediator_process import (
+    PAUSES,
+    QUARANTINES,
+    RemediatorProcess,
+    leads,
+    phase,
+    prepare,
+    running,
+)
+
+FOR_S = float(os.environ.get("GPUWARD_TEST_HOSTILE_S", "40"))
+SEED = int(os.environ.get("GPUWARD_TEST_HOSTILE_SEED", "0")) or random.randrange(1, 2**31)
+SOUND = [f"gpu-000{number}" for number in range(3)]
+HOSTILE_NODE = "gpu-0003"
+KINDS = frozenset(
+    {
+        *("nodes", "gpunodehealths", "gpuquarantines", "pods", "poddisruptionbudgets"),
+        *("daemonsets", "replicationcontrollers"),
+    }
+)
+POLICY = """
+mode: Enforce
+budget:
+  maxUnavailable: {percent: 100, atMost: 1000}
+  maxNew: {count: 1000, window: 1s}
+  perReason: {count: 1000, window: 1s}
+drain: {settle: 1s, backoff: {min: 1s, max: 2s}, gangWindow: 1s, unmanaged: Evict}
+release: {healthyFor: 1s, replaceAfter: {count: 1000, window: 1h}}
+history: {keep: 1h, maxPerNode: 3}
+"""
+
+
+def concerns_hostile(plural, obj):
+    metadata, spec = obj.get("metadata") or {}, obj.get("spec") or {}
+    name = str(metadata.get("name", ""))
+    return HOSTILE_NODE in {name, spec.get("nodeName")} or name.startswith("hostile")
+
+
+async def add_hostile(cluster):
+    """One object of each kind, about the hostile node."""
+    await cluster.add_namespace("hostile")
+    owner = {
+        "apiVersion": "v1",
+        "kind": "ReplicationController",
+        "metadata": {"name": "hostile-rc"},
+        "spec": {"replicas": 0, "selector": {"matchLabels": "x"}},
+    }
+    await cluster.client.create(REPLICATION_CONTROLLERS, owner, "hostile")
+    await cluster.add_budget("hostile-0", "hostile", minAvailable=1)
+    template = {
+        "metadata": {"labels": {"app": "hostile-ds"}},
+        "spec": {
+            "nodeSelector": {"nvidia.com/gpu.present": "never"},
+            "containers": [{"name": "c", "image": "registry.example/x:1"}],
+        },
+    }
+    spec = {"selector": {"matchLabels": {"app": "hostile-ds"}}, "template": template}
+    body = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "hostile-ds"}}
+    await cluster.client.create(DAEMON_SETS, {**body, "spec": spec}, "hostile")
+
+
+async def add_pods(cluster):
+    """Pods that were evicted are back, with a GPU and an owner whose selector has a legal, odd key."""
+    owner = await cluster.client.get(REPLICATION_CONTROLLERS, "hostile-rc", "hostile")
+    reference = {
+        "apiVersion": "v1",
+        "kind": "ReplicationController",
+        "name": "hostile-rc",
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+    }
+    container = {
+        "name": "main",
+        "image": "registry.example/workload:1",
+        "resources": {"limits": {"nvidia.com/gpu": "1"}},
+    }
+    for number in range(3):
+        metadata = {"name": f"hostile-{number}", "ownerReferences": [reference]}
+        spec = {
+            "nodeName": HOSTILE_NODE,
+            "terminationGracePeriodSeconds": 0,
+            "volumes": [{"name": "v", "emptyDir": {}}],
+            "containers": [container],
+        }
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        with suppress(ApiError):
+            await cluster.client.create(PODS, body, "hostile")
+
+
+async def stir(cluster, luck):
+    """Every hostile object changes again and again, so that the watches bring it mutated anew."""
+    client = cluster.client
+    while True:
+        await add_pods(cluster)
+        words = [word for word in HOSTILE if isinstance(word, str) and len(word) < 1000]
+        word = luck.choice(words)
+        mark = {"metadata": {"annotations": {"example.com/stirred": str(time.time_ns())}}}
+        note = {"session": word, "at": word, "priorAnnotations": {}}
+        text = luck.choice([word, str(note).replace("'", '"'), "{}", "[" * 50])
+        owned = {"metadata": {"annotations": {"gpuward.io/session": text}}}
+        for resource, name, namespace, patch in (
+            (NODES, HOSTILE_NODE, None, luck.choice([mark, owned])),
+            (GPU_NODE_HEALTHS, HOSTILE_NODE, None, mark),
+            (PODS, f"hostile-{luck.randrange(3)}", "hostile", mark),
+            (POD_DISRUPTION_BUDGETS, "hostile-0", "hostile", mark),
+            (DAEMON_SETS, "hostile-ds", "hostile", mark),
+            (PAUSES, "hostile-pause", None, mark),
+        ):
+            with suppress(ApiError):
+                await client.patch(resource, name, patch, namespace)
+        found, _ = await client.list(QUARANTINES, field_selector=f"spec.nodeName={HOSTILE_NODE}")
+        for session in found[-2:]:
+            with suppress(ApiError):
+                await client.patch(QUARANTINES, session["metadata"]["name"], mark)
+        await asyncio.sleep(0.2)
+
+
+async def pause_for(cluster, server, seconds):
+    """A pause that is served mutated may cover everything: it is there for a while, then gone."""
+    scope = {"nodes": [HOSTILE_NODE]}
+    body = {
+        "apiVersion": "gpuward.io/v1alpha1",
+        "kind": "GPUWardPause",
+        "metadata": {"name": "hostile-pause"},
+        "spec": {"scope": scope, "reason": "hostile", "until": "2099-01-01T00:00:00Z"},
+    }
+    server.chosen = lambda plural, obj: plural == "gpuwardpauses"
+    await cluster.client.create(PAUSES, body)
+    await asyncio.sleep(seconds)
+    await cluster.client.delete(PAUSES, "hostile-pause")
+
+
+def wrong(one):
+    """What the process said that it must never say."""
+    text = one.log.read_text(errors="replace")
+    lines = [str(line)[:3000] for line in one.lines() if line.get("event") == "unexpected error"]
+    return lines[:3], "Traceback (most recent call last)" in text
+
+
+@pytest.mark.slow
+async def test_issue10_30_mutated_objects_of_every_kind_stop_nothing_else(cluster, tmp_path):
+    luck = random.Random(SEED)
+    await prepare(cluster)
+    await cluster.add(pool=Pool(name="gpu", nodes=4))
+    await cluster.health.all_healthy([*SOUND, HOSTILE_NODE])
+    await cluster.add(
+        Serving(name="web", replicas=2, pool="gpu", gpus=1, budget=Budget(max_unavailable=1))
+    )
+    await add_hostile(cluster)
+    plane = cluster.plane
+    upstream = HostileServer(plane.url, plane.tokens.get(ADMIN, ""), plane._tls(), SEED)
+    async with upstream.listening() as server:
+        kubeconfig = tmp_path / "hostile.kubeconfig"
+        kubeconfig.write_text(server.kubeconfig())
+        one = RemediatorProcess(tmp_path, kubeconfig, policy=POLICY)
+        rounds = 0
+        with running(one):
+            await leads(cluster, "one")
+            await cluster.health.fail(HOSTILE_NODE, XID_79)
+            stirring = asyncio.create_task(stir(cluster, luck))
+            ends = time.monotonic() + FOR_S
+            while time.monotonic() < ends:
+                kinds = set(luck.sample(sorted(KINDS), luck.randint(1, len(KINDS))))
+                server.chosen = lambda plural, obj, kinds=kinds: (
+                    plural in kinds and concerns_hostile(plural, obj)
+                )
+                node = SOUND[rounds % len(SOUND)]
+                await cluster.health.fail(node, XID_79)
+                await phase(cluster, node, "Quarantined")
+                await cluster.health.healthy(node)
+                await phase(cluster, node, "Released")
+                rounds += 1
+                assert wrong(one) == ([], False), f"seed {SEED}"
+                if rounds % 3 == 0:
+                    await pause_for(cluster, server, 1.0)
+            stirring.cancel()
+            assert one._process is not None
+            assert one._process.poll() is None, f"it ended (seed {SEED})"
+            served = dict(sorted(server.mutator.served.items()))
+            said = f"{rounds} rounds, {sum(served.values())} mutated objects served: {served}"
+            sys.stdout.write(f"\nseed {SEED}: {said}\n")
+        assert wrong(one) == ([], False), f"seed {SEED}"
+        assert set(served) >= {"nodes", "gpunodehealths", "pods", "gpuwardpauses"}
+        assert rounds > 0
