@@ -12,10 +12,11 @@ from collections import Counter
 from pathlib import Path
 
 from agent.commands.explain import WHY
+from hack.catalog import comparison
 from rules.catalog.nvlink import nvlink5_rules
-from rules.catalog.reason import Action, Level, ReasonClass
+from rules.catalog.reason import Action, ReasonClass
 from rules.catalog.sxid import sxid_catalog
-from rules.catalog.words import BUCKETS, PEERS
+from rules.catalog.words import BUCKETS
 from rules.catalog.xid import XidRow, catalog, catalog_version, reason_for_xid
 from rules.kernel_log.record import KIND_MEANINGS
 
@@ -47,6 +48,13 @@ answer (Xid 154, the recovery action) can tell. So gpuward sorts them by how the
 - What comes again on the same GPU after two resets within a week asks for a restart of the node, after two
   restarts for another node: a repair that failed twice will fail again.
 - 48 with 63 and 94 in one burst is contained: the program restarts, the node stays.
+- **The flags of a 94 or 95 (`RST`, `D-RST`) decide where the line has them**, for 48, 63, 171 and 172 beside it,
+  too: No and No is Info, Report, RestartApp; `D-RST: Yes` Degraded, Cordon, ResetGPU; `RST: Yes` Fatal, Drain,
+  ResetGPU, and so is a 94 of the GPU's system processor (`GSP-RISCV`), which has no flags.
+- 109 and 155 wait up to 30 s for the driver's answer; none, read twice after them, is Degraded, Report.
+- 110 beside a lost GPU asks for a power cycle.
+- A 74 on a link that had one within the day is Degraded, Cordon. 145 to 150 on half of the GPUs within a minute
+  are one incident of the node, Cordon; like 74 on many GPUs it ends when the links are back.
 - 63 or 64 with the row-remap failure flag, and 79 in a virtual machine, mean another node.
 - 144 to 150 are decided by {rules} rules (95 published lines, three of which hold two) over the first
   two registers in either of their layouts: {reset} say reset the GPU, {ignore} nothing, {eval} wait for the
@@ -55,17 +63,6 @@ answer (Xid 154, the recovery action) can tell. So gpuward sorts them by how the
   Non-fatal is recorded, no word is Degraded and reported.
 - Severity, level and action of any reason can be changed with `--rules FILE`, the level also by
   the cluster's policy.
-"""
-
-PEERS_INTRODUCTION = """\
-## Where others differ
-
-What four other programs do with the same line, for every Xid where at least one of them would take
-a GPU or node away and we would not, or the other way round. *device plugin*: NVIDIA's, *EKS*: the
-EKS node monitoring agent, *DCGM*: the health watch of 4.6, *NVSentinel*: its default action.
-
-| Xid | gpuward | device plugin | EKS | DCGM | NVSentinel |
-|---|---|---|---|---|---|
 """
 
 KINDS_INTRODUCTION = """
@@ -80,17 +77,6 @@ the line does not say is null; a line that only records a fact has no severity.
 | kind | the line says |
 |---|---|
 """
-
-
-def takes_away(row: XidRow) -> list[bool]:
-    """Return for us and each peer whether the row costs a GPU or a node."""
-    return [
-        reason_for_xid(row.xid).level is not Level.REPORT,
-        row.device_plugin == "unhealthy",
-        row.eks == "fatal",
-        row.dcgm == "fail",
-        row.nvsentinel in ("reset", "reboot", "restart-vm"),
-    ]
 
 
 def table_row(row: XidRow) -> str:
@@ -137,12 +123,7 @@ def page() -> str:
     text += "\n".join(table_row(row) for row in used)
     unused = ", ".join(str(row.xid) for row in rows if not row.used)
     text += f"\n\nKnown but unused, treated as unknown: {unused}.\n\n"
-    text += PEERS_INTRODUCTION
-    for row in used:
-        if len(set(takes_away(row))) > 1:
-            reason = reason_for_xid(row.xid)
-            codes = " | ".join(getattr(row, column) for column, _ in PEERS)
-            text += f"| {row.xid} {row.name} | {reason.severity}, {reason.level} | {codes} |\n"
+    text += comparison.xids() + comparison.reasons()
     text += KINDS_INTRODUCTION
     text += "".join(f"| {kind} | {meaning} |\n" for kind, meaning in KIND_MEANINGS.items())
     return text
