@@ -23,8 +23,8 @@ __all__ = [
 
 PERIODS_S = {Tier.FAST: 15.0, Tier.MEDIUM: 60.0, Tier.SLOW: 3600.0}
 
-TURING, AMPERE, HOPPER, BLACKWELL = 6, 7, 9, 10
-"""Architecture numbers as nvmlDeviceGetArchitecture gives them (8 is Ada)."""
+KNOWN, TURING, AMPERE, HOPPER, BLACKWELL = 1, 6, 7, 9, 10
+"""Architecture numbers as nvmlDeviceGetArchitecture gives them (8 is Ada; 0 stands for unknown)."""
 LATEST = 1 << 30
 FABRIC_V3_BRANCH = 580
 
@@ -138,6 +138,7 @@ FIELDS = (
         Signal.NVLINK_CRC_DATA_ERRORS,
         _DEV + "NVLINK_CRC_DATA_ERROR_COUNT_TOTAL",
         _M,
+        first=KNOWN,
         last=HOPPER - 1,
     ),
     FieldRow(Signal.NVLINK_REPLAYS, _DEV + "NVLINK_REPLAY_ERROR_COUNT_TOTAL", _M, last=HOPPER - 1),
