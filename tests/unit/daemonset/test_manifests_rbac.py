@@ -53,7 +53,7 @@ READS = {
     ("get", "gpuward.io/gpunodehealths"): "node_cycle and housekeeping",
     ("get", "gpuward.io/gpuquarantines"): "node_cycle after a conflict",
     ("list", "pods"): "drain_look.pods_on",
-    ("get", "pods"): "drains: a last look before an eviction",
+    ("get", "pods"): "pod_look: a last look before an eviction",
     ("get", "persistentvolumeclaims"): "drain_look: volumes of evicted pods",
     ("list", "kueue.x-k8s.io/workloads"): "kueue, where it is installed",
     ("list", "coordination.k8s.io/leases"): "maintenance, where medik8s is installed",
@@ -61,7 +61,7 @@ READS = {
 CALLERS = {
     "kube/api_groups.py": "discovery, which everybody may",
     "drain/look.py": "pods, volume attachments, claims",
-    "drain/drains.py": "one pod",
+    "drain/pod_look.py": "one pod",
     "kube/elector.py": "the lease",
     "drain/free_gpus.py": "pods",
     "kube/gateway.py": "one node, and the writes of rules.api.writes",

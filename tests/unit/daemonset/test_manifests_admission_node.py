@@ -1,0 +1,168 @@
+"""The admission policy on kubelets as tables: a node neither ends nor dodges its own quarantine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rules.api import names
+from rules.api.mark import AUTOSCALER_ANNOTATIONS
+from rules.session import owners
+
+pytest.importorskip("celpy", reason="cel-python is not installed")
+
+from tests.support.cluster.admission_cel import Write, policies, refusals
+from tests.support.cluster.admission_nodes import FOREIGN_TAINT, OUR_TAINT, READY, bare, node
+
+KUBELET = "system:node:gpu-1"
+NOTES = {"node.alpha.kubernetes.io/ttl": "0"}
+MARK_NOTES = {
+    **NOTES,
+    names.ANNOTATION_SESSION: '{"session":"s"}',
+    **dict.fromkeys(AUTOSCALER_ANNOTATIONS, "true"),
+}
+LABELS = {**node()["metadata"]["labels"], names.LABEL_QUARANTINE: "draining"}
+
+
+def marked(**changes: Any) -> dict[str, Any]:
+    """A node in quarantine."""
+    mark = {
+        "metadata__annotations": MARK_NOTES,
+        "metadata__labels": LABELS,
+        "spec__taints": [FOREIGN_TAINT, OUR_TAINT],
+        "spec__unschedulable": True,
+    }
+    return node(**{**mark, **changes})
+
+
+def said(new: dict[str, Any], old: dict[str, Any], user: str = KUBELET) -> list[str]:
+    by_resource = [
+        refusals(Write(user=user, resource=resource, new=new, old=old))
+        for resource in ("nodes", "nodes/status")
+    ]
+    assert by_resource[0] == by_resource[1], "labels and annotations go through both"
+    return by_resource[0]
+
+
+@pytest.mark.parametrize(
+    ("new", "why"),
+    [
+        pytest.param(marked(spec__unschedulable=None), "uncordon", id="uncordon"),
+        pytest.param(marked(spec__unschedulable=False), "uncordon", id="uncordon-in-words"),
+        pytest.param(marked(spec__taints=[FOREIGN_TAINT]), "taint", id="taint-off"),
+        pytest.param(
+            marked(spec__taints=[FOREIGN_TAINT, {**OUR_TAINT, "effect": "PreferNoSchedule"}]),
+            "taint", id="taint-softened",
+        ),
+        pytest.param(marked(metadata__annotations=None), "annotations", id="annotations-off"),
+        pytest.param(
+            marked(metadata__annotations={**MARK_NOTES, names.ANNOTATION_SESSION: "{}"}),
+            "annotations", id="session-changed",
+        ),
+        pytest.param(
+            marked(metadata__annotations={
+                k: v for k, v in MARK_NOTES.items() if k not in AUTOSCALER_ANNOTATIONS}),
+            "annotations", id="autoscalers-let-in",
+        ),
+        pytest.param(marked(metadata__labels=None), "opt itself out", id="labels-off"),
+        *(
+            pytest.param(marked(metadata__annotations={**MARK_NOTES, name: "x"}), "annotations",
+                         id=name)
+            for name in (names.ANNOTATION_HOLD, names.ANNOTATION_REPAIRED,
+                         names.ANNOTATION_EXPECTED_GPUS, names.ANNOTATION_RELEASE_GPU,
+                         owners._KURED)
+        ),
+        *(
+            pytest.param(marked(metadata__labels={**LABELS, name: value}), "opt itself out",
+                         id=name)
+            for name, value in {
+                names.LABEL_OPT_OUT: "true",
+                names.LABEL_DRIVER_UPGRADE: "drain-required",
+                names.LABEL_MIG_STATE: "pending",
+                f"{names.PREFIX_GPU_DEPLOY}dcgm": f"{names.PAUSED}ever",
+            }.items()
+        ),
+    ],
+)  # fmt: skip
+def test_issue10_21_a_node_in_quarantine_may_not(new: dict[str, Any], why: str) -> None:
+    (message,) = said(new, marked())
+    assert why in message
+    assert message.startswith("a node may not")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"metadata__labels": {names.LABEL_OPT_OUT: "true"}}, id="opt-out"),
+        pytest.param({"metadata__annotations": {names.ANNOTATION_SESSION: "{}"}}, id="a-mark"),
+        pytest.param({"spec__taints": [OUR_TAINT]}, id="a-taint"),
+        pytest.param(
+            {"metadata__labels": {names.LABEL_MIG_STATE: "pending"}}, id="somebody-works-on-it"
+        ),
+    ],
+)
+def test_issue10_21_a_node_may_not_dodge_it_beforehand(changes: dict[str, Any]) -> None:
+    for before in (node(), bare()):
+        new = {**before, "metadata": {**before["metadata"]}, "spec": {**before["spec"]}}
+        for path, value in changes.items():
+            part, _, key = path.partition("__")
+            known = new[part].get(key)
+            new[part][key] = {**(known or {}), **value} if isinstance(value, dict) else value
+        assert said(new, before) != []
+
+
+@pytest.mark.parametrize("before", [bare(), node(), marked()], ids=["bare", "full", "marked"])
+def test_a_kubelet_goes_on_with_its_work(before: dict[str, Any]) -> None:
+    """Heartbeats, addresses, its own labels and annotations, and a cordon of its own before ours."""
+    for user in (KUBELET, "system:node:"):
+        assert said(before, before, user) == []
+    reported = {**before, "status": {"conditions": [READY], "nodeInfo": {"bootID": "b2"}}}
+    meta = before["metadata"]
+    reported["metadata"] = {
+        **meta,
+        "labels": {**meta.get("labels", {}), "kubernetes.io/os": "linux"},
+        "annotations": {
+            **meta.get("annotations", {}),
+            "volumes.kubernetes.io/controller-managed-attach-detach": "true",
+        },
+    }
+    assert said(reported, before) == []
+
+
+def test_a_node_that_is_not_marked_may_cordon_itself() -> None:
+    assert said(node(spec__unschedulable=True), node()) == []
+
+
+@pytest.mark.parametrize(
+    "user", ["ada", "system:serviceaccount:gpu-operator:nvidia-driver", "x:system:node:gpu-1"]
+)
+def test_people_and_controllers_are_not_concerned(user: str) -> None:
+    assert said(bare(), marked(), user) == []
+
+
+def test_the_names_in_the_policy_are_those_of_the_code() -> None:
+    spec = next(
+        p["spec"] for p in policies() if p["metadata"]["name"] == "gpuward-node-keeps-mark"
+    )
+    listed = {v["name"]: v["expression"] for v in spec["variables"]}
+
+    def words(name: str) -> set[str]:
+        return {word.strip(" \n'") for word in listed[name].strip("[]").split(",")}
+
+    assert words("pinnedLabels") == {
+        names.LABEL_QUARANTINE,
+        names.LABEL_OPT_OUT,
+        names.LABEL_DRIVER_UPGRADE,
+        names.LABEL_MIG_STATE,
+    }
+    assert words("pinnedNotes") == {
+        names.ANNOTATION_SESSION,
+        names.ANNOTATION_HOLD,
+        names.ANNOTATION_REPAIRED,
+        names.ANNOTATION_EXPECTED_GPUS,
+        names.ANNOTATION_RELEASE_GPU,
+        owners._KURED,
+    }
+    assert words("markNotes") == set(AUTOSCALER_ANNOTATIONS)
+    assert names.PREFIX_GPU_DEPLOY in str(spec["validations"])
