@@ -18,6 +18,7 @@ from rules.api.timestamps import clock, parse_time
 from rules.policy.policy import Policy
 from rules.session.causes import has_human
 from rules.session.observation import is_open
+from rules.session.reuse import JOINED, wanted_at
 from rules.session.snapshot import FleetSnapshot
 
 _SHARED_LABELS: Final = (
@@ -94,9 +95,9 @@ def counted(snapshot: FleetSnapshot) -> tuple[QuarantineView, ...]:
         if not has_human(session)
         and session.spec.causes
         and session.status.mode in {"", mode}
-        and not session.status.message.startswith("Cancelled: joined")
+        and not session.status.message.startswith(JOINED)
     ]
-    return tuple(sorted(sessions, key=lambda s: (s.metadata.created_at, s.name)))
+    return tuple(sorted(sessions, key=lambda s: (wanted_at(s), s.name)))
 
 
 def judge_breaker(snapshot: FleetSnapshot) -> Breaker:
@@ -127,9 +128,9 @@ def judge_breaker(snapshot: FleetSnapshot) -> Breaker:
 def _too_many(
     policy: Policy, sessions: Iterable[QuarantineView]
 ) -> list[tuple[float, int, str, str]]:
-    """The latest session that was one too many within ``maxNew.window``."""
+    """The latest node that was one too many within ``maxNew.window``."""
     rate = policy.budget.max_new
-    times = [session.metadata.created_at for session in sessions]
+    times = [wanted_at(session) for session in _once_per_node(sessions, rate.window_s)]
     late = [
         at
         for position, at in enumerate(times)
@@ -137,8 +138,22 @@ def _too_many(
     ]
     if not late:
         return []
-    message = f"more than {rate.count} new sessions within {rate.window_s}"
+    message = f"more than {rate.count} nodes asked for quarantine within {rate.window_s}"
     return [(late[-1], 2, "MaxNew", message)]
+
+
+def _once_per_node(sessions: Iterable[QuarantineView], window_s: float) -> list[QuarantineView]:
+    """The sessions in their order, of each node one per window: a node that asks again and again
+    is still one node.
+    """
+    last: dict[str, float] = {}
+    kept = []
+    for session in sessions:
+        node, at = session.spec.node_name, wanted_at(session)
+        if node not in last or at - last[node] >= window_s:
+            last[node] = at
+            kept.append(session)
+    return kept
 
 
 def marked_at(session: QuarantineView) -> float | None:
@@ -160,31 +175,43 @@ def reason_keys(session: QuarantineView, snapshot: FleetSnapshot) -> list[Reason
 
 def used_reasons(
     snapshot: FleetSnapshot, sessions: Iterable[QuarantineView]
-) -> Mapping[ReasonKey, int]:
-    """How many nodes each reason has taken within ``perReason.window``."""
+) -> Mapping[ReasonKey, frozenset[str]]:
+    """Which nodes each reason has taken within ``perReason.window``."""
     window_s = snapshot.policy.budget.per_reason.window_s
-    used: defaultdict[ReasonKey, int] = defaultdict(int)
+    used: defaultdict[ReasonKey, frozenset[str]] = defaultdict(frozenset)
     for session in sessions:
         at = marked_at(session)
         if at is not None and snapshot.now - at < window_s:
             for key in reason_keys(session, snapshot):
-                used[key] += 1
+                used[key] |= {session.spec.node_name}
     return used
+
+
+def used_up(
+    used: Mapping[ReasonKey, frozenset[str]], key: ReasonKey, node: str, count: int
+) -> bool:
+    """Whether the reason has taken its nodes; one that it took before is no further one."""
+    nodes = used.get(key, frozenset())
+    return node not in nodes and len(nodes) >= count
 
 
 def _per_reason(
     snapshot: FleetSnapshot, sessions: tuple[QuarantineView, ...]
 ) -> list[tuple[float, int, str, str]]:
+    """Since when a node waits for a reason that has taken its nodes; later flaps change nothing."""
     rate = snapshot.policy.budget.per_reason
     used = used_reasons(snapshot, sessions)
+    first: dict[tuple[str, ReasonKey], float] = {}
     excesses = []
     for session in sessions:
-        if not is_open(session) or marked_at(session) is not None:
+        if marked_at(session) is not None or snapshot.now - wanted_at(session) >= rate.window_s:
             continue
+        node = session.spec.node_name
         for key in reason_keys(session, snapshot):
-            if used.get(key, 0) >= rate.count:
+            at = first.setdefault((node, key), session.metadata.created_at)
+            if is_open(session) and used_up(used, key, node, rate.count):
                 message = f"{key[0]} took {rate.count} nodes within {rate.window_s}"
-                excesses.append((session.metadata.created_at, 1, "PerReason", message))
+                excesses.append((at, 1, "PerReason", message))
     return excesses
 
 
@@ -202,7 +229,8 @@ def correlated_findings(
                     groups[(reason, rank, shared)].append(session)
     best: dict[str, tuple[int, int, FleetFinding]] = {}
     for (reason, rank, shared), members in sorted(groups.items()):
-        burst = _last_burst(members, several, rate.window_s)
+        once = _once_per_node(members, rate.window_s)
+        burst = _last_burst(once, several, rate.window_s)
         if burst is None:
             continue
         nodes = tuple(sorted({session.spec.node_name for session in burst}))
@@ -211,7 +239,7 @@ def correlated_findings(
             reason=reason,
             shared=shared,
             nodes=nodes,
-            at=burst[-1].metadata.created_at,
+            at=wanted_at(burst[-1]),
             message=f"{reason} on {len(nodes)} nodes that share {shared} ({some(nodes)})",
         )
         known = best.get(reason)
@@ -224,7 +252,7 @@ def _last_burst(
     members: list[QuarantineView], several: int, window_s: float
 ) -> list[QuarantineView] | None:
     """The latest run of sessions on at least ``several`` nodes, each within the window."""
-    times = [member.metadata.created_at for member in members]
+    times = [wanted_at(member) for member in members]
     for end in range(len(members) - 1, several - 2, -1):
         run = members[bisect_right(times, times[end] - window_s) : end + 1]
         if len(run) >= several and len({m.spec.node_name for m in run}) >= several:

@@ -27,6 +27,7 @@ from rules.fleet.breaker import (
     marked_at,
     reason_keys,
     used_reasons,
+    used_up,
 )
 from rules.fleet.budget import BudgetBook, BudgetLine
 from rules.fleet.drain_turns import drain_permits
@@ -42,6 +43,7 @@ from rules.session.observation import (
     staleness,
 )
 from rules.session.owners import working_owner
+from rules.session.reuse import wanted_at
 from rules.session.snapshot import FleetSnapshot
 
 STARTED: Final = frozenset({"Marked", "Draining", "Quarantined", "Validating"})
@@ -98,11 +100,11 @@ def _in_order(opened: list[QuarantineView], snapshot: FleetSnapshot) -> list[Qua
     first: dict[str, float] = {}
     for session in opened:
         for gang in snapshot.gangs.get(session.spec.node_name, ()):
-            created = session.metadata.created_at
+            created = wanted_at(session)
             first[gang.key] = min(first.get(gang.key, created), created)
 
     def order(session: QuarantineView) -> tuple[int, float, str, float, str]:
-        created = session.metadata.created_at
+        created = wanted_at(session)
         gangs = snapshot.gangs.get(session.spec.node_name, ())
         key = min((g.key for g in gangs), key=lambda k: (first[k], k), default="")
         severity = severity_rank(worst(session.spec.causes))
@@ -126,10 +128,10 @@ class _Turns:
         self._book = book
         self._breaker = breaker
         sessions = counted(snapshot)
-        self._used: dict[ReasonKey, int] = dict(used_reasons(snapshot, sessions))
+        self._used: dict[ReasonKey, frozenset[str]] = dict(used_reasons(snapshot, sessions))
         window_s = snapshot.policy.budget.max_new.window_s
-        self._new_at = sorted(
-            at
+        self._new = sorted(
+            (at, session.spec.node_name)
             for session in sessions
             if (at := marked_at(session)) is not None and snapshot.now - at < window_s
         )
@@ -200,15 +202,16 @@ class _Turns:
     def _limits(self, session: QuarantineView, node: NodeView) -> Permit | None:
         budget = self._snapshot.policy.budget
         for key in reason_keys(session, self._snapshot):
-            if self._used.get(key, 0) >= budget.per_reason.count:
+            if used_up(self._used, key, node.name, budget.per_reason.count):
                 return Permit(
                     reason="PerReason",
                     message=f"{key[0]} took {budget.per_reason.count} nodes within "
                     f"{budget.per_reason.window_s}, a person confirms with kubectl gpuward "
                     f'quarantine {node.name} --reason "..."',
                 )
-        if len(self._new_at) >= budget.max_new.count:
-            until = self._new_at[-budget.max_new.count] + budget.max_new.window_s
+        new_at = self._new_at(node.name)
+        if len(new_at) >= budget.max_new.count:
+            until = new_at[-budget.max_new.count] + budget.max_new.window_s
             return Permit(
                 reason="MaxNew",
                 message=f"{budget.max_new.count} nodes were quarantined within "
@@ -221,6 +224,13 @@ class _Turns:
         if line.room < 1:
             return Permit(reason="Budget", message=line.clause)
         return self._gang_fits(session, node, line)
+
+    def _new_at(self, name: str) -> list[float]:
+        """When nodes were marked, as far as it counts for this one: each of its own marks, and the
+        last of every other node, which cannot take more than one place.
+        """
+        others = {node: at for at, node in self._new if node != name}
+        return sorted([*others.values(), *(at for at, node in self._new if node == name)])
 
     def _overtaken(self, node: NodeView) -> Permit | None:
         """A place held for a mark on its way is lost when others became unavailable meanwhile."""
@@ -281,9 +291,9 @@ class _Turns:
 
     def _give(self, session: QuarantineView, node: NodeView) -> None:
         self._book.take(node)
-        self._new_at.append(self._snapshot.now)
+        self._new.append((self._snapshot.now, node.name))
         for key in reason_keys(session, self._snapshot):
-            self._used[key] = self._used.get(key, 0) + 1
+            self._used[key] = self._used.get(key, frozenset()) | {node.name}
         for nodes in self._gang_needs.values():
             nodes.discard(node.name)
 

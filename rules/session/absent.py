@@ -6,9 +6,17 @@ the session it belonged to, ended as that is, and in an Event where that session
 
 from rules.api.mark import marked, own_taint, read_note
 from rules.api.nodes import NodeView, QuarantineView
-from rules.api.quarantine import QuarantineSpec, QuarantineStatus, ReleaseRequest
+from rules.api.quarantine import Cause, Phase, QuarantineSpec, QuarantineStatus, ReleaseRequest
 from rules.api.refusal import NodeWrite, Refusal
-from rules.api.writes import CreateSession, Decision, EmitEvent, Write, WriteSessionStatus
+from rules.api.timestamps import clock, format_time
+from rules.api.writes import (
+    CreateSession,
+    Decision,
+    EmitEvent,
+    PatchSessionSpec,
+    Write,
+    WriteSessionStatus,
+)
 from rules.policy.policy import Policy
 from rules.session import refused as session_refused
 from rules.session import status as st
@@ -18,12 +26,14 @@ from rules.session.causes import (
     actionable,
     appended,
     cause_of,
+    evidence_of,
     level_of,
     level_rank,
     session_name,
     suppressed_incidents,
 )
 from rules.session.observation import NodeObservation, is_open, opted_out
+from rules.session.reuse import reusable, too_many_until
 
 
 def without_session(seen: NodeObservation, now: float, policy: Policy) -> Decision:
@@ -63,11 +73,18 @@ def _unmarked(node: NodeView, seen: NodeObservation, now: float, policy: Policy)
         why = "a person ended its session" if acting else "nothing asks for more than a report"
         return Decision(step="Watch", because=why, wake_at=wake_at)
     level = max((level_of(i, policy) for i in incidents), key=level_rank)
+    causes = appended((), (cause_of(i) for i in incidents))
+    earlier = reusable(seen.siblings, node, policy, now)
+    if earlier is not None:
+        return _reopened(earlier, causes, level, node, seen, policy, now)
+    if (until := too_many_until(seen.siblings, now)) is not None:
+        why = f"its fault comes and goes, the next session is opened at {clock(until)}"
+        return Decision(step="Watch", because=why, wake_at=until)
     spec = QuarantineSpec(
         node_name=node.name,
         node_uid=node.uid,
         boot_id=node.boot_id,
-        causes=appended((), (cause_of(i) for i in incidents)),
+        causes=causes,
         level=level,
     )
     name = session_name(node, incidents[0].id, seen.siblings)
@@ -76,6 +93,41 @@ def _unmarked(node: NodeView, seen: NodeObservation, now: float, policy: Policy)
         because=incidents[0].reason,
         writes=(CreateSession(name=name, spec=spec),),
     )
+
+
+def _reopened(
+    session: QuarantineView,
+    causes: tuple[Cause, ...],
+    level: str,
+    node: NodeView,
+    seen: NodeObservation,
+    policy: Policy,
+    now: float,
+) -> Decision:
+    """Take the session up again: what it asks for first, while it is still ended."""
+    because = causes[0].reason
+    if (session.spec.causes, session.spec.level) != (causes, level):
+        patch = PatchSessionSpec(
+            name=session.name,
+            node=node.name,
+            resource_version=session.metadata.resource_version,
+            causes=causes,
+            level=level,
+        )
+        return Decision(step="Reopen", because=because, writes=(patch,))
+    message = "The fault came back, the session goes on."
+    begun = QuarantineStatus(
+        mode=str(policy.mode),
+        phase=str(Phase.PENDING),
+        phase_since=format_time(now),
+        boot_id=node.boot_id,
+        message=message,
+        conditions=session.status.conditions,
+        timeline=session.status.timeline,
+        evidence=evidence_of(seen.health.status, causes) if seen.health else {},
+    )
+    status = st.noted(begun, str(Phase.PENDING), message, now)
+    return Decision(step="Reopen", because=because, writes=_written(session, status))
 
 
 def _named(seen: NodeObservation, name: str) -> bool:
