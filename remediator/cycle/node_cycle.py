@@ -266,7 +266,8 @@ class NodeCycle:
         try:
             node = await self._gateway.fresh_node(name)
         except ApiError as error:
-            if error.answer.code == 404:
+            # A node that the watch still shows is gone when both say so.
+            if error.answer.says_gone(name) and name not in self._world.caches.nodes.items:
                 self._world.reserved.discard(name)
                 self._world.node_seen(name, None)
                 return None

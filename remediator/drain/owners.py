@@ -52,10 +52,6 @@ class Owners:
     missing: frozenset[str]
 
 
-def _says_not_found(answer: Answer) -> bool:
-    return answer.code == 404 and answer.status().reason == "NotFound"
-
-
 class OwnerLookup:
     """Reads and remembers owners."""
 
@@ -97,7 +93,7 @@ class OwnerLookup:
         if view is not None and view.metadata.uid == uid:
             self._known[uid] = view
             self._missing.discard(uid)
-        elif view is not None or (answer is not None and _says_not_found(answer)):
+        elif view is not None or (answer is not None and answer.says_gone(reference.name)):
             self._missing.add(uid)
         else:
             # Not readable: the reference says enough for a sentence.

@@ -56,7 +56,7 @@ class PodLook:
         try:
             self.pod = pod = await self._api.get(path, PodView)
         except ApiError as error:
-            if error.answer.code == 404:
+            if error.answer.says_gone(write.name):
                 return EvictionOutcome(kind=EvictionKind.POD_GONE, message="it is gone")
             raise
         if pod.uid != write.uid or pod.spec.node_name != write.node:

@@ -47,8 +47,9 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 class RawPage(msgspec.Struct, frozen=True, kw_only=True):
     """A list whose items are decoded one by one."""
 
+    items: list[msgspec.Raw] | None
+    """Always there in a list, if only as null: any other JSON is not an empty list."""
     metadata: ListMeta = ListMeta()
-    items: list[msgspec.Raw] | None = None
 
 
 class _Named(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +100,14 @@ class Answer:
         if self.ok or not self.from_kubernetes:
             return Status()
         return understand(self.body, Status).value or Status()
+
+    def says_gone(self, name: str) -> bool:
+        """Whether the API server itself says that there is no object of that name: a proxy, a
+        missing CustomResourceDefinition and a path nobody serves answer 404 as well.
+        """
+        status = self.status()
+        named = status.details is not None and status.details.name == name
+        return self.code == 404 and status.reason == "NotFound" and named
 
     def decode(self, kind: type[T]) -> T:
         """The object of a success, as far as it is understood (``rules.api.tolerant``).

@@ -27,6 +27,8 @@ QUARANTINES = f"{CUSTOM}/gpuquarantines"
 PAUSES = f"{CUSTOM}/gpuwardpauses"
 PDBS = "/apis/policy/v1/poddisruptionbudgets"
 DAEMON_SETS = "/apis/apps/v1/daemonsets"
+# A few objects that exist to stop us: listed again after this long without a word of the watch.
+PAUSES_LISTED_S = 20.0
 AGENT_SELECTOR = "app.kubernetes.io/name=gpuward,app.kubernetes.io/component=agent"
 
 
@@ -142,6 +144,7 @@ class Caches:
             PauseView,
             lambda *_: to.pause(),
             isolation=apart,
+            silence_s=PAUSES_LISTED_S,
         )
         self.pdbs = Reflector(
             api,

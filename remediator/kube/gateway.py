@@ -216,15 +216,10 @@ class Gateway:
             return await self._post(write, self._last_look(write, about))
 
     async def _still_owned(self, write: d.UnmarkNode) -> Sent | None:
-        """None when the mark's session certainly does not exist: a lagging cache frees no node.
-
-        A missing CustomResourceDefinition answers 404 as well, but not about that object.
-        """
+        """None when the mark's session certainly does not exist: a lagging cache frees no node."""
         path = api_path(QUARANTINES, write.session)
         answer = await self._api.call(Lane.READ, "GET", path)
-        status = answer.status()
-        details = status.details
-        if answer.code == 404 and status.reason == "NotFound" and details and details.name:
+        if answer.says_gone(write.session):
             return None
         if answer.ok:
             found = answer.decode(QuarantineView)

@@ -29,6 +29,8 @@ _LOG = structlog.get_logger()
 PAGE_SIZE = 500
 # The API server sends a bookmark about once a minute; a missed one means a dead connection.
 SILENCE_S = 90.0
+# A list that is asked for after a silence may take this long before the view counts as old.
+_LISTING_S = 10.0
 # Asked of the server, which ends the watch then; spread so that watches do not end together.
 _WATCH_S = (300, 600)
 _BACKOFF_S = (0.2, 30.0)
@@ -119,6 +121,8 @@ class Reflector(Generic[T]):
         self._newest = ""
         self._older_answers = 0
         self._failures = 0
+        self._owed: tuple[int, float] | None = None
+        """Version of an own write that the watch has not shown yet, and when it was answered."""
         self._response: aiohttp.ClientResponse | None = None
 
     async def run(self) -> None:
@@ -153,12 +157,14 @@ class Reflector(Generic[T]):
 
     def too_old(self) -> str:
         """Why no harm may rest on what this cache holds, a clause; empty when it may."""
-        since = self.unfollowed_since
+        moments = [self.unfollowed_since, self._owed[1] if self._owed else None]
+        now = self._clock.elapsed()
         return too_old(
             self.resource.name,
             quiet_s=self._quiet_s(),
-            unfollowed_s=0.0 if since is None else self._clock.elapsed() - since,
+            unfollowed_s=max((now - at for at in moments if at is not None), default=0.0),
             problem=self.problem,
+            longest_quiet_s=self._silence_s + _LISTING_S,
         )
 
     def _quiet_s(self) -> float:
@@ -171,6 +177,11 @@ class Reflector(Generic[T]):
         before = self.items.get(key)
         if before is None or not _newer(before, item):
             self.items[key] = item
+        version = item.metadata.resource_version
+        ahead = _is_number(version) and _is_number(self._version)
+        if ahead and self._owed is None and int(version) > int(self._version):
+            # A watch that hangs shows itself by not bringing what was just written.
+            self._owed = (int(version), self._clock.elapsed())
 
     async def _back_off(self, asked_s: float | None) -> None:
         low, high = _BACKOFF_S
@@ -227,6 +238,7 @@ class Reflector(Generic[T]):
         self._replace(found)
         self._version = self._newest = page.metadata.resource_version
         self._heard()
+        self._failures, self._owed = 0, None
         if not self.synced:
             _LOG.info("cache ready", resource=self.resource.name, objects=len(found))
         self.synced = True
@@ -325,6 +337,8 @@ class Reflector(Generic[T]):
     def _advance(self, version: str) -> None:
         if version:
             self._version = self._newest = version
+            if self._owed and _is_number(version) and int(version) >= self._owed[0]:
+                self._owed = None
 
     def _heard(self) -> None:
         self.heard_at = self._clock.elapsed()

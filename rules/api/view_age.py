@@ -15,13 +15,21 @@ UNFOLLOWED_S: Final = 20.0
 """A watch that ends is resumed within milliseconds, after some failures within seconds."""
 
 
-def too_old(name: str, *, quiet_s: float, unfollowed_s: float, problem: str) -> str:
+def too_old(
+    name: str,
+    *,
+    quiet_s: float,
+    unfollowed_s: float,
+    problem: str,
+    longest_quiet_s: float = QUIET_S,
+) -> str:
     """Why no harm may rest on the view called ``name``, a clause; "" when it may.
 
     ``quiet_s`` is since anything of it was heard, ``unfollowed_s`` since nobody follows it (0 while
     somebody does); ``problem`` is what keeps that from working, a sentence, where it is known.
+    ``longest_quiet_s`` is shorter for a view that is listed anew more often.
     """
-    if quiet_s <= QUIET_S and unfollowed_s <= UNFOLLOWED_S:
+    if quiet_s <= longest_quiet_s and unfollowed_s <= UNFOLLOWED_S:
         return ""
     why = f": {problem.rstrip('.')}" if problem else ""
     return f"what is known of {name} is too old to act on{why}"[:300]

@@ -1,6 +1,7 @@
 """The transport: every answer is a value, credentials are renewed, the last look can stop a call."""
 
 import asyncio
+import json
 from contextlib import asynccontextmanager
 
 import pytest
@@ -203,3 +204,20 @@ async def test_a_bad_kubeconfig_is_named_with_a_remedy(tmp_path, text, words):
 def test_an_answer_that_is_no_object_is_an_error_not_a_crash():
     with pytest.raises(ApiError, match="unreadable object"):
         Answer(code=200, body=b"[]", content_type="application/json").decode(NodeView)
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "gone"),
+    [
+        pytest.param(404, {"reason": "NotFound", "details": {"name": "n1"}}, True, id="itself"),
+        pytest.param(404, {"reason": "NotFound", "details": {}}, False, id="a path nobody serves"),
+        pytest.param(404, {"reason": "NotFound", "details": {"name": "n2"}}, False, id="another"),
+        pytest.param(404, {"error": "no route"}, False, id="a proxy"),
+        pytest.param(200, {"reason": "NotFound", "details": {"name": "n1"}}, False, id="no 404"),
+    ],
+)
+def test_issue10_13_only_the_servers_own_word_about_that_name_makes_an_object_gone(
+    code, body, gone
+):
+    answer = Answer(code=code, body=json.dumps(body).encode(), content_type="application/json")
+    assert answer.says_gone("n1") is gone

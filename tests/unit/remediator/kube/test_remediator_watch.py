@@ -1,9 +1,12 @@
 """A cache follows its resource through everything a server or a network does to a watch."""
 
 import asyncio
+import json
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
+from aiohttp import web
 
 from remediator.kube.access import Access
 from remediator.kube.api import Api
@@ -316,3 +319,57 @@ async def test_a_changed_selection_is_listed_at_once(tmp_path):
         cache.use(Resource(name="nodes", path=NODES.path, query={"labelSelector": "other"}))
         await until(lambda: list(cache.items) == ["x"])
         assert heard.changes == [("added", "a"), ("removed", "a"), ("added", "x")]
+
+
+async def test_issue10_12_a_watch_that_does_not_bring_what_was_just_written_is_old(tmp_path):
+    late = asyncio.Event()
+
+    async def hanging(request):
+        if not is_watch(request):
+            return page([node("a", 1)], 5)
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        await late.wait()
+        await response.write(json.dumps(event("MODIFIED", node("a", 9))).encode() + b"\n")
+        await asyncio.sleep(3600)
+        return response
+
+    async with watching(tmp_path, hanging) as (cache, _):
+        await until(lambda: cache.unfollowed_since is None)
+        cache.learn(msgspec.convert(node("a", 8), NodeView))
+        assert cache.too_old() == ""
+        cache.clock.ahead_s += 21
+        assert "nodes" in cache.too_old()
+        late.set()
+        await until(lambda: not cache.too_old())
+
+
+async def test_issue10_12_a_view_that_is_listed_often_is_old_sooner(tmp_path):
+    async def handler(request):
+        return await stream(request) if is_watch(request) else page([], 5)
+
+    async with watching(tmp_path, handler, silence_s=20.0) as (cache, _):
+        await until(lambda: cache.unfollowed_since is None)
+        cache.clock.ahead_s += 25
+        assert cache.too_old() == ""
+        cache.clock.ahead_s += 10
+        assert "nodes" in cache.too_old()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [pytest.param({}, id="nothing"), pytest.param({"status": "ok"}, id="of something else")],
+)
+async def test_issue10_12_json_that_is_no_list_does_not_empty_the_cache(tmp_path, body):
+    answers = [page([node("a", 1)], 5)]
+    asked = []
+
+    async def handler(request):
+        if is_watch(request):
+            return refusal(410, "Expired", "too old")
+        asked.append(1)
+        return answers.pop() if answers else web.json_response(body)
+
+    async with watching(tmp_path, handler) as (cache, _):
+        await until(lambda: len(asked) > 1 and "failed: 200" in cache.problem)
+        assert list(cache.items) == ["a"]
