@@ -122,14 +122,18 @@ def _ended(
         return _note(
             state, incident, _REPAIRED_BY[by] + reason, "RepairWindow", now, rules
         ), incident
-    held = old.held_at is not None
+    held_at = old.held_at
     lost = by == NOT_CONFIRMED and any(map(is_lost, incident.members))
-    if by != ClosesKind.STATE and not lost and not (held and by in (NOT_CONFIRMED, BEFORE_START)):
+    if (
+        by != ClosesKind.STATE
+        and not lost
+        and not (held_at and by in (NOT_CONFIRMED, BEFORE_START))
+    ):
         return state, incident
-    if held:
-        still = held_still(old, now, rules) and state.node.repaired_at <= (old.held_at or 0.0)
+    if held_at is not None:
+        still = held_still(old, now, rules) and state.node.repaired_at <= held_at
         return state, (
-            _kept_open(state, old, incident, old.held_at, now, rules) if still else incident
+            _kept_open(state, old, incident, held_at, now, rules) if still else incident
         )
     state = _note(state, incident, _CLOSED + reason, "FlapWindow", now, rules)
     closings = _total(state, incident, _CLOSED + reason, "FlapWindow", now, rules)
@@ -144,12 +148,18 @@ def _kept_open(
     state: NodeState,
     old: Incident,
     incident: Incident,
-    held_at: float | None,
+    held_at: float,
     now: float,
     rules: Rules,
 ) -> Incident:
     opened = replace(
-        incident, active=True, phase=old.phase, closed_at=0.0, closed_by="", held_at=held_at
+        incident,
+        active=True,
+        phase=old.phase,
+        closed_at=0.0,
+        closed_by="",
+        held_at=held_at,
+        due_at=held_at + rules["FlapWindow"].value,
     )
     return (
         settled(opened, now, surroundings(state), rules) if old.phase is Phase.PRESENT else opened

@@ -137,8 +137,10 @@ def close_what_ended(state: NodeState, now: float, rules: Rules) -> NodeState:
 
 
 def _aged(state: NodeState, incident: Incident, now: float, rules: Rules) -> Incident:
-    if incident.held_at is not None and not held_still(incident, now, rules):
-        return closed(incident, now, ClosesKind.STATE)
+    if incident.held_at is not None:
+        repaired = state.node.repaired_at > incident.held_at
+        if repaired or not held_still(incident, now, rules):
+            return closed(incident, now, ClosesKind.STATE)
     if incident.phase is Phase.PRESENT:
         return _confronted(state, incident, now, rules)
     if incident.phase is Phase.CONTEXT:

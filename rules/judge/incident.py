@@ -225,6 +225,7 @@ def joined(incident: Incident, finding: Finding, now: float) -> Incident:
         evidence=evidence,
         # What waits for the present is not judged bad by being seen again.
         held_at=now if incident.held_at is not None and incident.phase is Phase.PRESENT else None,
+        due_at=None if incident.held_at is not None else incident.due_at,
     )
 
 

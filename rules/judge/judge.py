@@ -129,7 +129,7 @@ def _unconfirmed(gauge: Gauge) -> bool:
 
 
 def _deadline(state: NodeState, incident: Incident) -> float | None:
-    if incident.phase is Phase.CONTEXT:
+    if incident.phase is Phase.CONTEXT or incident.held_at is not None:
         return incident.due_at
     if incident.phase is Phase.PRESENT:
         waits = incident.row.severity is Severity.INFO and not rests(state, incident)

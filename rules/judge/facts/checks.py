@@ -149,7 +149,8 @@ def _pcie_replays(sample: Sample) -> Measured | None:
     rate = sample.rates.get(Signal.PCIE_REPLAYS)
     lanes = sample.last(Signal.PCIE_WIDTH)
     generation = max(sample.best_generation, sample.last(Signal.PCIE_GENERATION_MAX) or 0.0)
-    if rate is None or not generation or not lanes:
+    rests = generation <= 1 and not sample.last(Signal.PCIE_GENERATION_MAX)  # as far as one knows
+    if rate is None or not generation or not lanes or rests:
         return None
     name = f"PCIeReplayRateGen{min(int(generation), _MOST_PCIE_GENERATION)}"
     if name not in sample.rules.thresholds:

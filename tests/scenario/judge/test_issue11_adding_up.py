@@ -8,6 +8,7 @@ import pytest
 
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import parse_rules
+from rules.judge.judge import next_deadline
 from rules.judge.observation import EventKind, SourceName, SourceState
 from rules.publish.sentences import incident_sentence
 from tests.support.scenario.judgement_world import World, pci, uuid
@@ -276,6 +277,28 @@ def test_issue11_18_a_flap_is_kept_open_over_a_restart(world: World) -> None:
         assert world.only().id == held.id
         assert world.published().status.incidents[0].held_since == since
     world.advance(HOUR_S, polling=True)
+    assert not world.active
+
+
+def test_issue11_18_a_person_ends_what_is_kept_open(world: World) -> None:
+    flapping_link(world, 4)
+    assert world.active
+    said = datetime.fromtimestamp(world.now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    world.annotations["gpuward.io/repaired"] = f"{said} cable"
+    world.node()
+    world.advance(5)
+    assert not world.active
+    flapping_link(world, 2)
+    assert not world.active, "counted anew"
+
+
+def test_issue11_18_what_is_kept_open_ends_by_time_alone(world: World) -> None:
+    flapping_link(world, 3)
+    world.source(SourceName.NVML, SourceState.RELEASED, "Pause")
+    due = next_deadline(world.state)
+    assert due is not None
+    assert HOUR_S - 120 <= due - world.now <= HOUR_S
+    world.advance(HOUR_S)
     assert not world.active
 
 

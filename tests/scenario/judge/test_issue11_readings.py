@@ -142,6 +142,15 @@ def test_issue11_08_a_link_that_rests_keeps_the_limit_of_its_best_generation(
     assert reasons(world) == {"PCIeReplayRate"}
 
 
+def test_issue11_08_a_link_seen_only_at_rest_is_not_held_to_the_limit_of_rest() -> None:
+    """dcgm-exporter may not export the highest generation, and the agent may start at night."""
+    world = World().start()
+    world.values[0] |= {Signal.PCIE_WIDTH: 16, Signal.PCIE_GENERATION: 1, Signal.PCIE_REPLAYS: 0}
+    world.poll()
+    replay(world, 10, 10)
+    assert not world.active
+
+
 # 9: what ran earlier in this boot
 
 

@@ -17,7 +17,7 @@ from rules.judge.state import initial
 AT = 1_700_000_000.0
 GPU = "GPU-6f2a1d30-8c1e-4b57-9f60-0a41c2d7e100"
 LABELS = f'gpu="0",UUID="{GPU}",pci_bus_id="00000000:3B:00.0",Hostname="gpu-1"'
-BLACKWELL, HOPPER, AMPERE = 10, 9, 8
+BLACKWELL, HOPPER, AMPERE = 10, 9, 7
 
 
 @pytest.mark.parametrize(
