@@ -35,6 +35,7 @@ from rules.drain.eviction import EvictionKind, EvictionOutcome, classify, no_ans
 from rules.drain.memory import DrainMemory, announced, answered, forced
 from rules.drain.plan import DrainInput, DrainPlan, plan_drain
 from rules.drain.recheck import kept_from_eviction, kept_from_force
+from rules.drain.unseen import SAID_FROM, failed, not_listed
 from rules.policy.policy import Policy
 from rules.session.causes import worst
 
@@ -47,6 +48,7 @@ _LOG = structlog.get_logger()
 _LEAVING_S = 1.0
 _WAITING_S = 5.0
 _FAILED_S = 2.0
+_LONGEST_S = 60.0
 # A drained node takes no pod but one that is bound to it by name; a person acts on that.
 _WATCHED_S = (60.0, 120.0)
 # Answers come in bursts, and what a plan still has to know is read at once.
@@ -65,6 +67,7 @@ class _Drain:
         self.memory = DrainMemory.resume(None if self.dry_run else session.status.drain)
         self.plan: DrainPlan | None = None
         self.wanted: tuple[d.EvictPod, ...] = ()
+        self.failures = 0
         self.look: DrainInput | None = None
         """What the plan was made from."""
         self.looked_at = float("-inf")
@@ -172,12 +175,16 @@ class Drains:
                 return
             try:
                 wait_s = await self._pass(node, drain, sessions[0])
+                drain.failures = 0
             except ApiError as error:
                 _LOG.warning("drain pass", node=node, why=str(error))
-                wait_s = _FAILED_S
+                code, said = error.answer.code, str(error)
+                self._unseen(node, drain, not_listed(drain.memory, drain.plan, code, said))
+                wait_s = min(_WAITING_S, _FAILED_S * drain.failures)
             except Exception as error:  # noqa: BLE001 - one node must not stop the others
-                self._isolation.note("drain", f"node {node}", error)
-                wait_s = _WAITING_S
+                where = self._isolation.note("drain", f"node {node}", error)
+                self._unseen(node, drain, failed(drain.memory, drain.plan, where))
+                wait_s = min(_LONGEST_S, _WAITING_S * 2.0 ** min(drain.failures - 1, 8))
             drain.changed.clear()
             try:
                 async with asyncio.timeout(wait_s):
@@ -186,6 +193,15 @@ class Drains:
                 await self._clock.sleep(_SHORT_S)
             except TimeoutError:
                 continue
+
+    def _unseen(self, node: str, drain: _Drain, plan: DrainPlan) -> None:
+        """The node cannot be looked at: nobody goes, and from the second time on that is said."""
+        drain.failures += 1
+        drain.wanted = ()
+        if drain.failures >= SAID_FROM and not drain.dry_run:
+            if drain.steered is d.Evicting.GO:
+                drain.plan, drain.memory = plan, plan.memory
+            self._wake(node)
 
     async def _pass(self, node: str, drain: _Drain, session: QuarantineView) -> float:
         """List, plan, offer; seconds until the next pass when nothing changes."""

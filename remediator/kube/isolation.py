@@ -8,7 +8,7 @@ another attempt with back-off. Answers of the API server are no such errors: the
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from traceback import extract_tb
+from traceback import StackSummary, extract_tb
 from types import TracebackType
 from typing import Final
 
@@ -38,6 +38,7 @@ _BACKOFF_S = (0.5, 60.0)
 # A part that worked for so long begins anew with the shortest wait.
 _SOUND_S = 300.0
 _SHOWN = 200
+_FRAMES = 12
 
 
 class Guard:
@@ -73,9 +74,9 @@ class Isolation:
     def note(self, part: str, about: str, error: BaseException) -> str:
         """Say and count one; the error and where it was raised, for a sentence."""
         where = place_of(error)
-        _LOG.error(
-            "unexpected error", part=part, about=about[:_SHOWN], error=where, exc_info=error
-        )
+        # Places only: the words of an exception may be those of an object.
+        trace = [f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in _frames(error)[-_FRAMES:]]
+        _LOG.error("unexpected error", part=part, about=about[:_SHOWN], error=where, trace=trace)
         self._count(part)
         return where
 
@@ -96,10 +97,14 @@ class Isolation:
             await self._clock.sleep(min(high, low * 2.0 ** min(failures - 1, 16)))
 
 
+def _frames(error: BaseException) -> StackSummary:
+    return extract_tb(error.__traceback__)
+
+
 def place_of(error: BaseException) -> str:
     """`ValueError in session_time.py:12`: stable as long as the same thing fails, and no text of
     the object, which may be anything.
     """
-    frames = extract_tb(error.__traceback__)
+    frames = _frames(error)
     where = f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__}{where}"

@@ -75,6 +75,8 @@ class DrainPlan:
     """By policy, past the deadline: send each pair in order, one pod at a time."""
     blocked: tuple[BlockedBy, ...] = ()
     blocked_reason: str = ""
+    unseen: str = ""
+    """Why the node could not be looked at, a clause; nobody goes meanwhile (``rules.drain.unseen``)."""
     needs_human: str = ""
     waiting: tuple[str, ...] = ()
     stuck: tuple[str, ...] = ()

@@ -122,6 +122,8 @@ def _blocked_or_going(
 
 def _obstacle(plan: DrainPlan, late: bool) -> tuple[str, str]:
     """What keeps pods on the node: a reason for the condition and a clause for the sentence."""
+    if plan.unseen:
+        return plan.blocked_reason, plan.unseen
     if plan.blocked:
         return plan.blocked_reason, blocked_clause(plan.blocked)
     if plan.stuck:

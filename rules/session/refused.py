@@ -45,7 +45,8 @@ def saying(status: QuarantineStatus, refusal: Refusal, now: float) -> Quarantine
     elif says(status, "NeedsHuman"):
         status = st.with_condition(status, "NeedsHuman", now)
     sentence = _JOINT.split(status.message, maxsplit=1)[0].removesuffix(".")
-    message = bounded(f"{sentence}; {refusal.lead.lower()}{refusal.clause}.")
+    lead = f"{sentence}; {refusal.lead.lower()}" if sentence else refusal.lead
+    message = bounded(f"{lead}{refusal.clause}.")
     return msgspec.structs.replace(status, message=message)
 
 

@@ -55,11 +55,13 @@ _REMEDIES: Final = {
     "PodReturns": "its owner respecting the cordon (no nodeName, no blanket toleration)",
     "PodStuck": "a reboot of the node where a process hangs, or a restart of its kubelet",
     "PodUnreadable": "moving the pod named above by hand, or updating gpuward",
+    "PodsNotListed": "the API server listing the pods of the node again",
     "PolicyIsShadow": f"mode Enforce in the policy, or {_RELEASE}",
     "Replace": f"the hardware being replaced, then a person: {_RELEASE}",
     "SessionUnreadable": "correcting the field named above, or deleting the GPUQuarantine",
     "StandDown": "the other owner finishing its work on the node",
-    "UnexpectedError": "a correction of gpuward, or of the object at fault: report it with a support bundle",
+    "UnexpectedError": "a correction of gpuward, or of the object at fault: report it with a support "
+    "bundle",
     "VerdictStale": "the agent seeing the GPUs again: see the health line above",
     "ViewTooOld": "the API server answering the list or watch named above; /readyz and the log of "
     "the remediator say the same",

@@ -14,10 +14,12 @@ import msgspec
 from rules.api import writes as d
 from rules.api.budgets import PdbView
 from rules.api.nodes import FreshNode
+from rules.api.object_name import is_object_name
 from rules.api.pods import PodView
 from rules.api.requests import MERGE_PATCH, Request, request
 from rules.api.timestamps import format_time, parse_time
 from rules.drain.budget import matching
+from rules.session.causes import CRD_CAUSES
 from rules.session.recheck import recheck
 from rules.session.snapshot import FleetSnapshot
 from tests.support.scenario.session_cluster import Cluster
@@ -167,6 +169,8 @@ class ApiServer(Cluster):
     def _create(self, wire: Request) -> int:
         assert wire.body is not None
         name = wire.body["metadata"]["name"]
+        if not is_object_name(name) or len(wire.body["spec"].get("causes", ())) > CRD_CAUSES:
+            return 422
         if name in self.quarantines:
             return 409
         self.quarantines[name] = {

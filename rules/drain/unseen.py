@@ -1,0 +1,51 @@
+"""The plan of a node that cannot be looked at: nobody goes, and the session says so.
+
+Called by the remediator's drains when looking failed again and again: without a plan a session
+would say "0 evicted" for ever and no time-out would ever be named. Pure.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from rules.drain.memory import DrainMemory
+from rules.drain.plan import DrainPlan
+
+SAID_FROM: Final = 2
+"""The first failure in a row is answered by looking again; saying it would be one more write."""
+_NO_RIGHT: Final = frozenset({401, 403})
+
+
+def not_listed(memory: DrainMemory, before: DrainPlan | None, code: int, said: str) -> DrainPlan:
+    """The API server answered ``code`` to the list of the node's pods (0: it did not answer)."""
+    if code in _NO_RIGHT:
+        clause = (
+            f"the node's pods cannot be listed ({said[:300]}), grant the remediator list on pods"
+        )
+        reason, human = "MissingPermission", "MissingPermission"
+    else:
+        clause = f"the node's pods cannot be listed ({said[:300]}), it is tried again"
+        reason, human = "PodsNotListed", ""
+    return _unseen(memory, before, reason, clause, human)
+
+
+def failed(memory: DrainMemory, before: DrainPlan | None, where: str) -> DrainPlan:
+    """The remediator itself failed over the node's pods, at ``where``."""
+    clause = (
+        f"the remediator failed over the node's pods in a way nobody foresaw ({where}), nobody is "
+        "evicted and it is tried again, report it with a support bundle"
+    )
+    return _unseen(memory, before, "UnexpectedError", clause, "UnexpectedError")
+
+
+def _unseen(
+    memory: DrainMemory, before: DrainPlan | None, reason: str, clause: str, human: str
+) -> DrainPlan:
+    return DrainPlan(
+        memory=replace(memory, clear_since=None),
+        blocked_reason=reason,
+        unseen=clause,
+        needs_human=human,
+        waiting=before.waiting if before is not None else (),
+        left_by_policy=before.left_by_policy if before is not None else (),
+        left_by_failure=before.left_by_failure if before is not None else (),
+    )

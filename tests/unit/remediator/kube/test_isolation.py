@@ -1,0 +1,182 @@
+"""A part that fails in a way nobody foresaw: it is said and counted, begins anew, the others go on."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+
+import pytest
+import structlog
+
+from remediator.cycle import fleet as fleet_module
+from remediator.cycle import node_cycle
+from remediator.cycle.fleet import Fleet
+from remediator.cycle.node_cycle import NodeCycle, Senses
+from remediator.kube.isolation import PARTS, Isolation
+from remediator.kube.publisher_pods import PublisherPods
+from rules.api import writes as d
+from rules.api.quarantine import Mode
+from rules.fleet.turns import judge_fleet
+from rules.policy.policy import Policy
+from rules.session.decide import decide
+from rules.session.observation import Permit
+from tests.support.remediator.edge import QUARANTINES, edge
+from tests.support.remediator.edge_world import edge_world
+from tests.support.remediator.scripted_server import until
+from tests.support.remediator.virtual_clock import VirtualClock
+
+
+async def test_a_part_begins_anew_with_back_off_and_is_counted() -> None:
+    clock, counted, began = VirtualClock(), [], []
+    isolation = Isolation(clock, counted.append)
+
+    async def part() -> None:
+        began.append(clock.elapsed())
+        if len(began) == 12:
+            raise asyncio.CancelledError
+        if len(began) % 2:
+            raise OverflowError("a year too far")
+
+    with structlog.testing.capture_logs() as said, pytest.raises(asyncio.CancelledError):
+        await isolation.keep("housekeeping", part)
+    waits = [b - a for a, b in itertools.pairwise(began)]
+    assert waits == sorted(waits)
+    assert (waits[0], waits[-1]) == (0.5, 60.0)
+    assert counted == ["housekeeping"] * 11
+    assert "OverflowError in test_isolation.py" in said[0]["error"]
+    assert "a year too far" not in said[0]["error"]
+
+
+def test_a_guard_lets_a_cancellation_pass() -> None:
+    isolation = Isolation(VirtualClock())
+    with isolation.guard("watch", "x"):
+        raise ValueError
+    with pytest.raises(asyncio.CancelledError), isolation.guard("watch", "x"):
+        raise asyncio.CancelledError
+
+
+def test_every_part_in_the_code_is_counted_from_zero() -> None:
+    assert len(set(PARTS)) == len(PARTS)
+
+
+@pytest.fixture
+async def setting(tmp_path):
+    async with edge(tmp_path) as cluster:
+        for name in ("n1", "n2"):
+            await cluster.add_node(name)
+        async with edge_world(cluster, Policy(mode=Mode.ENFORCE)) as found:
+            yield found
+
+
+async def open_session(setting, node: str) -> None:
+    cause = {"source": "Human", "reason": "Requested", "by": "ada"}
+    body = {
+        "apiVersion": "gpuward.io/v1alpha1",
+        "kind": "GPUQuarantine",
+        "metadata": {"name": f"s-{node}"},
+        "spec": {"nodeName": node, "causes": [cause]},
+    }
+    await setting.client.create(QUARANTINES, body)
+    await until(lambda: setting.world.open_sessions(node))
+
+
+def cycle_of(setting, counted: list[str]) -> NodeCycle:
+    cluster = setting.cluster
+    return NodeCycle(
+        cluster.api,
+        setting.gateway,
+        setting.world,
+        cluster.clock,
+        cluster.metrics,
+        policy=lambda: setting.policy,
+        publishers=PublisherPods(cluster.api, cluster.clock, setting.caches),
+        senses=Senses(
+            permit=lambda name: Permit(start=True, drain=True, reason="", message=""),
+            judged=lambda session: True,
+            fleet_changed=lambda: None,
+            plan=lambda node: None,
+            untolerating=lambda node: (),
+        ),
+        isolation=Isolation(cluster.clock, counted.append),
+    )
+
+
+async def test_a_look_that_fails_unforeseen_is_said_in_its_session_and_waits(
+    setting, monkeypatch
+) -> None:
+    counted: list[str] = []
+    cycle = cycle_of(setting, counted)
+    await open_session(setting, "n1")
+
+    def stumbles(*arguments):
+        raise ZeroDivisionError("secret words")
+
+    monkeypatch.setattr(node_cycle, "decide", stumbles)
+    looked = await cycle.look("n1")
+    assert looked.evicting is d.Evicting.NO
+    assert looked.again_in_s >= 5
+    session = await setting.client.get(QUARANTINES, "s-n1")
+    said = {c["type"]: c for c in session["status"]["conditions"]}
+    assert said["Blocked"]["reason"] == said["NeedsHuman"]["reason"] == "UnexpectedError"
+    assert "ZeroDivisionError in test_isolation.py" in said["Blocked"]["message"]
+    assert "secret words" not in json.dumps(session)
+    assert counted == ["look"]
+    await cycle.look("n1")
+    assert counted == ["look"], "not before its time, whatever wakes the node"
+    monkeypatch.setattr(node_cycle, "decide", decide)
+    setting.cluster.clock.ahead_s += 60
+    await cycle.look("n1")
+    session = await setting.client.get(QUARANTINES, "s-n1")
+    assert "UnexpectedError" not in json.dumps(session)
+
+
+async def test_issue10_04_a_rule_that_never_comes_to_rest_does_not_patch_for_ever(
+    setting, monkeypatch
+) -> None:
+    counted: list[str] = []
+    cycle = cycle_of(setting, counted)
+    await open_session(setting, "n1")
+    levels = iter(["Cordon", "Drain"] * 1000)
+
+    def restless(session, seen, now, policy):
+        version = session.metadata.resource_version
+        write = d.PatchSessionSpec(
+            name=session.name, node="n1", resource_version=version, level=next(levels)
+        )
+        return d.Decision(step="Restless", writes=(write,))
+
+    monkeypatch.setattr(node_cycle, "decide", restless)
+    for _ in range(50):
+        await cycle.look("n1")
+    patches = [w for w in setting.cluster.writes() if w == ("patch", "gpuquarantines")]
+    assert len(patches) < 20
+    assert counted == ["look"]
+
+
+async def test_a_session_that_the_fleet_rules_stumble_over_holds_up_no_other(
+    setting, monkeypatch
+) -> None:
+    for node in ("n1", "n2"):
+        await open_session(setting, node)
+
+    def stumbles(snapshot):
+        if "s-n1" in snapshot.quarantines:
+            raise KeyError("s-n1")
+        return judge_fleet(snapshot)
+
+    monkeypatch.setattr(fleet_module, "judge_fleet", stumbles)
+    counted: list[str] = []
+    cluster = setting.cluster
+    fleet = Fleet(
+        setting.world,
+        cluster.clock,
+        cluster.metrics,
+        wake=lambda node: None,
+        may_judge=lambda: True,
+        report=lambda event: asyncio.sleep(0),
+        isolation=Isolation(cluster.clock, counted.append),
+    )
+    assert fleet.permit("s-n2").reason != "NotJudged"
+    assert fleet.permit("s-n1").reason == "NotJudged"
+    assert counted == ["fleet"]
