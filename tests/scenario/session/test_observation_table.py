@@ -38,6 +38,11 @@ ROWS: dict[str, dict[str, str]] = {
         "test_s34_a_healthy_new_boot_is_validated_and_released",
         Pending=f"{EVERYWHERE}::test_a_reboot_while_waiting_waits_on_with_the_new_boot",
     ),
+    "cordon lost right after a boot": everywhere(
+        "test_session_boot_cordon.py",
+        "test_issue10_18_its_uncordon_is_put_back_once_and_said_aloud",
+        Pending=NO_MARK,
+    ),
     "Ready=Unknown": everywhere(
         EVERYWHERE, "test_a_silent_kubelet_is_said_and_nothing_is_evicted_or_released"
     ),
