@@ -29,7 +29,11 @@ def plain(value: Any) -> Any:
     """
     if isinstance(value, msgspec.Struct):
         fields = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
-        sent = {encoded: plain(getattr(value, name)) for name, encoded in fields}
+        sent = {
+            encoded: plain(found)
+            for name, encoded in fields
+            if (found := getattr(value, name)) is not msgspec.UNSET
+        }
         return {key: item for key, item in sent.items() if item not in (None, "", [], {})}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]

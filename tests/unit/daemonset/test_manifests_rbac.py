@@ -138,7 +138,7 @@ def test_all_writes_of_the_remediator_are_in_this_table() -> None:
 
 def test_every_caller_of_the_api_server_is_known_here() -> None:
     folder = Path(remediator.__file__).parent
-    calls = re.compile(r"_api\.(get|call|stream)\(")
+    calls = re.compile(r"_api\.(get|call|stream|items)\(")
     found = {
         p.relative_to(folder).as_posix()
         for p in folder.rglob("*.py")
