@@ -123,12 +123,10 @@ def _ended(
             state, incident, _REPAIRED_BY[by] + reason, "RepairWindow", now, rules
         ), incident
     held_at = old.held_at
-    lost = by == NOT_CONFIRMED and any(map(is_lost, incident.members))
-    if (
-        by != ClosesKind.STATE
-        and not lost
-        and not (held_at and by in (NOT_CONFIRMED, BEFORE_START))
-    ):
+    unconfirmed = by in (NOT_CONFIRMED, BEFORE_START)
+    lately = now - incident.last_seen <= rules["FlapWindow"].value
+    lost = unconfirmed and lately and any(map(is_lost, incident.members))
+    if by != ClosesKind.STATE and not lost and not (held_at and unconfirmed):
         return state, incident
     if held_at is not None:
         still = held_still(old, now, rules) and state.node.repaired_at <= held_at

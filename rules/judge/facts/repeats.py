@@ -135,6 +135,9 @@ def _against_its_place(state: NodeState, burst: Burst, now: float, rules: Rules)
         and name.startswith(f"Xid {burst.xid}")
         and total(state.ledger, (owner,), name, since, now)
         for owner, name in state.ledger
+    ) or any(
+        other.xid == burst.xid and other.first_at > since and not other.is_on(burst.gpu, burst.pci)
+        for other in state.bursts
     )
     if not what or seen < rules["RepeatBursts"].value or elsewhere:
         return ""

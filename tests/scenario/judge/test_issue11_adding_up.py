@@ -224,6 +224,18 @@ def test_issue11_18_a_program_is_still_a_program(world: World, why: str) -> None
     assert not any(i.row.severity != "Info" for i in world.incidents)
 
 
+def test_issue11_18_a_restart_between_the_lines_of_two_gpus_accuses_neither(world: World) -> None:
+    for _ in range(4):
+        world.source(SourceName.WORKLOADS, SourceState.ABSENT, "Off")
+        world.xid(31, 0, FAULT_31)
+        world.restart_agent()
+        world.start()
+        world.source(SourceName.WORKLOADS, SourceState.ABSENT, "Off")
+        world.xid(31, 1, FAULT_31)
+        world.advance(600)
+    assert {str(i.row.severity) for i in world.incidents} == {"Info"}
+
+
 # states that come and go
 
 
