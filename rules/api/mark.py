@@ -41,7 +41,7 @@ class MarkNote(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     mark: str = "CordonAndTaint"
     """Which parts were set; the policy may change while the mark is on."""
     prior_annotations: dict[str, str | None] = msgspec.field(default_factory=dict)
-    restored_boot: str | msgspec.UnsetType = msgspec.UNSET
+    restored_boot: str = ""
     """The boot in which a cordon that was lost right after it was put back, once."""
 
 
@@ -148,12 +148,20 @@ def mark_patch(
             "resourceVersion": node.metadata.resource_version,
             "labels": {LABEL_QUARANTINE: phase.lower()},
             "annotations": {
-                ANNOTATION_SESSION: msgspec.json.encode(note).decode(),
+                ANNOTATION_SESSION: msgspec.json.encode(_recorded(note)).decode(),
                 **dict.fromkeys(AUTOSCALER_ANNOTATIONS, _AUTOSCALER_VALUE),
             },
         },
         "spec": spec,
     }
+
+
+def _recorded(note: MarkNote) -> dict[str, Any]:
+    """The note as it is written: only a mark that was put back says so."""
+    recorded: dict[str, Any] = msgspec.to_builtins(note)
+    if not note.restored_boot:
+        del recorded["restoredBoot"]
+    return recorded
 
 
 def relabel_patch(node: NodeView, phase: str) -> dict[str, Any]:
