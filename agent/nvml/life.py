@@ -258,8 +258,10 @@ class Child:
 
     def _tell(self, event: Event) -> None:
         self.send(event)
+        of_driver = event.kind in (EventKind.DRIVER_BIND, EventKind.DRIVER_UNBIND)
         for gpu in self._gpus:
-            if event.gpu and gpu.device.uuid == event.gpu:
+            # An event that names no GPU may be about any of them.
+            if gpu.device.uuid == event.gpu or not (event.gpu or of_driver):
                 self._schedule.hurry(gpu.device.index, Tier.FAST, time.monotonic())
                 self._schedule.hurry(gpu.device.index, Tier.MEDIUM, time.monotonic())
         if event.kind is EventKind.MIG_CONFIG_CHANGE:

@@ -222,7 +222,9 @@ def _lead(members: Sequence[Member]) -> Member:
     decisive = any(member.row.klass is ReasonClass.DECISIVE for member in members)
     if xids >= CONTAINED and not decisive:
         return Member(reason_for_xid(48, contained=True), 48)
-    return max(members, key=lambda member: (strength(member.row), member.row.reason))
+    return max(
+        members, key=lambda m: (strength(m.row), m.row.reason, m.row.closes_on == ON_REBOOT)
+    )
 
 
 def _spoken(members: Sequence[Member]) -> Sequence[Member]:
@@ -261,5 +263,5 @@ def _at_least(floor: Action, row: Reason, asked: Reason) -> Reason:
         severity=max(row.severity, asked.severity),
         level=max(row.level, asked.level),
         action=action,
-        closes_on=ON_REBOOT if action is floor else row.closes_on,
+        closes_on=ON_REBOOT if action is floor and row.action is not floor else row.closes_on,
     )

@@ -229,6 +229,7 @@ def _boot(state: NodeState, boot_id: str) -> NodeState:
             lost=Gauge(),
             lost_since=0.0,
             told_at=0.0,
+            unavailable_at=0.0,
             gauges={},
             latches={},
             counters={},

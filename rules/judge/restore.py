@@ -18,7 +18,7 @@ from rules.catalog.reasons import HOST_SIGNAL, REASONS, reason_for_recovery_acti
 from rules.catalog.thresholds import DEFAULT_RULES
 from rules.catalog.xid import driver_branch, reason_for_line, reason_for_xid
 from rules.judge import ledger
-from rules.judge.burst import ANSWERED_XIDS, being_judged
+from rules.judge.burst import ANSWERED_XIDS, REASON_LOST, being_judged
 from rules.judge.closing import mark_reboot
 from rules.judge.expected_gpus import learned_from, plain_address
 from rules.judge.facts.events import WAITING_XIDS
@@ -210,7 +210,7 @@ def _gpus(status: HealthStatus, incidents: tuple[Incident, ...]) -> dict[str, Gp
 def _view(gpu: GpuStatus, incidents: tuple[Incident, ...]) -> GpuView:
     address = plain_address(gpu.pci) if gpu.pci else ""
     mine = [i for i in incidents if _is_bad(i) and i.concerns(gpu.uuid, address)]
-    missed = next((i for i in mine if i.row.reason == MISMATCH), None)
+    missed = next((i for i in mine if i.row.reason in (MISMATCH, REASON_LOST)), None)
     mig = {"Enabled": True, "Disabled": False}.get(gpu.mig_mode)
     return GpuView(
         seen=GpuSeen(

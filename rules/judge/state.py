@@ -68,7 +68,7 @@ class GpuView:
     ``answered_at`` is the last time it answered a poll, ``read_at`` the last poll at all. ``action`` is the driver's recovery
     action, ``action_seen`` a polled value that awaits its re-read. ``lost`` counts lost polls,
     the last of them at ``lost_at``, unbroken since ``lost_since``; ``told_at`` is when the driver
-    pushed that it is unavailable or needs something else now. ``aer`` are the kernel's PCIe error counters at the last look,
+    said that it needs something else now, ``unavailable_at`` that it is unavailable. ``aer`` are the kernel's PCIe error counters at the last look,
     ``aer_base`` those that growth is measured from. ``differs`` is the memory of the comparison
     with dcgm-exporter. ``best_generation`` is the highest PCIe generation its link was seen at,
     ``links_up`` how many looks in a row found all NVLinks up since the last error of one.
@@ -86,6 +86,7 @@ class GpuView:
     lost_at: float = 0.0
     lost_since: float = 0.0
     told_at: float = 0.0
+    unavailable_at: float = 0.0
     gauges: Mapping[str, Gauge] = field(default_factory=dict)
     latches: Mapping[str, Latch] = field(default_factory=dict)
     counters: Mapping[Signal, Counter] = field(default_factory=dict)
@@ -282,9 +283,9 @@ def find_gpu(state: NodeState, gpu: str, pci: str = "") -> GpuView | None:
     return max(matches, key=lambda view: (view.enumerated, view.answered_at), default=None)
 
 
-def just_told(view: GpuView, now: float) -> bool:
-    """Whether the driver pushed a moment ago that something is up with this GPU."""
-    return bool(view.told_at) and abs(now - view.told_at) <= _TOLD_S
+def just_told(at: float, now: float) -> bool:
+    """Whether the driver's hint of that time is fresh enough to confirm what is read now."""
+    return bool(at) and abs(now - at) <= _TOLD_S
 
 
 def identify(state: NodeState, gpu: str, pci: str) -> tuple[str, str]:

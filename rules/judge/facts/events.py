@@ -48,14 +48,17 @@ def judge_event(state: NodeState, event: GpuEvent, now: float, rules: Rules) -> 
     """Take one pushed event."""
     gpu, pci = identify(state, event.gpu, event.pci)
     if event.kind is EventKind.RECOVERY_ACTION:
-        return _told(state, gpu, pci, now)
+        return hint_to_look(state, gpu, pci, now)
     if event.kind is EventKind.GPU_UNAVAILABLE:
         if state.standing_down or not (gpu or pci):
             return state
-        return _judge_unavailable(_told(state, gpu, pci, now), event, gpu, pci, now, rules)
+        state = hint_to_look(state, gpu, pci, now, unavailable=True)
+        return _judge_unavailable(state, event, gpu, pci, now, rules)
     xid = event.data if event.kind is EventKind.XID else _XID_OF_EVENT.get(event.kind)
     if xid is None or not 0 < xid < 1 << 16:
         return state
+    if xid == RECOVERY_ACTION_XID:
+        state = hint_to_look(state, gpu, pci, now)
     return _judge_number(state, event, xid, now, rules)
 
 
@@ -85,9 +88,15 @@ def forget_event(state: NodeState, xid: int, gpu: str, pci: str) -> tuple[NodeSt
     return replace(state, pending_events=left), True
 
 
-def _told(state: NodeState, gpu: str, pci: str, now: float) -> NodeState:
+def hint_to_look(
+    state: NodeState, gpu: str, pci: str, now: float, *, unavailable: bool = False
+) -> NodeState:
+    """Let what is read of this GPU next count at once; the driver said that something changed."""
     view = find_gpu(state, gpu, pci)
-    return with_gpu(state, replace(view, told_at=now)) if view is not None else state
+    if view is None:
+        return state
+    lost_at = now if unavailable else view.unavailable_at
+    return with_gpu(state, replace(view, told_at=now, unavailable_at=lost_at))
 
 
 def _judge_unavailable(

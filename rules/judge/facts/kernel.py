@@ -23,7 +23,7 @@ from rules.judge.bridges import about_gpus_below
 from rules.judge.burst import NO_ACTION, being_judged
 from rules.judge.closing import mark_reset
 from rules.judge.expected_gpus import GPU_CLASSES, NVIDIA_VENDOR, plain_address
-from rules.judge.facts.events import forget_event
+from rules.judge.facts.events import forget_event, hint_to_look
 from rules.judge.facts.links import count_link_fault
 from rules.judge.facts.repeats import count_repeat
 from rules.judge.incident import Finding, Scope
@@ -110,6 +110,8 @@ def _judge_xid(state: NodeState, seen: KernelLineSeen, now: float, rules: Rules)
     state, told = forget_event(state, line.xid, gpu, pci)
     if line.xid == RECOVERY_ACTION_XID and line.recovery_to is not None:
         return _judge_action(state, seen, line.recovery_to, now, rules)
+    if line.xid == RECOVERY_ACTION_XID and not seen.lookback:
+        state = hint_to_look(state, gpu, pci, now)  # an action that the line does not name
     buckets = nvidia_buckets(line.xid, line.words)
     row = reason_for_line(line, state.branch)
     view = find_gpu(state, gpu, pci)

@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import Final
 
 from rules.api.health import ExpectedGpus
-from rules.catalog.reason import ClosesKind
+from rules.catalog.reason import ON_RESET, ClosesKind
 from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Rules
 from rules.judge.bridges import learn_bridges
-from rules.judge.burst import is_lost
+from rules.judge.burst import REASON_LOST, is_lost
 from rules.judge.closing import close_where
 from rules.judge.expected_gpus import (
     ANNOTATION,
@@ -32,7 +32,15 @@ from rules.judge.incident import Finding, Scope
 from rules.judge.ledger import noted, whose
 from rules.judge.observation import GpuSeen, Inventory, PciSeen, SourceName, SourceState
 from rules.judge.recording import SUPERSEDED, record
-from rules.judge.state import MAX_GPUS, GpuView, NodeState, find_gpu, just_told, with_gpu
+from rules.judge.state import (
+    MAX_GPUS,
+    GpuView,
+    NodeState,
+    close_for,
+    find_gpu,
+    just_told,
+    with_gpu,
+)
 
 LOST_POLL: Final = "lost and back"
 MISMATCH: Final = "GPUCountMismatch"
@@ -207,14 +215,14 @@ def _step_lost(
         owner = whose(view.seen.uuid, view.pci)
         window_s = rules["BudgetWindow"].value
         state = replace(state, ledger=noted(state.ledger, owner, LOST_POLL, now, window_s))
-    told = gone and just_told(view, now)
+    told = gone and bool(view.unavailable_at) and just_told(view.unavailable_at, now)
     if told:
         lost = Gauge(raised=True, bad=lost.bad)
     since = _lost_since(view, now) if gone else 0.0
     state = with_gpu(state, replace(view, lost=lost, lost_at=now, lost_since=since))
     if not gone:
         found = view.lost.raised and not lost.raised
-        return _end_mismatch(state, view, now, ClosesKind.STATE) if found else state
+        return _found(state, view, now) if found else state
     if not lost.raised or not _others_answer(state, view, now):
         return state
     missed = state.pci_at > 0 and _gone(state, view.pci)
@@ -223,6 +231,8 @@ def _step_lost(
     if confirmed:
         state = _end_mismatch(state, view, now, SUPERSEDED)
     row = REASONS["GPULost" if confirmed else MISMATCH]
+    if confirmed and not missed:
+        row = replace(row, closes_on=ON_RESET)  # it may answer again: the bus never missed it
     known = any(
         i.active and i.has_reason(row.reason) and i.concerns(view.seen.uuid, view.pci)
         for i in state.incidents
@@ -244,6 +254,19 @@ def _lost_since(view: GpuView, now: float) -> float:
     """The beginning of polls that all said lost; one that was missed breaks the row."""
     unbroken = view.lost_since and 0 <= now - view.lost_at <= _ANSWER_AGE_S
     return view.lost_since if unbroken else now
+
+
+def _found(state: NodeState, view: GpuView, now: float) -> NodeState:
+    """The GPU answers again: what only the driver's word called lost is healed."""
+    state = _end_mismatch(state, view, now, ClosesKind.STATE)
+    return close_for(
+        state,
+        view.seen.uuid,
+        view.pci,
+        lambda i: i.row.reason == REASON_LOST and i.row.closes_on == ON_RESET,
+        now,
+        ClosesKind.STATE,
+    )
 
 
 def _end_mismatch(state: NodeState, view: GpuView, now: float, by: str) -> NodeState:

@@ -111,7 +111,7 @@ def _polled_action(
         # A page of dcgm-exporter may be older than the Xid that asks.
         asked = value == 0 and source is SourceName.NVML
         return note_no_need(state, view.seen.uuid, view.pci, now, rules) if asked else state
-    if view.action_seen != value and not just_told(view, now):
+    if view.action_seen != value and not just_told(view.told_at, now):
         return with_gpu(state, replace(view, action_seen=value))
     gpu, pci = view.seen.uuid, view.pci
     evidence = f"{source.value}: recovery action {value}"

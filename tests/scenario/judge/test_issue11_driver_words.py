@@ -335,3 +335,36 @@ def test_issue11_17_an_agent_restart_is_no_break(world: World) -> None:
     world.start()
     world.advance(345, polling=True)
     assert world.says() == "Fatal Drain RestartNode"
+
+
+def test_issue11_03_a_gpu_that_only_the_driver_called_lost_is_healed_when_it_answers(
+    world: World,
+) -> None:
+    world.event(EventKind.GPU_UNAVAILABLE, 0, gpu=2)
+    world.readings(2, presence="lost")
+    assert world.says() == "Fatal Drain RestartNode"
+    world.advance(60, polling=True)
+    world.restart_agent()
+    world.start()
+    assert world.says() == "Fatal Drain RestartNode"
+    world.values[2] = dict(SOUND)
+    world.advance(60, polling=True)
+    assert not world.active
+
+
+def test_issue11_03_a_new_recovery_action_is_no_witness_of_a_loss(world: World) -> None:
+    world.event(EventKind.RECOVERY_ACTION, 0, gpu=2)
+    world.readings(2, presence="lost")
+    assert not world.active
+
+
+@pytest.mark.parametrize("by", ["event", "line"])
+def test_issue11_02_an_xid_154_without_a_number_is_a_hint_to_look(world: World, by: str) -> None:
+    if by == "event":
+        world.event(EventKind.XID, 154)
+    else:
+        world.xid(154, 0, "GPU recovery action has changed")
+    world.readings(0, recovery_action=1)
+    assert "Fatal Drain ResetGPU" in {
+        f"{i.row.severity} {i.row.level} {i.row.action}" for i in world.active
+    }
