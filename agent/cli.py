@@ -1,6 +1,6 @@
-"""``gpuward-agent``: the command line of the node agent.
+"""`gpuward-agent`: the command line of the node agent.
 
-Each command is a module with ``add_parser`` and a ``run`` that takes the parsed arguments and
+Each command is a module with `add_parser` and a `run` that takes the parsed arguments and
 returns the exit status; only the module of the command that was given is imported, since the
 daemon must not carry what the others need. Wrong use ends with 64 and one sentence, never with
 2, which would read as an unhealthy node.
@@ -27,7 +27,7 @@ Start with 'gpuward-agent check' on a GPU machine, or try the whole in a checkou
 Exit status: 0 well; check: 0 healthy, 1 degraded, 2 unhealthy, 3 unknown; 64 wrong use."""
 
 
-class _Parser(argparse.ArgumentParser):
+class _AgentParser(argparse.ArgumentParser):
     """A parser whose errors are one sentence and the exit status 64."""
 
     def error(self, message: str) -> NoReturn:
@@ -36,9 +36,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command that ``arguments`` (default: of the process) name."""
+    """Run the command that `arguments` (default: of the process) name."""
     given = sys.argv[1:] if arguments is None else arguments
-    parser = _Parser(
+    parser = _AgentParser(
         prog="gpuward-agent",
         description="Finds failing GPUs on this machine and says so in words Kubernetes understands.",
         epilog=_EPILOG,

@@ -4,6 +4,8 @@ Called once by each of the agent's processes when it has started: reading module
 megabyte of freed pieces in each, which the C library would keep for ever.
 """
 
+from __future__ import annotations
+
 import ctypes
 
 __all__ = ["give_back"]

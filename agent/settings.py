@@ -1,8 +1,10 @@
 """The agent's settings: flags, each also as a `GPUWARD_*` variable, checked once at start.
 
-Built by `agent.cli`, read by `agent.daemon.run` and `agent.commands.check`. Reading the files they name happens
-where they are used.
+Built by `agent.cli`, read by `agent.daemon.run` and `agent.commands.check`. Reading the files they
+name happens where they are used.
 """
+
+from __future__ import annotations
 
 import argparse
 import os
@@ -138,7 +140,7 @@ OPTIONS: Sequence[Option] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class AgentSettings:
     """What the agent was told. Strings as given, except where a type says more."""
 
     kmsg: str
@@ -190,7 +192,7 @@ def variable_of(option: Option) -> str:
 
 def settings_of(
     arguments: argparse.Namespace, environ: Mapping[str, str] = os.environ
-) -> Settings:
+) -> AgentSettings:
     """The settings in parsed arguments. Raises SettingsError."""
     given = vars(arguments)
     nvml = given["nvml"]
@@ -208,7 +210,7 @@ def settings_of(
     log = given.get("log", "auto")
     if log not in ("auto", "json", "console"):
         raise SettingsError(f"--log {log!r} is none of auto, json and console")
-    return Settings(
+    return AgentSettings(
         kmsg=given["kmsg"],
         accept_user_kmsg=_truth("accept-user-kmsg", given["accept_user_kmsg"]),
         nvml=nvml,

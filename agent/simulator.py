@@ -1,7 +1,10 @@
-"""The one door to a simulated driver: whatever a checkout offers under an entry point of this group.
+"""The one door to a simulated driver: whatever a checkout offers under an entry point of this
+group.
 
-Called for ``--nvml sim:FILE`` only. An installation from a wheel and the image offer none.
+Called for `--nvml sim:FILE` only. An installation from a wheel and the image offer none.
 """
+
+from __future__ import annotations
 
 import sys
 from importlib.metadata import entry_points
@@ -14,8 +17,8 @@ GROUP: Final = "gpuward.simulator"
 def simulated_driver() -> Any:
     """The module that simulates the driver.
 
-    It has ``install(path)`` for the library's calls, ``NodeFile(path)`` for the description, and
-    ``functions_of``, ``minors_of`` and ``host_of`` for the machine around it. Raises ImportError
+    It has `install(path)` for the library's calls, `NodeFile(path)` for the description, and
+    `functions_of`, `minors_of` and `host_of` for the machine around it. Raises ImportError
     where there is none.
     """
     # A console script has its own folder on the path, and not the checkout it was installed from.

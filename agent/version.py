@@ -1,5 +1,7 @@
 """Which version of gpuward this is, for the user agent, GPUNodeHealth and metrics."""
 
+from __future__ import annotations
+
 from importlib.metadata import PackageNotFoundError, version
 
 from rules.api.names import COMPONENT_AGENT

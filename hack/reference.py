@@ -4,6 +4,8 @@
 the docs cannot exist, because the docs are made from them.
 """
 
+from __future__ import annotations
+
 import argparse
 import sys
 from collections.abc import Iterable

@@ -1,8 +1,11 @@
-"""Draw the house from its imports into docs/architecture.md: rooms, arrows, and what goes in and out.
+"""Draw the house from its imports into docs/architecture.md: rooms, arrows, and what goes in and
+out.
 
-`python -m hack.rooms` writes it, `--check` compares. A room is a package; its sentence is the first
-of its ``__init__``. Arrows that follow from others (A to C where A to B to C) are left out.
+`python -m hack.rooms` writes it, `--check` compares. A room is a package; its sentence is the
+first of its `__init__`. Arrows that follow from others (A to C where A to B to C) are left out.
 """
+
+from __future__ import annotations
 
 import argparse
 import ast

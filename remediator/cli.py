@@ -1,8 +1,10 @@
 """`gpuward-remediator`: the controller and its policy tools.
 
-The console script. Wrong use, an unusable kubeconfig and an invalid policy file end with 64 and one
-sentence each; nothing here prints a traceback for a person's mistake.
+The console script. Wrong use, an unusable kubeconfig and an invalid policy file end with 64 and
+one sentence each; nothing here prints a traceback for a person's mistake.
 """
+
+from __future__ import annotations
 
 import argparse
 import asyncio

@@ -5,6 +5,8 @@ labels are a contract with alerts and dashboards: a golden file guards them. Lab
 closed lists or from validated names of the cluster, never from free text.
 """
 
+from __future__ import annotations
+
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -15,7 +17,7 @@ from prometheus_client import (
 )
 
 from remediator.kube.isolation import PARTS
-from remediator.kube.pace import Lane
+from remediator.kube.pace import PaceLane
 from rules.api.quarantine import Mode, Phase
 
 # From one push through the watch (tens of milliseconds) to a fleet-wide storm or an outage.
@@ -191,7 +193,7 @@ class Metrics:
         """Count one error that nobody foresaw."""
         self.unexpected_errors.labels(part).inc()
 
-    def observe_call(self, method: str, lane: Lane, code: int, seconds: float) -> None:
+    def observe_call(self, method: str, lane: PaceLane, code: int, seconds: float) -> None:
         """Count one call of the transport."""
         self.api_requests.labels(method, lane.value, str(code)).inc()
         self.api_duration.labels(lane.value).observe(seconds)

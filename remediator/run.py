@@ -4,6 +4,8 @@ Called by `cli`. Everything is made here once and handed to whom it concerns; th
 Both replicas watch and serve; the one that leads writes.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import signal
@@ -13,8 +15,8 @@ from functools import partial
 import structlog
 
 from remediator.cycle.fleet import Fleet
-from remediator.cycle.loop import Loop
-from remediator.cycle.node_cycle import NodeCycle, Senses
+from remediator.cycle.loop import ControlLoop
+from remediator.cycle.node_cycle import CycleSenses, NodeCycle
 from remediator.drain.drains import Drains
 from remediator.drain.gang_scout import GangScout
 from remediator.drain.kueue import KueueWorkloads
@@ -27,7 +29,7 @@ from remediator.kube.clock import SystemClock
 from remediator.kube.elector import Elector
 from remediator.kube.gateway import Gateway
 from remediator.kube.isolation import Isolation
-from remediator.kube.pace import Lane, Pace, Rates
+from remediator.kube.pace import Pace, PaceLane, Rates
 from remediator.kube.publisher_pods import PublisherPods
 from remediator.metrics import Metrics
 from remediator.page.hosts import hosts_of
@@ -35,7 +37,7 @@ from remediator.page.service import serve_page
 from remediator.serve.logs import configure_logs
 from remediator.serve.server import make_app, start_server
 from remediator.serve.session_gauges import set_session_gauges
-from remediator.settings import Settings
+from remediator.settings import RemediatorSettings
 from remediator.upkeep.housekeeping import Housekeeping
 from remediator.upkeep.maintenance import MaintenanceLeases
 from remediator.upkeep.policy_source import PolicySource
@@ -69,11 +71,11 @@ def rates_of(policy: Policy) -> Rates:
     both = limits.marks_per_second + limits.evictions_per_second
     return Rates(
         per_second={
-            Lane.MARK: limits.marks_per_second,
-            Lane.EVICT: limits.evictions_per_second,
-            Lane.READ: 2 * both,
-            Lane.STATUS: both,
-            Lane.RECORD: 2 * both,
+            PaceLane.MARK: limits.marks_per_second,
+            PaceLane.EVICT: limits.evictions_per_second,
+            PaceLane.READ: 2 * both,
+            PaceLane.STATUS: both,
+            PaceLane.RECORD: 2 * both,
         }
     )
 
@@ -81,7 +83,7 @@ def rates_of(policy: Policy) -> Rates:
 class Replica:
     """All parts of one process, wired."""
 
-    def __init__(self, settings: Settings, access: Access) -> None:
+    def __init__(self, settings: RemediatorSettings, access: Access) -> None:
         homes = access.namespaces(settings.namespace)
         self.settings = settings
         self.clock = SystemClock()
@@ -155,7 +157,7 @@ class Replica:
             self.metrics,
             policy=lambda: self.policy.policy,
             publishers=publishers,
-            senses=Senses(
+            senses=CycleSenses(
                 permit=self.fleet.permit,
                 judged=self.fleet.judged,
                 fleet_changed=self.fleet.changed,
@@ -206,7 +208,7 @@ class Replica:
             last_active_at=self.cycle.last_active_at,
             isolation=self.isolation,
         )
-        self.loop = Loop(
+        self.loop = ControlLoop(
             self.world,
             self.clock,
             self.cycle,
@@ -352,7 +354,7 @@ class Replica:
         self.drains.stop_all()
 
 
-async def run(settings: Settings) -> int:
+async def run(settings: RemediatorSettings) -> int:
     """Run until SIGTERM or SIGINT; AccessError or ListenError when nothing useful can run."""
     configure_logs()
     access = Access(settings.kubeconfig)

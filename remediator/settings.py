@@ -3,6 +3,8 @@
 `cli` parses with this; `run` takes the result. Wrong use ends with 64 and one sentence.
 """
 
+from __future__ import annotations
+
 import argparse
 import os
 import socket
@@ -20,7 +22,7 @@ _TRUE = {"1", "true", "yes", "on"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class RemediatorSettings:
     """How one replica runs."""
 
     policy: str | None
@@ -39,10 +41,11 @@ class Settings:
     """Comma-separated label keys that name a node's pool; empty for the defaults."""
     page_rack_labels: str
     page_hosts: str
-    """Comma-separated public names that the page answers to, besides addresses and cluster names."""
+    """Comma-separated public names that the page answers to, besides addresses and cluster names.
+    """
 
 
-class _Parser(argparse.ArgumentParser):
+class _RemediatorParser(argparse.ArgumentParser):
     """An argument parser that ends wrong use with 64."""
 
     def error(self, message: str) -> NoReturn:
@@ -51,7 +54,7 @@ class _Parser(argparse.ArgumentParser):
 
 def make_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
     """All commands, with defaults from the environment."""
-    parser = _Parser(
+    parser = _RemediatorParser(
         prog="gpuward-remediator",
         description="Takes failing GPU nodes out of service within budgets and PDBs.",
     )
@@ -121,10 +124,10 @@ def _flag(
     )
 
 
-def run_settings(arguments: argparse.Namespace, env: Mapping[str, str]) -> Settings:
+def run_settings(arguments: argparse.Namespace, env: Mapping[str, str]) -> RemediatorSettings:
     """The settings of `run`."""
     host = socket.gethostname()
-    return Settings(
+    return RemediatorSettings(
         policy=arguments.policy,
         kubeconfig=arguments.kubeconfig,
         shadow=arguments.shadow,

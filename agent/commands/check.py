@@ -4,6 +4,8 @@ Called by `agent.cli`. Uses the daemon's own senses and judgement for some secon
 found and ends: a health check for Slurm, Nomad or a person. It changes nothing anywhere.
 """
 
+from __future__ import annotations
+
 import argparse
 import os
 import shutil
@@ -21,11 +23,19 @@ from agent.daemon.nvml_facts import observation_of
 from agent.daemon.rules_file import load_rules
 from agent.daemon.senses import Senses, SensesError
 from agent.inbox import Inbox, Item, NvmlSaid
-from agent.nvml.messages import Fault, Hello, Readings, SourceReason, SourceStatus, Tier, Topology
-from agent.nvml.messages import SourceState as NvmlState
+from agent.nvml.messages import (
+    Fault,
+    Hello,
+    NvmlReadings,
+    NvmlState,
+    NvmlStatus,
+    NvmlTopology,
+    SourceReason,
+    Tier,
+)
 from agent.settings import (
     USAGE_ERROR,
-    Settings,
+    AgentSettings,
     SettingsError,
     add_options,
     host_name,
@@ -68,7 +78,7 @@ EXIT_STATUS: Final = {
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``check`` to the program's commands."""
+    """Add `check` to the program's commands."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "check",
         help="look at this machine once, without Kubernetes",
@@ -108,7 +118,7 @@ def shown(status: HealthStatus, *, as_json: bool) -> str:
     return rich_text(status, host_name())
 
 
-def look(settings: Settings) -> HealthStatus:
+def look(settings: AgentSettings) -> HealthStatus:
     """The verdict on this machine after one look at everything that is configured."""
     loaded = load_rules(settings.rules)
     inbox: Inbox[Item] = Inbox()
@@ -137,7 +147,7 @@ def look(settings: Settings) -> HealthStatus:
     return msgspec.structs.replace(status, publisher=PublisherPod())
 
 
-def _confirm(inbox: Inbox[Item], judgement: Judgement, looking: "Looking", senses: Senses) -> None:
+def _confirm(inbox: Inbox[Item], judgement: Judgement, looking: Looking, senses: Senses) -> None:
     """Look again while that may change the verdict, some seconds at most."""
     if judgement.wants_another_look and sys.stderr.isatty():
         sys.stderr.write("something looks wrong: looking again for a few seconds\n")
@@ -154,7 +164,7 @@ def _confirm(inbox: Inbox[Item], judgement: Judgement, looking: "Looking", sense
 
 
 def _take_until(
-    inbox: Inbox[Item], judgement: Judgement, looking: "Looking", within_s: float
+    inbox: Inbox[Item], judgement: Judgement, looking: Looking, within_s: float
 ) -> None:
     deadline = time.monotonic() + within_s
     while not looking.done and (left_s := deadline - time.monotonic()) > 0:
@@ -167,7 +177,7 @@ def _take_until(
             judgement.observe(observation)
 
 
-def _observation(item: Item | None, looking: "Looking") -> Observation | None:
+def _observation(item: Item | None, looking: Looking) -> Observation | None:
     if isinstance(item, NvmlSaid):
         looking.nvml_said(item)
         return observation_of(item.message, item.at)
@@ -177,7 +187,7 @@ def _observation(item: Item | None, looking: "Looking") -> Observation | None:
 class Looking:
     """What is still to be seen before the look is complete."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AgentSettings) -> None:
         self._pending = {SourceName.KERNEL_LOG, SourceName.PCI, SourceName.HOST}
         if settings.nvml != "off":
             self._pending.add(SourceName.NVML)
@@ -239,15 +249,15 @@ class Looking:
                     for device in devices
                     for tier in (Tier if device.uuid else (Tier.FAST,))
                 )
-            case Readings(gpu=gpu, pci=pci, tier=tier):
+            case NvmlReadings(gpu=gpu, pci=pci, tier=tier):
                 self._read.add((gpu or pci, tier))
             case Fault(gpu=gpu, pci=pci) if gpu or pci:
                 self._read.add((gpu or pci, Tier.FAST))
-            case Topology():
+            case NvmlTopology():
                 self._described = True
-            case SourceStatus(reason=SourceReason.SIMULATOR_UNUSABLE, message=message):
+            case NvmlStatus(reason=SourceReason.SIMULATOR_UNUSABLE, message=message):
                 raise SensesError(message)
-            case SourceStatus(state=state) if state is not NvmlState.UP:
+            case NvmlStatus(state=state) if state is not NvmlState.UP:
                 self._pending.discard(SourceName.NVML)
                 return
             case _:

@@ -1,13 +1,15 @@
 """What `gpuward-agent check` shows to people: a table of GPUs, the incidents, the senses.
 
-Called by `agent.commands.check` with the status that an agent would publish. rich is loaded only for a
-terminal. All text of devices and kernel is escaped before it is shown.
+Called by `agent.commands.check` with the status that an agent would publish. rich is loaded only
+for a terminal. All text of devices and kernel is escaped before it is shown.
 """
+
+from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from rules.api.health import GpuStatus, HealthStatus, Incident
+from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 
 COLUMN_GAP = 2
 MIG_ON = "Enabled"
@@ -131,24 +133,24 @@ def _senses(status: HealthStatus) -> Iterator[str]:
         yield f"not here: {', '.join(absent)}"
 
 
-def _incident(status: HealthStatus, incident: Incident) -> str:
+def _incident(status: HealthStatus, incident: IncidentStatus) -> str:
     since = incident.first_seen.partition(".")[0].removesuffix("Z").replace("T", " ")
     where = _where(status, incident)
     return _shown(f"{incident.severity} {incident.reason} on {where}, since {since} UTC")
 
 
-def _details(incident: Incident) -> Iterator[str]:
+def _details(incident: IncidentStatus) -> Iterator[str]:
     yield f"  recommended: {_shown(incident.recommended_action)}"
     yield from (f"  {_shown(line)}" for line in incident.evidence)
 
 
-def _where(status: HealthStatus, incident: Incident) -> str:
+def _where(status: HealthStatus, incident: IncidentStatus) -> str:
     named = {gpu.uuid: f"GPU {gpu.index} ({gpu.pci})" for gpu in status.gpus if gpu.index >= 0}
     gpus = [named.get(uuid, uuid) for uuid in incident.gpus]
     return ", ".join(gpus or [f"GPU {pci}" for pci in incident.pci]) or "this node"
 
 
-def _active(status: HealthStatus) -> list[Incident]:
+def _active(status: HealthStatus) -> list[IncidentStatus]:
     return [incident for incident in status.incidents if incident.active]
 
 

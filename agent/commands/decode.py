@@ -1,11 +1,11 @@
-"""``gpuward-agent decode``: kernel logs in, one finding per recognised line out.
+"""`gpuward-agent decode`: kernel logs in, one finding per recognised line out.
 
 Run by people, scripts and Slurm prologs on a log file or a pipe. Streams with bounded memory,
-survives any bytes and imports ``rules`` only. Nothing is judged here beyond what ``rules`` says of
+survives any bytes and imports `rules` only. Nothing is judged here beyond what `rules` says of
 a single line.
 
-With ``--json`` every recognised line becomes one JSON object (``agent.commands.decode_json``), else one
-line for people. Unrecognised lines give nothing.
+With `--json` every recognised line becomes one JSON object (`agent.commands.decode_json`), else
+one line for people. Unrecognised lines give nothing.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ class TextReader:
 
 
 def decode(source: BinaryIO, sink: BinaryIO, read: Reader, head: bytes) -> None:
-    """Read ``source`` to its end and write every finding to ``sink`` as soon as it is known.
+    """Read `source` to its end and write every finding to `sink` as soon as it is known.
 
-    ``head`` takes the line number and goes before what ``read`` makes of the line.
+    `head` takes the line number and goes before what `read` makes of the line.
     """
     scanner = LineScanner(read)
     for block in _blocks(source):
@@ -107,7 +107,7 @@ def _write(sink: BinaryIO, head: bytes, found: list[tuple[int, bytes]]) -> None:
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``decode`` to the program's commands."""
+    """Add `decode` to the program's commands."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "decode",
         help="say what the lines of a kernel log mean",
@@ -131,7 +131,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Decode as ``arguments`` say; returns the exit status."""
+    """Decode as `arguments` say; returns the exit status."""
     branch = driver_branch(arguments.driver)
     if arguments.driver is not None and branch is None:
         return _usage(

@@ -1,7 +1,7 @@
-"""The JSON objects of ``gpuward-agent decode --json``: which keys, from what, how fast.
+"""The JSON objects of `gpuward-agent decode --json`: which keys, from what, how fast.
 
-Called by ``agent.commands.decode`` for every line that could matter. Every object has every key; what the
-line does not say is null. Imports ``rules`` only.
+Called by `agent.commands.decode` for every line that could matter. Every object has every key;
+what the line does not say is null. Imports `rules` only.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Nvidia(msgspec.Struct, frozen=True):
 
 
 class DecodedLine(msgspec.Struct, frozen=True, gc=False):
-    """One object of ``--json``, keys in this order, ``line`` (from 1) before them.
+    """One object of `--json`, keys in this order, `line` (from 1) before them.
 
-    ``kind`` is one of ``rules.kernel_log.parse.Kind``; ``user`` is true where the transport says that
-    user space wrote the line; ``severity``, ``reason`` and ``action`` are ours, null for a line
-    that only records a fact; ``nvidia`` holds NVIDIA's two action buckets, null where the
+    `kind` is one of `rules.kernel_log.parse.Kind`; `user` is true where the transport says that
+    user space wrote the line; `severity`, `reason` and `action` are ours, null for a line
+    that only records a fact; `nvidia` holds NVIDIA's two action buckets, null where the
     catalog does not know the number.
     """
 
@@ -82,7 +82,7 @@ class JsonReader:
         self._verdicts: dict[tuple[Any, ...], _Verdict] = {}
 
     def __call__(self, raw: bytes) -> bytes | None:
-        """Return everything behind ``{"line":N,``, newline included; None for nothing."""
+        """Return everything behind `{"line":N,`, newline included; None for nothing."""
         if len(raw) > MAX_LINE:
             raw = raw[:MAX_LINE]
         key = (raw, False) if raw.startswith(BARE) else split_prefix(raw)

@@ -1,8 +1,8 @@
 """Lines that differ in address and process number only: encoded once, filled in after.
 
-Used by `agent.commands.decode_json`. A fault on a busy node prints the same words for hundreds of processes
-and a few GPUs; what the words mean is the same for all of them. Only where the encoded object
-holds both values in exactly the expected places is it used as a template.
+Used by `agent.commands.decode_json`. A fault on a busy node prints the same words for hundreds of
+processes and a few GPUs; what the words mean is the same for all of them. Only where the encoded
+object holds both values in exactly the expected places is it used as a template.
 """
 
 from __future__ import annotations

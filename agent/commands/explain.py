@@ -1,7 +1,7 @@
-"""``gpuward-agent explain XID``: what an Xid means, what we do and why, what others do.
+"""`gpuward-agent explain XID`: what an Xid means, what we do and why, what others do.
 
-For a person with an alert in hand. Prints from the same catalog that judges; imports ``rules``
-only. ``docs/xid.md`` is made from the same sentences.
+For a person with an alert in hand. Prints from the same catalog that judges; imports `rules`
+only. `docs/xid.md` is made from the same sentences.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ WHY: Final = {
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``explain`` to the program's commands."""
+    """Add `explain` to the program's commands."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "explain",
         help="say what an Xid means and what is done about it",
@@ -66,7 +66,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Explain as ``arguments`` say; returns the exit status."""
+    """Explain as `arguments` say; returns the exit status."""
     text = arguments.xid.lower().removeprefix("xid").strip()
     if not (text.isascii() and text.isdigit() and len(text) <= 5):
         return _usage(f"{arguments.xid!r} is no Xid; give its number, like 79")
@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def explanation(xid: int, gpu: str | None = None, branch: int | None = None) -> list[str]:
-    """Return the lines of the explanation; ``gpu`` is a column of the catalog."""
+    """Return the lines of the explanation; `gpu` is a column of the catalog."""
     row = catalog().get(xid)
     reason = reason_for_xid(xid, driver=branch)
     if row is None:

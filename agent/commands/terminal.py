@@ -5,6 +5,8 @@ be printed, so nothing here ends the program: a reader that has seen enough is m
 a full disk with one sentence on standard error.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 

@@ -4,6 +4,8 @@ Called by the main loop after facts were judged. The decisions are `rules`'; onl
 life (its pod, or its heartbeat) is added here.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -5,6 +5,8 @@ that the loop ticks, `/readyz` that it ticks and the last verdict was accepted: 
 trusts a verdict only while the agent's pod is Ready.
 """
 
+from __future__ import annotations
+
 import threading
 from collections.abc import Callable
 from http import HTTPStatus
@@ -16,7 +18,7 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PLAIN = "text/plain; charset=utf-8"
 
 
-class ListenError(Exception):
+class MetricsListenError(Exception):
     """The address cannot be served; the text names it and the remedy."""
 
 
@@ -40,7 +42,7 @@ class Server(ThreadingHTTPServer):
         try:
             super().__init__(address(listen), _Handler)
         except OSError as error:
-            raise ListenError(
+            raise MetricsListenError(
                 f"{listen} cannot be listened on ({error.strerror}): choose another --listen"
             ) from error
         self._thread = threading.Thread(target=self.serve_forever, name="http", daemon=True)
@@ -97,5 +99,7 @@ def address(listen: str) -> tuple[str, int]:
     """`:9412`, `127.0.0.1:0` or `[::1]:9412` as host and port."""
     host, colon, port = listen.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
-        raise ListenError(f"{listen!r} is no address to listen on: write :9412 or 127.0.0.1:9412")
+        raise MetricsListenError(
+            f"{listen!r} is no address to listen on: write :9412 or 127.0.0.1:9412"
+        )
     return host.strip("[]"), int(port)

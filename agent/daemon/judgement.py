@@ -5,6 +5,8 @@ the order of things: the past is restored before anything is published, and fact
 while it was still being read are judged again on top of it.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass

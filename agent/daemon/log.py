@@ -3,6 +3,8 @@
 Configured once by `agent.daemon.run`. Never give it a secret, a token or a whole object.
 """
 
+from __future__ import annotations
+
 import contextlib
 import sys
 import types

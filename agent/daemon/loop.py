@@ -1,9 +1,11 @@
 """The agent's main loop: one queue in, one judgement, one verdict out, in one thread.
 
-`agent.daemon.run` builds it and calls `run`. Everything slow happens in other threads; the loop never
-waits for anything but its inbox, so that a hung driver, a silent API server and a flood of kernel
-lines do not hold each other up.
+`agent.daemon.run` builds it and calls `run`. Everything slow happens in other threads; the loop
+never waits for anything but its inbox, so that a hung driver, a silent API server and a flood of
+kernel lines do not hold each other up.
 """
+
+from __future__ import annotations
 
 import time
 from collections.abc import Callable
@@ -14,8 +16,7 @@ from agent.daemon.nvml_facts import observation_of
 from agent.daemon.stats import Latencies, XidCounts
 from agent.inbox import Inbox, Item, Log, NvmlSaid, Stop
 from agent.nvml.messages import Event as NvmlEvent
-from agent.nvml.messages import EventKind as NvmlEventKind
-from agent.nvml.messages import Note, SourceReason, SourceStatus
+from agent.nvml.messages import Note, NvmlEventKind, NvmlStatus, SourceReason
 from agent.publish.plan import Wanted
 from agent.publish.publish import Accepted, Known, Trouble
 from agent.settings import USAGE_ERROR
@@ -100,7 +101,7 @@ class Outside(Protocol):
         """Find out whose process this record names, in time or not."""
 
 
-class Loop:
+class JudgingLoop:
     """The consumer of the inbox. `log` is a structlog logger, `clock` monotonic seconds."""
 
     def __init__(
@@ -232,7 +233,7 @@ class Loop:
             self._log.info(message.text, source="nvml")
         elif isinstance(message, NvmlEvent) and message.kind is NvmlEventKind.XID:
             self._outside.read_kernel_log()
-        elif isinstance(message, SourceStatus):
+        elif isinstance(message, NvmlStatus):
             self._log.info(message.message, source="nvml", state=str(message.state))
             if message.restart_agent:
                 self._stops.append(Stop(1, message.message))

@@ -1,8 +1,11 @@
-"""The agent's metrics: GPU health and signals from judgement's state, and how the agent itself does.
+"""The agent's metrics: GPU health and signals from judgement's state, and how the agent itself
+does.
 
-One custom collector, scraped by `agent.daemon.http` from its own thread. It reads the frozen state that
-the main loop last made, so a scrape costs the loop nothing and never sees half of a change.
+One custom collector, scraped by `agent.daemon.http` from its own thread. It reads the frozen state
+that the main loop last made, so a scrape costs the loop nothing and never sees half of a change.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,8 +1,10 @@
 """Which metric each GPU signal becomes: name, unit, labels, help, in one table.
 
-Read by `agent.daemon.metrics` alone. Base units and Prometheus' naming: seconds, hertz, ratios of 1, and
-`_total` for what only grows. A signal without a row is judged but not exported.
+Read by `agent.daemon.metrics` alone. Base units and Prometheus' naming: seconds, hertz, ratios of
+1, and `_total` for what only grows. A signal without a row is judged but not exported.
 """
+
+from __future__ import annotations
 
 from typing import Final, NamedTuple
 

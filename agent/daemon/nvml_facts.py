@@ -4,6 +4,8 @@ Called by the main loop for each message of `agent.nvml.link`. Translation only:
 weighed here, and what could not be read stays Absent.
 """
 
+from __future__ import annotations
+
 from agent.nvml.messages import (
     Absent,
     Device,
@@ -12,9 +14,9 @@ from agent.nvml.messages import (
     Hello,
     Message,
     Note,
-    Readings,
-    SourceStatus,
-    Topology,
+    NvmlReadings,
+    NvmlStatus,
+    NvmlTopology,
     Value,
 )
 from rules.judge import observation as facts
@@ -26,7 +28,7 @@ def observation_of(message: Message, at: float) -> Observation | None:
     match message:
         case Note():
             return None
-        case SourceStatus():
+        case NvmlStatus():
             return facts.SourceChanged(
                 at=at,
                 source=SourceName.NVML,
@@ -41,7 +43,7 @@ def observation_of(message: Message, at: float) -> Observation | None:
                 gpus=tuple(_gpu(device) for device in message.devices),
                 excluded=tuple(message.excluded),
             )
-        case Topology():
+        case NvmlTopology():
             return facts.TopologySeen(
                 at=at,
                 gpus=tuple(message.gpus),
@@ -51,7 +53,7 @@ def observation_of(message: Message, at: float) -> Observation | None:
                 cliques=tuple(message.cliques),
                 numa=tuple(message.numa),
             )
-        case Readings():
+        case NvmlReadings():
             values = {signal: _value(value) for signal, value in message.values.items()}
             return facts.Readings(at=at, gpu=message.gpu, pci=message.pci, values=values)
         case Event():

@@ -1,5 +1,7 @@
 """Reads the file that `--rules` names; shared by `run` and `check`."""
 
+from __future__ import annotations
+
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,8 +1,11 @@
-"""`gpuward-agent run`: the daemon. Wires senses, judgement, publishing and the HTTP server together.
+"""`gpuward-agent run`: the daemon. Wires senses, judgement, publishing and the HTTP server
+together.
 
 Called by `agent.cli`. Everything a person got wrong ends here with one sentence and status 64;
 everything the machine lacks becomes a source that is Absent, said once, while the rest works on.
 """
+
+from __future__ import annotations
 
 import argparse
 import os
@@ -17,9 +20,9 @@ from prometheus_client import CollectorRegistry
 
 from agent.daemon import log as logging
 from agent.daemon.composer import Composer, pod_of
-from agent.daemon.http import ListenError, Server
+from agent.daemon.http import MetricsListenError, Server
 from agent.daemon.judgement import Judgement, Who
-from agent.daemon.loop import Loop
+from agent.daemon.loop import JudgingLoop
 from agent.daemon.metrics import AgentCollector, Snapshot, exposition
 from agent.daemon.rules_file import load_rules
 from agent.daemon.senses import Senses, SensesError
@@ -33,7 +36,7 @@ from agent.kube.objects import NodeObject
 from agent.memory import give_back
 from agent.publish.plan import Wanted
 from agent.publish.publish import Publisher
-from agent.settings import USAGE_ERROR, Settings, SettingsError, add_options, settings_of
+from agent.settings import USAGE_ERROR, AgentSettings, SettingsError, add_options, settings_of
 from agent.version import USER_AGENT
 from agent.workloads.workloads import WorkloadLookup
 from rules.catalog.thresholds import RulesError
@@ -57,7 +60,7 @@ PAST_WITHIN_S = 2.0
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``run`` to the program's commands."""
+    """Add `run` to the program's commands."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "run",
         help="watch this machine and publish its health on its Node",
@@ -74,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         settings = settings_of(arguments)
         return Agent(settings).run()
-    except (SettingsError, KubeConfigError, RulesError, SensesError, ListenError) as error:
+    except (SettingsError, KubeConfigError, RulesError, SensesError, MetricsListenError) as error:
         print(f"gpuward-agent run: {error}", file=sys.stderr)  # noqa: T201 - the terminal is the interface here
         return USAGE_ERROR
 
@@ -82,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
 class Agent:
     """One agent process. Construction checks everything that a person may have got wrong."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AgentSettings) -> None:
         logging.configure(settings.log)
         self._log = logging.get()
         self._settings = settings
@@ -121,7 +124,7 @@ class Agent:
         self._registry = CollectorRegistry()
         self._registry.register(AgentCollector(self._snapshot))
         self._xids = XidCounts()
-        self._loop = Loop(
+        self._loop = JudgingLoop(
             self._inbox,
             self._judgement,
             self,

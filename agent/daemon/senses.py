@@ -4,6 +4,8 @@ Owned by `agent.daemon.run`. Each sense has its own thread and puts facts into t
 machine lacks becomes a source that is Absent.
 """
 
+from __future__ import annotations
+
 import stat
 import threading
 import time
@@ -18,7 +20,7 @@ from agent.nvml.messages import Message as NvmlMessage
 from agent.senses.dcgm import DcgmScraper
 from agent.senses.machine import REAL, Machine, MachineSense, simulated
 from agent.senses.udev import UdevError, UdevMonitor
-from agent.settings import Settings
+from agent.settings import AgentSettings
 from agent.version import USER_AGENT
 from rules.judge.observation import (
     KernelGap,
@@ -46,7 +48,7 @@ class Senses:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: AgentSettings,
         inbox: Inbox[Item],
         udev: Callable[[Callable[[bool], None]], UdevMonitor] = UdevMonitor,
     ) -> None:

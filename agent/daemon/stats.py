@@ -4,6 +4,8 @@ One writer (the main loop's thread), one reader (the metrics server); single val
 lock is needed.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from dataclasses import dataclass, field
 

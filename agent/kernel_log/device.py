@@ -5,6 +5,8 @@ end on a bad record, and never use a record's own clock for anything but records
 started: the order of records is their sequence, which nothing can adjust.
 """
 
+from __future__ import annotations
+
 import errno
 import os
 import select

@@ -5,6 +5,8 @@ rotation, truncation and lines that arrive in pieces; a line without an end is d
 kernel's own bound. Runs in one thread and hands facts to a sink, as the device reader does.
 """
 
+from __future__ import annotations
+
 import os
 import select
 import stat

@@ -4,6 +4,8 @@ The main loop owns the reader this returns. Choosing and falling back happen her
 in `kernel_log.device`, `kernel_log.file` and `kernel_log.ring`.
 """
 
+from __future__ import annotations
+
 import os
 import stat
 from dataclasses import dataclass

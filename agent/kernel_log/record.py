@@ -5,6 +5,8 @@ one `Sieve`; what comes out goes to judgement unchanged. The bytes are hostile: 
 have written them, so nothing here raises on any input and nothing is interpreted.
 """
 
+from __future__ import annotations
+
 import re
 import time
 from collections.abc import Callable
@@ -25,7 +27,8 @@ Sink = Callable[[KernelLineSeen | KernelGap | KernelRead | SourceChanged], None]
 """Takes the facts of a reader, in order, from its thread; it may make the reader wait."""
 
 MAX_RECORD_BYTES = 8192
-"""The kernel's own bound on one record of the device (CONSOLE_EXT_LOG_MAX); newer ones use less."""
+"""The kernel's own bound on one record of the device (CONSOLE_EXT_LOG_MAX); newer ones use less.
+"""
 
 # prefix,sequence,microseconds[,flags...];text - then lines that begin with a space (dictionary).
 _HEADER = re.compile(rb"\d{1,10},(\d{1,18}),(\d{1,18})(?:,[^;\n]{0,256})?;")

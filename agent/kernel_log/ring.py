@@ -5,6 +5,8 @@ whole ring is read every 15 s and at once when asked (an NVML Xid event), and wh
 is recognised by its bytes. Runs in one thread and hands facts to a sink.
 """
 
+from __future__ import annotations
+
 import ctypes
 import os
 import re

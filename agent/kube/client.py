@@ -2,9 +2,12 @@
 
 Read and watch its own node, patch that node's status, read and write its own GPUNodeHealth, create
 events; where that was asked for, read who the node's pods belong to. Used by the publishing
-thread, the watching thread and the lookup of workloads; answers are decoded into the few fields needed. An unexpected answer is an `ApiError` by status; nothing of a
-request or a credential is ever part of its text.
+thread, the watching thread and the lookup of workloads; answers are decoded into the few fields
+needed. An unexpected answer is an `KubeError` by status; nothing of a request or a credential is
+ever part of its text.
 """
+
+from __future__ import annotations
 
 import ssl
 import time
@@ -20,7 +23,7 @@ import urllib3
 from agent.kube.config import KubeConfig, KubeConfigError
 from agent.kube.objects import HealthObject, NodeObject, PodList, StatusAnswer, WatchEvent
 from rules.api.names import GROUP, VERSION
-from rules.judge.workload import PodMeta
+from rules.judge.workload import WorkloadMeta
 
 JSON: Final = "application/json"
 METADATA_ONLY: Final = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -56,7 +59,7 @@ T = TypeVar("T")
 _HEALTHS: Final = f"/apis/{GROUP}/{VERSION}/gpunodehealths"
 
 
-class ApiError(Exception):
+class KubeError(Exception):
     """The API server said no, or nothing (`status` is `UNREACHABLE`)."""
 
     def __init__(self, status: int, reason: str, message: str, retry_after_s: float = 0.0) -> None:
@@ -71,7 +74,7 @@ class ApiError(Exception):
 
 
 class Kube:
-    """One API server. Safe to use from several threads; each call may raise `ApiError`."""
+    """One API server. Safe to use from several threads; each call may raise `KubeError`."""
 
     def __init__(self, config: KubeConfig, *, user_agent: str) -> None:
         self._config = config
@@ -104,7 +107,7 @@ class Kube:
         try:
             yield from _watch_events(response)
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise ApiError(UNREACHABLE, "WatchBroken", _what(error)) from error
+            raise KubeError(UNREACHABLE, "WatchBroken", _what(error)) from error
         finally:
             response.close()
 
@@ -136,7 +139,7 @@ class Kube:
         path = f"/api/v1/namespaces/{quote(namespace)}/events"
         self._call("POST", path, StatusAnswer, body=body)
 
-    def pods_on(self, node: str) -> tuple[PodMeta, ...]:
+    def pods_on(self, node: str) -> tuple[WorkloadMeta, ...]:
         """Who the pods of a node are and belong to; what they run is never asked for.
 
         Any recent version will do: so the answer comes from the server's cache, which finds the
@@ -161,7 +164,7 @@ class Kube:
         try:
             return msgspec.json.decode(content, type=answer)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ApiError(
+            raise KubeError(
                 response.status, "NotUnderstood", f"{method} {path}: {error}"
             ) from error
 
@@ -195,7 +198,7 @@ class Kube:
         except (urllib3.exceptions.HTTPError, OSError) as error:
             if isinstance(error, urllib3.exceptions.SSLError):
                 self._reload()
-            raise ApiError(UNREACHABLE, "Unreachable", _what(error)) from error
+            raise KubeError(UNREACHABLE, "Unreachable", _what(error)) from error
         if response.status == HTTPStatus.UNAUTHORIZED:
             self._reload()
         if response.status >= HTTP_MULTIPLE_CHOICES:
@@ -267,12 +270,12 @@ def _read(response: urllib3.BaseHTTPResponse) -> bytes:
         while piece := response.read1(PIECE_BYTES):
             content += piece
             if len(content) > MAX_ANSWER_BYTES:
-                raise ApiError(response.status, "TooLarge", "an answer of over 4 MiB")
+                raise KubeError(response.status, "TooLarge", "an answer of over 4 MiB")
             if time.monotonic() > deadline:
-                raise ApiError(UNREACHABLE, "TooSlow", "an answer that does not end")
+                raise KubeError(UNREACHABLE, "TooSlow", "an answer that does not end")
         whole = True
     except (urllib3.exceptions.HTTPError, OSError) as error:
-        raise ApiError(UNREACHABLE, "Unreachable", _what(error)) from error
+        raise KubeError(UNREACHABLE, "Unreachable", _what(error)) from error
     finally:
         # A connection with an unread rest must not be used again.
         response.release_conn() if whole else response.close()
@@ -285,25 +288,25 @@ def _watch_events(response: urllib3.BaseHTTPResponse) -> Iterator[tuple[str, Nod
     for chunk in response.stream(PIECE_BYTES):
         *lines, rest = (rest + chunk).split(b"\n")
         if len(rest) > MAX_WATCH_LINE_BYTES:
-            raise ApiError(response.status, "TooLarge", "a watch event of over 2 MiB")
+            raise KubeError(response.status, "TooLarge", "a watch event of over 2 MiB")
         for line in filter(None, lines):
             try:
                 event = decoder.decode(line)
                 if event.type == "ERROR":
                     said = msgspec.json.decode(event.object, type=StatusAnswer)
-                    raise ApiError(said.code, "WatchError", said.message[:MAX_ERROR_CHARS])
+                    raise KubeError(said.code, "WatchError", said.message[:MAX_ERROR_CHARS])
                 yield event.type, msgspec.json.decode(event.object, type=NodeObject)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise ApiError(response.status, "NotUnderstood", str(error)) from error
+                raise KubeError(response.status, "NotUnderstood", str(error)) from error
 
 
-def _refusal(response: urllib3.BaseHTTPResponse, content: bytes) -> ApiError:
+def _refusal(response: urllib3.BaseHTTPResponse, content: bytes) -> KubeError:
     try:
         answer = msgspec.json.decode(content, type=StatusAnswer)
     except (msgspec.DecodeError, UnicodeDecodeError):
         # Not the API server's own format: nobody knows what is in it, so it is not quoted.
         answer = StatusAnswer(message="an answer that is not a Kubernetes status")
-    return ApiError(
+    return KubeError(
         response.status,
         answer.reason or "Refused",
         answer.message[:MAX_ERROR_CHARS],

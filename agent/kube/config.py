@@ -4,6 +4,8 @@ Called once at start by the agent's edge. Reads files, opens no connection. Ever
 wrong with them is one sentence in a `KubeConfigError`; secrets never appear in it.
 """
 
+from __future__ import annotations
+
 import atexit
 import base64
 import binascii
@@ -80,7 +82,7 @@ class _NamedContext(_Part, frozen=True):
     context: _Context = _Context()
 
 
-class _File(_Part, frozen=True):
+class _KubeconfigFile(_Part, frozen=True):
     current_context: str = ""
     clusters: tuple[_NamedCluster, ...] = ()
     users: tuple[_NamedUser, ...] = ()
@@ -125,7 +127,7 @@ def from_file(path: Path) -> KubeConfig:
     import yaml
 
     try:
-        content = msgspec.convert(yaml.safe_load(path.read_bytes()), _File)
+        content = msgspec.convert(yaml.safe_load(path.read_bytes()), _KubeconfigFile)
     except OSError as error:
         raise KubeConfigError(
             f"kubeconfig {path} cannot be read ({error.strerror}): name a readable file"

@@ -4,13 +4,15 @@ One thread, which lists by name and then follows changes for as long as the proc
 never give up: a node that is not there yet is waited for, and said once.
 """
 
+from __future__ import annotations
+
 import random
 import threading
 import time
 from collections.abc import Callable
 from http import HTTPStatus
 
-from agent.kube.client import ApiError, Kube
+from agent.kube.client import Kube, KubeError
 from agent.kube.objects import NodeObject
 from rules.judge.observation import NodeSeen
 
@@ -62,7 +64,7 @@ class NodeWatch:
             try:
                 self._follow()
                 failures = 0
-            except ApiError as error:
+            except KubeError as error:
                 if error.status == HTTPStatus.GONE:
                     continue
                 failures = 0 if time.monotonic() - began > LONGEST_RETRY_S else failures + 1
@@ -83,7 +85,7 @@ class NodeWatch:
             if kind != "BOOKMARK":
                 self._on_node(seen)
 
-    def _complain(self, error: ApiError, failures: int) -> float:
+    def _complain(self, error: KubeError, failures: int) -> float:
         """Say what is wrong, once; how long to wait before the next attempt."""
         if error.status == HTTPStatus.NOT_FOUND:
             self._on_gone()

@@ -3,10 +3,12 @@
 Decoded by `agent.kube.client`; used by publishing and by the node watch.
 """
 
+from __future__ import annotations
+
 import msgspec
 
 from rules.api.health import HealthStatus
-from rules.judge.workload import PodMeta
+from rules.judge.workload import WorkloadMeta
 
 
 class Loose(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -33,7 +35,7 @@ class Metadata(Loose, frozen=True):
     owner_references: tuple[Owner, ...] = ()
 
 
-class Condition(Loose, frozen=True, omit_defaults=True):
+class NodeConditionSeen(Loose, frozen=True, omit_defaults=True):
     """One node condition as the server has it."""
 
     type: str
@@ -44,24 +46,24 @@ class Condition(Loose, frozen=True, omit_defaults=True):
     last_heartbeat_time: str | None = None
 
 
-class NodeInfo(Loose, frozen=True):
+class NodeInfoSeen(Loose, frozen=True):
     """What the kubelet says about the machine."""
 
     boot_id: str = msgspec.field(name="bootID", default="")
 
 
-class NodeStatus(Loose, frozen=True):
+class NodeStatusSeen(Loose, frozen=True):
     """The parts of the status that concern us."""
 
-    conditions: tuple[Condition, ...] | None = ()
-    node_info: NodeInfo = NodeInfo()
+    conditions: tuple[NodeConditionSeen, ...] | None = ()
+    node_info: NodeInfoSeen = NodeInfoSeen()
 
 
 class NodeObject(Loose, frozen=True):
     """A Node."""
 
     metadata: Metadata = Metadata()
-    status: NodeStatus = NodeStatus()
+    status: NodeStatusSeen = NodeStatusSeen()
 
 
 class HealthObject(Loose, frozen=True):
@@ -74,7 +76,7 @@ class HealthObject(Loose, frozen=True):
 class PodItem(Loose, frozen=True):
     """A Pod, of which only the metadata is asked for."""
 
-    metadata: PodMeta = PodMeta()
+    metadata: WorkloadMeta = WorkloadMeta()
 
 
 class PodList(Loose, frozen=True):

@@ -4,6 +4,8 @@ Used by everything in the child that touches pynvml. The announcement is what le
 which call of which GPU hangs.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 

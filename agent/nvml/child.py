@@ -1,9 +1,12 @@
-"""The NVML child's entry: `python -m agent.nvml.child MODE SECONDS`, with three pipes and nothing else.
+"""The NVML child's entry: `python -m agent.nvml.child MODE SECONDS`, with three pipes and nothing
+else.
 
 Started by `link`. It ends when it is asked to, or when its standard input closes, and calls
 nvmlShutdown first. It imports next to nothing (no logging, metrics or Kubernetes): this process
 runs on every GPU node for ever.
 """
+
+from __future__ import annotations
 
 import os
 import signal

@@ -4,13 +4,15 @@ Run by the child. One lost GPU fails every wait on a set at once and for ever, s
 the set is freed and built again a second later from the GPUs that still register.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import pynvml as nvml
 
 from agent.nvml.caller import Caller, Failed
 from agent.nvml.inventory import Gpu, handle_value
-from agent.nvml.messages import Event, EventKind
+from agent.nvml.messages import Event, NvmlEventKind
 from agent.nvml.table import EVENTS, SYSTEM_EVENTS, SYSTEM_EVENTS_BRANCH, EventRow
 
 __all__ = ["GpuEvents", "SystemEvents"]
@@ -93,7 +95,7 @@ class GpuEvents:
         return Event(
             kind=row.kind,
             # NVML fills it in for an Xid alone; of all else it says nothing, not even zero.
-            data=int(data.eventData) if row.kind is EventKind.XID else 0,
+            data=int(data.eventData) if row.kind is NvmlEventKind.XID else 0,
             gpu=gpu.device.uuid if gpu else "",
             pci=gpu.device.pci if gpu else "",
             gi=_instance(data.gpuInstanceId),

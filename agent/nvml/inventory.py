@@ -3,6 +3,8 @@
 Run by the child. A GPU that is lost while it is enumerated keeps what an earlier round learned.
 """
 
+from __future__ import annotations
+
 from ctypes import c_void_p, cast
 from typing import Any, NamedTuple
 

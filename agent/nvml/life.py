@@ -3,6 +3,8 @@
 Run by `child`. One thread: a call that hangs, hangs everything, which the parent sees and says.
 """
 
+from __future__ import annotations
+
 import os
 import select
 import time
@@ -20,13 +22,13 @@ from agent.nvml.messages import (
     Absent,
     Calling,
     Event,
-    EventKind,
     Fault,
     Finish,
     Framer,
     FromChild,
     Hello,
-    Readings,
+    NvmlEventKind,
+    NvmlReadings,
     Refresh,
     Reinitialise,
     Tier,
@@ -181,7 +183,7 @@ class Child:
         ):
             self._refresh_wanted = True
 
-    def _confirm(self, index: int, readings: Readings) -> None:
+    def _confirm(self, index: int, readings: NvmlReadings) -> None:
         """Read again soon what is new: it must not be believed, or waited for, on one reading."""
         watched = {name: value for name, value in readings.values.items() if name in CONFIRMED}
         before = self._last.get((index, readings.tier))
@@ -207,7 +209,7 @@ class Child:
         self.send(Fault(call=found.call, code=found.code, gpu=gpu.device.uuid, pci=gpu.device.pci))
         if found.meaning in (Meaning.GPU_LOST, Meaning.GPU_NEEDS_RESET):
             word = "lost" if found.meaning is Meaning.GPU_LOST else "reset_required"
-            readings = Readings(
+            readings = NvmlReadings(
                 gpu=gpu.device.uuid,
                 pci=gpu.device.pci,
                 tier=tier,
@@ -216,7 +218,7 @@ class Child:
             self.send(readings)
             self._confirm(index, readings)
 
-    def _notice_silence(self, index: int, readings: Readings) -> None:
+    def _notice_silence(self, index: int, readings: NvmlReadings) -> None:
         """One field may fail without a reason; a driver that so fails every GPU is gone."""
         others = [value for name, value in readings.values.items() if name != Signal.PRESENCE]
         unknown = [
@@ -258,15 +260,15 @@ class Child:
 
     def _tell(self, event: Event) -> None:
         self.send(event)
-        of_driver = event.kind in (EventKind.DRIVER_BIND, EventKind.DRIVER_UNBIND)
+        of_driver = event.kind in (NvmlEventKind.DRIVER_BIND, NvmlEventKind.DRIVER_UNBIND)
         for gpu in self._gpus:
             # An event that names no GPU may be about any of them.
             if gpu.device.uuid == event.gpu or not (event.gpu or of_driver):
                 self._schedule.hurry(gpu.device.index, Tier.FAST, time.monotonic())
                 self._schedule.hurry(gpu.device.index, Tier.MEDIUM, time.monotonic())
-        if event.kind is EventKind.MIG_CONFIG_CHANGE:
+        if event.kind is NvmlEventKind.MIG_CONFIG_CHANGE:
             self._refresh_wanted = True
-        elif event.kind is EventKind.DRIVER_BIND:
+        elif event.kind is NvmlEventKind.DRIVER_BIND:
             # NVML counts GPUs once per initialisation.
             self._finished = True
             self._status = EXIT_REINITIALISE

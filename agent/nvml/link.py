@@ -5,6 +5,8 @@ messages out as they come. It must never wait for a hung child, never start a se
 the first is reaped, and never kill one early.
 """
 
+from __future__ import annotations
+
 import os
 import queue
 import select
@@ -29,14 +31,14 @@ from agent.nvml.supervisor import (
     Output,
     RefreshWanted,
     ReinitialiseWanted,
-    Release,
+    ReleaseOrder,
     Resume,
     Said,
     Send,
     Spawn,
     State,
-    Stop,
-    Tick,
+    StopOrder,
+    SupervisorTick,
     next_deadline,
     step,
 )
@@ -91,7 +93,7 @@ class NvmlLink:
 
     def release(self, reason: str) -> None:
         """Let go of NVML: the child finishes; the source becomes Released. Idempotent."""
-        self._command(Release(reason))
+        self._command(ReleaseOrder(reason))
 
     def resume(self) -> None:
         """End a release: a new child starts. Idempotent."""
@@ -129,12 +131,12 @@ class NvmlLink:
             os.write(self._wake_write, b"\0")
 
     def _run(self) -> None:
-        self._feed(Tick())
+        self._feed(SupervisorTick())
         while not self._ended:
             self._wait()
             while not self._commands.empty():
                 self._feed(self._commands.get())
-            self._feed(Tick())
+            self._feed(SupervisorTick())
         os.close(self._wake_read)
         os.close(self._wake_write)
 
@@ -161,7 +163,7 @@ class NvmlLink:
         if child is not None:
             self._listen(child, ready)
 
-    def _listen(self, child: "subprocess.Popen[bytes]", ready: set[int]) -> None:
+    def _listen(self, child: subprocess.Popen[bytes], ready: set[int]) -> None:
         if child.stderr is not None and not child.stderr.closed and child.stderr.fileno() in ready:
             self._read_notes(child.stderr.fileno(), child.stderr.close)
         if child.stdout is None:
@@ -219,7 +221,7 @@ class NvmlLink:
                 self._send(message)
             case Emit(status):
                 self._on_message(status)
-            case Stop(clean):
+            case StopOrder(clean):
                 self._ended, self._clean = True, clean
                 if self._child is not None:
                     self._forget(self._child)
@@ -233,13 +235,13 @@ class NvmlLink:
             # It is ending, or hangs and reads nothing: either way its end is waited for.
             return
 
-    def _forget(self, child: "subprocess.Popen[bytes]") -> None:
+    def _forget(self, child: subprocess.Popen[bytes]) -> None:
         for pipe in (child.stdin, child.stdout, child.stderr):
             if pipe is not None and not pipe.closed:
                 pipe.close()
         self._child = None
 
-    def _spawn(self) -> "subprocess.Popen[bytes]":
+    def _spawn(self) -> subprocess.Popen[bytes]:
         root = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
         child = subprocess.Popen(  # noqa: S603 - our own module, no shell

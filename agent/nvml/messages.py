@@ -5,6 +5,8 @@ the link hands `Message` to the main loop. One frame is four bytes of length, bi
 msgpack. This module must stay small: the child imports it.
 """
 
+from __future__ import annotations
+
 import struct
 from enum import StrEnum
 
@@ -20,7 +22,6 @@ __all__ = [
     "Calling",
     "Device",
     "Event",
-    "EventKind",
     "Fault",
     "Finish",
     "Framer",
@@ -28,15 +29,16 @@ __all__ = [
     "Hello",
     "Message",
     "Note",
-    "Readings",
+    "NvmlEventKind",
+    "NvmlReadings",
+    "NvmlState",
+    "NvmlStatus",
+    "NvmlTopology",
     "Refresh",
     "Reinitialise",
     "SourceReason",
-    "SourceState",
-    "SourceStatus",
     "Tier",
     "ToChild",
-    "Topology",
     "Value",
     "frame",
 ]
@@ -60,7 +62,7 @@ class Tier(StrEnum):
     SLOW = "slow"
 
 
-class EventKind(StrEnum):
+class NvmlEventKind(StrEnum):
     """What the driver pushed; `Event.data` is the Xid for XID, the new action for RECOVERY_ACTION."""
 
     XID = "xid"
@@ -87,7 +89,8 @@ class Absent(msgspec.Struct, frozen=True):
 
 
 Value = int | float | str | list[int | None] | Absent
-"""A reading. Lists are per link (null: not readable) or a histogram; see `rules.catalog.signals`."""
+"""A reading. Lists are per link (null: not readable) or a histogram; see `rules.catalog.signals`.
+"""
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +134,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """PCI addresses that the driver was told to leave alone."""
 
 
-class Readings(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class NvmlReadings(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """One tier of one GPU."""
 
     gpu: str
@@ -143,11 +146,11 @@ class Readings(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Something the driver pushed. `gpu` and `pci` are empty where the driver named no GPU.
 
-    `data` is the number of an Xid, for which the kernel log has the rest, and the GPU's identity of
-    a bind or unbind; of any other kind nothing is known but that it happened.
+    `data` is the number of an Xid, for which the kernel log has the rest, and the GPU's identity
+    of a bind or unbind; of any other kind nothing is known but that it happened.
     """
 
-    kind: EventKind
+    kind: NvmlEventKind
     data: int
     gpu: str = ""
     pci: str = ""
@@ -164,7 +167,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     pci: str = ""
 
 
-class Topology(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class NvmlTopology(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """How the GPUs of the node are joined, by design (faults do not change it).
 
     `links[i][j]` is spelled as `nvidia-smi topo -m` does: X, NV18, PIX, PXB, PHB, NODE, SYS; rows
@@ -198,7 +201,7 @@ class Note(msgspec.Struct, frozen=True, tag=True):
     text: str
 
 
-class SourceState(StrEnum):
+class NvmlState(StrEnum):
     """As `GPUNodeHealth.status.sources[].state` spells it."""
 
     UP = "Up"
@@ -222,10 +225,10 @@ class SourceReason(StrEnum):
     RELEASED = "Released"
 
 
-class SourceStatus(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class NvmlStatus(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The state of NVML as a source, from the link. `message` is one sentence."""
 
-    state: SourceState
+    state: NvmlState
     reason: SourceReason
     message: str
     code: int | None = None
@@ -235,8 +238,8 @@ class SourceStatus(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The library in this container will not match again: exit, so that it is replaced."""
 
 
-FromChild = Hello | Readings | Event | Fault | Topology | Calling | Note
-Message = Hello | Readings | Event | Fault | Topology | Note | SourceStatus
+FromChild = Hello | NvmlReadings | Event | Fault | NvmlTopology | Calling | Note
+Message = Hello | NvmlReadings | Event | Fault | NvmlTopology | Note | NvmlStatus
 """What the main loop receives."""
 
 

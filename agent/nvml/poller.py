@@ -1,8 +1,11 @@
-"""One poll: what the table asks of one GPU at one tier, and the readings that come back. In the child.
+"""One poll: what the table asks of one GPU at one tier, and the readings that come back. In the
+child.
 
 Fields go in one batch, calls one by one. What a GPU does not have is not asked again for an hour;
 a GPU that is lost or must be reset is not asked on in that round.
 """
+
+from __future__ import annotations
 
 from typing import Any, NamedTuple
 
@@ -10,7 +13,7 @@ import pynvml as nvml
 
 from agent.nvml.caller import Caller, Failed
 from agent.nvml.inventory import Gpu
-from agent.nvml.messages import Absent, Fault, Readings, Tier, Value
+from agent.nvml.messages import Absent, Fault, NvmlReadings, Tier, Value
 from agent.nvml.reads import READS
 from agent.nvml.return_codes import Meaning, meaning
 from agent.nvml.table import CALLS, FIELDS, CallRow, FieldRow
@@ -52,7 +55,7 @@ class Poller:
         self._mute_until: dict[tuple[int, str], float] = {}
         self._muted: dict[tuple[int, str], Absent] = {}
 
-    def poll(self, gpu: Gpu, tier: Tier, now: float) -> Readings:
+    def poll(self, gpu: Gpu, tier: Tier, now: float) -> NvmlReadings:
         """The readings of one tier. `now` is monotonic and only ages what is known to be absent."""
         values: dict[Signal, Value] = {}
         broken = self._poll_fields(gpu, tier, now, values)
@@ -65,7 +68,7 @@ class Poller:
             )
         if tier is Tier.FAST:
             values[Signal.PRESENCE] = PRESENCE[broken.meaning] if broken else "present"
-        return Readings(gpu=gpu.device.uuid, pci=gpu.device.pci, tier=tier, values=values)
+        return NvmlReadings(gpu=gpu.device.uuid, pci=gpu.device.pci, tier=tier, values=values)
 
     def _poll_fields(
         self, gpu: Gpu, tier: Tier, now: float, values: dict[Signal, Value]

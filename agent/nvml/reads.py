@@ -5,6 +5,8 @@ caller turns into a code. Read-only by construction: nothing here sets, resets o
 and nothing asks for processes.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from ctypes import byref
 from typing import Any

@@ -4,6 +4,8 @@ The numbers are NVML's wire values, the same since its first release; pynvml is 
 because the parent must not load it.
 """
 
+from __future__ import annotations
+
 import enum
 from typing import NamedTuple
 
@@ -14,7 +16,8 @@ __all__ = ["GPU_NOT_FOUND", "INIT_FAILURES", "NO_ACCESS", "InitFailure", "Meanin
 GPU_NOT_FOUND = 28
 """The driver is there and has no GPU: a count of 0, no failure."""
 NO_ACCESS = frozenset({4, 17})
-"""No permission, or blocked by the operating system: where it is said of every GPU, of the driver."""
+"""No permission, or blocked by the operating system: where it is said of every GPU, of the driver.
+"""
 
 
 class Meaning(enum.Enum):

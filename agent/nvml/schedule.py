@@ -3,6 +3,8 @@
 Pure: the caller brings the time and the jitter. Spreading keeps every wake-up short.
 """
 
+from __future__ import annotations
+
 import heapq
 
 from agent.nvml.messages import Tier

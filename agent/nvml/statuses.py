@@ -3,31 +3,33 @@
 Pure; used by `supervisor`. Each message says what happened and what is next.
 """
 
-from agent.nvml.messages import Fault, SourceReason, SourceState, SourceStatus
+from __future__ import annotations
+
+from agent.nvml.messages import Fault, NvmlState, NvmlStatus, SourceReason
 from agent.nvml.return_codes import INIT_FAILURES
 
 __all__ = ["down", "hung", "off", "released", "unusable", "up", "will_not_let_go"]
 
 
-def up(message: str) -> SourceStatus:
+def up(message: str) -> NvmlStatus:
     """NVML answers."""
-    return SourceStatus(state=SourceState.UP, reason=SourceReason.ANSWERING, message=message)
+    return NvmlStatus(state=NvmlState.UP, reason=SourceReason.ANSWERING, message=message)
 
 
-def released(reason: str) -> SourceStatus:
+def released(reason: str) -> NvmlStatus:
     """The child let go on request."""
-    return SourceStatus(
-        state=SourceState.RELEASED,
+    return NvmlStatus(
+        state=NvmlState.RELEASED,
         reason=SourceReason.RELEASED,
         message=f"NVML was let go ({reason}); it is asked again when that ends.",
     )
 
 
-def hung(call: str, gpu: str) -> SourceStatus:
+def hung(call: str, gpu: str) -> NvmlStatus:
     """A call has not returned in its time."""
     where = f" for {gpu}" if gpu else ""
-    return SourceStatus(
-        state=SourceState.DOWN,
+    return NvmlStatus(
+        state=NvmlState.DOWN,
         reason=SourceReason.CALL_HUNG,
         message=f"{call or 'The NVML child'}{where} has not returned; waiting for the driver.",
         call=call,
@@ -35,10 +37,10 @@ def hung(call: str, gpu: str) -> SourceStatus:
     )
 
 
-def will_not_let_go(reason: str, call: str, gpu: str) -> SourceStatus:
+def will_not_let_go(reason: str, call: str, gpu: str) -> NvmlStatus:
     """The child was asked to finish and does not."""
-    return SourceStatus(
-        state=SourceState.DOWN,
+    return NvmlStatus(
+        state=NvmlState.DOWN,
         reason=SourceReason.CALL_HUNG,
         message=(
             f"NVML was to be let go ({reason}) but {call or 'the child'} "
@@ -49,10 +51,10 @@ def will_not_let_go(reason: str, call: str, gpu: str) -> SourceStatus:
     )
 
 
-def unusable(note: str) -> SourceStatus:
+def unusable(note: str) -> NvmlStatus:
     """The child cannot use what it was pointed at."""
-    return SourceStatus(
-        state=SourceState.DOWN,
+    return NvmlStatus(
+        state=NvmlState.DOWN,
         reason=SourceReason.SIMULATOR_UNUSABLE,
         message=note or "The simulated driver cannot be used.",
     )
@@ -60,7 +62,7 @@ def unusable(note: str) -> SourceStatus:
 
 def down(
     fault: Fault | None, status: int, killed: bool, wait_s: float, *, came_up: bool
-) -> SourceStatus:
+) -> NvmlStatus:
     """The child ended by itself or was killed; `fault` is what NVML said, if it said something.
 
     `came_up`: it was otherwise when this agent began.
@@ -69,31 +71,31 @@ def down(
     if fault is not None:
         failure = INIT_FAILURES.get(fault.code)
         if failure is not None:
-            return SourceStatus(
-                state=SourceState.DOWN,
+            return NvmlStatus(
+                state=NvmlState.DOWN,
                 reason=failure.reason,
                 message=f"{failure.sentence} ({fault.call} gave {fault.code}); {again}",
                 code=fault.code,
                 call=fault.call,
                 restart_agent=failure.restart_agent and came_up,
             )
-        return SourceStatus(
-            state=SourceState.DOWN,
+        return NvmlStatus(
+            state=NvmlState.DOWN,
             reason=SourceReason.NVML_FAILED,
             message=f"{fault.call} gave {fault.code}; {again}",
             code=fault.code,
             call=fault.call,
         )
     how = "was killed after a hang" if killed else f"ended with status {status}"
-    return SourceStatus(
-        state=SourceState.DOWN,
+    return NvmlStatus(
+        state=NvmlState.DOWN,
         reason=SourceReason.CHILD_DIED,
         message=f"The NVML child {how}; {again}",
     )
 
 
-def off() -> SourceStatus:
+def off() -> NvmlStatus:
     """NVML is not to be asked, by configuration."""
-    return SourceStatus(
-        state=SourceState.ABSENT, reason=SourceReason.OFF, message="NVML is switched off."
+    return NvmlStatus(
+        state=NvmlState.ABSENT, reason=SourceReason.OFF, message="NVML is switched off."
     )

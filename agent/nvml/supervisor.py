@@ -5,6 +5,8 @@ happens. A process stuck in the driver cannot be killed, and killing one that is
 frozen GPUs: so patience is the rule, and a second child never starts before the first is reaped.
 """
 
+from __future__ import annotations
+
 import enum
 from typing import NamedTuple
 
@@ -17,20 +19,21 @@ from agent.nvml.messages import (
     INIT_CALL,
     Calling,
     Event,
-    EventKind,
     Fault,
     Finish,
     FromChild,
     Hello,
     Note,
+    NvmlEventKind,
+    NvmlStatus,
     Refresh,
     Reinitialise,
-    SourceStatus,
     ToChild,
 )
 from agent.nvml.return_codes import INIT_FAILURES
 
 __all__ = [
+    "ChildPhase",
     "Close",
     "Emit",
     "Exited",
@@ -38,17 +41,16 @@ __all__ = [
     "Input",
     "Kill",
     "Output",
-    "Phase",
     "RefreshWanted",
     "ReinitialiseWanted",
-    "Release",
+    "ReleaseOrder",
     "Resume",
     "Said",
     "Send",
     "Spawn",
     "State",
-    "Stop",
-    "Tick",
+    "StopOrder",
+    "SupervisorTick",
     "Want",
     "next_deadline",
     "step",
@@ -72,7 +74,7 @@ AFTER_ARRIVAL_S = 1.0
 GSP_XIDS = (119, 120)
 
 
-class Phase(enum.Enum):
+class ChildPhase(enum.Enum):
     """Where the child is."""
 
     NONE = enum.auto()
@@ -92,7 +94,7 @@ class Want(enum.Enum):
 class State(NamedTuple):
     """All that the supervisor remembers. Times are monotonic seconds."""
 
-    phase: Phase = Phase.NONE
+    phase: ChildPhase = ChildPhase.NONE
     want: Want = Want.RUN
     release_reason: str = ""
     start_at: float | None = 0.0
@@ -112,7 +114,7 @@ class State(NamedTuple):
     gsp_seen_at: float | None = None
     fault: Fault | None = None
     note: str = ""
-    status: SourceStatus | None = None
+    status: NvmlStatus | None = None
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -127,7 +129,7 @@ class Exited(msgspec.Struct, frozen=True):
     status: int
 
 
-class Release(msgspec.Struct, frozen=True):
+class ReleaseOrder(msgspec.Struct, frozen=True):
     """Let go of NVML."""
 
     reason: str
@@ -155,7 +157,7 @@ class Close(msgspec.Struct, frozen=True):
     timeout_s: float
 
 
-class Tick(msgspec.Struct, frozen=True):
+class SupervisorTick(msgspec.Struct, frozen=True):
     """Time passed."""
 
 
@@ -167,7 +169,7 @@ class Kill(msgspec.Struct, frozen=True):
     """Kill the child."""
 
 
-class Stop(msgspec.Struct, frozen=True):
+class StopOrder(msgspec.Struct, frozen=True):
     """The link's work is over; `clean` is False when a hung child was left to end by itself."""
 
     clean: bool
@@ -182,21 +184,21 @@ class Send(msgspec.Struct, frozen=True):
 class Emit(msgspec.Struct, frozen=True):
     """Tell the main loop."""
 
-    status: SourceStatus
+    status: NvmlStatus
 
 
 Input = (
     Said
     | Exited
-    | Release
+    | ReleaseOrder
     | Resume
     | RefreshWanted
     | ReinitialiseWanted
     | GspTimeoutSeen
     | Close
-    | Tick
+    | SupervisorTick
 )
-Output = Spawn | Kill | Stop | Send | Emit
+Output = Spawn | Kill | StopOrder | Send | Emit
 Step = tuple[State, list[Output]]
 
 
@@ -207,32 +209,32 @@ def step(state: State, event: Input, now: float) -> Step:
             return _said(state, message, now)
         case Exited(status):
             return _exited(state, status, now)
-        case Release(reason):
+        case ReleaseOrder(reason):
             return _release(state, reason, now)
         case Resume():
             return _resume(state, now)
         case RefreshWanted():
-            return state, [Send(Refresh())] if state.phase is Phase.RUNNING else []
+            return state, [Send(Refresh())] if state.phase is ChildPhase.RUNNING else []
         case ReinitialiseWanted():
             return _reinitialise(state, now)
         case GspTimeoutSeen():
             return state._replace(gsp_seen_at=now), []
         case Close(timeout_s):
             return _close(state, timeout_s, now)
-        case Tick():
+        case SupervisorTick():
             return _tick(state, now)
 
 
 def next_deadline(state: State) -> float | None:
-    """When `Tick` is due next; None: nothing is waiting for time."""
+    """When `SupervisorTick` is due next; None: nothing is waiting for time."""
     times: list[float] = []
-    if state.phase is Phase.NONE:
+    if state.phase is ChildPhase.NONE:
         if state.want is Want.RUN and state.start_at is not None:
             times.append(state.start_at)
     else:
         if not state.hung:
             times.append(state.expected_by + UNKNOWN_AFTER_S)
-        elif state.phase is not Phase.KILLED:
+        elif state.phase is not ChildPhase.KILLED:
             times.append(_kill_at(state))
         if state.finish_by is not None:
             times.append(state.finish_by)
@@ -255,7 +257,11 @@ def _said(state: State, message: FromChild, now: float) -> Step:
         call, gpu, within_s = message.call, message.gpu, message.within_s
     was_hung = state.hung
     state = state._replace(call=call, gpu=gpu, expected_by=now + within_s, hung=False)
-    if isinstance(message, Event) and message.kind is EventKind.XID and message.data in GSP_XIDS:
+    if (
+        isinstance(message, Event)
+        and message.kind is NvmlEventKind.XID
+        and message.data in GSP_XIDS
+    ):
         state = state._replace(gsp_seen_at=now)
     elif isinstance(message, Fault) and _explains_an_end(message):
         state = state._replace(fault=message)
@@ -265,7 +271,7 @@ def _said(state: State, message: FromChild, now: float) -> Step:
         first = 0 if state.first is None else state.first
         state = state._replace(greeted=True, first=first, fault=None, note="")
         return _emit(state, statuses.up("NVML answers."))
-    if was_hung and state.greeted and state.phase is Phase.RUNNING:
+    if was_hung and state.greeted and state.phase is ChildPhase.RUNNING:
         return _emit(state, statuses.up("NVML answers again."))
     return state, []
 
@@ -278,10 +284,10 @@ def _explains_an_end(fault: Fault) -> bool:
 def _exited(state: State, status: int, now: float) -> Step:
     lived_s = now - state.started_at
     attempts = 0 if lived_s >= STEADY_AFTER_S else state.attempts
-    killed, asked = state.phase is Phase.KILLED, state.phase is Phase.FINISHING
+    killed, asked = state.phase is ChildPhase.KILLED, state.phase is ChildPhase.FINISHING
     fault, note = state.fault, state.note
     state = state._replace(
-        phase=Phase.NONE,
+        phase=ChildPhase.NONE,
         hung=False,
         greeted=False,
         finish_by=None,
@@ -290,7 +296,7 @@ def _exited(state: State, status: int, now: float) -> Step:
         attempts=attempts + 1,
     )
     if state.want is Want.CLOSE:
-        return state, [Stop(clean=True)]
+        return state, [StopOrder(clean=True)]
     if state.want is Want.RELEASE:
         return _emit(state._replace(attempts=0), statuses.released(state.release_reason))
     if status == EXIT_UNUSABLE:
@@ -314,7 +320,7 @@ def _release(state: State, reason: str, now: float) -> Step:
     if state.want is not Want.RUN:
         return state, []
     state = state._replace(want=Want.RELEASE, release_reason=reason)
-    if state.phase is Phase.NONE:
+    if state.phase is ChildPhase.NONE:
         return _emit(state, statuses.released(reason))
     return _finish(state, now + FINISH_GRACE_S)
 
@@ -327,9 +333,9 @@ def _resume(state: State, now: float) -> Step:
 
 
 def _reinitialise(state: State, now: float) -> Step:
-    if state.phase is Phase.RUNNING:
+    if state.phase is ChildPhase.RUNNING:
         return state, [Send(Reinitialise())]
-    if state.phase is Phase.NONE and state.start_at is not None:
+    if state.phase is ChildPhase.NONE and state.start_at is not None:
         # What came may be the driver that the last child did not find: do not sit out the wait.
         soon = min(state.start_at, now + AFTER_ARRIVAL_S)
         return state._replace(start_at=soon, attempts=0), []
@@ -338,23 +344,23 @@ def _reinitialise(state: State, now: float) -> Step:
 
 def _close(state: State, timeout_s: float, now: float) -> Step:
     state = state._replace(want=Want.CLOSE)
-    if state.phase is Phase.NONE:
-        return state, [Stop(clean=True)]
+    if state.phase is ChildPhase.NONE:
+        return state, [StopOrder(clean=True)]
     return _finish(state, now + timeout_s)
 
 
 def _finish(state: State, by: float) -> Step:
-    asked = state.phase is not Phase.RUNNING
-    phase = Phase.FINISHING if state.phase is Phase.RUNNING else state.phase
+    asked = state.phase is not ChildPhase.RUNNING
+    phase = ChildPhase.FINISHING if state.phase is ChildPhase.RUNNING else state.phase
     return state._replace(phase=phase, finish_by=by), [] if asked else [Send(Finish())]
 
 
 def _tick(state: State, now: float) -> Step:
     outputs: list[Output] = []
-    if state.phase is Phase.NONE:
+    if state.phase is ChildPhase.NONE:
         if state.want is Want.RUN and state.start_at is not None and now >= state.start_at:
             state = state._replace(
-                phase=Phase.RUNNING,
+                phase=ChildPhase.RUNNING,
                 start_at=None,
                 started_at=now,
                 call="start",
@@ -365,13 +371,13 @@ def _tick(state: State, now: float) -> Step:
         return state, []
     if not state.hung and now >= state.expected_by + UNKNOWN_AFTER_S:
         state, outputs = _emit(state._replace(hung=True), statuses.hung(state.call, state.gpu))
-    if state.hung and state.phase is not Phase.KILLED and now >= _kill_at(state):
-        state = state._replace(phase=Phase.KILLED, killed_at=now)
+    if state.hung and state.phase is not ChildPhase.KILLED and now >= _kill_at(state):
+        state = state._replace(phase=ChildPhase.KILLED, killed_at=now)
         outputs = [*outputs, Kill()]
     if state.finish_by is not None and now >= state.finish_by:
         state = state._replace(finish_by=None)
         if state.want is Want.CLOSE:
-            return state, [*outputs, Stop(clean=False)]
+            return state, [*outputs, StopOrder(clean=False)]
         state, more = _emit(
             state, statuses.will_not_let_go(state.release_reason, state.call, state.gpu)
         )
@@ -379,7 +385,7 @@ def _tick(state: State, now: float) -> Step:
     return state, outputs
 
 
-def _emit(state: State, status: SourceStatus) -> Step:
+def _emit(state: State, status: NvmlStatus) -> Step:
     if status == state.status:
         return state, []
     return state._replace(status=status), [Emit(status)]

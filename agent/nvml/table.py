@@ -5,9 +5,11 @@ binding. Nothing is asked below a row's driver branch or outside its architectur
 `poller` and `events`; pure data.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
-from agent.nvml.messages import EventKind, Tier
+from agent.nvml.messages import NvmlEventKind, Tier
 from rules.catalog.signals import Signal
 
 __all__ = [
@@ -24,7 +26,8 @@ __all__ = [
 PERIODS_S = {Tier.FAST: 15.0, Tier.MEDIUM: 60.0, Tier.SLOW: 3600.0}
 
 KNOWN, TURING, AMPERE, HOPPER, BLACKWELL = 1, 6, 7, 9, 10
-"""Architecture numbers as nvmlDeviceGetArchitecture gives them (8 is Ada; 0 stands for unknown)."""
+"""Architecture numbers as nvmlDeviceGetArchitecture gives them (8 is Ada; 0 stands for unknown).
+"""
 LATEST = 1 << 30
 FABRIC_V3_BRANCH = 580
 
@@ -64,7 +67,7 @@ class CallRow(NamedTuple):
 class EventRow(NamedTuple):
     """An event type to register for, where the GPU supports it."""
 
-    kind: EventKind
+    kind: NvmlEventKind
     constant: str
     branch: int = 0
 
@@ -306,22 +309,26 @@ CALLS = (
 )
 
 EVENTS = (
-    EventRow(EventKind.XID, "nvmlEventTypeXidCriticalError"),
-    EventRow(EventKind.DOUBLE_BIT_ECC, "nvmlEventTypeDoubleBitEccError"),
-    EventRow(EventKind.MIG_CONFIG_CHANGE, "nvmlEventMigConfigChange", branch=450),
-    EventRow(EventKind.SINGLE_BIT_STORM, "nvmlEventTypeSingleBitEccErrorStorm", branch=560),
-    EventRow(EventKind.DRAM_RETIREMENT, "nvmlEventTypeDramRetirementEvent", branch=560),
-    EventRow(EventKind.DRAM_RETIREMENT_FAILURE, "nvmlEventTypeDramRetirementFailure", branch=560),
-    EventRow(EventKind.NON_FATAL_POISON, "nvmlEventTypeNonFatalPoisonError", branch=560),
-    EventRow(EventKind.FATAL_POISON, "nvmlEventTypeFatalPoisonError", branch=560),
-    EventRow(EventKind.GPU_UNAVAILABLE, "nvmlEventTypeGpuUnavailableError", branch=565),
-    EventRow(EventKind.RECOVERY_ACTION, "nvmlEventTypeGpuRecoveryAction", branch=565),
+    EventRow(NvmlEventKind.XID, "nvmlEventTypeXidCriticalError"),
+    EventRow(NvmlEventKind.DOUBLE_BIT_ECC, "nvmlEventTypeDoubleBitEccError"),
+    EventRow(NvmlEventKind.MIG_CONFIG_CHANGE, "nvmlEventMigConfigChange", branch=450),
+    EventRow(NvmlEventKind.SINGLE_BIT_STORM, "nvmlEventTypeSingleBitEccErrorStorm", branch=560),
+    EventRow(NvmlEventKind.DRAM_RETIREMENT, "nvmlEventTypeDramRetirementEvent", branch=560),
+    EventRow(
+        NvmlEventKind.DRAM_RETIREMENT_FAILURE, "nvmlEventTypeDramRetirementFailure", branch=560
+    ),
+    EventRow(NvmlEventKind.NON_FATAL_POISON, "nvmlEventTypeNonFatalPoisonError", branch=560),
+    EventRow(NvmlEventKind.FATAL_POISON, "nvmlEventTypeFatalPoisonError", branch=560),
+    EventRow(NvmlEventKind.GPU_UNAVAILABLE, "nvmlEventTypeGpuUnavailableError", branch=565),
+    EventRow(NvmlEventKind.RECOVERY_ACTION, "nvmlEventTypeGpuRecoveryAction", branch=565),
 )
 
 SYSTEM_EVENTS_BRANCH = 575
 SYSTEM_EVENTS = (
-    EventRow(EventKind.DRIVER_UNBIND, "nvmlSystemEventTypeGpuDriverUnbind", SYSTEM_EVENTS_BRANCH),
-    EventRow(EventKind.DRIVER_BIND, "nvmlSystemEventTypeGpuDriverBind", SYSTEM_EVENTS_BRANCH),
+    EventRow(
+        NvmlEventKind.DRIVER_UNBIND, "nvmlSystemEventTypeGpuDriverUnbind", SYSTEM_EVENTS_BRANCH
+    ),
+    EventRow(NvmlEventKind.DRIVER_BIND, "nvmlSystemEventTypeGpuDriverBind", SYSTEM_EVENTS_BRANCH),
 )
 
 CONFIRMED = frozenset(

@@ -3,11 +3,13 @@
 By design, not by state: a link that is down still counts, so a fault does not change the picture.
 """
 
+from __future__ import annotations
+
 import pynvml as nvml
 
 from agent.nvml.caller import Caller, Failed
 from agent.nvml.inventory import Gpu, normal_pci
-from agent.nvml.messages import Topology
+from agent.nvml.messages import NvmlTopology
 from agent.nvml.reads import READS
 from agent.nvml.table import FABRIC_V3_BRANCH, HOPPER
 from rules.catalog.signals import Signal
@@ -20,7 +22,7 @@ REMOTES = {0: "gpu", 1: "npu", 2: "switch"}
 NO_CLUSTER = "00000000-0000-0000-0000-000000000000"
 
 
-def topology(call: Caller, gpus: list[Gpu], branch: int) -> Topology:
+def topology(call: Caller, gpus: list[Gpu], branch: int) -> NvmlTopology:
     """How the GPUs are joined. Links count whether they are up or down: this is the design."""
     by_pci = {gpu.device.pci: gpu.device.index for gpu in gpus if gpu.device.pci}
     remote: list[list[str]] = []
@@ -34,7 +36,7 @@ def topology(call: Caller, gpus: list[Gpu], branch: int) -> Topology:
         ["X" if i == j else _join(call, gpus, i, j, remote, peers) for j in size] for i in size
     ]
     fabric = [_fabric(call, gpu, branch) for gpu in gpus]
-    return Topology(
+    return NvmlTopology(
         gpus=[gpu.device.uuid or gpu.device.pci for gpu in gpus],
         links=links,
         remote=remote,

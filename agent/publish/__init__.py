@@ -1,1 +1,3 @@
-"""Verdicts come in; patches of Node, GPUNodeHealth and Events go out, in lanes that retry by themselves."""
+"""Verdicts come in; patches of Node, GPUNodeHealth and Events go out, in lanes that retry by
+themselves.
+"""

@@ -4,14 +4,16 @@ Used by the publishing thread. An Event that cannot be created is tried a few ti
 the verdict itself stands in the node's conditions and its GPUNodeHealth.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agent.kube.client import ApiError, Kube
+from agent.kube.client import Kube, KubeError
 from agent.kube.objects import NodeObject
-from agent.publish.plan import Lane, rfc3339
+from agent.publish.plan import PublishLane, rfc3339
 from rules.api.names import COMPONENT_AGENT
 from rules.publish.events import NodeEvent
 
@@ -34,7 +36,7 @@ class EventLane:
     def __init__(self, api: Kube, *, luck: Callable[[], float]) -> None:
         self._api = api
         self._luck = luck
-        self._lane = Lane()
+        self._lane = PublishLane()
         self._waiting: deque[_Waiting] = deque(maxlen=MAX_WAITING)
 
     def add(self, event: NodeEvent, at: float) -> None:
@@ -49,11 +51,11 @@ class EventLane:
             waiting = self._waiting[0]
             try:
                 self._api.create_event(NAMESPACE, event_body(node, waiting.event, waiting.at))
-            except ApiError as error:
+            except KubeError as error:
                 self._lane = self._lane.refused(now, self._luck(), at_least_s=error.retry_after_s)
                 if self._lane.failures < MAX_ATTEMPTS:
                     return self._lane.not_before
-            self._lane = Lane()
+            self._lane = PublishLane()
             self._waiting.popleft()
         return float("inf")
 

@@ -4,12 +4,14 @@ Used by the publishing thread alone, which calls `turn` again and again. A lane 
 write per turn, remembers how that went, and turns every failure into a sentence and a wait.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Final
 
-from agent.kube.client import UNREACHABLE, ApiError, Kube
+from agent.kube.client import UNREACHABLE, Kube, KubeError
 from agent.kube.objects import HealthObject, NodeObject
 from agent.publish.plan import (
     MISSING_RETRY_S,
@@ -17,7 +19,7 @@ from agent.publish.plan import (
     REPAIR_SPACING_S,
     AdoptHealth,
     CreateHealth,
-    Lane,
+    PublishLane,
     PutHealth,
     Wait,
     health_step,
@@ -58,7 +60,7 @@ class NodeLane:
         self._api = api
         self._name = name
         self._luck = luck
-        self._lane = Lane()
+        self._lane = PublishLane()
         self._uid = ""
         self._stood: Publication | None = None
         self._repair_from = 0.0
@@ -77,7 +79,7 @@ class NodeLane:
     def turn(self, wanted: Publication, node: NodeObject, now: float, wall: float) -> Turn:
         """Send what is due."""
         if node.metadata.uid != self._uid:
-            self._uid, self._lane, self._stood = node.metadata.uid, Lane(), None
+            self._uid, self._lane, self._stood = node.metadata.uid, PublishLane(), None
         step = node_step(wanted, node, self._lane, now, wall)
         if isinstance(step, Wait):
             if step.settled:
@@ -87,7 +89,7 @@ class NodeLane:
             return Turn(until=self._repair_from)
         try:
             answer = self._api.patch_node_status(self._name, step.patch)
-        except ApiError as error:
+        except KubeError as error:
             return self._failed(error, now)
         self.writes += 1
         self.trouble = ""
@@ -96,7 +98,7 @@ class NodeLane:
         self._lane, self._stood = self._lane.accepted(now, self._luck()), wanted
         return Turn(until=now, node=answer)
 
-    def _failed(self, error: ApiError, now: float) -> Turn:
+    def _failed(self, error: KubeError, now: float) -> Turn:
         at_least_s = error.retry_after_s
         self.trouble = sentence(f"the status of node {self._name}", error)
         if error.status == HTTPStatus.NOT_FOUND:
@@ -115,7 +117,7 @@ class HealthLane:
         self._api = api
         self._name = name
         self._luck = luck
-        self._lane = Lane()
+        self._lane = PublishLane()
         self._uid = ""
         self._health: HealthObject | None = None
         self._read = False
@@ -155,7 +157,7 @@ class HealthLane:
             return Turn(until=self._lane.not_before)
         try:
             self._read_again()
-        except ApiError as error:
+        except KubeError as error:
             return self._failed(error, now)
         self._lane = replace(self._lane, failures=0)
         self.trouble = ""
@@ -180,7 +182,7 @@ class HealthLane:
             return Turn(until=step.until, settled=step.settled)
         try:
             self._write(step, wanted)
-        except ApiError as error:
+        except KubeError as error:
             return self._failed(error, now, creating=isinstance(step, CreateHealth))
         self.writes += 1
         if isinstance(step, PutHealth):
@@ -206,7 +208,7 @@ class HealthLane:
     def _read_again(self) -> None:
         try:
             self._health = self._api.health(self._name)
-        except ApiError as error:
+        except KubeError as error:
             forbidden = error.status == HTTPStatus.FORBIDDEN
             if forbidden and self._lane.failures < FORBIDDEN_ATTEMPTS:
                 raise
@@ -227,7 +229,7 @@ class HealthLane:
             self._health = self._api.put_health_status(self._name, step.body)
             self._accepted = wanted
 
-    def _failed(self, error: ApiError, now: float, *, creating: bool = False) -> Turn:
+    def _failed(self, error: KubeError, now: float, *, creating: bool = False) -> Turn:
         at_least_s = error.retry_after_s
         if error.status == HTTPStatus.CONFLICT:
             # Somebody else wrote: read, then put our words back. Nothing to tell a person.
@@ -247,7 +249,7 @@ class HealthLane:
         return Turn(until=self._lane.not_before)
 
 
-def sentence(what: str, error: ApiError) -> str:
+def sentence(what: str, error: KubeError) -> str:
     """What failed, why, and what a person can do."""
     remedy = REMEDY.get(error.status, "it is tried again")
     return f"{what} could not be written ({error}): {remedy}"

@@ -1,20 +1,22 @@
 """What to write to the API server, decided from what is wanted and what is there.
 
-Pure: the publishing thread (`agent.publish.publish`) feeds it objects and the time and sends what it
-answers. Two lanes, the node's status and its GPUNodeHealth, fail and retry apart from each other;
-within a lane there is one write at a time, always of the newest verdict.
+Pure: the publishing thread (`agent.publish.publish`) feeds it objects and the time and sends what
+it answers. Two lanes, the node's status and its GPUNodeHealth, fail and retry apart from each
+other; within a lane there is one write at a time, always of the newest verdict.
 """
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from agent.kube.objects import Condition, HealthObject, NodeObject, Owner
+from agent.kube.objects import HealthObject, NodeConditionSeen, NodeObject, Owner
 from rules.api.health import plain
 from rules.api.names import API_VERSION
 from rules.publish.publication import RIDE_ALONG_S, Difference, Publication, differs
-from rules.publish.publication import Condition as OurCondition
+from rules.publish.publication import PublishedCondition as OurCondition
 
 URGENT_SPACING_S: Final = 0.2
 """Writes of one lane are this far apart, so that a flapping sense cannot flood the API server."""
@@ -38,7 +40,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lane:
+class PublishLane:
     """The clock of one object's writes, in monotonic seconds."""
 
     not_before: float = 0.0
@@ -46,16 +48,16 @@ class Lane:
     reassert_at: float = 0.0
     failures: int = 0
 
-    def accepted(self, now: float, luck: float) -> "Lane":
+    def accepted(self, now: float, luck: float) -> PublishLane:
         """After a write that the server took; `luck` is uniform in 0 to 1."""
         spread = 1 + REASSERT_JITTER * (2 * luck - 1)
-        return Lane(
+        return PublishLane(
             not_before=now + URGENT_SPACING_S,
             wrote_at=now,
             reassert_at=now + REASSERT_EVERY_S * spread,
         )
 
-    def refused(self, now: float, luck: float, *, at_least_s: float = 0.0) -> "Lane":
+    def refused(self, now: float, luck: float, *, at_least_s: float = 0.0) -> PublishLane:
         """After a failure: wait twice as long as the last time, jittered, or as told."""
         backoff = min(LONGEST_RETRY_S, FIRST_RETRY_S * 2 ** min(self.failures, 16))
         wait_s = max(at_least_s, backoff) * (0.5 + luck / 2)
@@ -104,7 +106,7 @@ def rfc3339(at: float) -> str:
 
 
 def node_step(
-    wanted: Publication, node: NodeObject, lane: Lane, now: float, wall: float
+    wanted: Publication, node: NodeObject, lane: PublishLane, now: float, wall: float
 ) -> PatchNode | Wait:
     """The next write to the node's status, or how long there is none."""
     different = _differs(wanted, node)
@@ -119,7 +121,7 @@ def health_step(
     health: HealthObject | None,
     accepted: Publication | None,
     node: NodeObject,
-    lane: Lane,
+    lane: PublishLane,
     now: float,
 ) -> CreateHealth | AdoptHealth | PutHealth | Wait:
     """The next write to the node's GPUNodeHealth; `health` None says that there is none.
@@ -159,7 +161,7 @@ def _differs(wanted: Publication, node: NodeObject) -> bool:
     return any(labels.get(name) != value for name, value in wanted.labels.items())
 
 
-def _words(condition: Condition | OurCondition) -> tuple[str, str, str]:
+def _words(condition: NodeConditionSeen | OurCondition) -> tuple[str, str, str]:
     return condition.status, condition.reason, condition.message
 
 

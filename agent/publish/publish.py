@@ -6,6 +6,8 @@ the newest counts, and it is kept until it was accepted), never followed by an o
 failure ends the thread.
 """
 
+from __future__ import annotations
+
 import random
 import threading
 import time

@@ -4,6 +4,8 @@ Called by the host sensing thread once a minute. Reads only: the counters lie in
 memory, the device itself is not touched.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from pathlib import Path
 

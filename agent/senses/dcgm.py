@@ -1,8 +1,11 @@
-"""Scrapes a dcgm-exporter of this node, carefully: bounded in time and size, never believed blindly.
+"""Scrapes a dcgm-exporter of this node, carefully: bounded in time and size, never believed
+blindly.
 
 One thread. Each good page becomes a fact; a failing scrape makes the source Down, which says
 nothing about any GPU. Whether a page is this node's at all is judged in `rules`.
 """
+
+from __future__ import annotations
 
 import threading
 import time

@@ -1,9 +1,11 @@
 """Reads one page of dcgm-exporter into signals, line by line.
 
-Pure: called with text that `agent.senses.dcgm` fetched. Only lines of fields that a signal knows are
-parsed, since the parser is slow and one bad label would cost the whole page; a line it cannot
+Pure: called with text that `agent.senses.dcgm` fetched. Only lines of fields that a signal knows
+are parsed, since the parser is slow and one bad label would cost the whole page; a line it cannot
 read is counted. Both generations of field and label names are understood.
 """
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,10 +16,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from rules.catalog.signals import (
     BIT_ERROR_RATIOS,
-    Kind,
-    Shape,
     Signal,
     SignalInfo,
+    SignalKind,
+    SignalShape,
     bit_error_ratio,
     dcgm_signals,
     signal_table,
@@ -127,9 +129,9 @@ def _read_line(page: _Page, line: str, name: str) -> None:
     if signal in BIT_ERROR_RATIOS and isinstance(value, int | float):
         known = values.get(signal)
         value = max(value, known) if isinstance(known, int | float) else value
-    if info.kind is Kind.COUNTER and isinstance(value, int | float):
+    if info.kind is SignalKind.COUNTER and isinstance(value, int | float):
         value = _count(page, (uuid, signal), name, _first(labels, LINK_LABELS), value)
-    elif info.shape is Shape.HISTOGRAM and isinstance(value, int):
+    elif info.shape is SignalShape.HISTOGRAM and isinstance(value, int):
         value = (None, None, None, None, value)  # the last bin is all that is exported
     values[signal] = value
 

@@ -3,6 +3,8 @@
 Called by the host sensing thread; lists a directory and opens nothing.
 """
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
 

@@ -4,6 +4,8 @@ Called by the host sensing thread, once a minute. Reads only; what is out of sig
 is in an ordinary pod, is said to be so and never taken for absent.
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
 from pathlib import Path
 

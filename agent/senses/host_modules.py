@@ -1,7 +1,9 @@
 """Which kernel modules of the driver's world are loaded, and the letters of their taint.
 
-Called by ``agent.senses.host``. Reads sysfs only, bounded; what cannot be read is left out.
+Called by `agent.senses.host`. Reads sysfs only, bounded; what cannot be read is left out.
 """
+
+from __future__ import annotations
 
 from pathlib import Path
 from typing import Final
@@ -12,7 +14,7 @@ MAX_LETTERS: Final = 16
 
 
 def kernel_modules(root: Path = SYSFS) -> dict[str, str]:
-    """Each loaded module of ``MODULES`` with its taint: ``OE`` out of tree, unsigned; ``P`` proprietary."""
+    """Each loaded module of `MODULES` with its taint: `OE` out of tree, unsigned; `P` proprietary."""
     found = {}
     for name in MODULES:
         try:

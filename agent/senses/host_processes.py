@@ -1,9 +1,11 @@
 """The host's processes by name and state alone: what hangs in the driver, which services run.
 
-Called by ``agent.senses.host``. Reads ``/proc/<pid>/stat`` and nothing else of a process (half the cost
-of asking psutil for the same two words, docs/performance.md), in slices, so that a host with
+Called by `agent.senses.host`. Reads `/proc/<pid>/stat` and nothing else of a process (half the
+cost of asking psutil for the same two words, docs/performance.md), in slices, so that a host with
 thousands of processes costs no burst. Nothing is sent to any process.
 """
+
+from __future__ import annotations
 
 import os
 import re
@@ -41,7 +43,7 @@ _OURS: Final = re.compile(r"nv[-_]|nvidia|nvc:|nvsm|dcgm|nccl|cuda|^uvm ", re.IG
 class Processes(NamedTuple):
     """What one look found: processes of the driver's world that are stuck, services that run.
 
-    ``too_many``: nothing was looked at, since there are more than `MAX_LOOKED_AT`.
+    `too_many`: nothing was looked at, since there are more than `MAX_LOOKED_AT`.
     """
 
     stuck: tuple[HostProcess, ...]

@@ -4,6 +4,8 @@ The main loop owns one `MachineSense`; facts go to its sink. With a simulated NV
 simulated one, so that both views come from the same description.
 """
 
+from __future__ import annotations
+
 import random
 import threading
 import time
@@ -30,7 +32,8 @@ from rules.judge.observation import (
 MachineFact = PciSeen | AerSeen | DevNodesSeen | HostSeen | SourceChanged
 
 LOOK_EVERY_S = 15.0
-"""Presence is in the fastest tier: a GPU that left the bus without a word is noticed in this time."""
+"""Presence is in the fastest tier: a GPU that left the bus without a word is noticed in this time.
+"""
 SLOW_EVERY_LOOKS = 4
 """Processes are walked once a minute: some 10 ms of CPU on a host with a thousand of them."""
 OUT_OF_SIGHT = "ProcessesOutOfSight"

@@ -3,6 +3,8 @@
 Called by the host sensing thread. Reads only, bounded; a host without such adapters has no port.
 """
 
+from __future__ import annotations
+
 from pathlib import Path
 
 from rules.judge.observation import NetworkPort
@@ -12,11 +14,11 @@ MAX_PORTS = 64
 MAX_DIGITS = 20
 """No counter of the kernel is wider than 64 bits."""
 COUNTERS = ("symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors")
-"""Files below ``counters``. Source: Linux ABI, stable/sysfs-class-infiniband."""
+"""Files below `counters`. Source: Linux ABI, stable/sysfs-class-infiniband."""
 ACTIVE = "4:"
-"""How the file ``state`` of an active port begins (``4: ACTIVE``). Source: Linux RDMA sysfs."""
+"""How the file `state` of an active port begins (`4: ACTIVE`). Source: Linux RDMA sysfs."""
 INFINIBAND = "InfiniBand"
-"""What the file ``link_layer`` holds where it is not Ethernet. Source: Linux RDMA sysfs."""
+"""What the file `link_layer` holds where it is not Ethernet. Source: Linux RDMA sysfs."""
 
 
 def network_ports(root: Path = SYSFS) -> tuple[NetworkPort, ...]:

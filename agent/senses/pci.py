@@ -1,8 +1,11 @@
-"""The PCI bus as sysfs shows it: which NVIDIA functions are there, bound to what, answering or not.
+"""The PCI bus as sysfs shows it: which NVIDIA functions are there, bound to what, answering or
+not.
 
 Called by the host sensing thread. Reads only; a function's configuration space is read, never
 written. A GPU that left the bus answers all ones there, whatever the driver says.
 """
+
+from __future__ import annotations
 
 import re
 from pathlib import Path

@@ -5,6 +5,8 @@ function makes the host sensing thread look at the bus again, at once instead of
 of a new or newly bound function makes NVML count its GPUs afresh.
 """
 
+from __future__ import annotations
+
 import threading
 from collections.abc import Callable, Mapping
 

@@ -1,9 +1,11 @@
 """Which pod a process of this node runs in, read from its cgroup the moment it is asked for.
 
-Called by `agent.workloads.workloads` with the process ID that a kernel line names. The text is hostile (a
-privileged container names its own cgroups), the process may be gone and its ID used again: then
-it is nobody's, which is never an error.
+Called by `agent.workloads.workloads` with the process ID that a kernel line names. The text is
+hostile (a privileged container names its own cgroups), the process may be gone and its ID used
+again: then it is nobody's, which is never an error.
 """
+
+from __future__ import annotations
 
 import os
 import re
@@ -18,13 +20,15 @@ CLOCK_SLACK_S = 2.0
 """The time of a kernel line and the start of a process are measured by different clocks."""
 
 # A cgroup directory of a pod, below kubepods or, seen from another pod's cgroup namespace, below
-# "..": `pod<uid>` (cgroupfs) or `kubepods-burstable-pod<uid with _>.slice` (systemd), as containerd
-# and CRI-O, nested kubelets of kind, cgroup v1 and v2 spell it. A static pod's UID is a plain hash.
+# "..": `pod<uid>` (cgroupfs) or `kubepods-burstable-pod<uid with _>.slice` (systemd), as
+# containerd and CRI-O, nested kubelets of kind, cgroup v1 and v2 spell it. A static pod's UID is a
+# plain hash.
 _POD = re.compile(
     rb"(?:^|[/-])pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?=\.slice|[/:]|$)"
 )
 _STARTED_FIELD = 19
-"""Of /proc/<pid>/stat behind the name in parentheses: clock ticks after boot (proc(5), field 22)."""
+"""Of /proc/<pid>/stat behind the name in parentheses: clock ticks after boot (proc(5), field 22).
+"""
 _BOOTED = re.compile(rb"^btime (\d{1,12})$", re.MULTILINE)
 
 

@@ -7,6 +7,8 @@ learn whether a permission that is missing was granted.
 Whatever cannot be found out stays unknown, which never speaks against the hardware.
 """
 
+from __future__ import annotations
+
 import queue
 import random
 import threading
@@ -15,7 +17,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 
 from agent.inbox import Item, Log
-from agent.kube.client import ApiError, Kube
+from agent.kube.client import Kube, KubeError
 from agent.senses.host_processes import sees_host_processes
 from agent.workloads.pod_process import pod_of_process
 from rules.judge.observation import (
@@ -34,7 +36,8 @@ MAX_PODS = 1024
 ASK_AGAIN_S = 60.0
 """One process prints the same line hundreds of times: it is looked at once in this time."""
 GATHER_S = 2.0
-"""A burst's processes are looked up together, and not on all nodes of a gang in the same moment."""
+"""A burst's processes are looked up together, and not on all nodes of a gang in the same moment.
+"""
 READ_SPACING_S = 30.0
 AFTER_FAILURE_S = 300.0
 AFTER_REFUSAL_S = 3600.0
@@ -145,7 +148,7 @@ class WorkloadLookup:
                 return
         try:
             pods = self._api.pods_on(self._node)
-        except ApiError as error:
+        except KubeError as error:
             self._failed(error)
             return
         known = {pod.kubelet_uid: workload_behind(pod) for pod in pods[:MAX_PODS]}
@@ -158,7 +161,7 @@ class WorkloadLookup:
             if uid in known:
                 self._tell(seen, known[uid])
 
-    def _failed(self, error: ApiError) -> None:
+    def _failed(self, error: KubeError) -> None:
         """Who waited stays unknown; only after a refusal is it asked again without another fault.
 
         A server that does not answer now, or does not take this token now, says nothing about the

@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent.kube.client import ApiError, Kube
+from agent.kube.client import Kube, KubeError
 from agent.kube.config import from_file
 from hack.bench.agent_processes import ROOT, Memory, memory, simulator_kib, used
 from hack.sim.cluster.resource import NODES
@@ -115,7 +115,7 @@ class Conditions:
                     if condition.type == "GPUHealthy" and said != last:
                         last = said
                         self._changes.put((time.monotonic(), said))
-        except ApiError:
+        except KubeError:
             # The control plane ends with the measurement.
             return
 

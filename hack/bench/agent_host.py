@@ -2,8 +2,9 @@
 
     python -m hack.bench.agent_host [--processes 5000] [--looks 5] [--json]
 
-Starts so many sleeping processes, looks at them as the daemon does once a minute, and ends them. It
-needs the host's process numbers: elsewhere a look ends at once. CPU time of the looking thread alone.
+Starts so many sleeping processes, looks at them as the daemon does once a minute, and ends them.
+It needs the host's process numbers: elsewhere a look ends at once. CPU time of the looking thread
+alone.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""How many lines ``gpuward-agent decode --json`` reads per CPU second.
+"""How many lines `gpuward-agent decode --json` reads per CPU second.
 
     python -m hack.bench.decode [--lines 2000000] [--json]
 
-Three files are made from the development lines in ``tests/data``: one line in 1,000 recognised
+Three files are made from the development lines in `tests/data`: one line in 1,000 recognised
 with every shape among them and ordinary kernel messages around; every line recognised; and every
-line recognised with process numbers and addresses that hardly ever repeat (the worst case). CPU time is
-that of the whole command, user and system, interpreter start included.
+line recognised with process numbers and addresses that hardly ever repeat (the worst case). CPU
+time is that of the whole command, user and system, interpreter start included.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def recognised() -> list[str]:
 
 
 def make(count: int, share: float, unique: bool) -> bytes:
-    """Return a log of ``count`` lines of which ``share`` are recognised."""
+    """Return a log of `count` lines of which `share` are recognised."""
     chance = random.Random(7)
     known = recognised()
     lines = []
@@ -85,7 +85,7 @@ def measure(log: bytes) -> tuple[float, int]:
 
 
 def main() -> int:
-    """Print a table, or one JSON object with ``--json``."""
+    """Print a table, or one JSON object with `--json`."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--lines", type=int, default=2_000_000, help="lines in each file")
     parser.add_argument("--runs", type=int, default=3, help="the best of so many counts")

@@ -1,9 +1,11 @@
 """Kernel line to node unschedulable, end to end: `python -m hack.bench.line_to_unschedulable`.
 
 Real agents and a real remediator on the demo's simulated cluster. Each sample is another fault on
-another GPU: a line is written to the agent's kernel log, the clock stops when a watch shows the node
-unschedulable, then a person's release gives the node back.
+another GPU: a line is written to the agent's kernel log, the clock stops when a watch shows the
+node unschedulable, then a person's release gives the node back.
 """
+
+from __future__ import annotations
 
 import argparse
 import asyncio

@@ -2,10 +2,10 @@
 
     python -m hack.bench.nvml_calls [--nvml real|sim:FILE] [--hours 1] [--json]
 
-It makes every call that the agent makes in so many hours of polling (240 fast, 60 medium and 1 slow
-polls of each GPU an hour), one after the other without the waits between them, through the agent's
-own poller and `pynvml`. Nothing is written to a GPU. CPU is that of this process: with `real` the
-driver's own time in the kernel is in it, with `sim:` the simulator's.
+It makes every call that the agent makes in so many hours of polling (240 fast, 60 medium and 1
+slow polls of each GPU an hour), one after the other without the waits between them, through the
+agent's own poller and `pynvml`. Nothing is written to a GPU. CPU is that of this process: with
+`real` the driver's own time in the kernel is in it, with `sim:` the simulator's.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def table(facts: dict[str, Any], found: list[dict[str, Any]]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table, or one JSON object with ``--json``."""
+    """Print the table, or one JSON object with `--json`."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--nvml", default="real", help="real or sim:FILE (real)")
     parser.add_argument("--hours", type=float, default=1.0, help="hours of polling (1)")

@@ -4,8 +4,8 @@
 
 storm: half of 1,500 nodes fail at once, until all are unschedulable. evictions: per second over
 twelve PDBs and within one. drain: one node, beside `kubectl drain` of its neighbour. idle: memory,
-CPU and writes with 5,000 healthy nodes. The API server is the simulated one (in this process), or a
-real one where KUBEBUILDER_ASSETS names its programs: compare columns of one run, not runs.
+CPU and writes with 5,000 healthy nodes. The API server is the simulated one (in this process), or
+a real one where KUBEBUILDER_ASSETS names its programs: compare columns of one run, not runs.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Generators of the catalogs in ``rules/data`` and of ``docs/xid.md``. Not shipped."""
+"""Generators of the catalogs in `rules/data` and of `docs/xid.md`. Not shipped."""

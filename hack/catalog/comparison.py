@@ -1,4 +1,6 @@
-"""The comparison of ``docs/xid.md``: per reason ours, the driver's, DCGM's, each peer's, and why we differ."""
+"""The comparison of `docs/xid.md`: per reason ours, the driver's, DCGM's, each peer's, and why we
+differ.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ OTHERS: Final = {
     "npd": "node problem detector, providers",
     "others": "others",
 }
-"""What a row of ``comparison.yaml`` may hold beside ``why``, and its head in the page."""
+"""What a row of `comparison.yaml` may hold beside `why`, and its head in the page."""
 
 AGREED: Final = "agreed"
 _TAKES_AWAY: Final = frozenset(

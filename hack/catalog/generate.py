@@ -1,10 +1,10 @@
-"""Make ``rules/data/{xids,nvlink5,sxids}.json`` from published catalogs and our own words.
+"""Make `rules/data/{xids,nvlink5,sxids}.json` from published catalogs and our own words.
 
     python -m hack.catalog.generate --catalog DIR
 
-DIR holds ``xid_catalog.csv``, ``xid_nvlink5_decode.csv`` and ``sxid_catalog.csv`` (NVIDIA's
+DIR holds `xid_catalog.csv`, `xid_nvlink5_decode.csv` and `sxid_catalog.csv` (NVIDIA's
 published Xid sheet and driver headers with what peers do beside each number). Facts are selected
-from them; names, descriptions and departures from NVIDIA's bucket are ours (``xid_words.yaml``).
+from them; names, descriptions and departures from NVIDIA's bucket are ours (`xid_words.yaml`).
 """
 
 from __future__ import annotations

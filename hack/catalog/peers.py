@@ -1,8 +1,9 @@
-"""What other programs do with each Xid, in short codes: ``peers.json`` from the published catalog.
+"""What other programs do with each Xid, in short codes: `peers.json` from the published catalog.
 
     python -m hack.catalog.peers --catalog DIR
 
-Facts for ``docs/xid.md`` alone; what the agent itself shows (``explain``) stands in the rules' catalog.
+Facts for `docs/xid.md` alone; what the agent itself shows (`explain`) stands in the rules'
+catalog.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ COLUMNS: Final = {
     "imbue": "Imbue",
     "sichek": "SiChek",
 }
-"""Column of ``peers.json`` and its head in the page."""
+"""Column of `peers.json` and its head in the page."""
 
 
 def codes(fact: dict[str, str]) -> dict[str, str]:
@@ -57,7 +58,7 @@ def peers(catalog: Path) -> dict[str, dict[str, str]]:
 
 
 def _first(text: str) -> str:
-    """The first word: ``error`` of "error (default)", ``taint`` of "taint NAME NoSchedule"."""
+    """The first word: `error` of "error (default)", `taint` of "taint NAME NoSchedule"."""
     words = text.split()
     return words[0].rstrip(":").lower() if words else NONE
 

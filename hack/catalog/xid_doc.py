@@ -1,4 +1,4 @@
-"""Make ``docs/xid.md`` from the catalog: every Xid, what we do, what others do.
+"""Make `docs/xid.md` from the catalog: every Xid, what we do, what others do.
 
     python -m hack.catalog.xid_doc
 

@@ -1,5 +1,7 @@
 """`python -m hack.crds` writes daemonset/crds/*.yaml anew; `--check` only compares."""
 
+from __future__ import annotations
+
 import argparse
 import sys
 from pathlib import Path

@@ -4,6 +4,8 @@ Keyed by type and wire name. A field without an entry makes the generator fail, 
 cannot appear undocumented or unbounded. Lengths are characters, counts are items.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 
@@ -88,36 +90,36 @@ FIELDS: dict[str, Field] = {
     "HealthStatus.incidents": Field(
         "Active incidents first, then the recently closed ones.", max_items=64
     ),
-    "Incident.id": Field("Stable identity of the incident; it survives agent restarts.", 64),
-    "Incident.reason": Field("Stable CamelCase code.", 63),
-    "Incident.class": Field("How evidence for this reason becomes a finding.", 32),
-    "Incident.severity": Field("Info, Degraded or Fatal: how urgent it is.", 32),
-    "Incident.level": Field("Report, Cordon or Drain: what is done about it by default.", 32),
-    "Incident.recommendedAction": Field("What repairs it.", 64),
-    "Incident.scope": Field("GPU, Node or Domain.", 32),
-    "Incident.gpus": Field("UUIDs of the GPUs concerned.", 96, 64),
-    "Incident.pci": Field("PCI addresses concerned.", 16, 64),
-    "Incident.mig": Field("MIG instances named by the driver."),
+    "IncidentStatus.id": Field("Stable identity of the incident; it survives agent restarts.", 64),
+    "IncidentStatus.reason": Field("Stable CamelCase code.", 63),
+    "IncidentStatus.class": Field("How evidence for this reason becomes a finding.", 32),
+    "IncidentStatus.severity": Field("Info, Degraded or Fatal: how urgent it is.", 32),
+    "IncidentStatus.level": Field("Report, Cordon or Drain: what is done about it by default.", 32),
+    "IncidentStatus.recommendedAction": Field("What repairs it.", 64),
+    "IncidentStatus.scope": Field("GPU, Node or Domain.", 32),
+    "IncidentStatus.gpus": Field("UUIDs of the GPUs concerned.", 96, 64),
+    "IncidentStatus.pci": Field("PCI addresses concerned.", 16, 64),
+    "IncidentStatus.mig": Field("MIG instances named by the driver."),
     "MigInstance.gi": Field("GPU instance."),
     "MigInstance.ci": Field("Compute instance."),
-    "Incident.links": Field("NVLink numbers concerned.", max_items=64),
-    "Incident.xids": Field("Xids of this incident, in order of first sight.", max_items=32),
-    "Incident.sources": Field("Senses that saw it.", 64),
-    "Incident.nvidia": Field("NVIDIA's own recommendations for the Xid."),
+    "IncidentStatus.links": Field("NVLink numbers concerned.", max_items=64),
+    "IncidentStatus.xids": Field("Xids of this incident, in order of first sight.", max_items=32),
+    "IncidentStatus.sources": Field("Senses that saw it.", 64),
+    "IncidentStatus.nvidia": Field("NVIDIA's own recommendations for the Xid."),
     "NvidiaAction.immediate": Field("Immediate action code.", 64),
     "NvidiaAction.investigatory": Field("Investigatory action code.", 64),
-    "Incident.active": Field("True until evidence closes it."),
-    "Incident.firstSeen": Field("First sight, with microseconds.", 40),
-    "Incident.lastSeen": Field("Latest sight.", 40),
-    "Incident.count": Field("How often it was seen."),
-    "Incident.heldSince": Field(
+    "IncidentStatus.active": Field("True until evidence closes it."),
+    "IncidentStatus.firstSeen": Field("First sight, with microseconds.", 40),
+    "IncidentStatus.lastSeen": Field("Latest sight.", 40),
+    "IncidentStatus.count": Field("How often it was seen."),
+    "IncidentStatus.heldSince": Field(
         "Since when the state is good again of an incident that is kept open: it ended too often.",
         40,
     ),
-    "Incident.closesOn": Field("Which evidence closes it.", 96),
-    "Incident.closedAt": Field("When it was closed.", 40),
-    "Incident.closedBy": Field("Which evidence closed it.", 128),
-    "Incident.evidence": Field("Verbatim lines or readings.", 1024, 5),
+    "IncidentStatus.closesOn": Field("Which evidence closes it.", 96),
+    "IncidentStatus.closedAt": Field("When it was closed.", 40),
+    "IncidentStatus.closedBy": Field("Which evidence closed it.", 128),
+    "IncidentStatus.evidence": Field("Verbatim lines or readings.", 1024, 5),
     "HealthStatus.ledger": Field(
         "What happened to the GPUs and how often lately: rules over an hour, a day or a week read it.",
         max_items=64,

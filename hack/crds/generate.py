@@ -5,6 +5,8 @@ bounds in `hack.crds.fields` keep every object small enough for etcd and every C
 the API server's cost budget (it refuses rules under lists or strings without a limit).
 """
 
+from __future__ import annotations
+
 import types
 import typing
 from typing import Any
@@ -18,7 +20,7 @@ from rules.api.quarantine import PauseSpec, QuarantineSpec, QuarantineStatus
 
 PRINTER = dict[str, Any]
 OPEN_OBJECT = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-LIST_KEYS = {"Condition": "type", "Incident": "id", "SourceStatus": "name"}
+LIST_KEYS = {"Condition": "type", "IncidentStatus": "id", "SourceStatus": "name"}
 
 
 def schema_of(struct: type[msgspec.Struct]) -> dict[str, Any]:

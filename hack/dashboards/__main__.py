@@ -1,5 +1,7 @@
 """`python -m hack.dashboards` writes Grafana dashboards and operator objects; `--check` compares."""
 
+from __future__ import annotations
+
 import argparse
 import json
 import sys

@@ -1,5 +1,7 @@
 """The fleet dashboard: is the fleet well, what is out of service, is it getting worse?"""
 
+from __future__ import annotations
+
 from hack.dashboards.grafana import (
     BAD,
     GOOD,

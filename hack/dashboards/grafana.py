@@ -1,8 +1,11 @@
-"""Grafana's dashboard JSON in a few words: panels, a grid, variables. Called by the dashboards' modules.
+"""Grafana's dashboard JSON in a few words: panels, a grid, variables. Called by the dashboards'
+modules.
 
 The result imports into Grafana 10 or later as it stands: the data source is a variable, so that no
 uid of anybody's installation is written into it.
 """
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

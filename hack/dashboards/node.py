@@ -1,5 +1,7 @@
 """The node dashboard: one node's GPUs, signal by signal, and how its agent does."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from hack.dashboards.grafana import (

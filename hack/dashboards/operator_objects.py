@@ -4,6 +4,8 @@ Made from `rules/alerts`, so that plain Prometheus and the operator evaluate the
 scrapes give each agent's series the label `node`, on which alerts and dashboards rest.
 """
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any, Final
 

@@ -1,5 +1,7 @@
 """The remediator dashboard: does it lead, does it act, how fast, and what does the API server say?"""
 
+from __future__ import annotations
+
 from hack.dashboards.grafana import (
     BAD,
     GOOD,

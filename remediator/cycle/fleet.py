@@ -1,9 +1,11 @@
 """Who may start, as of now: judges the whole fleet when something changed, not once per node.
 
-`cycle.node_cycle` asks for one session's permit; `run` keeps the verdict fresh while nothing asks, wakes
-nodes whose turn came, reports fleet findings and sets the gauges. The judgement itself is
+`cycle.node_cycle` asks for one session's permit; `run` keeps the verdict fresh while nothing asks,
+wakes nodes whose turn came, reports fleet findings and sets the gauges. The judgement itself is
 `rules.fleet.turns.judge_fleet`.
 """
+
+from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -5,6 +5,8 @@ what there is. Only the leader looks; every replica keeps its caches, so that a 
 matter of seconds.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable
 from typing import Protocol
@@ -39,7 +41,7 @@ class Looks(Protocol):
         ...
 
 
-class Loop:
+class ControlLoop:
     """Wake-ups, and the dispatcher that follows them."""
 
     def __init__(

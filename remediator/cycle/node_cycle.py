@@ -1,9 +1,12 @@
 """One look at one node: observe, decide, carry out, until nothing is left to do now.
 
 The loop calls `NodeCycle.look` for every node that may need something. Decisions are
-`rules.session.decide.decide`; this module gathers what they ask for, hands their writes to the gateway in
-order, takes the answers into the world and decides again. Two looks at one node never overlap.
+`rules.session.decide.decide`; this module gathers what they ask for, hands their writes to the
+gateway in order, takes the answers into the world and decides again. Two looks at one node never
+overlap.
 """
+
+from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
@@ -64,7 +67,7 @@ class Looked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Senses:
+class CycleSenses:
     """What decisions need that is not in the world."""
 
     permit: Callable[[str], Permit]
@@ -89,7 +92,7 @@ class NodeCycle:
         *,
         policy: Callable[[], Policy],
         publishers: PublisherPods,
-        senses: Senses,
+        senses: CycleSenses,
         isolation: Isolation | None = None,
     ) -> None:
         self._api = api

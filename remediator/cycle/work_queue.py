@@ -6,6 +6,8 @@ and a name added during its own work is looked at again afterwards. So a blocked
 other, and nothing is lost. One dispatcher (`loop`) takes.
 """
 
+from __future__ import annotations
+
 import asyncio
 import heapq
 from collections import OrderedDict

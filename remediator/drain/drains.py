@@ -1,10 +1,13 @@
 """The drains under way: one pass after another on each node, evictions through one queue.
 
 `loop` steers: it says per node whether pods may go (`Evicting`). A pass lists the node's pods and
-plans (`rules.drain.plan`); the pump sends what the queue of PDBs says is due (`rules.drain.queue`), one
-eviction in flight per PDB over all nodes. Every answer is classified by `rules.drain.eviction` and booked
-in the drain's memory. Nothing here decides, and losing the memory costs time, never safety.
+plans (`rules.drain.plan`); the pump sends what the queue of PDBs says is due
+(`rules.drain.queue`), one eviction in flight per PDB over all nodes. Every answer is classified by
+`rules.drain.eviction` and booked in the drain's memory. Nothing here decides, and losing the
+memory costs time, never safety.
 """
+
+from __future__ import annotations
 
 import asyncio
 import random

@@ -1,9 +1,11 @@
 """The GPUs that pods request on each node: read for drains of Degraded nodes only.
 
-Called by `drain.look`; who finds no place is judged by `rules.drain.room`. Never writes, and reads at
-most every 30 s: a place promised to a pod of one node is not promised to another's, and pods that
-left a node are remembered until they are counted where they went.
+Called by `drain.look`; who finds no place is judged by `rules.drain.room`. Never writes, and reads
+at most every 30 s: a place promised to a pod of one node is not promised to another's, and pods
+that left a node are remembered until they are counted where they went.
 """
+
+from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,9 +1,11 @@
 """Which nodes Kueue still replaces for a topology-aware gang: the next one waits until it is done.
 
-`drain.gang_scout` asks before it publishes the gangs of a node. Only where Kueue's API group is served,
-and only in the namespaces of gangs that Kueue places by topology, Workloads are listed for their
-`status.unhealthyNodes` (Kueue 0.14 and later).
+`drain.gang_scout` asks before it publishes the gangs of a node. Only where Kueue's API group is
+served, and only in the namespaces of gangs that Kueue places by topology, Workloads are listed for
+their `status.unhealthyNodes` (Kueue 0.14 and later).
 """
+
+from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Final

@@ -4,6 +4,8 @@
 except PDBs (their watch wakes the queue) and owners (see `owners`).
 """
 
+from __future__ import annotations
+
 from contextlib import suppress
 
 from remediator.drain.free_gpus import FreeGpus

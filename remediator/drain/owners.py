@@ -5,6 +5,8 @@ API and our permissions allow it; otherwise the chain ends at the reference, whi
 kind and name. Nothing here may fail a drain.
 """
 
+from __future__ import annotations
+
 import re
 from dataclasses import dataclass
 
@@ -13,7 +15,7 @@ import msgspec
 from remediator.kube.answer import Answer
 from remediator.kube.api import Api
 from remediator.kube.clock import Clock
-from remediator.kube.pace import Lane
+from remediator.kube.pace import PaceLane
 from rules.api.nodes import ObjectMeta, OwnerReference
 from rules.api.object_name import BadSegmentError, api_path, is_api_version
 from rules.api.pods import OwnerView
@@ -116,14 +118,14 @@ class OwnerLookup:
             path = api_path(root, "namespaces", namespace, guess, reference.name)
         except BadSegmentError:
             return None
-        answer = await self._api.call(Lane.READ, "GET", path)
+        answer = await self._api.call(PaceLane.READ, "GET", path)
         # Under a plural that was only guessed nothing being there proves nothing.
         return None if not plural and not answer.ok else answer
 
     async def _plural(self, reference: OwnerReference) -> str:
         key = (reference.api_version, reference.kind)
         if key not in self._plurals:
-            answer = await self._api.call(Lane.READ, "GET", f"/apis/{reference.api_version}")
+            answer = await self._api.call(PaceLane.READ, "GET", f"/apis/{reference.api_version}")
             listed = (understand(answer.body, _ApiResources).value or _ApiResources()).resources
             names = [r.name for r in listed if r.kind == reference.kind and "/" not in r.name]
             self._plurals[key] = names[0] if names else ""

@@ -4,6 +4,8 @@
 looks through it when the write's turn has come: at a low rate that is minutes after the plan.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 from remediator.kube.answer import ApiError

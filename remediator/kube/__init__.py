@@ -1,1 +1,3 @@
-"""Calls to the API server: access, pace, caches, leadership; every harmful one through the gateway."""
+"""Calls to the API server: access, pace, caches, leadership; every harmful one through the
+gateway.
+"""

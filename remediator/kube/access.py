@@ -1,9 +1,11 @@
 """Where the API server is and how to prove who we are: kubeconfig or the pod's service account.
 
-``kubernetes.aio.config`` reads both (tokens, token files, client certificates, exec plugins); this
-module turns its result into what ``remediator.kube.api`` needs and reads it again when the server says
-401 or a minute has passed. It must never log a credential.
+`kubernetes.aio.config` reads both (tokens, token files, client certificates, exec plugins); this
+module turns its result into what `remediator.kube.api` needs and reads it again when the server
+says 401 or a minute has passed. It must never log a credential.
 """
+
+from __future__ import annotations
 
 import os
 import ssl

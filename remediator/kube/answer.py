@@ -1,8 +1,10 @@
 """What the API server answered, as a value: code, body, headers that matter, and what it means.
 
-``remediator.kube.api`` produces these; the gateway and the rules classify them. A call that got no
+`remediator.kube.api` produces these; the gateway and the rules classify them. A call that got no
 answer at all has code 0: nobody knows whether it took effect.
 """
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -110,7 +112,7 @@ class Answer:
         return self.code == 404 and status.reason == "NotFound" and named
 
     def decode(self, kind: type[T]) -> T:
-        """The object of a success, as far as it is understood (``rules.api.tolerant``).
+        """The object of a success, as far as it is understood (`rules.api.tolerant`).
 
         ApiError when it was a refusal or is not that object at all.
         """

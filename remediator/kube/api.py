@@ -1,9 +1,11 @@
 """The one transport: bytes to and from the API server, paced, bounded and counted.
 
-Readers (``watch``, ``loop``) and the gateway call ``Api``; nothing else opens a connection to the
-API server. Answers are values (``answer.Answer``), also refusals and silence; this module never
+Readers (`watch`, `loop`) and the gateway call `Api`; nothing else opens a connection to the
+API server. Answers are values (`answer.Answer`), also refusals and silence; this module never
 retries a write, because only the caller knows whether that is safe.
 """
+
+from __future__ import annotations
 
 import asyncio
 import platform
@@ -23,7 +25,7 @@ from yarl import URL
 from remediator.kube.access import Access, AccessError
 from remediator.kube.answer import NO_ANSWER, Answer
 from remediator.kube.clock import SystemClock
-from remediator.kube.pace import Lane, Pace
+from remediator.kube.pace import Pace, PaceLane
 from rules.api.names import COMPONENT_REMEDIATOR
 
 T = TypeVar("T")
@@ -37,12 +39,12 @@ CALL_TIMEOUT_S = 30.0
 # Calls in flight per lane; evictions wait on the server, so they need the most.
 # Few records at a time leave the API server to the marks of a storm.
 _IN_FLIGHT = {
-    Lane.LEASE: 2,
-    Lane.MARK: 48,
-    Lane.EVICT: 64,
-    Lane.READ: 48,
-    Lane.STATUS: 32,
-    Lane.RECORD: 8,
+    PaceLane.LEASE: 2,
+    PaceLane.MARK: 48,
+    PaceLane.EVICT: 64,
+    PaceLane.READ: 48,
+    PaceLane.STATUS: 32,
+    PaceLane.RECORD: 8,
 }
 _RELOAD_AFTER_401_S = 5.0
 _BODY_LIMIT = 256 * 1024 * 1024
@@ -69,7 +71,7 @@ class Items(Generic[T]):
     unread: tuple[str, ...] = ()
 
 
-Observer = Callable[[str, Lane, int, float], None]
+Observer = Callable[[str, PaceLane, int, float], None]
 """Called after every call with (method, lane, code, seconds)."""
 
 
@@ -122,7 +124,7 @@ class Api:
 
     async def call(
         self,
-        lane: Lane,
+        lane: PaceLane,
         method: str,
         path: str,
         *,
@@ -135,9 +137,9 @@ class Api:
     ) -> Answer:
         """One call; the answer, whatever it is.
 
-        Inside `turn` say `in_turn`. `body` is JSON-encoded unless it is bytes. `before_send` runs after every wait of ours and
-        on an open connection, with nothing awaited until the request is written to it; what it
-        raises is raised here, and nothing is sent.
+        Inside `turn` say `in_turn`. `body` is JSON-encoded unless it is bytes. `before_send` runs
+        after every wait of ours and on an open connection, with nothing awaited until the request
+        is written to it; what it raises is raised here, and nothing is sent.
         """
         data = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
         async with nullcontext() if in_turn else self.turn(lane):
@@ -151,7 +153,7 @@ class Api:
         return answer
 
     @asynccontextmanager
-    async def turn(self, lane: Lane) -> AsyncIterator[None]:
+    async def turn(self, lane: PaceLane) -> AsyncIterator[None]:
         """Wait for a slot and a token of this lane; what is read inside is still fresh to act on."""
         async with self._slots[lane]:
             await self._pace.acquire(lane)
@@ -159,7 +161,7 @@ class Api:
 
     async def get(self, path: str, kind: type[T], *, query: Mapping[str, str] | None = None) -> T:
         """One object or list, decoded; ApiError for any refusal."""
-        return (await self.call(Lane.READ, "GET", path, query=query)).decode(kind)
+        return (await self.call(PaceLane.READ, "GET", path, query=query)).decode(kind)
 
     async def items(
         self,
@@ -178,7 +180,7 @@ class Api:
         found: list[T] = []
         unread: list[str] = []
         while pages is None or pages > 0:
-            page = (await self.call(Lane.READ, "GET", path, query=asked)).page(kind)
+            page = (await self.call(PaceLane.READ, "GET", path, query=asked)).page(kind)
             found += page.items
             unread += page.unread
             pages = pages - 1 if pages is not None else None
@@ -226,7 +228,7 @@ class Api:
 
     async def _send(
         self,
-        lane: Lane,
+        lane: PaceLane,
         method: str,
         path: str,
         query: Mapping[str, str] | None,

@@ -4,6 +4,8 @@ Other operators' objects matter only where their operators are installed; one di
 few minutes says so, and a cluster without them is never asked for what it does not have.
 """
 
+from __future__ import annotations
+
 import msgspec
 
 from remediator.kube.answer import ApiError

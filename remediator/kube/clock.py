@@ -1,11 +1,13 @@
 """Time at the edge: one monotonic clock that a suspended process cannot stop, and API server time.
 
-Everything that acts asks a ``Clock``; nothing else in the remediator reads a clock of the machine.
+Everything that acts asks a `Clock`; nothing else in the remediator reads a clock of the machine.
 Wall time is anchored once and then advanced by CLOCK_BOOTTIME, so a step of this machine's clock
-moves no deadline; it is corrected by what the ``Date`` headers of API answers agree on
-(``kube.clock_skew``), because the times that deadlines start from were written by other machines through
-that server.
+moves no deadline; it is corrected by what the `Date` headers of API answers agree on
+(`kube.clock_skew`), because the times that deadlines start from were written by other machines
+through that server.
 """
+
+from __future__ import annotations
 
 import asyncio
 import time

@@ -1,10 +1,12 @@
 """How far the API server's clock is from this machine's, as several of its answers agree.
 
-`clock` adds the estimate to the machine's time and `api` feeds it the `Date` header of every answer.
-One wrong header (a proxy's own error page, one of three API servers with a bad clock) must not
-move the clock that rates, breaker and releases rest on: the interval in which most of the recent
-answers agree counts (after Marzullo), never a single one. No clock is read in here.
+`clock` adds the estimate to the machine's time and `api` feeds it the `Date` header of every
+answer. One wrong header (a proxy's own error page, one of three API servers with a bad clock) must
+not move the clock that rates, breaker and releases rest on: the interval in which most of the
+recent answers agree counts (after Marzullo), never a single one. No clock is read in here.
 """
+
+from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -31,11 +33,11 @@ class _Sample:
     high_s: float
     at: float
 
-    def apart_s(self, other: "_Sample") -> float:
+    def apart_s(self, other: _Sample) -> float:
         """How far the two intervals are from touching; 0 when they overlap."""
         return max(0.0, other.low_s - self.high_s, self.low_s - other.high_s)
 
-    def narrow(self, other: "_Sample") -> None:
+    def narrow(self, other: _Sample) -> None:
         """Keep what both allow; the two must overlap."""
         self.low_s, self.high_s = max(self.low_s, other.low_s), min(self.high_s, other.high_s)
 

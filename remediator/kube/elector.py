@@ -5,6 +5,8 @@ asks for before every write. Time is CLOCK_BOOTTIME throughout, so that neither 
 clock nor a suspended process makes two leaders.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +17,7 @@ import structlog
 from remediator.kube.answer import Answer
 from remediator.kube.api import Api
 from remediator.kube.clock import Clock
-from remediator.kube.pace import Lane
+from remediator.kube.pace import PaceLane
 from rules.api.nodes import LeaseSpec, LeaseView
 from rules.api.timestamps import format_micro_time
 
@@ -123,7 +125,7 @@ class Elector:
         if self.namespace != self._home and await self._came_home():
             return
         answer = await self._api.call(
-            Lane.LEASE, "GET", f"{self._path}/{LEASE_NAME}", timeout_s=RENEW_S / 2
+            PaceLane.LEASE, "GET", f"{self._path}/{LEASE_NAME}", timeout_s=RENEW_S / 2
         )
         if answer.code == 404:
             await self._write(began, None, "POST", self._path)
@@ -195,7 +197,7 @@ class Elector:
     async def _came_home(self) -> bool:
         """The namespace that was missing exists now: lead there or nowhere."""
         answer = await self._api.call(
-            Lane.LEASE, "GET", f"/api/v1/namespaces/{self._home}", timeout_s=RETRY_S
+            PaceLane.LEASE, "GET", f"/api/v1/namespaces/{self._home}", timeout_s=RETRY_S
         )
         if not answer.ok:
             return False
@@ -207,7 +209,7 @@ class Elector:
 
     async def _give_up(self) -> None:
         answer = await self._api.call(
-            Lane.LEASE, "GET", f"{self._path}/{LEASE_NAME}", timeout_s=RETRY_S
+            PaceLane.LEASE, "GET", f"{self._path}/{LEASE_NAME}", timeout_s=RETRY_S
         )
         if not answer.ok:
             return
@@ -218,7 +220,7 @@ class Elector:
         await self._send("PUT", f"{self._path}/{LEASE_NAME}", self._body(spec, lease))
 
     async def _send(self, method: str, path: str, body: dict[str, Any]) -> Answer:
-        return await self._api.call(Lane.LEASE, method, path, body=body, timeout_s=RENEW_S / 2)
+        return await self._api.call(PaceLane.LEASE, method, path, body=body, timeout_s=RENEW_S / 2)
 
     def _body(self, spec: LeaseSpec, lease: LeaseView | None) -> dict[str, Any]:
         metadata = {"name": LEASE_NAME, "namespace": self.namespace}

@@ -8,6 +8,8 @@ most 5 s, after the rules looked at that node once more. No exception leaves it 
 the API server: that comes back as a `Sent`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,7 +20,7 @@ import structlog
 from remediator.kube.answer import NO_ANSWER, Answer, ApiError
 from remediator.kube.api import Api
 from remediator.kube.clock import Clock
-from remediator.kube.pace import Lane
+from remediator.kube.pace import PaceLane
 from remediator.metrics import Metrics
 from rules.api import writes as d
 from rules.api.nodes import FreshNode, QuarantineView
@@ -34,16 +36,16 @@ FRESH_NODE_S = 1.0
 # would stop every mark and eviction of a server that is only slow.
 LONGEST_READ_S = 5.0
 
-_LANES: dict[type, Lane] = {
-    d.MarkNode: Lane.MARK,
-    d.UnmarkNode: Lane.MARK,
-    d.EvictPod: Lane.EVICT,
-    d.SetDisruptionTarget: Lane.EVICT,
-    d.DeletePod: Lane.EVICT,
-    d.WriteSessionStatus: Lane.RECORD,
-    d.RelabelNode: Lane.RECORD,
-    d.EmitEvent: Lane.RECORD,
-    d.DeleteSession: Lane.RECORD,
+_LANES: dict[type, PaceLane] = {
+    d.MarkNode: PaceLane.MARK,
+    d.UnmarkNode: PaceLane.MARK,
+    d.EvictPod: PaceLane.EVICT,
+    d.SetDisruptionTarget: PaceLane.EVICT,
+    d.DeletePod: PaceLane.EVICT,
+    d.WriteSessionStatus: PaceLane.RECORD,
+    d.RelabelNode: PaceLane.RECORD,
+    d.EmitEvent: PaceLane.RECORD,
+    d.DeleteSession: PaceLane.RECORD,
 }
 # Not UnmarkNode: in Shadow a mark of an earlier Enforce may only come off, and a session that says
 # Released must not leave it on.
@@ -218,7 +220,7 @@ class Gateway:
     async def _still_owned(self, write: d.UnmarkNode) -> Sent | None:
         """None when the mark's session certainly does not exist: a lagging cache frees no node."""
         path = api_path(QUARANTINES, write.session)
-        answer = await self._api.call(Lane.READ, "GET", path)
+        answer = await self._api.call(PaceLane.READ, "GET", path)
         if answer.says_gone(write.session):
             return None
         if answer.ok:
@@ -293,8 +295,8 @@ def classify(answer: Answer) -> Result:
     return Result.REFUSED
 
 
-def _lane(write: d.Write) -> Lane:
-    return _LANES.get(type(write), Lane.STATUS)
+def _lane(write: d.Write) -> PaceLane:
+    return _LANES.get(type(write), PaceLane.STATUS)
 
 
 def _evicts(write: d.Write) -> bool:

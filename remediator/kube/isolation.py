@@ -1,10 +1,13 @@
 """What happens when a part of the process fails in a way that nobody foresaw: the others go on.
 
-`run` keeps every background part with `keep`; a part that works on many objects guards each of them
-with `guard`, so that one object costs only itself. Every such error is said with the name of the
-object, counted in `gpuward_unexpected_errors_total` (alert GPUWardUnexpectedErrors) and followed by
-another attempt with back-off. Answers of the API server are no such errors: they are values.
+`run` keeps every background part with `keep`; a part that works on many objects guards each of
+them with `guard`, so that one object costs only itself. Every such error is said with the name of
+the object, counted in `gpuward_unexpected_errors_total` (alert GPUWardUnexpectedErrors) and
+followed by another attempt with back-off. Answers of the API server are no such errors: they are
+values.
 """
+
+from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -44,7 +47,7 @@ _FRAMES = 12
 class Guard:
     """Where a surprise ends; a cancellation and the end of the process go on."""
 
-    def __init__(self, isolation: "Isolation", part: str, about: str) -> None:
+    def __init__(self, isolation: Isolation, part: str, about: str) -> None:
         self._isolation, self._part, self._about = isolation, part, about
 
     def __enter__(self) -> None:
@@ -80,7 +83,7 @@ class Isolation:
         self._count(part)
         return where
 
-    def guard(self, part: str, about: str) -> "Guard":
+    def guard(self, part: str, about: str) -> Guard:
         """Whatever is raised inside is noted and ends only what is inside."""
         return Guard(self, part, about)
 

@@ -1,8 +1,10 @@
 """Token buckets: how fast each kind of call may go out.
 
 Marks, evictions, reads and status writes have a bucket each, so that a storm of one kind never
-holds back another. ``remediator.kube.api`` waits here before it sends; nothing else does.
+holds back another. `remediator.kube.api` waits here before it sends; nothing else does.
 """
+
+from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
@@ -10,7 +12,7 @@ from dataclasses import dataclass
 from remediator.kube.clock import Clock
 
 
-class Lane(enum.StrEnum):
+class PaceLane(enum.StrEnum):
     """A kind of call with its own rate and its own share of connections."""
 
     LEASE = "lease"
@@ -27,7 +29,7 @@ class Lane(enum.StrEnum):
 class Rates:
     """Calls per second and lane; a lane without a rate is not held back."""
 
-    per_second: dict[Lane, float]
+    per_second: dict[PaceLane, float]
 
 
 class Bucket:
@@ -57,7 +59,7 @@ class Pace:
 
     def __init__(self, rates: Rates, clock: Clock) -> None:
         self._clock = clock
-        self._buckets: dict[Lane, Bucket] = {}
+        self._buckets: dict[PaceLane, Bucket] = {}
         self.apply(rates)
 
     def apply(self, rates: Rates) -> None:
@@ -66,7 +68,7 @@ class Pace:
             lane: Bucket(rate, self._clock) for lane, rate in rates.per_second.items() if rate > 0
         }
 
-    async def acquire(self, lane: Lane) -> None:
+    async def acquire(self, lane: PaceLane) -> None:
         """Wait until a call of this lane may go out."""
         bucket = self._buckets.get(lane)
         if bucket is not None:

@@ -2,9 +2,11 @@
 
 A verdict names its publisher by namespace, name and UID. The manifests put agents beside the
 remediator and label them; agents installed in any other way are found here by that name, so that
-a living publisher is never called gone. `cycle.node_cycle` asks before it decides, `housekeeping` before
-it calls an agent silent. Reads only, and only for verdicts whose pod nobody watches.
+a living publisher is never called gone. `cycle.node_cycle` asks before it decides, `housekeeping`
+before it calls an agent silent. Reads only, and only for verdicts whose pod nobody watches.
 """
+
+from __future__ import annotations
 
 from remediator.kube.answer import ApiError
 from remediator.kube.api import Api

@@ -1,10 +1,12 @@
 """List and watch of one resource into a cache: what the remediator knows without asking.
 
-One ``Reflector`` per resource. It lists page by page, follows the watch from there, and lists anew
+One `Reflector` per resource. It lists page by page, follows the watch from there, and lists anew
 when the server forgets our version (410), when a stream goes bad, and after an outage. Whoever
 decides something harmful reads the object afresh; these caches only say where to look. One object
 that cannot be decoded never stops the stream.
 """
+
+from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -19,7 +21,7 @@ from remediator.kube.answer import NO_ANSWER, Answer, ApiError, key_of, name_of
 from remediator.kube.api import Api
 from remediator.kube.clock import Clock
 from remediator.kube.isolation import Isolation
-from remediator.kube.pace import Lane
+from remediator.kube.pace import PaceLane
 from rules.api.nodes import ObjectMeta
 from rules.api.tolerant import UNREADABLE, understand
 from rules.api.view_age import too_old
@@ -81,7 +83,8 @@ class Resource:
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
     crd: str = ""
-    """The name of the CustomResourceDefinition that serves it, for the remedy when it is missing."""
+    """The name of the CustomResourceDefinition that serves it, for the remedy when it is missing.
+    """
 
 
 class Reflector(Generic[T]):
@@ -217,7 +220,7 @@ class Reflector(Generic[T]):
         query = {"limit": str(self._page_size), **self.resource.query}
         resource = self.resource
         while True:
-            answer = await self._api.call(Lane.READ, "GET", resource.path, query=query)
+            answer = await self._api.call(PaceLane.READ, "GET", resource.path, query=query)
             if answer.code == 410 and "continue" in query:
                 raise _RelistError("the list took longer than the server keeps its pages")
             page = answer.envelope()
@@ -258,7 +261,8 @@ class Reflector(Generic[T]):
         if item is not None:
             found[key_of(item.metadata)] = item
             return
-        # Unreadable now: what was known of it stays, so that nothing is undone on a decoding error.
+        # Unreadable now: what was known of it stays, so that nothing is undone on a decoding
+        # error.
         key = name_of(raw)
         if key in self.items:
             found[key] = self.items[key]

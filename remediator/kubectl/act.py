@@ -1,8 +1,10 @@
 """The commands that steer one node: each states who acted and why, and touches one object or two.
 
-They never touch a node's taints or cordon themselves: they tell the remediator, which owns the mark
-and respects budget and PodDisruptionBudgets.
+They never touch a node's taints or cordon themselves: they tell the remediator, which owns the
+mark and respects budget and PodDisruptionBudgets.
 """
+
+from __future__ import annotations
 
 import argparse
 import re

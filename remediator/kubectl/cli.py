@@ -1,5 +1,7 @@
 """`kubectl gpuward`: parse, connect, print. Exit 0, 1 (could not be done), 64 (wrong use), 130."""
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import os

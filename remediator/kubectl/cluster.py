@@ -4,6 +4,8 @@ Used by every command of `kubectl gpuward`. It speaks for a person, so it sends 
 asked for and nothing else; RBAC of that person decides.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,7 +19,7 @@ from remediator.kube.answer import Answer, ApiError
 from remediator.kube.api import MERGE_PATCH, Api
 from remediator.kube.caches import AGENT_SELECTOR, DAEMON_SETS, PDBS, AgentPodObject
 from remediator.kube.clock import SystemClock
-from remediator.kube.pace import Lane, Pace, Rates
+from remediator.kube.pace import Pace, PaceLane, Rates
 from remediator.upkeep.policy_yaml import decode_policy
 from rules.api.budgets import PdbView
 from rules.api.names import API_VERSION
@@ -85,7 +87,7 @@ class Cluster:
         """The name the API server knows us by, for the record of who acted."""
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         answer = await self._api.call(
-            Lane.READ, "POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body=review
+            PaceLane.READ, "POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body=review
         )
         if not answer.ok:
             return "unknown user"
@@ -156,7 +158,7 @@ class Cluster:
             },
         }
         path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-        answer = await self._api.call(Lane.READ, "POST", path, body=review)
+        answer = await self._api.call(PaceLane.READ, "POST", path, body=review)
         if answer.code in {403, 404}:
             return None
         status = _decoded(self._read(answer), dict[str, Any]).get("status") or {}
@@ -196,7 +198,7 @@ class Cluster:
 
     async def get(self, path: str) -> dict[str, Any] | None:
         """Any object as plain values; None where there is none."""
-        answer = await self._api.call(Lane.READ, "GET", path)
+        answer = await self._api.call(PaceLane.READ, "GET", path)
         return None if answer.code == 404 else _decoded(self._read(answer), dict[str, Any])
 
     async def send(self, request: Request) -> Answer:
@@ -204,27 +206,27 @@ class Cluster:
         path, _, text = request.path.partition("?")
         query = dict(parse_qsl(text))
         return await self._api.call(
-            Lane.READ, request.method, path, query=query, body=request.body,
+            PaceLane.READ, request.method, path, query=query, body=request.body,
             content_type=request.content_type,
         )  # fmt: skip
 
     async def create(self, plural: str, body: dict[str, Any]) -> dict[str, Any]:
         """POST one of our objects."""
         answer = await self._api.call(
-            Lane.STATUS, "POST", f"{GROUP_PATH}/{plural}", body=body, query=_MANAGER
+            PaceLane.STATUS, "POST", f"{GROUP_PATH}/{plural}", body=body, query=_MANAGER
         )
         return _decoded(checked(answer, writes=True), dict[str, Any])
 
     async def patch(self, path: str, body: dict[str, Any]) -> None:
         """Merge patch of an object."""
         answer = await self._api.call(
-            Lane.STATUS, "PATCH", path, body=body, content_type=MERGE_PATCH, query=_MANAGER
+            PaceLane.STATUS, "PATCH", path, body=body, content_type=MERGE_PATCH, query=_MANAGER
         )
         checked(answer, writes=True)
 
     async def delete(self, path: str) -> None:
         """Delete an object; one that is gone already is fine."""
-        answer = await self._api.call(Lane.STATUS, "DELETE", path)
+        answer = await self._api.call(PaceLane.STATUS, "DELETE", path)
         if answer.code != 404:
             checked(answer, writes=True)
 
@@ -232,7 +234,7 @@ class Cluster:
         return checked(answer, role=self._role)
 
     async def _find(self, path: str, kind: type[T]) -> T | None:
-        answer = await self._api.call(Lane.READ, "GET", path)
+        answer = await self._api.call(PaceLane.READ, "GET", path)
         if answer.code == 404:
             if answer.status().details is None:
                 checked(answer)
@@ -244,7 +246,7 @@ class Cluster:
         token = ""
         while True:
             page_query = {**query, "limit": str(PAGE), **({"continue": token} if token else {})}
-            answer = self._read(await self._api.call(Lane.READ, "GET", path, query=page_query))
+            answer = self._read(await self._api.call(PaceLane.READ, "GET", path, query=page_query))
             try:
                 page = answer.page(kind)
             except ApiError as error:
@@ -269,7 +271,7 @@ def _unreadable(why: object) -> str:
 
 
 def checked(answer: Answer, *, writes: bool = False, role: str = OPERATOR) -> Answer:
-    """The answer, or CommandError with the remedy; ``role`` allows what viewers may not."""
+    """The answer, or CommandError with the remedy; `role` allows what viewers may not."""
     if answer.ok:
         return answer
     said = answer.sentence()
@@ -314,7 +316,7 @@ async def connect(
 ) -> AsyncIterator[Cluster]:
     """A connection as kubectl would make it; CommandError 64 for an unusable configuration.
 
-    ``role`` is the ClusterRole that a refusal names where a viewer's is not enough.
+    `role` is the ClusterRole that a refusal names where a viewer's is not enough.
     """
     clock = SystemClock(first_agreeing=1)
     access = Access(kubeconfig, context)

@@ -1,5 +1,7 @@
 """All commands of `kubectl gpuward`, in the order of its help: to look, to steer, to operate."""
 
+from __future__ import annotations
+
 import argparse
 
 from remediator.kubectl import act, look, operate, pause

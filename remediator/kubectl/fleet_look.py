@@ -1,5 +1,7 @@
 """`kubectl gpuward fleet`: totals, and every GPU node that is not plainly well, gravest first."""
 
+from __future__ import annotations
+
 import argparse
 from collections import Counter
 from collections.abc import Sequence

@@ -1,5 +1,7 @@
 """The commands that only look: list, why, show, history. `fleet` is in `fleet_look`."""
 
+from __future__ import annotations
+
 import argparse
 import difflib
 from typing import Any

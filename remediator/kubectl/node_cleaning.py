@@ -4,6 +4,8 @@ Used by `uninstall` after our programs have ended. What people wrote stays; only
 that the commands of `kubectl gpuward` put there for them go, told apart by managedFields.
 """
 
+from __future__ import annotations
+
 from typing import Any, Final
 
 from remediator.kubectl.cluster import MANAGER, Cluster, CommandError, checked

@@ -1,5 +1,7 @@
 """The commands of whoever installs gpuward: plan, preflight, uninstall."""
 
+from __future__ import annotations
+
 import argparse
 from pathlib import Path
 

@@ -4,6 +4,8 @@ Options that all commands share are accepted before and after the command. Wrong
 line that names the remedy, and 64.
 """
 
+from __future__ import annotations
+
 import argparse
 import difflib
 import re
@@ -101,7 +103,7 @@ def build(commands: tuple[Command, ...]) -> Parser:
     return top
 
 
-def _add(added: "argparse._SubParsersAction[Parser]", command: Command) -> None:
+def _add(added: argparse._SubParsersAction[Parser], command: Command) -> None:
     examples = "\n".join(
         f"  {PROGRAM} {arguments}\n      {text}" for arguments, text in command.examples
     )

@@ -1,5 +1,7 @@
 """`pause` and `resume`: no new harm within a second, on all nodes or some, until a time."""
 
+from __future__ import annotations
+
 import argparse
 import re
 import secrets

@@ -1,8 +1,11 @@
 """`kubectl gpuward plan`: what would happen now if the policy enforced, node by node.
 
 Reads the live cluster, judges it with the remediator's own rules and asks the API server with one
-dry-run eviction per pod. It writes nothing: dry runs do not add up, so each pod answers for itself.
+dry-run eviction per pod. It writes nothing: dry runs do not add up, so each pod answers for
+itself.
 """
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -3,6 +3,8 @@
 Each check is one line: ok, warn or FAIL, what was found, and the remedy. It only reads.
 """
 
+from __future__ import annotations
+
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
@@ -37,7 +39,9 @@ NEEDED = (
     ("policy", "poddisruptionbudgets", "watch"),
     ("gpuward.io", "gpuquarantines", "create"),
 )
-"""What the remediator cannot do without in the whole cluster: group, resource, verb. Beside it, its lease."""
+"""What the remediator cannot do without in the whole cluster: group, resource, verb. Beside it,
+its lease.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,7 @@
 """The person at the terminal: what they are asked, and told while something takes long."""
 
+from __future__ import annotations
+
 import signal
 import sys
 

@@ -5,6 +5,8 @@ them happens here. Each step can be repeated; what people wrote and what others 
 named.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable
 from typing import Any, Final

@@ -3,6 +3,8 @@
 `site` calls these in a worker thread, on a state that does not change.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -21,7 +23,7 @@ from remediator.view.paging import RequestError, page_of
 from remediator.view.session_view import ended_rows, open_rows, session_detail, urgency
 from remediator.view.shapes import (
     FleetSummary,
-    History,
+    HistoryShown,
     LivePage,
     NodeDetail,
     NodePage,
@@ -95,7 +97,7 @@ def api_session(state: PageState, name: str) -> SessionDetail:
     return session_detail(session, state)
 
 
-def api_history(state: PageState) -> History:
+def api_history(state: PageState) -> HistoryShown:
     """`/api/history`."""
     return history(state)
 

@@ -1,5 +1,7 @@
 """The front page: what needs somebody now, what the limits allow, and the whole fleet at a glance."""
 
+from __future__ import annotations
+
 from remediator.page.heat_map import heat_map, legend
 from remediator.page.layout import page, trouble
 from remediator.page.markup import Element, el

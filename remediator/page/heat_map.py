@@ -1,9 +1,12 @@
 """The heat map: one square per node with its GPUs inside, by pool and rack.
 
-A healthy node is one element: its GPUs are drawn by the style sheet from its class. Only a node with
-a GPU that is not healthy carries one element per GPU, so 5,000 nodes stay a page that paints at once.
-Colour never stands alone: every state has its own shape, and every node says its state in words.
+A healthy node is one element: its GPUs are drawn by the style sheet from its class. Only a node
+with a GPU that is not healthy carries one element per GPU, so 5,000 nodes stay a page that paints
+at once. Colour never stands alone: every state has its own shape, and every node says its state in
+words.
 """
+
+from __future__ import annotations
 
 import functools
 import hashlib

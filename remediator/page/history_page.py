@@ -1,5 +1,7 @@
 """History: is the fleet getting worse, how long do drains take, and which parts keep failing."""
 
+from __future__ import annotations
+
 from remediator.page import plots
 from remediator.page.layout import page, trouble
 from remediator.page.markup import Element, el
@@ -15,7 +17,7 @@ from remediator.page.parts import (
     table,
 )
 from remediator.page.session_table import ended_table
-from remediator.view.shapes import DrainTimes, GpuOffender, History, Replica, SessionRow
+from remediator.view.shapes import DrainTimes, GpuOffender, HistoryShown, ReplicaShown, SessionRow
 
 SHOWN_REASONS = 10
 SHOWN_ENDED = 25
@@ -23,14 +25,16 @@ SHOWN_OFFENDERS = 10
 """`/api/history` names more."""
 
 
-def history_page(past: History, ended: list[SessionRow], replica: Replica, now: float) -> Element:
+def history_page(
+    past: HistoryShown, ended: list[SessionRow], replica: ReplicaShown, now: float
+) -> Element:
     """The whole document."""
     return page(
-        "History",
+        "HistoryShown",
         "/history",
         replica,
         trouble(replica),
-        el("h1", None, "History"),
+        el("h1", None, "HistoryShown"),
         el("p", {"class": "under"}, _scope(past)),
         section("trend", "Trend", live("plots", "div", {"class": "plots"}, _plots(past))),
         section("nodes", "Repeat offenders by node", live("nodes", "div", {}, _nodes(past, now))),
@@ -39,12 +43,12 @@ def history_page(past: History, ended: list[SessionRow], replica: Replica, now: 
     )
 
 
-def _scope(past: History) -> str:
+def _scope(past: HistoryShown) -> str:
     one = "session" if past.sessions == 1 else "sessions"
     return f"{past.sessions:,} {one} on record, {past.ended:,} ended; the policy says how long they are kept."
 
 
-def _plots(past: History) -> list[Element]:
+def _plots(past: HistoryShown) -> list[Element]:
     weeks = [(week.start[5:], week.sessions) for week in past.weeks]
     reasons = [(one.reason, one.sessions) for one in past.reasons[:SHOWN_REASONS]]
     return [
@@ -73,7 +77,7 @@ def _drain_times(times: DrainTimes) -> list[Element]:
     ]
 
 
-def _nodes(past: History, now: float) -> list[Element]:
+def _nodes(past: HistoryShown, now: float) -> list[Element]:
     if not past.nodes:
         return [nothing("No node has been in quarantine twice.")]
     return [
@@ -93,7 +97,7 @@ def _nodes(past: History, now: float) -> list[Element]:
     ]
 
 
-def _gpus(past: History, now: float) -> list[Element]:
+def _gpus(past: HistoryShown, now: float) -> list[Element]:
     if not past.gpus:
         return [nothing("No GPU was named by two sessions.")]
     return [

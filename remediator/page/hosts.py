@@ -1,9 +1,11 @@
 """Under which names the page may be asked for: none that a stranger can point at this machine.
 
 Somebody who port-forwards and visits a hostile site could otherwise have that site's name resolved
-to 127.0.0.1, and its script would read the fleet ("DNS rebinding"). Addresses and names that only a
-cluster or this machine resolves are safe; a name in public DNS has to be allowed by a setting.
+to 127.0.0.1, and its script would read the fleet ("DNS rebinding"). Addresses and names that only
+a cluster or this machine resolves are safe; a name in public DNS has to be allowed by a setting.
 """
+
+from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection

@@ -1,13 +1,15 @@
 """The frame around every page: head, navigation, search, footer. Works without the script."""
 
+from __future__ import annotations
+
 from remediator.page.markup import Content, Element, el
 from remediator.page.parts import chip, live
-from remediator.view.shapes import Replica
+from remediator.view.shapes import ReplicaShown
 
 PLACES = (("/", "Fleet"), ("/sessions", "Sessions"), ("/history", "History"))
 
 
-def page(title: str, here: str, replica: Replica, *content: Content) -> Element:
+def page(title: str, here: str, replica: ReplicaShown, *content: Content) -> Element:
     """A whole document. `here` is the address of the navigation entry that is current."""
     return el(
         "html",
@@ -41,7 +43,7 @@ def _head(title: str) -> Element:
     )
 
 
-def _header(here: str, replica: Replica) -> Element:
+def _header(here: str, replica: ReplicaShown) -> Element:
     return el(
         "header",
         {"class": "top"},
@@ -73,7 +75,7 @@ def _header(here: str, replica: Replica) -> Element:
     )
 
 
-def _mode(replica: Replica) -> list[Element]:
+def _mode(replica: ReplicaShown) -> list[Element]:
     what = {
         "Shadow": "Shadow: nothing is touched; sessions say what would be done",
         "Enforce": "Enforce: nodes are marked and drained",
@@ -86,7 +88,7 @@ def _place(address: str, name: str, here: str) -> Element:
     return el("a", {"href": address, **current}, name)
 
 
-def _footer(replica: Replica) -> Element:
+def _footer(replica: ReplicaShown) -> Element:
     role = "leads" if replica.leading else "stands by"
     return el(
         "footer",
@@ -106,7 +108,7 @@ def _footer(replica: Replica) -> Element:
     )  # fmt: skip
 
 
-def trouble(replica: Replica) -> Element:
+def trouble(replica: ReplicaShown) -> Element:
     """A banner while the replica does not see everything; an empty region otherwise."""
     said = (
         el("p", {"class": "banner bad"}, el("strong", None, "The view is incomplete. "),

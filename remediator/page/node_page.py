@@ -1,5 +1,7 @@
 """One node: its GPUs, active incidents with evidence, senses, marks, sessions, topology."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 from remediator.page.heat_map import described
@@ -18,15 +20,15 @@ from remediator.page.parts import (
 )
 from remediator.page.session_page import marks_list
 from remediator.page.session_table import ended_table, open_table
-from remediator.view.shapes import NodeDetail, Replica
-from rules.api.health import GpuStatus, HealthStatus, Incident
+from remediator.view.shapes import NodeDetail, ReplicaShown
+from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 
 SHOWN_GPUS = 64
 SHOWN_CLOSED = 10
 SHOWN_SESSIONS = 20
 
 
-def node_page(detail: NodeDetail, replica: Replica, now: float) -> Element:
+def node_page(detail: NodeDetail, replica: ReplicaShown, now: float) -> Element:
     """The whole document."""
     node, health = detail.node, detail.health
     return page(
@@ -119,7 +121,7 @@ def _incidents(health: HealthStatus | None, now: float) -> list[Element]:
     return told
 
 
-def _incident(incident: Incident, now: float, heading: str) -> Element:
+def _incident(incident: IncidentStatus, now: float, heading: str) -> Element:
     xids = ", ".join(str(xid) for xid in incident.xids)
     closed = f"by {incident.closed_by}" if incident.closed_by else ""
     return el(

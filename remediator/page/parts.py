@@ -1,5 +1,7 @@
 """Small pieces that every page is made of: chips, ages, tables, bars, live regions."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Sequence
 from urllib.parse import quote

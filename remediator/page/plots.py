@@ -4,6 +4,8 @@ Every plot says its numbers in words too (`aria-label`), carries no colour that 
 itself, and needs no script.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 from remediator.page.markup import Element, el

@@ -1,5 +1,7 @@
 """The JSON Schema of every answer under `/api/`, made from the types that the answers are made of."""
 
+from __future__ import annotations
+
 from functools import cache
 from typing import Any, Final
 
@@ -13,11 +15,11 @@ ANSWERS: Final[dict[str, type[msgspec.Struct]]] = {
     "/api/nodes/{name}": shapes.NodeDetail,
     "/api/sessions": shapes.SessionPage,
     "/api/sessions/{name}": shapes.SessionDetail,
-    "/api/history": shapes.History,
+    "/api/history": shapes.HistoryShown,
     "/api/live": shapes.LivePage,
-    "error": shapes.Problem,
+    "error": shapes.ProblemShown,
 }
-"""By address; ``error`` is the answer of a refusal."""
+"""By address; `error` is the answer of a refusal."""
 
 
 def schema() -> dict[str, Any]:

@@ -4,6 +4,8 @@ Called by `run`. The page only shows: where its port is taken, the remediator sa
 without it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection
 
 import structlog

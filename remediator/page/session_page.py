@@ -1,5 +1,7 @@
 """One session: the sentence, what blocks it and the remedy, the evidence, the drain, the timeline."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 from remediator.page.layout import page, trouble
@@ -17,11 +19,11 @@ from remediator.page.parts import (
     section,
 )
 from remediator.view.shapes import (
-    Drain,
+    DrainShown,
     GpuIdentity,
     IncidentEvidence,
     NodeMark,
-    Replica,
+    ReplicaShown,
     SessionDetail,
 )
 from rules.api.quarantine import BlockedBy, TimelineEntry
@@ -29,7 +31,7 @@ from rules.api.quarantine import BlockedBy, TimelineEntry
 SHOWN_PODS = 20
 
 
-def session_page(detail: SessionDetail, replica: Replica, now: float) -> Element:
+def session_page(detail: SessionDetail, replica: ReplicaShown, now: float) -> Element:
     """The whole document."""
     row = detail.session
     return page(
@@ -42,7 +44,7 @@ def session_page(detail: SessionDetail, replica: Replica, now: float) -> Element
         live("state", "div", {"class": "state"}, _state(detail, now)),
         live("blocks", "div", {}, _blocked(detail)),
         section("evidence", "Why", live("why", "div", {}, _why(detail, now))),
-        section("drain", "Drain", live("drained", "div", {}, _drain(detail.drain, now))),
+        section("drain", "DrainShown", live("drained", "div", {}, _drain(detail.drain, now))),
         section("marks", "What keeps work off the node", live("marked", "div", {}, marks_list(
             detail.marks, "Nothing of ours is on the node."))),
         section("timeline", "Timeline (UTC)", live("steps", "div", {}, _timeline(detail.timeline, now))),
@@ -170,7 +172,7 @@ def _gpu_list(gpus: Sequence[GpuIdentity]) -> list[Element]:
     return [el("ul", {"class": "gpus", "aria-label": "GPUs"}, told)]
 
 
-def _drain(drain: Drain | None, now: float) -> list[Element]:
+def _drain(drain: DrainShown | None, now: float) -> list[Element]:
     if drain is None:
         return [nothing("Nothing was evicted: the drain has not begun.")]
     waiting, left = len(drain.waiting), len(drain.left_by_failure)

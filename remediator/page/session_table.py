@@ -1,5 +1,7 @@
 """Tables of sessions, and the page that lists them all."""
 
+from __future__ import annotations
+
 from urllib.parse import quote
 
 from remediator.page.layout import page, trouble
@@ -15,7 +17,7 @@ from remediator.page.parts import (
     session_link,
     table,
 )
-from remediator.view.shapes import Replica, SessionPage, SessionRow
+from remediator.view.shapes import ReplicaShown, SessionPage, SessionRow
 
 _TELLING = ("NeedsHuman", "Storm", "Paused", "NodeUnreachable", "Replace")
 """Conditions worth a chip in a table; Blocked is said by NeedsHuman or by the sentence."""
@@ -73,7 +75,7 @@ def _more_causes(row: SessionRow) -> list[Element]:
 
 
 def sessions_page(
-    replica: Replica, found: SessionPage, state: str, now: float, first: bool
+    replica: ReplicaShown, found: SessionPage, state: str, now: float, first: bool
 ) -> Element:
     """One page of the list; `state` is `open` or `ended`."""
     other = "ended" if state == "open" else "open"

@@ -4,6 +4,8 @@
 worker thread, each address at most once per state.
 """
 
+from __future__ import annotations
+
 import asyncio
 import dataclasses
 import hashlib
@@ -22,7 +24,7 @@ from remediator.page.markup import Element, document
 from remediator.page.schema import schema_text
 from remediator.view.live import PageSource
 from remediator.view.paging import RequestError
-from remediator.view.shapes import Problem
+from remediator.view.shapes import ProblemShown
 from remediator.view.state import PageState
 
 _FOLDER = Path(__file__).parent
@@ -181,7 +183,7 @@ class Site:
             "This name is not served; use kubectl port-forward and 127.0.0.1, or allow the name "
             "with --page-hosts."
         )
-        return _json(Problem(error=sentence), 421)
+        return _json(ProblemShown(error=sentence), 421)
 
     @web.middleware
     async def explain(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -196,7 +198,7 @@ class Site:
             status, title = 404, "Not found"
             sentence = "There is nothing at this address; the fleet is at /."
         if request.path.startswith("/api/"):
-            return _json(Problem(error=sentence), status)
+            return _json(ProblemShown(error=sentence), status)
         state = await self._source.state()
         return _html(document(answers.problem_page(state, title, sentence)), status)
 

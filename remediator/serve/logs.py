@@ -3,6 +3,8 @@
 Called once by `run`. No secret, token or whole object may be logged anywhere.
 """
 
+from __future__ import annotations
+
 import logging
 import sys
 

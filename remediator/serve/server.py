@@ -4,6 +4,8 @@
 people act through kubectl.
 """
 
+from __future__ import annotations
+
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web

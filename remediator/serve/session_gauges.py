@@ -2,8 +2,11 @@
 
 Called by `run` at every scrape with the sessions of the cache, by every replica: sessions are API
 objects, so each replica says the same. Series of open sessions name their node, so that an alert
-can; ended sessions are only counted, and shown while their mark cannot come off. Reads, never decides.
+can; ended sessions are only counted, and shown while their mark cannot come off. Reads, never
+decides.
 """
+
+from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable

@@ -1,9 +1,11 @@
 """What the leader does on the side: agents that fell silent, and history that is kept long enough.
 
-Rules decide (`rules.fleet.agent_silence`, `rules.session.history`); this module finds whom to ask about
-without reading every verdict every minute: a node with a Ready agent pod needs no look, and one
-whose agent sends heartbeats is looked at when the next one is overdue.
+Rules decide (`rules.fleet.agent_silence`, `rules.session.history`); this module finds whom to ask
+about without reading every verdict every minute: a node with a Ready agent pod needs no look, and
+one whose agent sends heartbeats is looked at when the next one is overdue.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable
 

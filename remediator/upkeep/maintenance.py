@@ -6,6 +6,8 @@ served, every replica lists that namespace every few seconds into `World.mainten
 that a new leader knows them at once; what a lease means is judged in `rules.session.owners`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import structlog

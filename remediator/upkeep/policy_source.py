@@ -1,8 +1,11 @@
 """The policy file: read at start, read again when it changes, never half believed.
 
 Missing or invalid at start: mode Shadow with default limits, and said so. Invalid at a reload: the
-last good policy goes on, and said so. `cli` uses `read_policy` for `policy check` and `policy show`.
+last good policy goes on, and said so. `cli` uses `read_policy` for `policy check` and `policy
+show`.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path

@@ -4,6 +4,8 @@ For the file that the controller watches and for the ConfigMap that `kubectl gpu
 Whatever the text is, the answer is a policy or sentences; no exception leaves.
 """
 
+from __future__ import annotations
+
 import yaml
 
 from rules.api.yaml_keys import duplicate_keys

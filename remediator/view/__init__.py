@@ -1,1 +1,3 @@
-"""API objects come in; what a person is shown goes out as plain values, for the page and the command."""
+"""API objects come in; what a person is shown goes out as plain values, for the page and the
+command.
+"""

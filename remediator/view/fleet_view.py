@@ -1,5 +1,7 @@
 """The fleet as values: nodes by pool and rack, counts, budgets, breaker, pauses. Pure."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterable
 

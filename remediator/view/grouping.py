@@ -4,6 +4,8 @@
 both lists are settings (`--page-pool-labels`, `--page-rack-labels`).
 """
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,7 +39,7 @@ class GroupKeys:
     rack: tuple[str, ...] = RACK_KEYS
 
     @classmethod
-    def of(cls, pool: str, rack: str) -> "GroupKeys":
+    def of(cls, pool: str, rack: str) -> GroupKeys:
         """From two comma-separated settings; an empty one means the defaults."""
         return cls(pool=_keys(pool) or POOL_KEYS, rack=_keys(rack) or RACK_KEYS)
 

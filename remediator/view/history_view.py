@@ -1,5 +1,7 @@
 """What sessions say over time: per week, by reason, time to drain, repeat offenders. Pure."""
 
+from __future__ import annotations
+
 import datetime
 from collections import Counter
 from collections.abc import Iterable
@@ -8,7 +10,7 @@ from remediator.view.session_view import gpu_ids, identity
 from remediator.view.shapes import (
     DrainTimes,
     GpuOffender,
-    History,
+    HistoryShown,
     NodeOffender,
     ReasonCount,
     Week,
@@ -36,12 +38,12 @@ _LONGER = "longer"
 _DAY = datetime.timedelta(days=1)
 
 
-def history(state: PageState) -> History:
+def history(state: PageState) -> HistoryShown:
     """The whole answer."""
     sessions = sorted(
         state.snapshot.quarantines.values(), key=lambda s: (s.metadata.created_at, s.name)
     )
-    return History(
+    return HistoryShown(
         sessions=len(sessions),
         ended=sum(not is_open(session) for session in sessions),
         weeks=weeks(sessions, state.now),

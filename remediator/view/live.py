@@ -4,6 +4,8 @@ Every replica serves, leading or not. A state is made at most every two seconds 
 and only while somebody looks.
 """
 
+from __future__ import annotations
+
 import asyncio
 import dataclasses
 from collections.abc import Callable

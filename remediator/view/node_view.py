@@ -1,5 +1,7 @@
 """One node as values: its verdict, its marks, what people wrote on it, its sessions. Pure."""
 
+from __future__ import annotations
+
 from remediator.view.fleet_view import in_force, node_row, pause_scope
 from remediator.view.session_view import node_marks, rows_of
 from remediator.view.shapes import NodeDetail

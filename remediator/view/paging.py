@@ -4,6 +4,8 @@ The token says after which item to go on, not where in the list: what comes and 
 neither repeats an item nor skips one.
 """
 
+from __future__ import annotations
+
 import base64
 import binascii
 import json

@@ -1,10 +1,12 @@
 """Sessions as values: rows for tables, and one session whole. Pure."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from remediator.view.shapes import (
-    Drain,
+    DrainShown,
     GpuIdentity,
     IncidentEvidence,
     NodeMark,
@@ -12,7 +14,7 @@ from remediator.view.shapes import (
     SessionRow,
 )
 from remediator.view.state import PageState, mode_of, phase_of
-from rules.api.health import GpuStatus, Incident
+from rules.api.health import GpuStatus, IncidentStatus
 from rules.api.mark import read_note
 from rules.api.names import TAINT_QUARANTINE
 from rules.api.nodes import NodeView, QuarantineView
@@ -85,8 +87,8 @@ def session_detail(session: QuarantineView, state: PageState) -> SessionDetail:
     )
 
 
-def _drain(drain: DrainStatus) -> Drain:
-    return Drain(
+def _drain(drain: DrainStatus) -> DrainShown:
+    return DrainShown(
         evicted=drain.evicted,
         recent=drain.recent,
         waiting=drain.waiting,
@@ -123,7 +125,7 @@ def _kept(one: Mapping[str, Any]) -> IncidentEvidence:
     )
 
 
-def _live(incident: Incident) -> IncidentEvidence:
+def _live(incident: IncidentStatus) -> IncidentEvidence:
     return IncidentEvidence(
         reason=incident.reason,
         severity=incident.severity,

@@ -1,7 +1,10 @@
 """What `/api/` answers: the values that the views make and the pages and JSON both show.
 
-The schema of the answers is made from these types, so a field that is not here is not in an answer. Times are RFC 3339 as the objects spell them; durations are seconds.
+The schema of the answers is made from these types, so a field that is not here is not in an
+answer. Times are RFC 3339 as the objects spell them; durations are seconds.
 """
+
+from __future__ import annotations
 
 from typing import Any
 
@@ -11,17 +14,17 @@ from rules.api.health import HealthStatus
 from rules.api.quarantine import BlockedBy, Cause, Condition, TimelineEntry
 
 
-class Shape(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class Shown(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Base of every answer: camelCase keys, every field always present."""
 
 
-class Problem(Shape, frozen=True, kw_only=True):
+class ProblemShown(Shown, frozen=True, kw_only=True):
     """Why there is no answer: one sentence with what to do."""
 
     error: str
 
 
-class GpuMark(Shape, frozen=True, kw_only=True):
+class GpuMark(Shown, frozen=True, kw_only=True):
     """A GPU of a node that is not plainly healthy."""
 
     index: int
@@ -31,7 +34,7 @@ class GpuMark(Shape, frozen=True, kw_only=True):
     reason: str
 
 
-class NodeRow(Shape, frozen=True, kw_only=True):
+class NodeRow(Shown, frozen=True, kw_only=True):
     """One node as the heat map shows it."""
 
     name: str
@@ -53,7 +56,7 @@ class NodeRow(Shape, frozen=True, kw_only=True):
     mode: str
 
 
-class SessionRow(Shape, frozen=True, kw_only=True):
+class SessionRow(Shown, frozen=True, kw_only=True):
     """One session as tables show it."""
 
     name: str
@@ -77,7 +80,7 @@ class SessionRow(Shape, frozen=True, kw_only=True):
     """Things that block its drain."""
 
 
-class Drain(Shape, frozen=True, kw_only=True):
+class DrainShown(Shown, frozen=True, kw_only=True):
     """How far a drain has come. Lists are bounded, counts are exact where the session counts."""
 
     evicted: int
@@ -90,7 +93,7 @@ class Drain(Shape, frozen=True, kw_only=True):
     suspended_seconds: int
 
 
-class IncidentEvidence(Shape, frozen=True, kw_only=True):
+class IncidentEvidence(Shown, frozen=True, kw_only=True):
     """What a detector saw, kept from the moment the session opened."""
 
     reason: str
@@ -101,7 +104,7 @@ class IncidentEvidence(Shape, frozen=True, kw_only=True):
     """Verbatim kernel lines or readings."""
 
 
-class GpuIdentity(Shape, frozen=True, kw_only=True):
+class GpuIdentity(Shown, frozen=True, kw_only=True):
     """A GPU, as far as its node's verdict is known."""
 
     uuid: str
@@ -110,14 +113,14 @@ class GpuIdentity(Shape, frozen=True, kw_only=True):
     """-1 where it is not known."""
 
 
-class NodeMark(Shape, frozen=True, kw_only=True):
+class NodeMark(Shown, frozen=True, kw_only=True):
     """One thing on the node that keeps work away, and whose it is."""
 
     what: str
     owner: str
 
 
-class SessionDetail(Shape, frozen=True, kw_only=True):
+class SessionDetail(Shown, frozen=True, kw_only=True):
     """One session whole."""
 
     session: SessionRow
@@ -127,12 +130,12 @@ class SessionDetail(Shape, frozen=True, kw_only=True):
     conditions: tuple[Condition, ...]
     gpus: tuple[GpuIdentity, ...]
     evidence: tuple[IncidentEvidence, ...]
-    drain: Drain | None
+    drain: DrainShown | None
     marks: tuple[NodeMark, ...]
     timeline: tuple[TimelineEntry, ...]
 
 
-class NodeDetail(Shape, frozen=True, kw_only=True):
+class NodeDetail(Shown, frozen=True, kw_only=True):
     """One node whole."""
 
     node: NodeRow
@@ -146,7 +149,7 @@ class NodeDetail(Shape, frozen=True, kw_only=True):
     """Newest first."""
 
 
-class Counts(Shape, frozen=True, kw_only=True):
+class Counts(Shown, frozen=True, kw_only=True):
     """The fleet in numbers."""
 
     nodes: int
@@ -161,7 +164,7 @@ class Counts(Shape, frozen=True, kw_only=True):
     need_human: int
 
 
-class BudgetRow(Shape, frozen=True, kw_only=True):
+class BudgetRow(Shown, frozen=True, kw_only=True):
     """One budget: the whole selection or one label value."""
 
     scope: str
@@ -171,7 +174,7 @@ class BudgetRow(Shape, frozen=True, kw_only=True):
     room: int
 
 
-class BreakerState(Shape, frozen=True, kw_only=True):
+class BreakerState(Shown, frozen=True, kw_only=True):
     """Whether new harm waits, why and until when."""
 
     open: bool
@@ -180,7 +183,7 @@ class BreakerState(Shape, frozen=True, kw_only=True):
     until: str
 
 
-class PauseRow(Shape, frozen=True, kw_only=True):
+class PauseRow(Shown, frozen=True, kw_only=True):
     """A pause that is in force."""
 
     name: str
@@ -190,7 +193,7 @@ class PauseRow(Shape, frozen=True, kw_only=True):
     until: str
 
 
-class PoolRow(Shape, frozen=True, kw_only=True):
+class PoolRow(Shown, frozen=True, kw_only=True):
     """One pool in numbers."""
 
     name: str
@@ -200,7 +203,7 @@ class PoolRow(Shape, frozen=True, kw_only=True):
     open_sessions: int
 
 
-class Replica(Shape, frozen=True, kw_only=True):
+class ReplicaShown(Shown, frozen=True, kw_only=True):
     """Who answers, and whether what it knows is complete."""
 
     identity: str
@@ -211,10 +214,10 @@ class Replica(Shape, frozen=True, kw_only=True):
     at: str
 
 
-class FleetSummary(Shape, frozen=True, kw_only=True):
+class FleetSummary(Shown, frozen=True, kw_only=True):
     """The answer to `/api/fleet`."""
 
-    replica: Replica
+    replica: ReplicaShown
     counts: Counts
     budgets: tuple[BudgetRow, ...]
     breaker: BreakerState
@@ -223,21 +226,21 @@ class FleetSummary(Shape, frozen=True, kw_only=True):
     pools: tuple[PoolRow, ...]
 
 
-class Week(Shape, frozen=True, kw_only=True):
+class Week(Shown, frozen=True, kw_only=True):
     """Sessions opened in the seven days from `start` (a Monday, UTC)."""
 
     start: str
     sessions: int
 
 
-class ReasonCount(Shape, frozen=True, kw_only=True):
+class ReasonCount(Shown, frozen=True, kw_only=True):
     """How often a reason opened a session."""
 
     reason: str
     sessions: int
 
 
-class DrainTimes(Shape, frozen=True, kw_only=True):
+class DrainTimes(Shown, frozen=True, kw_only=True):
     """How long drains took, from the first pass to Quarantined."""
 
     drains: int
@@ -248,7 +251,7 @@ class DrainTimes(Shape, frozen=True, kw_only=True):
     """`[upper end in words, drains]`."""
 
 
-class NodeOffender(Shape, frozen=True, kw_only=True):
+class NodeOffender(Shown, frozen=True, kw_only=True):
     """A node with more than one session."""
 
     node: str
@@ -259,7 +262,7 @@ class NodeOffender(Shape, frozen=True, kw_only=True):
     """Its open session says that the part should be replaced, not repaired again."""
 
 
-class GpuOffender(Shape, frozen=True, kw_only=True):
+class GpuOffender(Shown, frozen=True, kw_only=True):
     """A GPU that several sessions name."""
 
     gpu: GpuIdentity
@@ -269,7 +272,7 @@ class GpuOffender(Shape, frozen=True, kw_only=True):
     reasons: tuple[str, ...]
 
 
-class History(Shape, frozen=True, kw_only=True):
+class HistoryShown(Shown, frozen=True, kw_only=True):
     """The answer to `/api/history`: sessions of mode Enforce and Shadow alike, as kept by policy."""
 
     sessions: int
@@ -281,7 +284,7 @@ class History(Shape, frozen=True, kw_only=True):
     gpus: tuple[GpuOffender, ...]
 
 
-class NodePage(Shape, frozen=True, kw_only=True):
+class NodePage(Shown, frozen=True, kw_only=True):
     """A page of `/api/nodes`."""
 
     items: tuple[NodeRow, ...]
@@ -290,7 +293,7 @@ class NodePage(Shape, frozen=True, kw_only=True):
     total: int
 
 
-class SessionPage(Shape, frozen=True, kw_only=True):
+class SessionPage(Shown, frozen=True, kw_only=True):
     """A page of `/api/sessions`."""
 
     items: tuple[SessionRow, ...]
@@ -298,7 +301,7 @@ class SessionPage(Shape, frozen=True, kw_only=True):
     total: int
 
 
-class LivePage(Shape, frozen=True, kw_only=True):
+class LivePage(Shown, frozen=True, kw_only=True):
     """The answer to `/api/live`, made for the page's own script."""
 
     at: str

@@ -1,14 +1,17 @@
-"""What every view starts from: the fleet at one moment, the fleet rules' verdict on it, and who asks.
+"""What every view starts from: the fleet at one moment, the fleet rules' verdict on it, and who
+asks.
 
 `live` makes it from the remediator's caches; tests make it from values. The maps in it are copies,
 so that a page may be made in another thread while the watches go on.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from remediator.view.grouping import GroupKeys
-from remediator.view.shapes import Replica
+from remediator.view.shapes import ReplicaShown
 from rules.api.nodes import HealthView, QuarantineView
 from rules.api.quarantine import Mode, Phase
 from rules.api.timestamps import format_time, parse_time
@@ -37,9 +40,9 @@ class PageState:
         """The moment it shows, on the API server's clock."""
         return self.snapshot.now
 
-    def replica(self) -> Replica:
+    def replica(self) -> ReplicaShown:
         """Who answers."""
-        return Replica(
+        return ReplicaShown(
             identity=self.identity,
             leading=self.leading,
             mode=str(self.snapshot.policy.mode),

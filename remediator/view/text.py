@@ -4,6 +4,8 @@ Evidence and messages come from kernel lines and annotations; control characters
 rewrite a terminal, so everything printed passes `printable`.
 """
 
+from __future__ import annotations
+
 import json
 import re
 import textwrap

@@ -1,9 +1,11 @@
 """Verdicts of healthy nodes, read one by one when somebody looks at such a node.
 
 The remediator watches the verdicts of sick nodes only, so that 5,000 healthy ones cost nothing. A
-person who opens a healthy node's page causes one read; it is kept for a while, and reads are so few
-in a second that no visitor can put load on the API server.
+person who opens a healthy node's page causes one read; it is kept for a while, and reads are so
+few in a second that no visitor can put load on the API server.
 """
+
+from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable

@@ -1,1 +1,3 @@
-"""JSON of the API server comes in and typed views of it go out; what we write is built here too, each object once."""
+"""JSON of the API server comes in and typed views of it go out; what we write is built here too,
+each object once.
+"""

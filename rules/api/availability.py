@@ -1,5 +1,7 @@
 """Whether a node takes new work now, whoever keeps it from that."""
 
+from __future__ import annotations
+
 from typing import Final
 
 from rules.api.mark import own_taint

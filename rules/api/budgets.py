@@ -1,10 +1,12 @@
 """A PodDisruptionBudget as the drain rules read it."""
 
+from __future__ import annotations
+
 from rules.api.metadata import LabelSelector, ObjectMeta, View
 
 
 class PdbCondition(View, frozen=True, kw_only=True):
-    """A condition of a PDB; ``DisruptionAllowed`` carries SyncFailed."""
+    """A condition of a PDB; `DisruptionAllowed` carries SyncFailed."""
 
     type: str
     status: str = ""
@@ -42,5 +44,5 @@ class PdbView(View, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """``namespace/name``: how queues and messages name a PDB."""
+        """`namespace/name`: how queues and messages name a PDB."""
         return f"{self.metadata.namespace}/{self.metadata.name}"

@@ -5,6 +5,8 @@ time-slicing or MPS, and MIG devices. Other resources of that vendor (network ad
 functions, counters of other plugins) hold no GPU.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -31,11 +33,11 @@ class Container(View, frozen=True, kw_only=True):
     name: str = ""
     resources: ResourceNeeds = ResourceNeeds()
     restart_policy: str = ""
-    """``Always`` makes an init container a sidecar: it runs as long as the pod."""
+    """`Always` makes an init container a sidecar: it runs as long as the pod."""
 
 
 def gpu_amounts(amounts: Mapping[str, str]) -> dict[str, int]:
-    """The GPU resources among ``amounts``, by name."""
+    """The GPU resources among `amounts`, by name."""
     found = {}
     for name, amount in amounts.items():
         if name in _GPU or name.startswith(_MIG):

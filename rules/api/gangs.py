@@ -1,9 +1,12 @@
 """Gangs: pods that restart together, so that one bad GPU must not cost them two restarts.
 
 Recognised from the pod's owner chain and from what controllers and schedulers write on it
-(``rules.api.gang_markers``), whether or not their CRDs are installed here. Used for the order of drains (``rules.session.gang_turns``) and to name a PDB
-that protects a whole gang (``rules.drain.plan``).
+(`rules.api.gang_markers`), whether or not their CRDs are installed here. Used for the order of
+drains (`rules.session.gang_turns`) and to name a PDB that protects a whole gang
+(`rules.drain.plan`).
 """
+
+from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -51,12 +54,12 @@ class Gang:
 
     @property
     def key(self) -> str:
-        """``Kind namespace/name``: how sentences and snapshots name it."""
+        """`Kind namespace/name`: how sentences and snapshots name it."""
         return f"{self.kind} {self.namespace}/{self.name}"
 
 
 def gang_of(pod: PodView, owners: Mapping[str, OwnerView]) -> Gang | None:
-    """The gang ``pod`` belongs to. ``owners`` (by UID) may miss any part of the chain."""
+    """The gang `pod` belongs to. `owners` (by UID) may miss any part of the chain."""
     found = _by_chain(pod, owners) or workload_of(pod) or pod_group_of(pod)
     if found is None:
         return None
@@ -83,7 +86,7 @@ def _by_chain(pod: PodView, owners: Mapping[str, OwnerView]) -> tuple[str, str] 
 
 
 def gangs_of(pods: Iterable[PodView], owners: Mapping[str, OwnerView]) -> tuple[Gang, ...]:
-    """The gangs with a live GPU pod among ``pods``, sorted."""
+    """The gangs with a live GPU pod among `pods`, sorted."""
     found = {
         gang
         for pod in pods

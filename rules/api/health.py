@@ -5,6 +5,8 @@ checked against them. Strings that may grow with a new agent (`class`, `recommen
 `reason`, source names) stay plain strings, so that an older reader never loses a newer verdict.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import msgspec
@@ -112,7 +114,7 @@ class NvidiaAction(Wire, frozen=True):
     investigatory: str = ""
 
 
-class Incident(Wire, frozen=True):
+class IncidentStatus(Wire, frozen=True):
     """One fault with its life: opened once, kept by id, closed by named evidence."""
 
     id: str
@@ -141,7 +143,7 @@ class Incident(Wire, frozen=True):
 
 
 class LedgerEntry(Wire, frozen=True):
-    """What happened to one GPU (UUID, else address; ``node`` for the node) and how often lately."""
+    """What happened to one GPU (UUID, else address; `node` for the node) and how often lately."""
 
     gpu: str = ""
     what: str = ""
@@ -170,6 +172,6 @@ class HealthStatus(Wire, frozen=True):
     seen_running: tuple[str, ...] = ()
     gpus: tuple[GpuStatus, ...] = ()
     topology: Topology = Topology()
-    incidents: tuple[Incident, ...] = ()
+    incidents: tuple[IncidentStatus, ...] = ()
     ledger: tuple[LedgerEntry, ...] = ()
     dropped: int = 0

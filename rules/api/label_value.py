@@ -1,6 +1,6 @@
 """The one gate for what goes into a Kubernetes label value.
 
-Called by ``publish.labels`` for every label, so that one odd value (a vendor string, a UUID
+Called by `publish.labels` for every label, so that one odd value (a vendor string, a UUID
 with a colon) costs that label only and never the whole patch. It never raises: what it refuses
 it returns, for the caller to log and count.
 """
@@ -20,7 +20,7 @@ _EDGES: Final = "-_."
 _REFUSED_CHARS: Final = 80
 
 
-class Refused(NamedTuple):
+class RefusedLabel(NamedTuple):
     """A label that was left out, with its value escaped and cut for a log line."""
 
     name: str
@@ -28,15 +28,15 @@ class Refused(NamedTuple):
 
 
 def is_label_value(text: str) -> bool:
-    """Whether the API server takes ``text`` as a label value."""
+    """Whether the API server takes `text` as a label value."""
     return len(text) <= MAX_LABEL_CHARS and _VALUE.fullmatch(text) is not None
 
 
-def checked_labels(wanted: Mapping[str, str]) -> tuple[dict[str, str], tuple[Refused, ...]]:
+def checked_labels(wanted: Mapping[str, str]) -> tuple[dict[str, str], tuple[RefusedLabel, ...]]:
     """Split into the labels that may be written and those that may not."""
     kept = {name: value for name, value in wanted.items() if is_label_value(value)}
     refused = tuple(
-        Refused(name, ascii(value)[:_REFUSED_CHARS])
+        RefusedLabel(name, ascii(value)[:_REFUSED_CHARS])
         for name, value in wanted.items()
         if name not in kept
     )
@@ -44,7 +44,7 @@ def checked_labels(wanted: Mapping[str, str]) -> tuple[dict[str, str], tuple[Ref
 
 
 def product_label(product: str) -> str:
-    """Spell a GPU's product name as GPU feature discovery does: ``NVIDIA-H100-80GB-HBM3``.
+    """Spell a GPU's product name as GPU feature discovery does: `NVIDIA-H100-80GB-HBM3`.
 
     Whitespace becomes a dash; what a label cannot carry is dropped, so that the name of a known
     product never changes.

@@ -2,9 +2,11 @@
 
 The mark describes itself: the session annotation carries the prior state, so crash safety, cancel,
 uninstall and orphan clean-up are one rule: reverse to the recorded state, touch nothing foreign.
-Called by ``rules.session.decide`` (through ``rules.session_marking``) and by ``uninstall``. Every patch
-carries ``metadata.resourceVersion``, because a taint list is replaced as a whole.
+Called by `rules.session.decide` (through `rules.session_marking`) and by `uninstall`. Every patch
+carries `metadata.resourceVersion`, because a taint list is replaced as a whole.
 """
+
+from __future__ import annotations
 
 from enum import StrEnum
 from typing import Any, Final
@@ -91,7 +93,7 @@ def marked(node: NodeView) -> bool:
 
 
 def mark_state(node: NodeView, session: str) -> MarkState:
-    """Compare what is on the node with what ``session`` should have put there."""
+    """Compare what is on the node with what `session` should have put there."""
     note = read_note(node)
     tainted = own_taint(node) is not None
     if note is None:
@@ -116,7 +118,7 @@ def mark_patch(
     restored_boot: str = "",
 ) -> dict[str, Any]:
     """Everything the session puts on the node. Applied again, it restores what was taken off
-    while the first recorded prior state stays. ``restored_boot`` records that it is put back.
+    while the first recorded prior state stays. `restored_boot` records that it is put back.
     """
     note = read_note(node)
     if note is None or note.session != session:
@@ -165,7 +167,7 @@ def _recorded(note: MarkNote) -> dict[str, Any]:
 
 
 def relabel_patch(node: NodeView, phase: str) -> dict[str, Any]:
-    """Only the label: where the session stands, for ``kubectl get nodes -L``."""
+    """Only the label: where the session stands, for `kubectl get nodes -L`."""
     return {
         "metadata": {
             "resourceVersion": node.metadata.resource_version,
@@ -208,7 +210,7 @@ def unmark_patch(node: NodeView) -> dict[str, Any]:
 def cordon_stays(node: NodeView) -> str:
     """Why the node stays cordoned when our mark comes off; "" when it does not.
 
-    Only a ``FreshNode`` carries the managers, so the edge reads the node before it unmarks.
+    Only a `FreshNode` carries the managers, so the edge reads the node before it unmarks.
     """
     if not node.spec.unschedulable:
         return ""

@@ -1,4 +1,6 @@
-"""The metadata that every view of an API object shares. See ``rules.api.nodes``."""
+"""The metadata that every view of an API object shares. See `rules.api.nodes`."""
+
+from __future__ import annotations
 
 import hashlib
 from typing import Any, Final
@@ -8,9 +10,9 @@ import msgspec
 from rules.api.timestamps import parse_time
 
 DOUBT_FIELD: Any = msgspec.field(name="gpuward.io/doubt", default="")
-"""The field ``doubt`` of a view: never on the wire, set by ``rules.api.tolerant``."""
+"""The field `doubt` of a view: never on the wire, set by `rules.api.tolerant`."""
 _MAX_ID: Final = 64
-"""Room for a UID or boot id in the objects that we write (``daemonset/crds``)."""
+"""Room for a UID or boot id in the objects that we write (`daemonset/crds`)."""
 
 
 def bounded_id(text: str) -> str:
@@ -25,7 +27,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class OwnerReference(View, frozen=True, kw_only=True):
-    """Who made this object; ``controller`` marks the one that manages it."""
+    """Who made this object; `controller` marks the one that manages it."""
 
     api_version: str = ""
     kind: str = ""
@@ -40,7 +42,7 @@ class OwnerReference(View, frozen=True, kw_only=True):
 
 
 class ObjectMeta(View, frozen=True, kw_only=True):
-    """The metadata every rule may need. ``managedFields`` is only in ``FreshMeta``."""
+    """The metadata every rule may need. `managedFields` is only in `FreshMeta`."""
 
     name: str = ""
     namespace: str = ""
@@ -89,7 +91,7 @@ class ListMeta(View, frozen=True, kw_only=True):
 
 
 class LabelSelector(View, frozen=True, kw_only=True):
-    """``matchLabels`` and ``matchExpressions`` as raw wire values."""
+    """`matchLabels` and `matchExpressions` as raw wire values."""
 
     match_labels: dict[str, str] = msgspec.field(default_factory=dict)
     match_expressions: tuple[dict[str, Any], ...] = ()

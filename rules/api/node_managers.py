@@ -1,8 +1,11 @@
-"""Who else claims a field of a node, read from its ``managedFields``.
+"""Who else claims a field of a node, read from its `managedFields`.
 
-Called by ``rules.api.mark`` when our mark comes off: what another manager has asked for meanwhile stays.
-A manager's name is what its client says of itself; it is named to people and proves nothing.
+Called by `rules.api.mark` when our mark comes off: what another manager has asked for meanwhile
+stays. A manager's name is what its client says of itself; it is named to people and proves
+nothing.
 """
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
@@ -16,11 +19,11 @@ _MERGED: Final = "ancient-changes"
 
 
 def claimed_by_another(node: NodeView, path: Sequence[str], since: float) -> str:
-    """The manager other than us that claims the field at ``path``; "" when nobody does.
+    """The manager other than us that claims the field at `path`; "" when nobody does.
 
-    ``since`` (seconds since the epoch): an older claim is not about what we set. A claim without a
+    `since` (seconds since the epoch): an older claim is not about what we set. A claim without a
     readable time counts: server-side apply of a value that is there already makes its manager an
-    owner and changes nothing else, so that no time is recorded. Only a ``FreshNode`` carries the
+    owner and changes nothing else, so that no time is recorded. Only a `FreshNode` carries the
     managers, anything else is claimed by nobody.
     """
     if not isinstance(node, FreshNode):

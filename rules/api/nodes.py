@@ -1,10 +1,12 @@
 """What the deciding rules see of the cluster: few-field views of API objects and the fleet.
 
-Every view decodes straight from the API server's JSON (``rules.api.tolerant.understand``); fields that
-no rule reads are skipped, so 5,000 nodes stay small. What was not understood of an object is in its
-``doubt``, and whoever decides by the object then does less. Views are never written back: writes
-are built in ``rules.api.writes``. Nothing in here does I/O or reads a clock.
+Every view decodes straight from the API server's JSON (`rules.api.tolerant.understand`); fields
+that no rule reads are skipped, so 5,000 nodes stay small. What was not understood of an object is
+in its `doubt`, and whoever decides by the object then does less. Views are never written back:
+writes are built in `rules.api.writes`. Nothing in here does I/O or reads a clock.
 """
+
+from __future__ import annotations
 
 import msgspec
 
@@ -108,7 +110,7 @@ class NodeView(View, frozen=True, kw_only=True):
 
     @property
     def ready(self) -> str:
-        """``True``, ``False`` or ``Unknown``; "" where nobody has said anything yet."""
+        """`True`, `False` or `Unknown`; "" where nobody has said anything yet."""
         condition = self.condition("Ready")
         return condition.status if condition else ""
 

@@ -5,6 +5,8 @@ that people write. Rules and limits are those of the API machinery (RFC 1123 sub
 names). Pure.
 """
 
+from __future__ import annotations
+
 import re
 from typing import Final
 from urllib.parse import quote
@@ -27,19 +29,19 @@ def is_object_name(text: str) -> bool:
 
 
 def is_label_key(text: str) -> bool:
-    """Whether the API server takes ``text`` as the key of a label: ``name`` or ``prefix/name``."""
+    """Whether the API server takes `text` as the key of a label: `name` or `prefix/name`."""
     prefix, slash, name = text.rpartition("/")
     return (not slash or is_object_name(prefix)) and _QUALIFIED.fullmatch(name) is not None
 
 
 def is_api_version(text: str) -> bool:
-    """Whether ``text`` can be an ``apiVersion``: ``v1`` or ``group/version``."""
+    """Whether `text` can be an `apiVersion`: `v1` or `group/version`."""
     group, slash, version = text.rpartition("/")
     return (not slash or is_object_name(group)) and _VERSION.fullmatch(version) is not None
 
 
 def name_from(long: str, suffix: str, most: int = 200) -> str:
-    """``long``, cut to ``most``, with ``suffix``: a name, wherever the cut falls.
+    """`long`, cut to `most`, with `suffix`: a name, wherever the cut falls.
 
     A name may be cut at a dot or dash, and no part of a name may end there.
     """
@@ -47,7 +49,7 @@ def name_from(long: str, suffix: str, most: int = 200) -> str:
 
 
 def segment(name: str) -> str:
-    """A name as exactly one segment of a path. BadSegmentError for "", ``.`` and ``..``.
+    """A name as exactly one segment of a path. BadSegmentError for "", `.` and `..`.
 
     Those three cannot be quoted: whoever normalises the path would drop or climb them.
     """
@@ -57,11 +59,11 @@ def segment(name: str) -> str:
 
 
 def api_path(root: str, *names: str) -> str:
-    """``root`` (ours, taken as it is) and one segment for each name. BadSegmentError as above."""
+    """`root` (ours, taken as it is) and one segment for each name. BadSegmentError as above."""
     return "/".join([root, *(segment(name) for name in names)])
 
 
 def field_selector(field: str, value: str) -> str:
-    """``field=value`` with nothing in ``value`` that would end it (as ``fields.EscapeValue``)."""
+    """`field=value` with nothing in `value` that would end it (as `fields.EscapeValue`)."""
     escaped = value.replace("\\", "\\\\").replace(",", "\\,").replace("=", "\\=")
     return f"{field}={escaped}"

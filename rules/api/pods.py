@@ -1,5 +1,7 @@
 """A Pod and its owners as the drain rules read them."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import msgspec
@@ -102,7 +104,7 @@ class PodView(View, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """``namespace/name``: how sentences name a pod."""
+        """`namespace/name`: how sentences name a pod."""
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
     @property
@@ -132,7 +134,7 @@ class PodView(View, frozen=True, kw_only=True):
 
 
 def unreadable_pod(key: str, node: str) -> PodView:
-    """A pod of which nothing but (perhaps) ``namespace/name`` is understood: it is there."""
+    """A pod of which nothing but (perhaps) `namespace/name` is understood: it is there."""
     namespace, _, name = key.rpartition("/")
     return PodView(
         metadata=PodMeta(name=name, namespace=namespace, uid=f"unread {key}"),
@@ -152,7 +154,7 @@ class OwnerView(View, frozen=True, kw_only=True):
 
     @property
     def ref(self) -> str:
-        """``Kind namespace/name``: how sentences name an owner."""
+        """`Kind namespace/name`: how sentences name an owner."""
         return f"{self.kind} {self.metadata.namespace}/{self.metadata.name}"
 
 

@@ -5,6 +5,8 @@ Everything a session needs after a restart is in here or on the node's own mark;
 in memory only.
 """
 
+from __future__ import annotations
+
 import enum
 from typing import Any
 

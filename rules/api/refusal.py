@@ -1,9 +1,11 @@
 """A write on a node that the API server refused: what a session says about it, and the remedy.
 
-The loop's edge calls ``refusal_of`` with the answer and hands the result to the next decisions
-(``rules.session.observation``), which wait, say so and leave the write out until ``retry_at``.
-``rules.session.refused`` turns it into conditions. Never decides whether something is sent.
+The loop's edge calls `refusal_of` with the answer and hands the result to the next decisions
+(`rules.session.observation`), which wait, say so and leave the write out until `retry_at`.
+`rules.session.refused` turns it into conditions. Never decides whether something is sent.
 """
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -49,7 +51,7 @@ FAILED: Final = "Failed: "
 
 
 def surprise(where: str) -> Refusal:
-    """What a session says when the remediator itself failed over its node, at ``where``."""
+    """What a session says when the remediator itself failed over its node, at `where`."""
     return Refusal(
         write=NodeWrite.MARK,
         reason="UnexpectedError",

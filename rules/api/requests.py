@@ -1,9 +1,11 @@
 """How each write looks on the wire: verb, path, content type and body, as a pure function.
 
-The gateway at the edge calls ``request(write)`` and sends the result; a dry run prints it.
-Merge patches with ``metadata.resourceVersion`` answer 409 when stale (a failing JSON Patch
-``test`` answers 422, which looks like a validation error).
+The gateway at the edge calls `request(write)` and sends the result; a dry run prints it.
+Merge patches with `metadata.resourceVersion` answer 409 when stale (a failing JSON Patch
+`test` answers 422, which looks like a validation error).
 """
+
+from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
@@ -32,7 +34,7 @@ DEPLOYMENT = "gpuward-remediator"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One HTTP request to the API server; ``body`` is a JSON value."""
+    """One HTTP request to the API server; `body` is a JSON value."""
 
     method: str
     path: str
@@ -41,7 +43,7 @@ class Request:
 
 
 def request(write: d.Write) -> Request:
-    """The exact request of ``write``."""
+    """The exact request of `write`."""
     match write:
         case d.MarkNode() | d.UnmarkNode() | d.RelabelNode():
             return Request(

@@ -1,8 +1,10 @@
 """Label selectors: the text form of kubectl and the object form of API objects.
 
-Used for the policy's ``nodeSelector`` and pod rules, for PDB selectors and pause scopes. A
+Used for the policy's `nodeSelector` and pod rules, for PDB selectors and pause scopes. A
 selector that cannot be read is a ValueError with the text, never a match.
 """
+
+from __future__ import annotations
 
 import functools
 import re
@@ -24,7 +26,7 @@ _WITH_VALUES: Final = frozenset({"In", "NotIn"})
 
 @functools.lru_cache(maxsize=256)
 def parse_selector(text: str) -> Matcher:
-    """``a=b,c!=d,e in (x,y),f,!g`` as a function of labels; "" matches everything.
+    """`a=b,c!=d,e in (x,y),f,!g` as a function of labels; "" matches everything.
 
     Takes nothing that the API server refuses, since the same text selects there what is watched.
     """

@@ -1,8 +1,10 @@
 """The sentences people read: one each, what was done, what is next, what blocks it.
 
 Stable across cycles (sorted input, clock times instead of ages) and bounded: nothing in a sentence
-grows with the number of pods, only counts do. Used for ``status.message``, conditions and Events.
+grows with the number of pods, only counts do. Used for `status.message`, conditions and Events.
 """
+
+from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
@@ -17,7 +19,7 @@ _NAMED: Final = 3
 
 
 def some(names: Iterable[str], limit: int = _NAMED) -> str:
-    """``a, b, c and 4 more``: sorted, at most ``limit`` spelled out."""
+    """`a, b, c and 4 more`: sorted, at most `limit` spelled out."""
     ordered = sorted(set(names))
     shown = ", ".join(name[:120] for name in ordered[:limit])
     rest = len(ordered) - limit
@@ -39,13 +41,13 @@ def _these(names: Sequence[str]) -> str:
 
 
 def bounded(text: str) -> str:
-    """One line of at most ``MAX_MESSAGE`` characters."""
+    """One line of at most `MAX_MESSAGE` characters."""
     line = "".join(char if char.isprintable() else " " for char in text)
     return line if len(line) <= MAX_MESSAGE else line[: MAX_MESSAGE - 1] + "…"
 
 
 def causes_clause(causes: Sequence[Cause]) -> str:
-    """``Xid79GPUFallenOffBus (Fatal)`` for each cause; a person's request names the person."""
+    """`Xid79GPUFallenOffBus (Fatal)` for each cause; a person's request names the person."""
     words = [
         f"{cause.reason or 'request'} by {cause.by or 'a person'}"
         if cause.source == "Human"
@@ -71,7 +73,7 @@ _MARKS: Final = {
 
 
 def marked(causes: Sequence[Cause], since: float, next_step: str, mark: str) -> str:
-    """The mark is on; ``mark`` is the policy's word for what it is made of."""
+    """The mark is on; `mark` is the policy's word for what it is made of."""
     return bounded(
         f"{_MARKS.get(mark, 'Marked')} since {clock(since)} for {causes_clause(causes)}; "
         f"{next_step}."
@@ -148,7 +150,7 @@ def arrived(pods: Sequence[str]) -> str:
 
 
 def settled_clause(reported: Sequence[Cause]) -> str:
-    """Why nothing asks for the quarantine any more; ``reported`` hold, and the policy only says so."""
+    """Why nothing asks for the quarantine any more; `reported` hold, and the policy only says so."""
     return (
         f"the policy only reports {causes_clause(reported)}" if reported else "all causes closed"
     )
@@ -165,7 +167,7 @@ def validating(since: float, until: float, blocked_by: str, reported: Sequence[C
 
 
 def ended(phase: str, why: str, left: str, annotations: tuple[str, ...] = ()) -> str:
-    """The session is history; ``left`` says why the cordon stays, ``annotations`` stay as well."""
+    """The session is history; `left` says why the cordon stays, `annotations` stay as well."""
     stays = f"; the node stays cordoned because {left}" if left else ""
     if annotations:
         stays += f"; {' and '.join(annotations)} stay on it, take off what nobody else set"

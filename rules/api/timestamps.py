@@ -1,9 +1,11 @@
 """RFC 3339 times as API objects spell them, to and from seconds since the epoch.
 
-Called wherever a rule compares a time found in an object with ``now``. Never reads a clock. What
-``parse_time`` answers can be computed with: whatever is added to it or taken from it, ``format_time``
+Called wherever a rule compares a time found in an object with `now`. Never reads a clock. What
+`parse_time` answers can be computed with: whatever is added to it or taken from it, `format_time`
 and the others spell the result without an error.
 """
+
+from __future__ import annotations
 
 import datetime
 import functools
@@ -29,7 +31,7 @@ def _parsed(text: str) -> float | None:
 
 
 def parse_time(text: str) -> float | None:
-    """Seconds since the epoch, or None where ``text`` is no RFC 3339 time with a zone, or one that
+    """Seconds since the epoch, or None where `text` is no RFC 3339 time with a zone, or one that
     nothing can be computed with (before 1970, or at the end of the calendar).
     """
     return _parsed(text) if len(text) <= _LONGEST_CHARS else None
@@ -42,7 +44,7 @@ def _moment(at: float) -> datetime.datetime:
 
 
 def format_time(at: float) -> str:
-    """``2026-01-31T12:00:00Z``: whole seconds, as metav1.Time is stored."""
+    """`2026-01-31T12:00:00Z`: whole seconds, as metav1.Time is stored."""
     return _moment(at).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -52,5 +54,5 @@ def format_micro_time(at: float) -> str:
 
 
 def clock(at: float) -> str:
-    """``12:03``: the time of day (UTC) in a sentence for people."""
+    """`12:03`: the time of day (UTC) in a sentence for people."""
     return _moment(at).strftime("%H:%M")

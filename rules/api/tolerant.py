@@ -3,9 +3,11 @@
 The one decoder for objects of the API server, in lists, watches and single reads. The quick way is
 the strict one; only an object that it refuses is read field by field, so that one field of one
 object hides neither the object nor its neighbours. A field that is not understood keeps its
-default, an item of a list is left out, and ``doubts`` says where. Views that carry ``doubt`` get it
-there: rules that see it do less (``rules.api.nodes``). Pure; never raises for anything in ``raw``.
+default, an item of a list is left out, and `doubts` says where. Views that carry `doubt` get it
+there: rules that see it do less (`rules.api.nodes`). Pure; never raises for anything in `raw`.
 """
+
+from __future__ import annotations
 
 import types
 import typing
@@ -34,7 +36,7 @@ _NOTHING: Final = _Nothing()
 
 @dataclass(frozen=True, slots=True)
 class Understood(Generic[T]):
-    """What was read; ``value`` is None where not even the fields that must be there are."""
+    """What was read; `value` is None where not even the fields that must be there are."""
 
     value: T | None
     doubts: tuple[str, ...] = ()
@@ -46,7 +48,7 @@ class Understood(Generic[T]):
 
 
 def understand(raw: bytes | msgspec.Raw, kind: type[T]) -> Understood[T]:
-    """Read ``raw`` as ``kind``."""
+    """Read `raw` as `kind`."""
     try:
         return Understood(msgspec.json.decode(raw, type=kind))
     except UNREADABLE as error:
@@ -66,7 +68,7 @@ def understand(raw: bytes | msgspec.Raw, kind: type[T]) -> Understood[T]:
 
 
 def _read(value: Any, kind: Any, path: str, doubts: list[str]) -> Any:
-    """``value`` as ``kind``, or _NOTHING with a doubt noted."""
+    """`value` as `kind`, or _NOTHING with a doubt noted."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in {types.UnionType, typing.Union}:
         return _one_of(value, kind, arguments, path, doubts)

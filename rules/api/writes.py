@@ -1,11 +1,13 @@
 """What a deciding rule answers: one sentence and the writes that follow from it.
 
-``decide`` returns a ``Decision``; the edge sends its writes in order, stops at the first that
+`decide` returns a `Decision`; the edge sends its writes in order, stops at the first that
 fails, takes the returned objects into its view and decides again. Each write is idempotent,
 carries its own precondition and says whether it does harm (takes capacity or ends a pod): a
 harmful one is sent only by a fresh leader, on a node read at most a second old, after
-``rules.session.recheck`` agreed. How a write looks on the wire is ``rules.api.requests``.
+`rules.session.recheck` agreed. How a write looks on the wire is `rules.api.requests`.
 """
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -66,7 +68,7 @@ class DeleteSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkNode:
-    """The whole mark in one merge patch that carries the node's version (``rules.api.mark``)."""
+    """The whole mark in one merge patch that carries the node's version (`rules.api.mark`)."""
 
     harmful: ClassVar[bool] = True
     node: str
@@ -79,8 +81,8 @@ class MarkNode:
 class UnmarkNode:
     """The reverse patch to the recorded prior state; carries the node's version.
 
-    ``orphan``: no such session was seen; the edge sends it only after an uncached GET of the
-    session ``session`` answered 404, so that a lagging cache never releases a node.
+    `orphan`: no such session was seen; the edge sends it only after an uncached GET of the
+    session `session` answered 404, so that a lagging cache never releases a node.
     """
 
     harmful: ClassVar[bool] = False
@@ -104,7 +106,7 @@ class RelabelNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetNodeUnknown:
-    """GPUHealthy=Unknown and the health label ``unknown``: the agent is gone."""
+    """GPUHealthy=Unknown and the health label `unknown`: the agent is gone."""
 
     harmful: ClassVar[bool] = False
     node: str
@@ -118,7 +120,7 @@ class SetNodeUnknown:
 class EvictPod:
     """Ask the Eviction API to let the pod go; no grace override, UID precondition.
 
-    ``pdb`` is the queue it belongs to (``namespace/name``), "" where no PDB has a say in it.
+    `pdb` is the queue it belongs to (`namespace/name`), "" where no PDB has a say in it.
     """
 
     node: str
@@ -168,16 +170,17 @@ class DeletePod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmitEvent:
-    """One Event on the node (``node_uid`` set), or on the remediator's Deployment.
+    """One Event on the node (`node_uid` set), or on the remediator's Deployment.
 
-    ``namespace`` is ``default`` for nodes and the Deployment's own for fleet findings. ``key`` makes the name deterministic: sent twice, the second is 409 AlreadyExists.
+    `namespace` is `default` for nodes and the Deployment's own for fleet findings. `key` makes the
+    name deterministic: sent twice, the second is 409 AlreadyExists.
     """
 
     harmful: ClassVar[bool] = False
     node: str
     node_uid: str
     kind: str
-    """``Normal`` or ``Warning``."""
+    """`Normal` or `Warning`."""
     reason: str
     message: str
     at: float
@@ -209,18 +212,18 @@ class Evicting(StrEnum):
     PROBE = "Probe"
     """Shadow: one dry-run eviction per pod."""
     GO = "Go"
-    """List, plan (``rules.drain.plan``) and evict."""
+    """List, plan (`rules.drain.plan`) and evict."""
     WATCH = "Watch"
-    """Drained: list now and then who came past the scheduler (``rules.drain.arrivals``)."""
+    """Drained: list now and then who came past the scheduler (`rules.drain.arrivals`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """One cycle's answer for one node.
 
-    ``step`` is a stable CamelCase word for metrics and logs; ``because`` says why and
-    ``blocked_by`` what keeps it from going on ("" when nothing does); ``message`` is the one
-    sentence for people. ``wake_at`` is the next moment when time alone may change the answer.
+    `step` is a stable CamelCase word for metrics and logs; `because` says why and
+    `blocked_by` what keeps it from going on ("" when nothing does); `message` is the one
+    sentence for people. `wake_at` is the next moment when time alone may change the answer.
     """
 
     step: str
@@ -231,7 +234,7 @@ class Decision:
     status: QuarantineStatus | None = None
     """The status the session has or gets with this decision; None without a session."""
     needs_fresh_node: bool = False
-    """Read the node (GET, decoded as ``FreshNode``) and decide again: a mark or unmark is due."""
+    """Read the node (GET, decoded as `FreshNode`) and decide again: a mark or unmark is due."""
     evicting: Evicting = Evicting.NO
     hand_over: bool = False
     """Give up leadership first: the node to drain is the one this process runs on."""

@@ -5,6 +5,8 @@ parser and hand its root node here before they build values of it. The nodes are
 no parser is imported.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,7 +23,7 @@ class DuplicateKey:
 
     @property
     def sentence(self) -> str:
-        """``budget.minimum is given twice, in lines 3 and 7; keep one of them``."""
+        """`budget.minimum is given twice, in lines 3 and 7; keep one of them`."""
         first, second = self.lines
         where = f"lines {first} and {second}" if first != second else f"line {first}"
         return f"{self.path} is given twice, in {where}; keep one of them"

@@ -1,7 +1,7 @@
 """The registers of NVLink errors: 95 rules for Xid 144 to 150, bit meanings for Xid 74.
 
-Called by ``rules.catalog.xid``. The rules of 144 to 150 are package data (``data/nvlink5.json``) with the
-first register in both of its layouts (before and from R575): no word fits two rules with
+Called by `rules.catalog.xid`. The rules of 144 to 150 are package data (`data/nvlink5.json`) with
+the first register in both of its layouts (before and from R575): no word fits two rules with
 different actions, so the layout needs no driver version. Never looks at the line's own words.
 """
 
@@ -23,7 +23,7 @@ _BIT_FIELDS: Final = range(144, 149)
 class Nvlink5Rule(msgspec.Struct, frozen=True):
     """One rule: it fits when a layout's masked value equals and the status is one of these.
 
-    No status means any. ``units`` are the unit's names, older drivers' first.
+    No status means any. `units` are the unit's names, older drivers' first.
     """
 
     xid: int
@@ -38,7 +38,7 @@ class Nvlink5Rule(msgspec.Struct, frozen=True):
         return any(info & mask == value for mask, value in self.layouts)
 
 
-class _File(msgspec.Struct, frozen=True):
+class _NvlinkFile(msgspec.Struct, frozen=True):
     version: str
     rules: tuple[Nvlink5Rule, ...]
 
@@ -47,13 +47,13 @@ class _File(msgspec.Struct, frozen=True):
 def nvlink5_rules() -> tuple[Nvlink5Rule, ...]:
     """Return the rules in the catalog's order."""
     text = files("rules").joinpath("data/nvlink5.json").read_bytes()
-    return msgspec.json.decode(text, type=_File).rules
+    return msgspec.json.decode(text, type=_NvlinkFile).rules
 
 
 def nvlink5_rule(xid: int, words: tuple[int, ...]) -> Nvlink5Rule | None:
     """Return the rule for the registers of an Xid 144 to 150; None when none fits.
 
-    ``words`` are the first register (intrInfo) and the second (error status). A status with
+    `words` are the first register (intrInfo) and the second (error status). A status with
     several bits set takes the strongest of the rules for its bits.
     """
     if not 144 <= xid <= 150 or len(words) < 2:

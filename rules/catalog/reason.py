@@ -1,6 +1,6 @@
 """The columns of a reason: what one kind of finding means and what should follow from it.
 
-Every judge in ``rules`` answers with a ``Reason``; the agent publishes its words unchanged
+Every judge in `rules` answers with a `Reason`; the agent publishes its words unchanged
 (conditions, GPUNodeHealth, metrics) and the remediator reads them back. The enum values are the
 wire words, so they must never change meaning, and nothing here may do I/O or read a clock.
 """
@@ -28,7 +28,8 @@ class ReasonClass(StrEnum):
     DECISIVE = "Decisive"
     """One sighting acts at once."""
     NEEDS_CONTEXT = "NeedsContext"
-    """Published as Info at once; its own severity after the grouping delay or the driver's word."""
+    """Published as Info at once; its own severity after the grouping delay or the driver's word.
+    """
     SOFTWARE = "Software"
     """The program's doing until proven otherwise."""
     GAUGE = "Gauge"
@@ -83,7 +84,7 @@ class Level(_Ranked):
 
 
 class Action(StrEnum):
-    """What would repair it, in the words published as ``recommendedAction``."""
+    """What would repair it, in the words published as `recommendedAction`."""
 
     NONE = "None"
     RESTART_APP = "RestartApp"
@@ -112,10 +113,10 @@ class ClosesKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClosesOn:
-    """The evidence that ends an incident, e.g. ``Silence(3m)`` or ``State(temperature, 3 of 5)``.
+    """The evidence that ends an incident, e.g. `Silence(3m)` or `State(temperature, 3 of 5)`.
 
-    ``silence_s`` is used by Silence alone; ``signal`` (a name of the agent's readings),
-    ``count`` and ``window`` (good readings out of the last so many) by State alone.
+    `silence_s` is used by Silence alone; `signal` (a name of the agent's readings),
+    `count` and `window` (good readings out of the last so many) by State alone.
     """
 
     kind: ClosesKind
@@ -164,12 +165,12 @@ BY_HUMAN: Final = ClosesOn(ClosesKind.HUMAN)
 
 
 def closes_on_state(signal: str, count: int, window: int) -> ClosesOn:
-    """Close when ``count`` of the last ``window`` readings of ``signal`` are good."""
+    """Close when `count` of the last `window` readings of `signal` are good."""
     return ClosesOn(ClosesKind.STATE, signal=signal, count=count, window=window)
 
 
 def is_reason_code(text: str) -> bool:
-    """Whether ``text`` may stand as a condition reason, taint value and label value."""
+    """Whether `text` may stand as a condition reason, taint value and label value."""
     return _REASON_CODE.fullmatch(text) is not None
 
 
@@ -177,8 +178,8 @@ def is_reason_code(text: str) -> bool:
 class Reason:
     """One row: a stable code with what it means and what follows.
 
-    ``needs`` says in a few words which other evidence must agree before its severity stands
-    (empty: none); ``source`` where the row comes from.
+    `needs` says in a few words which other evidence must agree before its severity stands
+    (empty: none); `source` where the row comes from.
     """
 
     reason: str

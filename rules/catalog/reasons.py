@@ -1,8 +1,8 @@
 """The reasons that are not Xids, one row each, and the driver's own recovery action as reasons.
 
-Looked up by the judges in ``rules`` and by the agent's command line. Rows are data: what stands
+Looked up by the judges in `rules` and by the agent's command line. Rows are data: what stands
 here is what is published. Where a row rests on a reading, the number lies in
-``rules.catalog.thresholds`` under the same name. Never put logic here.
+`rules.catalog.thresholds` under the same name. Never put logic here.
 """
 
 from __future__ import annotations
@@ -227,9 +227,9 @@ FIRST_IMEX_BRANCH: Final = 595
 
 
 def reason_for_recovery_action(value: int, driver_branch: int | None = None) -> Reason:
-    """Return what the driver's recovery action ``value`` (NVML field, event or Xid 154) means.
+    """Return what the driver's recovery action `value` (NVML field, event or Xid 154) means.
 
-    ``driver_branch`` is the driver's major number (580); unknown reads as a current driver.
+    `driver_branch` is the driver's major number (580); unknown reads as a current driver.
     """
     if 0 <= value <= 4 or value in (6, 7):
         return _RECOVERY_ROWS[value]

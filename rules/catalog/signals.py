@@ -16,17 +16,17 @@ from typing import NamedTuple
 
 __all__ = [
     "BIT_ERROR_RATIOS",
-    "Kind",
-    "Shape",
     "Signal",
     "SignalInfo",
+    "SignalKind",
+    "SignalShape",
     "bit_error_ratio",
     "dcgm_signals",
     "signal_table",
 ]
 
 
-class Kind(StrEnum):
+class SignalKind(StrEnum):
     """How a signal moves, which decides how a rule may treat it (N of M, re-read, rate)."""
 
     GAUGE = "gauge"
@@ -35,7 +35,7 @@ class Kind(StrEnum):
     ENUM = "enum"
 
 
-class Shape(StrEnum):
+class SignalShape(StrEnum):
     """Whether a reading is one value or a list, and what the list's index means."""
 
     SCALAR = "scalar"
@@ -156,12 +156,12 @@ class SignalInfo(NamedTuple):
     same thing, newest spelling first (DCGM 4.6 renamed most of them).
     """
 
-    kind: Kind
+    kind: SignalKind
     unit: str
     meaning: str
     nvml: str
     dcgm: tuple[str, ...] = ()
-    shape: Shape = Shape.SCALAR
+    shape: SignalShape = SignalShape.SCALAR
 
 
 def signal_table() -> dict[Signal, SignalInfo]:
@@ -173,8 +173,8 @@ def signal_table() -> dict[Signal, SignalInfo]:
     text = files("rules").joinpath("data/signals.csv").read_text(encoding="utf-8")
     return {
         Signal(row["signal"]): SignalInfo(
-            kind=Kind(row["kind"]),
-            shape=Shape(row["shape"]),
+            kind=SignalKind(row["kind"]),
+            shape=SignalShape(row["shape"]),
             unit=row["unit"],
             meaning=row["meaning"],
             nvml=row["nvml"],

@@ -1,6 +1,6 @@
 """NVSwitch errors (SXid): a name for each number; the line's own word decides what it means.
 
-Called by ``decode``, ``explain`` and the agent's judgement. The catalog (``data/sxids.json``) only
+Called by `decode`, `explain` and the agent's judgement. The catalog (`data/sxids.json`) only
 names numbers: for 183 of 420 nobody published whether they are fatal, so it never decides.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class SxidRow(msgspec.Struct, frozen=True):
     """One NVSwitch error: the driver's name and its published fatality.
 
-    ``fatality`` is fatal, always-fatal, non-fatal or unknown.
+    `fatality` is fatal, always-fatal, non-fatal or unknown.
     """
 
     sxid: int
@@ -32,7 +32,7 @@ class SxidRow(msgspec.Struct, frozen=True):
     fatality: str
 
 
-class _File(msgspec.Struct, frozen=True):
+class _SxidFile(msgspec.Struct, frozen=True):
     version: str
     sxids: tuple[SxidRow, ...]
 
@@ -41,7 +41,9 @@ class _File(msgspec.Struct, frozen=True):
 def sxid_catalog() -> Mapping[int, SxidRow]:
     """Every NVSwitch error that the driver knows, by its number."""
     text = files("rules").joinpath("data/sxids.json").read_bytes()
-    return MappingProxyType({row.sxid: row for row in msgspec.json.decode(text, type=_File).sxids})
+    return MappingProxyType(
+        {row.sxid: row for row in msgspec.json.decode(text, type=_SxidFile).sxids}
+    )
 
 
 def reason_for_sxid(fatal: bool | None) -> Reason:

@@ -1,7 +1,7 @@
 """Every number that judgement rests on, with its unit, its reason and its source beside it.
 
-The agent reads the file named by ``--rules`` and hands its bytes to ``parse_rules``; without one,
-``DEFAULT_RULES`` stands. A file may override any number of a threshold and, per reason,
+The agent reads the file named by `--rules` and hands its bytes to `parse_rules`; without one,
+`DEFAULT_RULES` stands. A file may override any number of a threshold and, per reason,
 severity, level and action. Nothing here reads a file or a clock.
 """
 
@@ -14,15 +14,15 @@ import msgspec
 
 from rules.catalog.reason import Action, Level, Reason, Severity, is_reason_code
 
-__all__ = ["DEFAULT_RULES", "ReasonOverride", "Rules", "RulesError", "Threshold", "parse_rules"]
+__all__ = ["DEFAULT_RULES", "ReasonColumns", "Rules", "RulesError", "Threshold", "parse_rules"]
 
 
 class Threshold(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When a reading is bad and when it is good again.
 
-    Bad once ``count`` of the last ``window`` readings cross ``value``; good again once as many
-    are back at ``clear`` (hysteresis: ``clear`` is the easier side). ``unit``, ``why`` and
-    ``source`` explain the number; a file cannot change those.
+    Bad once `count` of the last `window` readings cross `value`; good again once as many
+    are back at `clear` (hysteresis: `clear` is the easier side). `unit`, `why` and
+    `source` explain the number; a file cannot change those.
     """
 
     value: float
@@ -43,7 +43,7 @@ class ThresholdOverride(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     window: int | None = None
 
 
-class ReasonOverride(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ReasonColumns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The columns of one reason that a file changes; what is left out stays."""
 
     severity: Severity | None = None
@@ -55,13 +55,13 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """The thresholds and reason overrides in force."""
 
     thresholds: dict[str, Threshold]
-    reasons: dict[str, ReasonOverride] = {}
+    reasons: dict[str, ReasonColumns] = {}
 
     def __getitem__(self, name: str) -> Threshold:
         return self.thresholds[name]
 
     def apply(self, reason: Reason) -> Reason:
-        """Return ``reason`` with the columns that the file overrides."""
+        """Return `reason` with the columns that the file overrides."""
         override = self.reasons.get(reason.reason)
         if override is None:
             return reason
@@ -85,7 +85,7 @@ class _RulesFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     apiVersion: Literal["gpuward.io/v1alpha1"]  # noqa: N815 - the key as Kubernetes spells it
     kind: Literal["Rules"]
     thresholds: dict[str, ThresholdOverride] = {}
-    reasons: dict[str, ReasonOverride] = {}
+    reasons: dict[str, ReasonColumns] = {}
 
 
 def _row(

@@ -1,4 +1,4 @@
-"""Words for the short codes of the Xid catalog, shared by ``explain`` and ``docs/xid.md``.
+"""Words for the short codes of the Xid catalog, shared by `explain` and `docs/xid.md`.
 
 Data only. The codes are facts about other programs at the time of the catalog; the sentences are
 ours.
@@ -68,6 +68,6 @@ _SENTENCES: Final = {
 
 
 def peer_sentence(row: XidRow, peer: str) -> str:
-    """Return what ``peer`` (a column of the catalog) does with the Xid."""
+    """Return what `peer` (a column of the catalog) does with the Xid."""
     code: str = getattr(row, peer)
     return _SENTENCES.get((peer, code), code) + "."

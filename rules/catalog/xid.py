@@ -1,7 +1,7 @@
 """What an Xid means: the catalog row, what its line adds, and the driver's own answer.
 
-Called by the agent's judgement, by ``decode`` and by ``explain``. The catalog is package data
-(``data/xids.json``, made by ``hack/catalog/generate.py``). Everything here is a pure function; a
+Called by the agent's judgement, by `decode` and by `explain`. The catalog is package data
+(`data/xids.json`, made by `hack/catalog/generate.py`). Everything here is a pure function; a
 number that the catalog does not know reports and never acts.
 """
 
@@ -48,9 +48,9 @@ RECOVERY_ACTION_XID: Final = 154
 class XidRow(msgspec.Struct, frozen=True, rename={"klass": "class"}):
     """One Xid of the catalog: NVIDIA's facts, our words, and what peers do in short codes.
 
-    ``linked_from`` is the driver branch from which an Xid 154 follows with the driver's answer.
-    ``device_plugin`` is unhealthy or ignored, ``eks`` fatal or event, ``dcgm`` fail, warn or
-    none, ``nvsentinel`` none, support, reset, reboot, restart-vm or by-rule and the like.
+    `linked_from` is the driver branch from which an Xid 154 follows with the driver's answer.
+    `device_plugin` is unhealthy or ignored, `eks` fatal or event, `dcgm` fail, warn or
+    none, `nvsentinel` none, support, reset, reboot, restart-vm or by-rule and the like.
     """
 
     xid: int
@@ -88,19 +88,19 @@ class XidRow(msgspec.Struct, frozen=True, rename={"klass": "class"}):
         )
 
     def linked(self, branch: int | None) -> bool:
-        """Whether a driver of ``branch`` (unknown: a current one) answers with an Xid 154."""
+        """Whether a driver of `branch` (unknown: a current one) answers with an Xid 154."""
         return self.linked_from is not None and (branch is None or branch >= self.linked_from)
 
 
-class _File(msgspec.Struct, frozen=True):
+class _XidFile(msgspec.Struct, frozen=True):
     version: str
     xids: tuple[XidRow, ...]
 
 
 @cache
-def _file() -> _File:
+def _file() -> _XidFile:
     text = files("rules").joinpath("data/xids.json").read_bytes()
-    return msgspec.json.decode(text, type=_File)
+    return msgspec.json.decode(text, type=_XidFile)
 
 
 @cache
@@ -110,12 +110,12 @@ def catalog() -> Mapping[int, XidRow]:
 
 
 def catalog_version() -> str:
-    """Return the version of the catalog, published as part of ``rulesVersion``."""
+    """Return the version of the catalog, published as part of `rulesVersion`."""
     return _file().version
 
 
 def driver_branch(version: str | None) -> int | None:
-    """Return 580 for ``580.82.07``; None for anything that does not start with a number."""
+    """Return 580 for `580.82.07`; None for anything that does not start with a number."""
     head = (version or "").lstrip("rRvV").partition(".")[0]
     return int(head) if head.isascii() and head.isdigit() and len(head) <= 4 else None
 
@@ -144,7 +144,7 @@ def _bucket_reason(bucket: str) -> Reason:
 
 
 def _like(reason: Reason, other: Reason) -> Reason:
-    """Return ``reason`` with the severity, level, action and end of ``other``."""
+    """Return `reason` with the severity, level, action and end of `other`."""
     return replace(
         reason,
         severity=other.severity,
@@ -168,10 +168,10 @@ def reason_for_xid(
 ) -> Reason:
     """Return what an Xid means before the driver has answered.
 
-    ``driver`` is the branch (580), None a current one. ``words`` and ``line_fatal`` are the
-    registers and the word of an NVLink Xid's line, ``recovery_to`` the new action of a 154,
-    ``asks`` the recovery action that the line's own flags come to: they decide, not the number.
-    ``contained`` says that a 63 and a 94 came with a 48, ``remap_failed`` that the GPU's row
+    `driver` is the branch (580), None a current one. `words` and `line_fatal` are the
+    registers and the word of an NVLink Xid's line, `recovery_to` the new action of a 154,
+    `asks` the recovery action that the line's own flags come to: they decide, not the number.
+    `contained` says that a 63 and a 94 came with a 48, `remap_failed` that the GPU's row
     remap failure flag is set. The architecture does not matter: a catalog's NO hides no line.
     """
     reason = _row_reason(xid)
@@ -233,7 +233,7 @@ _REPAIRS: Final = (
 def with_driver_answer(
     xid: int, reason: Reason, recovery_action: int, driver: int | None = None
 ) -> Reason:
-    """Return ``reason`` after the driver answered with ``recovery_action``.
+    """Return `reason` after the driver answered with `recovery_action`.
 
     The answer replaces the catalog's word where the branch links the Xid to an Xid 154, up and
     down; elsewhere the stronger of the two stands. A lost GPU never drops below RestartNode.
@@ -297,7 +297,7 @@ def nearest_architecture(model: str) -> str | None:
 
 
 def applies_to(xid: int, architecture: str) -> bool | None:
-    """Whether the catalog knows ``xid`` on a column's part; None where it says nothing.
+    """Whether the catalog knows `xid` on a column's part; None where it says nothing.
 
     For people only: a NO must never hide a line.
     """

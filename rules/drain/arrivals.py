@@ -1,9 +1,11 @@
-"""Pods that came to a node after it was drained: past the scheduler, with ``spec.nodeName``.
+"""Pods that came to a node after it was drained: past the scheduler, with `spec.nodeName`.
 
 Neither taint nor cordon stops them. Called by the remediator with an uncached list of the node's
 pods while a session is Quarantined. They are named to people and never evicted from here: whoever
 puts a pod there by name has a reason, or a controller that would do it again.
 """
+
+from __future__ import annotations
 
 from collections.abc import Iterable
 
@@ -31,7 +33,7 @@ def plan_watch(
 ) -> DrainPlan:
     """Who arrived: all that a drain would not have left, and any new GPU pod that policy leaves.
 
-    ``since`` is when the node was drained; older pods that stay by policy are on record.
+    `since` is when the node was drained; older pods that stay by policy are on record.
     """
     at = Moment(now=now, started_at=since, severity=severity, policy=policy)
     arrived = [

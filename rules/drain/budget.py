@@ -1,9 +1,12 @@
 """What a PodDisruptionBudget will say to an eviction, judged from the object.
 
-Permanence is judged here and never from the text of a 429: Job pods under ``maxUnavailable`` answer
+Permanence is judged here and never from the text of a 429: Job pods under `maxUnavailable` answer
 "still being processed" for ever, and bare pods answer a plain refusal (both seen on a real 1.36
-control plane). Called by ``rules.drain.plan`` before the first attempt and by ``rules.drain.eviction`` after.
+control plane). Called by `rules.drain.plan` before the first attempt and by `rules.drain.eviction`
+after.
 """
+
+from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -53,7 +56,7 @@ def ignores_budget(pod: PodView) -> bool:
 def needs_turn(pod: PodView, pdbs: tuple[PdbView, ...]) -> bool:
     """Whether the pod's eviction spends a disruption of its PDB, so that it takes a turn there.
 
-    What the Eviction API lets go without asking (``ignores_budget``, unready pods that the PDB
+    What the Eviction API lets go without asking (`ignores_budget`, unready pods that the PDB
     does not hold) may even be what opens the budget for the others.
     """
     if not pdbs or ignores_budget(pod):
@@ -62,7 +65,7 @@ def needs_turn(pod: PodView, pdbs: tuple[PdbView, ...]) -> bool:
 
 
 def judge(pod: PodView, pdbs: tuple[PdbView, ...], now: float) -> Block | None:
-    """What the pod's PDBs (``matching``) say now; None where an eviction may be tried."""
+    """What the pod's PDBs (`matching`) say now; None where an eviction may be tried."""
     if not pdbs or ignores_budget(pod):
         return None
     if len(pdbs) > 1:

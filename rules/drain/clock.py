@@ -1,5 +1,7 @@
 """How long a drain has really been at work: the only clock its deadlines are measured by."""
 
+from __future__ import annotations
+
 from typing import Final
 
 from rules.api.quarantine import DrainStatus

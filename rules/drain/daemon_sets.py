@@ -1,8 +1,10 @@
 """GPU DaemonSets that select a node and do not tolerate our taint: they could not come back.
 
-A driver or device plugin rollout on a quarantined node would wait for ever, so sessions and ``plan``
+A driver or device plugin rollout on a quarantined node would wait for ever, so sessions and `plan`
 name them. Pure; called by the remediator before a decision.
 """
+
+from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Final
@@ -16,7 +18,7 @@ _GPU_KEYS: Final = ("nvidia.com/", "gpuward.io/", "feature.node.kubernetes.io/pc
 
 
 def untolerating(node: NodeView, daemon_sets: Iterable[DaemonSetView]) -> tuple[str, ...]:
-    """``namespace/name`` of each, sorted. Affinity is not looked at: a name too many is harmless."""
+    """`namespace/name` of each, sorted. Affinity is not looked at: a name too many is harmless."""
     return tuple(
         sorted(
             f"{ds.metadata.namespace}/{ds.metadata.name}"

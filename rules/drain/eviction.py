@@ -1,9 +1,11 @@
 """What an answer of the Eviction API means, answer by answer.
 
-``classify`` is a pure function of the HTTP answer and the PDBs that select the pod. The table is
+`classify` is a pure function of the HTTP answer and the PDBs that select the pod. The table is
 that of the Kubernetes eviction registry (1.36), with what was found on a real control plane.
 Called by the remediator's eviction worker; nothing else reads eviction answers.
 """
+
+from __future__ import annotations
 
 import re
 from collections.abc import Mapping
@@ -40,7 +42,7 @@ class EvictionKind(StrEnum):
     BUDGET_FULL = "BudgetFull"
     BUDGET_STALE = "BudgetStale"
     PERMANENT = "Permanent"
-    """A person must change something; named in ``message``."""
+    """A person must change something; named in `message`."""
     IN_PROGRESS = "InProgress"
     """A webhook took the request over (live migration): the pod leaves later, ask again slowly."""
     LEAVING = "Leaving"
@@ -57,13 +59,13 @@ class EvictionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionOutcome:
-    """One classified answer. ``retry_after_s`` is the server's wish, 0 where it has none."""
+    """One classified answer. `retry_after_s` is the server's wish, 0 where it has none."""
 
     kind: EvictionKind
     message: str = ""
     retry_after_s: float = 0.0
     reason: str = ""
-    """For PERMANENT: the word of ``rules.drain.budget.Block``."""
+    """For PERMANENT: the word of `rules.drain.budget.Block`."""
     remedy: str = ""
 
     @property
@@ -122,7 +124,7 @@ def classify(
     pdbs: tuple[PdbView, ...],
     now: float,
 ) -> EvictionOutcome:
-    """Read one answer. ``pdbs`` are those that select the pod (``rules.drain.budget.matching``)."""
+    """Read one answer. `pdbs` are those that select the pod (`rules.drain.budget.matching`)."""
     answer = _status_object(body)
     message = str((answer or {}).get("message", "") or body[:200].decode("utf-8", "replace"))
     message = message[:300]

@@ -1,8 +1,10 @@
 """Which pods leave a node and which stay, and why: one verdict per pod.
 
-Pure; called by ``rules.drain.plan`` for every pod of a node's uncached list. The order of the checks is
-the order of precedence: what can never be evicted first, then what the policy says.
+Pure; called by `rules.drain.plan` for every pod of a node's uncached list. The order of the checks
+is the order of precedence: what can never be evicted first, then what the policy says.
 """
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -28,19 +30,20 @@ class Fate(StrEnum):
 
     EVICT = "Evict"
     STAYS = "Stays"
-    """By policy or by nature; named in ``leftByPolicy`` where ``why`` is not empty."""
+    """By policy or by nature; named in `leftByPolicy` where `why` is not empty."""
     WAITS = "Waits"
     """It may go later: a job that ends, an annotation that is honoured for a while."""
     LEAVING = "Leaving"
     STUCK = "Stuck"
     """Terminating for too long: still here, and not gone."""
     OVER = "Over"
-    """Its containers have ended and only a finalizer holds the object: named, waited for no more."""
+    """Its containers have ended and only a finalizer holds the object: named, waited for no more.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """One pod's fate. ``until`` is when a wait ends; ``reason`` a stable word for Blocked."""
+class PodVerdict:
+    """One pod's fate. `until` is when a wait ends; `reason` a stable word for Blocked."""
 
     fate: Fate
     why: str = ""
@@ -59,23 +62,23 @@ class Moment:
     policy: Policy
 
 
-def fate_of(pod: PodView, missing: frozenset[str], at: Moment) -> Verdict:
-    """``missing`` are owner UIDs that do not exist any more."""
+def fate_of(pod: PodView, missing: frozenset[str], at: Moment) -> PodVerdict:
+    """`missing` are owner UIDs that do not exist any more."""
     if _is_mirror(pod):
-        return Verdict(fate=Fate.STAYS, why="static pod")
+        return PodVerdict(fate=Fate.STAYS, why="static pod")
     if pod.finished and not (pod.terminating and pod.metadata.finalizers):
-        return Verdict(fate=Fate.STAYS)
+        return PodVerdict(fate=Fate.STAYS)
     controller = pod.metadata.controller
     daemon = controller is not None and (controller.group, controller.kind) == (
         "apps",
         "DaemonSet",
     )
     if daemon and controller is not None and controller.uid not in missing:
-        return Verdict(fate=Fate.STAYS, why="DaemonSet")
+        return PodVerdict(fate=Fate.STAYS, why="DaemonSet")
     if pod.terminating:
         return _leaving(pod, at.now)
     if pod.doubt:
-        return Verdict(
+        return PodVerdict(
             fate=Fate.WAITS,
             why=f"it cannot be read in full ({pod.doubt})",
             reason="PodUnreadable",
@@ -83,14 +86,14 @@ def fate_of(pod: PodView, missing: frozenset[str], at: Moment) -> Verdict:
         )
     rule = pod_rule(pod, at.policy)
     if rule.strategy == "Skip":
-        return Verdict(fate=Fate.STAYS, why="policy Skip")
+        return PodVerdict(fate=Fate.STAYS, why="policy Skip")
     if controller is None and at.policy.drain.unmanaged == "Report":
-        return Verdict(fate=Fate.STAYS, why="unmanaged")
+        return PodVerdict(fate=Fate.STAYS, why="unmanaged")
     if at.policy.drain.empty_dir == "Report" and any(
         volume.empty_dir is not None for volume in pod.spec.volumes
     ):
-        return Verdict(fate=Fate.STAYS, why="emptyDir")
-    return _held(pod, at) or _completing(rule, at) or Verdict(fate=Fate.EVICT)
+        return PodVerdict(fate=Fate.STAYS, why="emptyDir")
+    return _held(pod, at) or _completing(rule, at) or PodVerdict(fate=Fate.EVICT)
 
 
 def is_critical(pod: PodView) -> bool:
@@ -122,18 +125,18 @@ def _is_mirror(pod: PodView) -> bool:
     )
 
 
-def _leaving(pod: PodView, now: float) -> Verdict:
+def _leaving(pod: PodView, now: float) -> PodVerdict:
     deleted_at = parse_time(pod.metadata.deletion_timestamp or "") or now
     stuck_at = deleted_at + STUCK_AFTER_S
     if now < stuck_at:
-        return Verdict(fate=Fate.LEAVING, until=stuck_at)
+        return PodVerdict(fate=Fate.LEAVING, until=stuck_at)
     if pod.metadata.finalizers and _ended(pod):
         names = ", ".join(sorted(pod.metadata.finalizers)[:2])[:200]
         why = f"its containers have ended, finalizer {names} holds the object"
-        return Verdict(fate=Fate.OVER, why=why)
+        return PodVerdict(fate=Fate.OVER, why=why)
     running = sorted(s.name for s in _statuses(pod) if s.state.running is not None)
     what = f"container {running[0][:63]} still runs" if running else "the kubelet has not ended it"
-    return Verdict(fate=Fate.STUCK, why=f"{what} after its grace", reason="NotTerminating")
+    return PodVerdict(fate=Fate.STUCK, why=f"{what} after its grace", reason="NotTerminating")
 
 
 def _ended(pod: PodView) -> bool:
@@ -156,7 +159,7 @@ def _statuses(pod: PodView) -> tuple[ContainerStatus, ...]:
     )
 
 
-def _held(pod: PodView, at: Moment) -> Verdict | None:
+def _held(pod: PodView, at: Moment) -> PodVerdict | None:
     """Do-not-disrupt annotations, honoured up to a bound that depends on the severity."""
     annotations = pod.metadata.annotations
     bound = at.started_at + at.policy.do_not_disrupt_s(at.severity)
@@ -172,7 +175,7 @@ def _held(pod: PodView, at: Moment) -> Verdict | None:
     until, word = max(holds, default=(at.now, ""))
     if not word or at.now >= until:
         return None
-    return Verdict(
+    return PodVerdict(
         fate=Fate.WAITS,
         why=f"{word} is honoured until {clock(until)}",
         reason="DoNotDisrupt",
@@ -191,14 +194,14 @@ def _own_time(pod: PodView, value: str) -> float | None:
     return None if started is None else started + length_s
 
 
-def _completing(rule: PodRule, at: Moment) -> Verdict | None:
+def _completing(rule: PodRule, at: Moment) -> PodVerdict | None:
     if rule.strategy != "WaitCompleted":
         return None
     until = None if rule.max_wait_s is None else at.started_at + rule.max_wait_s
     if until is not None and at.now >= until:
         return None
     limit = f" until {clock(until)}" if until is not None else ""
-    return Verdict(
+    return PodVerdict(
         fate=Fate.WAITS,
         why=f"it may end by itself{limit} (policy WaitCompleted)",
         reason="WaitCompleted",

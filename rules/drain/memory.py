@@ -1,8 +1,11 @@
-"""What a running drain remembers between two lists. Losing it (a restart) costs time, never safety.
+"""What a running drain remembers between two lists. Losing it (a restart) costs time, never
+safety.
 
-Pure state: the edge keeps one ``DrainMemory`` per draining session, hands it to ``plan_drain`` and
-keeps the one it gets back; ``answered`` books each eviction answer.
+Pure state: the edge keeps one `DrainMemory` per draining session, hands it to `plan_drain` and
+keeps the one it gets back; `answered` books each eviction answer.
 """
+
+from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +26,7 @@ _MOST_PODS: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainMemory:
-    """One drain's memory. ``evicted`` is a count, everything else is about pods still in play."""
+    """One drain's memory. `evicted` is a count, everything else is about pods still in play."""
 
     evicted: int = 0
     recent: tuple[str, ...] = ()
@@ -42,19 +45,19 @@ class DrainMemory:
     """Since when every list was the same and had nothing left to evict."""
     clear_uids: frozenset[str] = frozenset()
     volumes: frozenset[str] = frozenset()
-    """Claims (``namespace/name``) of the pods that were asked to go."""
+    """Claims (`namespace/name`) of the pods that were asked to go."""
     pods_gone_at: float | None = None
     expected: frozenset[str] = frozenset()
-    """Pods (``namespace/name``) that an earlier process was about to evict when it last wrote."""
+    """Pods (`namespace/name`) that an earlier process was about to evict when it last wrote."""
     forced: tuple[str, ...] = ()
     """Pods deleted by force in this process, bounded; the session's timeline keeps them."""
 
     @classmethod
-    def resume(cls, drain: DrainStatus | None) -> "DrainMemory":
+    def resume(cls, drain: DrainStatus | None) -> DrainMemory:
         """Go on from what the session's status says.
 
-        Who was about to go is on record before anybody is asked (``announced``), so that the next
-        list tells what became of them. Past ``MAX_RECENT`` the record does not say any more who
+        Who was about to go is on record before anybody is asked (`announced`), so that the next
+        list tells what became of them. Past `MAX_RECENT` the record does not say any more who
         was counted, and nobody is counted twice.
         """
         if drain is None:
@@ -103,7 +106,7 @@ def _evicted(pod: PodView) -> bool:
 
 
 def forced(memory: DrainMemory, eviction: EvictPod) -> DrainMemory:
-    """Book a pod that was deleted by force (policy ``onTimeout: Force``)."""
+    """Book a pod that was deleted by force (policy `onTimeout: Force`)."""
     accepted = EvictionOutcome(kind=EvictionKind.ACCEPTED, message="force")
     names = (*memory.forced, f"{eviction.namespace}/{eviction.name}")[-MAX_RECENT:]
     return replace(answered(memory, eviction, accepted), forced=names)
@@ -160,7 +163,7 @@ def keeps_returning(memory: DrainMemory, owner_uid: str) -> bool:
 
 
 def claims(pod: PodView) -> tuple[str, ...]:
-    """The pod's claims as ``namespace/name``."""
+    """The pod's claims as `namespace/name`."""
     return tuple(
         f"{pod.metadata.namespace}/{volume.persistent_volume_claim.claim_name}"
         for volume in pod.spec.volumes

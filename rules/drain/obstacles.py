@@ -1,5 +1,7 @@
 """What blocks a drain, named for people: PDB, pods, owner, why, whether waiting helps, remedy."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -32,7 +34,7 @@ _GANG_REMEDY: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obstacle:
-    """Why one pod does not go. ``holds``: it is not even asked to while that lasts."""
+    """Why one pod does not go. `holds`: it is not even asked to while that lasts."""
 
     reason: str
     why: str
@@ -50,9 +52,9 @@ def obstacle_of(
     now: float,
     asked: bool,
 ) -> Obstacle | None:
-    """What the PDBs, or the last answer, say about ``pod``; None when nothing is in its way.
+    """What the PDBs, or the last answer, say about `pod`; None when nothing is in its way.
 
-    ``asked``: the PDB refused another of its pods, so that this one waits as well.
+    `asked`: the PDB refused another of its pods, so that this one waits as well.
     """
     key = pdbs[0].key if pdbs else ""
     block = judge(pod, pdbs, now)
@@ -176,7 +178,7 @@ def grouped(
 
 
 def owner_name(pod: PodView, owners: Mapping[str, OwnerView]) -> str:
-    """The outermost known owner, as people call it: ``Deployment team-a/trainer``."""
+    """The outermost known owner, as people call it: `Deployment team-a/trainer`."""
     controller = pod.metadata.controller
     if controller is None:
         return ""

@@ -1,10 +1,12 @@
 """The drain of one node as a plan: who goes now, who stays and why, what blocks, when it is over.
 
-``plan_drain`` is called by the remediator after every uncached list of the node's pods, while the
-session's decision says ``Evicting.GO`` (or ``PROBE``). It never assumes that an eviction worked:
-the next list tells. A node is drained when two equal lists at least ``settle`` apart have nothing
+`plan_drain` is called by the remediator after every uncached list of the node's pods, while the
+session's decision says `Evicting.GO` (or `PROBE`). It never assumes that an eviction worked:
+the next list tells. A node is drained when two equal lists at least `settle` apart have nothing
 left to evict and the volumes of the pods that left are detached or past their time.
 """
+
+from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,7 +21,7 @@ from rules.api.writes import DeletePod, EvictPod, SetDisruptionTarget
 from rules.catalog.reason import Severity
 from rules.drain.budget import matching, needs_turn
 from rules.drain.clock import overdue, worked_since
-from rules.drain.fate import Fate, Moment, Verdict, fate_of, tier
+from rules.drain.fate import Fate, Moment, PodVerdict, fate_of, tier
 from rules.drain.memory import DrainMemory, claims, keeps_returning, listed
 from rules.drain.obstacles import Obstacle, grouped, obstacle_of, worst_reason
 from rules.policy.policy import Policy
@@ -43,7 +45,7 @@ class DrainInput:
     attachments: tuple[VolumeAttachmentView, ...] = ()
     """VolumeAttachments of this node."""
     claims: Mapping[str, ClaimView] = field(default_factory=dict)
-    """PersistentVolumeClaims by ``namespace/name``."""
+    """PersistentVolumeClaims by `namespace/name`."""
     no_room: frozenset[str] = frozenset()
     """UIDs of pods whose GPUs fit no other node now (asked for Degraded drains only)."""
     severity: str = "Degraded"
@@ -66,7 +68,7 @@ class OwnerWanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainPlan:
-    """What the last lists mean. Counts are exact; names are bounded in ``status``."""
+    """What the last lists mean. Counts are exact; names are bounded in `status`."""
 
     memory: DrainMemory
     evict: tuple[EvictPod, ...] = ()
@@ -76,7 +78,8 @@ class DrainPlan:
     blocked: tuple[BlockedBy, ...] = ()
     blocked_reason: str = ""
     unseen: str = ""
-    """Why the node could not be looked at, a clause; nobody goes meanwhile (``rules.drain.unseen``)."""
+    """Why the node could not be looked at, a clause; nobody goes meanwhile (`rules.drain.unseen`).
+    """
     needs_human: str = ""
     waiting: tuple[str, ...] = ()
     stuck: tuple[str, ...] = ()
@@ -90,10 +93,10 @@ class DrainPlan:
     wake_at: float | None = None
     wants_owners: tuple[OwnerWanted, ...] = ()
     """To look up before the next plan. A node is not drained before its DaemonSets are known; one
-    that may not be read counts as existing (put any ``OwnerView`` under its UID)."""
+    that may not be read counts as existing (put any `OwnerView` under its UID)."""
 
     def status(self, drain: DrainStatus) -> DrainStatus:
-        """``drain`` with this plan's progress; its clock stays."""
+        """`drain` with this plan's progress; its clock stays."""
         return DrainStatus(
             evicted=self.memory.evicted,
             recent=self.memory.recent,
@@ -183,12 +186,12 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
     )
 
 
-def _by_policy(verdict: Verdict) -> bool:
+def _by_policy(verdict: PodVerdict) -> bool:
     return verdict.fate is Fate.STAYS and bool(verdict.why)
 
 
 def _holding_turn(
-    verdicts: Iterable[tuple[PodView, Verdict]], going: list[PodView]
+    verdicts: Iterable[tuple[PodView, PodVerdict]], going: list[PodView]
 ) -> list[PodView]:
     """Pods whose group must be gone before a later one starts: those going and those leaving."""
     leaving = [p for p, v in verdicts if v.fate in {Fate.LEAVING, Fate.WAITS}]
@@ -197,7 +200,7 @@ def _holding_turn(
 
 def _obstacle(
     pod: PodView,
-    verdict: Verdict,
+    verdict: PodVerdict,
     look: DrainInput,
     pdbs: tuple[PdbView, ...],
     memory: DrainMemory,
@@ -349,7 +352,7 @@ def _needs_human(obstacles: list[tuple[PodView, Obstacle]], stuck: list[str], la
 
 
 def _unknown_owners(
-    verdicts: list[tuple[PodView, Verdict]],
+    verdicts: list[tuple[PodView, PodVerdict]],
     obstacles: list[tuple[PodView, Obstacle]],
     look: DrainInput,
 ) -> tuple[OwnerWanted, ...]:

@@ -1,11 +1,13 @@
 """The order of evictions: one in flight per PDB over all nodes, fair between nodes.
 
-Pure state for the eviction worker: ``due`` says what to send now, ``answered`` and ``pdb_changed``
+Pure state for the eviction worker: `due` says what to send now, `answered` and `pdb_changed`
 move the state. What a budget answers belongs to its lane: ten pods behind one full budget are one
 question, and each time it is put for another of them. What one pod is refused for belongs to that
 pod: it waits alone, and the others go on. A turn is an eviction that was accepted, so that a node
 whose question was refused is still the next. Pods that no PDB is asked for share no lane.
 """
+
+from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,7 +24,7 @@ _AGAIN_S: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lane:
+class BudgetLane:
     """The queue of one PDB."""
 
     in_flight: str = ""
@@ -49,7 +51,7 @@ class Refused:
 class PdbQueue:
     """All lanes, by PDB key; pods that were refused and those in flight without a PDB, by UID."""
 
-    lanes: Mapping[str, Lane] = field(default_factory=dict)
+    lanes: Mapping[str, BudgetLane] = field(default_factory=dict)
     refused: Mapping[str, Refused] = field(default_factory=dict)
     free_in_flight: frozenset[str] = frozenset()
     paused_until: float = 0.0
@@ -88,7 +90,7 @@ def due(
             free.add(eviction.uid)
             send.append(eviction)
     for key, evictions in waiting.items():
-        lane = lanes.get(key, Lane())
+        lane = lanes.get(key, BudgetLane())
         if _busy(lane, now) or now < lane.not_before:
             continue
         chosen = _next(lane, evictions, refused)
@@ -97,7 +99,7 @@ def due(
     return replace(queue, lanes=lanes, free_in_flight=frozenset(free)), tuple(send)
 
 
-def _next(lane: Lane, evictions: list[EvictPod], refused: Mapping[str, Refused]) -> EvictPod:
+def _next(lane: BudgetLane, evictions: list[EvictPod], refused: Mapping[str, Refused]) -> EvictPod:
     """Of the node that was served the longest ago the pod that was asked for least."""
 
     def order(eviction: EvictPod) -> tuple[int, int]:
@@ -115,11 +117,11 @@ def answered(
     now: float,
     jitter: float,
 ) -> PdbQueue:
-    """Book an answer. ``jitter`` in [0, 1) spreads the back-off over half of its length."""
+    """Book an answer. `jitter` in [0, 1) spreads the back-off over half of its length."""
     if outcome.stops_all:
         pause_s = max(outcome.retry_after_s, 1.0)
         queue = replace(queue, paused_until=max(queue.paused_until, now + pause_s))
-    lane = queue.lanes.get(eviction.pdb, Lane())
+    lane = queue.lanes.get(eviction.pdb, BudgetLane())
     refused = dict(queue.refused)
     known = refused.pop(eviction.uid, _NEVER)
     if lane.in_flight == eviction.uid:
@@ -153,7 +155,7 @@ def _wait_s(
     return max(min(wait_s, backoff.max_s), outcome.retry_after_s)
 
 
-def _turn_taken(lane: Lane, node: str) -> Lane:
+def _turn_taken(lane: BudgetLane, node: str) -> BudgetLane:
     turn = lane.turn + 1
     return replace(lane, turn=turn, served={**lane.served, node: turn})
 
@@ -167,11 +169,11 @@ def pdb_changed(queue: PdbQueue, key: str) -> PdbQueue:
 
 
 def next_due_at(queue: PdbQueue, wanted: Iterable[EvictPod], now: float) -> float | None:
-    """When ``due`` may answer differently because of time alone; None when only an event can."""
+    """When `due` may answer differently because of time alone; None when only an event can."""
     moments = {queue.paused_until} if queue.paused_until > now else set()
     for eviction in wanted:
         own = queue.refused.get(eviction.uid, _NEVER).not_before
-        lane = queue.lanes.get(eviction.pdb, Lane()) if eviction.pdb else Lane()
+        lane = queue.lanes.get(eviction.pdb, BudgetLane()) if eviction.pdb else BudgetLane()
         opens_at = lane.sent_at + _LONGEST_IN_FLIGHT_S if lane.in_flight else lane.not_before
         at = max(own, opens_at)
         if at > now:
@@ -179,5 +181,5 @@ def next_due_at(queue: PdbQueue, wanted: Iterable[EvictPod], now: float) -> floa
     return min(moments, default=None)
 
 
-def _busy(lane: Lane, now: float) -> bool:
+def _busy(lane: BudgetLane, now: float) -> bool:
     return bool(lane.in_flight) and now - lane.sent_at < _LONGEST_IN_FLIGHT_S

@@ -1,12 +1,15 @@
 """The last look before one pod is asked to go: does the plan still hold for it, as it is now?
 
-A plan is made from one list; at a low rate its evictions go out minutes later. ``remediator.drain.drains``
-asks here, with the pod as it was just read and the policy as it is, right before each is sent.
+A plan is made from one list; at a low rate its evictions go out minutes later.
+`remediator.drain.drains` asks here, with the pod as it was just read and the policy as it is,
+right before each is sent.
 """
+
+from __future__ import annotations
 
 from rules.api.pods import PodView
 from rules.drain.clock import overdue, worked_since
-from rules.drain.fate import Fate, Moment, Verdict, fate_of
+from rules.drain.fate import Fate, Moment, PodVerdict, fate_of
 from rules.drain.plan import DrainInput, own_time_over
 from rules.policy.policy import Policy
 
@@ -28,7 +31,7 @@ def kept_from_force(pod: PodView, look: DrainInput, policy: Policy, now: float) 
     return "" if verdict.fate in {Fate.EVICT, Fate.WAITS} else _sentence(verdict)
 
 
-def _fate(pod: PodView, look: DrainInput, policy: Policy, now: float) -> Verdict:
+def _fate(pod: PodView, look: DrainInput, policy: Policy, now: float) -> PodVerdict:
     moment = Moment(
         now=now,
         started_at=worked_since(look.drain, now, look.last_active_at),
@@ -38,5 +41,5 @@ def _fate(pod: PodView, look: DrainInput, policy: Policy, now: float) -> Verdict
     return fate_of(pod, look.missing_owners, moment)
 
 
-def _sentence(verdict: Verdict) -> str:
+def _sentence(verdict: PodVerdict) -> str:
     return f"it {verdict.fate.lower()} by now{f' ({verdict.why})' if verdict.why else ''}"

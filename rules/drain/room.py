@@ -1,9 +1,11 @@
 """Whether a pod's GPUs fit another node now: a Degraded fault must not leave work homeless.
 
-Called for Degraded drains with what `remediator.drain.free_gpus` counted; a Fatal drain goes on without
-asking. Affinity, quotas and taints of others are the scheduler's business, so "there is room" is a
-hope, while "no room" is certain.
+Called for Degraded drains with what `remediator.drain.free_gpus` counted; a Fatal drain goes on
+without asking. Affinity, quotas and taints of others are the scheduler's business, so "there is
+room" is a hope, while "no room" is certain.
 """
+
+from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
@@ -14,7 +16,7 @@ from rules.api.pods import PodView
 
 
 def free_gpus(nodes: Iterable[NodeView], used: Mapping[str, int]) -> Mapping[str, int]:
-    """Unrequested GPUs of each node that takes pods, by node name; ``used`` are the requests."""
+    """Unrequested GPUs of each node that takes pods, by node name; `used` are the requests."""
     return {
         node.name: max(0, _allocatable(node) - used.get(node.name, 0))
         for node in nodes
@@ -33,7 +35,7 @@ def without_room(
     """UIDs of the node's GPU pods that no other node could take, one after the other.
 
     The largest first, each on the fullest node that still fits it, so that a small pod does not
-    take the only place of a large one. ``moving`` are the GPUs of pods that left a node a moment
+    take the only place of a large one. `moving` are the GPUs of pods that left a node a moment
     ago and may not be counted where they went: they are placed before.
     """
     left = {name: count for name, count in free.items() if name != node}

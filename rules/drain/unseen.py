@@ -4,6 +4,8 @@ Called by the remediator's drains when looking failed again and again: without a
 would say "0 evicted" for ever and no time-out would ever be named. Pure.
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import Final
 
@@ -16,7 +18,7 @@ _NO_RIGHT: Final = frozenset({401, 403})
 
 
 def not_listed(memory: DrainMemory, before: DrainPlan | None, code: int, said: str) -> DrainPlan:
-    """The API server answered ``code`` to the list of the node's pods (0: it did not answer)."""
+    """The API server answered `code` to the list of the node's pods (0: it did not answer)."""
     if code in _NO_RIGHT:
         clause = (
             f"the node's pods cannot be listed ({said[:300]}), grant the remediator list on pods"
@@ -29,7 +31,7 @@ def not_listed(memory: DrainMemory, before: DrainPlan | None, code: int, said: s
 
 
 def failed(memory: DrainMemory, before: DrainPlan | None, where: str) -> DrainPlan:
-    """The remediator itself failed over the node's pods, at ``where``."""
+    """The remediator itself failed over the node's pods, at `where`."""
     clause = (
         f"the remediator failed over the node's pods in a way nobody foresaw ({where}), nobody is "
         "evicted and it is tried again, report it with a support bundle"

@@ -4,6 +4,8 @@ Sensor loss is not GPU failure: nothing is opened, nothing is released; the cond
 nobody looks any more. Pure; called by the remediator's sweep over all verdicts.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 
 from rules.api.names import CONDITION_HEALTHY, LABEL_HEALTH

@@ -1,9 +1,11 @@
 """The breaker: when findings come too fast, too often or look alike, nobody new is touched.
 
-Everything is derived from GPUQuarantine objects (creation times, timelines, evidence), so a restart
-cannot forget a storm. The breaker stops new harm only; releases go on, and when it closes the
-sessions that still wait are judged on their present state.
+Everything is derived from GPUQuarantine objects (creation times, timelines, evidence), so a
+restart cannot forget a storm. The breaker stops new harm only; releases go on, and when it closes
+the sessions that still wait are judged on their present state.
 """
+
+from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -27,7 +29,7 @@ _SHARED_LABELS: Final = (
     "node.kubernetes.io/instance-type",
     LABEL_DRIVER,
 )
-"""What several nodes may share, the most specific first; the policy's ``per`` keys come before."""
+"""What several nodes may share, the most specific first; the policy's `per` keys come before."""
 _SEVERAL: Final = 2
 """Two nodes are the least that can have something in common."""
 
@@ -37,10 +39,10 @@ class FleetFinding:
     """One statement about many nodes."""
 
     kind: str
-    """``CorrelatedCause`` or ``AgentsSilent``."""
+    """`CorrelatedCause` or `AgentsSilent`."""
     reason: str
     shared: str
-    """What they share, as ``key=value``."""
+    """What they share, as `key=value`."""
     nodes: tuple[str, ...]
     at: float
     message: str
@@ -128,7 +130,7 @@ def judge_breaker(snapshot: FleetSnapshot) -> Breaker:
 def _too_many(
     policy: Policy, sessions: Iterable[QuarantineView]
 ) -> list[tuple[float, int, str, str]]:
-    """The latest node that was one too many within ``maxNew.window``."""
+    """The latest node that was one too many within `maxNew.window`."""
     rate = policy.budget.max_new
     times = [wanted_at(session) for session in _once_per_node(sessions, rate.window_s)]
     late = [
@@ -176,7 +178,7 @@ def reason_keys(session: QuarantineView, snapshot: FleetSnapshot) -> list[Reason
 def used_reasons(
     snapshot: FleetSnapshot, sessions: Iterable[QuarantineView]
 ) -> Mapping[ReasonKey, frozenset[str]]:
-    """Which nodes each reason has taken within ``perReason.window``."""
+    """Which nodes each reason has taken within `perReason.window`."""
     window_s = snapshot.policy.budget.per_reason.window_s
     used: defaultdict[ReasonKey, frozenset[str]] = defaultdict(frozenset)
     for session in sessions:
@@ -251,7 +253,7 @@ def correlated_findings(
 def _last_burst(
     members: list[QuarantineView], several: int, window_s: float
 ) -> list[QuarantineView] | None:
-    """The latest run of sessions on at least ``several`` nodes, each within the window."""
+    """The latest run of sessions on at least `several` nodes, each within the window."""
     times = [wanted_at(member) for member in members]
     for end in range(len(members) - 1, several - 2, -1):
         run = members[bisect_right(times, times[end] - window_s) : end + 1]

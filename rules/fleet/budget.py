@@ -1,8 +1,11 @@
 """The budget: how many nodes may be unavailable, counted over the fleet and per label value.
 
-Pure arithmetic on the snapshot, used by ``rules.fleet.turns``. A node that is unavailable for any reason
-(not Ready, cordoned by anyone, ours) is in the count already and costs nothing to quarantine.
+Pure arithmetic on the snapshot, used by `rules.fleet.turns`. A node that is unavailable for any
+reason (not Ready, cordoned by anyone, ours) is in the count already and costs nothing to
+quarantine.
 """
+
+from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
@@ -15,7 +18,7 @@ from rules.policy.policy import Budget
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetLine:
-    """One count against one limit: the whole selection (``key`` empty) or one label value."""
+    """One count against one limit: the whole selection (`key` empty) or one label value."""
 
     key: str
     value: str
@@ -30,7 +33,7 @@ class BudgetLine:
 
     @property
     def clause(self) -> str:
-        """``3 of 30 nodes with rack=a are unavailable, the budget allows 3``."""
+        """`3 of 30 nodes with rack=a are unavailable, the budget allows 3`."""
         where = f" with {self.key}={self.value}" if self.key else ""
         return (
             f"{self.unavailable} of {self.total} nodes{where} are unavailable, the budget allows "
@@ -39,14 +42,14 @@ class BudgetLine:
 
 
 def limit_of(total: int, budget: Budget) -> int:
-    """The smaller of percent (rounded down) and ``atMost``, at least ``minimum``."""
+    """The smaller of percent (rounded down) and `atMost`, at least `minimum`."""
     share = math.floor(total * budget.max_unavailable.percent / 100 + 1e-9)
     return max(budget.minimum, min(share, budget.max_unavailable.at_most))
 
 
 @dataclass(slots=True)
 class BudgetBook:
-    """The lines of one judgement; ``take`` books a node that gets its turn."""
+    """The lines of one judgement; `take` books a node that gets its turn."""
 
     budget: Budget
     totals: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -55,8 +58,8 @@ class BudgetBook:
     @classmethod
     def of(
         cls, nodes: Iterable[NodeView], taken: frozenset[str], budget: Budget, now: float
-    ) -> "BudgetBook":
-        """Count ``nodes``; ``taken`` are unavailable whatever the cache says (marks under way,
+    ) -> BudgetBook:
+        """Count `nodes`; `taken` are unavailable whatever the cache says (marks under way,
         virtual marks of Shadow).
         """
         book = cls(budget=budget)
@@ -71,7 +74,7 @@ class BudgetBook:
         return book
 
     def keys_of(self, node: NodeView) -> list[tuple[str, str]]:
-        """The lines a node counts in: the whole, and each ``per`` label it has."""
+        """The lines a node counts in: the whole, and each `per` label it has."""
         labels: Mapping[str, str] = node.labels
         return [("", ""), *((key, labels[key]) for key in self.budget.per if key in labels)]
 

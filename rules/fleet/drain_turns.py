@@ -1,5 +1,7 @@
 """Whose pods may be evicted next: the limit of nodes draining, gangs, and our own node last."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -33,9 +35,9 @@ def drain_permits(
 ) -> Mapping[str, Permit]:
     """Turns to drain for sessions whose mark is on, by session name, the longest marked first.
 
-    One rule for all: who waits with its mark on, whose cause came back, and who was held up while it
-    drained. A session that drains goes on. One that waits for a person gives up its place, and one
-    that cannot drain now takes none: a blocked node blocks no other.
+    One rule for all: who waits with its mark on, whose cause came back, and who was held up while
+    it drained. A session that drains goes on. One that waits for a person gives up its place, and
+    one that cannot drain now takes none: a blocked node blocks no other.
     """
     sessions = [s for s in opened if s.status.mode != Mode.SHADOW]
     permits: dict[str, Permit] = {s.name: _GOES_ON for s in sessions}

@@ -1,8 +1,10 @@
 """Nodes that detectors may not take: the control plane, and whoever is alone in its pool.
 
-Used by ``rules.fleet.turns`` before a session starts and by ``preflight`` before anything happens, so
+Used by `rules.fleet.turns` before a session starts and by `preflight` before anything happens, so
 that both say the same. A person's request is never asked here.
 """
+
+from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
@@ -30,7 +32,7 @@ def control_plane(node: NodeView) -> bool:
 
 
 def pool_of(node: NodeView) -> str:
-    """The node's pool as ``label=value``; "" for the one pool of all nodes without such a label."""
+    """The node's pool as `label=value`; "" for the one pool of all nodes without such a label."""
     for label in POOL_LABELS:
         if label in node.labels:
             return f"{label}={node.labels[label]}"

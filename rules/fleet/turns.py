@@ -1,9 +1,11 @@
 """Who may start now, and why the others wait: the rules that protect the fleet from us.
 
-``judge_fleet`` is called by the remediator once per cycle on the whole snapshot; every session gets
-a ``Permit``. All of it is derived from API objects, so a restart, a second replica and a replay
+`judge_fleet` is called by the remediator once per cycle on the whole snapshot; every session gets
+a `Permit`. All of it is derived from API objects, so a restart, a second replica and a replay
 come to the same answer. Nothing here blocks a release.
 """
+
+from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Small things add up: states that flap, repairs that do not last, events over a day's budget.
 
-``judge`` calls ``add_up`` after every observation, with the state before it. The counts lie in the
-``ledger``; what a person repaired is counted anew.
+`judge` calls `add_up` after every observation, with the state before it. The counts lie in the
+`ledger`; what a person repaired is counted anew.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ from rules.judge.burst import REASON_LOST, is_lost, settled, stronger_action
 from rules.judge.closing import NOT_CONFIRMED, close_where
 from rules.judge.facts.presence import LOST_POLL, MISMATCH
 from rules.judge.facts.readings import LINK_ERRORS
-from rules.judge.incident import CAME_AGAIN, Finding, Incident, Phase, held_still, with_conclusion
+from rules.judge.incident import (
+    CAME_AGAIN,
+    Finding,
+    Incident,
+    IncidentPhase,
+    held_still,
+    with_conclusion,
+)
 from rules.judge.observation import SourceName
 from rules.judge.recording import BEFORE_START, CONTAINED_ERROR, record, surroundings
 from rules.judge.state import NodeState, find_gpu
@@ -34,7 +41,7 @@ _REPAIRABLE: Final = (Action.RESET_GPU, Action.RESTART_NODE, Action.POWER_CYCLE)
 class Budget(NamedTuple):
     """What may happen so often a day; the reason names the threshold, too.
 
-    While one of ``told_by`` stands, that tells of the same trouble, and more.
+    While one of `told_by` stands, that tells of the same trouble, and more.
     """
 
     what: str
@@ -70,7 +77,9 @@ def _next_rung(before: NodeState, state: NodeState, now: float, rules: Rules) ->
     known = {id(incident) for incident in before.incidents}
     changed = [
         _floored(state, incident, now, rules)
-        if incident.active and incident.phase is Phase.SETTLED and id(incident) not in known
+        if incident.active
+        and incident.phase is IncidentPhase.SETTLED
+        and id(incident) not in known
         else incident
         for incident in state.incidents
     ]
@@ -160,7 +169,9 @@ def _kept_open(
         due_at=held_at + rules["FlapWindow"].value,
     )
     return (
-        settled(opened, now, surroundings(state), rules) if old.phase is Phase.PRESENT else opened
+        settled(opened, now, surroundings(state), rules)
+        if old.phase is IncidentPhase.PRESENT
+        else opened
     )
 
 

@@ -1,7 +1,7 @@
 """Which GPUs are behind a PCIe bridge, and what an error that a bridge reports says about them.
 
-Called by ``judge.facts.kernel`` for lines of a port, and by ``judge.facts.presence`` which learns the paths.
-A path is remembered after the GPU left the bus: the line may be read after the GPU is gone.
+Called by `judge.facts.kernel` for lines of a port, and by `judge.facts.presence` which learns the
+paths. A path is remembered after the GPU left the bus: the line may be read after the GPU is gone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 from rules.judge.burst import is_lost
 from rules.judge.expected_gpus import gpu_addresses, plain_address
-from rules.judge.incident import Finding, Incident, Member, Phase, Scope
+from rules.judge.incident import Finding, Incident, IncidentPhase, Member, Scope
 from rules.judge.observation import PciFunction
 from rules.judge.state import MAX_GPUS, NodeState
 
@@ -64,7 +64,7 @@ def cut_off_home(incidents: Sequence[Incident], finding: Finding) -> Incident | 
     for incident in incidents:
         if not incident.active or not incident.concerns(finding.gpu, finding.pci):
             continue
-        if waits and incident.phase is not Phase.PRESENT:
+        if waits and incident.phase is not IncidentPhase.PRESENT:
             continue
         if lost and incident.has_reason(CONTAINMENT):
             return incident

@@ -1,6 +1,6 @@
 """What an incident means, given all its members and the driver's answer.
 
-Called by ``judge.recording`` whenever an incident gains a member, an answer or time. Pure: the same
+Called by `judge.recording` whenever an incident gains a member, an answer or time. Pure: the same
 members and answer always give the same row, so the order in which they came never matters.
 """
 
@@ -26,7 +26,7 @@ from rules.catalog.reasons import RECOVERY_REASONS, reason_for_recovery_action
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Rules
 from rules.catalog.xid import GPU_LOST_XID, catalog, reason_for_xid
-from rules.judge.incident import Incident, Member, Phase, Scope
+from rules.judge.incident import Incident, IncidentPhase, Member, Scope
 
 REASON_LOST: Final = "GPULost"
 CONTAINED: Final = frozenset({48, 63, 94})
@@ -36,10 +36,13 @@ ANSWERED_XIDS: Final = frozenset({109, 155})
 """The Xids whose meaning is the driver's answer alone, where its branch links them to one."""
 
 SECURITY_FAULT_XID: Final = 110
-"""The GPU shuts itself off; only a cold reset ends that. Source: open GPU kernel modules 595.45.04."""
+"""The GPU shuts itself off; only a cold reset ends that. Source: open GPU kernel modules
+595.45.04.
+"""
 
 _EXPLAINED: Final = frozenset({48, 63, 171, 172})
-"""What is printed beside a 94 or 95 about the same memory error. Source: open GPU kernel modules."""
+"""What is printed beside a 94 or 95 about the same memory error. Source: open GPU kernel modules.
+"""
 
 _DETAILED: Final = frozenset({48, 94, 95})
 _DETAILS: Final = frozenset({171, 172})
@@ -112,8 +115,8 @@ def judged_row(
 
     The strongest member leads. The driver's answer replaces the catalog's word for an Xid that
     this branch links to Xid 154, and can only raise it for others; that it asks for nothing says
-    something about `ANSWERED_XIDS` alone. A lost GPU needs at least a restart of the node, one that
-    its own security shut down a power cycle, and in a virtual machine another node.
+    something about `ANSWERED_XIDS` alone. A lost GPU needs at least a restart of the node, one
+    that its own security shut down a power cycle, and in a virtual machine another node.
     """
     lead = _lead(members)
     row = asked = rules.apply(lead.row)
@@ -134,12 +137,12 @@ def judged_row(
 
 
 def settled(incident: Incident, now: float, around: Surroundings, rules: Rules) -> Incident:
-    """Work out phase and row of an active incident at ``now``."""
+    """Work out phase and row of an active incident at `now`."""
     full = judged_row(incident.members, incident.answer, around, rules)
     full = _raised_to(incident.floor, full)
     if incident.scope is Scope.NODE and (incident.gpus or incident.pci):
         full = rules.apply(_of_many(incident, full))
-    if incident.phase is Phase.PRESENT:
+    if incident.phase is IncidentPhase.PRESENT:
         often = incident.held_at is not None
         return replace(incident, row=unconfirmed(full) if often else being_judged(full))
     if incident.answer is None and _waits(incident):
@@ -153,8 +156,8 @@ def settled(incident: Incident, now: float, around: Surroundings, rules: Rules) 
                 due_at += rules["AnswerDelay"].value / 2
         if incident.opened_at <= now < due_at:  # a clock that went back waits no longer
             row = being_judged(full)
-            return replace(incident, phase=Phase.CONTEXT, due_at=due_at, row=row)
-    return replace(incident, phase=Phase.SETTLED, due_at=None, row=full)
+            return replace(incident, phase=IncidentPhase.CONTEXT, due_at=due_at, row=row)
+    return replace(incident, phase=IncidentPhase.SETTLED, due_at=None, row=full)
 
 
 def no_need(row: Reason) -> Reason:
@@ -185,7 +188,8 @@ def _raised_to(floor: Action | None, row: Reason) -> Reason:
 
 
 def _of_many(incident: Incident, row: Reason) -> Reason:
-    """The row of what many GPUs share: with a fabric that fails them all the node takes no new work.
+    """The row of what many GPUs share: with a fabric that fails them all the node takes no new
+    work.
 
     Errors of links end when the links are back, unless a reset is asked for.
     """
@@ -209,7 +213,7 @@ def is_lost(member: Member) -> bool:
 
 
 def _waits(incident: Incident) -> bool:
-    if incident.phase is Phase.SETTLED and incident.row.severity is not Severity.INFO:
+    if incident.phase is IncidentPhase.SETTLED and incident.row.severity is not Severity.INFO:
         return False  # judged before: more of the same must not make it harmless again
     classes = {member.row.klass for member in incident.members}
     grave = any(member.row.severity is not Severity.INFO for member in incident.members)
@@ -256,7 +260,7 @@ def _answered(xid: int | None, row: Reason, answer: int, around: Surroundings) -
 
 
 def _at_least(floor: Action, row: Reason, asked: Reason) -> Reason:
-    """No answer makes a lost GPU less than lost; ``asked`` is what people and catalog say of it."""
+    """No answer makes a lost GPU less than lost; `asked` is what people and catalog say of it."""
     action = row.action if _ACTIONS.index(row.action) > _ACTIONS.index(floor) else floor
     return replace(
         row,

@@ -1,6 +1,6 @@
 """What one observation changed, for metrics, Events and the log: the difference of two states.
 
-Called by ``judge`` after every observation. Derived, never collected on the way, so nothing that
+Called by `judge` after every observation. Derived, never collected on the way, so nothing that
 changed can be forgotten.
 """
 
@@ -29,7 +29,7 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One change; ``incident`` is set for the first four kinds, ``source`` for Source."""
+    """One change; `incident` is set for the first four kinds, `source` for Source."""
 
     kind: ChangeKind
     incident: Incident | None = None

@@ -1,7 +1,7 @@
 """What ends an incident: silence, a reset, a reboot, a state, a person, or the past being past.
 
-``judge`` calls ``close_what_ended`` after every observation; the judges note evidence with
-``mark_reset`` and ``mark_reboot``. Evidence alone closes nothing: the present must agree, seen
+`judge` calls `close_what_ended` after every observation; the judges note evidence with
+`mark_reset` and `mark_reboot`. Evidence alone closes nothing: the present must agree, seen
 after the evidence, and where nothing can see the present, nothing is closed by it.
 """
 
@@ -16,7 +16,7 @@ from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Rules
 from rules.judge.burst import is_lost, judged_row, settled, unconfirmed
 from rules.judge.gauge import Gauge
-from rules.judge.incident import Incident, Phase, closed, held_still, without_gpu
+from rules.judge.incident import Incident, IncidentPhase, closed, held_still, without_gpu
 from rules.judge.observation import SourceState
 from rules.judge.present import Present, gpu_now, present_of
 from rules.judge.recording import BEFORE_START, rests, surroundings
@@ -41,8 +41,8 @@ def mark_reset(
     """Note evidence of a reset of one GPU, or of all where none is named.
 
     What was counted before it is no base for a rate any more, and what waited for it is done.
-    ``since`` is when it happened, if that is past: a later fault is not repaired by it. Its clock
-    may be behind by ``slack_s`` where it is known to come after all that an earlier agent saw.
+    `since` is when it happened, if that is past: a later fault is not repaired by it. Its clock
+    may be behind by `slack_s` where it is known to come after all that an earlier agent saw.
     """
     everything = not gpu and not pci
     hit = find_gpu(state, gpu, pci) if not everything else None
@@ -111,7 +111,7 @@ def mark_older_boot(state: NodeState) -> NodeState:
 def close_where(
     state: NodeState, wanted: Callable[[Incident], bool], at: float, by: str
 ) -> NodeState:
-    """Close every active incident that ``wanted`` picks."""
+    """Close every active incident that `wanted` picks."""
     if not any(incident.active and wanted(incident) for incident in state.incidents):
         return state
     return replace(
@@ -141,11 +141,11 @@ def _aged(state: NodeState, incident: Incident, now: float, rules: Rules) -> Inc
         repaired = state.node.repaired_at > incident.held_at
         if repaired or not held_still(incident, now, rules):
             return closed(incident, now, ClosesKind.STATE)
-    if incident.phase is Phase.PRESENT:
+    if incident.phase is IncidentPhase.PRESENT:
         return _confronted(state, incident, now, rules)
-    if incident.phase is Phase.CONTEXT:
+    if incident.phase is IncidentPhase.CONTEXT:
         incident = settled(incident, now, surroundings(state), rules)
-        if incident.phase is Phase.CONTEXT:
+        if incident.phase is IncidentPhase.CONTEXT:
             return incident
     ends = incident.row.closes_on
     if incident.row.severity is Severity.INFO and ends.kind is ClosesKind.SILENCE:
@@ -172,7 +172,12 @@ def _confronted(state: NodeState, incident: Incident, now: float, rules: Rules) 
     present = present_of(state, incident, since=incident.present_since)
     if present is Present.BAD or (present is Present.GOOD and incident.cut):
         live = replace(
-            incident, phase=Phase.CONTEXT, opened_at=now, touched_at=now, cut=False, held_at=None
+            incident,
+            phase=IncidentPhase.CONTEXT,
+            opened_at=now,
+            touched_at=now,
+            cut=False,
+            held_at=None,
         )
         return settled(live, now, around, rules)
     by = NOT_CONFIRMED if incident.present_since else BEFORE_START

@@ -1,7 +1,7 @@
 """How many GPUs a node should have, and who says so.
 
-Called by ``judge`` whenever configuration, the Node or the PCI bus is seen. Never uses
-allocatable or ``nvidia.com/gpu.count``: MIG and time-slicing multiply them, and the device
+Called by `judge` whenever configuration, the Node or the PCI bus is seen. Never uses
+allocatable or `nvidia.com/gpu.count`: MIG and time-slicing multiply them, and the device
 plugin lowers them for an Xid that harms nobody.
 """
 
@@ -34,7 +34,7 @@ _COUNT: Final = re.compile(r"\d{1,2}")
 class Learned:
     """The highest count ever seen on this hardware.
 
-    ``key`` identifies the hardware (a digest of DMI product UUID and instance type), empty until
+    `key` identifies the hardware (a digest of DMI product UUID and instance type), empty until
     both were read: a node of another shape under the same name starts to learn afresh.
     """
 
@@ -51,7 +51,7 @@ def hardware_key(product_uuid: str, instance_type: str) -> str:
 
 
 def plain_address(pci: str) -> str:
-    """``0000:1b:00`` of ``00000000:1B:00.0``: lower case, four-digit domain, no function."""
+    """`0000:1b:00` of `00000000:1B:00.0`: lower case, four-digit domain, no function."""
     domain, separator, rest = pci.lower().partition(":")
     if separator and len(domain) > 4 and domain[:-4].strip("0") == "":
         domain = domain[-4:]
@@ -81,7 +81,7 @@ def gpu_addresses(
 
 
 def learn(learned: Learned, count: int, key: str) -> Learned:
-    """Take one count; another ``key`` than the known one forgets what was learned."""
+    """Take one count; another `key` than the known one forgets what was learned."""
     if key and learned.key and key != learned.key:
         return Learned(count=count, key=key)
     return Learned(count=max(learned.count, min(count, MAX_GPUS)), key=key or learned.key)

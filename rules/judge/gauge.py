@@ -1,6 +1,6 @@
 """N of M with hysteresis: when a noisy reading is a finding, and when it has gone again.
 
-Called by the judges of readings, of presence and of the host. One ``Gauge`` belongs to one
+Called by the judges of readings, of presence and of the host. One `Gauge` belongs to one
 threshold on one GPU. It must never be fed with a value that was not measured: an absent reading
 is left out, it is neither good nor bad.
 """
@@ -16,7 +16,7 @@ from rules.catalog.thresholds import Threshold
 class Gauge:
     """The last readings against one threshold, newest last, and what follows from them.
 
-    ``bad`` and ``good`` are separate because of hysteresis: a reading between the two sides is
+    `bad` and `good` are separate because of hysteresis: a reading between the two sides is
     neither.
     """
 
@@ -25,7 +25,7 @@ class Gauge:
     good: tuple[bool, ...] = ()
 
     def step(self, *, bad: bool, good: bool, threshold: Threshold) -> Gauge:
-        """Take one reading; raised at ``count`` bad of ``window``, cleared at as many good."""
+        """Take one reading; raised at `count` bad of `window`, cleared at as many good."""
         bads = (*self.bad, bad)[-threshold.window :]
         goods = (*self.good, good)[-threshold.window :]
         if not self.raised and sum(bads) >= threshold.count:
@@ -35,7 +35,7 @@ class Gauge:
         return Gauge(raised=self.raised, bad=bads, good=goods)
 
     def measure(self, value: float, threshold: Threshold) -> Gauge:
-        """Take one measured value: bad at or above ``value``, good at or below ``clear``.
+        """Take one measured value: bad at or above `value`, good at or below `clear`.
 
         Where both are the same number, good means below it.
         """
@@ -48,7 +48,7 @@ class Gauge:
 class Latch:
     """A flag or counter that only grows: one confirming re-read, then it stands.
 
-    ``seen`` says that the last reading was bad; ``raised`` that two in a row were. It falls back
+    `seen` says that the last reading was bad; `raised` that two in a row were. It falls back
     with the first good reading: whether that ends anything is for the incident's own evidence.
     """
 

@@ -1,7 +1,7 @@
 """One fault with its life: opened by a finding, joined by others, closed by named evidence.
 
-Judges hand ``Finding``s to ``record``; what is kept is an ``Incident``, and its published row is
-worked out by ``judge.burst`` from its members and the driver's answer. Pure data and functions:
+Judges hand `Finding`s to `record`; what is kept is an `Incident`, and its published row is
+worked out by `judge.burst` from its members and the driver's answer. Pure data and functions:
 nothing here reads a clock, and text from the kernel is only ever cut and kept.
 """
 
@@ -43,7 +43,7 @@ class Scope(StrEnum):
     DOMAIN = "Domain"
 
 
-class Phase(StrEnum):
+class IncidentPhase(StrEnum):
     """How far judgement has come: only Settled incidents carry their own severity."""
 
     SETTLED = "Settled"
@@ -57,9 +57,9 @@ class Phase(StrEnum):
 class Finding:
     """One sighting, already read through the catalog.
 
-    ``gpu`` is a UUID and ``pci`` a plain address; either may be empty. ``sequence`` is the kernel
-    record's, None for anything else. ``needs_present``: no proof unless the GPU looks sick now.
-    ``counts`` is False for a second view of the same fault. ``asks`` is the recovery action that
+    `gpu` is a UUID and `pci` a plain address; either may be empty. `sequence` is the kernel
+    record's, None for anything else. `needs_present`: no proof unless the GPU looks sick now.
+    `counts` is False for a second view of the same fault. `asks` is the recovery action that
     the flags of a kernel line come to, None where it has none.
     """
 
@@ -84,7 +84,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One kind of finding inside an incident; ``asks``: its line itself said what is needed."""
+    """One kind of finding inside an incident; `asks`: its line itself said what is needed."""
 
     row: Reason
     xid: int | None = None
@@ -95,21 +95,20 @@ class Member:
 class Incident:
     """The state of one incident.
 
-    ``row`` is what is published. ``cut`` marks a burst that an earlier run of the agent saw live
-    and did not live to judge. ``opened_at``, ``touched_at`` and ``due_at`` are judgement's own
-    time, the other times those of the facts. ``reset_at`` (of all its GPUs; ``resets`` names single
-    ones of several) and ``rebooted`` remember evidence that the
-    present did not confirm yet; ``present_since`` is the time since which the present counts; ``answer``
-    is the recovery action that the driver gave to it, ``unasked`` how many polls after it found that
-    the driver asks for nothing.
-    ``held_at`` is since when its state is good again, where it ended too often to be closed for that;
-    ``floor`` is the lightest repair still worth trying.
+    `row` is what is published. `cut` marks a burst that an earlier run of the agent saw live
+    and did not live to judge. `opened_at`, `touched_at` and `due_at` are judgement's own
+    time, the other times those of the facts. `reset_at` (of all its GPUs; `resets` names single
+    ones of several) and `rebooted` remember evidence that the
+    present did not confirm yet; `present_since` is the time since which the present counts;
+    `answer` is the recovery action that the driver gave to it, `unasked` how many polls after it
+    found that the driver asks for nothing. `held_at` is since when its state is good again, where
+    it ended too often to be closed for that; `floor` is the lightest repair still worth trying.
     """
 
     id: str
     row: Reason
     members: tuple[Member, ...]
-    phase: Phase = Phase.CONTEXT
+    phase: IncidentPhase = IncidentPhase.CONTEXT
     answer: int | None = None
     unasked: int = 0
     scope: Scope = Scope.GPU
@@ -160,7 +159,7 @@ class Incident:
 
 
 def incident_id(finding: Finding, boot_id: str) -> str:
-    """The stable identity of the incident that ``finding`` opens."""
+    """The stable identity of the incident that `finding` opens."""
     moment = finding.sequence
     if moment is None:
         moment = round(finding.at * 1e6)
@@ -169,7 +168,7 @@ def incident_id(finding: Finding, boot_id: str) -> str:
 
 
 def clipped(text: str, limit: int = MAX_EVIDENCE_BYTES) -> str:
-    """Cut to ``limit`` bytes of UTF-8; what is not printable comes out escaped, newlines too."""
+    """Cut to `limit` bytes of UTF-8; what is not printable comes out escaped, newlines too."""
     safe = text[:limit]
     if not safe.isprintable():
         safe = "".join(
@@ -224,7 +223,9 @@ def joined(incident: Incident, finding: Finding, now: float) -> Incident:
         count=incident.count + (finding.counts or incident.held_at is not None),
         evidence=evidence,
         # What waits for the present is not judged bad by being seen again.
-        held_at=now if incident.held_at is not None and incident.phase is Phase.PRESENT else None,
+        held_at=now
+        if incident.held_at is not None and incident.phase is IncidentPhase.PRESENT
+        else None,
         due_at=None if incident.held_at is not None else incident.due_at,
     )
 
@@ -250,11 +251,11 @@ def with_conclusion(incident: Incident, text: str) -> Incident:
 
 
 def closed(incident: Incident, at: float, by: str) -> Incident:
-    """End it: ``by`` names the evidence."""
+    """End it: `by` names the evidence."""
     return replace(
         incident,
         active=False,
-        phase=Phase.SETTLED,
+        phase=IncidentPhase.SETTLED,
         due_at=None,
         closed_at=max(at, incident.first_seen),
         closed_by=by,
@@ -301,7 +302,7 @@ def find_home(incidents: Iterable[Incident], finding: Finding, rules: Rules) -> 
         if incident.xids
         and abs(finding.at - incident.last_seen) <= gap
         and abs(finding.at - incident.first_seen) <= whole
-        and (incident.phase is Phase.PRESENT) == finding.lookback
+        and (incident.phase is IncidentPhase.PRESENT) == finding.lookback
     ]
     return max(bursts, key=lambda incident: incident.last_seen, default=None)
 

@@ -1,7 +1,7 @@
 """The state machine of judgement: one observation in, the new state and its changes out.
 
-The agent's loop calls ``judge`` for everything its senses report and sends a ``Tick`` when
-``next_deadline`` is due. It never raises for what an observation contains, never reads a clock
+The agent's loop calls `judge` for everything its senses report and sends a `Tick` when
+`next_deadline` is due. It never raises for what an observation contains, never reads a clock
 and never forgets to bound what it keeps.
 """
 
@@ -43,7 +43,7 @@ from rules.judge.facts.sources import (
     take_node,
 )
 from rules.judge.gauge import Gauge
-from rules.judge.incident import Incident, Phase
+from rules.judge.incident import Incident, IncidentPhase
 from rules.judge.observation import (
     AerSeen,
     CallFailed,
@@ -72,7 +72,7 @@ from rules.judge.topology import better
 def judge(
     state: NodeState, observation: Observation, now: float, rules: Rules
 ) -> tuple[NodeState, tuple[Change, ...]]:
-    """Take one observation at ``now`` (wall seconds)."""
+    """Take one observation at `now` (wall seconds)."""
     new = settle_driver(_take(state, observation, now, rules), now)
     new = _let_time_pass(new, now, rules)
     if new.incidents is not state.incidents:
@@ -113,7 +113,9 @@ def wants_another_look(state: NodeState) -> bool:
     Beyond `wants_reread`: noisy readings that were bad last, and GPUs that the bus or people
     count and the driver does not.
     """
-    if wants_reread(state) or any(i.active and i.phase is Phase.CONTEXT for i in state.incidents):
+    if wants_reread(state) or any(
+        i.active and i.phase is IncidentPhase.CONTEXT for i in state.incidents
+    ):
         return True
     if any(_unconfirmed(gauge) for view in state.gpus.values() for gauge in view.gauges.values()):
         return True
@@ -129,9 +131,9 @@ def _unconfirmed(gauge: Gauge) -> bool:
 
 
 def _deadline(state: NodeState, incident: Incident) -> float | None:
-    if incident.phase is Phase.CONTEXT or incident.held_at is not None:
+    if incident.phase is IncidentPhase.CONTEXT or incident.held_at is not None:
         return incident.due_at
-    if incident.phase is Phase.PRESENT:
+    if incident.phase is IncidentPhase.PRESENT:
         waits = incident.row.severity is Severity.INFO and not rests(state, incident)
         return grace_end(state, incident) if waits else None
     ends = incident.row.closes_on

@@ -2,7 +2,7 @@
 
 Kept in the state, published with GPUNodeHealth and read back, so that neither the agent's restart
 nor a reboot forgets it. Every rule that counts over an hour, a day or a week reads it
-(``adding_up``, ``facts.repeats``). Pure and bounded: a count is a few marks, each of which
+(`adding_up`, `facts.repeats`). Pure and bounded: a count is a few marks, each of which
 stands for a share of the window.
 """
 
@@ -32,7 +32,7 @@ _MARK: Final = re.compile(r"(\S{1,40}) x(\d{1,10})")
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """So many sightings from ``at`` on, until the next mark."""
+    """So many sightings from `at` on, until the next mark."""
 
     at: float
     count: int
@@ -47,7 +47,7 @@ class Entry:
 
 
 Ledger: TypeAlias = Mapping[tuple[str, str], Entry]
-"""By whose (UUID, else address, else ``NODE``) and what."""
+"""By whose (UUID, else address, else `NODE`) and what."""
 
 
 def whose(gpu: str, pci: str) -> str:
@@ -65,9 +65,9 @@ def noted(
     count: int = 1,
     apart_s: float = 0.0,
 ) -> Ledger:
-    """Add what was seen at ``at``; nothing within ``apart_s`` of the last sighting: it is the same.
+    """Add what was seen at `at`; nothing within `apart_s` of the last sighting: it is the same.
 
-    ``window_s`` is the longest time that a rule looks back at it.
+    `window_s` is the longest time that a rule looks back at it.
     """
     old = ledger.get((owner, what))
     if count <= 0 or (old is not None and abs(at - old.last_at) < apart_s):
@@ -83,7 +83,7 @@ def noted(
 
 
 def total(ledger: Ledger, owners: Iterable[str], what: str, since: float, now: float) -> int:
-    """How often it was seen after ``since``, under any of the names of one GPU."""
+    """How often it was seen after `since`, under any of the names of one GPU."""
     return sum(
         mark.count
         for owner in {name for name in owners if name}

@@ -1,7 +1,7 @@
 """What the senses hand to judgement: named, frozen facts without an opinion.
 
-The agent's edge builds these and feeds them to ``rules.judge.judge.judge`` one by one; nothing here
-decides, reads a clock or touches a device. ``at`` is always wall time in seconds since the
+The agent's edge builds these and feeds them to `rules.judge.judge.judge` one by one; nothing here
+decides, reads a clock or touches a device. `at` is always wall time in seconds since the
 epoch: of the fact itself where it carries one (a kernel line), else of its observation.
 """
 
@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 Value: TypeAlias = int | float | str | tuple[int | None, ...] | None
 """A reading. None says Absent: asked for, and this GPU or driver does not have it.
 
-Tuples are per link (None: that link could not be read) or a histogram; see `rules.catalog.signals`.
+Tuples are per link (None: that link could not be read) or a histogram; see
+`rules.catalog.signals`.
 """
 
 
 class SourceName(StrEnum):
-    """The senses; the words go into ``sources[].name`` and into metrics."""
+    """The senses; the words go into `sources[].name` and into metrics."""
 
     KERNEL_LOG = "kernel-log"
     NVML = "nvml"
@@ -54,7 +55,7 @@ class SourceState(StrEnum):
 
 
 class EventKind(StrEnum):
-    """What the driver pushed; ``GpuEvent.data`` is the Xid of an ``XID`` and nothing for any other."""
+    """What the driver pushed; `GpuEvent.data` is the Xid of an `XID` and nothing for any other."""
 
     XID = "xid"
     DOUBLE_BIT_ECC = "double_bit_ecc"
@@ -74,7 +75,7 @@ class EventKind(StrEnum):
 class KernelLineSeen:
     """One recognised record of the kernel log, from the kernel facility.
 
-    ``sequence`` counts within ``boot_id``; ``lookback`` marks a record written before the agent
+    `sequence` counts within `boot_id`; `lookback` marks a record written before the agent
     started reading.
     """
 
@@ -96,7 +97,7 @@ class WorkloadSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelGap:
-    """Records were overwritten before they were read; ``sequence`` is the last one lost."""
+    """Records were overwritten before they were read; `sequence` is the last one lost."""
 
     at: float
     lost: int
@@ -106,7 +107,7 @@ class KernelGap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelRead:
-    """The kernel log is read up to ``sequence`` (records that were not recognised included)."""
+    """The kernel log is read up to `sequence` (records that were not recognised included)."""
 
     at: float
     boot_id: str
@@ -115,9 +116,9 @@ class KernelRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceChanged:
-    """A sense started, stopped or let go; ``reason`` is a CamelCase code, empty when Up.
+    """A sense started, stopped or let go; `reason` is a CamelCase code, empty when Up.
 
-    A hung NVML call is ``Down`` with reason ``CallHung``.
+    A hung NVML call is `Down` with reason `CallHung`.
     """
 
     at: float
@@ -128,9 +129,9 @@ class SourceChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSeen:
-    """One GPU as NVML enumerates it; a lost one may have no ``uuid``.
+    """One GPU as NVML enumerates it; a lost one may have no `uuid`.
 
-    ``pci`` is lower case ``dddd:bb:dd.f`` or ``dddd:bb:dd``; ``architecture`` NVML's number
+    `pci` is lower case `dddd:bb:dd.f` or `dddd:bb:dd`; `architecture` NVML's number
     (6 Turing, 7 Ampere, 8 Ada, 9 Hopper, 10 Blackwell).
     """
 
@@ -152,7 +153,7 @@ class GpuSeen:
 class Inventory:
     """Everything NVML enumerates, taken at (re)initialisation and after a MIG change.
 
-    ``excluded`` are PCI addresses that the driver was told to leave out.
+    `excluded` are PCI addresses that the driver was told to leave out.
     """
 
     at: float
@@ -164,11 +165,11 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologySeen:
-    """How the GPUs are joined by design; rows and columns follow ``gpus`` (UUID, else PCI).
+    """How the GPUs are joined by design; rows and columns follow `gpus` (UUID, else PCI).
 
-    ``links[i][j]`` is spelled as ``nvidia-smi topo -m`` does (X, NV18, PIX, SYS);
-    ``remotes[i]`` names per NVLink of that GPU what sits at its far end: ``gpu``, ``switch``,
-    ``npu``, ``unknown``, or nothing where there is no link. ``numa`` is each GPU's NUMA node.
+    `links[i][j]` is spelled as `nvidia-smi topo -m` does (X, NV18, PIX, SYS);
+    `remotes[i]` names per NVLink of that GPU what sits at its far end: `gpu`, `switch`,
+    `npu`, `unknown`, or nothing where there is no link. `numa` is each GPU's NUMA node.
     """
 
     at: float
@@ -182,7 +183,7 @@ class TopologySeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readings:
-    """One poll of one GPU; signals that were not asked for are missing from ``values``."""
+    """One poll of one GPU; signals that were not asked for are missing from `values`."""
 
     at: float
     gpu: str
@@ -192,7 +193,7 @@ class Readings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuEvent:
-    """The driver pushed an event; ``gpu`` and ``pci`` are empty where it named no GPU."""
+    """The driver pushed an event; `gpu` and `pci` are empty where it named no GPU."""
 
     at: float
     kind: EventKind
@@ -205,9 +206,9 @@ class GpuEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallFailed:
-    """An NVML call returned an error ``code``; ``gpu`` and ``pci`` are empty where it names none.
+    """An NVML call returned an error `code`; `gpu` and `pci` are empty where it names none.
 
-    ``call`` is NVML's own name of the function (``nvmlInit_v2``).
+    `call` is NVML's own name of the function (`nvmlInit_v2`).
     """
 
     at: float
@@ -221,9 +222,9 @@ class CallFailed:
 class PciFunction:
     """One PCI function of vendor 10de as sysfs shows it.
 
-    ``device_class`` is the upper 16 bits of the class (0x0300 VGA, 0x0302 3D controller, 0x0680
-    bridge); ``config_space_ok`` is False when it reads all ones, None when it was not read;
-    ``upstream`` are the full addresses of the bridges above it, the root port first.
+    `device_class` is the upper 16 bits of the class (0x0300 VGA, 0x0302 3D controller, 0x0680
+    bridge); `config_space_ok` is False when it reads all ones, None when it was not read;
+    `upstream` are the full addresses of the bridges above it, the root port first.
     """
 
     address: str
@@ -262,7 +263,7 @@ class AerSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevNodesSeen:
-    """The minor numbers of ``/dev/nvidia<N>`` at one moment."""
+    """The minor numbers of `/dev/nvidia<N>` at one moment."""
 
     at: float
     minors: tuple[int, ...]
@@ -272,8 +273,8 @@ class DevNodesSeen:
 class DcgmSeen:
     """One good page of dcgm-exporter: signals by GPU UUID, addresses normalised to NVML's form.
 
-    ``xids`` is the sticky last Xid of each GPU that exports one, ``instance_xids`` that of each
-    MIG instance, by UUID of the GPU and number of the GPU instance; ``hosts`` are the host names
+    `xids` is the sticky last Xid of each GPU that exports one, `instance_xids` that of each
+    MIG instance, by UUID of the GPU and number of the GPU instance; `hosts` are the host names
     the page carries; they are often those of the exporter's pod, so nothing is judged by them.
     """
 
@@ -300,7 +301,7 @@ class NodeSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostProcess:
-    """A process of the driver's world in a bad state: ``D`` (uninterruptible) or ``Z`` (zombie)."""
+    """A process of the driver's world in a bad state: `D` (uninterruptible) or `Z` (zombie)."""
 
     pid: int
     name: str
@@ -309,9 +310,9 @@ class HostProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkPort:
-    """One port of an InfiniBand or RoCE adapter (``mlx5_0/1``) and whether its link is up.
+    """One port of an InfiniBand or RoCE adapter (`mlx5_0/1`) and whether its link is up.
 
-    ``infiniband`` tells InfiniBand from Ethernet (RoCE) and others; ``errors`` are its error
+    `infiniband` tells InfiniBand from Ethernet (RoCE) and others; `errors` are its error
     counters by the kernel's names; one that it lacks is missing.
     """
 
@@ -325,12 +326,12 @@ class NetworkPort:
 class HostSeen:
     """What the host says about itself.
 
-    ``product_uuid`` is the DMI product UUID, empty when unreadable; ``booted_at`` the wall time
-    of this boot, 0 when unknown; ``cpu_numa_nodes`` the NUMA nodes with CPUs; ``ports`` those of
-    the InfiniBand and RoCE adapters. ``processes`` are those in a bad state, None where the host's
-    processes are out of sight, or were not looked at because there are ``too_many_processes``;
-    ``services`` says of each whether it runs, and is empty there.
-    ``modules`` are the driver's loaded kernel modules with the letters of their taint.
+    `product_uuid` is the DMI product UUID, empty when unreadable; `booted_at` the wall time
+    of this boot, 0 when unknown; `cpu_numa_nodes` the NUMA nodes with CPUs; `ports` those of
+    the InfiniBand and RoCE adapters. `processes` are those in a bad state, None where the host's
+    processes are out of sight, or were not looked at because there are `too_many_processes`;
+    `services` says of each whether it runs, and is empty there.
+    `modules` are the driver's loaded kernel modules with the letters of their taint.
     """
 
     at: float
@@ -346,7 +347,7 @@ class HostSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """Time passed: sent when ``next_deadline`` is due."""
+    """Time passed: sent when `next_deadline` is due."""
 
     at: float
 

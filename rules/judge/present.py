@@ -1,6 +1,6 @@
 """Does the present agree: is the GPU of an incident sound right now, sick, or not seen.
 
-Called by ``judge.closing`` for evidence of repair and for faults read from the past. It looks
+Called by `judge.closing` for evidence of repair and for faults read from the past. It looks
 only at what was read since a given time; what nothing has read since then is not sound, it is
 not seen.
 """
@@ -51,7 +51,7 @@ def present_of(state: NodeState, incident: Incident, since: float) -> Present:
 
 
 def gpu_now(state: NodeState, view: GpuView, since: float) -> Present:
-    """Judge one GPU by what was read after ``since``."""
+    """Judge one GPU by what was read after `since`."""
     if gone_from_pci(state, view.pci, since):
         return Present.BAD
     source = state.view_source
@@ -135,7 +135,7 @@ def _unknown_gpu(state: NodeState, incident: Incident, since: float) -> Present:
 
 
 def gone_from_pci(state: NodeState, address: str, since: float) -> bool:
-    """Whether a look at the bus after ``since`` missed it or read all ones."""
+    """Whether a look at the bus after `since` missed it or read all ones."""
     if not address or state.pci_at <= since:
         return False
     for function in state.functions:

@@ -28,8 +28,8 @@ from rules.judge.incident import (
     NO_NEED,
     Finding,
     Incident,
+    IncidentPhase,
     Member,
-    Phase,
     Scope,
     capped,
     clipped,
@@ -93,15 +93,15 @@ def record(state: NodeState, finding: Finding, now: float, rules: Rules) -> Node
     if home is not None:
         merged = joined(home, finding, now)
         waits = finding.lookback or finding.needs_present or rests(state, home)
-        if home.phase is Phase.PRESENT and not waits:
-            merged = replace(merged, phase=Phase.CONTEXT, opened_at=now)
+        if home.phase is IncidentPhase.PRESENT and not waits:
+            merged = replace(merged, phase=IncidentPhase.CONTEXT, opened_at=now)
         return replace_incident(state, settled(merged, now, surroundings(state), rules))
     fresh = opened(finding, state.node.boot_id or state.cursor_boot, now)
     if any(known.id == fresh.id for known in state.incidents):
         return state
     if finding.lookback or finding.needs_present:
         since = 0.0 if finding.lookback else now
-        fresh = replace(fresh, phase=Phase.PRESENT, present_since=since)
+        fresh = replace(fresh, phase=IncidentPhase.PRESENT, present_since=since)
     fresh = settled(fresh, now, surroundings(state), rules)
     if finding.lookback and finding.row.severity is Severity.INFO:
         fresh = closed(fresh, finding.at, BEFORE_START)
@@ -139,10 +139,10 @@ def take_answer(
     *,
     finding: Finding,
 ) -> NodeState:
-    """Apply the driver's recovery action ``value``; the latest value wins.
+    """Apply the driver's recovery action `value`; the latest value wins.
 
     It answers the newest incident of that GPU that an Xid opened, if that is recent or grave;
-    where there is none, the action is an incident of its own, as ``finding`` says it.
+    where there is none, the action is an incident of its own, as `finding` says it.
     """
     gpu, pci = identify(state, gpu, pci)
     view = find_gpu(state, gpu, pci)
@@ -172,8 +172,8 @@ def take_answer(
         last_seen=max(asked.last_seen, finding.at),
         sources=tuple(dict.fromkeys((*asked.sources, finding.source))),
     )
-    if asked.phase is Phase.PRESENT and not finding.lookback:
-        answered = replace(answered, phase=Phase.CONTEXT, opened_at=now)
+    if asked.phase is IncidentPhase.PRESENT and not finding.lookback:
+        answered = replace(answered, phase=IncidentPhase.CONTEXT, opened_at=now)
     return replace_incident(state, settled(answered, now, around, rules))
 
 
@@ -184,7 +184,7 @@ def _shut_off_home(state: NodeState, finding: Finding) -> Incident | None:
         return None
     waits = finding.lookback or finding.needs_present
     for incident in state.incidents:
-        if waits and incident.phase is not Phase.PRESENT:
+        if waits and incident.phase is not IncidentPhase.PRESENT:
             continue
         if incident.active and incident.concerns(finding.gpu, finding.pci):
             other = any(map(is_lost, incident.members))
@@ -200,7 +200,11 @@ def note_no_need(state: NodeState, gpu: str, pci: str, now: float, rules: Rules)
     """
     around = surroundings(state)
     for incident in state.incidents:
-        waits = incident.active and incident.answer is None and incident.phase is not Phase.PRESENT
+        waits = (
+            incident.active
+            and incident.answer is None
+            and incident.phase is not IncidentPhase.PRESENT
+        )
         if not waits or not incident.concerns(gpu, pci) or not asks_driver(incident, around):
             continue
         if len(incident.gpus) > 1:
@@ -215,7 +219,7 @@ def note_no_need(state: NodeState, gpu: str, pci: str, now: float, rules: Rules)
 
 def _would_be_proof(home: Incident, finding: Finding) -> bool:
     """Whether what needs the present to agree would be judged without it, by joining a burst."""
-    judged = home.phase is not Phase.PRESENT and not home.has_reason(finding.row.reason)
+    judged = home.phase is not IncidentPhase.PRESENT and not home.has_reason(finding.row.reason)
     return finding.needs_present and judged
 
 

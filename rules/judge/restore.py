@@ -25,7 +25,7 @@ from rules.judge.facts.events import WAITING_XIDS
 from rules.judge.facts.presence import MISMATCH
 from rules.judge.facts.repeats import REPEATING_XIDS
 from rules.judge.gauge import Gauge, Latch
-from rules.judge.incident import Incident, Member, Phase, Scope
+from rules.judge.incident import Incident, IncidentPhase, Member, Scope
 from rules.judge.observation import GpuSeen, Service, SourceName, SourceState, TopologySeen
 from rules.judge.state import (
     MAX_BURSTS,
@@ -49,7 +49,7 @@ _LINKS: Final = re.compile(r"NV(\d{1,3})")
 
 
 def action_word(value: int | None, branch: int | None) -> str:
-    """The recovery action as published per GPU: ``None``, ``ResetGPU``; empty when not known."""
+    """The recovery action as published per GPU: `None`, `ResetGPU`; empty when not known."""
     if value is None:
         return ""
     return reason_for_recovery_action(value, branch).reason.removeprefix(_ACTION_PREFIX)
@@ -147,7 +147,7 @@ def _restored(incident: Incident, now: float, observed_at: float, branch: int | 
     burst = _cut_burst(incident, full, observed_at, branch)
     return replace(
         incident,
-        phase=Phase.PRESENT,
+        phase=IncidentPhase.PRESENT,
         members=burst or (replace(incident.members[0], row=full),),
         row=being_judged(full),
         touched_at=now,

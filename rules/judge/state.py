@@ -1,6 +1,6 @@
 """Everything judgement remembers about a node: one frozen value, bounded in size.
 
-Made by ``initial`` or ``judge_restore.restore``, changed only by ``judge.judge``. The published
+Made by `initial` or `judge_restore.restore`, changed only by `judge.judge`. The published
 object plus a fresh look at the node rebuild it, so nothing of it is kept on the host.
 """
 
@@ -65,13 +65,14 @@ class Counter:
 class GpuView:
     """One GPU: who it is, what it last said, and the memory of its checks.
 
-    ``answered_at`` is the last time it answered a poll, ``read_at`` the last poll at all. ``action`` is the driver's recovery
-    action, ``action_seen`` a polled value that awaits its re-read. ``lost`` counts lost polls,
-    the last of them at ``lost_at``, unbroken since ``lost_since``; ``told_at`` is when the driver
-    said that it needs something else now, ``unavailable_at`` that it is unavailable. ``aer`` are the kernel's PCIe error counters at the last look,
-    ``aer_base`` those that growth is measured from. ``differs`` is the memory of the comparison
-    with dcgm-exporter. ``best_generation`` is the highest PCIe generation its link was seen at,
-    ``links_up`` how many looks in a row found all NVLinks up since the last error of one.
+    `answered_at` is the last time it answered a poll, `read_at` the last poll at all. `action` is
+    the driver's recovery action, `action_seen` a polled value that awaits its re-read. `lost`
+    counts lost polls, the last of them at `lost_at`, unbroken since `lost_since`; `told_at` is
+    when the driver said that it needs something else now, `unavailable_at` that it is unavailable.
+    `aer` are the kernel's PCIe error counters at the last look, `aer_base` those that growth is
+    measured from. `differs` is the memory of the comparison with dcgm-exporter. `best_generation`
+    is the highest PCIe generation its link was seen at, `links_up` how many looks in a row found
+    all NVLinks up since the last error of one.
     """
 
     seen: GpuSeen
@@ -114,7 +115,7 @@ class PendingEvent:
 class Burst:
     """One burst of Xid 13 or 31 on one GPU: its workloads as far as known, for 13 its places.
 
-    ``gpu`` is a UUID and ``pci`` a plain address; either may be empty. ``due_at`` is when it is
+    `gpu` is a UUID and `pci` a plain address; either may be empty. `due_at` is when it is
     to be judged with those before it, None once it was.
     """
 
@@ -134,7 +135,7 @@ class Burst:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandDown:
-    """Somebody asked us to let go of the GPUs; ``expired`` when that took too long."""
+    """Somebody asked us to let go of the GPUs; `expired` when that took too long."""
 
     reason: str
     since: float
@@ -189,7 +190,7 @@ class ServiceView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeState:
-    """All of it. ``configured`` is the expected number of GPUs by configuration, ``bridges`` the
+    """All of it. `configured` is the expected number of GPUs by configuration, `bridges` the
     full addresses of the PCIe bridges above each GPU's plain address."""
 
     started_at: float
@@ -258,7 +259,7 @@ def initial(
 ) -> NodeState:
     """A node nothing is known of, in the boot that the kernel names.
 
-    ``configured`` is the expected number of GPUs, if the configuration says one.
+    `configured` is the expected number of GPUs, if the configuration says one.
     """
     facts = NodeFacts(name=node_name, boot_id=boot_id)
     return NodeState(started_at=now, configured=configured, node=facts)
@@ -313,7 +314,7 @@ def close_for(
     at: float,
     by: str,
 ) -> NodeState:
-    """Close what ``wanted`` picks for one GPU: an incident that others share goes on without it."""
+    """Close what `wanted` picks for one GPU: an incident that others share goes on without it."""
 
     def leave(incident: Incident) -> Incident:
         if not incident.active or not incident.concerns(gpu, pci) or not wanted(incident):

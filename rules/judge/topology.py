@@ -1,6 +1,6 @@
 """The design topology of a node: interconnect class, NUMA split, NVLink domain, link matrix.
 
-Called by ``judge`` when the driver describes how the GPUs are joined; published as labels and
+Called by `judge` when the driver describes how the GPUs are joined; published as labels and
 in GPUNodeHealth. It describes what was built, so a link that fails later never changes it: the
 caller keeps the best description of the same set of GPUs.
 """
@@ -34,8 +34,8 @@ class Interconnect(StrEnum):
 def interconnect(seen: TopologySeen) -> Interconnect:
     """Classify the node.
 
-    A switch at the far end of any link makes it ``nvswitch``; NVLink between every pair makes a
-    mesh, between some pairs ``nvlink-partial``, between none ``pcie``.
+    A switch at the far end of any link makes it `nvswitch`; NVLink between every pair makes a
+    mesh, between some pairs `nvlink-partial`, between none `pcie`.
     """
     count = len(seen.gpus)
     if any(remote == "switch" for remotes in seen.remotes for remote in remotes):
@@ -53,9 +53,9 @@ def interconnect(seen: TopologySeen) -> Interconnect:
 
 
 def numa_split(seen: TopologySeen, cpu_numa_nodes: Sequence[int]) -> str:
-    """GPUs per NUMA node that has CPUs, in node order: ``4-4``; empty when a GPU names none.
+    """GPUs per NUMA node that has CPUs, in node order: `4-4`; empty when a GPU names none.
 
-    ``cpu_numa_nodes`` empty means unknown: then the nodes that GPUs name are counted.
+    `cpu_numa_nodes` empty means unknown: then the nodes that GPUs name are counted.
     """
     nodes = [node for node in seen.numa if node is not None and node >= 0]
     if len(nodes) != len(seen.gpus) or not nodes:
@@ -68,7 +68,7 @@ def numa_split(seen: TopologySeen, cpu_numa_nodes: Sequence[int]) -> str:
 
 
 def nvlink_domain(seen: TopologySeen) -> str:
-    """``<cluster UUID>.<clique>`` as GPU feature discovery spells it.
+    """`<cluster UUID>.<clique>` as GPU feature discovery spells it.
 
     Empty when the UUID is all zero (a single node) or the GPUs do not agree.
     """
@@ -84,7 +84,7 @@ def nvlink_domain(seen: TopologySeen) -> str:
 
 
 def matrix_text(seen: TopologySeen) -> str:
-    """Spell the matrix as ``nvidia-smi topo -m`` does; empty for a single GPU."""
+    """Spell the matrix as `nvidia-smi topo -m` does; empty for a single GPU."""
     count = len(seen.gpus)
     if count <= 1:
         return ""

@@ -1,6 +1,6 @@
 """An incident to and from its published form.
 
-Called by ``publication`` and by ``judge.restore``. What comes back is read, never trusted: a
+Called by `publication` and by `judge.restore`. What comes back is read, never trusted: a
 word this version does not know falls back to the harmless side, an id is taken as it is.
 """
 
@@ -11,8 +11,7 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from rules.api.health import MAX_EVIDENCE
-from rules.api.health import Incident as IncidentStatus
+from rules.api.health import MAX_EVIDENCE, IncidentStatus
 from rules.api.timestamps import format_micro_time, parse_time
 from rules.catalog.reason import (
     SILENCE_3M,
@@ -30,8 +29,8 @@ from rules.judge.incident import (
     MAX_XIDS,
     NO_NEED,
     Incident,
+    IncidentPhase,
     Member,
-    Phase,
     Scope,
     clipped,
     with_conclusion,
@@ -98,7 +97,7 @@ def from_wire(status: IncidentStatus, now: float) -> Incident:
         id=clipped(status.id, 64),
         row=row,
         members=(Member(row, int(named[1]) if named else None),),
-        phase=Phase.SETTLED,
+        phase=IncidentPhase.SETTLED,
         answer=_NO_ACTION if NO_NEED in status.evidence[:MAX_EVIDENCE] else None,
         scope=_word(Scope, status.scope, Scope.GPU),
         gpus=tuple(clipped(gpu, _UUID_CHARS) for gpu in status.gpus[:64]),
@@ -123,7 +122,7 @@ def from_wire(status: IncidentStatus, now: float) -> Incident:
 
 
 def _published_evidence(incident: Incident) -> tuple[str, ...]:
-    if incident.cut and incident.active and incident.phase is Phase.PRESENT:
+    if incident.cut and incident.active and incident.phase is IncidentPhase.PRESENT:
         return with_conclusion(incident, _CUT).evidence
     return incident.evidence
 

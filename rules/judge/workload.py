@@ -26,7 +26,7 @@ _TEMPLATE_HASHES: Final = (
 
 _GENERATED: Final = re.compile(r"\d+|[bcdfghjklmnpqrstvwxz2456789]{5}|(?=[a-f]*\d)[0-9a-f]{8,64}")
 """The end of a made-up name: a number (CronJob, index, date), the five characters that Kubernetes
-appends to ``generateName`` (its alphabet has no vowels), or a hash."""
+appends to `generateName` (its alphabet has no vowels), or a hash."""
 
 _SEPARATORS: Final = re.compile(r"[-.]")
 _MAX_NAME_BYTES: Final = 120
@@ -38,7 +38,7 @@ class PodNotes(View, frozen=True, kw_only=True):
     mirror: str = msgspec.field(name="kubernetes.io/config.mirror", default="")
 
 
-class PodMeta(View, frozen=True, kw_only=True):
+class WorkloadMeta(View, frozen=True, kw_only=True):
     """The metadata of a pod, cut to what names its workload."""
 
     name: str = ""
@@ -58,9 +58,9 @@ class PodMeta(View, frozen=True, kw_only=True):
 class Workload:
     """What a pod is one of.
 
-    ``uid`` is the pod's controller's, the pod's own where it has none. ``program`` is the coarser
+    `uid` is the pod's controller's, the pod's own where it has none. `program` is the coarser
     identity: namespace and name of the outermost owner that the pod names, without what is made
-    up anew for each run. ``name`` is for people: ``Deployment ml/llama``, at most 120 bytes.
+    up anew for each run. `name` is for people: `Deployment ml/llama`, at most 120 bytes.
     """
 
     uid: str
@@ -72,7 +72,7 @@ class Workload:
         return self.uid == other.uid or self.program == other.program
 
 
-def workload_behind(pod: PodMeta) -> Workload:
+def workload_behind(pod: WorkloadMeta) -> Workload:
     """The workload of a pod."""
     controller = next((owner for owner in pod.owner_references if owner.controller), None)
     kind, name = _outermost(pod, controller)
@@ -93,7 +93,7 @@ def programs_among(workloads: Iterable[Workload]) -> int:
     return len(groups)
 
 
-def _outermost(pod: PodMeta, controller: OwnerReference | None) -> tuple[str, str]:
+def _outermost(pod: WorkloadMeta, controller: OwnerReference | None) -> tuple[str, str]:
     for marker in WORKLOADS:
         if named := pod.labels.get(marker.key):
             return marker.kind, named
@@ -107,7 +107,7 @@ def _outermost(pod: PodMeta, controller: OwnerReference | None) -> tuple[str, st
 
 
 def _lasting(name: str) -> str:
-    """The name without what is generated for each run: ``nightly-29012345`` is ``nightly``."""
+    """The name without what is generated for each run: `nightly-29012345` is `nightly`."""
     parts = _SEPARATORS.split(name)
     while len(parts) > 1 and _GENERATED.fullmatch(parts[-1]):
         parts.pop()

@@ -1,26 +1,26 @@
 """From one line of a kernel log, in any transport, to a frozen record of what it says.
 
-The agent's kernel log sense and ``gpuward-agent decode`` call ``parse``; whole files go through
-``rules.kernel_log.scan``, which gives the same answers faster. Every line is judged by itself, so
+The agent's kernel log sense and `gpuward-agent decode` call `parse`; whole files go through
+`rules.kernel_log.scan`, which gives the same answers faster. Every line is judged by itself, so
 a log fed line by line and as one file comes out the same. Any bytes are survived; nothing here
 does I/O, keeps state or decides what a line means.
 """
 
 from __future__ import annotations
 
-from rules.kernel_log.record import KernelLine, Kind
+from rules.kernel_log.record import KernelLine, LineKind
 from rules.kernel_log.shapes import NVRM, OTHER
 from rules.kernel_log.text import BARE, MAX_LINE, split_prefix
 from rules.kernel_log.xid_reports import parse_fabric_manager, parse_sxid, parse_xid
 
-__all__ = ["KernelLine", "Kind", "parse", "parse_message"]
+__all__ = ["KernelLine", "LineKind", "parse", "parse_message"]
 
 
 def parse(line: bytes) -> KernelLine | None:
     """Read one line; None when it says nothing about GPUs.
 
-    Bare, or as ``/dev/kmsg`` (header, semicolon, text), dmesg, journal or syslog print it; what
-    follows a newline (the dictionary lines of a ``/dev/kmsg`` record) is ignored.
+    Bare, or as `/dev/kmsg` (header, semicolon, text), dmesg, journal or syslog print it; what
+    follows a newline (the dictionary lines of a `/dev/kmsg` record) is ignored.
     """
     if len(line) > MAX_LINE:
         line = line[:MAX_LINE]
@@ -33,7 +33,7 @@ def parse(line: bytes) -> KernelLine | None:
 
 
 def parse_message(message: bytes, *, user: bool = False) -> KernelLine | None:
-    """Read a message whose transport prefix is gone; ``user`` says that user space wrote it."""
+    """Read a message whose transport prefix is gone; `user` says that user space wrote it."""
     if len(message) > MAX_LINE or message.endswith(b"\r"):
         message = message[:MAX_LINE].rstrip(b"\r")
     if message.startswith(b"NVRM: "):

@@ -1,8 +1,8 @@
 """Kernel logs by the megabyte: find the few lines worth parsing without splitting the rest.
 
-``gpuward-agent decode`` feeds blocks to a ``LineScanner``; the agent's kernel log sense asks
-``worth_parsing`` for each record. Both only leave out lines that ``rules.kernel_log.parse.parse`` would
-answer with None, so the result is the same as parsing every line. No I/O, no clock.
+`gpuward-agent decode` feeds blocks to a `LineScanner`; the agent's kernel log sense asks
+`worth_parsing` for each record. Both only leave out lines that `rules.kernel_log.parse.parse`
+would answer with None, so the result is the same as parsing every line. No I/O, no clock.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ANCHORS: Final = (
     b"Event logged [IO_PAGE_FAULT ",
     COLOUR[:1],
 )
-"""Every line that ``parse`` recognises holds one of these. Long ones with rare bytes are found
+"""Every line that `parse` recognises holds one of these. Long ones with rare bytes are found
 fastest, and a single byte that hardly occurs; measure before adding one."""
 
 _ANY_WORD: Final = re.compile(
@@ -49,7 +49,7 @@ _SAMPLE: Final = 2048
 
 
 def worth_parsing(line: bytes) -> bool:
-    """Return whether ``parse`` could recognise ``line``: cheap, and never wrongly False."""
+    """Return whether `parse` could recognise `line`: cheap, and never wrongly False."""
     return _ANY_WORD.search(line) is not None
 
 
@@ -57,13 +57,13 @@ T = TypeVar("T")
 
 
 class LineScanner(Generic[T]):
-    """Numbers the lines of a stream and reads those that matter with ``read``.
+    """Numbers the lines of a stream and reads those that matter with `read`.
 
-    ``read`` is ``parse`` or something around it: it gets one line and answers None for a line
+    `read` is `parse` or something around it: it gets one line and answers None for a line
     that says nothing.
 
     Feed blocks of any size; lines end at byte 0x0A only. A line without end is cut after
-    ``MAX_LINE`` bytes, so memory stays bounded whatever comes.
+    `MAX_LINE` bytes, so memory stays bounded whatever comes.
     """
 
     __slots__ = ("_cut", "_lines", "_read", "_tail")

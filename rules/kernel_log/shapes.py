@@ -1,8 +1,8 @@
 """Every recognised line that carries no Xid or SXid number, as a table of anchored shapes.
 
-Called by ``rules.kernel_log.parse`` with a message whose prefix is already gone. A row is a regular
+Called by `rules.kernel_log.parse` with a message whose prefix is already gone. A row is a regular
 expression that must match from the start of the message; named groups fill the fields of the
-same name. To recognise one more line, add a row (and an anchor in ``rules.kernel_log.scan`` if
+same name. To recognise one more line, add a row (and an anchor in `rules.kernel_log.scan` if
 none of its words is there yet). Never decides what a line means.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from rules.kernel_log.record import KernelLine, Kind
+from rules.kernel_log.record import KernelLine, LineKind
 from rules.kernel_log.text import normal_pci, printable
 
 _SLOT: Final = rb"[0-9a-fA-F]{2}:[0-9a-fA-F]{2}"
@@ -36,7 +36,7 @@ _NV_TASK: Final = (
 
 
 class _Shape(NamedTuple):
-    kind: Kind
+    kind: LineKind
     pattern: re.Pattern[bytes]
     heads: tuple[bytes, ...]
     pci: int
@@ -48,153 +48,153 @@ class _Shape(NamedTuple):
     erring: int
 
 
-def _shape(kind: Kind, heads: tuple[bytes, ...], pattern: bytes) -> _Shape:
-    """Return a row; a message that can match begins with one of ``heads`` (none: any may)."""
+def _shape(kind: LineKind, heads: tuple[bytes, ...], pattern: bytes) -> _Shape:
+    """Return a row; a message that can match begins with one of `heads` (none: any may)."""
     compiled = re.compile(pattern)
     groups = (compiled.groupindex.get(name, 0) for name in _Shape._fields[3:])
     return _Shape(kind, compiled, heads, *groups)
 
 
 _NVRM_SHAPES: Final = (
-    _shape(Kind.GPU_LOST, (b"The",), rb"The NVIDIA GPU " + _PCI + rb"(?:\s*$|[^\n]{0,128}(?:\n[^\n]{0,128}){0,2}?fallen off the bus)"),
-    _shape(Kind.GPU_LOST, (b"GPU",), rb"GPU (?:at (?:PCI:)?)?" + _NEAR_PCI + rb":? (?:GPU )?has fallen off the bus"),
+    _shape(LineKind.GPU_LOST, (b"The",), rb"The NVIDIA GPU " + _PCI + rb"(?:\s*$|[^\n]{0,128}(?:\n[^\n]{0,128}){0,2}?fallen off the bus)"),
+    _shape(LineKind.GPU_LOST, (b"GPU",), rb"GPU (?:at (?:PCI:)?)?" + _NEAR_PCI + rb":? (?:GPU )?has fallen off the bus"),
     _shape(
-        Kind.GPU_LOST_DETAIL,
+        LineKind.GPU_LOST_DETAIL,
         (b"fal", b"_th", b"GPU", b"nvA", b"nvC"),
         rb"fallen off the bus and is not responding"
         rb"|" + _GPU + rb"_threadNodeCheckTimeout: API_GPU_ATTACHED_SANITY_CHECK failed"
         rb"|" + _ASSERTION + rb"GPU lost from the bus \[NV_ERR_GPU_IS_LOST\]",
     ),
     _shape(
-        Kind.RM_INIT_FAILED,
+        LineKind.RM_INIT_FAILED,
         (b"GPU", b"RmI", b"rm_"),
         rb"(?:GPU " + _PCI + rb": )?(?:RmInitAdapter failed! ?\(?(?P<detail>[0-9a-fx:]{0,40})"
         rb"|rm_init_adapter(?:\(\d{1,4}\))? failed)"
         rb"|" + _GPU + rb"RmInitAdapter: [^\n]{0,64}"
         rb"(?:Cannot initialize GSP firmware RM|bailing out of RmInitAdapter)",
     ),
-    _shape(Kind.PROBE_FAILED, (b"The",), rb"The NVIDIA probe routine failed for (?P<detail>\d{1,4}) device"),
+    _shape(LineKind.PROBE_FAILED, (b"The",), rb"The NVIDIA probe routine failed for (?P<detail>\d{1,4}) device"),
     _shape(
-        Kind.RESET_REQUIRED,
+        LineKind.RESET_REQUIRED,
         (b"nvA", b"nvC", b"GPU"),
         _ASSERTION + rb"Reset required \[NV_ERR_RESET_REQUIRED\]",
     ),
-    _shape(Kind.GSP_ERROR, (b"Rat",), rb"Rate limiting GSP RPC error prints\b"),
+    _shape(LineKind.GSP_ERROR, (b"Rat",), rb"Rate limiting GSP RPC error prints\b"),
     _shape(
-        Kind.GSP_ERROR,
+        LineKind.GSP_ERROR,
         (b"GPU", b"_kg", b"kgs"),
         _GPU + rb"_?kgsp\w{0,48}: (?:[^\n]{0,128}may need to be reset"
         rb"|(?:GSP RM|LibOS) heartbeat timed out)",
     ),
     _shape(
-        Kind.VERSION_MISMATCH,
+        LineKind.VERSION_MISMATCH,
         (b"API",),
         rb"API mismatch: the client (?:'(?P<process>[^\n]{0,32})' \(pid (?P<pid>\d{1,10})\)(?:\s|#012){0,4})?"
         rb"(?:$|(?:NVRM: )?has the version (?P<detail>[\d.]{1,20}\d))",
     ),
     _shape(
-        Kind.GPU_UUID,
+        LineKind.GPU_UUID,
         (b"GPU",),
         rb"GPU at (?:PCI:)?" + _PCI + rb": (?P<gpu_uuid>GPU-[0-9a-fA-F][0-9a-fA-F-]{3,63})\s*$",
     ),
     _shape(
-        Kind.GPU_SERIAL,
+        LineKind.GPU_SERIAL,
         (b"GPU",),
         rb"GPU (?:Board Serial Number:|" + _PCI + rb": GPU (?:serial number is|is on Board))"
         rb"\s*(?P<detail>[\w-]{0,32})\.?\s*$",
     ),
     _shape(
-        Kind.DRIVER_LOAD,
+        LineKind.DRIVER_LOAD,
         (b"loa",),
         rb"loading NVIDIA UNIX (?:Open )?(?:\w{1,10} )?Kernel Module"
         rb"(?: for \w{1,10})?(?:\s+(?P<detail>\d[\d.]{0,18}\d))?",
     ),
     _shape(
-        Kind.NVLINK_DETECT,
+        LineKind.NVLINK_DETECT,
         (b"knv", b"GPU"),
         _GPU + rb"knvlink\w{1,64}: (?:Getting peer\d{1,3}'s postRxDetLinkMask failed"
         rb"|Failed to update Rx Detect Link mask)",
     ),
 )  # fmt: skip
-"""Shapes of the NVIDIA driver, matched behind ``NVRM: ``."""
+"""Shapes of the NVIDIA driver, matched behind `NVRM: `."""
 
 _OTHER_SHAPES: Final = (
-    _shape(Kind.PEERMEM, (b"nvi",), rb"nvidia-peermem \w{1,48}:\d{1,6} ERROR detected invalid context"),
+    _shape(LineKind.PEERMEM, (b"nvi",), rb"nvidia-peermem \w{1,48}:\d{1,6} ERROR detected invalid context"),
     _shape(
-        Kind.AER,
+        LineKind.AER,
         (),
         rb"(?:" + _ANY_DRIVER + rb")?(?:AER: )?PCIe Bus Error: severity=(?P<detail>[A-Z][a-zA-Z ()-]{2,32}?), ",
     ),
     _shape(
-        Kind.AER,
+        LineKind.AER,
         (b"pci",),
         _PORT + rb"AER: (?:Multiple )?(?P<detail>(?:Corr|Uncorr)[a-zA-Z ()-]{2,32}?) error "
         rb"(?:message )?received(?: from|:) " + _ERRING,
     ),
     _shape(
-        Kind.DPC,
+        LineKind.DPC,
         (b"pci",),
         _PORT + rb"DPC: (?:containment event|unmasked uncorrectable error"
         rb"|(?:ERR_(?:NON)?FATAL|RP PIO error|software trigger) detected)",
     ),
     _shape(
-        Kind.PCIE_SLOT,
+        LineKind.PCIE_SLOT,
         (b"pci",),
         _PORT + rb"pciehp: Slot\([\w-]{1,16}\): (?P<detail>Link Down|Card not present)",
     ),
-    _shape(Kind.PROBE_FAILED, (b"nvi",), rb"nvidia: probe of " + _PCI + _FAILED),
-    _shape(Kind.PROBE_FAILED, (b"nvi",), rb"nvidia " + _PCI + rb": probe with driver nvidia" + _FAILED),
-    _shape(Kind.IOMMU_FAULT, (b"nvi",), rb"nvidia " + _PCI + rb": AMD-Vi: " + _PAGE_FAULT),
-    _shape(Kind.IOMMU_FAULT, (b"AMD",), rb"AMD-Vi: " + _PAGE_FAULT + rb"device=" + _NEAR_PCI + rb" "),
+    _shape(LineKind.PROBE_FAILED, (b"nvi",), rb"nvidia: probe of " + _PCI + _FAILED),
+    _shape(LineKind.PROBE_FAILED, (b"nvi",), rb"nvidia " + _PCI + rb": probe with driver nvidia" + _FAILED),
+    _shape(LineKind.IOMMU_FAULT, (b"nvi",), rb"nvidia " + _PCI + rb": AMD-Vi: " + _PAGE_FAULT),
+    _shape(LineKind.IOMMU_FAULT, (b"AMD",), rb"AMD-Vi: " + _PAGE_FAULT + rb"device=" + _NEAR_PCI + rb" "),
     _shape(
-        Kind.IOMMU_FAULT,
+        LineKind.IOMMU_FAULT,
         (b"DMA",),
         rb"DMAR: ?\[[\w ]{1,40}\] Request device \[" + _NEAR_PCI + rb"\] ",
     ),
     _shape(
-        Kind.PCIE_BANDWIDTH,
+        LineKind.PCIE_BANDWIDTH,
         (),
         _ANY_DRIVER + rb"(?P<detail>[\d.]{1,10}) Gb/s available PCIe bandwidth, limited by "
         rb"[^\n]{0,80}\(capable of (?P<of>[\d.]{1,10}) Gb/s",
     ),
     _shape(
-        Kind.D3COLD,
+        LineKind.D3COLD,
         (),
         rb"(?:" + _ANY_DRIVER + rb")?"
         rb"(?:(?:[Uu]nable to|can't|Refused to) change power state from (?:D3\w{0,4}|unknown) to D0"
         rb"|Refused to change power state, currently in D3)",
     ),
     _shape(
-        Kind.NIC_POWER,
+        LineKind.NIC_POWER,
         (b"mlx",),
         _MLX5_CORE + _FUNCTION + rb"Detected insufficient power on the PCIe slot "
         rb"\((?P<detail>\d{1,4})W\)",
     ),
     _shape(
-        Kind.NIC_TEMPERATURE,
+        LineKind.NIC_TEMPERATURE,
         (b"mlx",),
         _MLX5 + rb"(?:port_module_event:\d{1,6}:)?" + _FUNCTION
         + rb"Port module event(?:\[\w{1,10}\])?: module \d{1,4}, [^\n]{0,40}High Temperature",
     ),
     _shape(
-        Kind.NIC_TEMPERATURE,
+        LineKind.NIC_TEMPERATURE,
         (b"mlx",),
         _MLX5_CORE + _FUNCTION + rb"High temperature on sensors with bit set ",
     ),
     _shape(
-        Kind.NIC_MODULE,
+        LineKind.NIC_MODULE,
         (b"mlx",),
         _MLX5 + rb"(?:port_module_event:\d{1,6}:)?" + _FUNCTION
         + rb"Port module event(?:\[\w{1,10}\])?: module \d{1,4}, Cable (?P<detail>unplugged|error)",
     ),
     _shape(
-        Kind.NIC_HEALTH,
+        LineKind.NIC_HEALTH,
         (b"mlx",),
         _MLX5_CORE + rb"(?:(?:poll_health|print_health_info):\d{1,6}:)?" + _FUNCTION
         + rb"(?:device's health compromised|synd 0x[0-9a-f]{1,8}: unrecoverable hardware error)",
     ),
     _shape(
-        Kind.NIC_COMMAND,
+        LineKind.NIC_COMMAND,
         (b"mlx",),
         _MLX5 + rb"(?:cmd_out_err:\d{1,6}:)?" + _FUNCTION
         + rb"(?:ACCESS_REG\(0x[0-9a-f]{1,6}\) op_mod\(0x[0-9a-f]{1,6}\) failed"
@@ -202,24 +202,24 @@ _OTHER_SHAPES: Final = (
         rb"|cmd_exec timeout)",
     ),
     _shape(
-        Kind.NCCL_SEGFAULT,
+        LineKind.NCCL_SEGFAULT,
         (),
         rb"(?:(?P<process>[^\n]{1,15})\[(?P<pid>\d{1,10})\]: )?"
         rb"(?:segfault at [0-9a-fx]{1,18} |unhandled )[^\n]{0,128} in libnccl\.so",
     ),
     _shape(
-        Kind.NCCL_SEGFAULT,
+        LineKind.NCCL_SEGFAULT,
         (b"tra",),
         rb"traps: (?P<process>[^\n]{1,15})\[(?P<pid>\d{1,10})\] (?:general protection|trap )"
         rb"[^\n]{0,128} in libnccl\.so",
     ),
     _shape(
-        Kind.HUNG_TASK,
+        LineKind.HUNG_TASK,
         (b"INF", b"tas"),
         rb"(?:INFO: )?task " + _NV_TASK + rb" blocked for more than (?P<detail>\d{1,6}) seconds",
     ),
     _shape(
-        Kind.HUNG_TASK,
+        LineKind.HUNG_TASK,
         (b"wat", b"NMI", b"BUG"),
         rb"(?:NMI )?(?:watchdog: )?BUG: soft lockup - CPU#\d{1,5} stuck for "
         rb"(?P<detail>\d{1,6})s! \[" + _NV_TASK + rb"\]",
@@ -245,7 +245,7 @@ class ShapeTable:
         }
 
     def parse(self, message: bytes, start: int, user: bool) -> KernelLine | None:
-        """Read ``message`` from ``start`` by the first shape that fits; None when none does."""
+        """Read `message` from `start` by the first shape that fits; None when none does."""
         for shape in self._by_head.get(message[start : start + _HEAD], self._any):
             if found := shape.pattern.match(message, start):
                 return _line(shape, found, message, user)
@@ -283,7 +283,7 @@ def _detail(shape: _Shape, found: re.Match[bytes]) -> str | None:
     if raw is None:
         return None
     detail = printable(raw)
-    if shape.kind is Kind.AER:
+    if shape.kind is LineKind.AER:
         word = detail.lower()
         if word.startswith("correct"):
             return "corrected"

@@ -1,6 +1,6 @@
 """The transport around a kernel message: prefixes to strip, bytes to show safely.
 
-Called by ``rules.kernel_log.parse`` for every candidate line. The prefix grammar is closed and
+Called by `rules.kernel_log.parse` for every candidate line. The prefix grammar is closed and
 anchored: what is not a known prefix is part of the message, so a process name or a line quoted
 by another program never reaches the start of a message. Never interprets the message itself.
 """
@@ -95,7 +95,7 @@ def _unescape(found: re.Match[bytes]) -> bytes:
 
 
 def printable(message: bytes, limit: int = MAX_TEXT) -> str:
-    """Return ``message`` as text of at most ``limit`` characters that is safe to print."""
+    """Return `message` as text of at most `limit` characters that is safe to print."""
     if len(message) > limit:
         message = message[:limit]
     if not message.translate(None, _PLAIN):

@@ -1,8 +1,8 @@
 """Xid and SXid reports: the lines that name a fault by its number.
 
-Called by ``rules.kernel_log.parse`` with a message whose prefix is already gone. A report counts only
-at the very start of a message and with a whole address, so a 15-byte process name cannot forge
-one. Never decides what a number means.
+Called by `rules.kernel_log.parse` with a message whose prefix is already gone. A report counts
+only at the very start of a message and with a whole address, so a 15-byte process name cannot
+forge one. Never decides what a number means.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from rules.kernel_log.record import KernelLine, Kind
+from rules.kernel_log.record import KernelLine, LineKind
 from rules.kernel_log.text import normal_pci, printable
 
 ADDRESS: Final = rb"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?)?"
 """A PCI address; drivers of 2007 print two parts only."""
 
 _NAME: Final = rb"[^,]{0,100}+(?:,(?! )[^,]{0,100}+){0,3}+"
-"""Up to the driver's own bound; it ends at a comma and a blank, which is how the driver goes on."""
+"""Up to the driver's own bound; it ends at a comma and a blank, which is how the driver goes on.
+"""
 
 _XID: Final = re.compile(
     rb"NVRM: Xid \((?:PCI:)?(" + ADDRESS + rb")"
@@ -47,9 +48,10 @@ _POISON: Final = re.compile(
     rb"(?:Uncontained|Contained): [^\n]{1,240}?\bRST: (Yes|No), D-RST: (Yes|No)"
     rb"(?: caused by previous Xid \d{1,5})?$|GSP-RISCV instance \d{1,2} [^\n]{0,120}?fatal error\b"
 )
-"""The two flags of a memory error that was or was not contained, always at the end of the line; and
-what the GPU's system processor reports under the same number, after which the driver asks for a
-reset without a flag. Source: open GPU kernel modules 595.45.04."""
+"""The two flags of a memory error that was or was not contained, always at the end of the line;
+and what the GPU's system processor reports under the same number, after which the driver asks for
+a reset without a flag. Source: open GPU kernel modules 595.45.04.
+"""
 
 _SHAPES: Final = {
     b"13": _PLACE,
@@ -106,7 +108,7 @@ def parse_xid(message: bytes, user: bool) -> KernelLine | None:
     if message.find(b"caused by", body) > 0 and (cause := _CAUSED_BY.search(message, body)):
         caused_by = int(cause[1])
     return KernelLine(
-        Kind.XID,
+        LineKind.XID,
         int(number),
         None,
         None,
@@ -140,7 +142,7 @@ def parse_sxid(message: bytes, user: bool) -> KernelLine | None:
     detail = message.startswith((b"Severity ", b"Data {"), body)
     word = None if detail else _SXID_WORD.match(message, body)
     return KernelLine(
-        Kind.SXID_DETAIL if detail else Kind.SXID,
+        LineKind.SXID_DETAIL if detail else LineKind.SXID,
         user=user,
         text=printable(message),
         sxid=int(found[2]),
@@ -156,7 +158,7 @@ def parse_fabric_manager(message: bytes, user: bool) -> KernelLine | None:
     if found is None:
         return None
     return KernelLine(
-        Kind.FABRIC_MANAGER,
+        LineKind.FABRIC_MANAGER,
         user=user,
         text=printable(message),
         sxid=int(found[2]),

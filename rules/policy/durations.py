@@ -1,7 +1,9 @@
-"""Durations as people write them in a policy: ``10m``, ``24h``, ``1h30m``, ``7d``.
+"""Durations as people write them in a policy: `10m`, `24h`, `1h30m`, `7d`.
 
-Go's spelling (h, m, s, ms) plus ``d``, which operators write and Go does not have.
+Go's spelling (h, m, s, ms) plus `d`, which operators write and Go does not have.
 """
+
+from __future__ import annotations
 
 import re
 from typing import Final
@@ -12,7 +14,7 @@ _LONGEST_S: Final = 366 * 86_400.0
 
 
 class Seconds(float):
-    """A duration in seconds that is written as text such as ``1h30m`` in a policy file."""
+    """A duration in seconds that is written as text such as `1h30m` in a policy file."""
 
     __slots__ = ()
 
@@ -21,7 +23,7 @@ class Seconds(float):
 
 
 def parse_duration(text: object) -> Seconds:
-    """Read ``text``; ValueError says what is wrong with it and how to write it."""
+    """Read `text`; ValueError says what is wrong with it and how to write it."""
     if not isinstance(text, str):
         raise ValueError(f"a duration is text such as 10m, 24h or 1h30m, not {text!r:.40}")
     parts = _PART.findall(text)
@@ -34,7 +36,7 @@ def parse_duration(text: object) -> Seconds:
 
 
 def format_duration(seconds: float) -> str:
-    """An exact spelling: 5400 is ``1h30m``, 86400 is ``24h``, 604800 is ``7d``, 0 is ``0s``."""
+    """An exact spelling: 5400 is `1h30m`, 86400 is `24h`, 604800 is `7d`, 0 is `0s`."""
     rest = round(seconds * 1000)
     if rest <= 0:
         return "0s"

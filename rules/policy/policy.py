@@ -1,9 +1,11 @@
-"""The quarantine policy: what the operator allows, strictly decoded from ``policy.yaml``.
+"""The quarantine policy: what the operator allows, strictly decoded from `policy.yaml`.
 
-The remediator decodes it at start and at every reload (``load_policy``); ``policy check`` prints
-its problems, ``policy show`` the effective view. An unknown key is a problem with its path and a
+The remediator decodes it at start and at every reload (`load_policy`); `policy check` prints
+its problems, `policy show` the effective view. An unknown key is a problem with its path and a
 remedy, never ignored: a misspelled limit must not silently become the default.
 """
+
+from __future__ import annotations
 
 from typing import Any, Literal
 
@@ -125,7 +127,7 @@ class History(Section, frozen=True, kw_only=True):
 
 
 class Policy(Section, frozen=True, kw_only=True):
-    """The whole policy; ``Policy()`` is the default: watch, say, touch nothing."""
+    """The whole policy; `Policy()` is the default: watch, say, touch nothing."""
 
     api_version: Literal["gpuward.io/v1alpha1"] = "gpuward.io/v1alpha1"
     kind: Literal["QuarantinePolicy"] = "QuarantinePolicy"
@@ -141,7 +143,7 @@ class Policy(Section, frozen=True, kw_only=True):
     history: History = History()
 
     def level_of(self, reason: str, published: str) -> str:
-        """What to do for ``reason``: the override, else the level the agent published."""
+        """What to do for `reason`: the override, else the level the agent published."""
         override = self.reasons.get(reason)
         return str(override.level) if override and override.level is not None else published
 

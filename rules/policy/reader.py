@@ -1,8 +1,10 @@
 """Read a policy strictly: every problem with its path, what is wrong and the remedy, as values.
 
-Called by the remediator at start and reload and by ``policy check``. Takes the decoded YAML value,
+Called by the remediator at start and reload and by `policy check`. Takes the decoded YAML value,
 not a file: reading files is the edge's work. Never guesses and never drops an unknown key.
 """
+
+from __future__ import annotations
 
 import difflib
 import re
@@ -23,25 +25,25 @@ _MAX_PROBLEMS: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class PolicyProblem:
     """One thing wrong with a policy."""
 
     path: str
-    """``drain.fatalTimout``; "" for the file as a whole."""
+    """`drain.fatalTimout`; "" for the file as a whole."""
     message: str
 
     def sentence(self, source: str) -> str:
-        """``policy.yaml: drain.fatalTimout is not a known key; did you mean fatalTimeout?``."""
+        """`policy.yaml: drain.fatalTimout is not a known key; did you mean fatalTimeout?`."""
         where = f"{self.path} " if self.path else ""
         return f"{source}: {where}{self.message}"
 
 
-def load_policy(document: object) -> Policy | tuple[Problem, ...]:
+def load_policy(document: object) -> Policy | tuple[PolicyProblem, ...]:
     """The policy, or everything that is wrong with it. An empty document is the default."""
     if document is None:
         return Policy()
     if not isinstance(document, dict):
-        return (Problem(path="", message="is no mapping; start with apiVersion and kind"),)
+        return (PolicyProblem(path="", message="is no mapping; start with apiVersion and kind"),)
     problems = _unknown_keys(document, Policy, "")
     if problems:
         return tuple(problems[:_MAX_PROBLEMS])
@@ -58,7 +60,7 @@ def _decode(kind: type, value: object) -> object:
     raise NotImplementedError(f"{kind.__name__} in a policy")
 
 
-def _unknown_keys(value: object, kind: object, path: str) -> list[Problem]:
+def _unknown_keys(value: object, kind: object, path: str) -> list[PolicyProblem]:
     """Walk the document beside the types: unknown keys at every depth, with the nearest name."""
     section = _section(kind)
     if section is None:
@@ -74,13 +76,13 @@ def _unknown_keys(value: object, kind: object, path: str) -> list[Problem]:
             continue
         near = difflib.get_close_matches(str(key), fields, n=1)
         remedy = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(fields))}"
-        problems.append(Problem(path=here, message=f"is not a known key; {remedy}"))
+        problems.append(PolicyProblem(path=here, message=f"is not a known key; {remedy}"))
     return problems
 
 
-def _inside(value: object, kind: object, path: str) -> list[Problem]:
+def _inside(value: object, kind: object, path: str) -> list[PolicyProblem]:
     arguments = [a for a in get_args(kind) if a is not Ellipsis]
-    problems: list[Problem] = []
+    problems: list[PolicyProblem] = []
     if get_origin(kind) is tuple and isinstance(value, list):
         for index, item in enumerate(value):
             problems += _unknown_keys(item, arguments[0], f"{path}[{index}]")
@@ -98,8 +100,8 @@ def _section(kind: object) -> type[Section] | None:
     return None
 
 
-def _of_error(text: str, document: dict[Any, Any]) -> Problem:
-    """msgspec says ``what - at `$.path` ``; where it hides a key, the document names it."""
+def _of_error(text: str, document: dict[Any, Any]) -> PolicyProblem:
+    """msgspec says `what - at `$.path` `; where it hides a key, the document names it."""
     what, _, at = text.partition(" - at `")
     path = at.rstrip("`").removeprefix("$").removeprefix(".")
     if "[...]" in path and isinstance(document.get("reasons"), dict):
@@ -107,11 +109,11 @@ def _of_error(text: str, document: dict[Any, Any]) -> Problem:
         path = path.replace("[...]", f" ({keys})")
     words = _choices(at.rstrip("`").removeprefix("$"))
     remedy = f"; write one of {', '.join(words)}" if words else ""
-    return Problem(path=path, message=f"is wrong: {what[:1].lower()}{what[1:]}{remedy}")
+    return PolicyProblem(path=path, message=f"is wrong: {what[:1].lower()}{what[1:]}{remedy}")
 
 
 def _choices(path: str) -> tuple[str, ...]:
-    """The words allowed at a msgspec path such as ``.pods[0].strategy``; () where any text is."""
+    """The words allowed at a msgspec path such as `.pods[0].strategy`; () where any text is."""
     kind: object = Policy
     for name in re.findall(r"[A-Za-z]+|\[[^\]]*\]", path):
         section = _section(kind)
@@ -126,7 +128,7 @@ def _choices(path: str) -> tuple[str, ...]:
     return get_args(kind) if get_origin(kind) is Literal else ()
 
 
-def _nonsense(policy: Policy) -> list[Problem]:
+def _nonsense(policy: Policy) -> list[PolicyProblem]:
     """What has the right type and still makes no sense."""
     checks = [
         ("budget.maxUnavailable.percent", 0 <= policy.budget.max_unavailable.percent <= 100,
@@ -148,23 +150,25 @@ def _nonsense(policy: Policy) -> list[Problem]:
         ("limits.nodesDraining", policy.limits.nodes_draining >= 1, "must be at least 1"),
         ("history.maxPerNode", policy.history.max_per_node >= 1, "must be at least 1"),
     ]  # fmt: skip
-    problems = [Problem(path=path, message=message) for path, good, message in checks if not good]
+    problems = [
+        PolicyProblem(path=path, message=message) for path, good, message in checks if not good
+    ]
     selectors = [("nodeSelector", policy.node_selector)]
     selectors += [(f"pods[{i}].selector", rule.selector) for i, rule in enumerate(policy.pods)]
     for path, text in selectors:
         try:
             parse_selector(text)
         except ValueError as error:
-            problems.append(Problem(path=path, message=f"is wrong: {error}"))
+            problems.append(PolicyProblem(path=path, message=f"is wrong: {error}"))
     for index, key in enumerate(policy.budget.per):
         if not is_label_key(key):
             problems.append(
-                Problem(
+                PolicyProblem(
                     path=f"budget.per[{index}]", message=f"is wrong: {key!r:.80} is no label key"
                 )
             )
     problems.extend(
-        Problem(path=f"reasons.{reason[:80]}", message="is wrong: a reason is CamelCase")
+        PolicyProblem(path=f"reasons.{reason[:80]}", message="is wrong: a reason is CamelCase")
         for reason in policy.reasons
         if not is_reason_code(reason)
     )

@@ -1,8 +1,10 @@
 """Reasons in a policy that no catalog knows: most likely a slip of the pen that changes nothing.
 
-Called by `policy check` only. A note and not an error: a newer agent, or an agent with a rules file
-of its own, may publish reasons that this version has never heard of.
+Called by `policy check` only. A note and not an error: a newer agent, or an agent with a rules
+file of its own, may publish reasons that this version has never heard of.
 """
+
+from __future__ import annotations
 
 import difflib
 import re

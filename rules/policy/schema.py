@@ -1,8 +1,12 @@
-"""The policy's JSON Schema, for editors and pipelines that check `policy.yaml` before it is applied.
+"""The policy's JSON Schema, for editors and pipelines that check `policy.yaml` before it is
+applied.
 
-Made from the types of `rules.policy.policy`, so it cannot lag behind them. `policy check` says more: it
-also knows what has the right type and makes no sense. Called by `policy schema` and by tests.
+Made from the types of `rules.policy.policy`, so it cannot lag behind them. `policy check` says
+more: it also knows what has the right type and makes no sense. Called by `policy schema` and by
+tests.
 """
+
+from __future__ import annotations
 
 from enum import StrEnum
 from types import UnionType

@@ -1,1 +1,3 @@
-"""Incidents come in; what the node says goes out: verdict, sentence, labels, conditions, Events, health object."""
+"""Incidents come in; what the node says goes out: verdict, sentence, labels, conditions, Events,
+health object.
+"""

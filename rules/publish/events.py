@@ -27,7 +27,7 @@ class NodeEvent:
 
 
 def events_for(state: NodeState, changes: tuple[Change, ...]) -> tuple[NodeEvent, ...]:
-    """The Events for what just changed; ``state`` is the new state."""
+    """The Events for what just changed; `state` is the new state."""
     events = (_event(state, change) for change in changes)
     return tuple(event for event in events if event is not None)
 

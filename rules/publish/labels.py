@@ -1,13 +1,13 @@
 """The labels the agent writes on its own node: health and topology.
 
-Called by ``publication``. Every value passes the one label gate; a label whose fact is not known
+Called by `publication`. Every value passes the one label gate; a label whose fact is not known
 is removed (None), never guessed.
 """
 
 from __future__ import annotations
 
 from rules.api.health import Topology
-from rules.api.label_value import Refused, checked_labels, product_label
+from rules.api.label_value import RefusedLabel, checked_labels, product_label
 from rules.api.names import (
     AGENT_LABELS,
     LABEL_DRIVER,
@@ -28,7 +28,7 @@ MIXED = "mixed"
 
 def labels(
     state: NodeState, judged: Verdict, topology: Topology
-) -> tuple[dict[str, str | None], tuple[Refused, ...]]:
+) -> tuple[dict[str, str | None], tuple[RefusedLabel, ...]]:
     """Every label of ours with its value, None to remove it; and what was refused."""
     wanted = {LABEL_HEALTH: judged.health.value.lower()}
     if judged.gpus_expected:
@@ -49,7 +49,7 @@ def labels(
 
 
 def mig_label(state: NodeState) -> str:
-    """``none``, ``mixed`` or ``all``; empty while no GPU says whether MIG is on."""
+    """`none`, `mixed` or `all`; empty while no GPU says whether MIG is on."""
     modes = {view.seen.mig_mode for view in state.gpus.values()} - {None}
     if not modes:
         return ""

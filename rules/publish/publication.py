@@ -1,6 +1,6 @@
 """From state and verdict to what is written: status, conditions, labels, and when.
 
-The agent's edge calls ``publish`` after each change and asks ``differs`` how
+The agent's edge calls `publish` after each change and asks `differs` how
 urgent it is. Every string is cut to what the CRD takes, so that no odd name can lose a verdict.
 """
 
@@ -23,7 +23,7 @@ from rules.api.health import (
     SourceStatus,
     Topology,
 )
-from rules.api.label_value import Refused
+from rules.api.label_value import RefusedLabel
 from rules.api.names import CONDITION_DEGRADED, CONDITION_HEALTHY
 from rules.api.timestamps import format_time
 from rules.judge import ledger
@@ -60,7 +60,7 @@ _MIG_MODE: Final = {True: "Enabled", False: "Disabled", None: ""}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who publishes: a pod, or an agent that heartbeats at ``heartbeat_at`` instead."""
+    """Who publishes: a pod, or an agent that heartbeats at `heartbeat_at` instead."""
 
     agent_version: str
     rules_version: str
@@ -70,7 +70,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class PublishedCondition:
     """A node condition of ours; the edge keeps the transition times."""
 
     type: str
@@ -81,12 +81,12 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """All that is written about the node; ``labels`` with None are to be removed."""
+    """All that is written about the node; `labels` with None are to be removed."""
 
     status: HealthStatus
-    conditions: tuple[Condition, ...]
+    conditions: tuple[PublishedCondition, ...]
     labels: Mapping[str, str | None]
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RefusedLabel, ...] = ()
 
 
 class Difference(StrEnum):
@@ -98,7 +98,7 @@ class Difference(StrEnum):
 
 
 def publish(state: NodeState, judged: Verdict, now: float, identity: Identity) -> Publication:
-    """Work out everything that is to be written at ``now``."""
+    """Work out everything that is to be written at `now`."""
     topology = _topology(state)
     node_labels, refused = labels(state, judged, topology)
     expected = expected_of(state)
@@ -143,7 +143,7 @@ def publish(state: NodeState, judged: Verdict, now: float, identity: Identity) -
 
 
 def differs(old: Publication | None, new: Publication) -> Difference:
-    """What has to happen to get from ``old``, as last written, to ``new``."""
+    """What has to happen to get from `old`, as last written, to `new`."""
     if old is None:
         return Difference.NOW
     if _news(old) != _news(new):
@@ -183,16 +183,16 @@ def _news(publication: Publication) -> tuple[object, ...]:
     )
 
 
-def _conditions(judged: Verdict) -> tuple[Condition, ...]:
+def _conditions(judged: Verdict) -> tuple[PublishedCondition, ...]:
     degraded = judged.degraded
     return (
-        Condition(
+        PublishedCondition(
             type=CONDITION_HEALTHY,
             status=_CONDITION_STATUS[judged.health],
             reason=judged.reason if judged.health is not Health.HEALTHY else ALL_PASSING,
             message=judged.message,
         ),
-        Condition(
+        PublishedCondition(
             type=CONDITION_DEGRADED,
             status="False" if degraded is None else "True",
             reason=NOT_DEGRADED if degraded is None else degraded.row.reason,

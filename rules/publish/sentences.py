@@ -1,6 +1,6 @@
 """The sentences for people: what happened, what is next, what to do.
 
-Called by ``verdict`` and by ``publish.events``. Text from the kernel never enters a sentence:
+Called by `verdict` and by `publish.events`. Text from the kernel never enters a sentence:
 it stays in the evidence.
 """
 
@@ -59,7 +59,7 @@ _UNKNOWN: Final = {
 
 
 def incident_sentence(state: NodeState, incident: Incident, others: int) -> str:
-    """One sentence about an incident; ``others`` more are active beside it."""
+    """One sentence about an incident; `others` more are active beside it."""
     row = incident.row
     more = ""
     if others > 0:
@@ -97,7 +97,7 @@ def resets_alone(state: NodeState) -> bool:
 
 
 def subject(state: NodeState, incident: Incident) -> str:
-    """What an incident is about: ``GPU 3 (0000:3b:00)``."""
+    """What an incident is about: `GPU 3 (0000:3b:00)`."""
     several = incident.gpus or incident.pci
     if incident.scope is Scope.NODE and len(several) > 1:
         return f"The node (common cause on {len(several)} GPUs)"

@@ -1,8 +1,9 @@
 """Keep the published object small enough to be stored, losing the least telling first.
 
-Called by ``publication``. Over 60 KiB closed incidents keep one line of evidence, then the oldest
-closed ones go; beyond that active ones lose evidence, the ledger its oldest entries, and records of Info go. ``dropped`` counts
-what went; a Degraded or Fatal incident is never left out before all of that.
+Called by `publication`. Over 60 KiB closed incidents keep one line of evidence, then the oldest
+closed ones go; beyond that active ones lose evidence, the ledger its oldest entries, and records
+of Info go. `dropped` counts what went; a Degraded or Fatal incident is never left out before all
+of that.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from rules.api.health import HealthStatus, Incident
+from rules.api.health import HealthStatus, IncidentStatus
 
 SOFT_LIMIT_BYTES: Final = 60 * 1024
 """Leaves room below the object's limit for metadata and managed fields."""
@@ -20,7 +21,7 @@ _FEW_ENTRIES: Final = 16
 
 
 def fitted(status: HealthStatus, limit: int = SOFT_LIMIT_BYTES) -> HealthStatus:
-    """The status within ``limit`` bytes; unchanged where it fits."""
+    """The status within `limit` bytes; unchanged where it fits."""
     if _size(status) <= limit:
         return status
     status = _with(status, tuple(i if i.active else _one_line(i) for i in status.incidents))
@@ -51,15 +52,15 @@ def _without_last(status: HealthStatus, limit: int, *, closed_only: bool) -> Hea
     return msgspec.structs.replace(kept, dropped=status.dropped + gone)
 
 
-def _with(status: HealthStatus, incidents: tuple[Incident, ...]) -> HealthStatus:
+def _with(status: HealthStatus, incidents: tuple[IncidentStatus, ...]) -> HealthStatus:
     return msgspec.structs.replace(status, incidents=incidents)
 
 
-def _one_line(incident: Incident) -> Incident:
+def _one_line(incident: IncidentStatus) -> IncidentStatus:
     return msgspec.structs.replace(incident, evidence=incident.evidence[:1])
 
 
-def _no_line(incident: Incident) -> Incident:
+def _no_line(incident: IncidentStatus) -> IncidentStatus:
     return msgspec.structs.replace(incident, evidence=())
 
 

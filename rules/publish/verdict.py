@@ -1,6 +1,6 @@
 """The verdict on a node and on each of its GPUs, in one word, one reason and one sentence.
 
-Called by ``publication`` after every change. Absent is not Unknown, Unknown is not Healthy, and
+Called by `publication` after every change. Absent is not Unknown, Unknown is not Healthy, and
 the loss of a sense never makes a GPU unhealthy.
 """
 
@@ -43,7 +43,7 @@ class Health(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GpuVerdict:
-    """One GPU; ``reason`` is empty while it is healthy."""
+    """One GPU; `reason` is empty while it is healthy."""
 
     health: Health
     reason: str = ""
@@ -51,9 +51,9 @@ class GpuVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The node. ``degraded`` is the gravest Degraded incident, if one is active.
+    """The node. `degraded` is the gravest Degraded incident, if one is active.
 
-    ``gpus_healthy`` is None while nothing sees the GPUs, and so is unknown, not zero.
+    `gpus_healthy` is None while nothing sees the GPUs, and so is unknown, not zero.
     """
 
     health: Health
@@ -67,7 +67,7 @@ class Verdict:
 
 
 def verdict(state: NodeState, now: float, rules: Rules = DEFAULT_RULES) -> Verdict:
-    """Judge the node as it stands at ``now``."""
+    """Judge the node as it stands at `now`."""
     active = [incident for incident in state.incidents if incident.active]
     fatal = _gravest(active, Severity.FATAL)
     degraded = _gravest(active, Severity.DEGRADED)

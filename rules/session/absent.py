@@ -1,8 +1,11 @@
 """A node without an open session: open one, take off a mark that nobody owns, or watch.
 
-Called by ``rules.session.decide.decide``. A mark that the API server does not let us take off is said in
-the session it belonged to, ended as that is, and in an Event where that session is gone too.
+Called by `rules.session.decide.decide`. A mark that the API server does not let us take off is
+said in the session it belonged to, ended as that is, and in an Event where that session is gone
+too.
 """
+
+from __future__ import annotations
 
 from rules.api.mark import marked, own_taint, read_note
 from rules.api.nodes import NodeView, QuarantineView

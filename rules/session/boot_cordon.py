@@ -1,10 +1,12 @@
 """A cordon that is lost right after a reboot: put back once per boot, and said aloud.
 
-The GPU driver's own manager, which starts with the driver container at each boot, uncordons its node
-where automatic driver upgrade is off. Called by ``rules.session.decide`` before it takes a lost
-cordon for a person's word. That it was put back is recorded in the mark, by the patch that does it:
-no crash and no change of leader makes it twice.
+The GPU driver's own manager, which starts with the driver container at each boot, uncordons its
+node where automatic driver upgrade is off. Called by `rules.session.decide` before it takes a lost
+cordon for a person's word. That it was put back is recorded in the mark, by the patch that does
+it: no crash and no change of leader makes it twice.
 """
+
+from __future__ import annotations
 
 from typing import Final
 
@@ -18,8 +20,9 @@ from rules.session.halts import halt_of
 from rules.session.phases import in_phase, mark_write
 
 BOOT_WORK_S: Final = 600.0
-"""How long after a new boot a lost cordon counts as its doing. The driver container starts with the
-kubelet; pulling its image and waiting for its init containers takes minutes, not an hour."""
+"""How long after a new boot a lost cordon counts as its doing. The driver container starts with
+the kubelet; pulling its image and waiting for its init containers takes minutes, not an hour.
+"""
 NEW_BOOT: Final = "NewBoot"
 """Timeline step: the moment a new boot was seen."""
 _LOST: Final = "CordonLost"

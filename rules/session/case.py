@@ -1,8 +1,10 @@
 """One session as its rules look at it: the object, the observation, the policy, the moment.
 
-Shared by ``rules.session.decide`` and its phase rules; turns an updated status into a ``Decision`` whose
-writes are only those that change something.
+Shared by `rules.session.decide` and its phase rules; turns an updated status into a `Decision`
+whose writes are only those that change something.
 """
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -108,7 +110,7 @@ class Case:
 
     @property
     def node(self) -> NodeView:
-        """The node; rules that may run without one check ``seen.node`` first."""
+        """The node; rules that may run without one check `seen.node` first."""
         if self.seen.node is None:
             raise ValueError(f"session {self.session.name} has no node")
         return self.seen.node
@@ -170,7 +172,7 @@ class Case:
         hand_over: bool = False,
         wake_at: float | None = None,
     ) -> Decision:
-        """``before``, then the label if it lags, the status if it changed, Events, ``after``.
+        """`before`, then the label if it lags, the status if it changed, Events, `after`.
 
         Who waits for a phase and then looks at the node finds the label as the phase says. What
         the API server refused a moment ago is left out, and the status says so instead.
@@ -255,7 +257,7 @@ class Case:
 
 
 def unmark(node: NodeView, session: str, *, orphan: bool = False) -> UnmarkNode:
-    """The write that takes our mark off ``node``."""
+    """The write that takes our mark off `node`."""
     return UnmarkNode(
         node=node.name, node_uid=node.uid, session=session, patch=unmark_patch(node), orphan=orphan
     )
@@ -267,5 +269,5 @@ def is_fresh(node: NodeView) -> bool:
 
 
 def touched(status: QuarantineStatus, **changes: object) -> QuarantineStatus:
-    """``status`` with some fields replaced."""
+    """`status` with some fields replaced."""
     return msgspec.structs.replace(status, **changes)

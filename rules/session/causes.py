@@ -4,11 +4,13 @@ Pure reading of a verdict, the sessions there are and the policy. A cause is ope
 incident is active in a fresh verdict; while the verdict is stale every cause stays as it was.
 """
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from rules.api.health import HealthStatus, Incident
+from rules.api.health import HealthStatus, IncidentStatus
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.object_name import name_from
 from rules.api.quarantine import Cause
@@ -20,11 +22,11 @@ from rules.session.observation import is_open
 MAX_CAUSES: Final = 32
 """How many causes we write into a session; the others are in the verdict."""
 CRD_CAUSES: Final = 64
-"""How many the definition of GPUQuarantine allows (``daemonset/crds``): people may write as many."""
+"""How many the definition of GPUQuarantine allows (`daemonset/crds`): people may write as many."""
 EVIDENCE_LEVEL: Final = "level"
-"""In ``status.evidence``: the deepest level that the session has had."""
+"""In `status.evidence`: the deepest level that the session has had."""
 DELETED_BY: Final = "deletion of the GPUQuarantine"
-"""``spec.release.by`` of the record that stands in for a session somebody deleted."""
+"""`spec.release.by` of the record that stands in for a session somebody deleted."""
 
 
 def severity_rank(severity: str) -> int:
@@ -43,12 +45,12 @@ def level_rank(level: str) -> int:
         return Level.REPORT.rank
 
 
-def level_of(incident: Incident, policy: Policy) -> str:
+def level_of(incident: IncidentStatus, policy: Policy) -> str:
     """What to do about an incident: the policy's word wins over the agent's."""
     return policy.level_of(incident.reason, incident.level)
 
 
-def actionable(health: HealthView | None, policy: Policy) -> tuple[Incident, ...]:
+def actionable(health: HealthView | None, policy: Policy) -> tuple[IncidentStatus, ...]:
     """Active incidents that ask for more than a report: Fatal first, then oldest."""
     if health is None:
         return ()
@@ -60,7 +62,7 @@ def actionable(health: HealthView | None, policy: Policy) -> tuple[Incident, ...
     return tuple(sorted(found, key=_order))
 
 
-def _order(incident: Incident) -> tuple[int, str, str]:
+def _order(incident: IncidentStatus) -> tuple[int, str, str]:
     return -severity_rank(incident.severity), incident.first_seen, incident.id
 
 
@@ -68,7 +70,7 @@ def suppressed_incidents(
     sessions: Iterable[QuarantineView], policy: Policy, now: float
 ) -> Mapping[str, float]:
     """Incidents of sessions that a person ended: they open nothing before the time given
-    (``cancelExpiry`` after the last such end).
+    (`cancelExpiry` after the last such end).
     """
     until: dict[str, float] = {}
     for session in sessions:
@@ -114,7 +116,7 @@ def session_name(node: NodeView, incident: str, sessions: Iterable[QuarantineVie
         ended += 1
 
 
-def cause_of(incident: Incident) -> Cause:
+def cause_of(incident: IncidentStatus) -> Cause:
     """An incident as a cause in a session's spec."""
     return Cause(
         source="Detector",
@@ -130,7 +132,7 @@ def _known_severity(severity: str) -> str:
     return str(list(Severity)[severity_rank(severity)])
 
 
-def _evidence_line(incident: Incident) -> str:
+def _evidence_line(incident: IncidentStatus) -> str:
     return incident.evidence[0][:512] if incident.evidence else ""
 
 
@@ -172,7 +174,7 @@ def _allowed(cause: Cause, policy: Policy) -> str:
 
 
 def level_in_effect(session: QuarantineView, causes: Iterable[Cause], policy: Policy) -> str:
-    """What the session may do now for ``causes``: its own level, and no more than the policy has
+    """What the session may do now for `causes`: its own level, and no more than the policy has
     for the gravest of them. Both may change while the session waits or drains.
     """
     allowed = max((_allowed(c, policy) for c in causes), key=level_rank, default=str(Level.DRAIN))
@@ -195,10 +197,10 @@ def same_cause(one: Cause, other: Cause) -> bool:
 def appended(
     causes: tuple[Cause, ...], new: Iterable[Cause], health: HealthView | None = None
 ) -> tuple[Cause, ...]:
-    """``causes`` with the missing ones of ``new``, as many as there is room for.
+    """`causes` with the missing ones of `new`, as many as there is room for.
 
     Comes to rest: the same again changes nothing. Where there are too many, the first stays (its
-    reason is on the taint), then people's, then what still holds by ``health``, the gravest first,
+    reason is on the taint), then people's, then what still holds by `health`, the gravest first,
     then what is there already; and none of those that are there goes for the bound alone.
     """
     result = list(causes)
@@ -221,7 +223,7 @@ def appended(
 
 
 def is_taken(cause: Cause, causes: tuple[Cause, ...]) -> bool:
-    """Whether the session with ``causes`` has the cause, or has no room that it will ever get."""
+    """Whether the session with `causes` has the cause, or has no room that it will ever get."""
     if any(same_cause(cause, known) for known in causes):
         return True
     people = sum(known.source == "Human" for known in causes)

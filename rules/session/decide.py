@@ -1,10 +1,12 @@
 """The session state machine: one node, its session, what is seen of it, what follows.
 
-``decide`` is level-triggered: it looks at the objects as they are, never at what happened before,
+`decide` is level-triggered: it looks at the objects as they are, never at what happened before,
 so a restart, a crash between two writes and a missed event all converge to the same end. Called by
 the remediator's loop for every node that has a session, a mark or an actionable incident. It never
 does I/O, never waits and never assumes that an earlier write arrived.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
@@ -44,7 +46,7 @@ __all__ = ["decide"]
 def decide(
     session: QuarantineView | None, seen: NodeObservation, now: float, policy: Policy
 ) -> Decision:
-    """What to do about one node now. ``session`` is its open session, oldest first, if any."""
+    """What to do about one node now. `session` is its open session, oldest first, if any."""
     if session is None or not is_open(session):
         return without_session(seen, now, policy)
     case = Case(session=session, seen=seen, now=now, policy=policy)

@@ -1,5 +1,7 @@
 """The drain as a session sees it: begin, follow the plan, finish; and the dry run of Shadow."""
 
+from __future__ import annotations
+
 from typing import Final
 
 import msgspec
@@ -39,7 +41,7 @@ def begin_drain(case: Case, status: QuarantineStatus) -> Decision:
 
 
 def probe(case: Case, status: QuarantineStatus) -> tuple[QuarantineStatus, Evicting]:
-    """Shadow: fill ``drain`` once, from one dry-run eviction per pod."""
+    """Shadow: fill `drain` once, from one dry-run eviction per pod."""
     if status.drain is not None:
         return status, Evicting.NO
     if case.seen.plan is None or not case.seen.plan.probed:

@@ -1,8 +1,10 @@
 """How a session ends: the record first, the mark off last, so that a crash between resumes here.
 
 An ended session whose mark is still on its node is found again by the orphan rule of
-``rules.session.absent``: the taint goes last, and nothing has to be remembered.
+`rules.session.absent`: the taint goes last, and nothing has to be remembered.
 """
+
+from __future__ import annotations
 
 from rules.api.mark import MarkState, annotations_left, cordon_stays, read_note
 from rules.api.quarantine import Phase

@@ -1,8 +1,10 @@
 """Gangs across nodes: drain the bad nodes of one gang together, heal Kueue's one at a time.
 
-Used by ``rules.fleet.drain_turns`` for the turn to drain. Which gangs a draining node had is read from
-its session's evidence: once its pods are gone, nothing else remembers it.
+Used by `rules.fleet.drain_turns` for the turn to drain. Which gangs a draining node had is read
+from its session's evidence: once its pods are gone, nothing else remembers it.
 """
+
+from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -45,7 +47,7 @@ def unread_until(node: str, since: float, snapshot: FleetSnapshot) -> float | No
 def moving_gangs(
     sessions: Iterable[QuarantineView], snapshot: FleetSnapshot
 ) -> Mapping[str, frozenset[str]]:
-    """Gang keys of nodes that drain now or were drained within ``gangWindow``, by node."""
+    """Gang keys of nodes that drain now or were drained within `gangWindow`, by node."""
     moving: dict[str, frozenset[str]] = {}
     for session in sessions:
         since = parse_time(session.status.phase_since) or snapshot.now
@@ -69,7 +71,7 @@ def drain_turn(
     moving: Mapping[str, frozenset[str]],
     snapshot: FleetSnapshot,
 ) -> GangTurn:
-    """``waiting`` are the nodes whose session has not begun to drain."""
+    """`waiting` are the nodes whose session has not begun to drain."""
     own = snapshot.gangs.get(node, ())
     for gang in own:
         if not gang.topology_aware:

@@ -1,9 +1,11 @@
 """What stops harm without ending a session: pause, opt-out, another owner, an unreachable node.
 
 Also keeps the drain's clock honest: time during which nothing could be evicted, and time during
-which no controller was at work, is added to ``suspendedSeconds`` and never counts against a
-deadline. Called by ``rules.session.phases`` at every decision.
+which no controller was at work, is added to `suspendedSeconds` and never counts against a
+deadline. Called by `rules.session.phases` at every decision.
 """
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final

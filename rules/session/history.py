@@ -1,5 +1,7 @@
 """What ended sessions still say: repeat offenders, and how long history is kept."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 
 from rules.api.nodes import QuarantineView
@@ -23,7 +25,7 @@ def ended_at(session: QuarantineView) -> float:
 def needs_replacement(
     session: QuarantineView, seen: NodeObservation, policy: Policy, now: float
 ) -> bool:
-    """Whether this node has been through ``replaceAfter`` sessions.
+    """Whether this node has been through `replaceAfter` sessions.
 
     Counted are sessions that really took this very Node out and came back: a machine that is new
     under an old name begins at none, and a session that a person cancelled was a false alarm. What
@@ -53,7 +55,7 @@ def _took_it_out(session: QuarantineView) -> bool:
 
 
 def remembered_s(session: QuarantineView, policy: Policy) -> float:
-    """How long after its end an ended session still decides something: kept whatever ``history``
+    """How long after its end an ended session still decides something: kept whatever `history`
     says, as a rule that forgets within its window is no rule.
     """
     budget, release = policy.budget, policy.release
@@ -72,7 +74,7 @@ def outlived(
 ) -> tuple[DeleteSession, ...]:
     """Ended sessions that history no longer keeps: too old, or too many of one node.
 
-    What still has an effect stays longer (``remembered_s``).
+    What still has an effect stays longer (`remembered_s`).
     """
     deletions: list[DeleteSession] = []
     by_node = sessions_by_node({session.name: session for session in sessions})

@@ -1,8 +1,10 @@
 """What a session may do now, asked of the whole snapshot: for fleet rules and the last look.
 
 The level in a session's spec was right when it was written; the policy, a person and the verdict
-have changed since. ``rules.session.case`` asks the same for one decision.
+have changed since. `rules.session.case` asks the same for one decision.
 """
+
+from __future__ import annotations
 
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Cause

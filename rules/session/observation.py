@@ -1,9 +1,11 @@
 """What one decision about one node may look at, gathered from the fleet snapshot.
 
-``observe`` is called by the edge before every ``rules.session.decide.decide``; the edge adds what only it
-knows (a drain plan from uncached lists, the last pass). Also the one place that says whether an
+`observe` is called by the edge before every `rules.session.decide.decide`; the edge adds what only
+it knows (a drain plan from uncached lists, the last pass). Also the one place that says whether an
 agent's verdict is fresh. No I/O, no clock.
 """
+
+from __future__ import annotations
 
 import functools
 from collections import defaultdict
@@ -38,7 +40,7 @@ HALTED: Final = "Halted"
 """The reason of a permit to drain while something on the node forbids it: once that is over, the
 fleet rules judge anew, so that an end of a pause starts no more drains than there are places."""
 NODES_DRAINING: Final = "NodesDraining"
-"""The reason of a permit where ``limits.nodesDraining`` has no place left."""
+"""The reason of a permit where `limits.nodesDraining` has no place left."""
 MARK_REFUSED: Final = "MarkRefused"
 """The reason of a permit while the node's mark is refused: the session says by whom."""
 _GPU_SOURCES: Final = ("nvml", "dcgm")
@@ -63,31 +65,31 @@ class Permit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeObservation:
-    """One node as a decision sees it. ``node`` None means: deleted, certainly."""
+    """One node as a decision sees it. `node` None means: deleted, certainly."""
 
     name: str
     node: NodeView | None
     health: HealthView | None = None
     selected: bool = True
-    """Whether the policy's ``nodeSelector`` selects it."""
+    """Whether the policy's `nodeSelector` selects it."""
     stale: str = ""
     """Why the verdict cannot be believed now; "" when it is fresh."""
     pauses: tuple[PauseView, ...] = ()
     """Pauses that cover the node now."""
     doubt: str = ""
-    """Why no harm may rest on what was seen (``FleetSnapshot.doubt``)."""
+    """Why no harm may rest on what was seen (`FleetSnapshot.doubt`)."""
     owner: str = ""
-    """Who else works on the node (``rules.session.owners``)."""
+    """Who else works on the node (`rules.session.owners`)."""
     permit: Permit = Permit()
     siblings: tuple[QuarantineView, ...] = ()
     """Other sessions on this node, open and ended."""
     deleted: tuple[QuarantineView, ...] = ()
     """Sessions of this node that somebody deleted while they were open."""
     untolerating: tuple[str, ...] = ()
-    """DaemonSets that select the node and do not tolerate our taint (``namespace/name``)."""
+    """DaemonSets that select the node and do not tolerate our taint (`namespace/name`)."""
     gangs: tuple[str, ...] = ()
     """Keys of the gangs with GPU pods on the node."""
-    plan: "DrainPlan | None" = None
+    plan: DrainPlan | None = None
     """The drain as of the last uncached lists; None before the first."""
     last_active_at: float | None = None
     """When this session was last decided with every write accepted, by any replica."""
@@ -202,7 +204,7 @@ def opted_out(node: NodeView) -> bool:
 
 
 def selects_node(policy: Policy, node: NodeView) -> bool:
-    """Whether the policy's ``nodeSelector`` selects the node, as its labels are now."""
+    """Whether the policy's `nodeSelector` selects the node, as its labels are now."""
     return parse_selector(policy.node_selector)(node.labels)
 
 
@@ -233,11 +235,11 @@ def observe(
     node: NodeView | None = None,
     deleted: tuple[QuarantineView, ...] = (),
     untolerating: tuple[str, ...] = (),
-    plan: "DrainPlan | None" = None,
+    plan: DrainPlan | None = None,
     last_active_at: float | None = None,
     refused: Mapping[NodeWrite, Refusal] | None = None,
 ) -> NodeObservation:
-    """Gather the observation of one node. ``node`` overrides the cache with a fresh read."""
+    """Gather the observation of one node. `node` overrides the cache with a fresh read."""
     seen = node or snapshot.nodes.get(name)
     health = snapshot.healths.get(name)
     siblings = tuple(

@@ -1,9 +1,11 @@
 """Who else is working on a node: while they are, gpuward does no further harm to it.
 
-Read by ``rules.session.decide`` and ``rules.fleet.turns`` at every decision. Names are those the owners write:
-Cluster Autoscaler, Karpenter, GPU Operator (driver upgrade, MIG manager), kured, and the Node
-maintenance Lease of medik8s.
+Read by `rules.session.decide` and `rules.fleet.turns` at every decision. Names are those the
+owners write: Cluster Autoscaler, Karpenter, GPU Operator (driver upgrade, MIG manager), kured, and
+the Node maintenance Lease of medik8s.
 """
+
+from __future__ import annotations
 
 from typing import Final
 

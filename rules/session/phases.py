@@ -1,4 +1,6 @@
-"""What each phase of a session does while nothing ends it. Called by ``rules.session.decide`` only."""
+"""What each phase of a session does while nothing ends it. Called by `rules.session.decide` only."""
+
+from __future__ import annotations
 
 from typing import Final
 
@@ -127,7 +129,7 @@ def _start(case: Case, status: QuarantineStatus) -> Decision:
 
 
 def mark_write(case: Case, phase: str, *, boot: str = "") -> MarkNode:
-    """The mark of this session as a write on the node as it was read; ``boot``: its cordon is put
+    """The mark of this session as a write on the node as it was read; `boot`: its cordon is put
     back in this boot.
     """
     first = next(iter(case.session.spec.causes), Cause())

@@ -1,12 +1,13 @@
 """The last look before harm: may this write still go, on the node as it was just read?
 
-Called by the gateway without an await before sending, with a node whose read was answered at most a
-second ago and took at most 5 s. Everything
-that could have changed since the decision is looked at again: the node's identity and boot, the
-session, its phase, its causes, its level and its mark, the policy, pauses, opt-out and other owners,
-and whether what is known of all that is recent enough.
-Whether a single pod may still go is asked of ``rules.drain.recheck`` beside it.
+Called by the gateway without an await before sending, with a node whose read was answered at most
+a second ago and took at most 5 s. Everything that could have changed since the decision is looked
+at again: the node's identity and boot, the session, its phase, its causes, its level and its mark,
+the policy, pauses, opt-out and other owners, and whether what is known of all that is recent
+enough. Whether a single pod may still go is asked of `rules.drain.recheck` beside it.
 """
+
+from __future__ import annotations
 
 from rules.api import writes as d
 from rules.api.mark import MarkState, mark_state, read_note
@@ -20,7 +21,7 @@ from rules.session.snapshot import FleetSnapshot
 
 
 def recheck(write: d.Write, node: NodeView, snapshot: FleetSnapshot) -> str:
-    """Why ``write`` must not be sent now; "" when it may. Harmless writes always may."""
+    """Why `write` must not be sent now; "" when it may. Harmless writes always may."""
     if not write.harmful:
         return ""
     if snapshot.policy.mode == Mode.SHADOW:

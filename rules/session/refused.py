@@ -1,9 +1,11 @@
 """What a session says while the API server refuses a write on its node, and when that is over.
 
-Called by ``rules.session.case`` with the status that a rule arrived at, and by
-``rules.session.absent`` for sessions that have ended while their mark cannot come off. A refusal
+Called by `rules.session.case` with the status that a rule arrived at, and by
+`rules.session.absent` for sessions that have ended while their mark cannot come off. A refusal
 replaces no other obstacle that a person has to see; it never changes a phase.
 """
+
+from __future__ import annotations
 
 import re
 from typing import Final
@@ -36,7 +38,7 @@ def kind_of(write: Write) -> NodeWrite | None:
 
 
 def saying(status: QuarantineStatus, refusal: Refusal, now: float) -> QuarantineStatus:
-    """``status`` with the refusal in its conditions and its sentence."""
+    """`status` with the refusal in its conditions and its sentence."""
     message = f"{refusal.lead}{refusal.clause}."
     if not _another(status, "Blocked"):
         status = st.with_condition(status, "Blocked", now, refusal.reason, message)
@@ -51,7 +53,7 @@ def saying(status: QuarantineStatus, refusal: Refusal, now: float) -> Quarantine
 
 
 def silent(status: QuarantineStatus, now: float) -> QuarantineStatus:
-    """``status`` without a refusal: nothing is refused any more."""
+    """`status` without a refusal: nothing is refused any more."""
     said = [kind for kind in _KINDS if says(status, kind)]
     if not said:
         return status

@@ -1,10 +1,13 @@
-"""A fault that comes and goes is one session: which ended session goes on, and how many there may be.
+"""A fault that comes and goes is one session: which ended session goes on, and how many there may
+be.
 
 A session that was cancelled before anything was done to its node is taken up again when the node
 falls ill anew: a flapping fault that waits for its turn would else leave an object per flap, and
-each would look like another node to the breaker. Called by ``rules.session.absent``; the breaker and
-the order of turns ask ``wanted_at``.
+each would look like another node to the breaker. Called by `rules.session.absent`; the breaker and
+the order of turns ask `wanted_at`.
 """
+
+from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Final
@@ -21,7 +24,7 @@ REUSE_S: Final = 3600.0
 JOINED: Final = "Cancelled: joined"
 """How the last sentence of a session begins whose causes another one took over."""
 _UNTOUCHED: Final = 6
-"""So many sessions that never touched the node may be opened for it within ``REUSE_S``."""
+"""So many sessions that never touched the node may be opened for it within `REUSE_S`."""
 
 
 def never_marked(session: QuarantineView) -> bool:

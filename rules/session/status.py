@@ -1,5 +1,7 @@
 """How a session's status changes: phases, conditions, timeline. Pure struct-to-struct functions."""
 
+from __future__ import annotations
+
 from typing import Final
 
 import msgspec
@@ -26,7 +28,7 @@ def sentence(clause: str) -> str:
 def enter(
     status: QuarantineStatus, phase: Phase, message: str, now: float, by: str = BY_GPUWARD
 ) -> QuarantineStatus:
-    """Move to ``phase``; a session already there only gets the message."""
+    """Move to `phase`; a session already there only gets the message."""
     if status.phase == phase:
         return msgspec.structs.replace(status, message=message)
     moved = msgspec.structs.replace(
@@ -66,7 +68,7 @@ def since(status: QuarantineStatus, kind: str) -> float | None:
 def with_condition(
     status: QuarantineStatus, kind: str, now: float, reason: str = "", message: str = ""
 ) -> QuarantineStatus:
-    """Set the condition True with ``reason``; without a reason it becomes False, if it exists."""
+    """Set the condition True with `reason`; without a reason it becomes False, if it exists."""
     known = condition(status, kind)
     if known is None and not reason:
         return status
@@ -87,7 +89,7 @@ def with_condition(
 
 
 def steady(status: QuarantineStatus, stored: QuarantineStatus) -> QuarantineStatus:
-    """``status`` where a condition that is as it was stored keeps the time of its last change.
+    """`status` where a condition that is as it was stored keeps the time of its last change.
 
     Rules that set a condition off and on again within one decision have not changed it.
     """
@@ -101,5 +103,5 @@ def steady(status: QuarantineStatus, stored: QuarantineStatus) -> QuarantineStat
 
 
 def times(status: QuarantineStatus, step: str) -> int:
-    """How often the session took ``step``, as far as the timeline remembers."""
+    """How often the session took `step`, as far as the timeline remembers."""
     return sum(1 for entry in status.timeline if entry.step == step)

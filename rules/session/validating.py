@@ -1,4 +1,6 @@
-"""Validating: every cause is closed; ``healthyFor`` runs with fresh verdicts, then release."""
+"""Validating: every cause is closed; `healthyFor` runs with fresh verdicts, then release."""
+
+from __future__ import annotations
 
 import msgspec
 

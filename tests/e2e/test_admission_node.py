@@ -1,7 +1,8 @@
-"""A kubelet's credential against its own quarantine, on a real API server. Needs KUBEBUILDER_ASSETS.
+"""A kubelet's credential against its own quarantine, on a real API server. Needs
+KUBEBUILDER_ASSETS.
 
-The simulator stores admission policies and does not enforce them; their decisions are shown there by
-tests/unit/daemonset/test_manifests_admission_node.py.
+The simulator stores admission policies and does not enforce them; their decisions are shown there
+by tests/unit/daemonset/test_manifests_admission_node.py.
 """
 
 from __future__ import annotations

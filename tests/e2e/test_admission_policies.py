@@ -1,7 +1,7 @@
 """The admission policies on a real API server: what they refuse, and what they let pass.
 
-The simulator stores admission policies and does not enforce them; their decisions are shown there by
-tests/unit/daemonset/test_manifests_admission.py. These need KUBEBUILDER_ASSETS.
+The simulator stores admission policies and does not enforce them; their decisions are shown there
+by tests/unit/daemonset/test_manifests_admission.py. These need KUBEBUILDER_ASSETS.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What every test here rests on, on both kinds of cluster: workloads run, budgets hold, drains end."""
+"""What every test here rests on, on both kinds of cluster: workloads run, budgets hold, drains
+end.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """The demo as a person runs it: every act ends as promised, and kubectl shows it in 120 columns."""
 
+from __future__ import annotations
+
 import os
 import re
 import shutil

@@ -1,7 +1,7 @@
 """The service accounts that daemonset/base makes: enough for a whole session, and not more.
 
-Agent and remediator run as real processes with the tokens of exactly those accounts, under the RBAC
-of the manifests, on a cluster that enforces it.
+Agent and remediator run as real processes with the tokens of exactly those accounts, under the
+RBAC of the manifests, on a cluster that enforces it.
 """
 
 from __future__ import annotations

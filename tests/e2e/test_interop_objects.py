@@ -1,4 +1,5 @@
-"""Our neighbours in a GPU cluster: what we do with the objects they write, and what we write there.
+"""Our neighbours in a GPU cluster: what we do with the objects they write, and what we write
+there.
 
 One section per page of docs/interop; the objects are spelled as those systems spell them.
 """
@@ -13,8 +14,8 @@ import msgspec
 import pytest
 import yaml
 
-from agent.kube.objects import NodeObject, NodeStatus
-from agent.publish.plan import Lane, PatchNode, node_step
+from agent.kube.objects import NodeObject, NodeStatusSeen
+from agent.publish.plan import PatchNode, PublishLane, node_step
 from rules.api import mark, names
 from rules.api.gangs import gang_of
 from rules.api.health import HealthStatus
@@ -23,7 +24,7 @@ from rules.api.pods import DaemonSetView, PodView
 from rules.drain.daemon_sets import untolerating
 from rules.judge.expected_gpus import Learned, expected_gpus
 from rules.judge.facts.sources import wants_release
-from rules.publish.publication import Condition, Publication
+from rules.publish.publication import Publication, PublishedCondition
 from rules.session.owners import working_owner
 
 REPOSITORY = Path(__file__).parents[2]
@@ -116,7 +117,7 @@ def test_expected_gpus_do_not_depend_on_what_the_plugin_offers() -> None:
     """A plugin that took a GPU away after an Xid, or multiplied them, is not even asked."""
     assert expected_gpus(None, "", Learned(count=8)).count == 8
     assert expected_gpus(None, "4", Learned(count=8)).count == 4
-    read = {field.encode_name for field in msgspec.structs.fields(NodeStatus)}
+    read = {field.encode_name for field in msgspec.structs.fields(NodeStatusSeen)}
     assert read == {"conditions", "nodeInfo"}
 
 
@@ -254,13 +255,13 @@ def test_of_all_conditions_the_agent_writes_its_own_two() -> None:
     )
     wanted = Publication(
         conditions=tuple(
-            Condition(type=kind, status="True", reason="R", message="m")
+            PublishedCondition(type=kind, status="True", reason="R", message="m")
             for kind in (names.CONDITION_HEALTHY, names.CONDITION_DEGRADED)
         ),
         labels={},
         status=HealthStatus(),
     )
-    step = node_step(wanted, there, Lane(), 1.0, 0.0)
+    step = node_step(wanted, there, PublishLane(), 1.0, 0.0)
     assert isinstance(step, PatchNode)
     written = {condition["type"] for condition in step.patch["status"]["conditions"]}
     assert written == {"GPUHealthy", "GPUDegraded"}

@@ -1,4 +1,6 @@
-"""The health check script of docs/interop/slurm.md, run with real verdicts and a written-down scontrol."""
+"""The health check script of docs/interop/slurm.md, run with real verdicts and a written-down
+scontrol.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 UPDATE_GOLDEN=1 also writes the screenshots under docs/images/.
 """
 
+from __future__ import annotations
+
 import asyncio
 import os
 from collections.abc import AsyncIterator

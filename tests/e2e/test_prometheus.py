@@ -1,4 +1,6 @@
-"""A real Prometheus with our rules scrapes a real agent and a real remediator: an Xid fires the alert."""
+"""A real Prometheus with our rules scrapes a real agent and a real remediator: an Xid fires the
+alert.
+"""
 
 from __future__ import annotations
 

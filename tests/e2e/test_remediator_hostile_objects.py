@@ -1,8 +1,8 @@
 """A real remediator while the API server serves mutated objects of every kind that it watches.
 
-Nothing ends, nothing raises, and the sessions of the other nodes go on. `GPUWARD_TEST_HOSTILE_S` says
-for how long (default 40 s); the figures of ten minutes are in docs/invariants.md. The seed is printed
-and can be set with `GPUWARD_TEST_HOSTILE_SEED`.
+Nothing ends, nothing raises, and the sessions of the other nodes go on. `GPUWARD_TEST_HOSTILE_S`
+says for how long (default 40 s); the figures of ten minutes are in docs/invariants.md. The seed is
+printed and can be set with `GPUWARD_TEST_HOSTILE_SEED`.
 """
 
 from __future__ import annotations
@@ -91,7 +91,9 @@ async def add_hostile(cluster):
 
 
 async def add_pods(cluster):
-    """Pods that were evicted are back, with a GPU and an owner whose selector has a legal, odd key."""
+    """Pods that were evicted are back, with a GPU and an owner whose selector has a legal, odd
+    key.
+    """
     owner = await cluster.client.get(REPLICATION_CONTROLLERS, "hostile-rc", "hostile")
     reference = {
         "apiVersion": "v1",

@@ -1,4 +1,6 @@
-"""Many nodes at once with a real process: rates hold, blocked nodes block no other, caches may lag."""
+"""Many nodes at once with a real process: rates hold, blocked nodes block no other, caches may
+lag.
+"""
 
 from __future__ import annotations
 

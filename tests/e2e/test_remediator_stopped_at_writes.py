@@ -41,8 +41,9 @@ FREEZE_AT = (
 """Opening a session, its mark, an eviction, its record."""
 AWAKE_S = 2.0
 FEWEST_WRITES = 10
-"""A session has at least so many: it is opened, four phases are stored and told, its node is marked
-and unmarked, its pod evicted. Fewer rounds would mean that they end too early."""
+"""A session has at least so many: it is opened, four phases are stored and told, its node is
+marked and unmarked, its pod evicted. Fewer rounds would mean that they end too early.
+"""
 MOST_WRITES = 60
 AT_ONCE = """
 mode: Enforce

@@ -1,4 +1,5 @@
-"""`kubectl gpuward uninstall` with real agents and a real remediator, on a simulated or real cluster.
+"""`kubectl gpuward uninstall` with real agents and a real remediator, on a simulated or real
+cluster.
 
 A fault takes a node out; uninstall refuses while a remediator outside the cluster leads, and after
 its end leaves every node as it was before the first agent started.

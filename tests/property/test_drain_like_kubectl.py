@@ -3,7 +3,7 @@
 A small cluster in virtual time: one workload with replicas on nodes under drain and elsewhere, in
 every state that a budget treats differently; who leaves comes back elsewhere and is Ready later.
 `kubectl drain` is what its source says: every pod is asked every 5 s. The other caller is
-``rules.drain.queue`` with what ``rules.drain.budget`` says of turns.
+`rules.drain.queue` with what `rules.drain.budget` says of turns.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Replica:
 
 @dataclass
 class Cluster:
-    """The workload and its budget; ``evict`` is the Eviction API."""
+    """The workload and its budget; `evict` is the Eviction API."""
 
     pods: list[Replica]
     desired: int
@@ -115,7 +115,7 @@ def by_kubectl(cluster: Cluster) -> None:
 
 
 def by_queue(cluster: Cluster, watched: bool) -> None:
-    """One look and one pump a second; ``watched``: the PDB's watch works."""
+    """One look and one pump a second; `watched`: the PDB's watch works."""
     queue, backoff = PdbQueue(), Backoff()
     allowed = cluster.allowed
     while cluster.left and cluster.now < 4 * LIMIT_S:

@@ -40,7 +40,7 @@ from rules.judge.state import (
     NodeState,
     initial,
 )
-from rules.kernel_log.record import KernelLine, Kind
+from rules.kernel_log.record import KernelLine, LineKind
 from rules.publish.publication import Identity, publish
 from rules.publish.verdict import verdict
 
@@ -61,7 +61,7 @@ def address(gpu: int) -> str:
 
 
 class Life:
-    """A node where everything goes wrong at random; a ``long`` one is repaired now and then."""
+    """A node where everything goes wrong at random; a `long` one is repaired now and then."""
 
     def __init__(self, seed: int, gpus: int, *, long: bool) -> None:
         self.random = random.Random(seed)
@@ -81,12 +81,14 @@ class Life:
             return NodeSeen(at=now, name="n1", uid="u", boot_id="", annotations=note)
         if self.long and not self.count % 250:
             self.sequence += 1
-            line = KernelLine(kind=Kind.DRIVER_LOAD, text="NVRM: loading NVIDIA UNIX")
+            line = KernelLine(kind=LineKind.DRIVER_LOAD, text="NVRM: loading NVIDIA UNIX")
             return self._seen(line, now)
         if kind < 0.45:
             self.sequence += 1
             line = KernelLine(
-                kind=Kind.XID if self.long else draw.choice((Kind.XID, Kind.XID, *Kind)),
+                kind=LineKind.XID
+                if self.long
+                else draw.choice((LineKind.XID, LineKind.XID, *LineKind)),
                 text=LONG,
                 xid=draw.choice(HARMLESS if self.long and draw.random() < 0.99 else XIDS),
                 pci=address(gpu),

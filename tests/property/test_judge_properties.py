@@ -14,7 +14,7 @@ from rules.judge.judge import judge, next_deadline
 from rules.judge.observation import KernelLineSeen, Observation, SourceName, Tick
 from rules.judge.restore import restore
 from rules.judge.state import MAX_BURSTS, MAX_GPUS, MAX_PENDING_EVENTS
-from rules.kernel_log.record import KernelLine, Kind
+from rules.kernel_log.record import KernelLine, LineKind
 from rules.publish.publication import Difference, differs, publish
 from rules.publish.verdict import verdict
 from tests.support.scenario.judge_strategies import IDENTITY, PREAMBLE, START, lines, run, steps
@@ -153,7 +153,7 @@ def test_members_of_a_burst_may_come_in_any_order(orders: tuple[list[int], list[
                         sequence=n,
                         boot_id="boot-1",
                         lookback=False,
-                        line=KernelLine(kind=Kind.XID, text="x", xid=xid, pci="0000:10:00"),
+                        line=KernelLine(kind=LineKind.XID, text="x", xid=xid, pci="0000:10:00"),
                     ),
                     0.0,
                 )
@@ -176,7 +176,7 @@ def test_software_and_unknown_numbers_alone_never_take_a_node(
         (observation, gap)
         for observation, gap in sequence
         if isinstance(observation, KernelLineSeen)
-        and observation.line.kind is Kind.XID
+        and observation.line.kind is LineKind.XID
         and observation.line.xid in harmless
     ]
     state, _ = run(kept)

@@ -1,4 +1,4 @@
-"""Runs a simulated cluster until it is interrupted: ``python -m hack.sim.cluster``.
+"""Runs a simulated cluster until it is interrupted: `python -m hack.sim.cluster`.
 
 For people who want to try kubectl or our programs against something.  Wrong use ends with 64.
 """

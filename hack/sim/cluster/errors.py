@@ -1,4 +1,4 @@
-"""The one error of the API: what a Kubernetes ``Status`` of failure says, as a value.
+"""The one error of the API: what a Kubernetes `Status` of failure says, as a value.
 
 Raised by the simulated server's logic and by both clients; the HTTP layer writes it as a Status.
 Must never carry anything but what goes over the wire.

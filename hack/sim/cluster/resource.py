@@ -1,7 +1,7 @@
 """Which collection of the API a call speaks about: group, version, plural, scope, kind.
 
 Used by both clients, the controllers and tests.  Holds addresses only: no behaviour of a kind
-belongs here (see ``kinds``).
+belongs here (see `kinds`).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class Resource:
 
     @property
     def api_version(self) -> str:
-        """The ``apiVersion`` its objects carry: ``v1`` or ``group/version``."""
+        """The `apiVersion` its objects carry: `v1` or `group/version`."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def group_resource(self) -> str:
-        """How error messages name it: ``nodes``, ``deployments.apps``."""
+        """How error messages name it: `nodes`, `deployments.apps`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(

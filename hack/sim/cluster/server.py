@@ -1,6 +1,6 @@
 """The simulated API server on a real port.
 
-``async with SimulatedApiServer() as server`` for asynchronous tests and the demo; ``run_in_thread``
+`async with SimulatedApiServer() as server` for asynchronous tests and the demo; `run_in_thread`
 for synchronous ones.  Binds the loopback address only, unless told otherwise.
 """
 
@@ -84,7 +84,7 @@ class SimulatedApiServer:
         return self._listener.ca_pem
 
     def kubeconfig_text(self, token: str | None = None) -> str:
-        """A kubeconfig for kubectl; ``token`` defaults to the first configured one."""
+        """A kubeconfig for kubectl; `token` defaults to the first configured one."""
         if token is None and self._tokens:
             token = next(iter(self._tokens))
         return kubeconfig_text(self.url, ca_pem=self.ca_pem, token=token)

@@ -4,6 +4,8 @@ Without --once it stays up after the last act, so that you can look around with 
 ends it. With --once it ends by itself: 0 when every expected outcome came true, 1 when not.
 """
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import contextlib

@@ -5,6 +5,8 @@ verdict) and then only watches the API server. What it returns is what happened,
 hoped for.
 """
 
+from __future__ import annotations
+
 import asyncio
 import time
 from collections.abc import Awaitable, Callable

@@ -4,6 +4,8 @@ Fed by watches on the API server, like any other observer: nothing here knows wh
 intend, only what they wrote.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import time

@@ -5,6 +5,8 @@ An agent gets a folder: the simulated driver's node description, a file that sta
 in the file.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import signal

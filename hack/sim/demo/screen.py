@@ -1,5 +1,7 @@
 """What a person sees: a live table of the nodes that matter, and the table at the end."""
 
+from __future__ import annotations
+
 import time
 
 from rich.console import Console, Group

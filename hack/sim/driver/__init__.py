@@ -5,6 +5,8 @@ describes; editing the file changes what it sees. Used by tests, the demo, the b
 `--nvml sim:FILE`; never by anything in the image.
 """
 
+from __future__ import annotations
+
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -62,7 +64,7 @@ class SimulatedDriver:
         # Functions that were looked up are cached; there is no other way to have them forgotten.
         pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 - see above
 
-    def __enter__(self) -> "SimulatedDriver":
+    def __enter__(self) -> SimulatedDriver:
         return self
 
     def __exit__(

@@ -4,6 +4,8 @@ Fields are named by pynvml's constants, never by number. A field that the simula
 old for answers "invalid argument", one that the part does not have "not supported".
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

@@ -3,6 +3,8 @@
 Registered with `library`; called by `pynvml` through the simulated library only.
 """
 
+from __future__ import annotations
+
 import uuid
 from typing import Any
 

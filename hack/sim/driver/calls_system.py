@@ -3,6 +3,8 @@
 Registered with `library`; called by `pynvml` through the simulated library only.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 from hack.sim.driver.library import (

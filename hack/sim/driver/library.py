@@ -6,6 +6,8 @@ not registered, or newer than the simulated driver, is an AttributeError, as in 
 Handles are numbers dressed as pointers: they are filled in, never followed.
 """
 
+from __future__ import annotations
+
 import ctypes
 import re
 import threading
@@ -36,7 +38,9 @@ _BYTE = re.compile(rb"\\x([0-9a-fA-F]{2})")
 
 
 class Call(NamedTuple):
-    """One NVML function, whether its first argument is a device, and whether it works uninitialised."""
+    """One NVML function, whether its first argument is a device, and whether it works
+    uninitialised.
+    """
 
     function: Function
     per_device: bool = False

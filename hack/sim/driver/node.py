@@ -5,6 +5,8 @@ fault is a field that somebody edited. `defaults` of the file are merged under e
 states only what is its own.
 """
 
+from __future__ import annotations
+
 from typing import Any, Literal
 
 import msgspec
@@ -258,7 +260,8 @@ class Gpu(_Part):
     cpus: list[int] = []
     """First and last CPU of the affinity."""
     slot: str = "0/0/0/0"
-    """Socket, host bridge, outer switch, inner switch: what two GPUs share tells their distance."""
+    """Socket, host bridge, outer switch, inner switch: what two GPUs share tells their distance.
+    """
     temperature: Temperature = msgspec.field(default_factory=Temperature)
     power_watts: float = 70.0
     clocks: Clocks = msgspec.field(default_factory=Clocks)

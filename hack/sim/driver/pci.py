@@ -4,6 +4,8 @@ The agent's PCI sense in `sim:` mode reads this instead of sysfs, so that both v
 same file: a lost GPU answers with all ones, an unplugged one is gone.
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
 from pathlib import Path
 

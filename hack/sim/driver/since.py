@@ -4,6 +4,8 @@ An old driver's library simply lacks a newer symbol and does not know a newer fi
 description only has to name its driver version. Sources: NVIDIA's NVML change log and header.
 """
 
+from __future__ import annotations
+
 SYMBOLS = {
     "nvmlDeviceGetCurrentClocksEventReasons": 535,
     "nvmlDeviceGetSramEccErrorStatus": 550,

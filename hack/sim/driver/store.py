@@ -4,6 +4,8 @@ A broken edit keeps the last good description and says so once on standard error
 who types in the file never sees the node vanish.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 import tempfile
@@ -29,7 +31,9 @@ class NodeFile:
         self._node = self._read()
 
     def current(self) -> Node:
-        """The last good description. Never raises: a file that went away or broke is kept as it was."""
+        """The last good description. Never raises: a file that went away or broke is kept as it
+        was.
+        """
         try:
             stamp = self._stat()
             if stamp != self._stamp:
@@ -55,7 +59,9 @@ class NodeFile:
 
 
 def load(path: str | Path) -> Any:
-    """The YAML document as plain data. Raises ValueError where it is no YAML or says a thing twice."""
+    """The YAML document as plain data. Raises ValueError where it is no YAML or says a thing
+    twice.
+    """
     text = Path(path).read_bytes()
     try:
         twice = duplicate_keys(yaml.compose(text, Loader=_Loader))

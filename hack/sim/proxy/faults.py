@@ -100,7 +100,7 @@ class Faults:
         self.stale_revision: int | None = None
 
     def add(self, fault: Fault) -> Fault:
-        """Put a rule in force; it is returned so that its ``hits`` can be read."""
+        """Put a rule in force; it is returned so that its `hits` can be read."""
         self._rules.append(fault)
         return fault
 
@@ -183,7 +183,7 @@ class Faults:
         self.resume_watches()
 
     def freeze(self) -> None:
-        """Accept connections and never answer, until ``thaw``."""
+        """Accept connections and never answer, until `thaw`."""
         self._thaw.clear()
 
     def thaw(self) -> None:
@@ -206,7 +206,7 @@ class Faults:
             self._watches.discard(watch)
 
     def pause_watches(self) -> None:
-        """Keep all watches open and silent, until ``resume_watches``."""
+        """Keep all watches open and silent, until `resume_watches`."""
         self._set_paused(True)
 
     def resume_watches(self) -> None:

@@ -75,7 +75,7 @@ class RequestLog:
         agent: str | None = None,
         dry_run: bool | None = None,
     ) -> int:
-        """How many HTTP calls match; None matches all, ``agent`` is the user agent's beginning."""
+        """How many HTTP calls match; None matches all, `agent` is the user agent's beginning."""
         return sum(
             count
             for (v, r, s, c, a, d), count in self._counts.items()

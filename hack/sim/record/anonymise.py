@@ -1,7 +1,10 @@
 """Takes the identity out of a recorded description: UUIDs and serial numbers, and nothing else.
 
-Pure: called by the recorder when asked. The same identity becomes the same invented one everywhere.
+Pure: called by the recorder when asked. The same identity becomes the same invented one
+everywhere.
 """
+
+from __future__ import annotations
 
 from typing import Any
 

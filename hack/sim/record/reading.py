@@ -1,8 +1,11 @@
 """Reads a node once, whole: the agent's own reads, and what only the simulator wants to know.
 
 Called by the recorder with the driver's library or with the simulated one behind `pynvml`. It asks
-what the agent asks, plus versions, clocks and distances; it changes nothing and asks for no process.
+what the agent asks, plus versions, clocks and distances; it changes nothing and asks for no
+process.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +22,7 @@ from agent.nvml.inventory import (
     normal_pci,
     virtualization,
 )
-from agent.nvml.messages import Tier, Topology, Value
+from agent.nvml.messages import NvmlTopology, Tier, Value
 from agent.nvml.poller import Poller
 from agent.nvml.topology import topology
 from rules.catalog.signals import Signal
@@ -66,7 +69,7 @@ class NodeRead(NamedTuple):
     gpus: list[GpuRead]
     unseen: int
     """GPUs that NVML counts and that could not be described: they do not answer."""
-    topology: Topology
+    topology: NvmlTopology
     distances: list[list[int | None]]
 
 

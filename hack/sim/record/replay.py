@@ -1,8 +1,10 @@
 """Does the description replay: reads it back through the simulated driver and mends what differs.
 
-Called by the recorder. An answer that the simulator would give and the part did not is written down
-as the code the part gave; what still differs then is for a person to know.
+Called by the recorder. An answer that the simulator would give and the part did not is written
+down as the code the part gave; what still differs then is for a person to know.
 """
+
+from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -1,5 +1,7 @@
 """What keeps a session from going on, what would end that, and what comes after. Pure."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Final
 

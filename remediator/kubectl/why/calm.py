@@ -1,9 +1,11 @@
 """Why nothing is being done about a node without an open session. Pure."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 from remediator.kubectl.node_look import NodeLook
-from rules.api.health import Incident
+from rules.api.health import IncidentStatus
 from rules.api.names import COMPONENT_REMEDIATOR
 from rules.api.quarantine import Mode
 from rules.api.selectors import parse_selector
@@ -32,7 +34,7 @@ def calm_lines(look: NodeLook) -> Iterator[str]:
     yield _reason(look, policy, acting)
 
 
-def _reason(look: NodeLook, policy: Policy, acting: tuple[Incident, ...]) -> str:
+def _reason(look: NodeLook, policy: Policy, acting: tuple[IncidentStatus, ...]) -> str:
     """The first thing that keeps a session from opening."""
     if look.node is not None and opted_out(look.node):
         return f"nothing while it is opted out: kubectl label node {look.name} gpuward.io/opt-out-"

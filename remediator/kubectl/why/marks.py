@@ -1,5 +1,7 @@
 """Who owns each mark on a node, and what people wrote on it. Pure."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Final
 

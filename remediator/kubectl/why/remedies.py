@@ -4,6 +4,8 @@
 page of the same name in `docs/runbooks/blocked/`; a test compares both with the rules.
 """
 
+from __future__ import annotations
+
 from typing import Final
 
 _CONFIRM: Final = 'kubectl gpuward quarantine {node} --reason "..."'

@@ -4,6 +4,8 @@ Cause with verbatim evidence, since when, what was done by whom, what is next, w
 owns each mark, and what the reader can do; nothing twice. `why -o wide` says the rest.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 from remediator.kube.caches import AGENT_SELECTOR
@@ -12,7 +14,7 @@ from remediator.kubectl.why.blocked import blocked_lines, next_lines
 from remediator.kubectl.why.calm import calm_lines
 from remediator.kubectl.why.marks import kept_lines, mark_lines
 from remediator.view.text import age, count, labelled, printable, quoted
-from rules.api.health import GpuStatus, HealthStatus, Incident
+from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.mark import marked, read_note
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Cause, Mode, Phase
@@ -154,7 +156,7 @@ def _causes(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> It
 
 
 def _incident(
-    incident: Incident, status: HealthStatus, now: float, *, wide: bool
+    incident: IncidentStatus, status: HealthStatus, now: float, *, wide: bool
 ) -> Iterator[str]:
     times = f", {incident.count} times" if incident.count > 1 else ""
     yield f"{incident.reason} ({incident.severity}), first seen {age(incident.first_seen, now)} ago{times}"

@@ -1,1 +1,3 @@
-"""One module per kind of fact: each takes the judge's state and one fact, and raises, renews or closes incidents."""
+"""One module per kind of fact: each takes the judge's state and one fact, and raises, renews or
+closes incidents.
+"""

@@ -1,6 +1,6 @@
 """The kernel's own PCIe error counters of each GPU: an uncorrected error more is a finding.
 
-Called by ``judge``. It finds what a kernel log that overran or was read too late no longer tells.
+Called by `judge`. It finds what a kernel log that overran or was read too late no longer tells.
 The first look at a GPU is the base, and so is one after a counter went back: growth is never
 measured across a boot or another function. Corrected errors are counted and never judged here.
 """

@@ -1,7 +1,7 @@
 """The checks on readings as tables: which signal, what is bad, what is good again.
 
-Read by ``judge.facts.readings``. Numbers stand in ``rules.catalog.thresholds``, meanings in
-``rules.catalog.reasons``; a check answers None where its signals are absent or say nothing.
+Read by `judge.facts.readings`. Numbers stand in `rules.catalog.thresholds`, meanings in
+`rules.catalog.reasons`; a check answers None where its signals are absent or say nothing.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ def _level_of(value: Value) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class LatchCheck:
-    """A flag or a counter that only grows; ``threshold`` names its number, else any non-zero.
+    """A flag or a counter that only grows; `threshold` names its number, else any non-zero.
 
-    ``proves_reset``: nothing but a reset of the GPU makes it good again.
+    `proves_reset`: nothing but a reset of the GPU makes it good again.
     """
 
     reason: str
@@ -89,13 +89,13 @@ class LatchCheck:
         return sum(numbers) >= limit
 
     def evidence(self, values: Mapping[Signal, Value]) -> str:
-        """The readings as ``signal=value``."""
+        """The readings as `signal=value`."""
         return " ".join(f"{s.value}={values[s]}" for s in self.signals if s in values)
 
 
 @dataclass(frozen=True, slots=True)
 class GaugeCheck:
-    """A noisy reading; ``domain`` marks a finding of the NVLink domain."""
+    """A noisy reading; `domain` marks a finding of the NVLink domain."""
 
     reason: str
     measure: Callable[[Sample], Measured | None]
@@ -213,7 +213,9 @@ def _link_errors(sample: Sample) -> Measured | None:
 
 
 def _bit_errors(sample: Sample) -> Measured | None:
-    """What error correction leaves wrong on the worst link; the driver's ratio, not a rate of ours."""
+    """What error correction leaves wrong on the worst link; the driver's ratio, not a rate of
+    ours.
+    """
     ratios = {
         signal: ratio
         for signal in (Signal.NVLINK_EFFECTIVE_BER, Signal.NVLINK_SYMBOL_BER)

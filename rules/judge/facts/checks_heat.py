@@ -1,6 +1,6 @@
 """The checks on heat and clocks: slowdowns, the margin to them, hot memory.
 
-Listed in ``judge.facts.checks``. Numbers stand in ``rules.catalog.thresholds``.
+Listed in `judge.facts.checks`. Numbers stand in `rules.catalog.thresholds`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One cause for many GPUs: the same reason on half of them within a minute is one incident.
 
-Called by ``judge`` whenever incidents changed. A tray without power, a fabric that restarts or a
+Called by `judge` whenever incidents changed. A tray without power, a fabric that restarts or a
 switch that fails is one fault of the node with one repair, not eight of its GPUs.
 """
 
@@ -20,7 +20,7 @@ from rules.judge.incident import (
     MAX_LINKS,
     MAX_MEMBERS,
     Incident,
-    Phase,
+    IncidentPhase,
     Scope,
     closed,
     replace_all,
@@ -51,7 +51,7 @@ def _may_be_common(state: NodeState, incident: Incident) -> bool:
     A missing count and a program's repeats have rules of their own; what concerns a whole NVLink
     domain is one finding already.
     """
-    judged = incident.phase is Phase.SETTLED and incident.held_at is None
+    judged = incident.phase is IncidentPhase.SETTLED and incident.held_at is None
     if not judged or incident.row.reason == MISMATCH:
         return False
     if incident.scope is Scope.DOMAIN and incident.row.reason != FABRIC_FAILED:

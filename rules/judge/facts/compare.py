@@ -1,6 +1,7 @@
-"""Beside NVML dcgm-exporter is compared: what both report of a GPU and lastingly report differently.
+"""Beside NVML dcgm-exporter is compared: what both report of a GPU and lastingly report
+differently.
 
-Called by ``judge`` for each page while NVML is up, and when one of the two stops. A difference is
+Called by `judge` for each page while NVML is up, and when one of the two stops. A difference is
 a record of Info that names both values: one of the sources is wrong, which one is not known here,
 so it says nothing about the GPU and never drains.
 """
@@ -30,7 +31,7 @@ _FRESH_S: Final = 120.0
 
 
 class Compared(NamedTuple):
-    """A signal that both sources read from the driver; ``threshold`` names the tolerance."""
+    """A signal that both sources read from the driver; `threshold` names the tolerance."""
 
     signal: Signal
     threshold: str = REASON

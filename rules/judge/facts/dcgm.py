@@ -1,6 +1,6 @@
 """Judge one page of dcgm-exporter: the source where NVML is off, a second opinion beside it.
 
-Called by ``judge``. The page's last-Xid series is sticky: a change is an event, a value is not.
+Called by `judge`. The page's last-Xid series is sticky: a change is an event, a value is not.
 A page about another node's GPUs is refused.
 """
 
@@ -32,7 +32,8 @@ from rules.judge.state import GpuView, NodeState, identify, with_gpu
 FOREIGN: Final = "ForeignPage"
 DIFFERS: Final = "DiffersFromNVML"
 _NVML_TOO_OLD: Final = 6
-"""What DCGM says of the fabric where it cannot ask: nothing about the fabric. Source: DCGM header."""
+"""What DCGM says of the fabric where it cannot ask: nothing about the fabric. Source: DCGM header.
+"""
 _MAX_GPUS: Final = 64
 _MAX_INSTANCES: Final = 7 * 64
 """A GPU has seven instances at most. Source: NVIDIA MIG guide."""

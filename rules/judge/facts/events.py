@@ -1,8 +1,10 @@
-"""Judge what the driver pushes: an event is a hint to look, and carries no more than an Xid's number.
+"""Judge what the driver pushes: an event is a hint to look, and carries no more than an Xid's
+number.
 
-Called by ``judge`` for each NVML event and for time passing. Where the number alone does not
+Called by `judge` for each NVML event and for time passing. Where the number alone does not
 decide, the event waits for its kernel line; the two together are one sighting. What an event says
-of recovery action and presence is read from the GPU: the event only makes that reading count at once.
+of recovery action and presence is read from the GPU: the event only makes that reading count at
+once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Judge one line of the kernel log: which reason it stands for, on which GPU.
 
-Called by ``judge`` for every new kernel record. What a number means is the catalog's business
-(``rules.catalog.xid``), how findings become incidents that of ``judge.recording``. A line never says more
-than what it is: text is kept as evidence and never interpreted again.
+Called by `judge` for every new kernel record. What a number means is the catalog's business
+(`rules.catalog.xid`), how findings become incidents that of `judge.recording`. A line never says
+more than what it is: text is kept as evidence and never interpreted again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rules.judge.incident import Finding, Scope
 from rules.judge.observation import KernelLineSeen, SourceName
 from rules.judge.recording import PAST_CLOCK_S, finding_for_action, record, take_answer
 from rules.judge.state import MAX_ADDRESSES, NodeState, find_gpu, identify, with_gpu
-from rules.kernel_log.record import KernelLine, Kind
+from rules.kernel_log.record import KernelLine, LineKind
 
 ROW_REMAP_XIDS: Final = frozenset({63, 177})
 """The driver noted a row or bank to be remapped: it takes effect at the next reset."""
@@ -38,41 +38,41 @@ ROW_REMAP_XIDS: Final = frozenset({63, 177})
 _REMAP_XIDS: Final = frozenset({63, 64})
 
 _REASON_OF_KIND: Final = {
-    Kind.GPU_LOST: "GPULost",
-    Kind.RM_INIT_FAILED: "RmInitFailed",
-    Kind.PROBE_FAILED: "ProbeFailed",
-    Kind.RESET_REQUIRED: "ResetRequiredAssertion",
-    Kind.GSP_ERROR: "GspError",
-    Kind.VERSION_MISMATCH: "ClientVersionMismatch",
-    Kind.NVLINK_DETECT: "NVLinkDetectFailed",
-    Kind.PEERMEM: "PeermemError",
-    Kind.DPC: "PcieContainment",
-    Kind.PCIE_BANDWIDTH: "PcieBandwidthLimited",
-    Kind.D3COLD: "DeviceInaccessible",
-    Kind.NIC_POWER: "NicPower",
-    Kind.NIC_TEMPERATURE: "NicTemperature",
-    Kind.NIC_MODULE: "NicModule",
-    Kind.NIC_HEALTH: "NicHealth",
-    Kind.NIC_COMMAND: "NicCommandFailed",
-    Kind.NCCL_SEGFAULT: "NcclSegfault",
-    Kind.HUNG_TASK: "HungNvidiaTask",
+    LineKind.GPU_LOST: "GPULost",
+    LineKind.RM_INIT_FAILED: "RmInitFailed",
+    LineKind.PROBE_FAILED: "ProbeFailed",
+    LineKind.RESET_REQUIRED: "ResetRequiredAssertion",
+    LineKind.GSP_ERROR: "GspError",
+    LineKind.VERSION_MISMATCH: "ClientVersionMismatch",
+    LineKind.NVLINK_DETECT: "NVLinkDetectFailed",
+    LineKind.PEERMEM: "PeermemError",
+    LineKind.DPC: "PcieContainment",
+    LineKind.PCIE_BANDWIDTH: "PcieBandwidthLimited",
+    LineKind.D3COLD: "DeviceInaccessible",
+    LineKind.NIC_POWER: "NicPower",
+    LineKind.NIC_TEMPERATURE: "NicTemperature",
+    LineKind.NIC_MODULE: "NicModule",
+    LineKind.NIC_HEALTH: "NicHealth",
+    LineKind.NIC_COMMAND: "NicCommandFailed",
+    LineKind.NCCL_SEGFAULT: "NcclSegfault",
+    LineKind.HUNG_TASK: "HungNvidiaTask",
 }
 _NO_PROOF: Final = frozenset(
     {
-        Kind.RM_INIT_FAILED,
-        Kind.PROBE_FAILED,
-        Kind.RESET_REQUIRED,
-        Kind.GSP_ERROR,
-        Kind.NVLINK_DETECT,
-        Kind.D3COLD,
+        LineKind.RM_INIT_FAILED,
+        LineKind.PROBE_FAILED,
+        LineKind.RESET_REQUIRED,
+        LineKind.GSP_ERROR,
+        LineKind.NVLINK_DETECT,
+        LineKind.D3COLD,
     }
 )
 """Lines that healthy GPUs have printed, too: they count when the present agrees."""
 
-_PCI_KINDS: Final = frozenset({Kind.PCIE_BANDWIDTH, Kind.D3COLD})
+_PCI_KINDS: Final = frozenset({LineKind.PCIE_BANDWIDTH, LineKind.D3COLD})
 """Lines about any PCI device: of interest only where the device is a GPU of ours."""
 
-_PORT_KINDS: Final = frozenset({Kind.AER, Kind.DPC})
+_PORT_KINDS: Final = frozenset({LineKind.AER, LineKind.DPC})
 """Lines about a GPU or a bridge above one."""
 
 _FATAL_WORD: Final = {True: "Fatal", False: "Non-fatal", None: ""}
@@ -82,7 +82,7 @@ def judge_line(state: NodeState, seen: KernelLineSeen, now: float, rules: Rules)
     """Take one recognised record; a record already judged changes nothing.
 
     Records that syslog(2) gave carry no sequence (-1): they never move the cursor, and those of
-    the past are told by their content (``judge.recording``).
+    the past are told by their content (`judge.recording`).
     """
     if seen.sequence >= 0:
         if seen.boot_id == state.cursor_boot and seen.sequence <= state.cursor_seq:
@@ -90,13 +90,13 @@ def judge_line(state: NodeState, seen: KernelLineSeen, now: float, rules: Rules)
         state = replace(state, cursor_boot=seen.boot_id, cursor_seq=seen.sequence)
     line = seen.line
     match line.kind:
-        case Kind.GPU_UUID:
+        case LineKind.GPU_UUID:
             return _learn_address(state, line)
-        case Kind.DRIVER_LOAD:
+        case LineKind.DRIVER_LOAD:
             return _was_reset(state, seen, now)
-        case Kind.XID:
+        case LineKind.XID:
             return _judge_xid(state, seen, now, rules)
-        case Kind.SXID:
+        case LineKind.SXID:
             return _judge_sxid(state, seen, now, rules)
         case _:
             return _judge_other(state, seen, now, rules)
@@ -192,7 +192,7 @@ def _judge_other(state: NodeState, seen: KernelLineSeen, now: float, rules: Rule
         seen = replace(seen, line=line)
     if line.kind in _PCI_KINDS and not _is_gpu(state, line.pci or ""):
         return state
-    if line.kind is Kind.AER:
+    if line.kind is LineKind.AER:
         reason = "PcieAerCorrected" if line.detail == "corrected" else "PcieAerUncorrected"
     else:
         reason = _REASON_OF_KIND.get(line.kind, "")
@@ -208,7 +208,7 @@ def _judge_port(
     state: NodeState, line: KernelLine, finding: Finding, now: float, rules: Rules
 ) -> NodeState:
     """A bridge speaks: of the GPUs behind it, or of some other device's trouble."""
-    contained = line.kind is Kind.DPC
+    contained = line.kind is LineKind.DPC
     found = about_gpus_below(state, finding, line.pci or "", each=contained)
     if contained and not found:
         # No known GPU is behind the port; one that is cut off all the same will be missed.

@@ -1,8 +1,8 @@
 """NVLink errors that come again on one link, and the return of the links that a common cause took.
 
-Called by ``judge.facts.kernel`` for each line about a link, and by ``judge.facts.readings`` for each poll that
-read the links. One error of a link is a hint; a second within a day on the same link means that
-a new job there would hang, so the node takes none.
+Called by `judge.facts.kernel` for each line about a link, and by `judge.facts.readings` for each
+poll that read the links. One error of a link is a hint; a second within a day on the same link
+means that a new job there would hang, so the node takes none.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Ports of the InfiniBand and RoCE adapters: one that worked and stays down is a finding.
 
-Called by ``judge_sources.take_host``. A port that was never seen active is not in use, and a flap
+Called by `judge_sources.take_host`. A port that was never seen active is not in use, and a flap
 is over before it counts.
 """
 

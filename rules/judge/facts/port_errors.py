@@ -1,6 +1,6 @@
 """Error rates of the InfiniBand and RoCE ports: a link that keeps losing data is a finding.
 
-Called by ``judge_sources.take_host``. A rate needs two looks at the same counters; where one of
+Called by `judge_sources.take_host`. A rate needs two looks at the same counters; where one of
 them went back, the port starts afresh. What was not measured is neither good nor bad.
 """
 

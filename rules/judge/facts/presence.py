@@ -1,6 +1,6 @@
 """Is every GPU there: inventory, PCI bus, lost polls and the expected count, put together.
 
-Called by ``judge`` for inventories, PCI looks, presence readings and failed calls. An absent
+Called by `judge` for inventories, PCI looks, presence readings and failed calls. An absent
 driver is not eight lost GPUs: nothing is judged lost unless the driver is loaded, other GPUs
 answer, nobody asked us to let go, and the PCI bus says the same.
 """

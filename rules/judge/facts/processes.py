@@ -1,6 +1,6 @@
 """Processes of the driver's world that hang in a driver call, or ended and stay.
 
-Called by ``judge_sources.take_host``. It takes the same process in the same state in N of M looks:
+Called by `judge_sources.take_host`. It takes the same process in the same state in N of M looks:
 a monitoring tool that is caught in a short wait, each time another one, is no finding. Where the
 host's processes are out of sight nothing is found, and what the kernel log said of a hung task
 ends by the GPUs that answer again, or with the boot.
@@ -32,7 +32,7 @@ Linux kernel.hung_task_timeout_secs, its default and some slack."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ProcessKind:
     """One bad state of a process and the finding it makes."""
 
     reason: str
@@ -41,8 +41,8 @@ class Kind:
 
 
 KINDS: Final = (
-    Kind(HUNG, "D", "in uninterruptible sleep"),
-    Kind(ZOMBIE, "Z", "ended, and its parent did not take notice"),
+    ProcessKind(HUNG, "D", "in uninterruptible sleep"),
+    ProcessKind(ZOMBIE, "Z", "ended, and its parent did not take notice"),
 )
 
 
@@ -61,7 +61,7 @@ def judge_processes(state: NodeState, seen: HostSeen, now: float, rules: Rules) 
 
 
 def _look(
-    state: NodeState, kind: Kind, here: list[HostProcess], now: float, rules: Rules
+    state: NodeState, kind: ProcessKind, here: list[HostProcess], now: float, rules: Rules
 ) -> NodeState:
     limit = rules[kind.reason]
     before = {task: gauge for task, gauge in state.tasks.items() if task.state == kind.state}
@@ -81,7 +81,7 @@ def _look(
 
 def _untracked(
     state: NodeState,
-    kind: Kind,
+    kind: ProcessKind,
     before: Mapping[HostProcess, Gauge],
     here: list[HostProcess],
     now: float,
@@ -120,7 +120,7 @@ def _stepped(
 
 
 def _record(
-    state: NodeState, kind: Kind, fresh: list[HostProcess], now: float, rules: Rules
+    state: NodeState, kind: ProcessKind, fresh: list[HostProcess], now: float, rules: Rules
 ) -> NodeState:
     """Each task once with its name; after that only that something still stands."""
     row = REASONS[kind.reason]

@@ -1,7 +1,7 @@
 """Judge one poll of one GPU: presence, recovery action, flags, counters, gauges and rates.
 
-Called by ``judge`` for NVML readings, and for a dcgm-exporter page where NVML is off. Absent
-values are neither good nor bad. What each check looks at stands in ``judge.facts.checks``.
+Called by `judge` for NVML readings, and for a dcgm-exporter page where NVML is off. Absent
+values are neither good nor bad. What each check looks at stands in `judge.facts.checks`.
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ def _polled_action(
     rules: Rules,
     source: SourceName,
 ) -> NodeState:
-    """The recovery action by polling: a change takes one confirming re-read, or the driver's event."""
+    """The recovery action by polling: a change takes one confirming re-read, or the driver's
+    event.
+    """
     number = number_of(values.get(Signal.RECOVERY_ACTION))
     if number is None or number < 0:
         return state

@@ -1,8 +1,8 @@
 """Xid 13 and 31: a program's fault, until the same GPU repeats it for different programs.
 
-Lines are counted in bursts (``judge.facts.kernel`` calls for each), the workload of a burst is told
-later or never (``take_workload``), and a burst is judged with those before it a moment after it
-began or its workload became known (``judge.facts.repeats``). What is not known never speaks against
+Lines are counted in bursts (`judge.facts.kernel` calls for each), the workload of a burst is told
+later or never (`take_workload`), and a burst is judged with those before it a moment after it
+began or its workload became known (`judge.facts.repeats`). What is not known never speaks against
 the hardware: a crash-looping pod is not bad hardware.
 """
 

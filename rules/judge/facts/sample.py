@@ -1,7 +1,7 @@
 """One poll of one GPU as the checks on readings see it, and what a check answers.
 
-Used by ``judge.facts.checks`` and its parts. Pure data; a value that is absent, no number or none that
-exists is None.
+Used by `judge.facts.checks` and its parts. Pure data; a value that is absent, no number or none
+that exists is None.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One poll: its ``values``, the last ``known`` ones, rates per second, links down.
+    """One poll: its `values`, the last `known` ones, rates per second, links down.
 
-    ``best_generation`` is the highest PCIe generation its link was ever seen at; ``booting``
+    `best_generation` is the highest PCIe generation its link was ever seen at; `booting`
     says that what takes its time after a boot is still given it.
     """
 

@@ -1,6 +1,6 @@
 """The driver's services and modules on the host: which of them is missing where it is needed.
 
-Called by ``judge_sources.take_host``. Absence alone is never a finding: a service may run in a
+Called by `judge_sources.take_host`. Absence alone is never a finding: a service may run in a
 container, on another machine of the rack, or not be needed. It takes a service that ran earlier in
 this boot, or GPUs that show what its absence does. Nothing here is above Degraded, Report.
 """

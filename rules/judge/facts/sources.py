@@ -1,6 +1,6 @@
 """The senses themselves: up or down and why, failed calls, orders to let go, the host.
 
-Called by ``judge``. Sensor loss is never GPU failure: nothing here opens an incident because a
+Called by `judge`. Sensor loss is never GPU failure: nothing here opens an incident because a
 sense is gone.
 """
 

@@ -1,4 +1,6 @@
-"""The driver's own words decide: what a line says itself, what an event only hints at, what is asked."""
+"""The driver's own words decide: what a line says itself, what an event only hints at, what is
+asked.
+"""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from rules.api.health import MAX_OBJECT_BYTES, HealthStatus, Incident
+from rules.api.health import MAX_OBJECT_BYTES, HealthStatus, IncidentStatus
 from rules.judge.incident import in_order
 from rules.judge.observation import SourceName, SourceState
 from rules.publish.events import events_for
@@ -162,8 +162,8 @@ def test_a_flood_of_faults_keeps_the_object_small_and_the_gravest_in_it(world: W
     assert len([i for i in status.incidents if i.active and i.severity == "Fatal"]) == 8
 
 
-def incident(number: int, *, active: bool, severity: str = "Info") -> Incident:
-    return Incident(
+def incident(number: int, *, active: bool, severity: str = "Info") -> IncidentStatus:
+    return IncidentStatus(
         id=f"{number:04}",
         reason="R",
         active=active,

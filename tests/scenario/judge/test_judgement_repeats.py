@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from rules.judge.observation import SourceName, SourceState
-from rules.judge.workload import PodMeta, Workload, workload_behind
+from rules.judge.workload import Workload, WorkloadMeta, workload_behind
 from tests.support.scenario.judgement_world import World, uuid
 
 FAULT_31 = "pid=7, name=python, Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS"
@@ -32,7 +32,7 @@ def pod(
     name: str, uid: str, owners: list[dict[str, object]], labels: dict[str, str] | None = None
 ) -> Workload:
     plain = {"name": name, "namespace": "ml", "uid": uid, "labels": labels or {}}
-    return workload_behind(msgspec.convert({**plain, "ownerReferences": owners}, PodMeta))
+    return workload_behind(msgspec.convert({**plain, "ownerReferences": owners}, WorkloadMeta))
 
 
 def deployment(name: str, template: str) -> Workload:

@@ -1,4 +1,6 @@
-"""A GPU driver manager uncordons its node at every boot: put back once per boot, a second one wins."""
+"""A GPU driver manager uncordons its node at every boot: put back once per boot, a second one
+wins.
+"""
 
 from __future__ import annotations
 

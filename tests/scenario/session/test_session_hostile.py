@@ -1,4 +1,6 @@
-"""Nodes, annotations and verdicts that strangers wrote: sessions come to rest, and say what is wrong."""
+"""Nodes, annotations and verdicts that strangers wrote: sessions come to rest, and say what is
+wrong.
+"""
 
 from __future__ import annotations
 

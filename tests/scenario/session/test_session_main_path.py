@@ -1,5 +1,7 @@
 """The main path in virtual time: a fault opens, marks, drains, quarantines, validates, releases."""
 
+from __future__ import annotations
+
 from tests.support.scenario.session_world import World
 
 

@@ -96,7 +96,7 @@ class TestUndoneByAPerson:
 
 
 def decided(world: World, after: float) -> d.Decision:
-    """What is decided about the node ``after`` seconds, had nothing changed meanwhile."""
+    """What is decided about the node `after` seconds, had nothing changed meanwhile."""
     world.now += after
     for health in world.healths.values():
         health["status"]["publisher"]["heartbeat"] = format_time(world.now)

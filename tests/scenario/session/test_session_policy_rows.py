@@ -1,4 +1,6 @@
-"""Rows of the observation table about policy and causes: Shadow, Replace, flapping, several faults."""
+"""Rows of the observation table about policy and causes: Shadow, Replace, flapping, several
+faults.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """Records and sinks shared by the kernel log tests."""
 
+from __future__ import annotations
+
 import threading
 import time
 from collections.abc import Callable
@@ -51,7 +53,7 @@ class Facts:
     def gaps(self) -> list[KernelGap]:
         return [fact for fact in self.all if isinstance(fact, KernelGap)]
 
-    def until(self, enough: Callable[["Facts"], bool], timeout_s: float = 10.0) -> "Facts":
+    def until(self, enough: Callable[[Facts], bool], timeout_s: float = 10.0) -> Facts:
         deadline = time.monotonic() + timeout_s
         with self._new:
             while not enough(self):

@@ -1,5 +1,7 @@
 """What the NVML child does, step by step, in the test's own process over a simulated node."""
 
+from __future__ import annotations
+
 import pynvml
 import pytest
 

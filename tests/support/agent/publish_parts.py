@@ -17,8 +17,8 @@ from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
 from hack.sim.cluster.http.threaded import HostedServer, run_in_thread
 from hack.sim.cluster.resource import EVENTS, NODES
 from hack.sim.manifests import post_manifests, read_manifests
-from rules.api.health import HealthStatus, Incident, SourceStatus
-from rules.publish.publication import Condition, Publication
+from rules.api.health import HealthStatus, IncidentStatus, SourceStatus
+from rules.publish.publication import Publication, PublishedCondition
 
 DEFINITIONS = Path(__file__).parents[3] / "daemonset" / "crds"
 AGENT = "gpuward-agent/test"
@@ -94,7 +94,7 @@ def a_server(*, defined: bool = True) -> Iterator[Server]:
         server.kube.close()
 
 
-XID = Incident(
+XID = IncidentStatus(
     id="0123456789abcdef",
     reason="Xid79GPUFallenOffBus",
     klass="Decisive",
@@ -129,13 +129,15 @@ def verdict(health: str = "Healthy", **changes: Any) -> Publication:
     return Publication(
         status=msgspec.structs.replace(status, **changes),
         conditions=(
-            Condition(
+            PublishedCondition(
                 type="GPUHealthy",
                 status="False" if sick else "True",
                 reason=status.reason,
                 message="what it is",
             ),
-            Condition(type="GPUDegraded", status="False", reason="NotDegraded", message="nothing"),
+            PublishedCondition(
+                type="GPUDegraded", status="False", reason="NotDegraded", message="nothing"
+            ),
         ),
         labels={"gpuward.io/health": health.lower(), "gpuward.io/nvlink-domain": None},
     )

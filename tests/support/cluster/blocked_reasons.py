@@ -1,6 +1,6 @@
 """Every word that the deciding rules can put into a session's condition Blocked.
 
-Read from the source of ``rules``: the ``reason`` of whatever says no (a permit, a halt, a budget's
+Read from the source of `rules`: the `reason` of whatever says no (a permit, a halt, a budget's
 refusal, an obstacle, a pod's fate, a gang's turn), and the words that functions return or assign
 next to a clause for people. A new reason shows up here by being written.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 RULES = Path(__file__).resolve().parents[3] / "rules"
 MODULES = ("session/*.py", "fleet/*.py", "drain/*.py", "api/refusal.py", "api/gangs.py")
 SPEAKERS = frozenset(
-    {"Permit", "Halt", "Block", "Obstacle", "Verdict", "GangTurn", "EvictionOutcome", "Refusal"}
+    {"Permit", "Halt", "Block", "Obstacle", "PodVerdict", "GangTurn", "EvictionOutcome", "Refusal"}
 )
 _WORD = re.compile(r"([A-Z][a-z0-9]+)+|[A-Z]{2,}[A-Za-z0-9]*")
 

@@ -1,4 +1,5 @@
-"""Stands before an API server and serves some of its objects mutated: types, bounds, missing, huge.
+"""Stands before an API server and serves some of its objects mutated: types, bounds, missing,
+huge.
 
 The server behind stays sane; only what one client reads of the chosen objects is not what anybody
 stored. Works before the simulator and before a real server.

@@ -1,5 +1,7 @@
 """The parts around `Drains` against the simulated API server, fed with sessions and pods by hand."""
 
+from __future__ import annotations
+
 import asyncio
 from contextlib import asynccontextmanager
 

@@ -1,5 +1,7 @@
 """The remediator's edge against the simulated API server, part by part, over real HTTP."""
 
+from __future__ import annotations
+
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path

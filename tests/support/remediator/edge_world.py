@@ -1,5 +1,7 @@
 """A world of caches and a gateway around the simulated API server, for parts that need both."""
 
+from __future__ import annotations
+
 import asyncio
 from contextlib import asynccontextmanager
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from remediator.view.state import PageState, sessions_by_node
-from rules.api.health import GpuStatus, HealthStatus, Incident, SourceStatus
+from rules.api.health import GpuStatus, HealthStatus, IncidentStatus, SourceStatus
 from rules.api.nodes import HealthView, NodeView, ObjectMeta, PauseView, QuarantineView
 from rules.api.quarantine import (
     BlockedBy,
@@ -76,7 +76,7 @@ def verdict(name: str, *, line: str = XID_79, **changes: Any) -> HealthView:
         gpus=gpus,
         sources=(SourceStatus(name="kernel-log", state="Up", since=ago(900)),),
         incidents=(
-            Incident(
+            IncidentStatus(
                 id="i-1", reason="Xid79GPUFallenOffBus", severity="Fatal", level="Drain",
                 active=True, first_seen=ago(60), gpus=(f"GPU-{name}-3",), evidence=(line,),
             ),

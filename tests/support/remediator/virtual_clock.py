@@ -1,5 +1,7 @@
 """Time for tests of the edge: it passes only when somebody sleeps."""
 
+from __future__ import annotations
+
 import asyncio
 
 

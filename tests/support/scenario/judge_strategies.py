@@ -38,7 +38,7 @@ from rules.judge.observation import (
 )
 from rules.judge.state import NodeState, initial
 from rules.judge.workload import Workload
-from rules.kernel_log.record import KernelLine, Kind
+from rules.kernel_log.record import KernelLine, LineKind
 from rules.publish.publication import Identity
 
 START = 1_700_000_000.0
@@ -72,7 +72,7 @@ usual = st.fixed_dictionaries(
 )
 lines = st.builds(
     KernelLine,
-    kind=st.sampled_from([Kind.XID] * 12 + list(Kind)),
+    kind=st.sampled_from([LineKind.XID] * 12 + list(LineKind)),
     text=texts,
     xid=st.none() | xids | st.integers(0, 10**6),
     sxid=st.none() | st.integers(0, 30_000),

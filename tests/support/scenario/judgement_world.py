@@ -138,7 +138,7 @@ class World:
         lookback: bool = False,
         at: float | None = None,
     ) -> KernelLineSeen:
-        """The driver prints; where ``counted`` is off the log is read through syslog(2)."""
+        """The driver prints; where `counted` is off the log is read through syslog(2)."""
         self.sequence += 1
         line = parse_message(text.encode())
         assert line is not None, f"not a line of ours: {text}"

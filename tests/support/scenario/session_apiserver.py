@@ -1,6 +1,6 @@
 """The API server and kubelet of the virtual cluster: strict preconditions, every request kept.
 
-A stale version is 409, a foreign UID is 409, a full budget is 429. See ``session_world``.
+A stale version is 409, a foreign UID is 409, a full budget is 429. See `session_world`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The objects of the virtual cluster: building it, what people and agents do to it, reading it.
 
-Objects are JSON as an API server would store them. See ``session_world``.
+Objects are JSON as an API server would store them. See `session_world`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ NO_ROOM = {**ROOMY, "maxUnavailable": {"percent": 0, "atMost": 0}, "minimum": 0}
 
 
 def at(phase: str, **sections: object) -> World:
-    """A fleet of five in which ``n0`` has arrived in ``phase`` for one incident."""
+    """A fleet of five in which `n0` has arrived in `phase` for one incident."""
     budget = NO_ROOM if phase == "Pending" else ROOMY
     world = World(policy_of(**{"budget": budget, **sections}))
     world.add_nodes(5)

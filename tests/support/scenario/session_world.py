@@ -1,8 +1,8 @@
 """A cluster in memory and virtual time, driven by the deciding rules alone.
 
-Objects are JSON as the API server would store them; writes go through ``rules.api.requests``
+Objects are JSON as the API server would store them; writes go through `rules.api.requests`
 and are applied with strict preconditions (a stale version is 409, a foreign UID is 409). One
-``cycle`` is what the remediator does in one pass. The controllers a drain depends on (kubelet,
+`cycle` is what the remediator does in one pass. The controllers a drain depends on (kubelet,
 disruption controller) run with the clock. Every request is kept, so that a test can state what
 must never be sent.
 """

@@ -1,5 +1,7 @@
 """Fixtures of more than one test file about the agent."""
 
+from __future__ import annotations
+
 import pytest
 
 from hack.sim.driver import NODES, install

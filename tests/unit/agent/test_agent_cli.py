@@ -12,12 +12,19 @@ from pathlib import Path
 import pytest
 
 from agent.cli import main
-from agent.settings import OPTIONS, Settings, SettingsError, add_options, settings_of, variable_of
+from agent.settings import (
+    OPTIONS,
+    AgentSettings,
+    SettingsError,
+    add_options,
+    settings_of,
+    variable_of,
+)
 
 ROOT = Path(__file__).parents[3]
 
 
-def parsed(*arguments: str, environ: dict[str, str] | None = None) -> Settings:
+def parsed(*arguments: str, environ: dict[str, str] | None = None) -> AgentSettings:
     parser = argparse.ArgumentParser()
     add_options(parser, environ or {}, senses_only=False)
     return settings_of(parser.parse_args(arguments), environ or {})

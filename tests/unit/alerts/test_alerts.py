@@ -1,4 +1,6 @@
-"""The alert rules: they parse, ask for metrics that exist, speak to people, and fire when they should."""
+"""The alert rules: they parse, ask for metrics that exist, speak to people, and fire when they
+should.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """The CRDs in daemonset/crds say exactly what the wire types say."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import msgspec
@@ -63,7 +65,9 @@ def test_every_field_explains_itself(crd: dict[str, dict]) -> None:
 
 def test_what_is_empty_is_not_sent_and_what_is_false_is() -> None:
     """The API server refuses null without `nullable`; `active: false` is a statement."""
-    status = health_object.HealthStatus(incidents=(health_object.Incident(id="1", reason="R"),))
+    status = health_object.HealthStatus(
+        incidents=(health_object.IncidentStatus(id="1", reason="R"),)
+    )
 
     sent = health_object.plain(status)
 

@@ -1,4 +1,6 @@
-"""The admission policies as tables: what of a Node an agent may change, and what is refused by name."""
+"""The admission policies as tables: what of a Node an agent may change, and what is refused by
+name.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The pods of base: started with flags that exist, probed where they listen, never blinding a fleet."""
+"""The pods of base: started with flags that exist, probed where they listen, never blinding a
+fleet.
+"""
 
 from __future__ import annotations
 

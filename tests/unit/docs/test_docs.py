@@ -1,5 +1,7 @@
 """The docs are part of the change: current, complete, and every link leads somewhere."""
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
 

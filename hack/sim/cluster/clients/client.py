@@ -1,8 +1,8 @@
 """The seam between controllers and a control plane: what a client of the API can do.
 
-Two implementations: ``inprocess.InProcessClient`` (straight onto the simulated server's logic, for
-fleets in virtual time) and ``http_client.HttpClient`` (the simulated or a real kube-apiserver).
-Both raise ``ApiError`` and nothing else for an answer that is not a success.
+Two implementations: `inprocess.InProcessClient` (straight onto the simulated server's logic, for
+fleets in virtual time) and `http_client.HttpClient` (the simulated or a real kube-apiserver).
+Both raise `ApiError` and nothing else for an answer that is not a success.
 Objects are plain dictionaries the caller owns: changing one never changes the server.
 """
 
@@ -63,7 +63,7 @@ class Client(Protocol):
         name: str | None = None,
         dry_run: bool = False,
     ) -> Object:
-        """POST; the stored object.  ``name`` and ``subresource`` address a POST below an object."""
+        """POST; the stored object.  `name` and `subresource` address a POST below an object."""
         ...
 
     async def update(
@@ -107,7 +107,7 @@ class Client(Protocol):
         grace: int | None = None,
         propagation: str | None = None,
     ) -> None:
-        """DELETE; ``uid`` is a precondition, ``grace`` seconds, ``propagation`` the policy word."""
+        """DELETE; `uid` is a precondition, `grace` seconds, `propagation` the policy word."""
         ...
 
     def watch(
@@ -120,7 +120,7 @@ class Client(Protocol):
         resource_version: str = "",
         timeout_s: int | None = None,
     ) -> AsyncIterator[WatchEvent]:
-        """Changes after ``resource_version`` as (ADDED|MODIFIED|DELETED|BOOKMARK, object).
+        """Changes after `resource_version` as (ADDED|MODIFIED|DELETED|BOOKMARK, object).
 
         Ends when the server ends the stream (watch again from the last resourceVersion seen);
         raises ApiError 410 when that version is too old (list again).

@@ -1,7 +1,7 @@
 """The client over HTTP: for the simulated server and for a real kube-apiserver.
 
-Implements ``client.Client`` with aiohttp.  Every refusal is an ApiError; a broken connection raises
-``aiohttp.ClientError`` as it is, because nobody can know whether the call took effect.
+Implements `client.Client` with aiohttp.  Every refusal is an ApiError; a broken connection raises
+`aiohttp.ClientError` as it is, because nobody can know whether the call took effect.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ class HttpClient:
         resource_version: str = "",
         timeout_s: int | None = None,
     ) -> AsyncIterator[WatchEvent]:
-        """Changes after ``resource_version`` until the server ends the stream."""
+        """Changes after `resource_version` until the server ends the stream."""
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",

@@ -37,7 +37,7 @@ def _list_item(kind: Kind, stored: Stored) -> Object:
 
 
 class InProcessClient:
-    """Implements ``client.Client``; ``manager`` is its name in managedFields and in the log."""
+    """Implements `client.Client`; `manager` is its name in managedFields and in the log."""
 
     def __init__(self, engine: Engine, log: RequestLog, manager: str = "in-process") -> None:
         self._engine = engine
@@ -168,7 +168,7 @@ class InProcessClient:
         resource_version: str = "",
         timeout_s: int | None = None,
     ) -> AsyncIterator[WatchEvent]:
-        """Changes after ``resource_version``; ends only with the server's watches."""
+        """Changes after `resource_version`; ends only with the server's watches."""
         kind = self._engine.kind(resource)
         selection = read_selection(kind, namespace, label_selector, field_selector)
         subscription = self._engine.watch(

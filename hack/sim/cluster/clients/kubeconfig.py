@@ -1,6 +1,7 @@
 """Kubeconfig files: written for kubectl and our programs, read by the HTTP client.
 
-Only what a test cluster or a control plane under test needs: server, CA, token, client certificate.
+Only what a test cluster or a control plane under test needs: server, CA, token, client
+certificate.
 """
 
 from __future__ import annotations

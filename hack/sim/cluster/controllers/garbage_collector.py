@@ -167,7 +167,9 @@ class GarbageCollector:
         return resource
 
     def route(self, resource: Resource) -> Route:
-        """What a change in one collection wakes: the object itself, or the dependents of a gone one."""
+        """What a change in one collection wakes: the object itself, or the dependents of a gone
+        one.
+        """
 
         def wakes(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
             if new is None:

@@ -25,7 +25,7 @@ from hack.sim.cluster.fleet.fleet_health_objects import (
     node_status_patch,
 )
 from hack.sim.cluster.resource import NODES, Resource
-from rules.api.health import Incident, PublisherPod, plain
+from rules.api.health import IncidentStatus, PublisherPod, plain
 from rules.api.names import API_VERSION, GROUP, VERSION
 
 GPU_NODE_HEALTHS = Resource(GROUP, VERSION, "gpunodehealths", False, "GPUNodeHealth")
@@ -38,7 +38,7 @@ class _Story:
     """What has been said about one node so far."""
 
     facts: NodeFacts
-    incidents: list[Incident] = field(default_factory=list)
+    incidents: list[IncidentStatus] = field(default_factory=list)
     blind: bool = False
     publisher: PublisherPod | None = None
     opened: int = 0
@@ -190,7 +190,7 @@ def health_object(facts: NodeFacts) -> Object:
     }
 
 
-def _closed(incident: Incident, now: datetime, by: str) -> Incident:
+def _closed(incident: IncidentStatus, now: datetime, by: str) -> IncidentStatus:
     if not incident.active:
         return incident
     return structs.replace(

@@ -17,7 +17,7 @@ from rules.api.health import (
     ExpectedGpus,
     GpuStatus,
     HealthStatus,
-    Incident,
+    IncidentStatus,
     PublisherPod,
     SourceStatus,
     Topology,
@@ -108,11 +108,11 @@ def pci_address(index: int) -> str:
     return f"0000:{0x1B + index * 0x11 & 0xFF:02x}:00"
 
 
-def incident_of(fault: Fault, facts: NodeFacts, now: datetime, number: int) -> Incident:
+def incident_of(fault: Fault, facts: NodeFacts, now: datetime, number: int) -> IncidentStatus:
     """The incident that opens with the fault; `number` tells it from others of the node."""
     identity = f"{facts.uid}/{fault.reason}/{facts.boot_id}/{number}"
     on_gpu = fault.gpu is not None
-    return Incident(
+    return IncidentStatus(
         id=hashlib.sha256(identity.encode()).hexdigest()[:16],
         reason=fault.reason,
         klass=str(fault.klass),
@@ -134,7 +134,7 @@ def incident_of(fault: Fault, facts: NodeFacts, now: datetime, number: int) -> I
 
 def health_status(
     facts: NodeFacts,
-    incidents: Sequence[Incident],
+    incidents: Sequence[IncidentStatus],
     now: datetime,
     *,
     blind: bool = False,
@@ -186,7 +186,7 @@ def health_status(
     )
 
 
-def _message(health: str, first: Incident | None) -> str:
+def _message(health: str, first: IncidentStatus | None) -> str:
     if first is not None:
         return f"{first.reason} is active; recommended action: {first.recommended_action}."
     return "All checks pass." if health == "Healthy" else "The GPU view is down."

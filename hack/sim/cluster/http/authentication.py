@@ -166,7 +166,7 @@ def service_account(
 
 
 def impersonated(name: str, groups: Sequence[str]) -> Caller:
-    """The user that a caller wants to be for one request (``kubectl --as``)."""
+    """The user that a caller wants to be for one request (`kubectl --as`)."""
     parts = name.split(":")
     if len(parts) == 4 and parts[:2] == ["system", "serviceaccount"] and not groups:
         return service_account(parts[2], parts[3])

@@ -1,7 +1,8 @@
 """HTTP in front of the engine: one handler for every request of one server.
 
 The upstream of the proxy that stands in front of it.  Order as on a real server: authentication,
-authorization, routing; every refusal is a Status.  Watches are answered in ``watch_stream``, resource calls in ``resource_calls``.
+authorization, routing; every refusal is a Status.  Watches are answered in `watch_stream`,
+resource calls in `resource_calls`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Just enough OpenAPI v3 for kubectl: which kinds take ``fieldValidation``, custom schemas.
+"""Just enough OpenAPI v3 for kubectl: which kinds take `fieldValidation`, custom schemas.
 
-Answered by the HTTP layer.  kubectl asks before ``create`` and ``apply`` whether the server checks
-fields itself, and ``explain`` reads the schemas of custom kinds; built-in kinds carry none here.
+Answered by the HTTP layer.  kubectl asks before `create` and `apply` whether the server checks
+fields itself, and `explain` reads the schemas of custom kinds; built-in kinds carry none here.
 """
 
 from __future__ import annotations

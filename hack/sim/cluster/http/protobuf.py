@@ -1,8 +1,8 @@
 """The few protobuf bodies that kubectl sends although it reads JSON back.
 
-Called by the HTTP layer for ``application/vnd.kubernetes.protobuf`` requests: ``kubectl create``
-of simple kinds, ``auth can-i`` and ``create token``.  Everything else in protobuf is refused (415).
-Field numbers come from the generated ``.proto`` files of the Kubernetes API.
+Called by the HTTP layer for `application/vnd.kubernetes.protobuf` requests: `kubectl create`
+of simple kinds, `auth can-i` and `create token`.  Everything else in protobuf is refused (415).
+Field numbers come from the generated `.proto` files of the Kubernetes API.
 """
 
 from __future__ import annotations

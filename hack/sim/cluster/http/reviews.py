@@ -24,7 +24,7 @@ REVIEWS = {
 
 
 class Reviews:
-    """Answers reviews; ``authorizer`` is None while everything is allowed."""
+    """Answers reviews; `authorizer` is None while everything is allowed."""
 
     def __init__(self, authenticator: Authenticator, authorizer: Authorizer | None) -> None:
         self._authenticator = authenticator

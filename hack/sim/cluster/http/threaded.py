@@ -1,6 +1,6 @@
 """The simulated API server in a thread of its own, for synchronous tests and for subprocesses.
 
-``with run_in_thread() as hosted`` gives the server; what touches its objects goes through ``call``.
+`with run_in_thread() as hosted` gives the server; what touches its objects goes through `call`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class HostedServer:
 
 @contextmanager
 def run_in_thread(**options: Any) -> Iterator[HostedServer]:
-    """Host ``SimulatedApiServer(**options)`` until the block ends."""
+    """Host `SimulatedApiServer(**options)` until the block ends."""
     ready = threading.Event()
     hosted: list[HostedServer] = []
     failed: list[BaseException] = []

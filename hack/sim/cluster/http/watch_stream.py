@@ -1,7 +1,7 @@
 """Writes a watch to the wire: lines as they come, bookmarks in between, an end in time.
 
-Called by the HTTP layer for every WATCH.  Lines are bytes encoded once for all watchers, except for
-tables, which are rendered for the one who wants them.
+Called by the HTTP layer for every WATCH.  Lines are bytes encoded once for all watchers, except
+for tables, which are rendered for the one who wants them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Binding a pod to a node, the scheduler's one write.
 
-Called for ``POST pods/NAME/binding``.  Like the real server it asks nothing of the node: cordon
+Called for `POST pods/NAME/binding`.  Like the real server it asks nothing of the node: cordon
 and taints are the scheduler's business.
 """
 

@@ -1,7 +1,7 @@
 """Reads the object in a request: its type, its fields, its place.
 
-Called by the API logic for every create, update and patch.  What is no object of the kind is a 400;
-unknown fields are dropped, warned about or refused as the caller asked.
+Called by the API logic for every create, update and patch.  What is no object of the kind is a
+400; unknown fields are dropped, warned about or refused as the caller asked.
 """
 
 from __future__ import annotations

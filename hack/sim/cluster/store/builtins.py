@@ -1,6 +1,6 @@
 """The kinds every control plane serves: names, scope, verbs, subresources, selectable fields.
 
-Read once when a server starts.  The table follows ``kubectl api-resources`` of Kubernetes 1.36
+Read once when a server starts.  The table follows `kubectl api-resources` of Kubernetes 1.36
 for the groups that node remediation and its installation touch.
 """
 

@@ -149,7 +149,7 @@ class Engine:
         raise no_such_path()
 
     def watch(self, kind: Kind, selection: Selection, options: WatchOptions) -> Subscription:
-        """Begin a watch; its owner closes it and then forgets it with ``forget``."""
+        """Begin a watch; its owner closes it and then forgets it with `forget`."""
         subscription = Subscription(self.objects, kind, selection, options)
         self.subscriptions.add(subscription)
         return subscription

@@ -1,6 +1,6 @@
 """The Eviction API, answer by answer: the part of the server that drains depend on.
 
-Called for ``POST pods/NAME/eviction``.  The order of its steps is the contract: budgets are charged
+Called for `POST pods/NAME/eviction`.  The order of its steps is the contract: budgets are charged
 before the caller's preconditions are checked, and a dry run charges nobody.
 """
 

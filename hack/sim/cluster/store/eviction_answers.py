@@ -1,6 +1,6 @@
 """The answers of the Eviction API and what it writes on the pod and its budget.
 
-Called by ``eviction``.  Wording and details are the protocol: clients tell the cases apart by them.
+Called by `eviction`.  Wording and details are the protocol: clients tell the cases apart by them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def is_ready(pod: Object) -> bool:
 
 
 def too_many(cause: str, retry_after_s: int | None) -> ApiError:
-    """429 with its cause; ``Retry-After`` only where waiting is known to help."""
+    """429 with its cause; `Retry-After` only where waiting is known to help."""
     details: Object = {"causes": [{"reason": "DisruptionBudget", "message": cause}]}
     headers = {}
     if retry_after_s:

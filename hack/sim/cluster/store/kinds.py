@@ -1,6 +1,6 @@
 """What the server knows about each kind it serves, and the registry of all of them.
 
-Built-ins are described in ``builtins``, custom kinds come from CustomResourceDefinitions.  The
+Built-ins are described in `builtins`, custom kinds come from CustomResourceDefinitions.  The
 API logic, discovery and tables read this; nothing here looks at stored objects.
 """
 
@@ -21,7 +21,7 @@ ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "up
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a table: a header, its type, whether only ``-o wide`` shows it, its cell."""
+    """One column of a table: a header, its type, whether only `-o wide` shows it, its cell."""
 
     name: str
     type: str
@@ -37,7 +37,7 @@ class Schema:
     def complete(self, obj: Object, known: Object | None = None) -> tuple[Object, list[str]]:
         """The object with defaults and without unknown fields; the paths that were unknown.
 
-        ``known`` is a revision that was completed before: what is shared with it may be skipped.
+        `known` is a revision that was completed before: what is shared with it may be skipped.
         """
         return obj, []
 
@@ -71,7 +71,7 @@ class Kind:
     schema: Schema = field(default_factory=Schema)
     storage: str = ""
     respelled: bool = False
-    """Stored in the spelling of another API version (see ``event_shapes``)."""
+    """Stored in the spelling of another API version (see `event_shapes`)."""
 
     @property
     def has_status(self) -> bool:

@@ -39,7 +39,7 @@ class Selection:
     fields: FieldSelector = field(default_factory=FieldSelector)
 
     def matches(self, key: Key, obj: Object) -> bool:
-        """Whether the object at ``key`` is selected."""
+        """Whether the object at `key` is selected."""
         return (
             (not self.namespace or key[0] == self.namespace)
             and (not self.fields.terms or self.fields.matches(obj))

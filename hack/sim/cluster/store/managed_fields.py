@@ -1,4 +1,4 @@
-"""Who wrote which field: ``metadata.managedFields``, kept for updates.
+"""Who wrote which field: `metadata.managedFields`, kept for updates.
 
 Called by the API logic on every stored change.  What a writer changes becomes its own and stops
 being anybody else's; what is removed belongs to nobody.  Pure; server-side apply is a non-goal.
@@ -42,7 +42,7 @@ def update_managed_fields(
     at: str,
     custom: bool,
 ) -> list[Object]:
-    """The entries after ``manager`` turned ``old`` into ``new``."""
+    """The entries after `manager` turned `old` into `new`."""
     set_fields: Fields = {}
     gone: Fields = {}
     _compare(old or {}, new, set_fields, gone, 0, custom=custom)
@@ -84,7 +84,7 @@ def update_managed_fields(
 def _compare(
     old: Any, new: Any, set_fields: Fields, gone: Fields, depth: int, *, custom: bool
 ) -> None:
-    """Collect what ``new`` sets differently (leaves) and what it no longer has."""
+    """Collect what `new` sets differently (leaves) and what it no longer has."""
     for key, value in new.items():
         if depth == 0 and (key in _IGNORED_ROOT or (value == {} and key not in old)):
             continue
@@ -176,7 +176,7 @@ def _union(left: Fields, right: Fields) -> Fields:
 
 
 def _without(fields: Fields, taken: Fields) -> Fields:
-    """``fields`` minus every leaf of ``taken`` (None there takes the whole branch)."""
+    """`fields` minus every leaf of `taken` (None there takes the whole branch)."""
     if not taken:
         return fields
     result: Fields = {}

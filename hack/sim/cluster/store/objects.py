@@ -1,7 +1,7 @@
 """The heart of the server: what happens to objects, whoever asks and by whatever transport.
 
-``ObjectApi`` reads, creates, updates and patches; deletion and eviction build on it.  Each call is
-synchronous and therefore atomic; it returns what is stored or raises ``ApiError``.
+`ObjectApi` reads, creates, updates and patches; deletion and eviction build on it.  Each call is
+synchronous and therefore atomic; it returns what is stored or raises `ApiError`.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class ObjectApi:
     def replace(
         self, kind: Kind, old: Stored, obj: Object, options: WriteOptions, subresource: str = ""
     ) -> Stored:
-        """Store ``obj`` (completed, not yet checked) as the next revision of ``old``."""
+        """Store `obj` (completed, not yet checked) as the next revision of `old`."""
         resource = kind.resource
         before, after = old.obj["metadata"], obj["metadata"]
         name = before["name"]

@@ -1,6 +1,6 @@
 """The patch languages of the API: JSON merge patch (RFC 7396), JSON patch (RFC 6902).
 
-Called by the API logic; the strategic language is in ``strategic``.  All are pure: they return a
+Called by the API logic; the strategic language is in `strategic`.  All are pure: they return a
 new object that shares every untouched part with the old one.
 """
 
@@ -26,7 +26,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 def json_patch(target: Any, operations: Any) -> Any:
-    """Apply a JSON patch; a failing ``test`` or path is a 422 without details, as on a server."""
+    """Apply a JSON patch; a failing `test` or path is a 422 without details, as on a server."""
     if not isinstance(operations, list) or not all(isinstance(one, dict) for one in operations):
         raise bad_request("error decoding patch: a JSON patch is a list of operations")
     for operation in operations:

@@ -68,7 +68,7 @@ class LabelSelector:
 
 
 def parse_label_selector(text: str | None) -> LabelSelector:
-    """Read the ``labelSelector`` of a query."""
+    """Read the `labelSelector` of a query."""
     if not text or not text.strip():
         return LabelSelector()
     requirements = []
@@ -120,7 +120,7 @@ def _problem(requirement: Requirement) -> str:
 
 
 def selector_of_object(selector: Mapping[str, Any] | None) -> LabelSelector | None:
-    """Read a ``LabelSelector`` object; None (selects nothing) for none, ValueError for a bad one."""
+    """Read a `LabelSelector` object; None (selects nothing) for none, ValueError for a bad one."""
     if selector is None:
         return None
     requirements = [
@@ -150,7 +150,7 @@ class FieldTerm:
 
 @dataclass(frozen=True, slots=True)
 class FieldSelector:
-    """All terms hold; ``readers`` say how each field is read from an object."""
+    """All terms hold; `readers` say how each field is read from an object."""
 
     terms: tuple[FieldTerm, ...] = ()
     readers: Mapping[str, FieldReader] | None = None
@@ -161,12 +161,12 @@ class FieldSelector:
         return all((readers[term.field](obj) == term.value) is term.equal for term in self.terms)
 
     def wanted(self, field: str) -> str | None:
-        """The value that ``field`` must have, when one is demanded."""
+        """The value that `field` must have, when one is demanded."""
         return next((t.value for t in self.terms if t.equal and t.field == field), None)
 
 
 def parse_field_selector(text: str | None, readers: Mapping[str, FieldReader]) -> FieldSelector:
-    """Read the ``fieldSelector`` of a query; an unknown field is a 400."""
+    """Read the `fieldSelector` of a query; an unknown field is a 400."""
     if not text:
         return FieldSelector()
     terms = []

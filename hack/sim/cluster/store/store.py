@@ -138,7 +138,7 @@ class Collection:
         return concerned
 
     def since(self, revision: int) -> list[Change]:
-        """The changes after ``revision``, oldest first; 410 when they are no longer known."""
+        """The changes after `revision`, oldest first; 410 when they are no longer known."""
         if revision < self.compacted:
             raise ApiError(
                 410,
@@ -154,7 +154,7 @@ class Collection:
         return found
 
     def at(self, revision: int) -> dict[Key, Stored | None]:
-        """What differed at ``revision`` from now: key to the object then (None: not there)."""
+        """What differed at `revision` from now: key to the object then (None: not there)."""
         then: dict[Key, Stored | None] = {}
         for change in self.since(revision):
             then.setdefault(change.key, change.previous)

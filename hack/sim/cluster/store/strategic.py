@@ -1,7 +1,7 @@
 """Strategic merge patch, the language in which kubectl patches built-in kinds.
 
 Called by the API logic for built-ins only.  Lists that are maps merge by their key, the finalizers
-are a set, every other list (taints, tolerations) is replaced whole; the ``$`` directives work.
+are a set, every other list (taints, tolerations) is replaced whole; the `$` directives work.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _DELETE_PRIMITIVE = "$deleteFromPrimitiveList/"
 
 
 def strategic_merge(target: Any, patch: Any, *, service: bool = False) -> dict[str, Any]:
-    """Apply the patch; ``service`` selects the port key of Services."""
+    """Apply the patch; `service` selects the port key of Services."""
     if not isinstance(patch, dict):
         raise bad_request("error decoding patch: a strategic merge patch is an object")
     keys = {**MERGE_KEYS, "ports": "port"} if service else MERGE_KEYS

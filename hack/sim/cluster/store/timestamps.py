@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 
 def rfc3339(at: float) -> str:
-    """Seconds since the epoch as the API writes a ``Time``."""
+    """Seconds since the epoch as the API writes a `Time`."""
     return datetime.fromtimestamp(int(at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -30,7 +30,7 @@ def age(since: str | None, now: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A span with at most two units: ``90s``, ``5m30s``, ``3h12m``, ``6d4h``, ``2y40d``."""
+    """A span with at most two units: `90s`, `5m30s`, `3h12m`, `6d4h`, `2y40d`."""
     whole = int(seconds)
     if whole < -1:
         return "<invalid>"

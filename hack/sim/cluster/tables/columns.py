@@ -1,4 +1,4 @@
-"""The columns that ``kubectl get`` shows for each built-in kind.
+"""The columns that `kubectl get` shows for each built-in kind.
 
 Read by the registry; cells are functions of (object, now).  Headers and order follow the printers
 of Kubernetes 1.36, so that people and scripts see what they are used to.
@@ -18,7 +18,7 @@ from hack.sim.cluster.tables.columns_pod import pod_ready, pod_restarts, pod_sta
 
 
 def value_at(obj: Any, path: str, default: Any = "<none>") -> Any:
-    """The value under a dotted path, ``default`` where a step is missing or empty."""
+    """The value under a dotted path, `default` where a step is missing or empty."""
     for step in path.split("."):
         obj = obj.get(step) if isinstance(obj, dict) else None
     return default if obj is None or obj == "" else obj

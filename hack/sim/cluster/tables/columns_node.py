@@ -1,4 +1,4 @@
-"""What ``kubectl get nodes`` says about a node.
+"""What `kubectl get nodes` says about a node.
 
 Cells of the node table only; nothing is decided from these texts.
 """

@@ -1,4 +1,4 @@
-"""What ``kubectl get pods`` says about a pod.
+"""What `kubectl get pods` says about a pod.
 
 Cells of the pod table only; nothing is decided from these texts.
 """

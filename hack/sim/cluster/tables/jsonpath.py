@@ -1,6 +1,6 @@
 """The part of JSONPath that printer columns and selectable fields use.
 
-``.spec.a``, ``['key']``, ``[0]``, ``[*]`` and ``[?(@.type=="Ready")]``.  Pure.
+`.spec.a`, `['key']`, `[0]`, `[*]` and `[?(@.type=="Ready")]`.  Pure.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Tables: what kubectl prints, made by the server as real servers do.
 
-Called for lists, gets and watch events when the client accepts ``as=Table``.
+Called for lists, gets and watch events when the client accepts `as=Table`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def table(
     listed: Listed | None = None,
     version: str = "v1",
 ) -> Object:
-    """The objects as rows; ``include`` says how much of each object rides along."""
+    """The objects as rows; `include` says how much of each object rides along."""
     metadata: Object = {}
     if listed is not None:
         metadata["resourceVersion"] = str(listed.revision)

@@ -11,7 +11,7 @@ from hack.sim.cluster.store.store import Store
 
 
 class Cluster(Protocol):
-    """The store that the rules belong to; ``ObjectApi`` is one."""
+    """The store that the rules belong to; `ObjectApi` is one."""
 
     store: Store
     clock: Callable[[], float]

@@ -1,6 +1,6 @@
 """What a CustomResourceDefinition must be like to be accepted.
 
-Called by ``definitions``.  Checks names, versions, that schemas are structural, and that CEL rules
+Called by `definitions`.  Checks names, versions, that schemas are structural, and that CEL rules
 could not exceed the cost budget: the mistakes a real server refuses when manifests are applied.
 """
 

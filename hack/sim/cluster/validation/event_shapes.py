@@ -1,7 +1,7 @@
 """The two spellings of an Event: core/v1 and events.k8s.io/v1 name the same fields differently.
 
-Called where bodies are read and objects are shown.  Events are stored in the core spelling, so both
-APIs list the same events.
+Called where bodies are read and objects are shown.  Events are stored in the core spelling, so
+both APIs list the same events.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A real server decodes into typed structures, so a misspelt field vanishes with a warning, a text
 in a number's place is a 400, and a zero value of an optional field is not stored
-(``unschedulable: false`` leaves no trace).  The types are data, written by ``generate_types``.
+(`unschedulable: false` leaves no trace).  The types are data, written by `generate_types`.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class BuiltinSchema(Schema):
             self._root = ""
 
     def complete(self, obj: Object, known: Object | None = None) -> tuple[Object, list[str]]:
-        """Decode: without unknown fields and zero values; subtrees shared with ``known`` pass."""
+        """Decode: without unknown fields and zero values; subtrees shared with `known` pass."""
         if not self._root:
             return obj, []
         decoder = _Decoding(self._kind)

@@ -1,7 +1,7 @@
-"""Writes ``data/field_types.json``: the fields of built-in kinds and their types.
+"""Writes `data/field_types.json`: the fields of built-in kinds and their types.
 
-Run by a developer after an upgrade of the ``kubernetes`` package, whose model classes state them:
-``python -m hack.sim.cluster.validation.generate_types``.  Never runs in a test or in the server.
+Run by a developer after an upgrade of the `kubernetes` package, whose model classes state them:
+`python -m hack.sim.cluster.validation.generate_types`.  Never runs in a test or in the server.
 """
 
 from __future__ import annotations

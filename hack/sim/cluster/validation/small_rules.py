@@ -29,7 +29,7 @@ def complete_namespace(_: Cluster, namespace: Object) -> None:
 
 
 def keep_namespace(_: Cluster, old: Object, new: Object, subresource: str) -> None:
-    """Only ``finalize`` changes what keeps a namespace, and it changes nothing else."""
+    """Only `finalize` changes what keeps a namespace, and it changes nothing else."""
     if subresource == "finalize":
         metadata = {**old["metadata"], "resourceVersion": new["metadata"]["resourceVersion"]}
         new["metadata"] = metadata
@@ -150,7 +150,7 @@ def new_event_problems(api: Cluster, event: Object, old: Object | None) -> list[
 
 
 def event_problems(_: Cluster, event: Object, old: Object | None) -> list[FieldProblem]:
-    """Every rule that an Event breaks; those with an ``eventTime`` are held to more of them."""
+    """Every rule that an Event breaks; those with an `eventTime` are held to more of them."""
     namespace = event["metadata"].get("namespace") or ""
     target = (event.get("involvedObject") or {}).get("namespace") or ""
     timed = bool(event.get("eventTime"))

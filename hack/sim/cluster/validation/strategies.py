@@ -1,6 +1,6 @@
 """What creating and updating means beyond storing, kind by kind.
 
-``ObjectApi`` calls these hooks at fixed points: prepare (defaults, admission), problems
+`ObjectApi` calls these hooks at fixed points: prepare (defaults, admission), problems
 (validation), and after a change.  Kinds without an entry have no rules of their own.
 """
 

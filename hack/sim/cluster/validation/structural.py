@@ -1,6 +1,6 @@
 """Structural schemas: what a CustomResourceDefinition says about its objects, enforced.
 
-Made from a version's ``openAPIV3Schema``.  Prunes unknown fields, applies defaults, reports broken
+Made from a version's `openAPIV3Schema`.  Prunes unknown fields, applies defaults, reports broken
 rules in the server's words.  CEL rules are kept in the definition but never evaluated.
 """
 
@@ -61,7 +61,7 @@ def _published(schema: Object) -> Object:
 
 
 def prune(value: Any, schema: Object, path: str, unknown: list[str]) -> Any:
-    """The value without fields that the schema does not know; their paths go to ``unknown``."""
+    """The value without fields that the schema does not know; their paths go to `unknown`."""
     if isinstance(value, list):
         items = schema.get("items") or {"x-kubernetes-preserve-unknown-fields": True}
         return [prune(one, items, f"{path}[{index}]", unknown) for index, one in enumerate(value)]
@@ -110,7 +110,7 @@ def apply_defaults(value: Any, schema: Object) -> None:
 
 
 def check(value: Any, schema: Object, path: str) -> list[FieldProblem]:
-    """Every rule of ``schema`` that ``value`` breaks."""
+    """Every rule of `schema` that `value` breaks."""
     if value is None:
         return [] if schema.get("nullable") else [_wrong_type(path, schema, "null")]
     if schema.get("x-kubernetes-int-or-string"):

@@ -17,7 +17,7 @@ import pytest
 from agent.cli import main
 from agent.commands.check import Looking
 from agent.inbox import NvmlSaid
-from agent.nvml.messages import Device, Fault, Hello, Readings, Tier, Topology
+from agent.nvml.messages import Device, Fault, Hello, NvmlReadings, NvmlTopology, Tier
 from agent.settings import add_options, settings_of
 from hack.sim.driver import NODES, set_gpu
 from hack.sim.driver.store import load
@@ -221,7 +221,7 @@ def test_a_look_is_over_when_nothing_more_can_be_heard(machine: Machine) -> None
     dead = Device(index=1, uuid="", pci="0000:11:00.0")
     for devices, heard in (
         ([], []),
-        ([gpu], [Readings(gpu="GPU-0", pci=gpu.pci, tier=tier, values={}) for tier in Tier]),
+        ([gpu], [NvmlReadings(gpu="GPU-0", pci=gpu.pci, tier=tier, values={}) for tier in Tier]),
         ([dead], [Fault(call="nvmlDeviceGetHandleByIndex_v2", code=15, pci=dead.pci)]),
     ):
         looking = Looking(settings)
@@ -229,7 +229,7 @@ def test_a_look_is_over_when_nothing_more_can_be_heard(machine: Machine) -> None
             looking.saw(SourceChanged(at=0.0, source=source, state=SourceState.ABSENT))
         looking.saw(HostSeen(at=0.0))
         hello = Hello(driver="580.1", nvml="", cuda="", branch=580, devices=devices)
-        topology = Topology(gpus=[], links=[], remote=[], clusters=[], cliques=[], numa=[])
+        topology = NvmlTopology(gpus=[], links=[], remote=[], clusters=[], cliques=[], numa=[])
         for message in (hello, *heard, *([topology] if devices else [])):
             assert not looking.done
             looking.nvml_said(NvmlSaid(message, 0.0))

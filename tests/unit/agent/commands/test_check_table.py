@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from agent.commands.check_table import columns, plain_text, rich_text
-from rules.api.health import GpuStatus, HealthStatus, Incident, SourceStatus, Topology
+from rules.api.health import GpuStatus, HealthStatus, IncidentStatus, SourceStatus, Topology
 
 REASON = "RecoveryActionDrainAndReset"
 
@@ -39,7 +39,7 @@ def status(*gpus: GpuStatus) -> HealthStatus:
             SourceStatus(name="nvml", state="Down", reason="CallHung"),
         ),
         incidents=(
-            Incident(
+            IncidentStatus(
                 id="1",
                 reason=REASON,
                 severity="Degraded",

@@ -1,4 +1,4 @@
-"""``gpuward-agent decode`` as a person or script uses it: real process, real pipes."""
+"""`gpuward-agent decode` as a person or script uses it: real process, real pipes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from agent.cli import main
 from agent.commands.decode_json import DecodedLine, JsonReader
-from rules.kernel_log.parse import Kind, parse
+from rules.kernel_log.parse import LineKind, parse
 from rules.kernel_log.record import KIND_MEANINGS
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -200,8 +200,8 @@ def test_findings_that_cannot_be_written_are_said(log: Path) -> None:
 
 
 def test_every_kind_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
-    assert set(KIND_MEANINGS) == set(Kind)
+    assert set(KIND_MEANINGS) == set(LineKind)
     with pytest.raises(SystemExit):
         main(["decode", "--help"])
     text = capsys.readouterr().out
-    assert all(f"  {kind} " in text for kind in Kind)
+    assert all(f"  {kind} " in text for kind in LineKind)

@@ -1,4 +1,4 @@
-"""``gpuward-agent explain``: everything about one number, and mistakes named."""
+"""`gpuward-agent explain`: everything about one number, and mistakes named."""
 
 from __future__ import annotations
 

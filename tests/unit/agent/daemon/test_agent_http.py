@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import urllib3
 
-from agent.daemon.http import ListenError, Server, address
+from agent.daemon.http import MetricsListenError, Server, address
 
 
 class Served:
@@ -67,7 +67,7 @@ def test_addresses(listen: str, expected: tuple[str, int]) -> None:
 
 @pytest.mark.parametrize("listen", ["9412", "host", ":http", ":70000", ""])
 def test_what_is_no_address_is_said(listen: str) -> None:
-    with pytest.raises(ListenError, match="write :9412"):
+    with pytest.raises(MetricsListenError, match="write :9412"):
         address(listen)
 
 
@@ -75,7 +75,7 @@ def test_a_port_in_use_is_said(served: Served) -> None:
     def nothing() -> None:
         return None
 
-    with pytest.raises(ListenError, match="choose another --listen"):
+    with pytest.raises(MetricsListenError, match="choose another --listen"):
         Server(
             f"127.0.0.1:{served.server.port}",
             metrics=lambda: b"",

@@ -17,7 +17,7 @@ from agent.daemon.metrics_table import FAMILIES, ROWS
 from agent.daemon.stats import Latencies, XidCounts
 from agent.kernel_log.record import RecordCounts
 from agent.publish.publish import PublishReport
-from rules.catalog.signals import Kind, Shape, Signal, signal_table
+from rules.catalog.signals import Signal, SignalKind, SignalShape, signal_table
 from rules.catalog.thresholds import DEFAULT_RULES
 from rules.judge.judge import judge
 from rules.judge.observation import (
@@ -52,7 +52,7 @@ GPU = GpuSeen(
 def a_state() -> NodeState:
     """One GPU that reports every signal, and an Xid 79 on it."""
     values = {
-        signal: 1 if info.shape is Shape.SCALAR else (1, 0)
+        signal: 1 if info.shape is SignalShape.SCALAR else (1, 0)
         for signal, info in signal_table().items()
     }
     values[Signal.CLOCK_EVENT_REASONS] = 0x48
@@ -129,7 +129,7 @@ def test_the_documentation_lists_exactly_what_is_exported(page: str) -> None:
 def test_counters_are_signals_that_only_grow() -> None:
     table = signal_table()
     for signal, row in ROWS.items():
-        assert FAMILIES[row.family].counter == (table[signal].kind is Kind.COUNTER), signal
+        assert FAMILIES[row.family].counter == (table[signal].kind is SignalKind.COUNTER), signal
 
 
 def test_rows_fit_the_labels_of_their_family() -> None:

@@ -1,5 +1,7 @@
 """Reading the kernel ring as text, with nothing but bytes to tell old from new."""
 
+from __future__ import annotations
+
 import pytest
 
 from agent.daemon.judgement import Judgement, Who

@@ -1,5 +1,7 @@
 """Following a file or FIFO of records, through rotation, truncation and broken lines."""
 
+from __future__ import annotations
+
 import os
 import threading
 from collections.abc import Iterator

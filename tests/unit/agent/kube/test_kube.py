@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.kube.client import ApiError, Kube
+from agent.kube.client import Kube, KubeError
 from agent.kube.config import KubeConfig, KubeConfigError, from_file
 from hack.sim.cluster.calls import Caller
 from hack.sim.cluster.http.certificates import make_serving_certificate
@@ -73,7 +73,7 @@ def test_tls_and_token_from_a_kubeconfig(hosted: HostedServer, tmp_path: Path) -
 
 
 def test_a_wrong_token_is_an_error_without_the_token(hosted: HostedServer, tmp_path: Path) -> None:
-    with pytest.raises(ApiError) as raised:
+    with pytest.raises(KubeError) as raised:
         kube_of(hosted, tmp_path, "wr0ng").node("gpu-1")
     assert raised.value.status == 401
     assert "wr0ng" not in str(raised.value)
@@ -81,7 +81,7 @@ def test_a_wrong_token_is_an_error_without_the_token(hosted: HostedServer, tmp_p
 
 def test_an_unknown_authority_is_unreachable(hosted: HostedServer) -> None:
     kube = Kube(KubeConfig(server=hosted.url, token="right"), user_agent=AGENT)
-    with pytest.raises(ApiError) as raised:
+    with pytest.raises(KubeError) as raised:
         kube.node("gpu-1")
     assert raised.value.status == 0
 
@@ -96,14 +96,14 @@ def test_a_token_file_is_read_again_when_it_changed(
     ca.write_bytes(hosted.server.ca_pem or b"")
     config = KubeConfig(server=hosted.url, token_file=str(token), ca_file=str(ca))
     kube = Kube(config, user_agent=AGENT)
-    with pytest.raises(ApiError):
+    with pytest.raises(KubeError):
         kube.node("gpu-1")
     token.write_text("right\n")
     assert kube.node("gpu-1").metadata.name == "gpu-1"
 
 
 def test_a_missing_object_is_404(hosted: HostedServer, tmp_path: Path) -> None:
-    with pytest.raises(ApiError) as raised:
+    with pytest.raises(KubeError) as raised:
         kube_of(hosted, tmp_path).node("nobody")
     assert (raised.value.status, raised.value.reason) == (404, "NotFound")
 
@@ -129,14 +129,14 @@ def test_a_watch_that_expires_says_gone(hosted: HostedServer, tmp_path: Path) ->
     hosted.run(hosted.server.client.patch(NODES, "gpu-1", patch, "application/merge-patch+json"))
     next(events)
     hosted.call(hosted.server.faults.expire_watches)
-    with pytest.raises(ApiError) as raised:
+    with pytest.raises(KubeError) as raised:
         next(events)
     assert raised.value.status == 410
 
 
 def test_nobody_listening_is_unreachable() -> None:
     kube = Kube(KubeConfig(server="http://127.0.0.1:9"), user_agent=AGENT)
-    with pytest.raises(ApiError) as raised:
+    with pytest.raises(KubeError) as raised:
         kube.node("gpu-1")
     assert raised.value.status == 0
 
@@ -152,7 +152,7 @@ def test_nobody_listening_is_unreachable() -> None:
     ],
 )
 def test_answers_that_no_api_server_gives_are_errors(status: int, body: bytes) -> None:
-    with answering(status, body) as kube, pytest.raises(ApiError) as raised:
+    with answering(status, body) as kube, pytest.raises(KubeError) as raised:
         kube.node("gpu-1")
     assert raised.value.status == status
     assert "secret" not in str(raised.value)
@@ -172,7 +172,7 @@ def test_answers_that_no_api_server_gives_are_errors(status: int, body: bytes) -
 )
 def test_what_is_told_to_be_waited_for_is_bounded(header: str, wait_s: float) -> None:
     with answering(429, b"{}", {"Retry-After": header}) as kube:
-        with pytest.raises(ApiError) as raised:
+        with pytest.raises(KubeError) as raised:
             kube.node("gpu-1")
         assert raised.value.retry_after_s == wait_s
 
@@ -180,7 +180,7 @@ def test_what_is_told_to_be_waited_for_is_bounded(header: str, wait_s: float) ->
 def test_an_answer_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent.kube.client.ANSWER_WITHIN_S", 0.2)
     with answering(200, b" " * 10_000, {}, pause_s=0.02) as kube:
-        with pytest.raises(ApiError) as raised:
+        with pytest.raises(KubeError) as raised:
             kube.node("gpu-1")
         assert raised.value.reason == "TooSlow"
 
@@ -193,7 +193,7 @@ def test_a_token_that_was_renewed_is_read_again_after_a_refusal(
     ca.write_bytes(hosted.server.ca_pem or b"")
     config = KubeConfig(server=hosted.url, token_file=str(token), ca_file=str(ca))
     kube = Kube(config, user_agent=AGENT)
-    with pytest.raises(ApiError):
+    with pytest.raises(KubeError):
         kube.node("gpu-1")
     token.write_text("right\n")
     assert kube.node("gpu-1").metadata.name == "gpu-1"
@@ -206,13 +206,13 @@ def test_an_authority_that_was_renewed_is_read_again_after_a_refusal(
     ca = tmp_path / "ca.pem"
     ca.write_bytes(make_serving_certificate("127.0.0.1").ca_pem)
     kube = Kube(KubeConfig(server=hosted.url, token="right", ca_file=str(ca)), user_agent=AGENT)
-    with pytest.raises(ApiError):
+    with pytest.raises(KubeError):
         kube.node("gpu-1")
     ca.write_bytes(b"half a certif")
-    with pytest.raises(ApiError):
+    with pytest.raises(KubeError):
         kube.node("gpu-1")
     ca.write_bytes(hosted.server.ca_pem or b"")
-    with pytest.raises(ApiError):
+    with pytest.raises(KubeError):
         kube.node("gpu-1")
     assert kube.node("gpu-1").metadata.name == "gpu-1"
 

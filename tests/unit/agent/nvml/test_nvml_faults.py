@@ -1,4 +1,8 @@
-"""From the node's description through pynvml and the poller to the incident, for each polled fault."""
+"""From the node's description through pynvml and the poller to the incident, for each polled
+fault.
+"""
+
+from __future__ import annotations
 
 import pytest
 

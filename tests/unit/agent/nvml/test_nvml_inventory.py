@@ -1,5 +1,7 @@
 """Enumeration and topology: real pynvml code over simulated nodes, in this process."""
 
+from __future__ import annotations
+
 import pynvml
 import pytest
 

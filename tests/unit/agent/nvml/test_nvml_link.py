@@ -1,5 +1,7 @@
 """The link with a real child process over the simulated driver."""
 
+from __future__ import annotations
+
 import os
 import queue
 import shutil
@@ -20,12 +22,12 @@ from agent.nvml.messages import (
     FromChild,
     Hello,
     Note,
-    Readings,
+    NvmlReadings,
+    NvmlState,
+    NvmlStatus,
+    NvmlTopology,
     SourceReason,
-    SourceState,
-    SourceStatus,
     Tier,
-    Topology,
 )
 from hack.sim.driver import NODES, push_event, set_gpu, set_node
 from rules.catalog.signals import Signal
@@ -57,7 +59,7 @@ class Listener:
         raise AssertionError(f"no {kind.__name__} came; heard {self.said[-5:]}")
 
     def status(self, state):
-        return self.until(SourceStatus, lambda status: status.state is state)
+        return self.until(NvmlStatus, lambda status: status.state is state)
 
 
 @pytest.fixture
@@ -87,10 +89,10 @@ def test_it_tells_what_there_is_reads_everything_and_ends_when_asked(started, pa
     heard = started(f"sim:{path}")
     hello = heard.until(Hello)
     assert (hello.driver, hello.branch, len(hello.devices)) == ("580.95.05", 580, 8)
-    heard.until(Topology)
-    polled = {(m.gpu, m.tier) for m in heard.said if isinstance(m, Readings)}
+    heard.until(NvmlTopology)
+    polled = {(m.gpu, m.tier) for m in heard.said if isinstance(m, NvmlReadings)}
     assert polled == {(device.uuid, tier) for device in hello.devices for tier in Tier}
-    assert [m.state for m in heard.said if isinstance(m, SourceStatus)] == [SourceState.UP]
+    assert [m.state for m in heard.said if isinstance(m, NvmlStatus)] == [NvmlState.UP]
     pid = heard.link._child.pid
     assert heard.link.close(10.0) is True
     assert not Path(f"/proc/{pid}").exists(), "ended and reaped"
@@ -113,35 +115,35 @@ def test_what_is_read_first_is_read_again_soon(started, path):
     set_gpu(path, 4, remap__failure=True)
     heard = started(f"sim:{path}")
     for _ in ("first seen", "confirmed"):
-        heard.until(Readings, lambda m: m.values.get(Signal.REMAP_FAILURE) == 1)
+        heard.until(NvmlReadings, lambda m: m.values.get(Signal.REMAP_FAILURE) == 1)
 
 
 def test_an_xid_is_told_at_once_and_the_gpu_read_again(started, path):
     heard = started(f"sim:{path}")
-    heard.until(Topology)
+    heard.until(NvmlTopology)
     set_gpu(path, 3, recovery_action=1)
     push_event(path, "xid", 3, 62)
     event = heard.until(Event)
     assert (event.data, event.pci) == (62, "0000:61:00.0")
-    again = heard.until(Readings, lambda m: m.gpu == event.gpu and m.tier is Tier.FAST)
+    again = heard.until(NvmlReadings, lambda m: m.gpu == event.gpu and m.tier is Tier.FAST)
     assert again.values[Signal.RECOVERY_ACTION] == 1
 
 
 def test_a_lost_gpu_is_found_and_confirmed_while_the_others_still_send_events(started, path):
     heard = started(f"sim:{path}")
-    heard.until(Topology)
+    heard.until(NvmlTopology)
     set_gpu(path, 3, lost=True)
 
     def lost(message):
         return message.values.get(Signal.PRESENCE) == "lost"
 
-    first, second = heard.until(Readings, lost), heard.until(Readings, lost)
+    first, second = heard.until(NvmlReadings, lost), heard.until(NvmlReadings, lost)
     assert first.pci == second.pci == "0000:61:00.0"
     push_event(path, "xid", 5, 31)
     assert heard.until(Event).pci == "0000:c3:00.0"
     set_gpu(path, 3, lost=False)
     heard.link.request_refresh()
-    heard.until(Readings, lambda m: m.pci == "0000:61:00.0" and not lost(m))
+    heard.until(NvmlReadings, lambda m: m.pci == "0000:61:00.0" and not lost(m))
 
 
 def test_a_gpu_that_was_dead_at_the_start_is_lost_until_it_enumerates(started, path):
@@ -150,7 +152,7 @@ def test_a_gpu_that_was_dead_at_the_start_is_lost_until_it_enumerates(started, p
     hello = heard.until(Hello)
     assert [device.uuid == "" for device in hello.devices].index(True) == 3
     for _ in ("first seen", "confirmed"):
-        lost = heard.until(Readings, lambda m: m.values.get(Signal.PRESENCE) == "lost")
+        lost = heard.until(NvmlReadings, lambda m: m.values.get(Signal.PRESENCE) == "lost")
         assert (lost.gpu, lost.pci) == ("", "")
     set_gpu(path, 3, lost=False)
     heard.link.request_refresh()
@@ -160,7 +162,7 @@ def test_a_gpu_that_was_dead_at_the_start_is_lost_until_it_enumerates(started, p
 
 def test_a_driver_that_gives_every_gpu_an_unknown_error_is_left_for_a_fresh_child(started, path):
     heard = started(f"sim:{path}", poll_s=0.5)
-    heard.until(Topology)
+    heard.until(NvmlTopology)
     pid = heard.link._child.pid
     calls = ("FieldValues", "TemperatureV", "MarginTemperature", "CurrentClocksEventReasons")
     set_node(path, errors={f"nvmlDeviceGet{call}": 999 for call in calls})
@@ -173,29 +175,29 @@ def test_a_driver_that_gives_every_gpu_an_unknown_error_is_left_for_a_fresh_chil
 
 def test_release_and_resume(started, path):
     heard = started(f"sim:{path}")
-    heard.until(Topology)
+    heard.until(NvmlTopology)
     pid = heard.link._child.pid
     heard.link.release("driver upgrade")
-    released = heard.status(SourceState.RELEASED)
+    released = heard.status(NvmlState.RELEASED)
     assert "driver upgrade" in released.message
     assert not Path(f"/proc/{pid}").exists()
     heard.link.resume()
     heard.until(Hello)
-    assert heard.status(SourceState.UP).reason is SourceReason.ANSWERING
+    assert heard.status(NvmlState.UP).reason is SourceReason.ANSWERING
 
 
 def test_a_hung_call_is_named_and_recovers_by_itself(started, path, monkeypatch):
     monkeypatch.setattr(supervisor, "UNKNOWN_AFTER_S", 0.3)
     heard = started(f"sim:{path}")
     hello = heard.until(Hello)
-    heard.until(Topology)
+    heard.until(NvmlTopology)
     set_gpu(path, 3, hang_s={"nvmlDeviceGetFieldValues": 0.8})
     push_event(path, "xid", 3, 119)
-    down = heard.until(SourceStatus, lambda status: status.gpu == hello.devices[3].uuid)
-    assert (down.state, down.reason) == (SourceState.DOWN, SourceReason.CALL_HUNG)
+    down = heard.until(NvmlStatus, lambda status: status.gpu == hello.devices[3].uuid)
+    assert (down.state, down.reason) == (NvmlState.DOWN, SourceReason.CALL_HUNG)
     assert down.call == "nvmlDeviceGetFieldValues"
     set_gpu(path, 3, hang_s={})
-    assert heard.status(SourceState.UP).message == "NVML answers again."
+    assert heard.status(NvmlState.UP).message == "NVML answers again."
 
 
 def test_a_child_that_hangs_for_good_is_killed_reaped_and_only_then_replaced(
@@ -204,46 +206,46 @@ def test_a_child_that_hangs_for_good_is_killed_reaped_and_only_then_replaced(
     monkeypatch.setattr(supervisor, "UNKNOWN_AFTER_S", 0.2)
     monkeypatch.setattr(supervisor, "KILL_AFTER_S", 0.4)
     heard = started(f"sim:{path}")
-    heard.until(Topology)
+    heard.until(NvmlTopology)
     pid = heard.link._child.pid
     set_gpu(path, 3, hang_s={"nvmlDeviceGetFieldValues": 45})
     push_event(path, "xid", 3, 31)
-    assert heard.status(SourceState.DOWN).reason is SourceReason.CALL_HUNG
+    assert heard.status(NvmlState.DOWN).reason is SourceReason.CALL_HUNG
     set_gpu(path, 3, hang_s={})
-    died = heard.status(SourceState.DOWN)
+    died = heard.status(NvmlState.DOWN)
     assert died.reason is SourceReason.CHILD_DIED
     assert "killed after a hang" in died.message
     assert not Path(f"/proc/{pid}").exists()
-    heard.status(SourceState.UP)
+    heard.status(NvmlState.UP)
     assert heard.link._child.pid != pid
 
 
 def test_closing_leaves_a_hung_child_to_end_by_itself(started, path, monkeypatch):
     monkeypatch.setattr(supervisor, "UNKNOWN_AFTER_S", 0.2)
     heard = started(f"sim:{path}")
-    heard.until(Topology)
+    heard.until(NvmlTopology)
     child = heard.link._child
     set_gpu(path, 3, hang_s={"nvmlDeviceGetFieldValues": 2})
     push_event(path, "xid", 3, 31)
-    heard.status(SourceState.DOWN)
+    heard.status(NvmlState.DOWN)
     assert heard.link.close(0.1) is False
     assert child.wait(PATIENCE_S) == 0, "its standard input closed: it left in order"
 
 
 def test_a_driver_restart_is_survived_without_a_word_of_alarm(started, path):
     heard = started(f"sim:{path}")
-    heard.until(Topology)
+    heard.until(NvmlTopology)
     pid = heard.link._child.pid
     set_node(path, driver_restart=1)
     heard.until(Hello)
-    heard.until(Topology)
+    heard.until(NvmlTopology)
     assert heard.link._child.pid != pid
-    assert [m.state for m in heard.said if isinstance(m, SourceStatus)] == [SourceState.UP]
+    assert [m.state for m in heard.said if isinstance(m, NvmlStatus)] == [NvmlState.UP]
 
 
 def test_a_mig_change_is_enumerated_again(started, path):
     heard = started(f"sim:{path}")
-    heard.until(Topology)
+    heard.until(NvmlTopology)
     set_gpu(path, 2, mig={"enabled": True, "instances": [{"uuid": "MIG-1", "gi": 1}]})
     push_event(path, "mig_config_change", 2)
     hello = heard.until(Hello)
@@ -254,7 +256,7 @@ def test_a_gpu_that_is_bound_later_is_found_by_a_fresh_child(started, path):
     set_gpu(path, 7, unplugged=True)
     heard = started(f"sim:{path}")
     assert len(heard.until(Hello).devices) == 7
-    heard.until(Topology)
+    heard.until(NvmlTopology)
     set_gpu(path, 7, unplugged=False)
     push_event(path, "driver_bind")
     assert len(heard.until(Hello).devices) == 8
@@ -266,42 +268,42 @@ def test_a_node_without_a_gpu_is_no_error_and_finds_one_when_told(started, tmp_p
     set_gpu(path, 0, unplugged=True)
     heard = started(f"sim:{path}")
     assert heard.until(Hello).devices == []
-    heard.until(Topology)
+    heard.until(NvmlTopology)
     set_gpu(path, 0, unplugged=False)
     heard.link.reinitialise()
     assert [device.product for device in heard.until(Hello).devices] == ["NVIDIA H100 PCIe"]
-    heard.until(Topology)
-    assert [m.state for m in heard.said if isinstance(m, SourceStatus)] == [SourceState.UP]
+    heard.until(NvmlTopology)
+    assert [m.state for m in heard.said if isinstance(m, NvmlStatus)] == [NvmlState.UP]
 
 
 def test_an_absent_driver_is_told_and_found_when_it_comes(started, path):
     set_node(path, init_error=9)
     heard = started(f"sim:{path}")
     assert heard.until(Fault).code == 9
-    down = heard.status(SourceState.DOWN)
+    down = heard.status(NvmlState.DOWN)
     assert (down.reason, down.code) == (SourceReason.DRIVER_ABSENT, 9)
     set_node(path, init_error=0)
     heard.until(Hello)
-    heard.status(SourceState.UP)
+    heard.status(NvmlState.UP)
 
 
 def test_a_broken_edit_of_the_node_is_a_note(started, path):
     heard = started(f"sim:{path}")
-    heard.until(Topology)
+    heard.until(NvmlTopology)
     path.write_text("gpus: [")
     assert "last good description stays in force" in heard.until(Note).text
 
 
 def test_a_simulated_node_that_does_not_exist_is_one_sentence_and_the_end(started, tmp_path):
     heard = started(f"sim:{tmp_path}/nowhere.yaml")
-    down = heard.status(SourceState.DOWN)
+    down = heard.status(NvmlState.DOWN)
     assert down.reason is SourceReason.SIMULATOR_UNUSABLE
     assert "nowhere.yaml cannot be used" in down.message
 
 
 def test_off_is_absent_and_starts_nothing(started):
     heard = started("off")
-    assert heard.status(SourceState.ABSENT).reason is SourceReason.OFF
+    assert heard.status(NvmlState.ABSENT).reason is SourceReason.OFF
     assert heard.link._child is None
     heard.link.release("upgrade")
     assert heard.link.close() is True
@@ -311,9 +313,9 @@ def test_a_child_that_cannot_be_started_is_told_and_tried_again(started, path, m
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
     heard = started(f"sim:{path}")
     assert "cannot be started" in heard.until(Note).text
-    heard.status(SourceState.DOWN)
+    heard.status(NvmlState.DOWN)
     monkeypatch.undo()
-    heard.status(SourceState.UP)
+    heard.status(NvmlState.UP)
 
 
 def run_child(mode, folder=ROOT, **options):

@@ -1,5 +1,7 @@
 """Frames, and what the signals say about themselves."""
 
+from __future__ import annotations
+
 import msgspec
 import pynvml
 import pytest
@@ -10,18 +12,18 @@ from agent.nvml.messages import (
     Fault,
     Framer,
     FromChild,
-    Readings,
+    NvmlReadings,
     Tier,
     frame,
 )
 from agent.nvml.return_codes import Meaning, meaning
 from agent.nvml.table import CALLS, EVENTS, FIELDS, SYSTEM_EVENTS
-from rules.catalog.signals import Shape, Signal, dcgm_signals, signal_table
+from rules.catalog.signals import Signal, SignalShape, dcgm_signals, signal_table
 
 MESSAGES = [
     Calling(call="nvmlDeviceGetTemperatureV", gpu="GPU-1", within_s=2.0),
     Fault(call="nvmlInitWithFlags", code=9),
-    Readings(
+    NvmlReadings(
         gpu="GPU-1",
         pci="0000:1b:00.0",
         tier=Tier.MEDIUM,
@@ -98,8 +100,8 @@ def test_no_two_rows_ask_one_gpu_for_the_same_signal():
 
 def test_per_link_rows_have_signals_that_can_hold_them():
     table = signal_table()
-    assert table[Signal.NVLINK_STATES].shape is Shape.PER_LINK
-    assert table[Signal.REMAP_HISTOGRAM].shape is Shape.HISTOGRAM
+    assert table[Signal.NVLINK_STATES].shape is SignalShape.PER_LINK
+    assert table[Signal.REMAP_HISTOGRAM].shape is SignalShape.HISTOGRAM
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Polls: real pynvml code over simulated nodes, in this process."""
 
+from __future__ import annotations
+
 import pynvml
 import pytest
 from hypothesis import given, settings

@@ -4,6 +4,8 @@ The real pynvml runs over the simulated library. Codes of calls about a GPU are 
 code in this process; codes of the driver as a whole by a real child behind the link.
 """
 
+from __future__ import annotations
+
 import queue
 import shutil
 import time
@@ -11,7 +13,7 @@ import time
 import pytest
 
 from agent.nvml.link import NvmlLink
-from agent.nvml.messages import Absent, Hello, SourceStatus, Tier
+from agent.nvml.messages import Absent, Hello, NvmlStatus, Tier
 from hack.sim.driver import NODES, set_gpu, set_node
 from hack.sim.driver.library import CALLS
 from rules.catalog.signals import Signal
@@ -114,7 +116,7 @@ def hear(inbox, judged, wanted):
 
 
 def is_down(message):
-    return isinstance(message, SourceStatus) and message.state.value == "Down"
+    return isinstance(message, NvmlStatus) and message.state.value == "Down"
 
 
 AT_INIT = [
@@ -158,7 +160,7 @@ def test_code_28_at_initialisation_is_a_count_of_zero(link, path):
     link.start()
     hello = hear(inbox, judged, lambda message: isinstance(message, Hello))
     assert hello.devices == []
-    hear(inbox, judged, lambda message: isinstance(message, SourceStatus))
+    hear(inbox, judged, lambda message: isinstance(message, NvmlStatus))
     assert judged.health() == ("Healthy", "AllChecksPassing")
     set_node(path, init_error=0)
     link.request_refresh()

@@ -1,5 +1,7 @@
 """When polls are due."""
 
+from __future__ import annotations
+
 import itertools
 
 import pytest

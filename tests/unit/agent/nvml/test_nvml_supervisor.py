@@ -1,5 +1,7 @@
 """When the NVML child is called hung, killed and restarted, in virtual time."""
 
+from __future__ import annotations
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,15 +12,15 @@ from agent.nvml.messages import (
     INIT_CALL,
     Calling,
     Event,
-    EventKind,
     Fault,
     Finish,
     Hello,
     Note,
+    NvmlEventKind,
+    NvmlState,
     Refresh,
     Reinitialise,
     SourceReason,
-    SourceState,
 )
 from agent.nvml.supervisor import (
     Close,
@@ -28,14 +30,14 @@ from agent.nvml.supervisor import (
     Kill,
     RefreshWanted,
     ReinitialiseWanted,
-    Release,
+    ReleaseOrder,
     Resume,
     Said,
     Send,
     Spawn,
     State,
-    Stop,
-    Tick,
+    StopOrder,
+    SupervisorTick,
     next_deadline,
     step,
 )
@@ -43,7 +45,7 @@ from agent.nvml.supervisor import (
 HELLO = Said(Hello(driver="580.1", nvml="13", cuda="13.0", branch=580, devices=[]))
 CALL = Said(Calling(call="nvmlDeviceGetTemperatureV", gpu="GPU-3"))
 NO_DRIVER = Said(Fault(call=INIT_CALL, code=9))
-XID_119 = Said(Event(kind=EventKind.XID, data=119, gpu="GPU-3"))
+XID_119 = Said(Event(kind=NvmlEventKind.XID, data=119, gpu="GPU-3"))
 
 
 class Bench:
@@ -53,7 +55,7 @@ class Bench:
         self.state = State()
         self.now = 1000.0
         self.log = []
-        self.feed(Tick())
+        self.feed(SupervisorTick())
 
     def feed(self, *inputs):
         """Feed inputs now; what they put out."""
@@ -73,7 +75,7 @@ class Bench:
                 self.now = end
                 return outputs
             self.now = max(self.now, due)
-            outputs += self.feed(Tick())
+            outputs += self.feed(SupervisorTick())
 
     def times(self, kind):
         return [at for at, output in self.log if isinstance(output, kind)]
@@ -91,9 +93,9 @@ def words(outputs):
     return [(o.status.state, o.status.reason) for o in outputs if isinstance(o, Emit)]
 
 
-DOWN_HUNG = (SourceState.DOWN, SourceReason.CALL_HUNG)
-UP = (SourceState.UP, SourceReason.ANSWERING)
-RELEASED = (SourceState.RELEASED, SourceReason.RELEASED)
+DOWN_HUNG = (NvmlState.DOWN, SourceReason.CALL_HUNG)
+UP = (NvmlState.UP, SourceReason.ANSWERING)
+RELEASED = (NvmlState.RELEASED, SourceReason.RELEASED)
 
 
 def test_it_starts_a_child_and_is_up_with_its_first_word():
@@ -146,7 +148,7 @@ def test_a_hung_child_is_killed_after_two_minutes_and_replaced_only_when_reaped(
     bench.run(600)
     assert bench.times(Kill) == [called + 120.0]
     assert len(bench.times(Spawn)) == 1, "unreaped: it may be stuck in the kernel"
-    assert words(bench.feed(Exited(-9))) == [(SourceState.DOWN, SourceReason.CHILD_DIED)]
+    assert words(bench.feed(Exited(-9))) == [(NvmlState.DOWN, SourceReason.CHILD_DIED)]
     bench.run(1.1)
     assert len(bench.times(Spawn)) == 2
 
@@ -198,7 +200,7 @@ def failed(code):
 def test_a_failed_initialisation_is_told_by_its_reason_and_tried_again(code, reason, restarts):
     bench = Bench()
     (told,) = bench.feed(*failed(code))
-    assert (told.status.state, told.status.reason) == (SourceState.DOWN, reason)
+    assert (told.status.state, told.status.reason) == (NvmlState.DOWN, reason)
     assert not told.status.restart_agent, (
         "a container that began so gains nothing by beginning anew"
     )
@@ -233,7 +235,7 @@ def test_restarts_back_off_to_a_minute():
         died = bench.now
         bench.feed(Exited(1))
         bench.now = next_deadline(bench.state)
-        bench.feed(Tick())
+        bench.feed(SupervisorTick())
         waits.append(bench.now - died)
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
 
@@ -243,7 +245,7 @@ def test_a_child_that_lived_a_minute_earns_a_quick_restart():
     for _ in range(5):
         bench.feed(Exited(1))
         bench.now = next_deadline(bench.state)
-        bench.feed(Tick(), HELLO)
+        bench.feed(SupervisorTick(), HELLO)
     bench.now += 60
     bench.feed(CALL, Exited(1))
     assert next_deadline(bench.state) == bench.now + 1
@@ -283,8 +285,8 @@ def test_what_cannot_be_used_is_told_and_not_tried_again():
 
 
 def test_release_and_resume(bench):
-    assert bench.feed(Release("driver upgrade")) == [Send(Finish())]
-    assert bench.feed(Release("again")) == [], "idempotent"
+    assert bench.feed(ReleaseOrder("driver upgrade")) == [Send(Finish())]
+    assert bench.feed(ReleaseOrder("again")) == [], "idempotent"
     assert words(bench.feed(Exited(0))) == [RELEASED]
     assert bench.run(86400) == []
     assert [type(output) for output in bench.feed(Resume())] == [Spawn]
@@ -292,13 +294,13 @@ def test_release_and_resume(bench):
 
 
 def test_resume_before_the_child_has_gone_waits_for_its_end_without_alarm(bench):
-    bench.feed(Release("upgrade"), Resume())
+    bench.feed(ReleaseOrder("upgrade"), Resume())
     assert len(bench.times(Spawn)) == 1
     assert [type(output) for output in bench.feed(Exited(0))] == [Spawn]
 
 
 def test_a_child_that_will_not_let_go_is_told_and_released_once_it_ends(bench):
-    bench.feed(Release("upgrade"))
+    bench.feed(ReleaseOrder("upgrade"))
     assert DOWN_HUNG in words(bench.run(61))
     assert words(bench.feed(Exited(0))) == [RELEASED]
 
@@ -306,30 +308,39 @@ def test_a_child_that_will_not_let_go_is_told_and_released_once_it_ends(bench):
 def test_release_of_a_child_that_is_waiting_to_be_started():
     bench = Bench()
     bench.feed(Exited(1))
-    assert words(bench.feed(Release("upgrade"))) == [RELEASED]
+    assert words(bench.feed(ReleaseOrder("upgrade"))) == [RELEASED]
     assert bench.run(600) == []
 
 
 def test_close_asks_waits_and_stops(bench):
     assert bench.feed(Close(60.0)) == [Send(Finish())]
-    assert bench.feed(Exited(0)) == [Stop(clean=True)]
+    assert bench.feed(Exited(0)) == [StopOrder(clean=True)]
 
 
 def test_close_leaves_a_hung_child_to_itself_and_never_kills_it_early(bench):
     bench.feed(Close(60.0))
-    assert bench.run(61)[-1] == Stop(clean=False)
+    assert bench.run(61)[-1] == StopOrder(clean=False)
     assert bench.times(Kill) == []
 
 
 def test_refresh_is_passed_on_only_to_a_running_child(bench):
     assert bench.feed(RefreshWanted()) == [Send(Refresh())]
-    bench.feed(Release("upgrade"))
+    bench.feed(ReleaseOrder("upgrade"))
     assert bench.feed(RefreshWanted()) == []
 
 
 INPUTS = st.one_of(
     st.sampled_from(
-        [HELLO, CALL, XID_119, Release("r"), Resume(), GspTimeoutSeen(), RefreshWanted(), Tick()]
+        [
+            HELLO,
+            CALL,
+            XID_119,
+            ReleaseOrder("r"),
+            Resume(),
+            GspTimeoutSeen(),
+            RefreshWanted(),
+            SupervisorTick(),
+        ]
     ),
     st.sampled_from([0, 3, EXIT_REINITIALISE, -9, -11]).map(Exited),
 )

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from agent.daemon.senses import Senses
 from agent.inbox import Inbox, Item, NvmlSaid
-from agent.nvml.messages import Hello, Topology
+from agent.nvml.messages import Hello, NvmlTopology
 from agent.senses.udev import UdevMonitor
-from agent.settings import Settings, add_options, settings_of
+from agent.settings import AgentSettings, add_options, settings_of
 from hack.sim.driver import NODES, set_gpu
 
 WITHIN_S = 30.0
@@ -25,7 +25,7 @@ class Announcer(UdevMonitor):
         self.announce = self._on_change
 
 
-def settings(*arguments: str) -> Settings:
+def settings(*arguments: str) -> AgentSettings:
     parser = argparse.ArgumentParser()
     add_options(parser, {}, senses_only=True)
     return replace(settings_of(parser.parse_args(arguments)), udev="auto")
@@ -55,11 +55,11 @@ def test_a_gpu_that_is_plugged_in_is_enumerated_when_udev_announces_it(tmp_path:
     senses.start(past_within_s=0.0)
     try:
         until(inbox, lambda said: isinstance(said, Hello) and len(said.devices) == 7)
-        until(inbox, lambda said: isinstance(said, Topology))
+        until(inbox, lambda said: isinstance(said, NvmlTopology))
         set_gpu(node, 7, unplugged=False)
         announcers[0].announce(False)
         until(inbox, lambda said: isinstance(said, Hello) and len(said.devices) == 7)
-        until(inbox, lambda said: isinstance(said, Topology))
+        until(inbox, lambda said: isinstance(said, NvmlTopology))
         announcers[0].announce(True)
         until(inbox, lambda said: isinstance(said, Hello) and len(said.devices) == 8)
     finally:

@@ -1,9 +1,11 @@
 """The loop: a look that fell due while the replica might not act is made up for."""
 
+from __future__ import annotations
+
 import asyncio
 from types import SimpleNamespace
 
-from remediator.cycle.loop import Loop
+from remediator.cycle.loop import ControlLoop
 from remediator.cycle.node_cycle import Looked
 from tests.support.remediator.virtual_clock import VirtualClock
 
@@ -20,7 +22,7 @@ class Setting:
             sessions={}, deleted={}, doubt=lambda: self.doubt, observing_since=0.0,
             nodes_with_open_sessions=lambda: ["n1"],
         )  # fmt: skip
-        self.loop = Loop(
+        self.loop = ControlLoop(
             world,
             self.clock,
             self,

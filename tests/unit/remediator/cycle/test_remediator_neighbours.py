@@ -1,5 +1,7 @@
 """What other operators say about nodes: maintenance leases, and nodes that Kueue replaces."""
 
+from __future__ import annotations
+
 import pytest
 
 from hack.sim.cluster.clients.client import ApiError

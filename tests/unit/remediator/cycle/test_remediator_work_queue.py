@@ -1,5 +1,7 @@
 """The queue of nodes: nothing lost, nothing twice at once, time as a source of work."""
 
+from __future__ import annotations
+
 import asyncio
 
 import pytest

@@ -1,5 +1,7 @@
 """Pods and owners that strangers wrote, and lists that fail: the drain says so and hides nothing."""
 
+from __future__ import annotations
+
 import json
 
 import pytest

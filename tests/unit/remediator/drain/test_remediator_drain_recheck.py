@@ -1,4 +1,8 @@
-"""Evictions that wait for their turn at a low rate: what changed meanwhile stops those not yet sent."""
+"""Evictions that wait for their turn at a low rate: what changed meanwhile stops those not yet
+sent.
+"""
+
+from __future__ import annotations
 
 import asyncio
 
@@ -8,7 +12,7 @@ import pytest
 from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import NODES, PODS
 from remediator.kube.gateway import Gateway
-from remediator.kube.pace import Lane, Rates
+from remediator.kube.pace import PaceLane, Rates
 from rules.api.mark import mark_patch
 from rules.api.nodes import FreshNode
 from rules.api.writes import DeletePod, Evicting
@@ -19,7 +23,7 @@ from tests.support.remediator.edge import edge
 from tests.support.remediator.scripted_server import until
 
 PODS_ON_NODE = 12
-SLOW = Rates(per_second={Lane.EVICT: 10})
+SLOW = Rates(per_second={PaceLane.EVICT: 10})
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """Drains against the simulated API server: who is asked to go, how often, and what is learned."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 
@@ -115,7 +117,8 @@ async def test_a_drained_node_is_watched_and_nothing_on_it_is_asked_to_go(cluste
         (asked,) = {
             r.path for r in cluster.server.requests.all if "nodeName%3Dn1" in r.path
         } - before
-        # For weeks, on every quarantined node: from the server's cache, never past every pod in etcd.
+        # For weeks, on every quarantined node: from the server's cache, never past every pod in
+        # etcd.
         assert "resourceVersion=0" in asked
         assert "limit=" not in asked
         assert setting.woken == ["n1"]

@@ -1,5 +1,7 @@
 """Whether a degraded pod would find GPUs elsewhere."""
 
+from __future__ import annotations
+
 from contextlib import asynccontextmanager
 
 import pytest

@@ -1,5 +1,7 @@
 """Which gangs run on the nodes that wait, and what Kueue still replaces of them."""
 
+from __future__ import annotations
+
 import pytest
 
 from hack.sim.cluster.errors import ApiError

@@ -1,4 +1,6 @@
-"""A part that fails in a way nobody foresaw: it is said and counted, begins anew, the others go on."""
+"""A part that fails in a way nobody foresaw: it is said and counted, begins anew, the others go
+on.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ import structlog
 from remediator.cycle import fleet as fleet_module
 from remediator.cycle import node_cycle
 from remediator.cycle.fleet import Fleet
-from remediator.cycle.node_cycle import NodeCycle, Senses
+from remediator.cycle.node_cycle import CycleSenses, NodeCycle
 from remediator.kube.isolation import PARTS, Isolation
 from remediator.kube.publisher_pods import PublisherPods
 from rules.api import writes as d
@@ -91,7 +93,7 @@ def cycle_of(setting, counted: list[str]) -> NodeCycle:
         cluster.metrics,
         policy=lambda: setting.policy,
         publishers=PublisherPods(cluster.api, cluster.clock, setting.caches),
-        senses=Senses(
+        senses=CycleSenses(
             permit=lambda name: Permit(start=True, drain=True, reason="", message=""),
             judged=lambda session: True,
             fleet_changed=lambda: None,

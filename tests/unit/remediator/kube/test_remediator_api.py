@@ -1,5 +1,7 @@
 """The transport: every answer is a value, credentials are renewed, the last look can stop a call."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 from contextlib import asynccontextmanager
@@ -10,7 +12,7 @@ from aiohttp import web
 from remediator.kube.access import Access, AccessError
 from remediator.kube.answer import NO_ANSWER, Answer, ApiError
 from remediator.kube.api import Api
-from remediator.kube.pace import Lane, Pace, Rates
+from remediator.kube.pace import Pace, PaceLane, Rates
 from rules.api.nodes import NodeView
 from tests.support.remediator.edge import SteppedClock
 from tests.support.remediator.scripted_server import (
@@ -48,7 +50,7 @@ async def test_an_object_is_decoded_and_the_call_says_who_asks(tmp_path):
     assert found.uid == "uid-a"
     assert seen[0]["User-Agent"].startswith("gpuward-remediator/")
     assert seen[0]["Authorization"] == "Bearer first"
-    assert calls == [("GET", Lane.READ, 200)]
+    assert calls == [("GET", PaceLane.READ, 200)]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +88,7 @@ async def test_a_refusal_keeps_what_it_said(tmp_path, make, code, sentence, retr
         return make()
 
     async with connected(tmp_path, handler) as (api, _):
-        answer = await api.call(Lane.READ, "GET", "/x")
+        answer = await api.call(PaceLane.READ, "GET", "/x")
     assert (answer.code, answer.sentence()) == (code, sentence)
     assert answer.retry_after_s == retry_after_s
     with pytest.raises(ApiError):
@@ -98,7 +100,7 @@ async def test_silence_is_an_answer_too(tmp_path):
         await asyncio.sleep(60)
 
     async with connected(tmp_path, handler) as (api, _):
-        answer = await api.call(Lane.READ, "GET", "/x", timeout_s=0.05)
+        answer = await api.call(PaceLane.READ, "GET", "/x", timeout_s=0.05)
     assert answer.code == NO_ANSWER
     assert "nothing within" in answer.sentence()
 
@@ -109,7 +111,7 @@ async def test_an_unreachable_server_is_an_answer_too(tmp_path):
     await access.load()
     api = Api(access, clock, Pace(Rates(per_second={}), clock))
     await api.open()
-    answer = await api.call(Lane.READ, "GET", "/x")
+    answer = await api.call(PaceLane.READ, "GET", "/x")
     await api.close()
     assert answer.code == NO_ANSWER
     assert answer.failure
@@ -147,10 +149,10 @@ async def test_the_last_look_stops_a_call_before_the_server_hears_of_it(tmp_path
         raise TooLateError
 
     async with connected(tmp_path, handler) as (api, _):
-        await api.call(Lane.READ, "GET", "/before")
+        await api.call(PaceLane.READ, "GET", "/before")
         with pytest.raises(TooLateError):
-            await api.call(Lane.EVICT, "POST", "/evict", body={}, before_send=last_look)
-        await api.call(Lane.READ, "GET", "/after")
+            await api.call(PaceLane.EVICT, "POST", "/evict", body={}, before_send=last_look)
+        await api.call(PaceLane.READ, "GET", "/after")
     assert heard == ["/before", "/after"]
 
 
@@ -160,7 +162,7 @@ async def test_the_servers_date_corrects_the_clock(tmp_path):
 
     async with connected(tmp_path, handler) as (api, clock):
         for _ in range(3):
-            await api.call(Lane.READ, "GET", "/x")
+            await api.call(PaceLane.READ, "GET", "/x")
             clock.ahead_s += 1.2
     assert clock.now() == pytest.approx(2_524_608_000, abs=6)
 
@@ -175,7 +177,7 @@ async def test_issue10_13_the_date_of_one_answer_alone_moves_nothing(tmp_path):
     async with connected(tmp_path, handler) as (api, clock):
         for _ in range(3):
             before = clock.now()
-            await api.call(Lane.READ, "GET", "/x")
+            await api.call(PaceLane.READ, "GET", "/x")
             assert clock.now() == pytest.approx(before, abs=5)
     assert clock.skew.contradictions == 1
 

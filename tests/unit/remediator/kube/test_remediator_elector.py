@@ -1,5 +1,7 @@
 """Leadership on a Lease over real HTTP, with a clock that tests move."""
 
+from __future__ import annotations
+
 import pytest
 
 from hack.sim.cluster.resource import LEASES, NAMESPACES

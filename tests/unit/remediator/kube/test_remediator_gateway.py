@@ -1,5 +1,7 @@
 """The gateway: what may be sent, when, by whom; and what every answer means."""
 
+from __future__ import annotations
+
 import asyncio
 
 import pytest

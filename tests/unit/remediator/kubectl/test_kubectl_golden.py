@@ -1,6 +1,6 @@
 """What every command prints, for a healthy, an unknown, a blocked and an absent node.
 
-``UPDATE_GOLDEN=1`` rewrites the files in tests/golden/kubectl.
+`UPDATE_GOLDEN=1` rewrites the files in tests/golden/kubectl.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """`preflight` before the first install, and when only some definitions are there."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

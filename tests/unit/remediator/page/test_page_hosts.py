@@ -1,5 +1,7 @@
 """Which names the page answers to."""
 
+from __future__ import annotations
+
 import pytest
 
 from remediator.page.hosts import hosts_of, may_ask

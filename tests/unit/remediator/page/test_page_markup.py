@@ -1,5 +1,7 @@
 """Markup from values: whatever text goes in comes out as text, never as markup."""
 
+from __future__ import annotations
+
 from html.parser import HTMLParser
 
 import pytest

@@ -8,7 +8,7 @@ from remediator.page.answers import NotThereError, api_node, document_of
 from remediator.page.markup import render
 from remediator.page.node_page import aligned
 from remediator.view.state import PageState
-from rules.api.health import Incident, Topology
+from rules.api.health import IncidentStatus, Topology
 from rules.api.nodes import ObjectMeta, PauseView
 from rules.api.quarantine import PauseScope, PauseSpec
 from tests.support.remediator.page_fleet import XID_79, ago, node, session, sick, state, verdict
@@ -71,8 +71,8 @@ def test_what_people_wrote_on_it() -> None:
 
 def test_closed_incidents_stand_after_the_active_ones() -> None:
     incidents = (
-        Incident(id="2", reason="Closed1", closed_at=ago(50), closed_by="Reboot"),
-        Incident(id="1", reason="Active1", active=True),
+        IncidentStatus(id="2", reason="Closed1", closed_at=ago(50), closed_by="Reboot"),
+        IncidentStatus(id="1", reason="Active1", active=True),
     )
     said = page(state([sick("b")], (), [verdict("b", incidents=incidents)]), "b")
 

@@ -1,5 +1,7 @@
 """The schema of the page's answers: every address is in it and in docs/api.md."""
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """The files the browser gets: no address outside, and nothing that parses markup."""
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
 

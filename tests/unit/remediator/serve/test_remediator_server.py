@@ -1,11 +1,13 @@
 """The probes and the metrics page, and the golden list of every metric."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-from remediator.kube.pace import Lane
+from remediator.kube.pace import PaceLane
 from remediator.metrics import Metrics
 from remediator.serve.server import ListenError, make_app, parse_listen
 
@@ -63,7 +65,7 @@ async def test_a_scrape_refreshes_first_and_speaks_prometheus():
 def example() -> str:
     """One page with every metric and every label."""
     metrics = Metrics()
-    metrics.observe_call("GET", Lane.READ, 200, 0.01)
+    metrics.observe_call("GET", PaceLane.READ, 200, 0.01)
     metrics.fault_to_unschedulable.observe(0.3)
     metrics.evictions.labels("evicted").inc()
     metrics.writes.labels("MarkNode", "done").inc()

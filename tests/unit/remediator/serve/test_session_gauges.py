@@ -1,5 +1,7 @@
 """Gauges about sessions: counted by phase, open ones by node, ended ones forgotten."""
 
+from __future__ import annotations
+
 import pytest
 
 from remediator.metrics import Metrics

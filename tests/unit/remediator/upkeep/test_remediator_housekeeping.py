@@ -1,5 +1,7 @@
 """The leader's sweeps: nodes whose agent is gone become Unknown, old history goes."""
 
+from __future__ import annotations
+
 import pytest
 
 from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS

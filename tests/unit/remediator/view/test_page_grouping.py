@@ -1,5 +1,7 @@
 """Pool and rack of a node from its labels."""
 
+from __future__ import annotations
+
 import pytest
 
 from remediator.view.grouping import GroupKeys

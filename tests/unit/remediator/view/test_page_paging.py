@@ -1,5 +1,7 @@
 """Pages of a list: everything once, whatever comes and goes meanwhile."""
 
+from __future__ import annotations
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rules.api.label_value import Refused, checked_labels, is_label_value, product_label
+from rules.api.label_value import RefusedLabel, checked_labels, is_label_value, product_label
 from rules.catalog.reasons import REASONS, RECOVERY_REASONS
 from rules.catalog.xid import catalog, reason_for_xid
 
@@ -32,7 +32,7 @@ def test_what_kubernetes_takes(text: str, *, good: bool) -> None:
 def test_a_bad_value_costs_its_own_label_only() -> None:
     kept, refused = checked_labels({"a": "fine", "b": "not fine", "c": "x" * 999})
     assert kept == {"a": "fine"}
-    assert refused[0] == Refused("b", "'not fine'")
+    assert refused[0] == RefusedLabel("b", "'not fine'")
     assert len(refused[1].value) <= 80
 
 

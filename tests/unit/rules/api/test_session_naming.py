@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rules.api.health import Incident
+from rules.api.health import IncidentStatus
 from rules.api.nodes import HealthView, QuarantineView
 from rules.api.quarantine import Cause
 from rules.policy.policy import Policy
@@ -92,7 +92,7 @@ def test_fatal_first_then_oldest() -> None:
             "firstSeen": "2026-01-01T00:00:01Z",
         },
     ]
-    found: tuple[Incident, ...] = actionable(health(*rows), Policy())
+    found: tuple[IncidentStatus, ...] = actionable(health(*rows), Policy())
     assert [incident.reason for incident in found] == ["A", "B", "C"]
 
 
@@ -115,13 +115,14 @@ def test_an_unknown_severity_ranks_as_degraded() -> None:
 
 
 def test_a_cause_fits_its_schema_whatever_the_agent_says() -> None:
-    odd = Incident(id="i", reason="R" * 99, severity="Apocalyptic", evidence=("x" * 9999,))
+    odd = IncidentStatus(id="i", reason="R" * 99, severity="Apocalyptic", evidence=("x" * 9999,))
     cause = cause_of(odd)
     assert len(cause.reason) == 63
     assert cause.severity == "Degraded"
     assert len(cause.message) == 512
     assert [
-        cause_of(Incident(id="i", reason="R", severity=s)).severity for s in ("Info", "Fatal")
+        cause_of(IncidentStatus(id="i", reason="R", severity=s)).severity
+        for s in ("Info", "Fatal")
     ] == [
         "Info",
         "Fatal",

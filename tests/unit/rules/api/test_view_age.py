@@ -1,5 +1,7 @@
 """How old a view may be before harm rests on it."""
 
+from __future__ import annotations
+
 import pytest
 
 from rules.api.view_age import too_old

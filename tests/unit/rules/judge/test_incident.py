@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from rules.api.health import Incident as IncidentStatus
+from rules.api.health import IncidentStatus
 from rules.catalog.reasons import REASONS
 from rules.catalog.xid import reason_for_xid
 from rules.judge.incident import Finding, capped, clipped, closed, incident_id, joined, opened

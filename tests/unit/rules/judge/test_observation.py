@@ -43,5 +43,5 @@ def test_annotations_resolve() -> None:
 
 
 def test_events_and_states_are_spelled_as_the_child_spells_them() -> None:
-    assert {kind.value for kind in EventKind} == {kind.value for kind in messages.EventKind}
-    assert {s.value for s in SourceState} == {s.value for s in messages.SourceState}
+    assert {kind.value for kind in EventKind} == {kind.value for kind in messages.NvmlEventKind}
+    assert {s.value for s in SourceState} == {s.value for s in messages.NvmlState}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.judge.workload import PodMeta, Workload, programs_among, workload_behind
+from rules.judge.workload import Workload, WorkloadMeta, programs_among, workload_behind
 
 
 def pod(
@@ -26,7 +26,7 @@ def pod(
     plain = {"name": name, "namespace": namespace, "uid": f"pod-{uid}", "labels": labels}
     return workload_behind(
         msgspec.convert(
-            {**plain, "ownerReferences": [*owners, controller] if kind else owners}, PodMeta
+            {**plain, "ownerReferences": [*owners, controller] if kind else owners}, WorkloadMeta
         )
     )
 
@@ -112,9 +112,9 @@ def test_what_is_joined_by_a_third_is_one() -> None:
 
 def test_the_kubelet_calls_a_static_pod_by_another_uid() -> None:
     notes = {"kubernetes.io/config.mirror": "0123456789abcdef0123456789abcdef", "other": "x"}
-    static = msgspec.convert({"uid": "api", "annotations": notes}, PodMeta)
+    static = msgspec.convert({"uid": "api", "annotations": notes}, WorkloadMeta)
     assert static.kubelet_uid == notes["kubernetes.io/config.mirror"]
-    assert msgspec.convert({"uid": "api"}, PodMeta).kubelet_uid == "api"
+    assert msgspec.convert({"uid": "api"}, WorkloadMeta).kubelet_uid == "api"
 
 
 ANY = st.text(max_size=300)
@@ -136,7 +136,7 @@ PODS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 
 @given(PODS)
 def test_any_metadata_gives_a_bounded_printable_workload(plain: dict[str, Any]) -> None:
-    workload = workload_behind(msgspec.convert(plain, PodMeta))
+    workload = workload_behind(msgspec.convert(plain, WorkloadMeta))
     assert len(workload.name.encode()) <= 120
     assert workload.name.isprintable() or not workload.name
     assert len(workload.program.encode()) <= 512

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rules.kernel_log.parse import Kind, parse, parse_message
+from rules.kernel_log.parse import LineKind, parse, parse_message
 from rules.kernel_log.scan import worth_parsing
 from rules.kernel_log.text import MAX_TEXT, normal_pci, printable, split_prefix
 
@@ -186,7 +186,7 @@ def test_addresses_are_spelled_one_way(raw: bytes, pci: str) -> None:
 )
 def test_a_lost_gpu_is_told_from_an_unsupported_one(first: bytes, lost: bool) -> None:
     line = parse(b"3,1,1,-;NVRM: " + first)
-    assert (line is not None and line.kind is Kind.GPU_LOST) == lost
+    assert (line is not None and line.kind is LineKind.GPU_LOST) == lost
     assert not lost or (line is not None and line.pci == "0000:18:00.0")
 
 

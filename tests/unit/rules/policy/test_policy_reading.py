@@ -10,7 +10,7 @@ from rules.api.quarantine import Mode
 from rules.api.selectors import parse_selector
 from rules.policy.durations import Seconds, format_duration, parse_duration
 from rules.policy.policy import Policy, effective_view
-from rules.policy.reader import Problem, load_policy
+from rules.policy.reader import PolicyProblem, load_policy
 
 
 def problems(document: object) -> list[str]:
@@ -251,4 +251,4 @@ def test_per_reason_overrides() -> None:
 
 
 def test_a_problem_about_the_whole_file_reads_well() -> None:
-    assert Problem(path="", message="is empty").sentence("f") == "f: is empty"
+    assert PolicyProblem(path="", message="is empty").sentence("f") == "f: is empty"

@@ -1,6 +1,8 @@
 """After a reboot the old fault is not repeated as news before anybody has looked."""
 
-from rules.api.health import HealthStatus, Incident, PublisherPod, SourceStatus
+from __future__ import annotations
+
+from rules.api.health import HealthStatus, IncidentStatus, PublisherPod, SourceStatus
 from rules.catalog.thresholds import DEFAULT_RULES
 from rules.judge.judge import judge
 from rules.judge.observation import SourceChanged, SourceName, SourceState
@@ -9,7 +11,7 @@ from rules.publish.publication import Identity, publish
 from rules.publish.verdict import verdict
 
 NOW = 1_760_000_000.0
-LOST = Incident(
+LOST = IncidentStatus(
     id="79", reason="Xid79GPUFallenOffBus", klass="Decisive", severity="Fatal", level="Drain",
     recommended_action="RestartNode", pci=("0000:61:00",), xids=(79,), active=True,
     first_seen="2025-10-09T08:00:00.000000Z", closes_on="Reboot",

@@ -44,7 +44,7 @@ def fleet(
     active: bool = True,
     **rules: Any,
 ) -> FleetSnapshot:
-    """A fleet whose node n0 is in the given session; ``rules`` are sections of the policy."""
+    """A fleet whose node n0 is in the given session; `rules` are sections of the policy."""
     session = {
         "metadata": {"name": "s1", "uid": "uid-s1"},
         "spec": {"nodeName": "n0", "nodeUID": "uid-n0", "causes": causes, "level": level},

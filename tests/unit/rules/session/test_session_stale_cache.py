@@ -1,5 +1,7 @@
 """A cache that lags behind our own mark must never look like a person's uncordon."""
 
+from __future__ import annotations
+
 import msgspec
 import pytest
 

@@ -1,5 +1,7 @@
 """Event sets of the simulated driver, through real pynvml code."""
 
+from __future__ import annotations
+
 import pynvml
 import pytest
 

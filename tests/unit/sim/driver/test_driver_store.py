@@ -1,5 +1,7 @@
 """The node file: read again when it changes, kept when it breaks, changed in one step."""
 
+from __future__ import annotations
+
 import pytest
 
 from hack.sim.driver import NODES, NodeFile, push_event, set_gpu, set_node

@@ -1,5 +1,7 @@
 """The benchmark of NVML calls makes the calls of that many hours of polling, and times each."""
 
+from __future__ import annotations
+
 import json
 
 from hack.bench.nvml_calls import main
