@@ -94,7 +94,9 @@ FIELDS: dict[str, Field] = {
     "IncidentStatus.reason": Field("Stable CamelCase code.", 63),
     "IncidentStatus.class": Field("How evidence for this reason becomes a finding.", 32),
     "IncidentStatus.severity": Field("Info, Degraded or Fatal: how urgent it is.", 32),
-    "IncidentStatus.level": Field("Report, Cordon or Drain: what is done about it by default.", 32),
+    "IncidentStatus.level": Field(
+        "Report, Cordon or Drain: what is done about it by default.", 32
+    ),
     "IncidentStatus.recommendedAction": Field("What repairs it.", 64),
     "IncidentStatus.scope": Field("GPU, Node or Domain.", 32),
     "IncidentStatus.gpus": Field("UUIDs of the GPUs concerned.", 96, 64),
