@@ -23,6 +23,7 @@ import urllib3
 from agent.kube.config import KubeConfig, KubeConfigError
 from agent.kube.objects import HealthObject, NodeObject, PodList, StatusAnswer, WatchEvent
 from rules.api.names import GROUP, VERSION
+from rules.api.tolerant import understand
 from rules.judge.workload import WorkloadMeta
 
 JSON: Final = "application/json"
@@ -161,12 +162,7 @@ class Kube:
     ) -> T:
         response = self._send(method, path, body=body, content_type=content_type, accept=accept)
         content = _read(response)
-        try:
-            return msgspec.json.decode(content, type=answer)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise KubeError(
-                response.status, "NotUnderstood", f"{method} {path}: {error}"
-            ) from error
+        return _understood(content, answer, response.status, f"{method} {path}")
 
     def _send(
         self,
@@ -283,29 +279,35 @@ def _read(response: urllib3.BaseHTTPResponse) -> bytes:
 
 
 def _watch_events(response: urllib3.BaseHTTPResponse) -> Iterator[tuple[str, NodeObject]]:
-    decoder = msgspec.json.Decoder(WatchEvent)
     rest = b""
     for chunk in response.stream(PIECE_BYTES):
         *lines, rest = (rest + chunk).split(b"\n")
         if len(rest) > MAX_WATCH_LINE_BYTES:
             raise KubeError(response.status, "TooLarge", "a watch event of over 2 MiB")
         for line in filter(None, lines):
-            try:
-                event = decoder.decode(line)
-                if event.type == "ERROR":
-                    said = msgspec.json.decode(event.object, type=StatusAnswer)
-                    raise KubeError(said.code, "WatchError", said.message[:MAX_ERROR_CHARS])
-                yield event.type, msgspec.json.decode(event.object, type=NodeObject)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise KubeError(response.status, "NotUnderstood", str(error)) from error
+            event = understand(line, WatchEvent)
+            if event.value is None:
+                raise KubeError(response.status, "NotUnderstood", event.doubt)
+            if event.value.type == "ERROR":
+                said = understand(event.value.object, StatusAnswer).value or StatusAnswer()
+                raise KubeError(said.code, "WatchError", said.message[:MAX_ERROR_CHARS])
+            node = _understood(event.value.object, NodeObject, response.status, "the watch")
+            yield event.value.type, node
+
+
+def _understood(content: bytes | msgspec.Raw, kind: type[T], status: int, where: str) -> T:
+    """The object, whatever of its fields is odd; ApiError where it does not even say who it is."""
+    found = understand(content, kind)
+    nameless = any(doubt.startswith(("metadata:", "items:")) for doubt in found.doubts)
+    if found.value is None or nameless:
+        raise KubeError(status, "NotUnderstood", f"{where}: {found.doubt}")
+    return found.value
 
 
 def _refusal(response: urllib3.BaseHTTPResponse, content: bytes) -> KubeError:
-    try:
-        answer = msgspec.json.decode(content, type=StatusAnswer)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        # Not the API server's own format: nobody knows what is in it, so it is not quoted.
-        answer = StatusAnswer(message="an answer that is not a Kubernetes status")
+    # Not the API server's own format: nobody knows what is in it, so it is not quoted.
+    unknown = StatusAnswer(message="an answer that is not a Kubernetes status")
+    answer = understand(content, StatusAnswer).value or unknown
     return KubeError(
         response.status,
         answer.reason or "Refused",

@@ -14,6 +14,7 @@ from http import HTTPStatus
 
 from agent.kube.client import Kube, KubeError
 from agent.kube.objects import NodeObject
+from rules.api.surprise import place_of
 from rules.judge.observation import NodeSeen
 
 FIRST_RETRY_S = 0.5
@@ -69,6 +70,13 @@ class NodeWatch:
                     continue
                 failures = 0 if time.monotonic() - began > LONGEST_RETRY_S else failures + 1
                 self._stop.wait(self._complain(error, failures))
+            except Exception as error:  # noqa: BLE001 - without this thread nobody hears people
+                failures += 1
+                self._say(
+                    f"watching node {self._name} failed in a way nobody foresaw "
+                    f"({place_of(error)}): trying again"
+                )
+                self._stop.wait(min(LONGEST_RETRY_S, FIRST_RETRY_S * 2 ** min(failures, 16)))
 
     def _follow(self) -> None:
         """One read and the changes after it, until the server ends the watch."""

@@ -18,8 +18,9 @@ from agent.kube.client import Kube
 from agent.kube.objects import NodeObject
 from agent.publish.events import EventLane
 from agent.publish.lanes import HealthLane, NodeLane
-from agent.publish.plan import Wanted
+from agent.publish.plan import FIRST_RETRY_S, LONGEST_RETRY_S, Wanted
 from rules.api.health import HealthStatus
+from rules.api.surprise import place_of
 from rules.publish.events import NodeEvent
 
 LONGEST_WAIT_S = 3600.0
@@ -94,6 +95,7 @@ class Publisher:
         self._vain = False
         self._yields = False
         self._stopping = False
+        self._surprises = 0
         self._thread = threading.Thread(target=self._run, name="publish", daemon=True)
 
     def start(self) -> None:
@@ -130,7 +132,9 @@ class Publisher:
             return PublishReport(
                 accepted_at=self._accepted_at,
                 settled=self._wanted is not None and self._settled is self._wanted,
-                failures=max(self._node_lane.failures, self._health_lane.failures),
+                failures=max(
+                    self._node_lane.failures, self._health_lane.failures, self._surprises
+                ),
                 writes=self._node_lane.writes + self._health_lane.writes,
             )
 
@@ -156,40 +160,59 @@ class Publisher:
 
     def _run(self) -> None:
         while not self._stopping:
-            if not self._health_lane.known and not self._told_known:
-                self._wait(self._first_read())
-                continue
-            with self._changed:
-                self._poked = False
-                wanted, node = self._wanted, self._node
-                last_try = self._hurry and (bool(self._trouble) or node is None)
-                if self._hurry:
-                    self._hurry = False
-                    self._node_lane.hurry()
-                    self._health_lane.hurry()
-            if wanted is None or node is None:
-                if last_try:
-                    self._give_up()
-                self._wait(self._clock() + LONGEST_WAIT_S)
-                continue
-            # The health object first: it carries the state that a restarted agent needs.
-            health = self._health_lane.turn(wanted.publication, node, self._clock())
-            self._yield_word(health.yields)
-            if health.yields or self._health_lane.contested:
-                self._say_trouble()
-                self._wait(health.until)
-                continue
-            patched = self._node_lane.turn(wanted.publication, node, self._clock(), self._wall())
-            self._say_trouble()
-            if last_try and self._trouble:
+            try:
+                self._turn()
+                self._surprises = 0
+            except Exception as error:  # noqa: BLE001 - without this thread the node falls silent
+                self._surprises += 1
+                self._surprised(error)
+
+    def _surprised(self, error: Exception) -> None:
+        """Say once what nobody foresaw, and try again with back-off."""
+        trouble = f"publishing failed in a way nobody foresaw ({place_of(error)}): trying again"
+        if trouble != self._trouble:
+            self._trouble = trouble
+            self._tell(Trouble(sentence=trouble))
+        wait_s = min(LONGEST_RETRY_S, FIRST_RETRY_S * 2.0 ** min(self._surprises, 16))
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopping, wait_s)
+
+    def _turn(self) -> None:
+        """One look at what is wanted and what is there, one write of each lane at most."""
+        if not self._health_lane.known and not self._told_known:
+            self._wait(self._first_read())
+            return
+        with self._changed:
+            self._poked = False
+            wanted, node = self._wanted, self._node
+            last_try = self._hurry and (bool(self._trouble) or node is None)
+            if self._hurry:
+                self._hurry = False
+                self._node_lane.hurry()
+                self._health_lane.hurry()
+        if wanted is None or node is None:
+            if last_try:
                 self._give_up()
-            if patched.node is not None:
-                self._answered(node, patched.node)
-            announced = float("inf")
-            if health.settled and patched.settled:
-                self._settle(wanted)
-                announced = self._event_lane.turn(node, self._clock())
-            self._wait(min(health.until, patched.until, announced))
+            self._wait(self._clock() + LONGEST_WAIT_S)
+            return
+        # The health object first: it carries the state that a restarted agent needs.
+        health = self._health_lane.turn(wanted.publication, node, self._clock())
+        self._yield_word(health.yields)
+        if health.yields or self._health_lane.contested:
+            self._say_trouble()
+            self._wait(health.until)
+            return
+        patched = self._node_lane.turn(wanted.publication, node, self._clock(), self._wall())
+        self._say_trouble()
+        if last_try and self._trouble:
+            self._give_up()
+        if patched.node is not None:
+            self._answered(node, patched.node)
+        announced = float("inf")
+        if health.settled and patched.settled:
+            self._settle(wanted)
+            announced = self._event_lane.turn(node, self._clock())
+        self._wait(min(health.until, patched.until, announced))
 
     def _first_read(self) -> float:
         turn = self._health_lane.read(self._clock())

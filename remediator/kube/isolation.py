@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from traceback import StackSummary, extract_tb
+from traceback import extract_tb
 from types import TracebackType
 from typing import Final
 
 import structlog
 
 from remediator.kube.clock import Clock
+from rules.api.surprise import place_of
 
 _LOG = structlog.get_logger()
 
@@ -78,7 +79,10 @@ class Isolation:
         """Say and count one; the error and where it was raised, for a sentence."""
         where = place_of(error)
         # Places only: the words of an exception may be those of an object.
-        trace = [f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in _frames(error)[-_FRAMES:]]
+        trace = [
+            f"{Path(f.filename).name}:{f.lineno} {f.name}"
+            for f in extract_tb(error.__traceback__)[-_FRAMES:]
+        ]
         _LOG.error("unexpected error", part=part, about=about[:_SHOWN], error=where, trace=trace)
         self._count(part)
         return where
@@ -98,16 +102,3 @@ class Isolation:
                 raise RuntimeError("a part that never ends has ended")
             failures = 1 if self._clock.elapsed() - began > _SOUND_S else failures + 1
             await self._clock.sleep(min(high, low * 2.0 ** min(failures - 1, 16)))
-
-
-def _frames(error: BaseException) -> StackSummary:
-    return extract_tb(error.__traceback__)
-
-
-def place_of(error: BaseException) -> str:
-    """`ValueError in session_time.py:12`: stable as long as the same thing fails, and no text of
-    the object, which may be anything.
-    """
-    frames = _frames(error)
-    where = f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-    return f"{type(error).__name__}{where}"

@@ -222,3 +222,27 @@ def test_an_agent_that_a_newer_one_replaced_writes_nothing_and_says_so(server: S
     assert old.publisher.report().writes == writes
     assert server.condition(NODE, "GPUHealthy") == "True"
     assert new.publisher.close(10.0)
+
+
+def test_issue10_01_an_error_nobody_foresaw_does_not_end_publishing(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn, failed = HealthLane.turn, []
+
+    def stumbles(*arguments: Any) -> Any:
+        if not failed:
+            failed.append(True)
+            raise OverflowError("year 0 is out of range")
+        return turn(*arguments)
+
+    monkeypatch.setattr(HealthLane, "turn", stumbles)
+    started = Running(server)
+    started.publisher.start()
+    started.publisher.node_seen(server.kube.node(NODE))
+    started.until(Known)
+    serial = started.submit()
+    trouble = started.until(Trouble)
+    assert "OverflowError in test_publisher.py" in trouble.sentence
+    assert "year 0" not in trouble.sentence
+    started.accepted(serial)
+    assert started.publisher.close(5.0)
