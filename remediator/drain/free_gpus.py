@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from remediator.drain.device_claims import DeviceClaims
 from remediator.kube.api import Api
 from remediator.kube.caches import Caches
 from remediator.kube.clock import Clock
@@ -60,8 +61,9 @@ class _Claim:
 class FreeGpus:
     """What is requested where, who was promised a place, and which pods are on their way."""
 
-    def __init__(self, api: Api, clock: Clock, caches: Caches) -> None:
+    def __init__(self, api: Api, clock: Clock, caches: Caches, devices: DeviceClaims) -> None:
         self._api = api
+        self._devices = devices
         self._clock = clock
         self._caches = caches
         self._used: Mapping[str, int] = {}
@@ -83,6 +85,9 @@ class FreeGpus:
             return frozenset()
         if self._clock.elapsed() - self._read_at > _FRESH_S:
             await self._read()
+        by_claim = any(pod.claimed_gpus for pod in asking)
+        devices = await self._devices.free() if by_claim else {}
+        # No await from here on: a place promised now is seen by the next node's look.
         self._drop_landed()
         now = self._clock.elapsed()
         taken = [claim.gpus for claim in self._moving.values()]
@@ -90,6 +95,11 @@ class FreeGpus:
             if other != node:
                 taken += [c.gpus for c in claims.values() if c.until is not None and c.until > now]
         free = free_gpus(self._caches.nodes.items.values(), self._used)
+        if devices:
+            free = {name: count + devices.get(name, 0) for name, count in free.items()}
+        if devices is None:
+            # Where the devices are not known, that there is no room for them is not certain.
+            pods = [pod for pod in pods if not pod.claimed_gpus]
         refused = without_room(pods, node, free, taken)
         before = self._asked.get(node, {})
         self._asked[node] = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from remediator.drain.device_claims import DeviceClaims
 from remediator.drain.free_gpus import FreeGpus
 from remediator.drain.owners import OwnerLookup
 from remediator.kube.answer import ApiError
@@ -34,7 +35,8 @@ class DrainLook:
         self._api = api
         self._caches = caches
         self._owners = OwnerLookup(api, clock)
-        self._free = FreeGpus(api, clock, caches)
+        self._devices = DeviceClaims(api, clock)
+        self._free = FreeGpus(api, clock, caches, self._devices)
         self._claims: dict[str, ClaimView] = {}
 
     async def pods_on(self, node: str) -> tuple[PodView, ...]:
@@ -52,7 +54,8 @@ class DrainLook:
         """A pod of which not even the name is understood stands in the plan as one in doubt."""
         query["fieldSelector"] = field_selector("spec.nodeName", node)
         listed = await self._api.items("/api/v1/pods", PodView, query=query, limit=limit)
-        return (*listed.found, *(unreadable_pod(name, node) for name in listed.unread))
+        found = await self._devices.counted(listed.found)
+        return (*found, *(unreadable_pod(name, node) for name in listed.unread))
 
     async def pods_and_owners(self, node: str) -> tuple[tuple[PodView, ...], dict[str, OwnerView]]:
         """The node's pods and their owner chains."""

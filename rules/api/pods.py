@@ -40,6 +40,26 @@ class SchedulingGroup(View, frozen=True, kw_only=True):
     pod_group_name: str = ""
 
 
+class PodClaim(View, frozen=True, kw_only=True):
+    """A ResourceClaim that the pod uses, by name or made from a template for it."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
+class PodClaimStatus(View, frozen=True, kw_only=True):
+    """How the claim is called that was made from a template."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
+class ExtendedClaimStatus(View, frozen=True, kw_only=True):
+    """The claim that the scheduler made for resources which a container asks for by name."""
+
+    resource_claim_name: str = ""
+
+
 class PodSpec(View, frozen=True, kw_only=True):
     """The part of a pod's spec that decides how it leaves."""
 
@@ -51,6 +71,7 @@ class PodSpec(View, frozen=True, kw_only=True):
     volumes: tuple[Volume, ...] = ()
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
+    resource_claims: tuple[PodClaim, ...] = ()
     scheduling_group: SchedulingGroup | None = None
 
 
@@ -86,6 +107,8 @@ class PodStatus(View, frozen=True, kw_only=True):
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     ephemeral_container_statuses: tuple[ContainerStatus, ...] = ()
+    resource_claim_statuses: tuple[PodClaimStatus, ...] = ()
+    extended_resource_claim_status: ExtendedClaimStatus | None = None
 
 
 class PodMeta(ObjectMeta, frozen=True, kw_only=True):
@@ -100,6 +123,8 @@ class PodView(View, frozen=True, kw_only=True):
     metadata: PodMeta
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+    claimed_gpus: int = msgspec.field(name="gpuward.io/claimedGpus", default=0)
+    """GPUs of its ResourceClaims: never on the wire, set by who read them."""
     doubt: str = DOUBT_FIELD
 
     @property
@@ -130,7 +155,7 @@ class PodView(View, frozen=True, kw_only=True):
     @property
     def gpus(self) -> int:
         """GPUs (or MIG devices) it holds."""
-        return gpus_of(self.spec.containers, self.spec.init_containers)
+        return gpus_of(self.spec.containers, self.spec.init_containers) + self.claimed_gpus
 
 
 def unreadable_pod(key: str, node: str) -> PodView:

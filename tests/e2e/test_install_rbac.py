@@ -58,6 +58,9 @@ OTHER_OCCASIONS = {
     ("list", "coordination.k8s.io/leases"): "medik8s is installed",
     ("list", "storage.k8s.io/volumeattachments"): "an evicted pod had a volume",
     ("get", "persistentvolumeclaims"): "an evicted pod had a volume",
+    ("get", "resource.k8s.io/resourceclaims"): "a pod holds its GPUs by a claim",
+    ("list", "resource.k8s.io/resourceclaims"): "a pod holds its GPUs by a claim",
+    ("list", "resource.k8s.io/resourceslices"): "a pod holds its GPUs by a claim",
 }
 GANG_GROUPS = (
     "jobset.x-k8s.io",

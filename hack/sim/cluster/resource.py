@@ -106,3 +106,5 @@ MUTATING_WEBHOOKS = Resource(
 )
 NEW_EVENTS = Resource("events.k8s.io", "v1", "events", True, "Event")
 RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", False, "RuntimeClass")
+RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", True, "ResourceClaim")
+RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", False, "ResourceSlice")

@@ -24,6 +24,7 @@ from rules.api import gangs as gang
 from rules.api import writes as d
 from rules.api.quarantine import QuarantineSpec, QuarantineStatus
 from rules.api.requests import request
+from tests.support.remediator.virtual_clock import VirtualClock
 
 DAEMONSET = Path(__file__).parents[3] / "daemonset"
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "GET": "get"}
@@ -55,11 +56,18 @@ READS = {
     ("list", "pods"): "drain_look.pods_on",
     ("get", "pods"): "pod_look: a last look before an eviction",
     ("get", "persistentvolumeclaims"): "drain_look: volumes of evicted pods",
+    (
+        "get",
+        "resource.k8s.io/resourceclaims",
+    ): "device_claims: GPUs of a pod, where it names claims",
+    ("list", "resource.k8s.io/resourceclaims"): "device_claims: which GPUs are held elsewhere",
+    ("list", "resource.k8s.io/resourceslices"): "device_claims: which GPUs there are elsewhere",
     ("list", "kueue.x-k8s.io/workloads"): "kueue, where it is installed",
     ("list", "coordination.k8s.io/leases"): "maintenance, where medik8s is installed",
 }
 CALLERS = {
     "kube/api_groups.py": "discovery, which everybody may",
+    "drain/device_claims.py": "ResourceClaims and ResourceSlices",
     "drain/look.py": "pods, volume attachments, claims",
     "drain/pod_look.py": "one pod",
     "kube/elector.py": "the lease",
@@ -103,7 +111,7 @@ def watched() -> dict[str, str]:
         pdb=nobody,
         agent=nobody,
     )
-    caches = Caches(nobody, nobody, node_selector="", namespace="gpuward", to=listeners)
+    caches = Caches(nobody, VirtualClock(), node_selector="", namespace="gpuward", to=listeners)
     return {of_path(cache.resource.path): cache.resource.path for cache in caches.all}
 
 

@@ -196,4 +196,6 @@ def builtin_kinds() -> tuple[Kind, ...]:
         _kind(r.VALIDATING_WEBHOOKS, generation=True),
         _kind(r.MUTATING_WEBHOOKS, generation=True),
         _kind(r.RUNTIME_CLASSES),
+        _kind(r.RESOURCE_CLAIMS, subresources="status", generation=True),
+        _kind(r.RESOURCE_SLICES),
     )

@@ -84,7 +84,10 @@ class BuiltinSchema(Schema):
     """The types of one built-in kind."""
 
     def __init__(self, kind: str, group: str) -> None:
-        names = {"Event": "EventsV1Event" if group else "CoreV1Event"}
+        names = {
+            "Event": "EventsV1Event" if group else "CoreV1Event",
+            "ResourceClaim": "ResourceV1ResourceClaim",
+        }
         self._kind = kind
         self._root = names.get(kind, f"V1{kind}")
         if group == "apiextensions.k8s.io":

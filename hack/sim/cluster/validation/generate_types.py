@@ -22,6 +22,9 @@ def model_name(kind: Resource) -> str:
     """The class of the package that describes a kind."""
     if kind.kind == "Event":
         return "CoreV1Event" if not kind.group else "EventsV1Event"
+    if kind.kind == "ResourceClaim":
+        # A container's claims have the other class of that name.
+        return "ResourceV1ResourceClaim"
     return f"{kind.version.capitalize()}{kind.kind}"
 
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from hack.sim.cluster.resource import NODES, PODS
+from remediator.drain.device_claims import DeviceClaims
 from remediator.drain.free_gpus import FreeGpus
 from rules.api.pods import PodView
 from rules.api.quarantine import Mode
@@ -15,6 +16,11 @@ from tests.support.remediator.edge import edge
 from tests.support.remediator.edge_world import edge_world
 
 POLICY = Policy(mode=Mode.ENFORCE)
+
+
+def free_gpus(cluster, setting):
+    devices = DeviceClaims(cluster.api, cluster.clock)
+    return FreeGpus(cluster.api, cluster.clock, setting.caches, devices)
 
 
 @pytest.fixture
@@ -69,7 +75,7 @@ async def add_pod(cluster, name, node, gpus, phase="Running", owner=""):
 
 async def without_room(cluster, *pods):
     async with edge_world(cluster, POLICY) as setting:
-        free = FreeGpus(cluster.api, cluster.clock, setting.caches)
+        free = free_gpus(cluster, setting)
         uids = await free.without_room("sick", pods)
     return {pod.metadata.name for pod in pods if pod.uid in uids}
 
@@ -126,7 +132,7 @@ async def test_who_left_a_moment_ago_still_needs_its_place(cluster):
     await add_pod(cluster, "busy", "full", 8)
     first, second = [await add_pod(cluster, name, "sick", 8) for name in ("a", "b")]
     async with edge_world(cluster, POLICY) as setting:
-        free = FreeGpus(cluster.api, cluster.clock, setting.caches)
+        free = free_gpus(cluster, setting)
         assert await free.without_room("sick", [first, second]) == {second.uid}
         # The first was evicted; where it went is not counted yet.
         assert await free.without_room("sick", [second]) == {second.uid}
@@ -135,7 +141,7 @@ async def test_who_left_a_moment_ago_still_needs_its_place(cluster):
 @asynccontextmanager
 async def asking(cluster):
     async with edge_world(cluster, POLICY) as setting:
-        yield FreeGpus(cluster.api, cluster.clock, setting.caches)
+        yield free_gpus(cluster, setting)
 
 
 async def test_two_nodes_do_not_get_the_same_place_in_one_second(cluster):
