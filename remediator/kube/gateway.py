@@ -202,7 +202,7 @@ class Gateway:
             if kept is not None:
                 return kept
         if not write.harmful:
-            return await self._post(write, None)
+            return await self._post(write, self._last_word(write), in_turn=False)
         async with self._api.turn(_lane(write)):
             try:
                 why = await about.look() if about is not None else ""
@@ -215,7 +215,7 @@ class Gateway:
             why = why or self._recheck(write, node)
             if why:
                 return Sent(result=Result.HELD, why=why)
-            return await self._post(write, self._last_look(write, about))
+            return await self._post(write, self._last_look(write, about), in_turn=True)
 
     async def _still_owned(self, write: d.UnmarkNode) -> Sent | None:
         """None when the mark's session certainly does not exist: a lagging cache frees no node."""
@@ -241,6 +241,15 @@ class Gateway:
             return "another replica leads"
         return ""
 
+    def _last_word(self, write: d.Write) -> Callable[[], None]:
+        """The same for a write that harms nobody: a deposed leader keeps quiet altogether."""
+
+        def check() -> None:
+            if why := self._forbidden(write):
+                raise _HeldError(why)
+
+        return check
+
     def _last_look(self, write: d.Write, about: AboutWrite | None) -> Callable[[], None]:
         """Runs with the connection in hand: time may have passed while waiting for it."""
 
@@ -261,7 +270,7 @@ class Gateway:
 
         return check
 
-    async def _post(self, write: d.Write, last_look: Callable[[], None] | None) -> Sent:
+    async def _post(self, write: d.Write, last_look: Callable[[], None], *, in_turn: bool) -> Sent:
         wire = request(write)
         try:
             answer = await self._api.call(
@@ -271,7 +280,7 @@ class Gateway:
                 body=wire.body,
                 content_type=wire.content_type,
                 before_send=last_look,
-                in_turn=last_look is not None,
+                in_turn=in_turn,
             )
         except _HeldError as held:
             return Sent(result=Result.HELD, why=str(held))

@@ -91,6 +91,23 @@ async def test_a_pause_between_the_check_and_the_connection_still_stops_it(clust
     assert cluster.writes() == []
 
 
+async def test_issue10_31_a_leader_deposed_while_it_waits_for_a_connection_writes_nothing(cluster):
+    """Nothing at all: a session, a record and an event do no harm, and are another's to write."""
+
+    class Deposed(Lead):
+        def __init__(self):
+            super().__init__()
+            self.asked = 0
+
+        def may_write(self):
+            self.asked += 1
+            return self.asked == 1
+
+    sent = await gateway(cluster, lead=Deposed()).send(CREATE)
+    assert (sent.result, sent.why) == (Result.HELD, "another replica leads")
+    assert cluster.writes() == []
+
+
 async def test_an_old_read_of_the_node_is_not_good_enough(cluster):
     gate = gateway(cluster)
     write = await mark(gate)
