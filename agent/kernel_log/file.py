@@ -9,42 +9,21 @@ from __future__ import annotations
 
 import os
 import select
-import stat
 import threading
 import time
 
 from agent.kernel_log.device import PROGRESS_EVERY_S
-from agent.kernel_log.record import MAX_RECORD_BYTES, Reading, Sieve, Sink, parse_record
+from agent.kernel_log.followed import FollowedFile
+from agent.kernel_log.record import Reading, Sieve, Sink, parse_record
 from rules.judge.observation import KernelRead
 
 CHUNK_BYTES = 256 * 1024
 LOOK_EVERY_S = 0.05
 """How often a regular file is looked at: the kernel does not wake a poll on one."""
 
-
-class Lines:
-    """Cuts chunks into whole lines; a line beyond the bound is skipped and counted."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-        self._skipping = False
-        self.oversized = 0
-
-    def feed(self, chunk: bytes) -> list[bytes]:
-        """Every line that `chunk` completes."""
-        *whole, rest = (self._rest + chunk).split(b"\n")
-        if whole and self._skipping:
-            del whole[0]
-            self._skipping = False
-        if len(rest) > MAX_RECORD_BYTES:
-            self.oversized += not self._skipping
-            self._skipping, rest = True, b""
-        self._rest = rest
-        return whole
-
-    def forget(self) -> None:
-        """The file was replaced: what is left of its last line will never be completed."""
-        self._rest, self._skipping = b"", False
+LEAVING_FOR_S = 60.0
+"""How long a rotated file is read beside its successor after its last line: a logger writes to
+the file it has open until it is told. Source: gpuward; logrotate's scripts tell it in seconds."""
 
 
 class KmsgFile:
@@ -61,7 +40,8 @@ class KmsgFile:
         self._sink = sink
         self._reading = Reading(sink)
         self._after = after
-        self._lines = Lines()
+        self._leaving: FollowedFile | None = None
+        self._leaving_until = 0.0
         self._sequence = after
         self._reported: int | None = None
         self._reported_at = 0.0
@@ -70,8 +50,8 @@ class KmsgFile:
 
     def start(self) -> None:
         """Open the file and start following it."""
-        self._open()
-        self._lookback_end = 0 if self._fifo else os.fstat(self._fd).st_size
+        self._log = FollowedFile(self._path)
+        self._lookback_end = 0 if self._log.fifo else self._log.size
         self._offset_s = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._thread = threading.Thread(target=self._run, name="kernel-log", daemon=True)
@@ -87,27 +67,20 @@ class KmsgFile:
             return
         os.write(self._wake_write, b"x")
         self._thread.join()
-        for fd in (self._fd, self._wake_read, self._wake_write):
+        self._log.close()
+        self._leave()
+        for fd in (self._wake_read, self._wake_write):
             os.close(fd)
-
-    def _open(self) -> None:
-        flags = os.O_NONBLOCK | os.O_CLOEXEC
-        self._fifo = stat.S_ISFIFO(os.stat(self._path).st_mode)  # noqa: PTH116 - the agent's reader speaks in descriptors throughout
-        # A FIFO opened for writing too does not end when its last writer leaves.
-        self._fd = os.open(self._path, flags | (os.O_RDWR if self._fifo else os.O_RDONLY))
-        self._read = 0
 
     def _run(self) -> None:
         poller = select.poll()
         poller.register(self._wake_read, select.POLLIN)
-        if self._fifo:
-            poller.register(self._fd, select.POLLIN)
-        wait_s = PROGRESS_EVERY_S if self._fifo else LOOK_EVERY_S
+        if self._log.fifo:
+            poller.register(self._log.fd, select.POLLIN)
+        wait_s = PROGRESS_EVERY_S if self._log.fifo else LOOK_EVERY_S
         while not self._stopping:
             try:
-                self._drain()
-                if not self._fifo:
-                    self._follow_rotation()
+                self._look()
                 self._reading.worked()
             except OSError:
                 # A file system that went away: the name is opened again when it is back.
@@ -115,21 +88,45 @@ class KmsgFile:
             self._report_progress()
             poller.poll(wait_s * 1000)
 
-    def _drain(self) -> None:
+    def _look(self) -> None:
+        """Read what there is: the file that a rotation left behind first, in the order of time."""
+        if self._leaving is not None:
+            self._drain_leaving(self._leaving)
+        if self._log.began_anew():
+            self._lookback_end = 0
+        self._drain(self._log)
+        if not self._log.fifo:
+            self._follow_rotation()
+
+    def _drain_leaving(self, log: FollowedFile) -> None:
+        try:
+            if self._drain(log):
+                self._leaving_until = time.monotonic() + LEAVING_FOR_S
+        except OSError:
+            self._leaving_until = 0.0
+        if time.monotonic() >= self._leaving_until:
+            self._leave()
+
+    def _leave(self) -> None:
+        if self._leaving is not None:
+            self._leaving.close()
+            self._leaving = None
+
+    def _drain(self, log: FollowedFile) -> bool:
+        """Read `log` to its end; whether it held anything."""
+        found = False
         while not self._stopping:
-            past = self._lookback_end - self._read
+            past = self._lookback_end - log.position
             lookback = past > 0
-            try:
-                chunk = os.read(self._fd, min(past, CHUNK_BYTES) if lookback else CHUNK_BYTES)
-            except BlockingIOError:
-                return
+            chunk = log.read(min(past, CHUNK_BYTES) if lookback else CHUNK_BYTES)
             if not chunk:
-                return
-            self._read += len(chunk)
-            before = self._lines.oversized
-            for line in self._lines.feed(chunk):
+                break
+            found = True
+            before = log.lines.oversized
+            for line in log.lines.feed(chunk):
                 self._examine(line, lookback=lookback)
-            self._sieve.counts.malformed += self._lines.oversized - before
+            self._sieve.counts.malformed += log.lines.oversized - before
+        return found
 
     def _examine(self, raw: bytes, *, lookback: bool) -> None:
         self._sieve.counts.read += 1
@@ -149,28 +146,19 @@ class KmsgFile:
             self._sink(seen)
 
     def _follow_rotation(self) -> None:
-        """Begin again when the name points to another file or the file became shorter."""
+        """Begin with another file when the name points to one; the old one is read on for a while."""
         try:
-            named = os.stat(self._path)  # noqa: PTH116 - compared with fstat of a descriptor
+            if self._log.is_named(self._path):
+                return
+            successor = FollowedFile(self._path)
         except OSError:
             # Between two names of a rotation: the old file stays open until the new one is there.
             return
-        ours = os.fstat(self._fd)
-        if (named.st_dev, named.st_ino) == (ours.st_dev, ours.st_ino):
-            if ours.st_size >= self._read:
-                return
-            os.lseek(self._fd, 0, os.SEEK_SET)
-            self._read = 0
-        else:
-            self._drain()
-            old = self._fd
-            try:
-                self._open()
-            except OSError:
-                return
-            os.close(old)
+        self._drain(self._log)
+        self._leave()
+        self._leaving, self._log = self._log, successor
+        self._leaving_until = time.monotonic() + LEAVING_FOR_S
         self._lookback_end = 0
-        self._lines.forget()
 
     def _report_progress(self) -> None:
         now = time.monotonic()

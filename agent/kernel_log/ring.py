@@ -25,15 +25,26 @@ TAIL_BYTES = (4096, 512)
 """How much of the last read is searched for in the next one: lines carry their time, so a few
 of them are unique; the shorter tail helps when the ring has almost turned over."""
 
+FULL_SHARE = 4
+"""A ring that turned over holds at least one part in so many of its size as text: it is full when
+its data or its descriptors (one per 32 bytes) are. Source: kernel/printk/printk.c."""
+
 _TIME = re.compile(rb"<\d{1,6}>\[ *(\d{1,12}\.\d{1,6})\]")
+
+
+def ring_size() -> int:
+    """How many bytes the kernel's ring can hold. Raises OSError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    size = int(libc.klogctl(SIZE_BUFFER, None, 0))
+    if size < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return size
 
 
 def read_ring() -> bytes:
     """The whole kernel ring as text. Raises OSError (EPERM without CAP_SYSLOG)."""
     libc = ctypes.CDLL(None, use_errno=True)
-    size = libc.klogctl(SIZE_BUFFER, None, 0)
-    if size < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    size = ring_size()
     buffer = ctypes.create_string_buffer(size)
     length = libc.klogctl(READ_ALL, buffer, size)
     if length < 0:
@@ -41,16 +52,56 @@ def read_ring() -> bytes:
     return buffer.raw[:length]
 
 
-def news(tail: bytes, ring: bytes) -> tuple[bytes, bool]:
-    """What `ring` has behind `tail` of the read before, and whether something may be missing."""
-    if not tail:
+def news(before: bytes, ring: bytes, holds: int = 0) -> tuple[bytes, bool]:
+    """What `ring` has behind `before`, and whether something may be missing.
+
+    `before` is what `kept` returned of the read before; `holds` as in `ring_size`. Where the two
+    share nothing, a full ring has turned over; one that is far from full was cleared
+    (`dmesg --clear`), and what it holds now is all there is.
+    """
+    if not before:
         return ring, False
+    if not _dated(before):
+        return _behind_undated(before, ring, holds)
     for size in TAIL_BYTES:
-        piece = tail[-size:]
+        piece = before[-size:]
         found = ring.rfind(piece)
         if found >= 0:
             return ring[found + len(piece) :], False
+    return ring, _turned_over(ring, holds)
+
+
+def kept(ring: bytes) -> bytes:
+    """What must be remembered of a read to know the next one's news.
+
+    Without the kernel's time (`printk.time=0`) lines repeat, and only all of them tell how often.
+    """
+    return ring[-TAIL_BYTES[0] :] if _dated(ring) else ring
+
+
+def _behind_undated(before: bytes, ring: bytes, holds: int) -> tuple[bytes, bool]:
+    """The same by all lines: the longest end of the last read that this one begins with."""
+    if ring.startswith(before):
+        return ring[len(before) :], False
+    if not _turned_over(ring, holds):
+        return ring, False
+    head = ring[: TAIL_BYTES[1]]
+    found = before.find(head) if head else -1
+    while found >= 0:
+        if ring.startswith(before[found:]) and (found == 0 or before[found - 1 : found] == b"\n"):
+            return ring[len(before) - found :], False
+        found = before.find(head, before.find(b"\n", found) + 1 or len(before))
     return ring, True
+
+
+def _turned_over(ring: bytes, holds: int) -> bool:
+    return len(ring) * FULL_SHARE >= holds
+
+
+def _dated(ring: bytes) -> bool:
+    """Whether the kernel puts its time before the last line."""
+    last = ring.rfind(b"\n", 0, -1) + 1
+    return _TIME.match(ring, last) is not None
 
 
 class KernelRing:
@@ -60,7 +111,8 @@ class KernelRing:
         self._sieve = sieve
         self._sink = sink
         self._reading = Reading(sink)
-        self._tail = b""
+        self._before = b""
+        self._holds = 0
         self._offset_s = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)
         self._wake = threading.Event()
         self._stopping = False
@@ -68,7 +120,7 @@ class KernelRing:
 
     def start(self) -> None:
         """Read the ring once, so that a refusal is seen, and keep reading."""
-        ring = read_ring()
+        ring, self._holds = read_ring(), ring_size()
         self._thread = threading.Thread(
             target=self._run, args=(ring,), name="kernel-log", daemon=True
         )
@@ -105,8 +157,8 @@ class KernelRing:
 
     def take(self, ring: bytes, *, lookback: bool) -> None:
         """Report what is new in one read of the ring."""
-        fresh, gap = news(self._tail, ring)
-        self._tail = ring[-TAIL_BYTES[0] :]
+        fresh, gap = news(self._before, ring, self._holds)
+        self._before = kept(ring)
         now = time.time()
         if gap:
             # The ring turned over between two reads; how much was lost cannot be known.

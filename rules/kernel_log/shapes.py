@@ -79,7 +79,11 @@ _NVRM_SHAPES: Final = (
         (b"nvA", b"nvC", b"GPU"),
         _ASSERTION + rb"Reset required \[NV_ERR_RESET_REQUIRED\]",
     ),
-    _shape(LineKind.GSP_ERROR, (b"Rat",), rb"Rate limiting GSP RPC error prints\b"),
+    _shape(
+        LineKind.GSP_ERROR,
+        (b"Rat",),
+        rb"Rate limiting GSP RPC error prints\b(?: for GPU at (?:PCI:)?" + _PCI + rb")?",
+    ),
     _shape(
         LineKind.GSP_ERROR,
         (b"GPU", b"_kg", b"kgs"),

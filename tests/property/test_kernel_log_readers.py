@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.kernel_log.file import Lines
+from agent.kernel_log.followed import Lines
 from agent.kernel_log.record import MAX_RECORD_BYTES, parse_record
-from agent.kernel_log.ring import TAIL_BYTES, news
+from agent.kernel_log.ring import kept, news
 
 SHORT = st.binary(max_size=60).map(lambda raw: raw.replace(b"\n", b" "))
 
@@ -39,11 +39,14 @@ def test_an_endless_line_takes_no_more_memory_than_a_record(sizes: list[int]) ->
     assert last == b"next"
 
 
-@given(st.lists(SHORT, min_size=1, max_size=30), st.data())
+@given(st.lists(SHORT, min_size=1, max_size=30), st.booleans(), st.data())
 def test_reading_a_ring_again_and_again_yields_each_line_once(
-    texts: list[bytes], data: st.DataObject
+    texts: list[bytes], dated: bool, data: st.DataObject
 ) -> None:
-    log = [f"<4>[{number:12.6f}] ".encode() + text + b"\n" for number, text in enumerate(texts)]
+    log = [
+        (f"<4>[{number:12.6f}] ".encode() if dated else b"<4>") + text + b"\n"
+        for number, text in enumerate(texts)
+    ]
     ends = sorted(data.draw(st.lists(st.integers(1, len(log)), min_size=1, max_size=6)))
     seen, tail = b"", b""
     for end in [*ends, len(log)]:
@@ -51,5 +54,5 @@ def test_reading_a_ring_again_and_again_yields_each_line_once(
         fresh, gap = news(tail, ring)
         assert not gap
         seen += fresh
-        tail = ring[-TAIL_BYTES[0] :]
+        tail = kept(ring)
     assert seen == b"".join(log)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.daemon.judgement import Judgement, Who
-from agent.kernel_log.ring import KernelRing, news, read_ring
+from agent.kernel_log.ring import KernelRing, kept, news, read_ring
 from rules.catalog.thresholds import DEFAULT_RULES
 from tests.support.agent.kernel_log_parts import XID79, Facts, sieve
 
@@ -35,7 +35,7 @@ def line(second: float, text: str = XID79, prefix: int = 4) -> bytes:
 def test_what_is_new_is_found_by_the_bytes_before_it(
     before: bytes, ring: bytes, fresh: bytes, gap: bool
 ) -> None:
-    assert news(before[-4096:], ring) == (fresh, gap)
+    assert news(kept(before), ring) == (fresh, gap)
 
 
 def test_each_line_is_reported_once_over_many_reads() -> None:
@@ -56,6 +56,50 @@ def test_a_ring_that_turned_over_is_a_gap() -> None:
     ring.take(line(1), lookback=True)
     ring.take(line(500), lookback=False)
     assert len(facts.gaps) == 1
+
+
+def test_issue11_13_a_ring_that_was_cleared_is_no_gap_and_its_new_lines_are_read() -> None:
+    before = b"".join(line(n) for n in range(100))
+    assert news(kept(before), b"", 1 << 18) == (b"", False)
+    assert news(kept(before), line(200), 1 << 18) == (line(200), False)
+    full = b"".join(line(n) for n in range(1000, 3000))
+    assert news(kept(before), full, 1 << 18) == (full, True), "a full ring may have lost lines"
+
+
+UNDATED = f"<4>{XID79}\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("before", "ring", "fresh", "gap"),
+    [
+        pytest.param(UNDATED * 2, UNDATED * 3, UNDATED, False, id="one more of the same"),
+        pytest.param(UNDATED * 300, UNDATED * 302, UNDATED * 2, False, id="many"),
+        pytest.param(UNDATED, b"", b"", False, id="cleared"),
+        pytest.param(UNDATED * 3, UNDATED, UNDATED, False, id="cleared, then the same again"),
+        pytest.param(
+            b"<6>first\n" + UNDATED * 3000,
+            UNDATED * 3000 + b"<6>last\n",
+            b"<6>last\n",
+            False,
+            id="full, one in and one out",
+        ),
+        pytest.param(
+            b"<6>usb\n" * 30000, UNDATED * 3000, UNDATED * 3000, True, id="full, turned over"
+        ),
+    ],
+)
+def test_issue11_13_without_the_kernel_s_time_identical_lines_are_told_apart(
+    before: bytes, ring: bytes, fresh: bytes, gap: bool
+) -> None:
+    assert news(kept(before), ring, 1 << 18) == (fresh, gap)
+
+
+def test_issue11_13_each_of_many_identical_lines_without_time_is_reported() -> None:
+    facts = Facts()
+    ring = KernelRing(sieve(), facts)
+    for count in range(1, 6):
+        ring.take(UNDATED * count, lookback=count == 1)
+    assert len(facts.lines) == 5
 
 
 def test_lines_of_user_space_are_refused() -> None:
