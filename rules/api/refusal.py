@@ -30,6 +30,15 @@ class NodeWrite(StrEnum):
     MARK = "mark the node"
     LABEL = "move the quarantine label of the node"
     UNMARK = "take its mark off the node"
+    OPEN = "open a session for the node"
+    SPEC = "write the causes of the session"
+
+
+_ON_SESSIONS: Final = {
+    NodeWrite.OPEN: "create on gpuquarantines",
+    NodeWrite.SPEC: "patch on gpuquarantines",
+}
+"""Writes about a node that are not on the node, and the right that each needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +101,15 @@ def refusal_of(write: NodeWrite, code: int, message: str) -> Refusal | None:
             write=write,
             reason="MissingPermission",
             needs_human=needs_human,
-            clause=f"the remediator may not {write} ({said}), grant it patch on nodes",
+            clause=f"the remediator may not {write} ({said}), grant it "
+            f"{_ON_SESSIONS.get(write, 'patch on nodes')}",
+        )
+    if 400 <= code < 500 and code not in _PASSES and write in _ON_SESSIONS:
+        return Refusal(
+            write=write,
+            reason="SessionRefused",
+            clause=f"the API server does not let the remediator {write} ({said}), ask who runs "
+            "the admission policy or webhook, or update the definitions of gpuward",
         )
     if code == 500 and _WEBHOOK_AWAY in said:
         return Refusal(

@@ -41,6 +41,35 @@ from rules.session.reuse import reusable, too_many_until
 
 def without_session(seen: NodeObservation, now: float, policy: Policy) -> Decision:
     """Open one where a fresh verdict asks for it; take off a mark that nobody owns any more."""
+    decision = _decided(seen, now, policy)
+    refusal = seen.refused.get(NodeWrite.OPEN)
+    if refusal is None or not any(isinstance(w, CreateSession) for w in decision.writes):
+        return decision
+    return _not_opened(seen, refusal, now)
+
+
+def _not_opened(seen: NodeObservation, refusal: Refusal, now: float) -> Decision:
+    """There is no session to say it in: an Event on the node and the log do."""
+    event = EmitEvent(
+        node=seen.name,
+        node_uid=seen.node.uid if seen.node is not None else "",
+        kind="Warning",
+        reason="QuarantineNeedsHuman",
+        message=f"No session is opened for a fault of this node: {refusal.clause}."[:1024],
+        at=now,
+        key=f"{seen.name}/{refusal.reason}/NotOpened",
+    )
+    return Decision(
+        step="NotOpened",
+        because=refusal.clause,
+        blocked_by=refusal.reason,
+        message=f"No session is opened: {refusal.clause}.",
+        writes=(event,) if refusal.needs_human else (),
+        wake_at=refusal.retry_at,
+    )
+
+
+def _decided(seen: NodeObservation, now: float, policy: Policy) -> Decision:
     node = seen.node
     if node is not None and node.doubt:
         return Decision(step="Watch", because=f"the node cannot be read in full ({node.doubt})")

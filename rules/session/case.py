@@ -16,7 +16,7 @@ from rules.api.mark import MarkState, mark_state, read_note, relabel_patch, unma
 from rules.api.names import LABEL_QUARANTINE
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.quarantine import Cause, DrainStatus, Mode, Phase, QuarantineStatus
-from rules.api.refusal import Refusal
+from rules.api.refusal import NodeWrite, Refusal
 from rules.api.timestamps import format_time, parse_time
 from rules.api.writes import (
     Decision,
@@ -181,6 +181,7 @@ class Case:
         wanted = (*before, label) if label is not None else before
         writes = [write for write in wanted if self.refusal(write) is None]
         refusal = next(filter(None, map(self.refusal, wanted)), None)
+        refusal = refusal or self.seen.refused.get(NodeWrite.SPEC)
         if refusal is not None:
             status = session_refused.saying(status, refusal, self.now)
             wake_at = min(wake_at or refusal.retry_at, refusal.retry_at)

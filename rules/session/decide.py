@@ -52,9 +52,19 @@ def decide(
     case = Case(session=session, seen=seen, now=now, policy=policy)
     for rule in _RULES:
         decision = rule(case)
-        if decision is not None:
+        if decision is not None and not _is_refused(case, decision):
             return decision
     return in_phase(case)
+
+
+def _is_refused(case: Case, decision: Decision) -> bool:
+    """Whether it only writes what was refused a moment ago: the session goes on without, and says
+    so; a fault must not wait for who refuses its causes.
+    """
+    return bool(decision.writes) and all(
+        isinstance(write, PatchSessionSpec) and case.refusal(write) is not None
+        for write in decision.writes
+    )
 
 
 def _unreadable(case: Case) -> Decision | None:

@@ -15,7 +15,14 @@ import msgspec
 from rules.api.quarantine import QuarantineStatus
 from rules.api.refusal import FAILED, NodeWrite, Refusal
 from rules.api.sentences import bounded
-from rules.api.writes import MarkNode, RelabelNode, UnmarkNode, Write
+from rules.api.writes import (
+    CreateSession,
+    MarkNode,
+    PatchSessionSpec,
+    RelabelNode,
+    UnmarkNode,
+    Write,
+)
 from rules.session import status as st
 
 LEADS: Final = ("Refused: ", FAILED)
@@ -33,6 +40,10 @@ def kind_of(write: Write) -> NodeWrite | None:
             return NodeWrite.LABEL
         case UnmarkNode():
             return NodeWrite.UNMARK
+        case CreateSession():
+            return NodeWrite.OPEN
+        case PatchSessionSpec():
+            return NodeWrite.SPEC
         case _:
             return None
 

@@ -60,6 +60,7 @@ _REMEDIES: Final = {
     "PodsNotListed": "the API server listing the pods of the node again",
     "PolicyIsShadow": f"mode Enforce in the policy, or {_RELEASE}",
     "Replace": f"the hardware being replaced, then a person: {_RELEASE}",
+    "SessionRefused": "whoever runs the admission policy or webhook named above, or applying daemonset/crds again",
     "SessionUnreadable": "correcting the field named above, or deleting the GPUQuarantine",
     "StandDown": "the other owner finishing its work on the node",
     "UnexpectedError": "a correction of gpuward, or of the object at fault: report it with a support "

@@ -73,3 +73,31 @@ def test_a_session_in_an_unknown_phase_is_said_and_nothing_is_done_to_its_node()
     assert len(world.writes(d.MarkNode, d.EvictPod, d.UnmarkNode)) == harm
     world.incident("n1")
     world.run_until("n1", "Quarantined", limit=120)
+
+
+def test_a_session_that_may_not_be_opened_is_said_on_the_node_and_tried_again() -> None:
+    world = world_of()
+    world.refusing[d.CreateSession] = (422, "spec.causes: Invalid value")
+    world.incident(NODE)
+    world.run(1200)
+    tries = [w for w in world.writes(d.CreateSession) if w.node == NODE]
+    assert 5 <= len(tries) <= 15, "with back-off"
+    said = [w.message for w in world.writes(d.EmitEvent) if w.node == NODE]
+    assert any("No session is opened" in text and "Invalid value" in text for text in said)
+    del world.refusing[d.CreateSession]
+    world.run_until(NODE, "Quarantined", limit=300)
+
+
+def test_causes_that_may_not_be_written_keep_no_fault_waiting() -> None:
+    world = world_of()
+    world.incident(NODE, "Reason1", level="Cordon", severity="Degraded")
+    world.run_until(NODE, "Marked", limit=60)
+    world.refusing[d.PatchSessionSpec] = (422, "spec.causes: Too many")
+    world.incident(NODE, "Reason2", level="Cordon", severity="Degraded")
+    world.run(600)
+    assert world.condition(NODE, "Blocked") == "SessionRefused"
+    assert len(world.writes(d.PatchSessionSpec)) <= 12
+    del world.refusing[d.PatchSessionSpec]
+    world.run(150)
+    assert world.condition(NODE, "Blocked") != "SessionRefused"
+    assert len(world.session(NODE).spec.causes) == 2
