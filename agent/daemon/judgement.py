@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rules.api.health import HealthStatus
-from rules.catalog.thresholds import Rules
+from rules.catalog.thresholds import Thresholds
 from rules.judge.change import Change
 from rules.judge.judge import judge, next_deadline, wants_another_look, wants_reread
 from rules.judge.observation import KernelGap, KernelLineSeen, Observation, WorkloadSeen
@@ -37,7 +37,7 @@ class Who:
 class Judgement:
     """The state of the node's health. `wall` gives the time facts are judged at."""
 
-    def __init__(self, who: Who, rules: Rules, wall: Callable[[], float]) -> None:
+    def __init__(self, who: Who, rules: Thresholds, wall: Callable[[], float]) -> None:
         self._who = who
         self._rules = rules
         self._wall = wall

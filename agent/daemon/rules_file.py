@@ -9,14 +9,14 @@ from pathlib import Path
 from agent.settings import SettingsError
 from agent.version import VERSION
 from rules.api.yaml_keys import duplicate_keys
-from rules.catalog.thresholds import DEFAULT_RULES, Rules, RulesError, parse_rules
+from rules.catalog.thresholds import DEFAULT_RULES, RulesError, Thresholds, parse_rules
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedRules:
     """The rules in force and the version that is published with verdicts made by them."""
 
-    rules: Rules
+    rules: Thresholds
     version: str
 
 

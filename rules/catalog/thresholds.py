@@ -14,7 +14,14 @@ import msgspec
 
 from rules.catalog.reason import Action, Level, Reason, Severity, is_reason_code
 
-__all__ = ["DEFAULT_RULES", "ReasonColumns", "Rules", "RulesError", "Threshold", "parse_rules"]
+__all__ = [
+    "DEFAULT_RULES",
+    "ReasonColumns",
+    "RulesError",
+    "Threshold",
+    "Thresholds",
+    "parse_rules",
+]
 
 
 class Threshold(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,7 +58,7 @@ class ReasonColumns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     action: Action | None = None
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
+class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
     """The thresholds and reason overrides in force."""
 
     thresholds: dict[str, Threshold]
@@ -265,10 +272,10 @@ _DEFAULTS: Final[dict[str, Threshold]] = {
     "HungCall": _row(5, "seconds", "an NVML call that takes longer says nothing", _OURS),
 }  # fmt: skip
 
-DEFAULT_RULES: Final = Rules(thresholds=dict(_DEFAULTS))
+DEFAULT_RULES: Final = Thresholds(thresholds=dict(_DEFAULTS))
 
 
-def parse_rules(text: bytes) -> Rules:
+def parse_rules(text: bytes) -> Thresholds:
     """Read a rules file (YAML); RulesError names the path inside it and the remedy."""
     # Imported here: only the edge that was given a file pays for the YAML parser.
     import msgspec.yaml
@@ -294,7 +301,7 @@ def parse_rules(text: bytes) -> Rules:
     merged = dict(_DEFAULTS)
     for name, override in file.thresholds.items():
         merged[name] = _merge(name, merged[name], override)
-    return Rules(thresholds=merged, reasons=file.reasons)
+    return Thresholds(thresholds=merged, reasons=file.reasons)
 
 
 def _merge(name: str, row: Threshold, override: ThresholdOverride) -> Threshold:

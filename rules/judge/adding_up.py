@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 
 from rules.catalog.reason import Action, ClosesKind, Severity
 from rules.catalog.reasons import REASONS
-from rules.catalog.thresholds import Rules
 from rules.judge import ledger
 from rules.judge.burst import REASON_LOST, is_lost, settled, stronger_action
 from rules.judge.closing import NOT_CONFIRMED, close_where
@@ -25,6 +24,7 @@ from rules.judge.incident import (
     held_still,
     with_conclusion,
 )
+from rules.judge.judging import Judging
 from rules.judge.observation import SourceName
 from rules.judge.recording import BEFORE_START, CONTAINED_ERROR, record, surroundings
 from rules.judge.state import NodeState, find_gpu
@@ -60,42 +60,42 @@ _WHAT: Final = {budget.reason: budget.what for budget in BUDGETS}
 _BUDGETS: Final = {budget.what: budget for budget in BUDGETS}
 
 
-def add_up(before: NodeState, state: NodeState, now: float, rules: Rules) -> NodeState:
+def add_up(before: NodeState, on: Judging) -> Judging:
     """Note what ended or came again, and draw the conclusions."""
-    if state.incidents is not before.incidents:
-        state = _endings(before, state, now, rules)
-    if state.ledger is not before.ledger:
-        state = _over_budget(before, state, now, rules)
-    state = _within_budget_again(state, now, rules)
-    return _next_rung(before, state, now, rules)
+    if on.state.incidents is not before.incidents:
+        on = _endings(before, on)
+    if on.state.ledger is not before.ledger:
+        on = _over_budget(before, on)
+    on = _within_budget_again(on)
+    return _next_rung(before, on)
 
 
-def _next_rung(before: NodeState, state: NodeState, now: float, rules: Rules) -> NodeState:
+def _next_rung(before: NodeState, on: Judging) -> Judging:
     """Raise what is recommended where lighter repairs of the same reason did not last."""
-    if state.incidents is before.incidents:
-        return state
+    if on.state.incidents is before.incidents:
+        return on
     known = {id(incident) for incident in before.incidents}
     changed = [
-        _floored(state, incident, now, rules)
+        _floored(on, incident)
         if incident.active
         and incident.phase is IncidentPhase.SETTLED
         and id(incident) not in known
         else incident
-        for incident in state.incidents
+        for incident in on.state.incidents
     ]
-    same = all(new is old for new, old in zip(changed, state.incidents, strict=True))
-    return state if same else replace(state, incidents=tuple(changed))
+    same = all(new is old for new, old in zip(changed, on.state.incidents, strict=True))
+    return on if same else on.then(replace(on.state, incidents=tuple(changed)))
 
 
-def _floored(state: NodeState, incident: Incident, now: float, rules: Rules) -> Incident:
+def _floored(on: Judging, incident: Incident) -> Incident:
     row = incident.row
-    override = rules.reasons.get(row.reason)
+    override = on.thresholds.reasons.get(row.reason)
     fixed = override is not None and override.action is not None
     if row.severity is Severity.INFO or row.action not in _REPAIRABLE or fixed:
         return incident
-    reboots = _total(state, incident, _REBOOT + row.reason, "RepairWindow", now, rules)
-    resets = _total(state, incident, _RESET + row.reason, "RepairWindow", now, rules)
-    limit = rules["RepairsThatDidNotLast"].value
+    reboots = _total(on, incident, _REBOOT + row.reason, "RepairWindow")
+    resets = _total(on, incident, _RESET + row.reason, "RepairWindow")
+    limit = on.thresholds["RepairsThatDidNotLast"].value
     floor = None
     if reboots >= limit:
         floor = Action.REPLACE_NODE
@@ -103,62 +103,49 @@ def _floored(state: NodeState, incident: Incident, now: float, rules: Rules) -> 
         floor = Action.RESTART_NODE
     if floor is None or floor is incident.floor or not stronger_action(floor, row.action):
         return incident
-    days = round(rules["RepairWindow"].value / _DAY_S)
+    days = round(on.thresholds["RepairWindow"].value / _DAY_S)
     said = f"{CAME_AGAIN} {resets} resets and {reboots} restarts within {days} days"
     raised = replace(with_conclusion(incident, said), floor=floor)
-    return settled(raised, now, surroundings(state), rules)
+    return settled(raised, on.now, surroundings(on.state), on.thresholds)
 
 
-def _endings(before: NodeState, state: NodeState, now: float, rules: Rules) -> NodeState:
+def _endings(before: NodeState, on: Judging) -> Judging:
     was = {incident.id: incident for incident in before.incidents if incident.active}
     kept: list[Incident] = []
-    for incident in state.incidents:
+    for incident in on.state.incidents:
         old = was.get(incident.id)
         if old is None or incident.active:
             kept.append(incident)
         else:
-            state, ended = _ended(state, old, incident, now, rules)
+            on, ended = _ended(on, old, incident)
             kept.append(ended)
-    return replace(state, incidents=tuple(kept))
+    return on.then(replace(on.state, incidents=tuple(kept)))
 
 
-def _ended(
-    state: NodeState, old: Incident, incident: Incident, now: float, rules: Rules
-) -> tuple[NodeState, Incident]:
+def _ended(on: Judging, old: Incident, incident: Incident) -> tuple[Judging, Incident]:
     """Count an ending; a state that ended too often lately is kept open instead."""
     by, reason = incident.closed_by, incident.row.reason
     if by in _REPAIRED_BY:
-        return _note(
-            state, incident, _REPAIRED_BY[by] + reason, "RepairWindow", now, rules
-        ), incident
+        return _note(on, incident, _REPAIRED_BY[by] + reason, "RepairWindow"), incident
     held_at = old.held_at
     unconfirmed = by in (NOT_CONFIRMED, BEFORE_START)
-    lately = now - incident.last_seen <= rules["FlapWindow"].value
+    lately = on.now - incident.last_seen <= on.thresholds["FlapWindow"].value
     lost = unconfirmed and lately and any(map(is_lost, incident.members))
     if by != ClosesKind.STATE and not lost and not (held_at and unconfirmed):
-        return state, incident
+        return on, incident
     if held_at is not None:
-        still = held_still(old, now, rules) and state.node.repaired_at <= held_at
-        return state, (
-            _kept_open(state, old, incident, held_at, now, rules) if still else incident
-        )
-    state = _note(state, incident, _CLOSED + reason, "FlapWindow", now, rules)
-    closings = _total(state, incident, _CLOSED + reason, "FlapWindow", now, rules)
-    if closings < rules["FlapClosings"].value:
-        return state, incident
-    hours = round(rules["FlapWindow"].value / _HOUR_S)
+        still = held_still(old, on.now, on.thresholds) and on.state.node.repaired_at <= held_at
+        return on, (_kept_open(on, old, incident, held_at) if still else incident)
+    on = _note(on, incident, _CLOSED + reason, "FlapWindow")
+    closings = _total(on, incident, _CLOSED + reason, "FlapWindow")
+    if closings < on.thresholds["FlapClosings"].value:
+        return on, incident
+    hours = round(on.thresholds["FlapWindow"].value / _HOUR_S)
     said = f"ended {closings} times within {hours} h and is kept open until it stays away as long"
-    return state, with_conclusion(_kept_open(state, old, incident, now, now, rules), said)
+    return on, with_conclusion(_kept_open(on, old, incident, on.now), said)
 
 
-def _kept_open(
-    state: NodeState,
-    old: Incident,
-    incident: Incident,
-    held_at: float,
-    now: float,
-    rules: Rules,
-) -> Incident:
+def _kept_open(on: Judging, old: Incident, incident: Incident, held_at: float) -> Incident:
     opened = replace(
         incident,
         active=True,
@@ -166,30 +153,30 @@ def _kept_open(
         closed_at=0.0,
         closed_by="",
         held_at=held_at,
-        due_at=held_at + rules["FlapWindow"].value,
+        due_at=held_at + on.thresholds["FlapWindow"].value,
     )
     return (
-        settled(opened, now, surroundings(state), rules)
+        settled(opened, on.now, surroundings(on.state), on.thresholds)
         if old.phase is IncidentPhase.PRESENT
         else opened
     )
 
 
-def _over_budget(before: NodeState, state: NodeState, now: float, rules: Rules) -> NodeState:
-    for (owner, what), entry in state.ledger.items():
+def _over_budget(before: NodeState, on: Judging) -> Judging:
+    for (owner, what), entry in on.state.ledger.items():
         budget = _BUDGETS.get(what)
         if budget is None or before.ledger.get((owner, what)) is entry:
             continue
-        gpu, pci = _names(state, owner)
-        seen = _sum(state, (owner, gpu, pci), what, "BudgetWindow", now, rules)
-        if seen < rules[budget.reason].value:
+        gpu, pci = _names(on.state, owner)
+        seen = _sum(on, (owner, gpu, pci), what, "BudgetWindow")
+        if seen < on.thresholds[budget.reason].value:
             continue
-        active = {i.row.reason for i in state.incidents if i.active and i.concerns(gpu, pci)}
+        active = {i.row.reason for i in on.state.incidents if i.active and i.concerns(gpu, pci)}
         known = budget.reason in active
         if not known and not active.isdisjoint(budget.told_by):
             continue
         finding = Finding(
-            at=now,
+            at=on.now,
             row=REASONS[budget.reason],
             gpu=gpu,
             pci=pci,
@@ -197,43 +184,41 @@ def _over_budget(before: NodeState, state: NodeState, now: float, rules: Rules) 
             evidence="" if known else f"{what}: {seen} times within 24 h",
             counts=False,
         )
-        state = record(state, finding, now, rules)
-    return state
+        on = record(on, finding)
+    return on
 
 
-def _within_budget_again(state: NodeState, now: float, rules: Rules) -> NodeState:
+def _within_budget_again(on: Judging) -> Judging:
     """A budget's finding that closes on its state does so after a day without a single event."""
     over = {
         incident.id
-        for incident in state.incidents
+        for incident in on.state.incidents
         if incident.active
         and (what := _WHAT.get(incident.row.reason)) is not None
         and incident.row.closes_on.kind is ClosesKind.STATE
-        and not _total(state, incident, what, "BudgetWindow", now, rules)
+        and not _total(on, incident, what, "BudgetWindow")
     }
-    return close_where(state, lambda i: i.id in over, now, ClosesKind.STATE) if over else state
+    return (
+        on.then(close_where(on.state, lambda i: i.id in over, on.now, ClosesKind.STATE))
+        if over
+        else on
+    )
 
 
-def _note(
-    state: NodeState, incident: Incident, what: str, window: str, now: float, rules: Rules
-) -> NodeState:
+def _note(on: Judging, incident: Incident, what: str, window: str) -> Judging:
     owner = ledger.whose(next(iter(incident.gpus), ""), next(iter(incident.pci), ""))
-    noted = ledger.noted(state.ledger, owner, what, now, rules[window].value)
-    return replace(state, ledger=noted)
+    noted = ledger.noted(on.state.ledger, owner, what, on.now, on.thresholds[window].value)
+    return on.then(replace(on.state, ledger=noted))
 
 
-def _total(
-    state: NodeState, incident: Incident, what: str, window: str, now: float, rules: Rules
-) -> int:
+def _total(on: Judging, incident: Incident, what: str, window: str) -> int:
     names = (*incident.gpus[:1], *incident.pci[:1]) or (ledger.NODE,)
-    return _sum(state, names, what, window, now, rules)
+    return _sum(on, names, what, window)
 
 
-def _sum(
-    state: NodeState, names: tuple[str, ...], what: str, window: str, now: float, rules: Rules
-) -> int:
-    since = max(now - rules[window].value, state.node.repaired_at)
-    return ledger.total(state.ledger, names, what, since, now)
+def _sum(on: Judging, names: tuple[str, ...], what: str, window: str) -> int:
+    since = max(on.now - on.thresholds[window].value, on.state.node.repaired_at)
+    return ledger.total(on.state.ledger, names, what, since, on.now)
 
 
 def _names(state: NodeState, owner: str) -> tuple[str, str]:

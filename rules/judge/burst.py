@@ -24,7 +24,7 @@ from rules.catalog.reason import (
 )
 from rules.catalog.reasons import RECOVERY_REASONS, reason_for_recovery_action
 from rules.catalog.signals import Signal
-from rules.catalog.thresholds import Rules
+from rules.catalog.thresholds import Thresholds
 from rules.catalog.xid import GPU_LOST_XID, catalog, reason_for_xid
 from rules.judge.incident import Incident, IncidentPhase, Member, Scope
 
@@ -109,7 +109,7 @@ def row_for_action(value: int, around: Surroundings) -> Reason:
 
 
 def judged_row(
-    members: Sequence[Member], answer: int | None, around: Surroundings, rules: Rules
+    members: Sequence[Member], answer: int | None, around: Surroundings, thresholds: Thresholds
 ) -> Reason:
     """The full row of a burst, once nothing more is waited for.
 
@@ -119,9 +119,9 @@ def judged_row(
     that its own security shut down a power cycle, and in a virtual machine another node.
     """
     lead = _lead(members)
-    row = asked = rules.apply(lead.row)
+    row = asked = thresholds.apply(lead.row)
     if answer == NO_ACTION and _is_answered(lead, around):
-        row = rules.apply(no_need(lead.row))
+        row = thresholds.apply(no_need(lead.row))
     elif answer is not None and answer != NO_ACTION:
         row = _answered(lead.xid, asked, answer, around)
     if any(is_lost(member) for member in members):
@@ -136,24 +136,26 @@ def judged_row(
     return row
 
 
-def settled(incident: Incident, now: float, around: Surroundings, rules: Rules) -> Incident:
+def settled(
+    incident: Incident, now: float, around: Surroundings, thresholds: Thresholds
+) -> Incident:
     """Work out phase and row of an active incident at `now`."""
-    full = judged_row(incident.members, incident.answer, around, rules)
+    full = judged_row(incident.members, incident.answer, around, thresholds)
     full = _raised_to(incident.floor, full)
     if incident.scope is Scope.NODE and (incident.gpus or incident.pci):
-        full = rules.apply(_of_many(incident, full))
+        full = thresholds.apply(_of_many(incident, full))
     if incident.phase is IncidentPhase.PRESENT:
         often = incident.held_at is not None
         return replace(incident, row=unconfirmed(full) if often else being_judged(full))
     if incident.answer is None and _waits(incident):
         due_at = min(
-            incident.touched_at + rules["ContextDelay"].value,
-            incident.opened_at + rules["IncidentGrouping"].value,
+            incident.touched_at + thresholds["ContextDelay"].value,
+            incident.opened_at + thresholds["IncidentGrouping"].value,
         )
         if asks_driver(incident, around):
-            due_at = incident.opened_at + rules["AnswerDelay"].value
+            due_at = incident.opened_at + thresholds["AnswerDelay"].value
             if incident.unasked:  # the reading that confirms or denies the first one is due
-                due_at += rules["AnswerDelay"].value / 2
+                due_at += thresholds["AnswerDelay"].value / 2
         if incident.opened_at <= now < due_at:  # a clock that went back waits no longer
             row = being_judged(full)
             return replace(incident, phase=IncidentPhase.CONTEXT, due_at=due_at, row=row)

@@ -13,10 +13,10 @@ from typing import Final
 
 from rules.catalog.reason import ClosesKind, Severity
 from rules.catalog.signals import Signal
-from rules.catalog.thresholds import Rules
 from rules.judge.burst import is_lost, judged_row, settled, unconfirmed
 from rules.judge.gauge import Gauge
 from rules.judge.incident import Incident, IncidentPhase, closed, held_still, without_gpu
+from rules.judge.judging import Judging
 from rules.judge.observation import SourceState
 from rules.judge.present import Present, gpu_now, present_of
 from rules.judge.recording import BEFORE_START, rests, surroundings
@@ -31,13 +31,8 @@ _BOOT_MARGIN_S: Final = 60.0
 
 
 def mark_reset(
-    state: NodeState,
-    now: float,
-    gpu: str = "",
-    pci: str = "",
-    since: float | None = None,
-    slack_s: float = 0.0,
-) -> NodeState:
+    on: Judging, gpu: str = "", pci: str = "", since: float | None = None, slack_s: float = 0.0
+) -> Judging:
     """Note evidence of a reset of one GPU, or of all where none is named.
 
     What was counted before it is no base for a rate any more, and what waited for it is done.
@@ -45,28 +40,28 @@ def mark_reset(
     may be behind by `slack_s` where it is known to come after all that an earlier agent saw.
     """
     everything = not gpu and not pci
-    hit = find_gpu(state, gpu, pci) if not everything else None
+    hit = find_gpu(on.state, gpu, pci) if not everything else None
     gpus = {
         key: replace(view, reset_pending=False, counters={}, gauges=without_looks(view))
         if everything or view is hit
         else view
-        for key, view in state.gpus.items()
+        for key, view in on.state.gpus.items()
     }
 
     def mark(incident: Incident) -> Incident:
         about = everything or incident.concerns(gpu, pci)
-        slack = slack_s if incident.last_seen < state.started_at else 0.0
+        slack = slack_s if incident.last_seen < on.state.started_at else 0.0
         if not incident.active or not about:
             return incident
         if since is not None and incident.last_seen > since + slack:
             return incident
         if everything or len(incident.gpus or incident.pci) == 1:
-            return replace(incident, reset_at=now)
+            return replace(incident, reset_at=on.now)
         key = gpu or pci
         others = tuple(known for known in incident.resets if known[0] != key)
-        return replace(incident, resets=(*others, (key, now))[-MAX_GPUS:])
+        return replace(incident, resets=(*others, (key, on.now))[-MAX_GPUS:])
 
-    return replace(state, gpus=gpus, incidents=tuple(map(mark, state.incidents)))
+    return on.then(replace(on.state, gpus=gpus, incidents=tuple(map(mark, on.state.incidents))))
 
 
 def without_looks(view: GpuView) -> dict[str, Gauge]:
@@ -123,79 +118,81 @@ def close_where(
     )
 
 
-def close_what_ended(state: NodeState, now: float, rules: Rules) -> NodeState:
+def close_what_ended(on: Judging) -> Judging:
     """Let time and evidence do their work on every active incident."""
-    if not any(incident.active for incident in state.incidents):
-        return state
-    return replace(
-        state,
-        incidents=tuple(
-            _aged(state, incident, now, rules) if incident.active else incident
-            for incident in state.incidents
-        ),
+    if not any(incident.active for incident in on.state.incidents):
+        return on
+    return on.then(
+        replace(
+            on.state,
+            incidents=tuple(
+                _aged(on, incident) if incident.active else incident
+                for incident in on.state.incidents
+            ),
+        )
     )
 
 
-def _aged(state: NodeState, incident: Incident, now: float, rules: Rules) -> Incident:
+def _aged(on: Judging, incident: Incident) -> Incident:
     if incident.held_at is not None:
-        repaired = state.node.repaired_at > incident.held_at
-        if repaired or not held_still(incident, now, rules):
-            return closed(incident, now, ClosesKind.STATE)
+        repaired = on.state.node.repaired_at > incident.held_at
+        if repaired or not held_still(incident, on.now, on.thresholds):
+            return closed(incident, on.now, ClosesKind.STATE)
     if incident.phase is IncidentPhase.PRESENT:
-        return _confronted(state, incident, now, rules)
+        return _confronted(on, incident)
     if incident.phase is IncidentPhase.CONTEXT:
-        incident = settled(incident, now, surroundings(state), rules)
+        incident = settled(incident, on.now, surroundings(on.state), on.thresholds)
         if incident.phase is IncidentPhase.CONTEXT:
             return incident
     ends = incident.row.closes_on
     if incident.row.severity is Severity.INFO and ends.kind is ClosesKind.SILENCE:
         over_at = incident.touched_at + ends.silence_s
-        return closed(incident, over_at, ends.kind) if now >= over_at else incident
+        return closed(incident, over_at, ends.kind) if on.now >= over_at else incident
     if ends.kind in (ClosesKind.RESET, ClosesKind.REBOOT):
-        return _reset_or_rebooted(state, incident, now)
+        return _reset_or_rebooted(on, incident)
     if ends.kind is ClosesKind.HUMAN:
-        return _repaired(state, incident, now)
+        return _repaired(on, incident)
     if incident.rebooted and ends.signal in _GPU_STATES:
-        present = present_of(state, incident, since=0.0)
-        return closed(incident, now, ClosesKind.REBOOT) if present is Present.GOOD else incident
+        present = present_of(on.state, incident, since=0.0)
+        return closed(incident, on.now, ClosesKind.REBOOT) if present is Present.GOOD else incident
     return incident
 
 
-def _confronted(state: NodeState, incident: Incident, now: float, rules: Rules) -> Incident:
+def _confronted(on: Judging, incident: Incident) -> Incident:
     """What proves nothing alone: the present accuses, acquits or is not seen yet.
 
     It cannot acquit of what was seen live: many a fault leaves a GPU that looks sound.
     """
-    around = surroundings(state)
-    if rests(state, incident):
-        return settled(incident, now, around, rules)
-    present = present_of(state, incident, since=incident.present_since)
+    around = surroundings(on.state)
+    if rests(on.state, incident):
+        return settled(incident, on.now, around, on.thresholds)
+    present = present_of(on.state, incident, since=incident.present_since)
     if present is Present.BAD or (present is Present.GOOD and incident.cut):
         live = replace(
             incident,
             phase=IncidentPhase.CONTEXT,
-            opened_at=now,
-            touched_at=now,
+            opened_at=on.now,
+            touched_at=on.now,
             cut=False,
             held_at=None,
         )
-        return settled(live, now, around, rules)
+        return settled(live, on.now, around, on.thresholds)
     by = NOT_CONFIRMED if incident.present_since else BEFORE_START
     if present is Present.GOOD:
-        return closed(incident, now, by)
-    if not _blind(state, incident, now):
-        return settled(incident, now, around, rules)
-    row = unconfirmed(judged_row(incident.members, incident.answer, around, rules))
+        return closed(incident, on.now, by)
+    if not _blind(on, incident):
+        return settled(incident, on.now, around, on.thresholds)
+    row = unconfirmed(judged_row(incident.members, incident.answer, around, on.thresholds))
     if row.severity is Severity.INFO:
-        return closed(incident, now, by)
+        return closed(incident, on.now, by)
     return replace(incident, row=row)
 
 
-def _blind(state: NodeState, incident: Incident, now: float) -> bool:
+def _blind(on: Judging, incident: Incident) -> bool:
     """Whether waiting longer for the sense that sees the GPUs makes no sense."""
-    source = state.view_source
-    spoken = state.source(source) if source else SourceState.ABSENT
-    grace_over = now >= grace_end(state, incident)
+    source = on.state.view_source
+    spoken = on.state.source(source) if source else SourceState.ABSENT
+    grace_over = on.now >= grace_end(on.state, incident)
     let_go = spoken is SourceState.RELEASED and not _is_lost(incident)  # else comes back soon
     return grace_over or let_go or spoken in (SourceState.DOWN, SourceState.ABSENT)
 
@@ -210,30 +207,30 @@ def _is_lost(incident: Incident) -> bool:
     return any(map(is_lost, incident.members))
 
 
-def _reset_or_rebooted(state: NodeState, incident: Incident, now: float) -> Incident:
-    if incident.rebooted and present_of(state, incident, since=0.0) is Present.GOOD:
-        return closed(incident, now, ClosesKind.REBOOT)
+def _reset_or_rebooted(on: Judging, incident: Incident) -> Incident:
+    if incident.rebooted and present_of(on.state, incident, since=0.0) is Present.GOOD:
+        return closed(incident, on.now, ClosesKind.REBOOT)
     if incident.row.closes_on.kind is ClosesKind.REBOOT:
         return incident
     for key, at in incident.resets:
-        view = find_gpu(state, key, key)
-        if view is not None and gpu_now(state, view, at) is Present.GOOD:
+        view = find_gpu(on.state, key, key)
+        if view is not None and gpu_now(on.state, view, at) is Present.GOOD:
             left = without_gpu(incident, view.seen.uuid, view.pci)
             if left is None:
-                return closed(incident, now, ClosesKind.RESET)
+                return closed(incident, on.now, ClosesKind.RESET)
             incident = replace(left, resets=tuple(r for r in left.resets if r[0] != key))
     if incident.reset_at is None:
         return incident
-    if present_of(state, incident, since=incident.reset_at) is Present.GOOD:
-        return closed(incident, now, ClosesKind.RESET)
+    if present_of(on.state, incident, since=incident.reset_at) is Present.GOOD:
+        return closed(incident, on.now, ClosesKind.RESET)
     return incident
 
 
-def _repaired(state: NodeState, incident: Incident, now: float) -> Incident:
+def _repaired(on: Judging, incident: Incident) -> Incident:
     """A person says it is repaired: believed unless the present contradicts."""
-    if incident.first_seen >= state.node.repaired_at:
+    if incident.first_seen >= on.state.node.repaired_at:
         return incident
-    present = present_of(state, incident, since=0.0)
-    if present is Present.GOOD or (present is Present.UNSEEN and state.view_source is None):
-        return closed(incident, now, ClosesKind.HUMAN)
+    present = present_of(on.state, incident, since=0.0)
+    if present is Present.GOOD or (present is Present.UNSEEN and on.state.view_source is None):
+        return closed(incident, on.now, ClosesKind.HUMAN)
     return incident

@@ -21,7 +21,7 @@ from rules.api.health import (
     NvidiaAction,
 )
 from rules.catalog.reason import Action, Reason
-from rules.catalog.thresholds import Rules
+from rules.catalog.thresholds import Thresholds
 
 _T = TypeVar("_T")
 
@@ -230,10 +230,10 @@ def joined(incident: Incident, finding: Finding, now: float) -> Incident:
     )
 
 
-def held_still(incident: Incident, now: float, rules: Rules) -> bool:
+def held_still(incident: Incident, now: float, thresholds: Thresholds) -> bool:
     """Whether an incident that is kept open has not been good for long enough yet."""
     at = incident.held_at
-    return at is not None and 0 <= now - at < rules["FlapWindow"].value
+    return at is not None and 0 <= now - at < thresholds["FlapWindow"].value
 
 
 def with_evidence(incident: Incident, text: str) -> Incident:
@@ -278,7 +278,9 @@ def replace_all(
     return tuple(changed.get(incident.id, incident) for incident in incidents)
 
 
-def find_home(incidents: Iterable[Incident], finding: Finding, rules: Rules) -> Incident | None:
+def find_home(
+    incidents: Iterable[Incident], finding: Finding, thresholds: Thresholds
+) -> Incident | None:
     """The active incident that a sighting belongs to.
 
     The one whose Xid the driver names as the cause; else one of the same reason; else the newest
@@ -295,7 +297,7 @@ def find_home(incidents: Iterable[Incident], finding: Finding, rules: Rules) -> 
             return incident
     if finding.xid is None:
         return None
-    gap, whole = rules["ContextDelay"].value, rules["IncidentGrouping"].value
+    gap, whole = thresholds["ContextDelay"].value, thresholds["IncidentGrouping"].value
     bursts = [
         incident
         for incident in mine

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from rules.catalog.reason import ClosesKind, Severity
 from rules.catalog.signals import Signal
-from rules.catalog.thresholds import Rules
+from rules.catalog.thresholds import Thresholds
 from rules.judge.adding_up import add_up
 from rules.judge.change import Change, changes_between
 from rules.judge.closing import close_what_ended, grace_end, mark_reboot
@@ -44,6 +44,7 @@ from rules.judge.facts.sources import (
 )
 from rules.judge.gauge import Gauge
 from rules.judge.incident import Incident, IncidentPhase
+from rules.judge.judging import Judging
 from rules.judge.observation import (
     AerSeen,
     CallFailed,
@@ -70,15 +71,15 @@ from rules.judge.topology import better
 
 
 def judge(
-    state: NodeState, observation: Observation, now: float, rules: Rules
+    state: NodeState, observation: Observation, now: float, thresholds: Thresholds
 ) -> tuple[NodeState, tuple[Change, ...]]:
     """Take one observation at `now` (wall seconds)."""
-    new = settle_driver(_take(state, observation, now, rules), now)
-    new = _let_time_pass(new, now, rules)
-    if new.incidents is not state.incidents:
-        new = merge_common(new, now, rules)
-    new = add_up(state, new, now, rules)
-    return new, changes_between(state, new)
+    on = Judging(state, now, thresholds)
+    on = _let_time_pass(settle_driver(_take(on, observation)))
+    if on.state.incidents is not state.incidents:
+        on = merge_common(on)
+    on = add_up(state, on)
+    return on.state, changes_between(state, on.state)
 
 
 def next_deadline(state: NodeState) -> float | None:
@@ -142,71 +143,67 @@ def _deadline(state: NodeState, incident: Incident) -> float | None:
     return None
 
 
-def _take(state: NodeState, seen: Observation, now: float, rules: Rules) -> NodeState:
+def _take(on: Judging, seen: Observation) -> Judging:
     match seen:
         case KernelLineSeen():
-            return judge_line(_boot(state, seen.boot_id), seen, now, rules)
+            return judge_line(on.then(_boot(on.state, seen.boot_id)), seen)
         case WorkloadSeen():
-            return take_workload(state, seen, now, rules)
+            return take_workload(on, seen)
         case KernelRead():
-            return _read_up_to(_boot(state, seen.boot_id), seen.boot_id, seen.sequence)
+            return on.then(_read_up_to(_boot(on.state, seen.boot_id), seen.boot_id, seen.sequence))
         case KernelGap():
-            return _read_up_to(state, seen.boot_id, seen.sequence) if seen.boot_id else state
+            return (
+                on.then(_read_up_to(on.state, seen.boot_id, seen.sequence)) if seen.boot_id else on
+            )
         case SourceChanged():
-            return end_comparison(change_source(state, seen, now), now)
+            return end_comparison(change_source(on, seen))
         case Inventory():
-            return count_gpus(take_inventory(state, seen, now), now, rules)
+            return count_gpus(take_inventory(on, seen))
         case TopologySeen():
-            return replace(state, topology=better(seen, state.topology))
+            return on.then(replace(on.state, topology=better(seen, on.state.topology)))
         case Readings():
-            return _readings(state, seen, now, rules)
+            return _readings(on, seen)
         case GpuEvent():
-            return judge_event(state, seen, now, rules)
+            return judge_event(on, seen)
         case CallFailed():
-            return judge_failed_call(state, seen, now, rules)
+            return judge_failed_call(on, seen)
         case PciSeen():
-            return take_functions(state, seen, now, rules)
+            return take_functions(on, seen)
         case AerSeen():
-            return judge_aer(state, seen, now, rules)
+            return judge_aer(on, seen)
         case DevNodesSeen():
-            return replace(state, minors=seen.minors[:256])
+            return on.then(replace(on.state, minors=seen.minors[:256]))
         case DcgmSeen():
-            return count_gpus(judge_page(state, seen, now, rules), now, rules)
+            return count_gpus(judge_page(on, seen))
         case NodeSeen():
-            return take_node(state, seen, now)
+            return take_node(on, seen)
         case HostSeen():
-            return take_host(state, seen, now, rules)
-    return state
+            return take_host(on, seen)
+    return on
 
 
-def _let_time_pass(state: NodeState, now: float, rules: Rules) -> NodeState:
-    state = name_unavailable(mature_events(state, now, rules), now)
-    state = judge_repeats(state, now, rules)
-    state = expire_restored(state, now)
-    state = expire_stand_down(state, now)
-    return close_what_ended(state, now, rules)
+def _let_time_pass(on: Judging) -> Judging:
+    on = name_unavailable(mature_events(on))
+    on = judge_repeats(on)
+    on = expire_restored(on)
+    on = expire_stand_down(on)
+    return close_what_ended(on)
 
 
-def _readings(state: NodeState, seen: Readings, now: float, rules: Rules) -> NodeState:
+def _readings(on: Judging, seen: Readings) -> Judging:
     """A poll with the presence it found: lost and reset required are states of the whole GPU.
 
     Only some polls look for it; the others say nothing about presence.
     """
-    state = judge_readings(state, seen, now, rules)
+    on = judge_readings(on, seen)
     presence = seen.values.get(Signal.PRESENCE)
     if presence is None:
-        return state
+        return on
     if presence == "lost":
-        return lost_poll(state, seen.gpu, seen.pci, "NVML: the GPU is lost", now, rules)
-    state = answered_poll(state, seen.gpu, seen.pci, now, rules)
+        return lost_poll(on, seen.gpu, seen.pci, "NVML: the GPU is lost")
+    on = answered_poll(on, seen.gpu, seen.pci)
     return reset_required(
-        state,
-        seen.gpu,
-        seen.pci,
-        "NVML: the GPU requires a reset",
-        now,
-        rules,
-        bad=presence == "reset_required",
+        on, seen.gpu, seen.pci, "NVML: the GPU requires a reset", bad=presence == "reset_required"
     )
 
 

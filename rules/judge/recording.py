@@ -11,7 +11,6 @@ from typing import Final
 
 from rules.catalog.reason import Action, ClosesKind, ReasonClass, Severity
 from rules.catalog.signals import Signal
-from rules.catalog.thresholds import Rules
 from rules.catalog.xid import RECOVERY_ACTION_XID
 from rules.judge.bridges import cut_off_home
 from rules.judge.burst import (
@@ -40,6 +39,7 @@ from rules.judge.incident import (
     with_conclusion,
     with_evidence,
 )
+from rules.judge.judging import Judging
 from rules.judge.ledger import noted, whose
 from rules.judge.observation import SourceName
 from rules.judge.state import NodeState, close_for, find_gpu, identify, replace_incident, with_gpu
@@ -73,55 +73,59 @@ def surroundings(state: NodeState) -> Surroundings:
     )
 
 
-def record(state: NodeState, finding: Finding, now: float, rules: Rules) -> NodeState:
+def record(on: Judging, finding: Finding) -> Judging:
     """Take one sighting: into the incident it belongs to, else into a new one.
 
     A sighting from before the agent's start waits for the present to agree; if it would only be
     a record, it is one at once, closed.
     """
-    gpu, pci = identify(state, finding.gpu, finding.pci)
+    gpu, pci = identify(on.state, finding.gpu, finding.pci)
     finding = replace(finding, gpu=gpu, pci=pci)
-    if state.standing_down and is_lost(Member(finding.row, finding.xid)):
+    if on.state.standing_down and is_lost(Member(finding.row, finding.xid)):
         finding = replace(finding, needs_present=True)  # judged when the GPUs are back
-    if finding.lookback and finding.sequence is None and _is_known(state, finding):
-        return state
-    state = _tallied(state, finding, rules)
-    home = find_home(state.incidents, finding, rules)
+    if finding.lookback and finding.sequence is None and _is_known(on.state, finding):
+        return on
+    on = _tallied(on, finding)
+    home = find_home(on.state.incidents, finding, on.thresholds)
     if home is not None and _would_be_proof(home, finding):
         home = None
-    home = home or cut_off_home(state.incidents, finding) or _shut_off_home(state, finding)
+    home = home or cut_off_home(on.state.incidents, finding) or _shut_off_home(on.state, finding)
     if home is not None:
-        merged = joined(home, finding, now)
-        waits = finding.lookback or finding.needs_present or rests(state, home)
+        merged = joined(home, finding, on.now)
+        waits = finding.lookback or finding.needs_present or rests(on.state, home)
         if home.phase is IncidentPhase.PRESENT and not waits:
-            merged = replace(merged, phase=IncidentPhase.CONTEXT, opened_at=now)
-        return replace_incident(state, settled(merged, now, surroundings(state), rules))
-    fresh = opened(finding, state.node.boot_id or state.cursor_boot, now)
-    if any(known.id == fresh.id for known in state.incidents):
-        return state
+            merged = replace(merged, phase=IncidentPhase.CONTEXT, opened_at=on.now)
+        return on.then(
+            replace_incident(
+                on.state, settled(merged, on.now, surroundings(on.state), on.thresholds)
+            )
+        )
+    fresh = opened(finding, on.state.node.boot_id or on.state.cursor_boot, on.now)
+    if any(known.id == fresh.id for known in on.state.incidents):
+        return on
     if finding.lookback or finding.needs_present:
-        since = 0.0 if finding.lookback else now
+        since = 0.0 if finding.lookback else on.now
         fresh = replace(fresh, phase=IncidentPhase.PRESENT, present_since=since)
-    fresh = settled(fresh, now, surroundings(state), rules)
+    fresh = settled(fresh, on.now, surroundings(on.state), on.thresholds)
     if finding.lookback and finding.row.severity is Severity.INFO:
         fresh = closed(fresh, finding.at, BEFORE_START)
-    kept, gone = capped((*state.incidents, fresh))
-    return replace(state, incidents=kept, dropped=state.dropped + gone)
+    kept, gone = capped((*on.state.incidents, fresh))
+    return on.then(replace(on.state, incidents=kept, dropped=on.state.dropped + gone))
 
 
-def _tallied(state: NodeState, finding: Finding, rules: Rules) -> NodeState:
+def _tallied(on: Judging, finding: Finding) -> Judging:
     """Note what is harmless once and not every few hours; the lines of one burst are one."""
     if finding.xid != _CONTAINED_XID or finding.lookback:
-        return state
+        return on
     tallied = noted(
-        state.ledger,
+        on.state.ledger,
         whose(finding.gpu, finding.pci),
         CONTAINED_ERROR,
         finding.at,
-        rules["BudgetWindow"].value,
-        apart_s=rules["IncidentGrouping"].value,
+        on.thresholds["BudgetWindow"].value,
+        apart_s=on.thresholds["IncidentGrouping"].value,
     )
-    return replace(state, ledger=tallied)
+    return on.then(replace(on.state, ledger=tallied))
 
 
 def rests(state: NodeState, incident: Incident) -> bool:
@@ -130,42 +134,42 @@ def rests(state: NodeState, incident: Incident) -> bool:
 
 
 def take_answer(
-    state: NodeState,
+    on: Judging,
     gpu: str,
     pci: str,
     value: int,
-    now: float,
-    rules: Rules,
     *,
     finding: Finding,
-) -> NodeState:
+) -> Judging:
     """Apply the driver's recovery action `value`; the latest value wins.
 
     It answers the newest incident of that GPU that an Xid opened, if that is recent or grave;
     where there is none, the action is an incident of its own, as `finding` says it.
     """
-    gpu, pci = identify(state, gpu, pci)
-    view = find_gpu(state, gpu, pci)
+    gpu, pci = identify(on.state, gpu, pci)
+    view = find_gpu(on.state, gpu, pci)
     if view is not None and not finding.lookback:
-        state = with_gpu(state, replace(view, action=value, action_seen=None))
-    around = surroundings(state)
+        on = on.then(with_gpu(on.state, replace(view, action=value, action_seen=None)))
+    around = surroundings(on.state)
     if value == NO_ACTION:
-        return _no_action(state, gpu, pci, finding)
-    asked = _asked(state, gpu, pci, finding, rules)
+        return on.then(_no_action(on.state, gpu, pci, finding))
+    asked = _asked(on, gpu, pci, finding)
     if asked is None:
         row = row_for_action(value, around)
-        old = _own(state, gpu, pci)
+        old = _own(on.state, gpu, pci)
         if old is not None and old.row.reason != row.reason:
-            state = replace_incident(state, closed(old, finding.at, SUPERSEDED))
-        return record(state, replace(finding, row=row, gpu=gpu, pci=pci), now, rules)
+            on = on.then(replace_incident(on.state, closed(old, finding.at, SUPERSEDED)))
+        return record(on, replace(finding, row=row, gpu=gpu, pci=pci))
     if asked.answer == value:
-        return replace_incident(state, replace(asked, last_seen=max(asked.last_seen, finding.at)))
+        return on.then(
+            replace_incident(on.state, replace(asked, last_seen=max(asked.last_seen, finding.at)))
+        )
     if asked.answer is not None and len(asked.gpus) > 1:
         lighter = strength(row_for_action(value, around)) < strength(
             row_for_action(asked.answer, around)
         )
         if lighter:
-            return state  # one of several GPUs needs less than another
+            return on  # one of several GPUs needs less than another
     answered = with_evidence(replace(asked, answer=value), finding.evidence)
     answered = replace(
         answered,
@@ -173,8 +177,8 @@ def take_answer(
         sources=tuple(dict.fromkeys((*asked.sources, finding.source))),
     )
     if asked.phase is IncidentPhase.PRESENT and not finding.lookback:
-        answered = replace(answered, phase=IncidentPhase.CONTEXT, opened_at=now)
-    return replace_incident(state, settled(answered, now, around, rules))
+        answered = replace(answered, phase=IncidentPhase.CONTEXT, opened_at=on.now)
+    return on.then(replace_incident(on.state, settled(answered, on.now, around, on.thresholds)))
 
 
 def _shut_off_home(state: NodeState, finding: Finding) -> Incident | None:
@@ -193,13 +197,13 @@ def _shut_off_home(state: NodeState, finding: Finding) -> Incident | None:
     return None
 
 
-def note_no_need(state: NodeState, gpu: str, pci: str, now: float, rules: Rules) -> NodeState:
+def note_no_need(on: Judging, gpu: str, pci: str) -> Judging:
     """A poll found that the driver asks for nothing.
 
     Read twice after an Xid whose meaning is the driver's answer, that is the answer.
     """
-    around = surroundings(state)
-    for incident in state.incidents:
+    around = surroundings(on.state)
+    for incident in on.state.incidents:
         waits = (
             incident.active
             and incident.answer is None
@@ -212,9 +216,9 @@ def note_no_need(state: NodeState, gpu: str, pci: str, now: float, rules: Rules)
         read = replace(incident, unasked=incident.unasked + 1)
         if read.unasked >= _NONE_READ:
             read = with_conclusion(replace(read, answer=NO_ACTION), NO_NEED)
-            read = settled(read, now, around, rules)
-        state = replace_incident(state, read)
-    return state
+            read = settled(read, on.now, around, on.thresholds)
+        on = on.then(replace_incident(on.state, read))
+    return on
 
 
 def _would_be_proof(home: Incident, finding: Finding) -> bool:
@@ -265,17 +269,15 @@ def finding_for_action(
     return Finding(at=at, row=row, source=source, evidence=evidence, scope=scope)
 
 
-def _asked(
-    state: NodeState, gpu: str, pci: str, finding: Finding, rules: Rules
-) -> Incident | None:
+def _asked(on: Judging, gpu: str, pci: str, finding: Finding) -> Incident | None:
     """The newest Xid incident of the GPU that this answer is about.
 
     An answer read from the past is not about what came after it.
     """
-    gap, at = rules["ContextDelay"].value, finding.at
+    gap, at = on.thresholds["ContextDelay"].value, finding.at
     about = [
         incident
-        for incident in state.incidents
+        for incident in on.state.incidents
         if incident.active
         and incident.concerns(gpu, pci)
         and not (finding.lookback and at < incident.first_seen - gap)

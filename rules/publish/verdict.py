@@ -13,7 +13,7 @@ from typing import Final
 
 from rules.catalog.reason import Severity
 from rules.catalog.signals import Signal
-from rules.catalog.thresholds import DEFAULT_RULES, Rules
+from rules.catalog.thresholds import DEFAULT_RULES, Thresholds
 from rules.judge.burst import strength
 from rules.judge.expected_gpus import gpu_addresses
 from rules.judge.facts.presence import expected_of
@@ -66,12 +66,12 @@ class Verdict:
     degraded_message: str
 
 
-def verdict(state: NodeState, now: float, rules: Rules = DEFAULT_RULES) -> Verdict:
+def verdict(state: NodeState, now: float, thresholds: Thresholds = DEFAULT_RULES) -> Verdict:
     """Judge the node as it stands at `now`."""
     active = [incident for incident in state.incidents if incident.active]
     fatal = _gravest(active, Severity.FATAL)
     degraded = _gravest(active, Severity.DEGRADED)
-    blind = view_problem(state, now, rules)
+    blind = view_problem(state, now, thresholds)
     gpus = {key: _gpu(view, active, blind=bool(blind)) for key, view in state.gpus.items()}
     expected = expected_of(state).count or len(state.gpus)
     healthy = None if blind else _count_healthy(state, gpus)
@@ -102,7 +102,7 @@ def verdict(state: NodeState, now: float, rules: Rules = DEFAULT_RULES) -> Verdi
     )
 
 
-def view_problem(state: NodeState, now: float, rules: Rules = DEFAULT_RULES) -> str:
+def view_problem(state: NodeState, now: float, thresholds: Thresholds = DEFAULT_RULES) -> str:
     """Why nothing sees the GPUs, as a reason code; empty when something does, or none should.
 
     A sense that let go on request keeps its last verdict. While the node is young, an absent
@@ -124,7 +124,7 @@ def view_problem(state: NodeState, now: float, rules: Rules = DEFAULT_RULES) -> 
     if _all_unbound(state):
         reason = DRIVER_ABSENT
     booted_at = state.node.booted_at or state.started_at
-    if reason == DRIVER_ABSENT and now < booted_at + rules["BootGrace"].value:
+    if reason == DRIVER_ABSENT and now < booted_at + thresholds["BootGrace"].value:
         return WAITING
     return reason
 

@@ -11,42 +11,40 @@ from dataclasses import replace
 from typing import Final
 
 from rules.catalog.reasons import REASONS
-from rules.catalog.thresholds import Rules
 from rules.judge.incident import Finding
+from rules.judge.judging import Judging
 from rules.judge.observation import AerCounters, AerSeen, SourceName
 from rules.judge.recording import record
-from rules.judge.state import GpuView, NodeState, find_gpu, with_gpu
+from rules.judge.state import GpuView, find_gpu, with_gpu
 
 UNCORRECTED: Final = "PcieAerUncorrected"
 _MAX_FUNCTIONS: Final = 64
 
 
-def judge_aer(state: NodeState, seen: AerSeen, now: float, rules: Rules) -> NodeState:
+def judge_aer(on: Judging, seen: AerSeen) -> Judging:
     """Take one look at the counters; those of a function that is no known GPU are left out."""
     for counters in seen.functions[:_MAX_FUNCTIONS]:
-        view = find_gpu(state, "", counters.address)
+        view = find_gpu(on.state, "", counters.address)
         if view is not None:
-            state = _look(state, view, counters, seen.at, now, rules)
-    return state
+            on = _look(on, view, counters, seen.at)
+    return on
 
 
-def _look(
-    state: NodeState, view: GpuView, counters: AerCounters, at: float, now: float, rules: Rules
-) -> NodeState:
+def _look(on: Judging, view: GpuView, counters: AerCounters, at: float) -> Judging:
     base, last = view.aer_base, view.aer
     fresh = replace(view, aer=counters, aer_base=counters)
     if base is None or last is None or base.address != counters.address:
-        return with_gpu(state, fresh)
+        return on.then(with_gpu(on.state, fresh))
     if _uncorrected(counters) < _uncorrected(last):
-        return with_gpu(state, fresh)
-    limit = rules[UNCORRECTED].value
+        return on.then(with_gpu(on.state, fresh))
+    limit = on.thresholds[UNCORRECTED].value
     grown = _uncorrected(last) - _uncorrected(base)
     if grown < limit:  # more since this look waits for the confirming one
-        return with_gpu(state, replace(view, aer=counters))
-    state = with_gpu(state, replace(fresh, aer_base=last))
+        return on.then(with_gpu(on.state, replace(view, aer=counters)))
+    on = on.then(with_gpu(on.state, replace(fresh, aer_base=last)))
     known = any(
         i.active and i.has_reason(UNCORRECTED) and i.concerns(view.seen.uuid, view.pci)
-        for i in state.incidents
+        for i in on.state.incidents
     )
     finding = Finding(
         at=at,
@@ -60,7 +58,7 @@ def _look(
         ),
         counts=not known,
     )
-    return record(state, finding, now, rules)
+    return record(on, finding)
 
 
 def _uncorrected(counters: AerCounters) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rules.catalog.signals import Signal
-from rules.catalog.thresholds import Rules
+from rules.catalog.thresholds import Thresholds
 from rules.judge.facts.checks_heat import clocks, margin_left, memory_temperature
 from rules.judge.facts.sample import Measured, Sample, number_of
 from rules.judge.observation import Value
@@ -78,14 +78,14 @@ class LatchCheck:
     bad_when_zero: bool = False
     proves_reset: bool = True
 
-    def bad(self, values: Mapping[Signal, Value], rules: Rules) -> bool | None:
+    def bad(self, values: Mapping[Signal, Value], thresholds: Thresholds) -> bool | None:
         """Whether the sum of its signals is at the limit."""
         numbers = [n for s in self.signals if (n := _level_of(values.get(s))) is not None]
         if not numbers:
             return None
         if self.bad_when_zero:
             return sum(numbers) == 0
-        limit = rules[self.threshold].value if self.threshold else 1
+        limit = thresholds[self.threshold].value if self.threshold else 1
         return sum(numbers) >= limit
 
     def evidence(self, values: Mapping[Signal, Value]) -> str:
@@ -122,7 +122,7 @@ def _pcie_width(sample: Sample) -> Measured | None:
     now, most = sample.number(Signal.PCIE_WIDTH), sample.last(Signal.PCIE_WIDTH_MAX)
     if now is None or not most or now <= 0:
         return None
-    limit = sample.rules["PCIeWidthDegraded"]
+    limit = sample.thresholds["PCIeWidthDegraded"]
     evidence = f"pcie_width_lanes={now:g} of {most:g}"
     return Measured(
         most - now >= limit.value, most - now <= limit.clear, "PCIeWidthDegraded", evidence
@@ -135,9 +135,11 @@ def _pcie_generation(sample: Sample) -> Measured | None:
     use = sample.last(Signal.UTILIZATION)
     if now is None or not most or now <= 0 or use is None:
         return None
-    if use < sample.rules["PCIeLoadUtilization"].value or sample.last(Signal.PERFORMANCE_STATE):
+    if use < sample.thresholds["PCIeLoadUtilization"].value or sample.last(
+        Signal.PERFORMANCE_STATE
+    ):
         return None
-    limit = sample.rules["PCIeGenDegraded"]
+    limit = sample.thresholds["PCIeGenDegraded"]
     evidence = f"pcie_generation={now:g} of {most:g} at {use:g} % use"
     return Measured(
         most - now >= limit.value, most - now <= limit.clear, "PCIeGenDegraded", evidence
@@ -153,17 +155,17 @@ def _pcie_replays(sample: Sample) -> Measured | None:
     if rate is None or not generation or not lanes or rests:
         return None
     name = f"PCIeReplayRateGen{min(int(generation), _MOST_PCIE_GENERATION)}"
-    if name not in sample.rules.thresholds:
+    if name not in sample.thresholds.thresholds:
         return None
     per_lane = rate * 60 / lanes
-    bad = per_lane > sample.rules[name].value
+    bad = per_lane > sample.thresholds[name].value
     return Measured(bad, not bad, name, f"pcie_replays {per_lane:.2f} per lane and minute")
 
 
 def _links(sample: Sample) -> Measured | None:
     if sample.links_down is None:
         return None
-    limit = sample.rules["NVLinkDown"]
+    limit = sample.thresholds["NVLinkDown"]
     return Measured(
         sample.links_down >= limit.value,
         sample.links_down <= limit.clear,
@@ -178,7 +180,7 @@ def _unknown_links(sample: Sample) -> Measured | None:
     if not isinstance(states, tuple) or not states:
         return None
     unknown = sum(link is not None and link not in LINK_STATES for link in states)
-    limit = sample.rules["NVLinkStateUnknown"]
+    limit = sample.thresholds["NVLinkStateUnknown"]
     evidence = f"nvlink_states: {unknown} of {len(states)} links in a state that is not known"
     return Measured(unknown >= limit.value, unknown <= limit.clear, "NVLinkStateUnknown", evidence)
 
@@ -203,7 +205,10 @@ def _link_errors(sample: Sample) -> Measured | None:
         return None
     crc = (flits or 0) + (data or 0)
     per_minute = sum(retrains) * 60
-    crc_limit, recovery = sample.rules["NVLinkErrorRate"], sample.rules["NVLinkRecoveryRate"]
+    crc_limit, recovery = (
+        sample.thresholds["NVLinkErrorRate"],
+        sample.thresholds["NVLinkRecoveryRate"],
+    )
     return Measured(
         crc >= crc_limit.value or per_minute >= recovery.value,
         crc <= crc_limit.clear and per_minute <= recovery.clear,
@@ -223,7 +228,7 @@ def _bit_errors(sample: Sample) -> Measured | None:
     }
     if not ratios:
         return None
-    limit, worst = sample.rules["NVLinkBitErrors"], max(ratios.values())
+    limit, worst = sample.thresholds["NVLinkBitErrors"], max(ratios.values())
     evidence = " ".join(f"{signal.value}={ratio:g}" for signal, ratio in ratios.items())
     return Measured(worst >= limit.value, worst <= limit.clear, "NVLinkBitErrors", evidence)
 
@@ -234,7 +239,7 @@ def _c2c_links(sample: Sample) -> Measured | None:
     if not isinstance(states, tuple) or not any(states):
         return None
     down = sum(state is not None and state != _C2C_UP for state in states)
-    limit = sample.rules["C2CLinkDown"]
+    limit = sample.thresholds["C2CLinkDown"]
     return Measured(
         down >= limit.value,
         down <= limit.clear,
@@ -247,7 +252,7 @@ def _c2c_errors(sample: Sample) -> Measured | None:
     rate = sample.rates.get(Signal.C2C_ERRORS)
     if rate is None:
         return None
-    limit = sample.rules["C2CErrorRate"]
+    limit = sample.thresholds["C2CErrorRate"]
     return Measured(
         rate >= limit.value,
         rate <= limit.clear,

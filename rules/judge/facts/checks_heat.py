@@ -30,7 +30,7 @@ def clocks(
         if reasons is None:
             return None
         bits = int(reasons)
-        limit = sample.rules["SlowdownShare"]
+        limit = sample.thresholds["SlowdownShare"]
         share = max((sample.rates.get(time, 0.0) for time in times), default=0.0) / _NANOSECONDS
         on = bool(bits & mask) and not bits & unless
         evidence = f"clock_event_reasons={bits:#x}"
@@ -56,7 +56,7 @@ def margin_left(sample: Sample) -> Measured | None:
         evidence.append(
             f"temperature_celsius={temperature:g} slowdown_temperature_celsius={slowdown:g}"
         )
-    limit = sample.rules["TemperatureMargin"]
+    limit = sample.thresholds["TemperatureMargin"]
     margin = sample.number(Signal.THERMAL_MARGIN)
     if margin is not None:
         by_limit = margin - (sample.last(Signal.SLOWDOWN_MARGIN) or 0.0)
@@ -87,7 +87,7 @@ def _is_cool(sample: Sample, temperature: float | None, slowdown: float | None) 
         return False
     memory = sample.last(Signal.MEMORY_TEMPERATURE)
     hottest = max(temperature, memory if memory is not None else temperature)
-    return hottest <= (slowdown or _LOWEST_SLOWDOWN) - sample.rules["TemperatureDoubt"].value
+    return hottest <= (slowdown or _LOWEST_SLOWDOWN) - sample.thresholds["TemperatureDoubt"].value
 
 
 def memory_temperature(sample: Sample) -> Measured | None:
@@ -96,7 +96,7 @@ def memory_temperature(sample: Sample) -> Measured | None:
     most = sample.last(Signal.MEMORY_MAX_TEMPERATURE)
     if now is None or not most:
         return None
-    limit = sample.rules["MemoryTemperature"]
+    limit = sample.thresholds["MemoryTemperature"]
     evidence = f"memory_temperature_celsius={now:g} of {most:g}"
     return Measured(
         most - now <= limit.value, most - now >= limit.clear, "MemoryTemperature", evidence

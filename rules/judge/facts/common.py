@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from rules.api.health import MAX_EVIDENCE
-from rules.catalog.thresholds import Rules
+from rules.catalog.thresholds import Thresholds
 from rules.judge.burst import settled, strength
 from rules.judge.expected_gpus import gpu_addresses
 from rules.judge.facts.presence import MISMATCH, expected_of
@@ -25,6 +25,7 @@ from rules.judge.incident import (
     closed,
     replace_all,
 )
+from rules.judge.judging import Judging
 from rules.judge.recording import surroundings
 from rules.judge.state import MAX_GPUS, NodeState, find_gpu
 
@@ -32,17 +33,17 @@ COMMON: Final = "CommonCause"
 FABRIC_FAILED: Final = "FabricStateFailed"
 
 
-def merge_common(state: NodeState, now: float, rules: Rules) -> NodeState:
+def merge_common(on: Judging) -> Judging:
     """Make one incident of scope Node of those that a common cause explains."""
     alike: dict[str, list[Incident]] = {}
-    for incident in state.incidents:
-        if incident.active and _may_be_common(state, incident):
+    for incident in on.state.incidents:
+        if incident.active and _may_be_common(on.state, incident):
             alike.setdefault(incident.row.reason, []).append(incident)
-    most = _gpus_here(state)
+    most = _gpus_here(on.state)
     for group in alike.values():
-        if len(group) > 1 and (together := _together(group, most, rules)):
-            state = _merged(state, together, now, rules)
-    return state
+        if len(group) > 1 and (together := _together(group, most, on.thresholds)):
+            on = _merged(on, together)
+    return on
 
 
 def _may_be_common(state: NodeState, incident: Incident) -> bool:
@@ -71,9 +72,9 @@ def _gpus_here(state: NodeState) -> int:
     return max(len(state.gpus), expected_of(state).count, on_bus)
 
 
-def _together(group: Sequence[Incident], most: int, rules: Rules) -> Sequence[Incident]:
+def _together(group: Sequence[Incident], most: int, thresholds: Thresholds) -> Sequence[Incident]:
     """The incidents that began within a minute of each other on at least half of the GPUs."""
-    window_s, share = rules["CommonCauseWindow"].value, rules["CommonCause"].value
+    window_s, share = thresholds["CommonCauseWindow"].value, thresholds["CommonCause"].value
     ordered = sorted(group, key=lambda incident: incident.first_seen)
     for first in ordered:
         within = [i for i in ordered if 0 <= i.first_seen - first.first_seen <= window_s]
@@ -83,7 +84,7 @@ def _together(group: Sequence[Incident], most: int, rules: Rules) -> Sequence[In
     return ()
 
 
-def _merged(state: NodeState, together: Sequence[Incident], now: float, rules: Rules) -> NodeState:
+def _merged(on: Judging, together: Sequence[Incident]) -> Judging:
     """The first of them goes on as the incident of the node; the others end in it."""
     first, *others = together
     gravest = max(together, key=lambda incident: strength(incident.row))
@@ -107,6 +108,8 @@ def _merged(state: NodeState, together: Sequence[Incident], now: float, rules: R
         reset_at=None,
         rebooted=any(i.rebooted for i in together),
     )
-    home = settled(home, now, surroundings(state), rules)
-    ended = {other.id: closed(other, now, COMMON) for other in others}
-    return replace(state, incidents=replace_all(state.incidents, {**ended, home.id: home}))
+    home = settled(home, on.now, surroundings(on.state), on.thresholds)
+    ended = {other.id: closed(other, on.now, COMMON) for other in others}
+    return on.then(
+        replace(on.state, incidents=replace_all(on.state.incidents, {**ended, home.id: home}))
+    )

@@ -15,14 +15,15 @@ from typing import Final, NamedTuple
 from rules.catalog.reason import ClosesKind
 from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal
-from rules.catalog.thresholds import Rules, Threshold
+from rules.catalog.thresholds import Threshold
 from rules.judge.closing import close_where
 from rules.judge.facts.sample import number_of
 from rules.judge.gauge import Gauge
 from rules.judge.incident import Finding
+from rules.judge.judging import Judging
 from rules.judge.observation import DcgmSeen, SourceName, SourceState, Value
 from rules.judge.recording import record
-from rules.judge.state import GpuView, NodeState, close_for, with_gpu
+from rules.judge.state import GpuView, close_for, with_gpu
 
 REASON: Final = "SourcesDiffer"
 NOT_COMPARED: Final = "NotCompared"
@@ -52,29 +53,27 @@ COMPARED: Final = (
 )
 
 
-def compare_page(state: NodeState, seen: DcgmSeen, now: float, rules: Rules) -> NodeState:
+def compare_page(on: Judging, seen: DcgmSeen) -> Judging:
     """Compare one page with what NVML read last."""
     for uuid, values in seen.gpus.items():
-        view = state.gpus.get(uuid)
-        if view is not None and now - view.answered_at < _FRESH_S:
-            state = _compare(state, view, values, now, rules)
-    return state
+        view = on.state.gpus.get(uuid)
+        if view is not None and on.now - view.answered_at < _FRESH_S:
+            on = _compare(on, view, values)
+    return on
 
 
-def end_comparison(state: NodeState, now: float) -> NodeState:
+def end_comparison(on: Judging) -> Judging:
     """Forget what was compared once one of the two does not work, whoever had compared it."""
-    spoken = (state.source(name) for name in (SourceName.NVML, SourceName.DCGM))
+    spoken = (on.state.source(name) for name in (SourceName.NVML, SourceName.DCGM))
     if all(each in (None, SourceState.UP) for each in spoken):
-        return state
-    if any(view.differs for view in state.gpus.values()):
-        gpus = {key: replace(view, differs={}) for key, view in state.gpus.items()}
-        state = replace(state, gpus=gpus)
-    return close_where(state, lambda i: i.row.reason == REASON, now, NOT_COMPARED)
+        return on
+    if any(view.differs for view in on.state.gpus.values()):
+        gpus = {key: replace(view, differs={}) for key, view in on.state.gpus.items()}
+        on = on.then(replace(on.state, gpus=gpus))
+    return on.then(close_where(on.state, lambda i: i.row.reason == REASON, on.now, NOT_COMPARED))
 
 
-def _compare(
-    state: NodeState, view: GpuView, page: Mapping[Signal, Value], now: float, rules: Rules
-) -> NodeState:
+def _compare(on: Judging, view: GpuView, page: Mapping[Signal, Value]) -> Judging:
     differs = dict(view.differs)
     raised = []
     for signal, name in COMPARED:
@@ -82,30 +81,34 @@ def _compare(
         if ours is None or theirs is None:
             continue
         before = differs.get(signal, Gauge())
-        differs[signal] = before.measure(abs(ours - theirs), rules[name])
+        differs[signal] = before.measure(abs(ours - theirs), on.thresholds[name])
         if differs[signal].raised and not before.raised:
             raised.append(f"{signal.value}: nvml {ours:g}, dcgm-exporter {theirs:g}")
-    state = with_gpu(state, replace(view, differs=differs))
+    on = on.then(with_gpu(on.state, replace(view, differs=differs)))
     for evidence in raised:
         finding = Finding(
-            at=now,
+            at=on.now,
             row=REASONS[REASON],
             gpu=view.seen.uuid,
             pci=view.pci,
             source=SourceName.DCGM,
             evidence=evidence,
         )
-        state = record(state, finding, now, rules)
-    if differs and all(_agrees(differs[s], rules[name]) for s, name in COMPARED if s in differs):
-        return close_for(
-            state,
-            view.seen.uuid,
-            view.pci,
-            lambda i: i.row.reason == REASON,
-            now,
-            ClosesKind.STATE,
+        on = record(on, finding)
+    if differs and all(
+        _agrees(differs[s], on.thresholds[name]) for s, name in COMPARED if s in differs
+    ):
+        return on.then(
+            close_for(
+                on.state,
+                view.seen.uuid,
+                view.pci,
+                lambda i: i.row.reason == REASON,
+                on.now,
+                ClosesKind.STATE,
+            )
         )
-    return state
+    return on
 
 
 def _agrees(gauge: Gauge, threshold: Threshold) -> bool:

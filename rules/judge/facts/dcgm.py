@@ -11,13 +11,13 @@ from typing import Final
 
 from rules.api.health import MigInstance
 from rules.catalog.signals import Signal
-from rules.catalog.thresholds import Rules
 from rules.catalog.xid import reason_for_xid
 from rules.judge.expected_gpus import plain_address
 from rules.judge.facts.compare import compare_page
 from rules.judge.facts.readings import judge_readings
 from rules.judge.facts.sources import change_source
 from rules.judge.incident import Finding
+from rules.judge.judging import Judging
 from rules.judge.observation import (
     DcgmSeen,
     GpuSeen,
@@ -39,27 +39,27 @@ _MAX_INSTANCES: Final = 7 * 64
 """A GPU has seven instances at most. Source: NVIDIA MIG guide."""
 
 
-def judge_page(state: NodeState, seen: DcgmSeen, now: float, rules: Rules) -> NodeState:
+def judge_page(on: Judging, seen: DcgmSeen) -> Judging:
     """Take one good page."""
-    if _is_foreign(state, seen):
-        return _say(state, seen, SourceState.DOWN, FOREIGN, now)
-    nvml_sees = state.source(SourceName.NVML) is SourceState.UP
-    enumerated = {view.seen.uuid for view in state.gpus.values() if view.enumerated}
+    if _is_foreign(on.state, seen):
+        return _say(on, seen, SourceState.DOWN, FOREIGN)
+    nvml_sees = on.state.source(SourceName.NVML) is SourceState.UP
+    enumerated = {view.seen.uuid for view in on.state.gpus.values() if view.enumerated}
     differs = nvml_sees and set(seen.gpus) != enumerated
-    state = _say(state, seen, SourceState.UP, DIFFERS if differs else "", now)
-    state = _judge_xids(state, seen, now, rules)
+    on = _say(on, seen, SourceState.UP, DIFFERS if differs else "")
+    on = _judge_xids(on, seen)
     if nvml_sees:
-        return compare_page(state, seen, now, rules)
-    if state.source(SourceName.NVML) is not SourceState.ABSENT:
-        return state
-    state = replace(state, driver=seen.driver or state.driver, inventory_at=now)
-    state = _enumerate(state, seen)
+        return compare_page(on, seen)
+    if on.state.source(SourceName.NVML) is not SourceState.ABSENT:
+        return on
+    on = on.then(replace(on.state, driver=seen.driver or on.state.driver, inventory_at=on.now))
+    on = on.then(_enumerate(on.state, seen))
     for uuid, values in list(seen.gpus.items())[:64]:
         unasked = values.get(Signal.FABRIC_STATE) == _NVML_TOO_OLD
         known = {**values, Signal.FABRIC_STATE: None} if unasked else values
         page = Readings(at=seen.at, gpu=uuid, values=known, pci=seen.pci.get(uuid, ""))
-        state = judge_readings(state, page, now, rules, SourceName.DCGM)
-    return state
+        on = judge_readings(on, page, SourceName.DCGM)
+    return on
 
 
 def _enumerate(state: NodeState, seen: DcgmSeen) -> NodeState:
@@ -87,31 +87,31 @@ def _is_foreign(state: NodeState, seen: DcgmSeen) -> bool:
     return bool(here and told) and here.isdisjoint(told)
 
 
-def _judge_xids(state: NodeState, seen: DcgmSeen, now: float, rules: Rules) -> NodeState:
+def _judge_xids(on: Judging, seen: DcgmSeen) -> Judging:
     """A changed last Xid is an event, where no better sense would have seen it.
 
     Healthy GPUs may export none: a series that appears has changed, too. Under MIG each instance
     has a last Xid of its own.
     """
-    before = state.dcgm_xids
+    before = on.state.dcgm_xids
     last: dict[tuple[str, int | None], int] = {
         (uuid, None): seen.xids.get(uuid, 0) for uuid in list(seen.gpus)[:_MAX_GPUS]
     }
     last.update(list(seen.instance_xids.items())[:_MAX_INSTANCES])
-    state = replace(state, dcgm_xids=last)
+    on = on.then(replace(on.state, dcgm_xids=last))
     blind = (
-        state.source(SourceName.NVML) is not SourceState.UP
-        and state.source(SourceName.KERNEL_LOG) is not SourceState.UP
+        on.state.source(SourceName.NVML) is not SourceState.UP
+        and on.state.source(SourceName.KERNEL_LOG) is not SourceState.UP
     )
     for (uuid, instance), xid in last.items():
         was = before.get((uuid, instance), 0)
         known = (uuid, None) in before
         if not blind or not known or was == xid or not 0 < xid < 1 << 16:
             continue
-        gpu, pci = identify(state, uuid, seen.pci.get(uuid, ""))
+        gpu, pci = identify(on.state, uuid, seen.pci.get(uuid, ""))
         finding = Finding(
             at=seen.at,
-            row=reason_for_xid(xid, driver=state.branch),
+            row=reason_for_xid(xid, driver=on.state.branch),
             gpu=gpu,
             pci=pci,
             xid=xid,
@@ -119,12 +119,10 @@ def _judge_xids(state: NodeState, seen: DcgmSeen, now: float, rules: Rules) -> N
             evidence=f"dcgm-exporter: last Xid changed from {was} to {xid}",
             mig=MigInstance(gi=instance) if instance is not None else None,
         )
-        state = record(state, finding, now, rules)
-    return state
+        on = record(on, finding)
+    return on
 
 
-def _say(
-    state: NodeState, seen: DcgmSeen, told: SourceState, reason: str, now: float
-) -> NodeState:
+def _say(on: Judging, seen: DcgmSeen, told: SourceState, reason: str) -> Judging:
     change = SourceChanged(at=seen.at, source=SourceName.DCGM, state=told, reason=reason)
-    return change_source(state, change, now)
+    return change_source(on, change)

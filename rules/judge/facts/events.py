@@ -15,10 +15,10 @@ from typing import Final
 from rules.api.health import MigInstance
 from rules.catalog.reason import Severity
 from rules.catalog.reasons import REASONS
-from rules.catalog.thresholds import Rules
 from rules.catalog.xid import RECOVERY_ACTION_XID, reason_for_xid
 from rules.judge.closing import close_where
 from rules.judge.incident import Finding, Member
+from rules.judge.judging import Judging
 from rules.judge.observation import EventKind, GpuEvent, SourceName
 from rules.judge.recording import SUPERSEDED, record
 from rules.judge.state import (
@@ -46,36 +46,36 @@ _XID_OF_EVENT: Final = {
 UNAVAILABLE: Final = "GPUUnavailable"
 
 
-def judge_event(state: NodeState, event: GpuEvent, now: float, rules: Rules) -> NodeState:
+def judge_event(on: Judging, event: GpuEvent) -> Judging:
     """Take one pushed event."""
-    gpu, pci = identify(state, event.gpu, event.pci)
+    gpu, pci = identify(on.state, event.gpu, event.pci)
     if event.kind is EventKind.RECOVERY_ACTION:
-        return hint_to_look(state, gpu, pci, now)
+        return hint_to_look(on, gpu, pci)
     if event.kind is EventKind.GPU_UNAVAILABLE:
-        if state.standing_down or not (gpu or pci):
-            return state
-        state = hint_to_look(state, gpu, pci, now, unavailable=True)
-        return _judge_unavailable(state, event, gpu, pci, now, rules)
+        if on.state.standing_down or not (gpu or pci):
+            return on
+        on = hint_to_look(on, gpu, pci, unavailable=True)
+        return _judge_unavailable(on, event, gpu, pci)
     xid = event.data if event.kind is EventKind.XID else _XID_OF_EVENT.get(event.kind)
     if xid is None or not 0 < xid < 1 << 16:
-        return state
+        return on
     if xid == RECOVERY_ACTION_XID:
-        state = hint_to_look(state, gpu, pci, now)
-    return _judge_number(state, event, xid, now, rules)
+        on = hint_to_look(on, gpu, pci)
+    return _judge_number(on, event, xid)
 
 
-def mature_events(state: NodeState, now: float, rules: Rules) -> NodeState:
+def mature_events(on: Judging) -> Judging:
     """Judge the events whose kernel line did not come."""
-    longest_s = rules["ContextDelay"].value
+    longest_s = on.thresholds["ContextDelay"].value
     # Further away than the whole delay: the clock went back, so the event waited long enough.
-    left = tuple(p for p in state.pending_events if now < p.due_at <= now + longest_s)
-    due = [pending for pending in state.pending_events if pending not in left]
+    left = tuple(p for p in on.state.pending_events if on.now < p.due_at <= on.now + longest_s)
+    due = [pending for pending in on.state.pending_events if pending not in left]
     if not due:
-        return state
-    state = replace(state, pending_events=left)
+        return on
+    on = on.then(replace(on.state, pending_events=left))
     for pending in due:
-        state = record(state, pending.finding, now, rules)
-    return state
+        on = record(on, pending.finding)
+    return on
 
 
 def forget_event(state: NodeState, xid: int, gpu: str, pci: str) -> tuple[NodeState, bool]:
@@ -90,20 +90,16 @@ def forget_event(state: NodeState, xid: int, gpu: str, pci: str) -> tuple[NodeSt
     return replace(state, pending_events=left), True
 
 
-def hint_to_look(
-    state: NodeState, gpu: str, pci: str, now: float, *, unavailable: bool = False
-) -> NodeState:
+def hint_to_look(on: Judging, gpu: str, pci: str, *, unavailable: bool = False) -> Judging:
     """Let what is read of this GPU next count at once; the driver said that something changed."""
-    view = find_gpu(state, gpu, pci)
+    view = find_gpu(on.state, gpu, pci)
     if view is None:
-        return state
-    lost_at = now if unavailable else view.unavailable_at
-    return with_gpu(state, replace(view, told_at=now, unavailable_at=lost_at))
+        return on
+    lost_at = on.now if unavailable else view.unavailable_at
+    return on.then(with_gpu(on.state, replace(view, told_at=on.now, unavailable_at=lost_at)))
 
 
-def _judge_unavailable(
-    state: NodeState, event: GpuEvent, gpu: str, pci: str, now: float, rules: Rules
-) -> NodeState:
+def _judge_unavailable(on: Judging, event: GpuEvent, gpu: str, pci: str) -> Judging:
     """Lost, or a fatal time-out that a reset heals: no proof of either until the GPU was read."""
     finding = Finding(
         at=event.at,
@@ -114,34 +110,34 @@ def _judge_unavailable(
         evidence="NVML event: GPU unavailable",
         needs_present=True,
     )
-    return record(state, finding, now, rules)
+    return record(on, finding)
 
 
-def name_unavailable(state: NodeState, now: float) -> NodeState:
+def name_unavailable(on: Judging) -> Judging:
     """Once it is known why a GPU is unavailable, that it is so is no finding of its own."""
     named = [
         incident
-        for incident in state.incidents
+        for incident in on.state.incidents
         if incident.active and incident.row.severity is Severity.FATAL
     ]
-    return close_where(
-        state,
-        lambda i: i.row.reason == UNAVAILABLE and any(fatal.shares_gpu(i) for fatal in named),
-        now,
-        SUPERSEDED,
+    return on.then(
+        close_where(
+            on.state,
+            lambda i: i.row.reason == UNAVAILABLE and any(fatal.shares_gpu(i) for fatal in named),
+            on.now,
+            SUPERSEDED,
+        )
     )
 
 
-def _judge_number(
-    state: NodeState, event: GpuEvent, xid: int, now: float, rules: Rules
-) -> NodeState:
-    gpu, pci = identify(state, event.gpu, event.pci)
+def _judge_number(on: Judging, event: GpuEvent, xid: int) -> Judging:
+    gpu, pci = identify(on.state, event.gpu, event.pci)
     mig = None
     if event.gi is not None or event.ci is not None:
         mig = MigInstance(gi=event.gi, ci=event.ci)
     finding = Finding(
         at=event.at,
-        row=reason_for_xid(xid, driver=state.branch),
+        row=reason_for_xid(xid, driver=on.state.branch),
         gpu=gpu,
         pci=pci,
         xid=xid,
@@ -149,16 +145,16 @@ def _judge_number(
         evidence=f"NVML event: {event.kind.value} {event.data}",
         mig=mig,
     )
-    wait_s = rules["ContextDelay"].value
-    printed = _line_was_there(state, finding, wait_s)
+    wait_s = on.thresholds["ContextDelay"].value
+    printed = _line_was_there(on.state, finding, wait_s)
     if printed is not None:
         # The line said more than the number does: its row stands.
         finding = replace(finding, row=printed.row, asks=printed.asks, counts=False, evidence="")
-        return record(state, finding, now, rules)
+        return record(on, finding)
     if event.kind is EventKind.XID and xid not in WAITING_XIDS:
-        return record(state, finding, now, rules)
-    pending = (*state.pending_events, PendingEvent(due_at=now + wait_s, finding=finding))
-    return replace(state, pending_events=pending[-MAX_PENDING_EVENTS:])
+        return record(on, finding)
+    pending = (*on.state.pending_events, PendingEvent(due_at=on.now + wait_s, finding=finding))
+    return on.then(replace(on.state, pending_events=pending[-MAX_PENDING_EVENTS:]))
 
 
 def _line_was_there(state: NodeState, finding: Finding, within_s: float) -> Member | None:

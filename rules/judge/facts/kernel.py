@@ -17,7 +17,6 @@ from rules.catalog.reason import SILENCE_3M, Reason
 from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal
 from rules.catalog.sxid import reason_for_sxid
-from rules.catalog.thresholds import Rules
 from rules.catalog.xid import RECOVERY_ACTION_XID, nvidia_buckets, reason_for_line, reason_for_xid
 from rules.judge.bridges import about_gpus_below
 from rules.judge.burst import NO_ACTION, being_judged
@@ -27,6 +26,7 @@ from rules.judge.facts.events import forget_event, hint_to_look
 from rules.judge.facts.links import count_link_fault
 from rules.judge.facts.repeats import count_repeat
 from rules.judge.incident import Finding, Scope
+from rules.judge.judging import Judging
 from rules.judge.observation import KernelLineSeen, SourceName
 from rules.judge.recording import PAST_CLOCK_S, finding_for_action, record, take_answer
 from rules.judge.state import MAX_ADDRESSES, NodeState, find_gpu, identify, with_gpu
@@ -78,49 +78,50 @@ _PORT_KINDS: Final = frozenset({LineKind.AER, LineKind.DPC})
 _FATAL_WORD: Final = {True: "Fatal", False: "Non-fatal", None: ""}
 
 
-def judge_line(state: NodeState, seen: KernelLineSeen, now: float, rules: Rules) -> NodeState:
+def judge_line(on: Judging, seen: KernelLineSeen) -> Judging:
     """Take one recognised record; a record already judged changes nothing.
 
     Records that syslog(2) gave carry no sequence (-1): they never move the cursor, and those of
     the past are told by their content (`judge.recording`).
     """
     if seen.sequence >= 0:
-        if seen.boot_id == state.cursor_boot and seen.sequence <= state.cursor_seq:
-            return state
-        state = replace(state, cursor_boot=seen.boot_id, cursor_seq=seen.sequence)
+        if seen.boot_id == on.state.cursor_boot and seen.sequence <= on.state.cursor_seq:
+            return on
+        on = on.then(replace(on.state, cursor_boot=seen.boot_id, cursor_seq=seen.sequence))
     line = seen.line
     match line.kind:
         case LineKind.GPU_UUID:
-            return _learn_address(state, line)
+            return on.then(_learn_address(on.state, line))
         case LineKind.DRIVER_LOAD:
-            return _was_reset(state, seen, now)
+            return _was_reset(on, seen)
         case LineKind.XID:
-            return _judge_xid(state, seen, now, rules)
+            return _judge_xid(on, seen)
         case LineKind.SXID:
-            return _judge_sxid(state, seen, now, rules)
+            return _judge_sxid(on, seen)
         case _:
-            return _judge_other(state, seen, now, rules)
+            return _judge_other(on, seen)
 
 
-def _judge_xid(state: NodeState, seen: KernelLineSeen, now: float, rules: Rules) -> NodeState:
+def _judge_xid(on: Judging, seen: KernelLineSeen) -> Judging:
     line = seen.line
     if line.xid is None:
-        return state
-    gpu, pci = identify(state, line.gpu_uuid or "", line.pci or "")
-    state, told = forget_event(state, line.xid, gpu, pci)
+        return on
+    gpu, pci = identify(on.state, line.gpu_uuid or "", line.pci or "")
+    state, told = forget_event(on.state, line.xid, gpu, pci)
+    on = on.then(state)
     if line.xid == RECOVERY_ACTION_XID and line.recovery_to is not None:
-        return _judge_action(state, seen, line.recovery_to, now, rules)
+        return _judge_action(on, seen, line.recovery_to)
     if line.xid == RECOVERY_ACTION_XID and not seen.lookback:
-        state = hint_to_look(state, gpu, pci, now)  # an action that the line does not name
+        on = hint_to_look(on, gpu, pci)  # an action that the line does not name
     buckets = nvidia_buckets(line.xid, line.words)
-    row = reason_for_line(line, state.branch)
-    view = find_gpu(state, gpu, pci)
+    row = reason_for_line(line, on.state.branch)
+    view = find_gpu(on.state, gpu, pci)
     if line.xid in _REMAP_XIDS and view is not None and view.values.get(Signal.REMAP_FAILURE):
-        row = reason_for_xid(line.xid, driver=state.branch, remap_failed=True)
-    state, row = count_link_fault(state, line, row, gpu, pci, seen.at, rules)
+        row = reason_for_xid(line.xid, driver=on.state.branch, remap_failed=True)
+    on, row = count_link_fault(on, line, row, gpu, pci, seen.at)
     if not seen.lookback:
-        state = count_repeat(state, line, gpu, pci, seen.at, now, rules)
-    finding = _finding(state, seen, row)
+        on = count_repeat(on, line, gpu, pci, seen.at)
+    finding = _finding(on.state, seen, row)
     finding = replace(
         finding,
         xid=line.xid,
@@ -129,24 +130,17 @@ def _judge_xid(state: NodeState, seen: KernelLineSeen, now: float, rules: Rules)
         nvidia=NvidiaAction(immediate=buckets[0], investigatory=buckets[1]) if buckets else None,
     )
     if line.xid in ROW_REMAP_XIDS and not seen.lookback:
-        state = _note_pending(state, gpu, pci)
-    state = record(state, finding, now, rules)
+        on = on.then(_note_pending(on.state, gpu, pci))
+    on = record(on, finding)
     if told:
-        state = record(
-            state,
-            replace(finding, source=SourceName.NVML, evidence="", counts=False),
-            now,
-            rules,
-        )
-    return state
+        on = record(on, replace(finding, source=SourceName.NVML, evidence="", counts=False))
+    return on
 
 
-def _judge_action(
-    state: NodeState, seen: KernelLineSeen, value: int, now: float, rules: Rules
-) -> NodeState:
+def _judge_action(on: Judging, seen: KernelLineSeen, value: int) -> Judging:
     line = seen.line
-    gpu, pci = identify(state, line.gpu_uuid or "", line.pci or "")
-    finding = finding_for_action(state, value, seen.at, SourceName.KERNEL_LOG, line.text)
+    gpu, pci = identify(on.state, line.gpu_uuid or "", line.pci or "")
+    finding = finding_for_action(on.state, value, seen.at, SourceName.KERNEL_LOG, line.text)
     finding = replace(
         finding,
         xid=line.xid,
@@ -155,68 +149,66 @@ def _judge_action(
         gpu=gpu,
         pci=pci,
     )
-    state = take_answer(state, gpu, pci, value, now, rules, finding=finding)
+    on = take_answer(on, gpu, pci, value, finding=finding)
     if value != NO_ACTION:
-        return state
-    return _was_reset(state, seen, now, gpu, pci)
+        return on
+    return _was_reset(on, seen, gpu, pci)
 
 
-def _was_reset(
-    state: NodeState, seen: KernelLineSeen, now: float, gpu: str = "", pci: str = ""
-) -> NodeState:
+def _was_reset(on: Judging, seen: KernelLineSeen, gpu: str = "", pci: str = "") -> Judging:
     """Note the reset that a line tells of.
 
     A numbered line of the past comes after everything that an earlier agent published, or it
     would not be judged; its time is the kernel clock's, which falls behind that agent's.
     """
     if not seen.lookback:
-        return mark_reset(state, now, gpu, pci)
+        return mark_reset(on, gpu, pci)
     slack_s = PAST_CLOCK_S if seen.sequence >= 0 else 0.0
-    return mark_reset(state, now, gpu, pci, since=seen.at, slack_s=slack_s)
+    return mark_reset(on, gpu, pci, since=seen.at, slack_s=slack_s)
 
 
-def _judge_sxid(state: NodeState, seen: KernelLineSeen, now: float, rules: Rules) -> NodeState:
+def _judge_sxid(on: Judging, seen: KernelLineSeen) -> Judging:
     line = seen.line
     row = reason_for_sxid(line.sxid_fatal)
     word = _FATAL_WORD[line.sxid_fatal]
     evidence = line.text if not word or word in line.text else f"{word}: {line.text}"
-    finding = _finding(state, seen, row)
-    return record(state, replace(finding, scope=Scope.NODE, evidence=evidence), now, rules)
+    finding = _finding(on.state, seen, row)
+    return record(on, replace(finding, scope=Scope.NODE, evidence=evidence))
 
 
-def _judge_other(state: NodeState, seen: KernelLineSeen, now: float, rules: Rules) -> NodeState:
+def _judge_other(on: Judging, seen: KernelLineSeen) -> Judging:
     line = seen.line
     if line.erring and line.erring != line.pci:
         # A port passes on the error of a device below it: which need not be the GPU beside that.
         line = msgspec.structs.replace(line, pci=line.erring)
         seen = replace(seen, line=line)
-    if line.kind in _PCI_KINDS and not _is_gpu(state, line.pci or ""):
-        return state
+    if line.kind in _PCI_KINDS and not _is_gpu(on.state, line.pci or ""):
+        return on
     if line.kind is LineKind.AER:
         reason = "PcieAerCorrected" if line.detail == "corrected" else "PcieAerUncorrected"
     else:
         reason = _REASON_OF_KIND.get(line.kind, "")
     if not reason:
-        return state
-    finding = replace(_finding(state, seen, REASONS[reason]), needs_present=line.kind in _NO_PROOF)
-    if line.kind in _PORT_KINDS and not _is_gpu(state, line.pci or ""):
-        return _judge_port(state, line, finding, now, rules)
-    return record(state, finding, now, rules)
+        return on
+    finding = replace(
+        _finding(on.state, seen, REASONS[reason]), needs_present=line.kind in _NO_PROOF
+    )
+    if line.kind in _PORT_KINDS and not _is_gpu(on.state, line.pci or ""):
+        return _judge_port(on, line, finding)
+    return record(on, finding)
 
 
-def _judge_port(
-    state: NodeState, line: KernelLine, finding: Finding, now: float, rules: Rules
-) -> NodeState:
+def _judge_port(on: Judging, line: KernelLine, finding: Finding) -> Judging:
     """A bridge speaks: of the GPUs behind it, or of some other device's trouble."""
     contained = line.kind is LineKind.DPC
-    found = about_gpus_below(state, finding, line.pci or "", each=contained)
+    found = about_gpus_below(on.state, finding, line.pci or "", each=contained)
     if contained and not found:
         # No known GPU is behind the port; one that is cut off all the same will be missed.
         row = replace(being_judged(finding.row), closes_on=SILENCE_3M)
         found = (replace(finding, row=row),)
     for one in found:
-        state = record(state, one, now, rules)
-    return state
+        on = record(on, one)
+    return on
 
 
 def _finding(state: NodeState, seen: KernelLineSeen, row: Reason) -> Finding:

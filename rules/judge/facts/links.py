@@ -12,11 +12,11 @@ from typing import Final
 
 from rules.catalog.reason import ClosesKind, Level, Reason, Severity
 from rules.catalog.signals import Signal
-from rules.catalog.thresholds import Rules
 from rules.judge import ledger
 from rules.judge.incident import Incident
+from rules.judge.judging import Judging
 from rules.judge.present import all_links_up
-from rules.judge.state import GpuView, NodeState, close_for, find_gpu, with_gpu
+from rules.judge.state import GpuView, close_for, find_gpu, with_gpu
 from rules.kernel_log.record import KernelLine
 
 LINK_XID: Final = 74
@@ -28,39 +28,43 @@ _RETURNED_LOOKS: Final = 3
 
 
 def count_link_fault(
-    state: NodeState, line: KernelLine, row: Reason, gpu: str, pci: str, at: float, rules: Rules
-) -> tuple[NodeState, Reason]:
+    on: Judging, line: KernelLine, row: Reason, gpu: str, pci: str, at: float
+) -> tuple[Judging, Reason]:
     """Note an error of a link; its row is heavier when the same link had one within the day.
 
     What the registers call harmless, or the consequence of another error, does not count.
     """
-    if line.xid in LINK_XIDS and (view := find_gpu(state, gpu, pci)) is not None:
-        state = with_gpu(state, replace(view, links_up=0))
+    if line.xid in LINK_XIDS and (view := find_gpu(on.state, gpu, pci)) is not None:
+        on = on.then(with_gpu(on.state, replace(view, links_up=0)))
     if line.xid != LINK_XID or line.link is None or row.severity is Severity.INFO:
-        return state, row
-    window_s = rules["RepeatWindow"].value
+        return on, row
+    window_s = on.thresholds["RepeatWindow"].value
     owner, what = ledger.whose(gpu, pci), f"Xid {LINK_XID} on link {line.link}"
-    last = state.ledger.get((owner, what))
-    state = replace(state, ledger=ledger.noted(state.ledger, owner, what, at, window_s))
+    last = on.state.ledger.get((owner, what))
+    on = on.then(
+        replace(on.state, ledger=ledger.noted(on.state.ledger, owner, what, at, window_s))
+    )
     gap_s = at - last.last_at if last is not None else 0.0
-    again = rules["IncidentGrouping"].value < gap_s <= window_s
+    again = on.thresholds["IncidentGrouping"].value < gap_s <= window_s
     if not again:
-        return state, row
+        return on, row
     heavier = replace(
         row,
         severity=max(row.severity, Severity.DEGRADED),
         level=max(row.level, Level.CORDON),
     )
-    return state, heavier
+    return on, heavier
 
 
-def links_returned(state: NodeState, view: GpuView, now: float) -> NodeState:
+def links_returned(on: Judging, view: GpuView) -> Judging:
     """Take one look at a GPU's links: what waits for their return ends when it lasts."""
-    looks = view.links_up + 1 if all_links_up(state, view) else 0
-    state = with_gpu(state, replace(view, links_up=min(looks, _RETURNED_LOOKS)))
+    looks = view.links_up + 1 if all_links_up(on.state, view) else 0
+    on = on.then(with_gpu(on.state, replace(view, links_up=min(looks, _RETURNED_LOOKS))))
     if looks < _RETURNED_LOOKS:
-        return state
-    return close_for(state, view.seen.uuid, view.pci, _waits_for_links, now, ClosesKind.STATE)
+        return on
+    return on.then(
+        close_for(on.state, view.seen.uuid, view.pci, _waits_for_links, on.now, ClosesKind.STATE)
+    )
 
 
 def _waits_for_links(incident: Incident) -> bool:

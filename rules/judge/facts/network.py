@@ -11,9 +11,9 @@ from typing import Final
 
 from rules.catalog.reason import ClosesKind
 from rules.catalog.reasons import REASONS
-from rules.catalog.thresholds import Rules
 from rules.judge.closing import close_where
 from rules.judge.incident import Finding, Scope
+from rules.judge.judging import Judging
 from rules.judge.observation import HostSeen, NetworkPort, SourceName
 from rules.judge.recording import record
 from rules.judge.state import NodeState, PortView
@@ -22,24 +22,26 @@ PORT_DOWN: Final = "NetworkPortDown"
 _MAX_PORTS: Final = 64
 
 
-def judge_ports(state: NodeState, seen: HostSeen, now: float, rules: Rules) -> NodeState:
+def judge_ports(on: Judging, seen: HostSeen) -> Judging:
     """Take one look at the ports; a host without adapters has none to look at."""
-    known = _named(state)
+    known = _named(on.state)
     ports = {
-        port.name: _stepped(state.ports.get(port.name, PortView()), port, now, known=known)
+        port.name: _stepped(on.state.ports.get(port.name, PortView()), port, on.now, known=known)
         for port in seen.ports[:_MAX_PORTS]
     }
-    state = replace(state, ports=ports)
+    on = on.then(replace(on.state, ports=ports))
     since = {name: view.down_since for name, view in ports.items() if view.down_since is not None}
     if ports and not since:
-        return close_where(state, lambda i: i.row.reason == PORT_DOWN, now, ClosesKind.STATE)
+        return on.then(
+            close_where(on.state, lambda i: i.row.reason == PORT_DOWN, on.now, ClosesKind.STATE)
+        )
     down = [
         name
         for name, at in since.items()
-        if not ports[name].good_looks and now - at >= rules[PORT_DOWN].value
+        if not ports[name].good_looks and on.now - at >= on.thresholds[PORT_DOWN].value
     ]
     if known or not down:
-        return state
+        return on
     finding = Finding(
         at=seen.at,
         row=REASONS[PORT_DOWN],
@@ -47,7 +49,7 @@ def judge_ports(state: NodeState, seen: HostSeen, now: float, rules: Rules) -> N
         evidence=f"network ports that were active and are down: {', '.join(sorted(down))}",
         scope=Scope.NODE,
     )
-    return record(state, finding, now, rules)
+    return record(on, finding)
 
 
 def _named(state: NodeState) -> frozenset[str]:

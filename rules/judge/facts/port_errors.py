@@ -12,12 +12,13 @@ from typing import Final
 
 from rules.catalog.reason import ClosesKind
 from rules.catalog.reasons import REASONS
-from rules.catalog.thresholds import Rules
+from rules.catalog.thresholds import Thresholds
 from rules.judge.closing import close_where
 from rules.judge.incident import Finding, Scope
+from rules.judge.judging import Judging
 from rules.judge.observation import HostSeen, NetworkPort, SourceName
 from rules.judge.recording import record
-from rules.judge.state import NodeState, PortErrors
+from rules.judge.state import PortErrors
 
 PORT_ERRORS: Final = "NetworkPortErrors"
 _MAX_PORTS: Final = 64
@@ -25,23 +26,27 @@ _LONGEST_RATE_GAP_S: Final = 600.0
 """A rate over a longer gap says nothing about now. Source: gpuward, ten looks."""
 
 
-def judge_port_errors(state: NodeState, seen: HostSeen, now: float, rules: Rules) -> NodeState:
+def judge_port_errors(on: Judging, seen: HostSeen) -> Judging:
     """Take one look at the error counters; a host without adapters has none."""
-    before = state.port_errors
+    before = on.state.port_errors
     after = {
-        port.name: _stepped(before.get(port.name), port, now, rules)
+        port.name: _stepped(before.get(port.name), port, on.now, on.thresholds)
         for port in seen.ports[:_MAX_PORTS]
         if port.errors
     }
     if not after and not before:
-        return state
-    state = replace(state, port_errors=after)
+        return on
+    on = on.then(replace(on.state, port_errors=after))
     bad = sorted(name for name, view in after.items() if view.gauge.raised)
     if not bad:
-        count = rules[PORT_ERRORS].count
+        count = on.thresholds[PORT_ERRORS].count
         if after and all(sum(view.gauge.good) >= count for view in after.values()):
-            return close_where(state, lambda i: i.row.reason == PORT_ERRORS, now, ClosesKind.STATE)
-        return state
+            return on.then(
+                close_where(
+                    on.state, lambda i: i.row.reason == PORT_ERRORS, on.now, ClosesKind.STATE
+                )
+            )
+        return on
     fresh = [name for name in bad if name not in before or not before[name].gauge.raised]
     for name in fresh:
         grown = _grown(before[name].errors, after[name].errors) if name in before else {}
@@ -53,11 +58,13 @@ def judge_port_errors(state: NodeState, seen: HostSeen, now: float, rules: Rules
             evidence=f"network port {name} loses data: {kinds} since the last look",
             scope=Scope.NODE,
         )
-        state = record(state, finding, now, rules)
-    return state
+        on = record(on, finding)
+    return on
 
 
-def _stepped(old: PortErrors | None, port: NetworkPort, now: float, rules: Rules) -> PortErrors:
+def _stepped(
+    old: PortErrors | None, port: NetworkPort, now: float, thresholds: Thresholds
+) -> PortErrors:
     """One port after a look."""
     if old is None:
         return PortErrors(at=now, errors=port.errors)
@@ -66,7 +73,7 @@ def _stepped(old: PortErrors | None, port: NetworkPort, now: float, rules: Rules
     if min(grown.values(), default=-1) < 0 or not 0 < passed <= _LONGEST_RATE_GAP_S:
         return replace(old, at=now, errors=port.errors)
     per_minute = sum(grown.values()) * 60 / passed
-    gauge = old.gauge.measure(per_minute, rules[PORT_ERRORS])
+    gauge = old.gauge.measure(per_minute, thresholds[PORT_ERRORS])
     return PortErrors(at=now, errors=port.errors, gauge=gauge)
 
 

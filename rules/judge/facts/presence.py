@@ -14,7 +14,6 @@ from rules.api.health import ExpectedGpus
 from rules.catalog.reason import ON_RESET, ClosesKind
 from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal
-from rules.catalog.thresholds import Rules
 from rules.judge.bridges import learn_bridges
 from rules.judge.burst import REASON_LOST, is_lost
 from rules.judge.closing import close_where
@@ -29,6 +28,7 @@ from rules.judge.expected_gpus import (
 )
 from rules.judge.gauge import Gauge
 from rules.judge.incident import Finding, Scope
+from rules.judge.judging import Judging
 from rules.judge.ledger import noted, whose
 from rules.judge.observation import GpuSeen, Inventory, PciSeen, SourceName, SourceState
 from rules.judge.recording import SUPERSEDED, record
@@ -56,116 +56,119 @@ def expected_of(state: NodeState) -> ExpectedGpus:
     return expected_gpus(state.configured, state.node.expected_annotation, state.learned)
 
 
-def take_inventory(state: NodeState, seen: Inventory, now: float) -> NodeState:
+def take_inventory(on: Judging, seen: Inventory) -> Judging:
     """Take what the driver enumerates; another driver or UUID starts every baseline afresh."""
-    if seen.driver != state.driver and state.driver:
-        gpus = {key: replace(view, counters={}) for key, view in state.gpus.items()}
-        state = replace(state, gpus=gpus)
-    state = replace(
-        state,
-        driver=seen.driver or state.driver,
-        virtualization=seen.virtualization,
-        excluded=seen.excluded[:MAX_GPUS],
-        inventory_at=now,
+    if seen.driver != on.state.driver and on.state.driver:
+        gpus = {key: replace(view, counters={}) for key, view in on.state.gpus.items()}
+        on = on.then(replace(on.state, gpus=gpus))
+    on = on.then(
+        replace(
+            on.state,
+            driver=seen.driver or on.state.driver,
+            virtualization=seen.virtualization,
+            excluded=seen.excluded[:MAX_GPUS],
+            inventory_at=on.now,
+        )
     )
     named = {gpu.uuid for gpu in seen.gpus if gpu.uuid}
     gpus = {
-        key: replace(view, enumerated=view.seen.uuid in named) for key, view in state.gpus.items()
+        key: replace(view, enumerated=view.seen.uuid in named)
+        for key, view in on.state.gpus.items()
     }
-    state = replace(state, gpus=gpus)
+    on = on.then(replace(on.state, gpus=gpus))
     listed = tuple(gpu for gpu in seen.gpus[:MAX_GPUS] if gpu.uuid)
-    known = frozenset({*state.gpus, *state.address_uuids.values()})
+    known = frozenset({*on.state.gpus, *on.state.address_uuids.values()})
     if known:
-        state = _forget_replaced(state, listed, known, now)
+        on = _forget_replaced(on, listed, known)
     for gpu in listed:
-        state = _enumerate(state, gpu)
-    return _name_incidents(state)
+        on = on.then(_enumerate(on.state, gpu))
+    return on.then(_name_incidents(on.state))
 
 
-def take_functions(state: NodeState, seen: PciSeen, now: float, rules: Rules) -> NodeState:
+def take_functions(on: Judging, seen: PciSeen) -> Judging:
     """Take one look at the PCI bus: learn the count, and look for what is gone."""
-    state = replace(state, functions=seen.functions[: 4 * MAX_GPUS], pci_at=now)
-    state = learn_bridges(state, state.functions)
-    present = gpu_addresses(state.functions, state.excluded)
-    key = hardware_key(state.node.product_uuid, state.node.instance_type)
-    state = replace(state, learned=learn(state.learned, len(present), key))
-    if not _may_judge(state):
-        return state
-    for address in sorted({*present, *(view.pci for view in state.gpus.values() if view.pci)}):
-        state = _look(state, address, now, rules)
-    return count_gpus(state, now, rules)
+    on = on.then(replace(on.state, functions=seen.functions[: 4 * MAX_GPUS], pci_at=on.now))
+    on = on.then(learn_bridges(on.state, on.state.functions))
+    present = gpu_addresses(on.state.functions, on.state.excluded)
+    key = hardware_key(on.state.node.product_uuid, on.state.node.instance_type)
+    on = on.then(replace(on.state, learned=learn(on.state.learned, len(present), key)))
+    if not _may_judge(on.state):
+        return on
+    for address in sorted({*present, *(view.pci for view in on.state.gpus.values() if view.pci)}):
+        on = _look(on, address)
+    return count_gpus(on)
 
 
-def lost_poll(
-    state: NodeState, gpu: str, pci: str, evidence: str, now: float, rules: Rules
-) -> NodeState:
+def lost_poll(on: Judging, gpu: str, pci: str, evidence: str) -> Judging:
     """One poll said that the GPU is lost."""
-    view = find_gpu(state, gpu, pci)
-    if view is None or not _may_judge(state):
-        return state
-    return _step_lost(state, view, evidence, now, rules, gone=True)
+    view = find_gpu(on.state, gpu, pci)
+    if view is None or not _may_judge(on.state):
+        return on
+    return _step_lost(on, view, evidence, gone=True)
 
 
-def answered_poll(state: NodeState, gpu: str, pci: str, now: float, rules: Rules) -> NodeState:
+def answered_poll(on: Judging, gpu: str, pci: str) -> Judging:
     """One poll was answered."""
-    view = find_gpu(state, gpu, pci)
+    view = find_gpu(on.state, gpu, pci)
     if view is None or view.lost == Gauge():
-        return state
-    return _step_lost(state, view, "", now, rules, gone=False)
+        return on
+    return _step_lost(on, view, "", gone=False)
 
 
-def count_gpus(state: NodeState, now: float, rules: Rules) -> NodeState:
+def count_gpus(on: Judging) -> Judging:
     """Compare what the driver enumerates with what should be there."""
-    if not _may_judge(state) or not state.inventory_at:
-        return state
-    if abs(now - state.missing_at) < _SAME_POLL_S:
-        return state
-    expected = expected_of(state)
-    enumerated = sum(view.enumerated for view in state.gpus.values())
+    if not _may_judge(on.state) or not on.state.inventory_at:
+        return on
+    if abs(on.now - on.state.missing_at) < _SAME_POLL_S:
+        return on
+    expected = expected_of(on.state)
+    enumerated = sum(view.enumerated for view in on.state.gpus.values())
     explained = sum(
-        not view.enumerated and _known_lost(state, view) for view in state.gpus.values()
+        not view.enumerated and _known_lost(on.state, view) for view in on.state.gpus.values()
     )
     missing = expected.count - enumerated - explained
     if expected.source not in (CONFIG, ANNOTATION):
-        missing -= _given_away(state)
-    old = state.missing
-    state = replace(state, missing=old.measure(missing, rules[MISMATCH]), missing_at=now)
-    if state.missing.raised and missing > 0:
-        return _report_missing(state, expected, enumerated, now, rules)
-    if old.raised and not state.missing.raised:
-        return close_where(
-            state,
-            lambda i: i.scope is Scope.NODE and i.row.reason == MISMATCH,
-            now,
-            ClosesKind.STATE,
+        missing -= _given_away(on.state)
+    old = on.state.missing
+    on = on.then(
+        replace(on.state, missing=old.measure(missing, on.thresholds[MISMATCH]), missing_at=on.now)
+    )
+    if on.state.missing.raised and missing > 0:
+        return _report_missing(on, expected, enumerated)
+    if old.raised and not on.state.missing.raised:
+        return on.then(
+            close_where(
+                on.state,
+                lambda i: i.scope is Scope.NODE and i.row.reason == MISMATCH,
+                on.now,
+                ClosesKind.STATE,
+            )
         )
-    return state
+    return on
 
 
-def _report_missing(
-    state: NodeState, expected: ExpectedGpus, enumerated: int, now: float, rules: Rules
-) -> NodeState:
+def _report_missing(on: Judging, expected: ExpectedGpus, enumerated: int) -> Judging:
     """Fatal only where people said the count and the PCI bus misses one too."""
-    on_pci = len(gpu_addresses(state.functions, state.excluded))
+    on_pci = len(gpu_addresses(on.state.functions, on.state.excluded))
     said = expected.source in (CONFIG, ANNOTATION)
-    gone = said and state.pci_at > 0 and on_pci < expected.count and _any_answers(state, now)
+    gone = said and on.state.pci_at > 0 and on_pci < expected.count and _any_answers(on)
     row = REASONS["GPULost" if gone else MISMATCH]
-    known = any(i.active and i.scope is Scope.NODE and i.row == row for i in state.incidents)
+    known = any(i.active and i.scope is Scope.NODE and i.row == row for i in on.state.incidents)
     evidence = (
         f"expected {expected.count} GPUs ({expected.source}), the driver enumerates "
         f"{enumerated}, the PCI bus shows {on_pci}"
     )
-    if state.minors is not None:
-        evidence += f", /dev has {len(state.minors)}"
+    if on.state.minors is not None:
+        evidence += f", /dev has {len(on.state.minors)}"
     finding = Finding(
-        at=now,
+        at=on.now,
         row=row,
         source=SourceName.PCI,
         evidence="" if known else evidence,
         counts=False,
         scope=Scope.NODE,
     )
-    return record(state, finding, now, rules)
+    return record(on, finding)
 
 
 def _may_judge(state: NodeState) -> bool:
@@ -175,22 +178,22 @@ def _may_judge(state: NodeState) -> bool:
     return state.source(source) is SourceState.UP
 
 
-def _look(state: NodeState, address: str, now: float, rules: Rules) -> NodeState:
-    view = find_gpu(state, "", address)
-    gone = _gone(state, address)
+def _look(on: Judging, address: str) -> Judging:
+    view = find_gpu(on.state, "", address)
+    gone = _gone(on.state, address)
     if view is None:
         if not gone:
-            return state
+            return on
         view = GpuView(seen=GpuSeen(uuid="", index=-1, pci=address))
-        state = with_gpu(state, view)
+        on = on.then(with_gpu(on.state, view))
     if gone:
         evidence = "PCI: the device is gone or its configuration space reads all ones"
-        if view.enumerated and _answers(view, now):
-            return state  # it still answers: the bus alone proves nothing
-        return _step_lost(state, view, evidence, now, rules, gone=True)
-    if not view.enumerated and view.lost != Gauge() and not _says_lost(view, now):
-        return _step_lost(state, view, "", now, rules, gone=False)
-    return state
+        if view.enumerated and _answers(view, on.now):
+            return on  # it still answers: the bus alone proves nothing
+        return _step_lost(on, view, evidence, gone=True)
+    if not view.enumerated and view.lost != Gauge() and not _says_lost(view, on.now):
+        return _step_lost(on, view, "", gone=False)
+    return on
 
 
 def _says_lost(view: GpuView, now: float) -> bool:
@@ -205,40 +208,40 @@ def _gone(state: NodeState, address: str) -> bool:
     return True
 
 
-def _step_lost(
-    state: NodeState, view: GpuView, evidence: str, now: float, rules: Rules, *, gone: bool
-) -> NodeState:
-    if view.lost_at and abs(now - view.lost_at) < _SAME_POLL_S:
-        return state
-    lost = view.lost.step(bad=gone, good=not gone, threshold=rules["GPULost"])
+def _step_lost(on: Judging, view: GpuView, evidence: str, *, gone: bool) -> Judging:
+    if view.lost_at and abs(on.now - view.lost_at) < _SAME_POLL_S:
+        return on
+    lost = view.lost.step(bad=gone, good=not gone, threshold=on.thresholds["GPULost"])
     if gone and view.lost.bad[-1:] != (True,):
         owner = whose(view.seen.uuid, view.pci)
-        window_s = rules["BudgetWindow"].value
-        state = replace(state, ledger=noted(state.ledger, owner, LOST_POLL, now, window_s))
-    told = gone and bool(view.unavailable_at) and just_told(view.unavailable_at, now)
+        window_s = on.thresholds["BudgetWindow"].value
+        on = on.then(
+            replace(on.state, ledger=noted(on.state.ledger, owner, LOST_POLL, on.now, window_s))
+        )
+    told = gone and bool(view.unavailable_at) and just_told(view.unavailable_at, on.now)
     if told:
         lost = Gauge(raised=True, bad=lost.bad)
-    since = _lost_since(view, now) if gone else 0.0
-    state = with_gpu(state, replace(view, lost=lost, lost_at=now, lost_since=since))
+    since = _lost_since(view, on.now) if gone else 0.0
+    on = on.then(with_gpu(on.state, replace(view, lost=lost, lost_at=on.now, lost_since=since)))
     if not gone:
         found = view.lost.raised and not lost.raised
-        return _found(state, view, now) if found else state
-    if not lost.raised or not _others_answer(state, view, now):
-        return state
-    missed = state.pci_at > 0 and _gone(state, view.pci)
-    for_good = now - since >= rules["GPULostForGood"].value
-    confirmed = missed or told or for_good or _known_lost(state, view)
+        return _found(on, view) if found else on
+    if not lost.raised or not _others_answer(on, view):
+        return on
+    missed = on.state.pci_at > 0 and _gone(on.state, view.pci)
+    for_good = on.now - since >= on.thresholds["GPULostForGood"].value
+    confirmed = missed or told or for_good or _known_lost(on.state, view)
     if confirmed:
-        state = _end_mismatch(state, view, now, SUPERSEDED)
+        on = _end_mismatch(on, view, SUPERSEDED)
     row = REASONS["GPULost" if confirmed else MISMATCH]
     if confirmed and not missed:
         row = replace(row, closes_on=ON_RESET)  # it may answer again: the bus never missed it
     known = any(
         i.active and i.has_reason(row.reason) and i.concerns(view.seen.uuid, view.pci)
-        for i in state.incidents
+        for i in on.state.incidents
     )
     finding = Finding(
-        at=now,
+        at=on.now,
         row=row,
         gpu=view.seen.uuid,
         pci=view.pci,
@@ -247,7 +250,7 @@ def _step_lost(
         counts=False,
         caused_by=79,
     )
-    return record(state, finding, now, rules)
+    return record(on, finding)
 
 
 def _lost_since(view: GpuView, now: float) -> float:
@@ -256,36 +259,40 @@ def _lost_since(view: GpuView, now: float) -> float:
     return view.lost_since if unbroken else now
 
 
-def _found(state: NodeState, view: GpuView, now: float) -> NodeState:
+def _found(on: Judging, view: GpuView) -> Judging:
     """The GPU answers again: what only the driver's word called lost is healed."""
-    state = _end_mismatch(state, view, now, ClosesKind.STATE)
-    return close_for(
-        state,
-        view.seen.uuid,
-        view.pci,
-        lambda i: i.row.reason == REASON_LOST and i.row.closes_on == ON_RESET,
-        now,
-        ClosesKind.STATE,
+    on = _end_mismatch(on, view, ClosesKind.STATE)
+    return on.then(
+        close_for(
+            on.state,
+            view.seen.uuid,
+            view.pci,
+            lambda i: i.row.reason == REASON_LOST and i.row.closes_on == ON_RESET,
+            on.now,
+            ClosesKind.STATE,
+        )
     )
 
 
-def _end_mismatch(state: NodeState, view: GpuView, now: float, by: str) -> NodeState:
-    return close_where(
-        state,
-        lambda i: i.row.reason == MISMATCH and i.concerns(view.seen.uuid, view.pci),
-        now,
-        by,
+def _end_mismatch(on: Judging, view: GpuView, by: str) -> Judging:
+    return on.then(
+        close_where(
+            on.state,
+            lambda i: i.row.reason == MISMATCH and i.concerns(view.seen.uuid, view.pci),
+            on.now,
+            by,
+        )
     )
 
 
-def _others_answer(state: NodeState, view: GpuView, now: float) -> bool:
+def _others_answer(on: Judging, view: GpuView) -> bool:
     """Whether another GPU answers; a node's only GPU has no other to compare with."""
-    others = [v for v in state.gpus.values() if v.enumerated and v.seen.uuid != view.seen.uuid]
-    return not others or any(_answers(other, now) for other in others)
+    others = [v for v in on.state.gpus.values() if v.enumerated and v.seen.uuid != view.seen.uuid]
+    return not others or any(_answers(other, on.now) for other in others)
 
 
-def _any_answers(state: NodeState, now: float) -> bool:
-    return any(view.enumerated and _answers(view, now) for view in state.gpus.values())
+def _any_answers(on: Judging) -> bool:
+    return any(view.enumerated and _answers(view, on.now) for view in on.state.gpus.values())
 
 
 def _answers(view: GpuView, now: float) -> bool:
@@ -314,9 +321,7 @@ def _enumerate(state: NodeState, gpu: GpuSeen) -> NodeState:
     return with_gpu(state, replace(old, seen=gpu, enumerated=True))
 
 
-def _forget_replaced(
-    state: NodeState, gpus: tuple[GpuSeen, ...], known: frozenset[str], now: float
-) -> NodeState:
+def _forget_replaced(on: Judging, gpus: tuple[GpuSeen, ...], known: frozenset[str]) -> Judging:
     """A UUID never seen here at a known address: the GPU that was there has left the node.
 
     A GPU that only changed its address is none of that: its UUID was known.
@@ -325,17 +330,22 @@ def _forget_replaced(
     filled = {plain_address(gpu.pci) for gpu in gpus if gpu.pci and gpu.uuid not in known}
     left = {
         key: view
-        for key, view in state.gpus.items()
+        for key, view in on.state.gpus.items()
         if view.pci not in filled or view.seen.uuid in named
     }
-    state = replace(state, gpus=left)
-    return close_where(
-        state,
-        lambda i: (
-            bool(i.gpus) and named.isdisjoint(i.gpus) and bool(i.pci) and filled.issuperset(i.pci)
-        ),
-        now,
-        BY_REPLACEMENT,
+    on = on.then(replace(on.state, gpus=left))
+    return on.then(
+        close_where(
+            on.state,
+            lambda i: (
+                bool(i.gpus)
+                and named.isdisjoint(i.gpus)
+                and bool(i.pci)
+                and filled.issuperset(i.pci)
+            ),
+            on.now,
+            BY_REPLACEMENT,
+        )
     )
 
 

@@ -14,10 +14,11 @@ from typing import Final
 
 from rules.catalog.reason import ClosesKind, Severity
 from rules.catalog.reasons import REASONS
-from rules.catalog.thresholds import Rules, Threshold
+from rules.catalog.thresholds import Threshold
 from rules.judge.closing import close_where
 from rules.judge.gauge import Gauge
 from rules.judge.incident import Finding, Incident, Scope
+from rules.judge.judging import Judging
 from rules.judge.observation import HostProcess, HostSeen, SourceName
 from rules.judge.present import Present, present_of
 from rules.judge.recording import record
@@ -46,57 +47,60 @@ KINDS: Final = (
 )
 
 
-def judge_processes(state: NodeState, seen: HostSeen, now: float, rules: Rules) -> NodeState:
+def judge_processes(on: Judging, seen: HostSeen) -> Judging:
     """Take one look; none of an earlier boot's processes is there any more."""
     names = {kind.reason for kind in KINDS}
-    state = close_where(
-        state, lambda i: i.rebooted and i.row.reason in names, now, ClosesKind.REBOOT
+    on = on.then(
+        close_where(
+            on.state, lambda i: i.rebooted and i.row.reason in names, on.now, ClosesKind.REBOOT
+        )
     )
     if seen.processes is None:
-        return _out_of_sight(replace(state, tasks={}), now, rules)
+        return _out_of_sight(on.then(replace(on.state, tasks={})))
     for kind in KINDS:
         here = [p for p in seen.processes[:_MAX_PROCESSES] if p.state == kind.state]
-        state = _look(state, kind, here, now, rules)
-    return state
+        on = _look(on, kind, here)
+    return on
 
 
-def _look(
-    state: NodeState, kind: ProcessKind, here: list[HostProcess], now: float, rules: Rules
-) -> NodeState:
-    limit = rules[kind.reason]
-    before = {task: gauge for task, gauge in state.tasks.items() if task.state == kind.state}
-    others = {task: gauge for task, gauge in state.tasks.items() if task.state != kind.state}
+def _look(on: Judging, kind: ProcessKind, here: list[HostProcess]) -> Judging:
+    limit = on.thresholds[kind.reason]
+    before = {task: gauge for task, gauge in on.state.tasks.items() if task.state == kind.state}
+    others = {task: gauge for task, gauge in on.state.tasks.items() if task.state != kind.state}
     after = _stepped(before, here, limit)
-    over = _untracked(state, kind, before, here, now, limit)
-    state = replace(state, tasks={**others, **after}, host={**state.host, kind.reason: over})
+    over = _untracked(on, kind, before, here, limit)
+    on = on.then(
+        replace(on.state, tasks={**others, **after}, host={**on.state.host, kind.reason: over})
+    )
     raised = [task for task, gauge in after.items() if gauge.raised]
     followed = [task for task, gauge in before.items() if gauge.raised]
     if raised:
         fresh = [task for task in raised if task not in followed]
-        return _record(state, kind, fresh, now, rules)
+        return _record(on, kind, fresh)
     if followed or sum(over.good) >= limit.count:
-        return close_where(state, lambda i: i.row.reason == kind.reason, now, ClosesKind.STATE)
-    return state
+        return on.then(
+            close_where(on.state, lambda i: i.row.reason == kind.reason, on.now, ClosesKind.STATE)
+        )
+    return on
 
 
 def _untracked(
-    state: NodeState,
+    on: Judging,
     kind: ProcessKind,
     before: Mapping[HostProcess, Gauge],
     here: list[HostProcess],
-    now: float,
     limit: Threshold,
 ) -> Gauge:
     """Looks since an earlier agent's find, or the kernel's word of a task not followed here.
 
     Good is one without a process that stays so from look to look, once the kernel is silent.
     """
-    standing = _standing(state, kind.reason)
+    standing = _standing(on.state, kind.reason)
     if not standing:
         return Gauge()
     stays = any(task in before and before[task].bad[-1:] == (True,) for task in here)
-    old = state.host.get(kind.reason, Gauge())
-    return old.step(bad=stays, good=not stays and _silent(standing, now), threshold=limit)
+    old = on.state.host.get(kind.reason, Gauge())
+    return old.step(bad=stays, good=not stays and _silent(standing, on.now), threshold=limit)
 
 
 def _standing(state: NodeState, reason: str) -> list[Incident]:
@@ -119,31 +123,29 @@ def _stepped(
     return dict(list(kept.items())[:_MAX_PROCESSES])
 
 
-def _record(
-    state: NodeState, kind: ProcessKind, fresh: list[HostProcess], now: float, rules: Rules
-) -> NodeState:
+def _record(on: Judging, kind: ProcessKind, fresh: list[HostProcess]) -> Judging:
     """Each task once with its name; after that only that something still stands."""
     row = REASONS[kind.reason]
-    standing = Finding(at=now, row=row, source=SourceName.HOST, scope=Scope.NODE, counts=False)
+    standing = Finding(at=on.now, row=row, source=SourceName.HOST, scope=Scope.NODE, counts=False)
     for task in fresh:
         evidence = f"{task.name} (pid {task.pid}) {kind.words}"
-        state = record(state, replace(standing, evidence=evidence, counts=True), now, rules)
+        on = record(on, replace(standing, evidence=evidence, counts=True))
     if fresh or row.severity is Severity.INFO:
-        return state
-    return record(state, standing, now, rules)
+        return on
+    return record(on, standing)
 
 
-def _out_of_sight(state: NodeState, now: float, rules: Rules) -> NodeState:
+def _out_of_sight(on: Judging) -> Judging:
     """What the kernel log said of a hung task is over when it falls silent and all GPUs answer."""
-    limit = rules[HUNG]
-    hung = _standing(state, HUNG)
-    answer = _silent(hung, now) and all(
-        present_of(state, i, since=i.last_seen) is Present.GOOD for i in hung
+    limit = on.thresholds[HUNG]
+    hung = _standing(on.state, HUNG)
+    answer = _silent(hung, on.now) and all(
+        present_of(on.state, i, since=i.last_seen) is Present.GOOD for i in hung
     )
-    over = state.host.get(HUNG, Gauge()).step(
+    over = on.state.host.get(HUNG, Gauge()).step(
         bad=False, good=bool(hung) and answer, threshold=limit
     )
-    state = replace(state, host={**state.host, HUNG: over})
+    on = on.then(replace(on.state, host={**on.state.host, HUNG: over}))
     if sum(over.good) < limit.count:
-        return state
-    return close_where(state, lambda i: i.row.reason == HUNG, now, ClosesKind.STATE)
+        return on
+    return on.then(close_where(on.state, lambda i: i.row.reason == HUNG, on.now, ClosesKind.STATE))

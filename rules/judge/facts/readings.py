@@ -13,13 +13,13 @@ from typing import Final
 from rules.catalog.reason import ClosesKind, Reason, Severity
 from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal
-from rules.catalog.thresholds import Rules
 from rules.judge.closing import mark_reset
 from rules.judge.facts.checks import GAUGES, LATCHES, RETRAINS, VOLATILE, GaugeCheck
 from rules.judge.facts.links import links_returned
 from rules.judge.facts.sample import Sample, number_of
 from rules.judge.gauge import Gauge, Latch
 from rules.judge.incident import Finding, Scope
+from rules.judge.judging import Judging
 from rules.judge.ledger import noted, whose
 from rules.judge.observation import GpuSeen, Readings, SourceName, Value
 from rules.judge.present import links_down
@@ -58,84 +58,68 @@ _COUNTERS: Final = frozenset(
 )
 
 
-def judge_readings(
-    state: NodeState,
-    seen: Readings,
-    now: float,
-    rules: Rules,
-    source: SourceName = SourceName.NVML,
-) -> NodeState:
+def judge_readings(on: Judging, seen: Readings, source: SourceName = SourceName.NVML) -> Judging:
     """Take one poll."""
-    view = find_gpu(state, seen.gpu, seen.pci)
+    view = find_gpu(on.state, seen.gpu, seen.pci)
     if view is None:
         view = GpuView(seen=GpuSeen(uuid=seen.gpu, index=-1, pci=seen.pci))
     values = seen.values
     # A page of dcgm-exporter is all it has to say: what it stopped exporting is absent.
     kept = {} if source is SourceName.DCGM else view.values
-    view = replace(view, values={**kept, **values}, read_at=now)
+    view = replace(view, values={**kept, **values}, read_at=on.now)
     if view.values.get(Signal.PRESENCE, "present") != "present" or not values:
-        return with_gpu(state, view)
+        return on.then(with_gpu(on.state, view))
     generation = number_of(values.get(Signal.PCIE_GENERATION)) or 0.0
     best = max(view.best_generation, generation)
-    view = replace(view, answered_at=now, best_generation=best)
+    view = replace(view, answered_at=on.now, best_generation=best)
     before = view.counters
-    state = with_gpu(state, view)
+    on = on.then(with_gpu(on.state, view))
     if _went_back(before, values):
-        state = mark_reset(state, now, view.seen.uuid, view.pci)
+        on = mark_reset(on, view.seen.uuid, view.pci)
         before = {}
-    state = _polled_action(state, view, values, now, rules, source)
-    state = _latches(state, view, values, now, rules, source)
-    state = _gauges(state, view, values, before, now, rules, source)
-    state = _note_link_errors(state, view, values, before, now, rules)
+    on = _polled_action(on, view, values, source)
+    on = _latches(on, view, values, source)
+    on = _gauges(on, view, values, before, source)
+    on = _note_link_errors(on, view, values, before)
     if Signal.NVLINK_STATES in values:
-        state = links_returned(state, _current(state, view), now)
-    return _keep_counters(state, view, values, before, now)
+        on = links_returned(on, _current(on.state, view))
+    return _keep_counters(on, view, values, before)
 
 
 def _polled_action(
-    state: NodeState,
-    view: GpuView,
-    values: Mapping[Signal, Value],
-    now: float,
-    rules: Rules,
-    source: SourceName,
-) -> NodeState:
+    on: Judging, view: GpuView, values: Mapping[Signal, Value], source: SourceName
+) -> Judging:
     """The recovery action by polling: a change takes one confirming re-read, or the driver's
     event.
     """
     number = number_of(values.get(Signal.RECOVERY_ACTION))
     if number is None or number < 0:
-        return state
+        return on
     value = int(number)
-    view = _current(state, view)
+    view = _current(on.state, view)
     if view.action == value or (view.action is None and value == 0):
-        state = with_gpu(state, replace(view, action=value, action_seen=None))
+        on = on.then(with_gpu(on.state, replace(view, action=value, action_seen=None)))
         # A page of dcgm-exporter may be older than the Xid that asks.
         asked = value == 0 and source is SourceName.NVML
-        return note_no_need(state, view.seen.uuid, view.pci, now, rules) if asked else state
-    if view.action_seen != value and not just_told(view.told_at, now):
-        return with_gpu(state, replace(view, action_seen=value))
+        return note_no_need(on, view.seen.uuid, view.pci) if asked else on
+    if view.action_seen != value and not just_told(view.told_at, on.now):
+        return on.then(with_gpu(on.state, replace(view, action_seen=value)))
     gpu, pci = view.seen.uuid, view.pci
     evidence = f"{source.value}: recovery action {value}"
-    finding = finding_for_action(state, value, now, source, evidence)
+    finding = finding_for_action(on.state, value, on.now, source, evidence)
     finding = replace(finding, gpu=gpu, pci=pci)
-    state = take_answer(state, gpu, pci, value, now, rules, finding=finding)
-    return mark_reset(state, now, gpu, pci) if value == 0 else state
+    on = take_answer(on, gpu, pci, value, finding=finding)
+    return mark_reset(on, gpu, pci) if value == 0 else on
 
 
 def _latches(
-    state: NodeState,
-    view: GpuView,
-    values: Mapping[Signal, Value],
-    now: float,
-    rules: Rules,
-    source: SourceName,
-) -> NodeState:
+    on: Judging, view: GpuView, values: Mapping[Signal, Value], source: SourceName
+) -> Judging:
     for check in LATCHES:
-        bad = check.bad(values, rules)
+        bad = check.bad(values, on.thresholds)
         if bad is None:
             continue
-        view = _current(state, view)
+        view = _current(on.state, view)
         old = view.latches.get(check.reason, Latch())
         new = old.step(bad=bad)
         if new == old and not new.raised:
@@ -144,17 +128,16 @@ def _latches(
         if check.reason in _PENDING_REASONS:
             pending = any(view.latches.get(r, Latch()).seen for r in _PENDING_REASONS)
             view = replace(view, reset_pending=pending)
-        state = with_gpu(state, view)
+        on = on.then(with_gpu(on.state, view))
         if new.raised:
-            row = _pending_row(state, view) if check.reason == PENDING_REASON else None
+            row = _pending_row(on.state, view) if check.reason == PENDING_REASON else None
             if row is not None:
-                state = _close(state, view, PENDING_REASON, now, SUPERSEDED)
+                on = _close(on, view, PENDING_REASON, SUPERSEDED)
             row = row or REASONS[check.reason]
-            state = _find(state, view, row, check.evidence(values), now, rules, source,
-                          first=not old.raised)  # fmt: skip
+            on = _find(on, view, row, check.evidence(values), source, first=not old.raised)  # fmt: skip
         elif old.seen and not bad and check.proves_reset and _ends_by_reset(check.reason):
-            state = mark_reset(state, now, view.seen.uuid, view.pci)
-    return state
+            on = mark_reset(on, view.seen.uuid, view.pci)
+    return on
 
 
 def _ends_by_reset(reason: str) -> bool:
@@ -175,82 +158,76 @@ def _pending_row(state: NodeState, view: GpuView) -> Reason | None:
 
 
 def _gauges(
-    state: NodeState,
+    on: Judging,
     view: GpuView,
     values: Mapping[Signal, Value],
     before: Mapping[Signal, Counter],
-    now: float,
-    rules: Rules,
     source: SourceName,
-) -> NodeState:
+) -> Judging:
     sample = Sample(
         values=values,
-        known=_current(state, view).values,
-        rates=_rates(values, before, now),
-        links_down=links_down(state, view) if Signal.NVLINK_STATES in values else None,
-        rules=rules,
+        known=_current(on.state, view).values,
+        rates=_rates(values, before, on.now),
+        links_down=links_down(on.state, view) if Signal.NVLINK_STATES in values else None,
+        thresholds=on.thresholds,
         best_generation=view.best_generation,
-        booting=now < (state.node.booted_at or state.started_at) + rules["BootGrace"].value,
+        booting=on.now
+        < (on.state.node.booted_at or on.state.started_at) + on.thresholds["BootGrace"].value,
     )
     for check in GAUGES:
         measured = check.measure(sample)
         if measured is None:
             continue
-        view = _current(state, view)
+        view = _current(on.state, view)
         old = view.gauges.get(check.reason, Gauge())
-        new = old.step(bad=measured.bad, good=measured.good, threshold=rules[measured.threshold])
+        new = old.step(
+            bad=measured.bad, good=measured.good, threshold=on.thresholds[measured.threshold]
+        )
         if new == old:
             continue
-        state = with_gpu(state, replace(view, gauges={**view.gauges, check.reason: new}))
+        on = on.then(with_gpu(on.state, replace(view, gauges={**view.gauges, check.reason: new})))
         if new.raised:
-            state = _raise_gauge(state, view, check, measured.evidence, now, rules, source,
-                                 first=not old.raised)  # fmt: skip
-        elif sum(new.good) >= rules[measured.threshold].count:
+            on = _raise_gauge(on, view, check, measured.evidence, source, first=not old.raised)  # fmt: skip
+        elif sum(new.good) >= on.thresholds[measured.threshold].count:
             # An incident may be older than this memory: it came through a reboot.
-            state = _close(state, view, check.reason, now, ClosesKind.STATE)
-    return state
+            on = _close(on, view, check.reason, ClosesKind.STATE)
+    return on
 
 
 def _raise_gauge(
-    state: NodeState,
+    on: Judging,
     view: GpuView,
     check: GaugeCheck,
     evidence: str,
-    now: float,
-    rules: Rules,
     source: SourceName,
     *,
     first: bool,
-) -> NodeState:
+) -> Judging:
     scope = Scope.DOMAIN if check.domain else Scope.GPU
-    return _find(
-        state, view, REASONS[check.reason], evidence, now, rules, source, first=first, scope=scope
-    )
+    return _find(on, view, REASONS[check.reason], evidence, source, first=first, scope=scope)
 
 
 def _find(
-    state: NodeState,
+    on: Judging,
     view: GpuView,
     row: Reason,
     evidence: str,
-    now: float,
-    rules: Rules,
     source: SourceName,
     *,
     first: bool,
     scope: Scope = Scope.GPU,
-) -> NodeState:
+) -> Judging:
     """Record a raised check: once with its reading, then only that it still stands."""
     known = any(
         incident.active
         and incident.row.reason == row.reason
         and incident.concerns(view.seen.uuid, view.pci)
-        for incident in state.incidents
+        for incident in on.state.incidents
     )
     if not first and row.severity is Severity.INFO:
-        return state  # a standing record is neither renewed nor opened over and over
+        return on  # a standing record is neither renewed nor opened over and over
     finding = Finding(
-        at=now,
+        at=on.now,
         row=row,
         gpu=view.seen.uuid,
         pci=view.pci,
@@ -260,12 +237,19 @@ def _find(
         scope=scope,
         caused_by=_ROW_REMAP_FAILED_XID if row.reason == "RowRemapFailure" else None,
     )
-    return record(state, finding, now, rules)
+    return record(on, finding)
 
 
-def _close(state: NodeState, view: GpuView, reason: str, now: float, by: str) -> NodeState:
-    return close_for(
-        state, view.seen.uuid, view.pci, lambda incident: incident.row.reason == reason, now, by
+def _close(on: Judging, view: GpuView, reason: str, by: str) -> Judging:
+    return on.then(
+        close_for(
+            on.state,
+            view.seen.uuid,
+            view.pci,
+            lambda incident: incident.row.reason == reason,
+            on.now,
+            by,
+        )
     )
 
 
@@ -296,36 +280,29 @@ def _rates(
 
 
 def _note_link_errors(
-    state: NodeState,
-    view: GpuView,
-    values: Mapping[Signal, Value],
-    before: Mapping[Signal, Counter],
-    now: float,
-    rules: Rules,
-) -> NodeState:
+    on: Judging, view: GpuView, values: Mapping[Signal, Value], before: Mapping[Signal, Counter]
+) -> Judging:
     """Count for the day what is too rare for a rate."""
     grown = sum(
         max(0, int(number - before[signal].value))
         for signal in RETRAINS
         if signal in before and (number := number_of(values.get(signal))) is not None
     )
-    owner, window_s = whose(view.seen.uuid, view.pci), rules["BudgetWindow"].value
-    counted = noted(state.ledger, owner, LINK_ERRORS, now, window_s, count=grown)
-    return state if counted is state.ledger else replace(state, ledger=counted)
+    owner, window_s = whose(view.seen.uuid, view.pci), on.thresholds["BudgetWindow"].value
+    counted = noted(on.state.ledger, owner, LINK_ERRORS, on.now, window_s, count=grown)
+    return on if counted is on.state.ledger else on.then(replace(on.state, ledger=counted))
 
 
 def _keep_counters(
-    state: NodeState,
-    view: GpuView,
-    values: Mapping[Signal, Value],
-    before: Mapping[Signal, Counter],
-    now: float,
-) -> NodeState:
+    on: Judging, view: GpuView, values: Mapping[Signal, Value], before: Mapping[Signal, Counter]
+) -> Judging:
     fresh = {
-        signal: Counter(at=now, value=number)
+        signal: Counter(at=on.now, value=number)
         for signal in _COUNTERS
         if (number := number_of(values.get(signal))) is not None
     }
     if not fresh:
-        return state
-    return with_gpu(state, replace(_current(state, view), counters={**before, **fresh}))
+        return on
+    return on.then(
+        with_gpu(on.state, replace(_current(on.state, view), counters={**before, **fresh}))
+    )

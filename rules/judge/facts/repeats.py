@@ -13,13 +13,14 @@ from dataclasses import replace
 from typing import Final
 
 from rules.catalog.reason import BY_HUMAN, SILENCE_3M, Action, Level, Severity
-from rules.catalog.thresholds import Rules
+from rules.catalog.thresholds import Thresholds
 from rules.catalog.xid import reason_for_xid
 from rules.judge.incident import Finding, with_conclusion
+from rules.judge.judging import Judging
 from rules.judge.ledger import Ledger, noted, total, whose
 from rules.judge.observation import SourceName, SourceState, WorkloadSeen
 from rules.judge.recording import record
-from rules.judge.state import MAX_BURSTS, Burst, NodeState, identify, replace_incident
+from rules.judge.state import MAX_BURSTS, Burst, identify, replace_incident
 from rules.judge.workload import Workload, programs_among
 from rules.kernel_log.record import KernelLine
 
@@ -35,18 +36,16 @@ _NAMED: Final = 3
 _HOUR_S: Final = 3600
 
 
-def count_repeat(
-    state: NodeState, line: KernelLine, gpu: str, pci: str, at: float, now: float, rules: Rules
-) -> NodeState:
+def count_repeat(on: Judging, line: KernelLine, gpu: str, pci: str, at: float) -> Judging:
     """Add a line to its burst, whoever's it is; three minutes of silence begin a new one.
 
     The line with the place and the one with the process are not always the same line.
     """
     xid = line.xid
     if xid not in REPEATING_XIDS or not (gpu or pci):
-        return state
-    oldest = at - rules["RepeatWindow"].value
-    kept = [burst for burst in state.bursts if burst.last_at >= oldest]
+        return on
+    oldest = at - on.thresholds["RepeatWindow"].value
+    kept = [burst for burst in on.state.bursts if burst.last_at >= oldest]
     place = () if line.gpc is None or line.tpc is None else ((line.gpc, line.tpc),)
     for position, burst in enumerate(kept):
         near = abs(at - burst.last_at) < SILENCE_3M.silence_s
@@ -54,17 +53,17 @@ def count_repeat(
             places = tuple(dict.fromkeys((*burst.places, *place)))[:_MAX_PLACES]
             last_at = max(burst.last_at, at)
             kept[position] = replace(burst, places=places, last_at=last_at)
-            return replace(state, bursts=tuple(kept))
-    due_at = now + rules["ContextDelay"].value
+            return on.then(replace(on.state, bursts=tuple(kept)))
+    due_at = on.now + on.thresholds["ContextDelay"].value
     begun = Burst(xid=xid, gpu=gpu, pci=pci, first_at=at, last_at=at, places=place, due_at=due_at)
-    return replace(state, bursts=(*kept, begun)[-MAX_BURSTS:])
+    return on.then(replace(on.state, bursts=(*kept, begun)[-MAX_BURSTS:]))
 
 
-def take_workload(state: NodeState, seen: WorkloadSeen, now: float, rules: Rules) -> NodeState:
+def take_workload(on: Judging, seen: WorkloadSeen) -> Judging:
     """Note whose process a line named, in the burst of that line."""
     line = seen.record.line
-    gpu, pci = identify(state, line.gpu_uuid or "", line.pci or "")
-    bursts = list(state.bursts)
+    gpu, pci = identify(on.state, line.gpu_uuid or "", line.pci or "")
+    bursts = list(on.state.bursts)
     for position, burst in enumerate(bursts):
         mine = burst.xid == line.xid and burst.is_on(gpu, pci)
         if (
@@ -73,37 +72,37 @@ def take_workload(state: NodeState, seen: WorkloadSeen, now: float, rules: Rules
             and seen.workload not in burst.workloads
         ):
             workloads = (*burst.workloads, seen.workload)[:_MAX_WORKLOADS]
-            due_at = now + rules["ContextDelay"].value
+            due_at = on.now + on.thresholds["ContextDelay"].value
             bursts[position] = replace(burst, workloads=workloads, due_at=due_at)
-            return replace(state, bursts=tuple(bursts))
-    return state
+            return on.then(replace(on.state, bursts=tuple(bursts)))
+    return on
 
 
-def judge_repeats(state: NodeState, now: float, rules: Rules) -> NodeState:
+def judge_repeats(on: Judging) -> Judging:
     """Judge the bursts that are due: by then the other GPUs have printed their lines, too."""
-    delay_s = rules["ContextDelay"].value
+    delay_s = on.thresholds["ContextDelay"].value
     # A clock that went back waits no longer.
     due = [
         burst
-        for burst in state.bursts
-        if burst.due_at is not None and not 0 < burst.due_at - now <= delay_s
+        for burst in on.state.bursts
+        if burst.due_at is not None and not 0 < burst.due_at - on.now <= delay_s
     ]
     if not due:
-        return state
-    bursts = tuple(replace(b, due_at=None) if b in due else b for b in state.bursts)
-    state = replace(state, bursts=bursts)
+        return on
+    bursts = tuple(replace(b, due_at=None) if b in due else b for b in on.state.bursts)
+    on = on.then(replace(on.state, bursts=bursts))
     # What a person repaired is counted anew.
-    counted = [burst for burst in bursts if burst.first_at >= state.node.repaired_at]
-    blind = state.source(SourceName.WORKLOADS) in _NO_WORKLOADS
+    counted = [burst for burst in bursts if burst.first_at >= on.state.node.repaired_at]
+    blind = on.state.source(SourceName.WORKLOADS) in _NO_WORKLOADS
     if blind:
-        state = replace(state, ledger=_with_bursts(state.ledger, due, rules))
+        on = on.then(replace(on.state, ledger=_with_bursts(on.state.ledger, due, on.thresholds)))
     for burst in due:
-        evidence = _against_hardware(counted, burst, rules)
+        evidence = _against_hardware(counted, burst, on.thresholds)
         if not evidence and blind:
-            evidence = _against_its_place(state, burst, now, rules)
+            evidence = _against_its_place(on, burst)
         if evidence:
-            state = _raise(state, burst, evidence, now, rules)
-    return state
+            on = _raise(on, burst, evidence)
+    return on
 
 
 def _place_of(burst: Burst) -> str:
@@ -116,30 +115,30 @@ def _place_of(burst: Burst) -> str:
     return f"Xid {burst.xid} at GPC {gpc}, TPC {tpc}"
 
 
-def _with_bursts(ledger: Ledger, due: Sequence[Burst], rules: Rules) -> Ledger:
+def _with_bursts(ledger: Ledger, due: Sequence[Burst], thresholds: Thresholds) -> Ledger:
     """Note bursts that nobody can name a workload of: the ledger outlives the agent."""
     for burst in due:
         if what := _place_of(burst):
-            owner, window_s = whose(burst.gpu, burst.pci), rules["RepeatWindow"].value
+            owner, window_s = whose(burst.gpu, burst.pci), thresholds["RepeatWindow"].value
             ledger = noted(ledger, owner, what, burst.first_at, window_s)
     return ledger
 
 
-def _against_its_place(state: NodeState, burst: Burst, now: float, rules: Rules) -> str:
+def _against_its_place(on: Judging, burst: Burst) -> str:
     """Where nobody can tell whose it is, the place alone counts, and no other GPU may show it."""
-    what, window_s = _place_of(burst), rules["RepeatWindow"].value
-    since = max(now - window_s, state.node.repaired_at)
-    seen = total(state.ledger, (burst.gpu, burst.pci), what, since, now)
+    what, window_s = _place_of(burst), on.thresholds["RepeatWindow"].value
+    since = max(on.now - window_s, on.state.node.repaired_at)
+    seen = total(on.state.ledger, (burst.gpu, burst.pci), what, since, on.now)
     elsewhere = any(
         owner not in (burst.gpu, burst.pci)
         and name.startswith(f"Xid {burst.xid}")
-        and total(state.ledger, (owner,), name, since, now)
-        for owner, name in state.ledger
+        and total(on.state.ledger, (owner,), name, since, on.now)
+        for owner, name in on.state.ledger
     ) or any(
         other.xid == burst.xid and other.first_at > since and not other.is_on(burst.gpu, burst.pci)
-        for other in state.bursts
+        for other in on.state.bursts
     )
-    if not what or seen < rules["RepeatBursts"].value or elsewhere:
+    if not what or seen < on.thresholds["RepeatBursts"].value or elsewhere:
         return ""
     return (
         f"{what}: {seen} bursts within {round(window_s / _HOUR_S)} h, on no other GPU of this node; "
@@ -147,10 +146,10 @@ def _against_its_place(state: NodeState, burst: Burst, now: float, rules: Rules)
     )
 
 
-def _raise(state: NodeState, burst: Burst, evidence: str, now: float, rules: Rules) -> NodeState:
+def _raise(on: Judging, burst: Burst, evidence: str) -> Judging:
     """Degraded, Report: whatever repeats, these two never do more by themselves."""
     row = replace(
-        reason_for_xid(burst.xid, driver=state.branch),
+        reason_for_xid(burst.xid, driver=on.state.branch),
         severity=Severity.DEGRADED,
         level=Level.REPORT,
         action=Action.RUN_DIAGNOSTICS,
@@ -165,16 +164,16 @@ def _raise(state: NodeState, burst: Burst, evidence: str, now: float, rules: Rul
         source=SourceName.WORKLOADS,
         counts=False,
     )
-    before = {incident.id: incident for incident in state.incidents}
-    state = record(state, finding, now, rules)
-    for incident in state.incidents:
+    before = {incident.id: incident for incident in on.state.incidents}
+    on = record(on, finding)
+    for incident in on.state.incidents:
         was = before.get(incident.id)
         if was is not incident and (was is None or was.row.severity is Severity.INFO):
-            state = replace_incident(state, with_conclusion(incident, evidence))
-    return state
+            on = on.then(replace_incident(on.state, with_conclusion(incident, evidence)))
+    return on
 
 
-def _against_hardware(bursts: Sequence[Burst], burst: Burst, rules: Rules) -> str:
+def _against_hardware(bursts: Sequence[Burst], burst: Burst, thresholds: Thresholds) -> str:
     """What speaks against the GPU of `burst`; empty where a program may explain it all.
 
     Enough bursts, of enough programs, of which no other GPU shows it; 13 at one place. A burst
@@ -185,16 +184,16 @@ def _against_hardware(bursts: Sequence[Burst], burst: Burst, rules: Rules) -> st
     place = ""
     if burst.xid == PLACED_XID:
         here, place = _at_one_place(here)
-    needed = rules["RepeatWorkloads"].value
+    needed = thresholds["RepeatWorkloads"].value
     named = [other.workloads for other in here if programs_among(other.workloads) == 1]
     workloads = tuple(dict.fromkeys(one for several in named for one in several))
-    if len(here) < rules["RepeatBursts"].value or programs_among(workloads) < needed:
+    if len(here) < thresholds["RepeatBursts"].value or programs_among(workloads) < needed:
         return ""
     involved = {one for other in here for one in other.workloads}
     elsewhere = [other for other in alike if not other.is_on(burst.gpu, burst.pci)]
     if any(_may_show(other, involved) for other in elsewhere):
         return ""
-    hours = round(rules["RepeatWindow"].value / _HOUR_S)
+    hours = round(thresholds["RepeatWindow"].value / _HOUR_S)
     more = f" and {len(workloads) - _NAMED} more" if len(workloads) > _NAMED else ""
     names = ", ".join(sorted(one.name for one in workloads)[:_NAMED])
     return (

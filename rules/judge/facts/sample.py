@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from rules.catalog.signals import Signal
-from rules.catalog.thresholds import Rules
+from rules.catalog.thresholds import Thresholds
 from rules.judge.observation import Value
 
 _LARGEST: Final = float(1 << 64)
@@ -46,7 +46,7 @@ class Sample:
     known: Mapping[Signal, Value]
     rates: Mapping[Signal, float]
     links_down: int | None
-    rules: Rules
+    thresholds: Thresholds
     best_generation: float = 0.0
     booting: bool = False
 

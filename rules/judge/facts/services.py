@@ -14,13 +14,13 @@ from typing import Final, NamedTuple
 from rules.catalog.reason import ClosesKind, Severity
 from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal
-from rules.catalog.thresholds import Rules
 from rules.judge.closing import close_where
 from rules.judge.expected_gpus import NVIDIA_VENDOR
 from rules.judge.facts.checks import FABRIC_COMPLETED, LINK_DOWN
 from rules.judge.facts.sample import number_of
 from rules.judge.gauge import Gauge
 from rules.judge.incident import Finding, Scope
+from rules.judge.judging import Judging
 from rules.judge.observation import HostSeen, Service, SourceName, SourceState
 from rules.judge.recording import record
 from rules.judge.state import GpuView, NodeState, ServiceView
@@ -54,39 +54,39 @@ class HostCheck:
     scope: Scope = Scope.NODE
 
 
-def judge_services(state: NodeState, seen: HostSeen, now: float, rules: Rules) -> NodeState:
+def judge_services(on: Judging, seen: HostSeen) -> Judging:
     """Take one look, unless the driver is coming, going, or out of sight."""
     reasons = {check.reason for check in CHECKS}
-    state = close_where(
-        state, lambda i: i.rebooted and i.row.reason in reasons, now, ClosesKind.REBOOT
-    )
-    state = replace(state, services=_services(state, seen))
-    if not _settled(state, now, rules):
-        return state
-    for check in CHECKS:
-        look = check.measure(state, seen)
-        state = _counted_unseen(
-            state, check, now, rules, unseen=look is None and not seen.services
+    on = on.then(
+        close_where(
+            on.state, lambda i: i.rebooted and i.row.reason in reasons, on.now, ClosesKind.REBOOT
         )
+    )
+    on = on.then(replace(on.state, services=_services(on.state, seen)))
+    if not _settled(on):
+        return on
+    for check in CHECKS:
+        look = check.measure(on.state, seen)
+        on = _counted_unseen(on, check, unseen=look is None and not seen.services)
         if look is not None:
-            state = _judged(state, check, look, now, rules)
-    return state
+            on = _judged(on, check, look)
+    return on
 
 
-def _counted_unseen(
-    state: NodeState, check: HostCheck, now: float, rules: Rules, *, unseen: bool
-) -> NodeState:
+def _counted_unseen(on: Judging, check: HostCheck, *, unseen: bool) -> Judging:
     """What was found while the services were in sight does not outlast that for ever.
 
     Nobody can say any more that it stands, or that it ended.
     """
-    limit, key = rules[check.reason], check.reason + NOT_SEEN
-    looks = state.host.get(key, Gauge()).step(bad=unseen, good=not unseen, threshold=limit)
-    if not looks.raised or not state.host.get(check.reason, Gauge()).raised:
-        return replace(state, host={**state.host, key: looks})
-    host = {**state.host, key: looks, check.reason: Gauge()}
-    return close_where(
-        replace(state, host=host), lambda i: i.row.reason == check.reason, now, NOT_SEEN
+    limit, key = on.thresholds[check.reason], check.reason + NOT_SEEN
+    looks = on.state.host.get(key, Gauge()).step(bad=unseen, good=not unseen, threshold=limit)
+    if not looks.raised or not on.state.host.get(check.reason, Gauge()).raised:
+        return on.then(replace(on.state, host={**on.state.host, key: looks}))
+    host = {**on.state.host, key: looks, check.reason: Gauge()}
+    return on.then(
+        close_where(
+            replace(on.state, host=host), lambda i: i.row.reason == check.reason, on.now, NOT_SEEN
+        )
     )
 
 
@@ -102,34 +102,36 @@ def _services(state: NodeState, seen: HostSeen) -> dict[Service, ServiceView]:
     }
 
 
-def _settled(state: NodeState, now: float, rules: Rules) -> bool:
+def _settled(on: Judging) -> bool:
     """Services come up after the boot, and go with the driver that is taken away on purpose."""
     return (
-        state.source(SourceName.NVML) is SourceState.UP
-        and not state.standing_down
-        and now >= state.node.booted_at + rules["BootGrace"].value
+        on.state.source(SourceName.NVML) is SourceState.UP
+        and not on.state.standing_down
+        and on.now >= on.state.node.booted_at + on.thresholds["BootGrace"].value
     )
 
 
-def _judged(state: NodeState, check: HostCheck, look: Look, now: float, rules: Rules) -> NodeState:
-    limit = rules[check.reason]
-    old = state.host.get(check.reason, Gauge())
+def _judged(on: Judging, check: HostCheck, look: Look) -> Judging:
+    limit = on.thresholds[check.reason]
+    old = on.state.host.get(check.reason, Gauge())
     new = old.measure(look.bad, limit)
-    state = replace(state, host={**state.host, check.reason: new})
+    on = on.then(replace(on.state, host={**on.state.host, check.reason: new}))
     if old.raised and not new.raised:
-        return close_where(state, lambda i: i.row.reason == check.reason, now, ClosesKind.STATE)
+        return on.then(
+            close_where(on.state, lambda i: i.row.reason == check.reason, on.now, ClosesKind.STATE)
+        )
     row = REASONS[check.reason]
     if not new.raised or (old.raised and row.severity is Severity.INFO):
-        return state
+        return on
     finding = Finding(
-        at=now,
+        at=on.now,
         row=row,
         source=SourceName.HOST,
         evidence="" if old.raised else look.evidence,
         counts=not old.raised,
         scope=check.scope,
     )
-    return record(state, finding, now, rules)
+    return record(on, finding)
 
 
 def _fabric_manager(state: NodeState, _: HostSeen) -> Look | None:

@@ -22,7 +22,6 @@ from rules.api.names import (
     PREFIX_GPU_DEPLOY,
 )
 from rules.catalog.reasons import REASONS
-from rules.catalog.thresholds import Rules
 from rules.judge.closing import mark_older_boot, mark_reset, without_looks
 from rules.judge.expected_gpus import expected_gpus
 from rules.judge.facts.network import judge_ports
@@ -32,6 +31,7 @@ from rules.judge.facts.processes import judge_processes
 from rules.judge.facts.services import judge_services
 from rules.judge.gauge import Latch
 from rules.judge.incident import Finding
+from rules.judge.judging import Judging
 from rules.judge.observation import (
     CallFailed,
     HostSeen,
@@ -43,7 +43,6 @@ from rules.judge.observation import (
 from rules.judge.recording import record
 from rules.judge.state import (
     START_GRACE_S,
-    NodeState,
     SourceView,
     StandDown,
     find_gpu,
@@ -80,66 +79,70 @@ _GONE_CODES: Final = frozenset({9, 18, 999})
 _INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 
 
-def change_source(state: NodeState, seen: SourceChanged, now: float) -> NodeState:
+def change_source(on: Judging, seen: SourceChanged) -> Judging:
     """Take what a sense says about itself.
 
     A sense that starts again after the agent's restart keeps its restored state for the grace,
     so that a rollout of the agent turns no node to Unknown.
     """
-    old = state.sources.get(seen.source)
+    old = on.state.sources.get(seen.source)
     if (
         old is not None
         and seen.state is SourceState.DOWN
         and seen.reason == STARTING
-        and seen.source in state.restored_sources
-        and now < state.started_at + START_GRACE_S
+        and seen.source in on.state.restored_sources
+        and on.now < on.state.started_at + START_GRACE_S
     ):
-        return state
+        return on
     back = seen.source is SourceName.NVML and seen.state is SourceState.UP
     if back and old is not None and old.state is not SourceState.UP:
         # The driver may have been restarted meanwhile: links that train anew were not down.
-        gpus = {key: replace(v, gauges=without_looks(v)) for key, v in state.gpus.items()}
-        state = replace(state, gpus=gpus)
-    since = old.since if old is not None and old.state is seen.state else now
+        gpus = {key: replace(v, gauges=without_looks(v)) for key, v in on.state.gpus.items()}
+        on = on.then(replace(on.state, gpus=gpus))
+    since = old.since if old is not None and old.state is seen.state else on.now
     view = SourceView(state=seen.state, reason=seen.reason, since=since)
-    return replace(
-        state,
-        sources={**state.sources, seen.source: view},
-        restored_sources=state.restored_sources - {seen.source},
+    return on.then(
+        replace(
+            on.state,
+            sources={**on.state.sources, seen.source: view},
+            restored_sources=on.state.restored_sources - {seen.source},
+        )
     )
 
 
-def settle_driver(state: NodeState, now: float) -> NodeState:
+def settle_driver(on: Judging) -> Judging:
     """Where there is neither a driver nor a GPU, NVML is Absent by nature and blinds nobody.
 
     One NVIDIA function on the bus, one GPU that should be here, or a bus that was not seen, and
     an absent driver is what keeps us from seeing.
     """
-    view = state.sources.get(SourceName.NVML)
+    view = on.state.sources.get(SourceName.NVML)
     if view is None or view.reason != DRIVER_ABSENT:
-        return state
-    expected = expected_gpus(state.configured, state.node.expected_annotation, state.learned)
-    none_here = state.pci_at > 0 and not state.functions and not expected.count
+        return on
+    expected = expected_gpus(
+        on.state.configured, on.state.node.expected_annotation, on.state.learned
+    )
+    none_here = on.state.pci_at > 0 and not on.state.functions and not expected.count
     told = SourceState.ABSENT if none_here else SourceState.DOWN
     if view.state is told:
-        return state
-    settled = SourceView(state=told, reason=DRIVER_ABSENT, since=now)
-    return replace(state, sources={**state.sources, SourceName.NVML: settled})
+        return on
+    settled = SourceView(state=told, reason=DRIVER_ABSENT, since=on.now)
+    return on.then(replace(on.state, sources={**on.state.sources, SourceName.NVML: settled}))
 
 
-def expire_restored(state: NodeState, now: float) -> NodeState:
+def expire_restored(on: Judging) -> Judging:
     """After the grace, a sense that did not speak is Down, whatever an earlier agent saw."""
-    if not state.restored_sources or now < state.started_at + START_GRACE_S:
-        return state
-    down = SourceView(state=SourceState.DOWN, reason=STARTING, since=now)
+    if not on.state.restored_sources or on.now < on.state.started_at + START_GRACE_S:
+        return on
+    down = SourceView(state=SourceState.DOWN, reason=STARTING, since=on.now)
     sources = {
-        name: down if name in state.restored_sources and view.state is SourceState.UP else view
-        for name, view in state.sources.items()
+        name: down if name in on.state.restored_sources and view.state is SourceState.UP else view
+        for name, view in on.state.sources.items()
     }
-    return replace(state, sources=sources, restored_sources=frozenset())
+    return on.then(replace(on.state, sources=sources, restored_sources=frozenset()))
 
 
-def judge_failed_call(state: NodeState, seen: CallFailed, now: float, rules: Rules) -> NodeState:
+def judge_failed_call(on: Judging, seen: CallFailed) -> Judging:
     """One NVML call failed: the code says whether driver, GPU or field is meant."""
     whole_driver = "Init" in seen.call or (seen.code in _GONE_CODES and not seen.gpu)
     if whole_driver and seen.code in _INIT_CODES:
@@ -149,20 +152,20 @@ def judge_failed_call(state: NodeState, seen: CallFailed, now: float, rules: Rul
             state=SourceState.DOWN,
             reason=_INIT_CODES[seen.code],
         )
-        return change_source(state, down, now)
+        return change_source(on, down)
     if not (seen.gpu or seen.pci):
-        return state
+        return on
     evidence = f"{seen.call} answered NVML code {seen.code}"
     if seen.code == CODE_LOST:
-        return lost_poll(state, seen.gpu, seen.pci, evidence, now, rules)
+        return lost_poll(on, seen.gpu, seen.pci, evidence)
     if seen.code == CODE_RESET_REQUIRED:
-        return reset_required(state, seen.gpu, seen.pci, evidence, now, rules, bad=True)
+        return reset_required(on, seen.gpu, seen.pci, evidence, bad=True)
     reason = _REASON_OF_CODE.get(seen.code)
     if reason is None:
-        return state
-    gpu, pci = identify(state, seen.gpu, seen.pci)
+        return on
+    gpu, pci = identify(on.state, seen.gpu, seen.pci)
     known = any(
-        i.active and i.has_reason(reason) and i.concerns(gpu, pci) for i in state.incidents
+        i.active and i.has_reason(reason) and i.concerns(gpu, pci) for i in on.state.incidents
     )
     finding = Finding(
         at=seen.at,
@@ -173,34 +176,34 @@ def judge_failed_call(state: NodeState, seen: CallFailed, now: float, rules: Rul
         evidence=evidence,
         counts=not known,
     )
-    return record(state, finding, now, rules)
+    return record(on, finding)
 
 
 def reset_required(
-    state: NodeState,
+    on: Judging,
     gpu: str,
     pci: str,
     evidence: str,
-    now: float,
-    rules: Rules,
     *,
     bad: bool,
-) -> NodeState:
+) -> Judging:
     """The GPU answers that it needs a reset: a flag, so one re-read confirms it."""
-    view = find_gpu(state, gpu, pci)
+    view = find_gpu(on.state, gpu, pci)
     if view is None:
-        return state
+        return on
     old = view.latches.get("GPUResetRequired", Latch())
     new = old.step(bad=bad)
     if new == old and not new.raised:
-        return state
-    state = with_gpu(state, replace(view, latches={**view.latches, "GPUResetRequired": new}))
+        return on
+    on = on.then(
+        with_gpu(on.state, replace(view, latches={**view.latches, "GPUResetRequired": new}))
+    )
     if old.raised and not bad:
-        return mark_reset(state, now, view.seen.uuid, view.pci)  # nothing else ends that state
+        return mark_reset(on, view.seen.uuid, view.pci)  # nothing else ends that state
     if not new.raised:
-        return state
+        return on
     finding = Finding(
-        at=now,
+        at=on.now,
         row=REASONS["GPUResetRequired"],
         gpu=view.seen.uuid,
         pci=view.pci,
@@ -208,32 +211,34 @@ def reset_required(
         evidence="" if old.raised else evidence,
         counts=not old.raised,
     )
-    return record(state, finding, now, rules)
+    return record(on, finding)
 
 
-def take_node(state: NodeState, seen: NodeSeen, now: float) -> NodeState:
+def take_node(on: Judging, seen: NodeSeen) -> Judging:
     """Take what people and other controllers wrote on the Node."""
     notes = seen.annotations
     node = replace(
-        state.node,
-        name=seen.name or state.node.name,
+        on.state.node,
+        name=seen.name or on.state.node.name,
         uid=seen.uid,
         instance_type=seen.labels.get(_INSTANCE_TYPE, ""),
         expected_annotation=notes.get(ANNOTATION_EXPECTED_GPUS, "")[:64],
         repaired=notes.get(ANNOTATION_REPAIRED, "")[:256],
     )
-    state = replace(state, node=node)
+    on = on.then(replace(on.state, node=node))
     asked = wants_release(seen.labels, notes)
     if not asked:
-        ends_now = replace(state, stood_down_until=now) if state.standing_down else state
-        return replace(ends_now, stand_down=None)
-    if state.stand_down is not None:
-        return replace(state, stand_down=replace(state.stand_down, reason=asked))
-    released = state.sources.get(SourceName.NVML)
-    since = now
+        ends_now = (
+            replace(on.state, stood_down_until=on.now) if on.state.standing_down else on.state
+        )
+        return on.then(replace(ends_now, stand_down=None))
+    if on.state.stand_down is not None:
+        return on.then(replace(on.state, stand_down=replace(on.state.stand_down, reason=asked)))
+    released = on.state.sources.get(SourceName.NVML)
+    since = on.now
     if released is not None and released.state is SourceState.RELEASED and released.since:
-        since = min(now, released.since)
-    return replace(state, stand_down=StandDown(reason=asked, since=since))
+        since = min(on.now, released.since)
+    return on.then(replace(on.state, stand_down=StandDown(reason=asked, since=since)))
 
 
 def wants_release(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
@@ -251,32 +256,34 @@ def wants_release(labels: Mapping[str, str], annotations: Mapping[str, str]) -> 
     return "OperatorPause" if paused else ""
 
 
-def expire_stand_down(state: NodeState, now: float) -> NodeState:
+def expire_stand_down(on: Judging) -> Judging:
     """End a stand-down that lasted too long."""
-    stand_down = state.stand_down
+    stand_down = on.state.stand_down
     if stand_down is None or stand_down.expired:
-        return state
-    if now < stand_down.since:  # the clock went back: count from here
-        return replace(state, stand_down=replace(stand_down, since=now))
-    if now < stand_down.since + LONGEST_STAND_DOWN_S:
-        return state
-    return replace(state, stand_down=replace(stand_down, expired=True), stood_down_until=now)
+        return on
+    if on.now < stand_down.since:  # the clock went back: count from here
+        return on.then(replace(on.state, stand_down=replace(stand_down, since=on.now)))
+    if on.now < stand_down.since + LONGEST_STAND_DOWN_S:
+        return on
+    return on.then(
+        replace(on.state, stand_down=replace(stand_down, expired=True), stood_down_until=on.now)
+    )
 
 
-def take_host(state: NodeState, seen: HostSeen, now: float, rules: Rules) -> NodeState:
+def take_host(on: Judging, seen: HostSeen) -> Judging:
     """Take what the host says: boot and hardware, network ports, driver tasks, services."""
     node = replace(
-        state.node,
-        booted_at=seen.booted_at or state.node.booted_at,
-        product_uuid=seen.product_uuid or state.node.product_uuid,
-        cpu_numa_nodes=seen.cpu_numa_nodes or state.node.cpu_numa_nodes,
+        on.state.node,
+        booted_at=seen.booted_at or on.state.node.booted_at,
+        product_uuid=seen.product_uuid or on.state.node.product_uuid,
+        cpu_numa_nodes=seen.cpu_numa_nodes or on.state.node.cpu_numa_nodes,
     )
-    first = not state.node.booted_at
-    state = replace(state, node=node)
+    first = not on.state.node.booted_at
+    on = on.then(replace(on.state, node=node))
     if first:
         # Later looks say nothing new of it: they move with a wall clock that is set.
-        state = mark_older_boot(state)
-    state = judge_ports(state, seen, now, rules)
-    state = judge_port_errors(state, seen, now, rules)
-    state = judge_processes(state, seen, now, rules)
-    return judge_services(state, seen, now, rules)
+        on = on.then(mark_older_boot(on.state))
+    on = judge_ports(on, seen)
+    on = judge_port_errors(on, seen)
+    on = judge_processes(on, seen)
+    return judge_services(on, seen)

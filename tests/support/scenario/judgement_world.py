@@ -12,7 +12,7 @@ import msgspec
 
 from rules.api.health import HealthStatus
 from rules.catalog.signals import Signal
-from rules.catalog.thresholds import DEFAULT_RULES, Rules
+from rules.catalog.thresholds import DEFAULT_RULES, Thresholds
 from rules.judge.change import Change
 from rules.judge.incident import Incident
 from rules.judge.judge import judge, next_deadline
@@ -79,7 +79,7 @@ class World:
         nvml: bool = True,
         virtualization: str = "none",
         switched: bool = True,
-        rules: Rules = DEFAULT_RULES,
+        rules: Thresholds = DEFAULT_RULES,
         boot_grace_over: bool = True,
     ) -> None:
         self.now = START
