@@ -17,6 +17,7 @@ from contextlib import suppress
 import pytest
 
 from hack.sim.cluster.clients.client import ApiError
+from hack.sim.cluster.clients.kubeconfig import kubeconfig_text
 from hack.sim.cluster.fleet.fleet import Budget, Pool, Serving
 from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
 from hack.sim.cluster.fleet.fleet_health_objects import XID_79
@@ -28,7 +29,8 @@ from hack.sim.cluster.resource import (
     REPLICATION_CONTROLLERS,
 )
 from hack.sim.control_plane import ADMIN
-from tests.support.cluster.hostile_server import HOSTILE, HostileServer
+from hack.sim.proxy.server import proxy_before
+from tests.support.cluster.hostile_objects import HOSTILE, Mutator
 from tests.support.remediator.remediator_process import (
     PAUSES,
     QUARANTINES,
@@ -74,7 +76,14 @@ async def add_hostile(cluster):
         "apiVersion": "v1",
         "kind": "ReplicationController",
         "metadata": {"name": "hostile-rc"},
-        "spec": {"replicas": 0, "selector": {"matchLabels": "x"}},
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": "x"},
+            "template": {
+                "metadata": {"labels": {"matchLabels": "x"}},
+                "spec": {"containers": [{"name": "c", "image": "registry.example/x:1"}]},
+            },
+        },
     }
     await cluster.client.create(REPLICATION_CONTROLLERS, owner, "hostile")
     await cluster.add_budget("hostile-0", "hostile", minAvailable=1)
@@ -148,7 +157,7 @@ async def stir(cluster, luck):
         await asyncio.sleep(0.2)
 
 
-async def pause_for(cluster, server, seconds):
+async def pause_for(cluster, mutator, seconds):
     """A pause that is served mutated may cover everything: it is there for a while, then gone."""
     scope = {"nodes": [HOSTILE_NODE]}
     body = {
@@ -157,7 +166,7 @@ async def pause_for(cluster, server, seconds):
         "metadata": {"name": "hostile-pause"},
         "spec": {"scope": scope, "reason": "hostile", "until": "2099-01-01T00:00:00Z"},
     }
-    server.chosen = lambda plural, obj: plural == "gpuwardpauses"
+    mutator.chosen = lambda plural, obj: plural == "gpuwardpauses"
     await cluster.client.create(PAUSES, body)
     await asyncio.sleep(seconds)
     await cluster.client.delete(PAUSES, "hostile-pause")
@@ -181,10 +190,13 @@ async def test_issue10_30_mutated_objects_of_every_kind_stop_nothing_else(cluste
     )
     await add_hostile(cluster)
     plane = cluster.plane
-    upstream = HostileServer(plane.url, plane.tokens.get(ADMIN, ""), plane._tls(), SEED)
-    async with upstream.listening() as server:
+    mutator = Mutator(SEED)
+    async with proxy_before(
+        plane.url, ca_pem=plane.ca_pem, users={}, served=mutator.served
+    ) as proxy:
         kubeconfig = tmp_path / "hostile.kubeconfig"
-        kubeconfig.write_text(server.kubeconfig())
+        token = plane.tokens.get(ADMIN)
+        kubeconfig.write_text(kubeconfig_text(proxy.url, ca_pem=proxy.ca_pem, token=token))
         one = RemediatorProcess(tmp_path, kubeconfig, policy=POLICY)
         rounds = 0
         with running(one):
@@ -194,7 +206,7 @@ async def test_issue10_30_mutated_objects_of_every_kind_stop_nothing_else(cluste
             ends = time.monotonic() + FOR_S
             while time.monotonic() < ends:
                 kinds = set(luck.sample(sorted(KINDS), luck.randint(1, len(KINDS))))
-                server.chosen = lambda plural, obj, kinds=kinds: (
+                mutator.chosen = lambda plural, obj, kinds=kinds: (
                     plural in kinds and concerns_hostile(plural, obj)
                 )
                 node = SOUND[rounds % len(SOUND)]
@@ -205,11 +217,11 @@ async def test_issue10_30_mutated_objects_of_every_kind_stop_nothing_else(cluste
                 rounds += 1
                 assert wrong(one) == ([], False), f"seed {SEED}"
                 if rounds % 3 == 0:
-                    await pause_for(cluster, server, 1.0)
+                    await pause_for(cluster, mutator, 1.0)
             stirring.cancel()
             assert one._process is not None
             assert one._process.poll() is None, f"it ended (seed {SEED})"
-            served = dict(sorted(server.mutator.served.items()))
+            served = dict(sorted(mutator.count.items()))
             said = f"{rounds} rounds, {sum(served.values())} mutated objects served: {served}"
             sys.stdout.write(f"\nseed {SEED}: {said}\n")
         assert wrong(one) == ([], False), f"seed {SEED}"

@@ -23,6 +23,7 @@ from hack.sim.cluster.http.layer import refusal
 from hack.sim.proxy.faults import Faults
 from hack.sim.proxy.layer import Call
 from hack.sim.proxy.relayed_watch import RelayedWatch
+from hack.sim.proxy.served import Served, served_event, served_list_or_object
 
 ANONYMOUS = "system:anonymous"
 _OF_ONE_CONNECTION = frozenset(
@@ -41,12 +42,22 @@ _READ_BYTES = 2**20
 
 
 class Forwarder:
-    """Passes requests on to one API server; `users` are its static tokens with their users."""
+    """Passes requests on to one API server; `users` are its static tokens with their users.
+
+    `served` changes every object that is read, on its way to the client.
+    """
 
     def __init__(
-        self, url: str, *, faults: Faults, tls: ssl.SSLContext | None, users: Mapping[str, str]
+        self,
+        url: str,
+        *,
+        faults: Faults,
+        tls: ssl.SSLContext | None,
+        users: Mapping[str, str],
+        served: Served | None = None,
     ) -> None:
         self._url = url
+        self._served = served
         self._faults = faults
         self._users = dict(users)
         self._session = aiohttp.ClientSession(
@@ -81,12 +92,14 @@ class Forwarder:
                 request.method,
                 URL(self._url + self._target(call), encoded=True),
                 data=call.body or None,
-                headers=_passed_on(request.headers),
+                headers=self._asked_with(request.headers),
                 allow_redirects=False,
             ) as answer:
                 if answer.status == 200 and call.address.verb == "watch":
                     return await self._stream(call, answer)
                 body = await answer.read()
+                if self._served and answer.status == 200 and request.method == "GET":
+                    body = served_list_or_object(self._served, call.address.resource, body)
                 return web.Response(
                     status=answer.status, body=body, headers=_passed_on(answer.headers)
                 )
@@ -94,6 +107,12 @@ class Forwarder:
             if request.transport is not None:
                 request.transport.abort()
             return web.Response(status=502)
+
+    def _asked_with(self, headers: Mapping[str, str]) -> CIMultiDict[str]:
+        asked = _passed_on(headers)
+        if self._served is not None:
+            asked.popall("Accept-Encoding", None)
+        return asked
 
     def _target(self, call: Call) -> str:
         target = call.request.raw_path
@@ -109,7 +128,10 @@ class Forwarder:
         response.enable_chunked_encoding()
         await response.prepare(call.request)
         call.note(200)
-        watch = RelayedWatch(answer)
+        served, plural = self._served, call.address.resource
+        watch = RelayedWatch(
+            answer, (lambda line: served_event(served, plural, line)) if served else None
+        )
         with contextlib.suppress(ConnectionError), self._faults.watching(watch):
             await watch.relay(response)
             if watch.broken and call.request.transport is not None:

@@ -1,8 +1,9 @@
-"""A watch passed on from another server, line by line, so that it can be held back or ended."""
+"""A watch passed on from another server, line by line: to be held back, ended or changed."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import aiohttp
 from aiohttp import web
@@ -14,8 +15,11 @@ from hack.sim.cluster.store.store import encode
 class RelayedWatch:
     """The events of one watch on their way; ended by the server, a rule or the client."""
 
-    def __init__(self, source: aiohttp.ClientResponse) -> None:
+    def __init__(
+        self, source: aiohttp.ClientResponse, shown: Callable[[bytes], bytes] | None = None
+    ) -> None:
         self._source = source
+        self._shown = shown
         self._buffer: list[bytes] = []
         self._rest = b""
         self._wake = asyncio.Event()
@@ -45,6 +49,8 @@ class RelayedWatch:
         try:
             while lines := await self._next():
                 await response.write(lines)
+            if reading.done():
+                reading.result()
         finally:
             reading.cancel()
 
@@ -53,11 +59,17 @@ class RelayedWatch:
             async for part in self._source.content.iter_any():
                 whole, newline, self._rest = (self._rest + part).rpartition(b"\n")
                 if newline and not self._ended:
-                    self._buffer.append(whole + newline)
-                    self._wake.set()
+                    self._take(whole + newline)
         except (aiohttp.ClientError, OSError):
             self.broken = True
-        self.close()
+        finally:
+            self.close()
+
+    def _take(self, lines: bytes) -> None:
+        if self._shown is not None:
+            lines = b"".join(self._shown(line) for line in lines.splitlines() if line.strip())
+        self._buffer.append(lines)
+        self._wake.set()
 
     async def _next(self) -> bytes:
         while (not self._buffer or self._paused) and not self._ended:

@@ -12,6 +12,7 @@ from hack.sim.proxy.forward import Forwarder
 from hack.sim.proxy.layer import Proxy
 from hack.sim.proxy.listener import Listener
 from hack.sim.proxy.request_log import RequestLog
+from hack.sim.proxy.served import Served
 
 _HOST = "127.0.0.1"
 _BODY_LIMIT = 64 * 1024 * 1024
@@ -30,15 +31,15 @@ class RunningProxy:
 
 @asynccontextmanager
 async def proxy_before(
-    url: str, *, ca_pem: bytes | None, users: Mapping[str, str]
+    url: str, *, ca_pem: bytes | None, users: Mapping[str, str], served: Served | None = None
 ) -> AsyncIterator[RunningProxy]:
     """A proxy before the server at `url`, with TLS where the server has it.
 
-    `users` are the server's static tokens with their users.
+    `users` are the server's static tokens with their users; `served` changes what clients read.
     """
     faults, log = Faults(), RequestLog()
     tls = ssl.create_default_context(cadata=ca_pem.decode()) if ca_pem else None
-    forwarder = Forwarder(url, faults=faults, tls=tls, users=users)
+    forwarder = Forwarder(url, faults=faults, tls=tls, users=users, served=served)
     proxy = Proxy(forwarder, faults=faults, log=log)
     listener = Listener(
         proxy.handle, host=_HOST, port=0, tls=tls is not None, body_limit=_BODY_LIMIT

@@ -17,9 +17,11 @@ from hack.sim.cluster.calls import Caller
 from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.statuses import internal
 from hack.sim.proxy.faults import Fault
+from hack.sim.proxy.server import proxy_before
 from tests.support.cluster.apiserver_support import (
     NODES,
     PODS,
+    Http,
     eventually,
     eviction,
     node,
@@ -259,3 +261,36 @@ async def test_targets_and_bodies_pass_as_they_are():
             assert (await answer.json())["metadata"]["name"] == "chunked"
         selected = f"{NODES}?labelSelector=a%20in%20%28b%2Cc%29&limit=5"
         assert (await api("GET", selected)).body["items"] == []
+
+
+async def test_what_is_read_can_be_changed_on_its_way_and_what_is_stored_cannot():
+    def renamed(plural, obj):
+        return {**obj, "metadata": {**obj["metadata"], "labels": {"seen": plural}}}
+
+    async with (
+        serving_near() as api,
+        proxy_before(api.url, ca_pem=None, users={}, served=renamed) as proxy,
+    ):
+        seen = Http(api.server, api.session, proxy)
+        async with seen.watch(NODES) as watch:
+            await seen.post(NODES, node())
+            event, watched = await watch.next()
+        listed = (await seen.get(NODES))["items"][0]
+        got = await seen.get(f"{NODES}/n1")
+        assert event == "ADDED"
+        assert [o["metadata"]["labels"]["seen"] for o in (watched, listed, got)] == ["nodes"] * 3
+        assert "labels" not in (await api.get(f"{NODES}/n1"))["metadata"]
+
+
+async def test_a_watch_whose_change_fails_ends_and_does_not_fall_silent():
+    def wrong(plural, obj):
+        raise ValueError(plural)
+
+    async with (
+        serving_near() as api,
+        proxy_before(api.url, ca_pem=None, users={}, served=wrong) as proxy,
+        Http(api.server, api.session, proxy).watch(NODES) as watch,
+    ):
+        await api.post(NODES, node())
+        with contextlib.suppress(aiohttp.ClientError):
+            assert await watch.ended()
