@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,18 @@ def test_links_lead_somewhere(path: Path) -> None:
     targets = LINK.findall(path.read_text(encoding="utf-8"))
 
     assert [t for t in targets if not (path.parent / t).exists()] == []
+
+
+def test_the_version_stands_in_one_place() -> None:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        version = tomllib.load(file)["project"]["version"]
+    named = re.compile(r"gpuward:(\d[\w.]*)|newTag: \"?(\d[\w.]*)")
+    pages = ("README.md", "docs/install.md", "daemonset/base/kustomization.yaml")
+    found = {
+        page: {a or b for a, b in named.findall((ROOT / page).read_text(encoding="utf-8"))}
+        for page in (*pages, "daemonset/Dockerfile")
+    }
+
+    assert {page: {one.rstrip(".") for one in said} for page, said in found.items()} == {
+        page: {version} for page in found
+    }
