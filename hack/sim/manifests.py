@@ -20,6 +20,8 @@ from hack.sim.cluster.controllers.custom_kinds import served_resources
 from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, Resource
 
 KUSTOMIZATION = "kustomization.yaml"
+# Of libyaml where PyYAML was built with it: ten times as fast, the same objects.
+LOADER: type[yaml.SafeLoader | yaml.CSafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _LOOKS = 200
 _LOOK_EVERY_S = 0.05
 
@@ -48,7 +50,7 @@ def read_manifests(path: Path) -> list[Object]:
 
 def _documents(path: Path) -> list[Object]:
     try:
-        documents: list[Any] = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+        documents: list[Any] = list(yaml.load_all(path.read_text(encoding="utf-8"), LOADER))
     except yaml.YAMLError as error:
         raise ManifestError(f"{path} is not YAML: {error}") from error
     found: list[Object] = []

@@ -34,6 +34,7 @@ class Write:
     old: Object | None = None
 
 
+@functools.cache
 def policies() -> list[Object]:
     """Our policies that are bound to deny."""
     objects = read_manifests(BASE)

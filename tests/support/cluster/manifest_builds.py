@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
+from hack.sim.manifests import LOADER
+
 REPOSITORY = Path(__file__).parents[3]
 DAEMONSET = REPOSITORY / "daemonset"
 COMPONENTS = (
@@ -78,7 +80,7 @@ def _build(components: tuple[str, ...], inner: str, namespace: str, root: str) -
             [program, "kustomize", str(overlay)], capture_output=True, text=True, check=False
         )
     assert done.returncode == 0, done.stderr
-    objects = [obj for obj in yaml.safe_load_all(done.stdout) if obj]
+    objects = [obj for obj in yaml.load_all(done.stdout, LOADER) if obj]
     objects.sort(
         key=lambda o: (o["kind"], o["metadata"].get("namespace", ""), o["metadata"]["name"])
     )

@@ -7,12 +7,14 @@ whether an expression is PromQL at all is for promtool.
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
+
+from hack.sim.manifests import LOADER
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 ALERTS = REPOSITORY / "rules" / "alerts"
@@ -43,10 +45,10 @@ class Asked:
     labels: frozenset[str]
 
 
-def _rules() -> Iterator[dict[str, str]]:
-    for file in sorted(ALERTS.glob("*.yaml")):
-        for group in yaml.safe_load(file.read_text())["groups"]:
-            yield from group["rules"]
+@functools.cache
+def _rules() -> tuple[dict[str, str], ...]:
+    files = (yaml.load(path.read_text(), LOADER) for path in sorted(ALERTS.glob("*.yaml")))
+    return tuple(rule for file in files for group in file["groups"] for rule in group["rules"])
 
 
 def rules() -> list[dict[str, str]]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from hack.sim.cluster.clients.client import Object
 from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODES, Resource
 from hack.sim.cluster.server import SimulatedApiServer
+from hack.sim.manifests import read_manifests
 from remediator.kube.access import Access
 from remediator.kube.api import Api
 from remediator.kube.clock import SystemClock
@@ -63,12 +64,16 @@ class Edge:
         ]
 
 
+@functools.cache
+def _definitions() -> list[Object]:
+    return read_manifests(ROOT / "daemonset" / "crds")
+
+
 @asynccontextmanager
 async def edge(folder: Path):
     """A server with our definitions and the namespace of the lease."""
     async with SimulatedApiServer() as server:
-        for file in sorted((ROOT / "daemonset" / "crds").glob("gpu*.yaml")):
-            body = yaml.safe_load(file.read_text())
+        for body in _definitions():
             await server.client.create(CUSTOM_RESOURCE_DEFINITIONS, body)
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpuward"}}
         await server.client.create(NAMESPACES, namespace)

@@ -4,6 +4,7 @@ should.
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 import yaml
 
 from hack.dashboards.operator_objects import rule_groups
+from hack.sim.manifests import LOADER
 from tests.support.cluster.promql_names import (
     ALERTS,
     GOLDEN_PAGES,
@@ -56,16 +58,21 @@ def test_alerts_fire_and_stay_silent_as_the_cases_say(cases: Path) -> None:
     promtool("test", "rules", cases)
 
 
-def told(name: str) -> set[bool]:
-    """Whether the cases expect the alert to fire, and whether they expect it not to."""
-    return {
-        bool(check["exp_alerts"])
+@functools.cache
+def checks() -> tuple[tuple[str, bool], ...]:
+    """Every alert that the cases ask about, and whether they expect it to fire."""
+    return tuple(
+        (check["alertname"], bool(check["exp_alerts"]))
         for case in CASES
         if case.stem != "healthy"
-        for test in yaml.safe_load(case.read_text())["tests"]
+        for test in yaml.load(case.read_text(), LOADER)["tests"]
         for check in test["alert_rule_test"]
-        if check["alertname"] == name
-    }
+    )
+
+
+def told(name: str) -> set[bool]:
+    """Whether the cases expect the alert to fire, and whether they expect it not to."""
+    return {fires for alert, fires in checks() if alert == name}
 
 
 @pytest.mark.parametrize("name", NAMES)
