@@ -8,17 +8,17 @@ overlap.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import structlog
 
+from remediator.cycle.writes import Writes
 from remediator.kube.answer import ApiError
 from remediator.kube.api import Api
-from remediator.kube.caches import HEALTHS, QUARANTINES
+from remediator.kube.caches import HEALTHS
 from remediator.kube.clock import Clock
-from remediator.kube.gateway import Gateway, Result, Sent
+from remediator.kube.gateway import Gateway, Result
 from remediator.kube.isolation import Isolation
 from remediator.kube.publisher_pods import PublisherPods
 from remediator.metrics import Metrics
@@ -28,8 +28,6 @@ from rules.api.mark import marked
 from rules.api.nodes import FreshNode, HealthView, NodeView, QuarantineView
 from rules.api.object_name import api_path, is_object_name
 from rules.api.refusal import surprise
-from rules.api.timestamps import parse_time
-from rules.drain.memory import announced
 from rules.drain.plan import DrainPlan
 from rules.policy.policy import Policy
 from rules.session.decide import decide
@@ -42,13 +40,10 @@ _LOG = structlog.get_logger()
 # A decision follows from the objects, so a handful of rounds reaches the end of what can be done
 # at once; a rule that never comes to rest must not keep the API server busy.
 _ROUNDS = 12
-_STATUS_INTERVAL_S = 1.0
 _HEALTH_FRESH_S = 2.0
 _BACKOFF_S = (0.1, 30.0)
 # A look that failed in a way nobody foresaw is not tried again sooner, whatever wakes the node.
 _SURPRISED_S = 5.0
-# Beyond this many Events that wait to be sent, new ones are dropped; the sessions tell all.
-_EVENTS_WAITING = 5_000
 
 
 class RestlessError(Exception):
@@ -108,10 +103,9 @@ class NodeCycle:
         """Nodes whose last look did not come to rest or ended with a surprise (CLOCK_BOOTTIME)."""
         self._failures: dict[str, int] = {}
         self._said: dict[str, str] = {}
-        self._status_written: dict[str, tuple[float, str]] = {}
         self._active: dict[str, float] = {}
         self._health_read: dict[str, float] = {}
-        self._telling: set[asyncio.Task[Sent]] = set()
+        self._writes = Writes(api, gateway, world, clock, metrics, senses.fleet_changed)
 
     def took_over_at(self, at: float, sessions: list[QuarantineView]) -> None:
         """Another replica was active until then; its outage-free time is ours too."""
@@ -171,7 +165,7 @@ class NodeCycle:
                         resource_version=session.metadata.resource_version,
                         status=status,
                     )
-                    self._learn(write, await self._gateway.send(write))
+                    self._writes.learn(write, await self._gateway.send(write))
         return Looked(again_in_s=wait_s, evicting=d.Evicting.NO)
 
     async def _round(self, name: str) -> tuple[Result | None, Looked, float | None]:
@@ -199,12 +193,12 @@ class NodeCycle:
             if decision.wake_at is not None:
                 due_s = max(0.05, decision.wake_at - self._clock.now())
                 wake_s = due_s if wake_s is None else min(wake_s, due_s)
-            writes, postponed_s = self._spread(session, decision)
+            writes, postponed_s = self._writes.spread(session, decision)
             if postponed_s is not None:
                 # What the status says of the drain is not stored yet: the drain goes on meanwhile.
                 looked = replace(looked, evicting=None)
                 wake_s = postponed_s if wake_s is None else min(wake_s, postponed_s)
-            result = await self._carry_out(name, writes)
+            result = await self._writes.carry_out(name, writes)
             if result is not None:
                 return result, looked, wake_s
             if session is not None and postponed_s is None:
@@ -224,7 +218,7 @@ class NodeCycle:
         if name not in self._world.caches.healths.items:
             self._world.health_changed(name, None)
         for session in self._world.sessions.get(name, ()):
-            self._status_written.pop(session.metadata.uid, None)
+            self._writes.forget(session.metadata.uid)
             self._active.pop(session.metadata.uid, None)
 
     def _judged(self, session: QuarantineView) -> bool:
@@ -302,112 +296,6 @@ class NodeCycle:
             if name not in self._world.caches.healths.items:
                 self._world.health_changed(name, health)
         self._health_read[name] = now
-
-    def _spread(
-        self, session: QuarantineView | None, decision: d.Decision
-    ) -> tuple[tuple[d.Write, ...], float | None]:
-        """At most one status write per session and second.
-
-        A change of phase never waits, nor does the record of who is about to be evicted.
-        """
-        if session is None:
-            return decision.writes, None
-        phase = decision.status.phase if decision.status else ""
-        written_at, written_phase = self._status_written.get(session.metadata.uid, (0.0, ""))
-        wait_s = written_at + _STATUS_INTERVAL_S - self._clock.elapsed()
-        has_status = any(isinstance(w, d.WriteSessionStatus) for w in decision.writes)
-        announces = decision.status is not None and announced(decision.status.drain)
-        begins = announces and not announced(session.status.drain)
-        if not has_status or wait_s <= 0 or phase != written_phase or begins:
-            if has_status:
-                self._status_written[session.metadata.uid] = (self._clock.elapsed(), phase)
-            return decision.writes, None
-        # Events belong to the status they announce.
-        kept = tuple(
-            w for w in decision.writes if not isinstance(w, d.WriteSessionStatus | d.EmitEvent)
-        )
-        return kept, wait_s
-
-    async def _carry_out(self, name: str, writes: tuple[d.Write, ...]) -> Result | None:
-        """Send in order; DONE when all were, the first failure else, None without writes."""
-        done: Result | None = None
-        for write in writes:
-            if isinstance(write, d.EmitEvent):
-                self._tell(write)
-                continue
-            sent = await self._gateway.send(write)
-            if isinstance(write, d.MarkNode):
-                self._marked(write, sent)
-            if sent.answer is not None and sent.result is not Result.HELD:
-                self._world.refusals.note(write, sent.answer)
-                if isinstance(write, d.MarkNode) and not sent.done:
-                    # Its place in the budget is another node's until it is tried again.
-                    self._senses.fleet_changed()
-            if sent.done:
-                self._learn(write, sent)
-                done = Result.DONE
-                continue
-            if not (isinstance(write, d.MarkNode) and sent.result is Result.UNKNOWN):
-                self._world.reserved.discard(name)
-            await self._catch_up(write, sent)
-            return sent.result
-        return done
-
-    def _tell(self, event: d.EmitEvent) -> None:
-        """Send an Event in the background: nothing waits for it, and it may fail."""
-        if len(self._telling) < _EVENTS_WAITING:
-            task = asyncio.create_task(self._gateway.send(event))
-            self._telling.add(task)
-            task.add_done_callback(self._telling.discard)
-
-    def _marked(self, write: d.MarkNode, sent: Sent) -> None:
-        session = self._world.caches.quarantines.items.get(write.session)
-        health = self._world.healths.get(write.node)
-        if not sent.done or session is None or health is None:
-            return
-        ids = {cause.incident for cause in session.spec.causes}
-        seen = [
-            at
-            for incident in health.status.incidents
-            if incident.id in ids and (at := parse_time(incident.first_seen)) is not None
-        ]
-        if seen and session.status.phase in {"", "Pending"}:
-            self._metrics.fault_to_unschedulable.observe(max(0.0, self._clock.now() - min(seen)))
-
-    def _learn(self, write: d.Write, sent: Sent) -> None:
-        """Take what the API server returned, so that the next decision sees it."""
-        if sent.answer is None or not sent.answer.ok:
-            return
-        try:
-            match write:
-                case d.CreateSession() | d.PatchSessionSpec() | d.WriteSessionStatus():
-                    self._world.learn_session(sent.answer.decode(QuarantineView))
-                    self._senses.fleet_changed()
-                case d.MarkNode() | d.UnmarkNode() | d.RelabelNode() | d.SetNodeUnknown():
-                    self._gateway.forget(write.node)
-                    if write.node in self._world.caches.nodes.items:
-                        self._world.caches.nodes.learn(sent.answer.decode(NodeView))
-                    else:
-                        self._world.node_seen(write.node, sent.answer.decode(NodeView))
-                    self._senses.fleet_changed()
-                    self._world.reserved.discard(write.node)
-                case _:
-                    return
-        except ApiError as error:
-            _LOG.warning("answer not understood", node=write.node, why=str(error))
-
-    async def _catch_up(self, write: d.Write, sent: Sent) -> None:
-        """After a failed write: read what it was about, instead of waiting for the watch."""
-        if sent.result not in {Result.CONFLICT, Result.GONE, Result.UNKNOWN}:
-            return
-        match write:
-            case d.CreateSession() | d.PatchSessionSpec() | d.WriteSessionStatus():
-                path = api_path(QUARANTINES, write.name)
-                self._world.learn_session(await self._api.get(path, QuarantineView))
-            case d.MarkNode() | d.UnmarkNode() | d.RelabelNode() | d.SetNodeUnknown():
-                self._gateway.forget(write.node)
-            case _:
-                return
 
     def _back_off(self, name: str) -> float:
         low, high = _BACKOFF_S

@@ -67,17 +67,21 @@ class AgentPodObject(View, frozen=True, kw_only=True):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listeners:
-    """Who hears of a change, in names of nodes or PDBs."""
+def _nobody(*_: object) -> None:
+    """Who listens before anybody does."""
 
-    node: Callable[[str, NodeView | None, NodeView | None], None]
-    marked: Callable[[str, NodeView | None, NodeView | None], None]
-    health: Callable[[str, HealthView | None], None]
-    session: Callable[[QuarantineView | None, QuarantineView | None], None]
-    pause: Callable[[], None]
-    pdb: Callable[[str], None]
-    agent: Callable[[str], None]
+
+@dataclass(slots=True, kw_only=True)
+class Listeners:
+    """Who hears of a change, in names of nodes or PDBs; filled in as the parts are made."""
+
+    node: Callable[[str, NodeView | None, NodeView | None], None] = _nobody
+    marked: Callable[[str, NodeView | None, NodeView | None], None] = _nobody
+    health: Callable[[str, HealthView | None], None] = _nobody
+    session: Callable[[QuarantineView | None, QuarantineView | None], None] = _nobody
+    pause: Callable[[], None] = _nobody
+    pdb: Callable[[str], None] = _nobody
+    agent: Callable[[str], None] = _nobody
 
 
 class Watching(Protocol):
@@ -113,16 +117,23 @@ class Caches:
     ) -> None:
         self.agents: dict[str, AgentPod] = {}
         """Agent pods by UID."""
-        self._tell_agent = to.agent
+        self._to = to
         apart = isolation or Isolation(clock)
         self.nodes = Reflector(
-            api, clock, nodes_selected(node_selector), NodeView, to.node, isolation=apart
+            api,
+            clock,
+            nodes_selected(node_selector),
+            NodeView,
+            lambda *change: to.node(*change),
+            isolation=apart,
         )
         # A mark is ours to take off also where the policy's selector does not reach (any more).
         marked = Resource(
             name="marked nodes", path=NODES, query={"labelSelector": LABEL_QUARANTINE}
         )
-        self.marked = Reflector(api, clock, marked, NodeView, to.marked, isolation=apart)
+        self.marked = Reflector(
+            api, clock, marked, NodeView, lambda *change: to.marked(*change), isolation=apart
+        )
         self.healths = Reflector(
             api,
             clock,
@@ -207,7 +218,7 @@ class Caches:
             self.agents[after.metadata.uid] = after.as_agent()
         node = (after or before or _NO_POD).spec.node_name
         if node:
-            self._tell_agent(node)
+            self._to.agent(node)
 
 
 _NO_POD = AgentPodObject(metadata=ObjectMeta())

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from remediator.run import Replica
+from remediator.replica import Replica
 from rules.api import writes as d
 from rules.fleet.turns import judge_fleet
 from tests.support.scenario.session_phases_reached import NODE, at, evictions_after

@@ -10,7 +10,7 @@ import pytest
 from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import PODS
 from remediator.kube.access import Access
-from remediator.run import Replica
+from remediator.replica import Replica
 from remediator.settings import make_parser, run_settings
 from tests.support.remediator.edge import QUARANTINES, edge
 from tests.support.remediator.scripted_server import until

@@ -1,0 +1,164 @@
+"""The writes of one decision: sent in order, their answers taken into the world.
+
+`node_cycle` decides and hands them over; the gateway is the only way out. A status is written at
+most once a second, an Event waits for nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from remediator.kube.answer import ApiError
+from remediator.kube.api import Api
+from remediator.kube.caches import QUARANTINES
+from remediator.kube.clock import Clock
+from remediator.kube.gateway import Gateway, Result, Sent
+from remediator.metrics import Metrics
+from remediator.world import World
+from rules.api import writes as d
+from rules.api.nodes import NodeView, QuarantineView
+from rules.api.object_name import api_path
+from rules.api.timestamps import parse_time
+from rules.drain.memory import announced
+
+_LOG = structlog.get_logger()
+
+_STATUS_INTERVAL_S = 1.0
+# Beyond this many Events that wait to be sent, new ones are dropped; the sessions tell all.
+_EVENTS_WAITING = 5_000
+
+
+class Writes:
+    """Sends what was decided about nodes, for one process."""
+
+    def __init__(
+        self,
+        api: Api,
+        gateway: Gateway,
+        world: World,
+        clock: Clock,
+        metrics: Metrics,
+        fleet_changed: Callable[[], None],
+    ) -> None:
+        self._api = api
+        self._gateway = gateway
+        self._world = world
+        self._clock = clock
+        self._metrics = metrics
+        self._fleet_changed = fleet_changed
+        self._status_written: dict[str, tuple[float, str]] = {}
+        """When (CLOCK_BOOTTIME) and with which phase each session's status went out, by UID."""
+        self._telling: set[asyncio.Task[Sent]] = set()
+
+    def forget(self, session_uid: str) -> None:
+        """The session is over."""
+        self._status_written.pop(session_uid, None)
+
+    def spread(
+        self, session: QuarantineView | None, decision: d.Decision
+    ) -> tuple[tuple[d.Write, ...], float | None]:
+        """At most one status write per session and second.
+
+        A change of phase never waits, nor does the record of who is about to be evicted.
+        """
+        if session is None:
+            return decision.writes, None
+        phase = decision.status.phase if decision.status else ""
+        written_at, written_phase = self._status_written.get(session.metadata.uid, (0.0, ""))
+        wait_s = written_at + _STATUS_INTERVAL_S - self._clock.elapsed()
+        has_status = any(isinstance(w, d.WriteSessionStatus) for w in decision.writes)
+        announces = decision.status is not None and announced(decision.status.drain)
+        begins = announces and not announced(session.status.drain)
+        if not has_status or wait_s <= 0 or phase != written_phase or begins:
+            if has_status:
+                self._status_written[session.metadata.uid] = (self._clock.elapsed(), phase)
+            return decision.writes, None
+        # Events belong to the status they announce.
+        kept = tuple(
+            w for w in decision.writes if not isinstance(w, d.WriteSessionStatus | d.EmitEvent)
+        )
+        return kept, wait_s
+
+    async def carry_out(self, name: str, writes: tuple[d.Write, ...]) -> Result | None:
+        """Send in order; DONE when all were, the first failure else, None without writes."""
+        done: Result | None = None
+        for write in writes:
+            if isinstance(write, d.EmitEvent):
+                self._tell(write)
+                continue
+            sent = await self._gateway.send(write)
+            if isinstance(write, d.MarkNode):
+                self._marked(write, sent)
+            if sent.answer is not None and sent.result is not Result.HELD:
+                self._world.refusals.note(write, sent.answer)
+                if isinstance(write, d.MarkNode) and not sent.done:
+                    # Its place in the budget is another node's until it is tried again.
+                    self._fleet_changed()
+            if sent.done:
+                self.learn(write, sent)
+                done = Result.DONE
+                continue
+            if not (isinstance(write, d.MarkNode) and sent.result is Result.UNKNOWN):
+                self._world.reserved.discard(name)
+            await self._catch_up(write, sent)
+            return sent.result
+        return done
+
+    def _tell(self, event: d.EmitEvent) -> None:
+        """Send an Event in the background: nothing waits for it, and it may fail."""
+        if len(self._telling) < _EVENTS_WAITING:
+            task = asyncio.create_task(self._gateway.send(event))
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+
+    def _marked(self, write: d.MarkNode, sent: Sent) -> None:
+        session = self._world.caches.quarantines.items.get(write.session)
+        health = self._world.healths.get(write.node)
+        if not sent.done or session is None or health is None:
+            return
+        ids = {cause.incident for cause in session.spec.causes}
+        seen = [
+            at
+            for incident in health.status.incidents
+            if incident.id in ids and (at := parse_time(incident.first_seen)) is not None
+        ]
+        if seen and session.status.phase in {"", "Pending"}:
+            self._metrics.fault_to_unschedulable.observe(max(0.0, self._clock.now() - min(seen)))
+
+    def learn(self, write: d.Write, sent: Sent) -> None:
+        """Take what the API server returned, so that the next decision sees it."""
+        if sent.answer is None or not sent.answer.ok:
+            return
+        try:
+            match write:
+                case d.CreateSession() | d.PatchSessionSpec() | d.WriteSessionStatus():
+                    self._world.learn_session(sent.answer.decode(QuarantineView))
+                    self._fleet_changed()
+                case d.MarkNode() | d.UnmarkNode() | d.RelabelNode() | d.SetNodeUnknown():
+                    self._gateway.forget(write.node)
+                    if write.node in self._world.caches.nodes.items:
+                        self._world.caches.nodes.learn(sent.answer.decode(NodeView))
+                    else:
+                        self._world.node_seen(write.node, sent.answer.decode(NodeView))
+                    self._fleet_changed()
+                    self._world.reserved.discard(write.node)
+                case _:
+                    return
+        except ApiError as error:
+            _LOG.warning("answer not understood", node=write.node, why=str(error))
+
+    async def _catch_up(self, write: d.Write, sent: Sent) -> None:
+        """After a failed write: read what it was about, instead of waiting for the watch."""
+        if sent.result not in {Result.CONFLICT, Result.GONE, Result.UNKNOWN}:
+            return
+        match write:
+            case d.CreateSession() | d.PatchSessionSpec() | d.WriteSessionStatus():
+                path = api_path(QUARANTINES, write.name)
+                self._world.learn_session(await self._api.get(path, QuarantineView))
+            case d.MarkNode() | d.UnmarkNode() | d.RelabelNode() | d.SetNodeUnknown():
+                self._gateway.forget(write.node)
+            case _:
+                return

@@ -1,0 +1,315 @@
+"""All parts of one replica, made once and handed to whom they concern; there are no globals.
+
+Both replicas watch and serve; the one that leads writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from functools import partial
+
+from remediator.cycle.fleet import Fleet
+from remediator.cycle.loop import ControlLoop
+from remediator.cycle.node_cycle import CycleSenses, NodeCycle
+from remediator.drain.drains import Drains
+from remediator.drain.gang_scout import GangScout
+from remediator.drain.kueue import KueueWorkloads
+from remediator.drain.look import DrainLook
+from remediator.kube.access import Access
+from remediator.kube.api import Api, release_version
+from remediator.kube.api_groups import ApiGroups
+from remediator.kube.caches import Caches, Listeners, nodes_selected
+from remediator.kube.clock import SystemClock
+from remediator.kube.elector import Elector
+from remediator.kube.gateway import Gateway
+from remediator.kube.isolation import Isolation
+from remediator.kube.pace import Pace, PaceLane, Rates
+from remediator.kube.publisher_pods import PublisherPods
+from remediator.metrics import Metrics
+from remediator.serve.session_gauges import set_session_gauges
+from remediator.settings import RemediatorSettings
+from remediator.upkeep.housekeeping import Housekeeping
+from remediator.upkeep.maintenance import MaintenanceLeases
+from remediator.upkeep.policy_source import PolicySource
+from remediator.view.grouping import GroupKeys
+from remediator.view.live import LiveSource
+from remediator.view.verdict_reader import VerdictReader, reading
+from remediator.world import World
+from rules.api.nodes import FreshNode, NodeView, QuarantineView
+from rules.api.quarantine import Phase
+from rules.api.timestamps import parse_time
+from rules.api.writes import MarkNode, Write
+from rules.drain.daemon_sets import untolerating
+from rules.policy.policy import Policy
+from rules.session.recheck import recheck
+from rules.session.status import sentence
+
+# Without a tick of the dispatcher for this long the process is stuck and is to be restarted.
+_STUCK_S = 60.0
+# Phases of a session whose node is not marked yet.
+_NEW = frozenset({"", Phase.PENDING})
+
+
+def rates_of(policy: Policy) -> Rates:
+    """Rates per lane: every mark and every eviction costs up to two reads and two records."""
+    limits = policy.limits
+    both = limits.marks_per_second + limits.evictions_per_second
+    return Rates(
+        per_second={
+            PaceLane.MARK: limits.marks_per_second,
+            PaceLane.EVICT: limits.evictions_per_second,
+            PaceLane.READ: 2 * both,
+            PaceLane.STATUS: both,
+            PaceLane.RECORD: 2 * both,
+        }
+    )
+
+
+class Replica:
+    """All parts of one process, wired."""
+
+    def __init__(self, settings: RemediatorSettings, access: Access) -> None:
+        homes = access.namespaces(settings.namespace)
+        self.settings = settings
+        self.clock = SystemClock()
+        self.metrics = Metrics()
+        self.isolation = Isolation(self.clock, self.metrics.count_surprise)
+        self.metrics.build_info.labels(release_version()).set(1)
+        self.policy = PolicySource(
+            settings.policy,
+            shadow=settings.shadow,
+            metrics=self.metrics,
+            on_change=self._policy_changed,
+        )
+        self.policy.start()
+        self.pace = Pace(rates_of(self.policy.policy), self.clock)
+        self.api = Api(access, self.clock, self.pace, self.metrics.observe_call)
+        listeners = Listeners()
+        self.caches = Caches(
+            self.api,
+            self.clock,
+            node_selector=self.policy.policy.node_selector,
+            namespace=homes[0],
+            to=listeners,
+            isolation=self.isolation,
+        )
+        self.world = World(
+            self.caches,
+            self.clock,
+            policy=lambda: self.policy.policy,
+            own_node=settings.node_name,
+            namespace=lambda: self.elector.namespace,
+        )
+        self.elector = Elector(
+            self.api,
+            self.clock,
+            namespaces=homes,
+            identity=settings.identity,
+            ready=lambda: not self.caches.problem(),
+            on_start=self._took_over,
+            on_stop=lambda: self.drains.stop_all(),
+        )
+        self.gateway = Gateway(
+            self.api,
+            self.clock,
+            self.elector,
+            self.metrics,
+            mode=lambda: self.policy.mode,
+            recheck=self._recheck,
+        )
+        self.fleet = Fleet(
+            self.world,
+            self.clock,
+            self.metrics,
+            wake=lambda node: self.loop.wake(node),
+            may_judge=self.may_act,
+            report=self.gateway.send,
+            isolation=self.isolation,
+        )
+        publishers = PublisherPods(self.api, self.clock, self.caches)
+        self.cycle = NodeCycle(
+            self.api,
+            self.gateway,
+            self.world,
+            self.clock,
+            self.metrics,
+            policy=lambda: self.policy.policy,
+            publishers=publishers,
+            senses=CycleSenses(
+                permit=self.fleet.permit,
+                judged=self.fleet.judged,
+                fleet_changed=self.fleet.changed,
+                plan=lambda node: self.drains.plan(node),
+                untolerating=lambda node: untolerating(
+                    node, self.caches.daemon_sets.items.values()
+                ),
+            ),
+            isolation=self.isolation,
+        )
+        look = DrainLook(self.api, self.clock, self.caches)
+        groups = ApiGroups(self.api, self.clock)
+        self.maintenance = MaintenanceLeases(
+            self.api,
+            groups,
+            self.world,
+            self.clock,
+            changed=self._maintenance_changed,
+        )
+        self.world.doubts += [self.maintenance.too_old, self._time_unknown]
+        self.scout = GangScout(
+            look,
+            KueueWorkloads(self.api, groups),
+            self.world,
+            self.clock,
+            ready=lambda: not self.caches.problem(),
+            fleet_changed=self.fleet.changed,
+            isolation=self.isolation,
+        )
+        self.housekeeping = Housekeeping(
+            self.api,
+            self.gateway,
+            self.world,
+            self.clock,
+            self.metrics,
+            policy=lambda: self.policy.policy,
+            publishers=publishers,
+            may_act=self.may_act,
+            isolation=self.isolation,
+        )
+        self.drains = Drains(
+            self.api,
+            self.gateway,
+            self.world,
+            self.clock,
+            self.metrics,
+            look=look,
+            policy=lambda: self.policy.policy,
+            wake=lambda node: self.loop.wake(node),
+            last_active_at=self.cycle.last_active_at,
+            isolation=self.isolation,
+        )
+        self.loop = ControlLoop(
+            self.world,
+            self.clock,
+            self.cycle,
+            may_write=self.may_act,
+            steer=self.drains.steer,
+            hand_over=self.elector.step_aside,
+            fleet_changed=self.fleet.changed,
+            answered_at=lambda: self.api.last_answer_at,
+            isolation=self.isolation,
+        )
+        listeners.node = self._node_changed
+        listeners.marked = self._marked_changed
+        listeners.health = self.loop.health_changed
+        listeners.session = self._session_changed
+        listeners.pause = self.loop.pauses_changed
+        listeners.pdb = self.drains.pdb_changed
+        listeners.agent = self.loop.wake
+
+    def may_act(self) -> bool:
+        """This replica leads and its caches are complete."""
+        return self.elector.may_write() and not self.caches.problem()
+
+    def ready(self) -> str:
+        """Why this replica could do nothing to a node now, were it to lead."""
+        return self.caches.problem() or sentence(self.world.doubt())
+
+    def healthy(self) -> str:
+        """Why this process should be restarted."""
+        silent_s = self.clock.elapsed() - self.loop.ticked_at
+        return f"The loop has not ticked for {silent_s:.0f} s." if silent_s > _STUCK_S else ""
+
+    def parts(self) -> list[Coroutine[None, None, None]]:
+        """Everything that runs in the background, each part kept apart from the others."""
+        keep = self.isolation.keep
+        return [
+            *(keep("watch", cache.run) for cache in self.caches.all),
+            keep("policy", partial(self.policy.watch, self.clock)),
+            keep("election", self.elector.run),
+            keep("fleet", self.fleet.run),
+            keep("drains", self.drains.run),
+            keep("loop", self.loop.run),
+            keep("gangs", self.scout.run),
+            keep("maintenance", self.maintenance.run),
+            keep("housekeeping", self.housekeeping.run),
+        ]
+
+    def page_source(self) -> LiveSource:
+        """What the review page shows: this replica's caches."""
+        return LiveSource(
+            self.world.snapshot,
+            self.clock,
+            VerdictReader(reading(self.api), self.clock),
+            identity=self.settings.identity,
+            leading=self.elector.may_write,
+            problem=self.caches.problem,
+            keys=GroupKeys.of(self.settings.page_pool_labels, self.settings.page_rack_labels),
+        )
+
+    def refresh(self) -> None:
+        """Gauges that are only worth computing per scrape."""
+        metrics, now = self.metrics, self.clock.elapsed()
+        metrics.leader.set(1 if self.elector.may_write() else 0)
+        metrics.view_too_old.set(1 if self.world.doubt() else 0)
+        skew = self.clock.skew
+        metrics.clock_skew.set(skew.seconds())
+        metrics.count_clock(skew.jumps, skew.contradictions)
+        with self.isolation.guard("metrics", "the gauges of sessions"):
+            set_session_gauges(metrics, self.caches.quarantines.items.values())
+        for cache in self.caches.all:
+            name = cache.resource.name
+            metrics.watch_synced.labels(name).set(1 if cache.synced else 0)
+            metrics.undecodable.labels(name).set(cache.broken_objects)
+            if cache.heard_at is not None:
+                metrics.watch_staleness.labels(name).set(now - cache.heard_at)
+
+    def _node_changed(self, name: str, before: NodeView | None, after: NodeView | None) -> None:
+        if after is None:
+            # Not selected any more is not gone: the mark stays ours.
+            self.world.node_seen(name, self.caches.marked.items.get(name))
+        self.loop.node_changed(name, before, after)
+
+    def _marked_changed(self, name: str, before: NodeView | None, after: NodeView | None) -> None:
+        if name not in self.caches.nodes.items:
+            self.world.node_seen(name, after)
+            self.loop.node_changed(name, before, after)
+
+    def _session_changed(
+        self, before: QuarantineView | None, after: QuarantineView | None
+    ) -> None:
+        self.loop.session_changed(before, after)
+        self.scout.sessions_changed()
+
+    def _maintenance_changed(self, node: str) -> None:
+        self.fleet.changed()
+        self.loop.wake(node)
+
+    def _recheck(self, write: Write, node: FreshNode) -> str:
+        return recheck(write, node, self.world.snapshot()) or self._turn_over(write)
+
+    def _turn_over(self, write: Write) -> str:
+        """Why a first mark that waited for its turn must not go by now: the fleet moved on."""
+        session = self.caches.quarantines.items.get(getattr(write, "session", ""))
+        if not isinstance(write, MarkNode) or session is None or session.status.phase not in _NEW:
+            return ""
+        permit = self.fleet.permit(session.name)
+        return "" if permit.start else f"its turn is over: {permit.message}"
+
+    def _time_unknown(self) -> str:
+        doubt = self.clock.skew.doubt
+        return f"the time is not certain, {doubt}" if doubt else ""
+
+    def _policy_changed(self, policy: Policy) -> None:
+        self.pace.apply(rates_of(policy))
+        if self.caches.nodes.resource != (selected := nodes_selected(policy.node_selector)):
+            self.caches.nodes.use(selected)
+        self.loop.wake_all()
+
+    def _took_over(self, renewed: str) -> None:
+        self.world.nobody_took_over = self.elector.nobody_took_over
+        self.world.acting_since = now = self.clock.now()
+        at = parse_time(renewed)
+        if at is not None:
+            self.cycle.took_over_at(min(at, now), list(self.caches.quarantines.items.values()))
+        self.loop.wake_all()
