@@ -16,7 +16,7 @@ from remediator.drain.gang_scout import GangScout
 from remediator.drain.kueue import KueueWorkloads
 from remediator.drain.look import DrainLook
 from remediator.kube.access import Access
-from remediator.kube.api import Api, release_version
+from remediator.kube.api import Api
 from remediator.kube.api_groups import ApiGroups
 from remediator.kube.caches import Caches, Listeners, nodes_selected
 from remediator.kube.clock import SystemClock
@@ -31,6 +31,7 @@ from remediator.settings import RemediatorSettings
 from remediator.upkeep.housekeeping import Housekeeping
 from remediator.upkeep.maintenance import MaintenanceLeases
 from remediator.upkeep.policy_source import PolicySource
+from remediator.version import release_version
 from remediator.view.grouping import GroupKeys
 from remediator.view.live import LiveSource
 from remediator.view.verdict_reader import VerdictReader, reading

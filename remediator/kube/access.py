@@ -13,13 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from kubernetes.aio.client import Configuration
-from kubernetes.aio.config import (
-    ConfigException,
-    list_kube_config_contexts,
-    load_incluster_config,
-    load_kube_config,
-)
+
+from remediator.kube.kubeconfig import Acting, ChosenContext, chosen_context
 
 DEFAULT_NAMESPACE = "gpuward"
 """Where the manifests install us."""
@@ -33,10 +28,14 @@ class AccessError(Exception):
 class Access:
     """Address, TLS and credentials of one API server."""
 
-    def __init__(self, kubeconfig: str | None, context: str | None = None) -> None:
+    def __init__(
+        self, kubeconfig: str | None, context: str | None = None, acting: Acting | None = None
+    ) -> None:
+        """`acting` overrides whom the kubeconfig says to act as."""
         self._kubeconfig = kubeconfig
         self._context = context
-        self._context_namespace = ""
+        self._asked = acting
+        self._chosen = ChosenContext()
         self._configuration: Any = None
         self._tls: ssl.SSLContext | None = None
 
@@ -63,6 +62,9 @@ class Access:
 
     async def load(self) -> None:
         """Read the configuration (again); AccessError when there is none that works."""
+        # Imported here: half a second of which the help of a command needs nothing.
+        from kubernetes.aio.client import Configuration
+
         configuration = Configuration()
         configuration.host = ""
         if self._kubeconfig is None and not self._context and os.environ.get(_SERVICE_HOST):
@@ -70,7 +72,8 @@ class Access:
         else:
             path = kubeconfig_path(self._kubeconfig)
             await _load_kubeconfig(configuration, path, self._context)
-            self._context_namespace = _context_namespace(path, self._context)
+            self._chosen = _chosen(path, self._context)
+            _check_login(configuration, self._chosen)
         try:
             tls = _tls_context(configuration)
         except (OSError, ssl.SSLError) as error:
@@ -88,17 +91,25 @@ class Access:
         """
         if given:
             return (given,)
-        found = (DEFAULT_NAMESPACE, self._context_namespace, "default")
+        found = (DEFAULT_NAMESPACE, self._chosen.namespace, "default")
         return tuple(dict.fromkeys(filter(None, found)))
 
-    async def headers(self) -> dict[str, str]:
-        """The Authorization header; a mounted token is read again every minute."""
+    @property
+    def acting(self) -> Acting:
+        """Whom the API server is to take us for."""
+        return self._asked or self._chosen.acting
+
+    async def headers(self) -> list[tuple[str, str]]:
+        """Who we are, and whom we act as; a mounted token is read again every minute."""
+        from kubernetes.aio.config import ConfigException
+
         try:
             token = await self._configuration.get_api_key_with_prefix("BearerToken")
         except (ConfigException, OSError):
             # The kubelet swaps the token file; the old token is still good for minutes.
             token = self._configuration.api_key.get("BearerToken")
-        return {"Authorization": str(token).strip()} if token else {}
+        said = [("Authorization", str(token).strip())] if token else []
+        return said + self.acting.headers()
 
 
 def kubeconfig_path(given: str | None) -> str:
@@ -107,6 +118,8 @@ def kubeconfig_path(given: str | None) -> str:
 
 
 def _load_service_account(configuration: Any) -> None:
+    from kubernetes.aio.config import ConfigException, load_incluster_config
+
     try:
         load_incluster_config(client_configuration=configuration)
     except (ConfigException, OSError) as error:
@@ -117,6 +130,8 @@ def _load_service_account(configuration: Any) -> None:
 
 
 async def _load_kubeconfig(configuration: Any, path: str, context: str | None) -> None:
+    from kubernetes.aio.config import ConfigException, load_kube_config
+
     remedy = "pass --kubeconfig FILE (or set KUBECONFIG) with a file kubectl can use"
     if not _any_file(path):
         raise AccessError(f"Kubeconfig {path} does not exist or is not a file; {remedy}.")
@@ -139,11 +154,24 @@ async def _load_kubeconfig(configuration: Any, path: str, context: str | None) -
         raise AccessError(f"Kubeconfig {path} names no server for its current context; {remedy}.")
 
 
-def _context_namespace(path: str, context: str | None) -> str:
-    """The namespace of the context in a kubeconfig that was loaded before; often it has none."""
-    contexts, current = list_kube_config_contexts(path)
-    chosen = next((item for item in contexts if item["name"] == context), current)
-    return str(chosen["context"].get("namespace") or "")
+def _chosen(path: str, context: str | None) -> ChosenContext:
+    try:
+        return chosen_context(path, context)
+    except (OSError, yaml.YAMLError, ValueError, TypeError, AttributeError) as error:
+        said = " ".join(str(error).split())[:200]
+        raise AccessError(
+            f"Kubeconfig {path} is not valid: {said}; pass --kubeconfig FILE (or set KUBECONFIG) "
+            "with a file kubectl can use."
+        ) from error
+
+
+def _check_login(configuration: Any, chosen: ChosenContext) -> None:
+    """A login that gave nothing must not end as a stranger's request."""
+    if chosen.exec_login and not (configuration.api_key or configuration.cert_file):
+        raise AccessError(
+            f"The login of the kubeconfig, {chosen.exec_login[:200]}, gave no credentials; run "
+            "kubectl get nodes with the same kubeconfig to see why, and log in again."
+        )
 
 
 def _any_file(path: str) -> bool:

@@ -15,7 +15,6 @@ from contextlib import asynccontextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Generic, TypeVar
 
 import aiohttp
@@ -26,6 +25,7 @@ from remediator.kube.access import Access, AccessError
 from remediator.kube.answer import NO_ANSWER, Answer
 from remediator.kube.clock import SystemClock
 from remediator.kube.pace import Pace, PaceLane
+from remediator.version import release_version
 from rules.api.names import COMPONENT_REMEDIATOR
 
 T = TypeVar("T")
@@ -73,14 +73,6 @@ class Items(Generic[T]):
 
 Observer = Callable[[str, PaceLane, int, float], None]
 """Called after every call with (method, lane, code, seconds)."""
-
-
-def release_version() -> str:
-    """The installed version; `source` in a checkout that is not installed."""
-    try:
-        return version("gpuward")
-    except PackageNotFoundError:
-        return "source"
 
 
 def user_agent() -> str:
@@ -239,7 +231,7 @@ class Api:
     ) -> Answer:
         headers = await self._access.headers()
         if data is not None:
-            headers["Content-Type"] = content_type
+            headers.append(("Content-Type", content_type))
         session, local = self._opened(), self._clock
         _before_send.set(before_send)
         sent_at, began = local.local(), local.elapsed()

@@ -10,7 +10,8 @@ import argparse
 import re
 import secrets
 
-from remediator.kubectl.cluster import GROUP_PATH, Cluster, CommandError
+from remediator.kubectl.cluster import GROUP_PATH, Cluster
+from remediator.kubectl.command import CommandError
 from remediator.kubectl.look import existing_node
 from remediator.kubectl.node_look import open_session
 from remediator.kubectl.terminal import Terminal

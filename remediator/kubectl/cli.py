@@ -8,10 +8,9 @@ import os
 import sys
 
 from remediator.kube.answer import ApiError
-from remediator.kubectl.cluster import CommandError, connect
+from remediator.kubectl.command import CommandError
 from remediator.kubectl.commands import COMMANDS
 from remediator.kubectl.options import PROGRAM, Command, Parser, build, parsed
-from remediator.kubectl.terminal import Terminal
 from remediator.view.text import coloured, printable, wants_colour
 
 INTERRUPTED = 130
@@ -62,10 +61,19 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 async def _run(options: argparse.Namespace) -> str:
+    # Imported here: help and a mistyped word need none of it.
+    from remediator.kube.kubeconfig import Acting
+    from remediator.kubectl.cluster import connect
+    from remediator.kubectl.terminal import Terminal
+
     terminal = Terminal(agreed=getattr(options, "yes", False))
     command: Command = options.command
-    async with connect(options.kubeconfig, options.context, role=command.role) as cluster:
-        return await command.run(cluster, options, terminal)
+    acting = None
+    if options.acting:
+        acting = Acting(user=options.acting, groups=tuple(options.acting_groups or ()))
+    connected = connect(options.kubeconfig, options.context, role=command.role, acting=acting)
+    async with connected as cluster:
+        return await command.load()(cluster, options, terminal)
 
 
 def _print(text: str, options: argparse.Namespace | None) -> None:

@@ -19,7 +19,9 @@ from remediator.kube.answer import Answer, ApiError
 from remediator.kube.api import MERGE_PATCH, Api
 from remediator.kube.caches import AGENT_SELECTOR, DAEMON_SETS, PDBS, AgentPodObject
 from remediator.kube.clock import SystemClock
+from remediator.kube.kubeconfig import Acting
 from remediator.kube.pace import Pace, PaceLane, Rates
+from remediator.kubectl.command import OPERATOR, VIEWER, CommandError
 from remediator.upkeep.policy_yaml import decode_policy
 from rules.api.budgets import PdbView
 from rules.api.names import API_VERSION
@@ -38,25 +40,8 @@ POLICY_MAP = "gpuward-policy"
 MANAGER = "kubectl-gpuward"
 """Who wrote a field, in managedFields: uninstall takes off what these commands put there."""
 _MANAGER = {"fieldManager": MANAGER}
-VIEWER = "gpuward-viewer"
-OPERATOR = "gpuward-operator"
-PLANNER = "gpuward-planner"
 _VIEWED = {"", "nodes", "configmaps", "gpunodehealths", "gpuquarantines", "gpuwardpauses"}
 """What the role of viewers shows."""
-
-
-class CommandError(Exception):
-    """A command cannot do what was asked; the text says what and what to do about it."""
-
-    def __init__(
-        self, sentence: str, exit_code: int = 1, *, forbidden: bool = False, report: str = ""
-    ) -> None:
-        super().__init__(sentence)
-        self.exit_code = exit_code
-        self.forbidden = forbidden
-        """RBAC refused it: what else may be read is still worth telling."""
-        self.report = report
-        """What was found all the same, for standard output."""
 
 
 class _UserInfo(msgspec.Struct, frozen=True):
@@ -312,14 +297,19 @@ def _remedy(answer: Answer, role: str, writes: bool) -> str:
 
 @asynccontextmanager
 async def connect(
-    kubeconfig: str | None, context: str | None, *, role: str = OPERATOR
+    kubeconfig: str | None,
+    context: str | None,
+    *,
+    role: str = OPERATOR,
+    acting: Acting | None = None,
 ) -> AsyncIterator[Cluster]:
     """A connection as kubectl would make it; CommandError 64 for an unusable configuration.
 
-    `role` is the ClusterRole that a refusal names where a viewer's is not enough.
+    `role` is the ClusterRole that a refusal names where a viewer's is not enough; `acting` is
+    whom to act as instead of what the kubeconfig says.
     """
     clock = SystemClock(first_agreeing=1)
-    access = Access(kubeconfig, context)
+    access = Access(kubeconfig, context, acting)
     try:
         await access.load()
     except AccessError as error:

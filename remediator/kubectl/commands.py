@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from remediator.kubectl import act, look, operate, pause
-from remediator.kubectl.cluster import PLANNER
+from remediator.kubectl.command import PLANNER
 from remediator.kubectl.options import LOOKS, Command, object_name
+from remediator.kubectl.pause_words import end, selector
 
 _DATA = ("json", "yaml")
 
@@ -31,11 +31,11 @@ def _pause_more(parser: argparse.ArgumentParser) -> None:
         "nodes", metavar="NODE", nargs="*", type=object_name, help="only these (default: all)"
     )
     parser.add_argument(
-        "--selector", "-l", type=pause.selector, metavar="LABELS",
+        "--selector", "-l", type=selector, metavar="LABELS",
         help="only nodes with these labels, such as rack=a17",
     )  # fmt: skip
     parser.add_argument(
-        "--until", type=pause.end, metavar="TIME",
+        "--until", type=end, metavar="TIME",
         help="ends by itself then: 2h, or 2026-01-31T12:00:00Z (default: until resume)",
     )  # fmt: skip
 
@@ -64,7 +64,7 @@ COMMANDS = (
         brief="totals, and every GPU node that is not well",
         about="How many GPU nodes are healthy, degraded, unhealthy or unknown, and which are not\n"
         "well or out of service, the gravest first.",
-        run=look.fleet,
+        run="look.fleet",
         forms=LOOKS,
         examples=(("fleet", "the state of everything"), ("fleet -o wide", "with every node")),
     ),
@@ -72,7 +72,7 @@ COMMANDS = (
         name="list",
         brief="open sessions: nodes being taken out, out, or on the way back",
         about="Open quarantine sessions by node.",
-        run=look.list_sessions,
+        run="look.list_sessions",
         forms=LOOKS,
         more=_list_more,
         examples=(
@@ -86,7 +86,7 @@ COMMANDS = (
         brief="why a node is as it is, what is next, what blocks it",
         about="Cause with its evidence, since when, what was done by whom, what is next, what\n"
         "blocks it, who owns each mark, and what you can do.",
-        run=look.why_node,
+        run="look.why_node",
         forms=LOOKS,
         node=True,
         examples=(
@@ -98,7 +98,7 @@ COMMANDS = (
         name="show",
         brief="one session whole",
         about="One session as its object, with its timeline and the evidence it keeps.",
-        run=look.show,
+        run="look.show",
         forms=_DATA,
         more=_show_more,
         examples=(("show gpu-7-0badcafe", "as YAML; list --all names the sessions"),),
@@ -107,7 +107,7 @@ COMMANDS = (
         name="history",
         brief="all sessions of one node",
         about="Every session of a node that is still kept, oldest first; of nodes that are gone too.",
-        run=look.history,
+        run="look.history",
         forms=LOOKS,
         node=True,
         examples=(("history gpu-7", "is it a repeat offender?"),),
@@ -117,7 +117,7 @@ COMMANDS = (
         brief="what would happen now if the policy enforced",
         about="What would be done now, node by node: the remediator's own rules on the live\n"
         "cluster, and one dry-run eviction per pod. Nothing is written.",
-        run=operate.plan,
+        run="operate.plan",
         role=PLANNER,
         forms=LOOKS,
         more=_plan_more,
@@ -131,7 +131,7 @@ COMMANDS = (
         brief="take a node out of service",
         about="Opens a session: taint and cordon, then evictions within PodDisruptionBudgets.\n"
         "Your reason is added where a session is open already. Asks first.",
-        run=act.quarantine,
+        run="act.quarantine",
         node=True,
         reason=True,
         asks=True,
@@ -146,7 +146,7 @@ COMMANDS = (
         brief="give a node back now, whatever the verdict says",
         about="Ends the open session now: our taint and cordon come off. Incidents that are still\n"
         "active open no new session for a day (release.cancelExpiry).",
-        run=act.release,
+        run="act.release",
         node=True,
         reason=True,
         examples=(('release gpu-7 --reason "tested by hand, it is fine"', "back to work"),),
@@ -156,7 +156,7 @@ COMMANDS = (
         brief="say that a part was replaced",
         about="Tells the agent that a repair was made: it closes what only a person can close, if\n"
         "what it sees now agrees. The session then ends by the verdict.",
-        run=act.repaired,
+        run="act.repaired",
         node=True,
         reason=True,
         examples=(('repaired gpu-7 --reason "GPU 3 replaced, RMA 1234"', "after the visit"),),
@@ -166,7 +166,7 @@ COMMANDS = (
         brief="do not release this node; a drain goes on",
         about="Keeps a node out of service after its repair. Without an open session the node is\n"
         "annotated, so that a later session is not released either.",
-        run=act.hold,
+        run="act.hold",
         node=True,
         reason=True,
         examples=(('hold gpu-7 --reason "vendor looks at it on Monday"', "keep it out"),),
@@ -175,7 +175,7 @@ COMMANDS = (
         name="unhold",
         brief="take a hold back",
         about="Takes the hold off the session and the node; release follows by the verdict.",
-        run=act.unhold,
+        run="act.unhold",
         node=True,
         examples=(("unhold gpu-7", "let it come back"),),
     ),
@@ -184,7 +184,7 @@ COMMANDS = (
         brief="no new harm, within a second; marks stay",
         about="Stops new marks and evictions, also in the middle of a drain, within a second:\n"
         "on every node, on named nodes, or on those with some labels. Releases go on.",
-        run=pause.pause,
+        run="pause.pause",
         reason=True,
         more=_pause_more,
         examples=(
@@ -197,7 +197,7 @@ COMMANDS = (
         name="resume",
         brief="end pauses",
         about="Ends the named pauses, or all of them; present state is judged afresh.",
-        run=pause.resume,
+        run="pause.resume",
         more=_resume_more,
         examples=(("resume", "all of them"), ("resume pause-1a2b3c4d", "one of them")),
     ),
@@ -206,7 +206,7 @@ COMMANDS = (
         brief="is this cluster ready, and what would get in the way",
         about="Checks API version, definitions, nodes, DaemonSets that lack the toleration, other\n"
         "remediators and permissions. It only reads; exit 1 when something is missing.",
-        run=operate.preflight,
+        run="operate.preflight",
         role=PLANNER,
         forms=_DATA,
         more=_policy_option,
@@ -218,7 +218,7 @@ COMMANDS = (
         about="Deletes the agents and the remediator, waits for their end, then takes marks, labels\n"
         "and conditions off every node. What people wrote stays and is listed. Can be\n"
         "repeated. Needs cluster-admin. Afterwards: kubectl delete -k YOUR-OVERLAY. Asks first.",
-        run=operate.uninstall,
+        run="operate.uninstall",
         asks=True,
         examples=(("uninstall", "the first of two commands"),),
     ),

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from remediator.kubectl.cluster import Cluster, CommandError
+from remediator.kubectl.cluster import Cluster
+from remediator.kubectl.command import CommandError
 from remediator.kubectl.terminal import Terminal
 from remediator.view.text import columns, count, document
 from rules.api.names import LABEL_GPUS, LABEL_HEALTH

@@ -6,7 +6,8 @@ import argparse
 import difflib
 from typing import Any
 
-from remediator.kubectl.cluster import GROUP_PATH, Cluster, CommandError
+from remediator.kubectl.cluster import GROUP_PATH, Cluster
+from remediator.kubectl.command import CommandError
 from remediator.kubectl.fleet_look import fleet
 from remediator.kubectl.node_look import NodeLook, look_at
 from remediator.kubectl.terminal import Terminal

@@ -9,7 +9,8 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from remediator.kubectl.cluster import Cluster, CommandError
+from remediator.kubectl.cluster import Cluster
+from remediator.kubectl.command import CommandError
 from rules.api.mark import marked
 from rules.api.nodes import FreshNode, HealthView, PauseView, QuarantineView
 from rules.drain.daemon_sets import untolerating

@@ -10,7 +10,8 @@ import msgspec
 from remediator.kubectl import plan as plans
 from remediator.kubectl import preflight as checks
 from remediator.kubectl import uninstall as removal
-from remediator.kubectl.cluster import Cluster, CommandError
+from remediator.kubectl.cluster import Cluster
+from remediator.kubectl.command import CommandError
 from remediator.kubectl.options import USAGE_ERROR
 from remediator.kubectl.terminal import Terminal
 from remediator.upkeep.policy_source import read_policy

@@ -12,11 +12,15 @@ import re
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, NoReturn
 
-from remediator.kube.api import release_version
-from remediator.kubectl.cluster import OPERATOR, Cluster
-from remediator.kubectl.terminal import Terminal
+from remediator.kubectl.command import OPERATOR
+from remediator.version import release_version
+
+if TYPE_CHECKING:
+    from remediator.kubectl.cluster import Cluster
+    from remediator.kubectl.terminal import Terminal
 
 USAGE_ERROR: Final = 64
 PROGRAM: Final = "kubectl gpuward"
@@ -25,7 +29,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 _CHOICE: Final = re.compile(r"invalid choice: '([^']*)'")
 _EXITS: Final = "Exit status: 0 done, 1 could not be done, 64 wrong use, 130 interrupted."
 
-Run = Callable[[Cluster, argparse.Namespace, Terminal], Awaitable[str]]
+Run = Callable[["Cluster", argparse.Namespace, "Terminal"], Awaitable[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +39,8 @@ class Command:
     name: str
     brief: str
     about: str
-    run: Run
+    run: str
+    """`module.function` in this package: read when the command runs, so that help is there at once."""
     examples: tuple[tuple[str, str], ...]
     """(arguments, what it does)."""
     forms: tuple[str, ...] = ()
@@ -46,6 +51,12 @@ class Command:
     role: str = OPERATOR
     """The ClusterRole that allows what a viewer may not."""
     more: Callable[[argparse.ArgumentParser], None] | None = None
+
+    def load(self) -> Run:
+        """The function that carries the command out."""
+        module, _, function = self.run.partition(".")
+        found: Run = getattr(import_module(f"{__package__}.{module}"), function)
+        return found
 
 
 class Parser(argparse.ArgumentParser):
@@ -145,6 +156,14 @@ def _shared(parser: Parser, forms: tuple[str, ...], *, suppress: bool) -> None:
         "--context", default=default(None), help="context of the kubeconfig (default: current)"
     )
     group.add_argument(
+        "--as", dest="acting", metavar="USER", default=default(None),
+        help="act as this user, as kubectl does (default: what the kubeconfig says)",
+    )  # fmt: skip
+    group.add_argument(
+        "--as-group", dest="acting_groups", metavar="GROUP", action="append",
+        default=default(None), help="and in this group; may be given several times",
+    )  # fmt: skip
+    group.add_argument(
         "-n", "--namespace", type=object_name, default=default("gpuward"),
         help="where gpuward is installed (default: gpuward)",
     )  # fmt: skip
@@ -161,6 +180,8 @@ def parsed(top: Parser, arguments: list[str] | None) -> argparse.Namespace | Non
     command: Command | None = getattr(options, "command", None)
     if command is None:
         return None
+    if options.acting_groups and not options.acting:
+        top.error("--as-group needs --as USER beside it")
     if options.output and options.output not in command.forms:
         known = f"one of {', '.join(command.forms)}" if command.forms else "for commands that look"
         top.error(f"-o {options.output} does not go with {command.name}; -o is {known}")

@@ -3,48 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import re
 import secrets
-from typing import Any, Final
+from typing import Any
 
-from remediator.kubectl.cluster import GROUP_PATH, Cluster, CommandError
+from remediator.kubectl.cluster import GROUP_PATH, Cluster
+from remediator.kubectl.command import CommandError
 from remediator.kubectl.look import existing_node
+from remediator.kubectl.pause_words import EQUAL
 from remediator.kubectl.terminal import Terminal
 from remediator.view.text import printable
 from rules.api.health import plain
 from rules.api.names import API_VERSION
 from rules.api.nodes import ObjectMeta, PauseView
 from rules.api.quarantine import MAX_MESSAGE, PauseScope, PauseSpec
-from rules.api.selectors import parse_selector
 from rules.api.timestamps import format_time, parse_time
 from rules.policy.durations import parse_duration
 from rules.session.observation import pause_covers
-
-_EQUAL: Final = re.compile(r"\s*([^=!\s]+)\s*==?\s*([^=!\s]*)\s*")
-
-
-def selector(text: str) -> str:
-    """`rack=a17,pool=train`: the object form of a pause knows equality in this short form."""
-    try:
-        parse_selector(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    if not text or not all(_EQUAL.fullmatch(part) for part in text.split(",")):
-        raise argparse.ArgumentTypeError(f"{text!r:.80} must be key=value, several with commas")
-    return text
-
-
-def end(text: str) -> str:
-    """An RFC 3339 time, or a duration such as 2h from now on."""
-    if parse_time(text) is not None:
-        return text
-    try:
-        parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(
-            f"{text!r:.80} is neither a time (2026-01-31T12:00:00Z) nor a duration (2h, 1h30m)"
-        ) from error
-    return text
 
 
 async def pause(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
@@ -97,7 +71,7 @@ def _scope(nodes: list[str], labels: str | None) -> PauseScope:
         return PauseScope(all=True)
     pairs: dict[str, Any] = {}
     for part in labels.split(","):
-        found = _EQUAL.fullmatch(part)
+        found = EQUAL.fullmatch(part)
         if found:
             pairs[found[1]] = found[2]
     return PauseScope(node_selector={"matchLabels": pairs})

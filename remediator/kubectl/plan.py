@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from remediator.kubectl.cluster import PLANNER, Cluster, CommandError
+from remediator.kubectl.cluster import Cluster
+from remediator.kubectl.command import PLANNER, CommandError
 from remediator.view.text import columns, count, document, labelled, printable
 from rules.api.nodes import ObjectMeta, QuarantineView
 from rules.api.pods import OwnerView, PodView

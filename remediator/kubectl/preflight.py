@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from remediator.kube.elector import LEASE_NAME
-from remediator.kubectl.cluster import GROUP_PATH, PLANNER, Cluster, CommandError
+from remediator.kubectl.cluster import GROUP_PATH, Cluster
+from remediator.kubectl.command import PLANNER, CommandError
 from remediator.view.text import printable
 from rules.api.names import COMPONENT_REMEDIATOR
 from rules.api.sentences import some

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 
-from remediator.kubectl.cluster import CommandError
+from remediator.kubectl.command import CommandError
 from remediator.view.text import printable
 
 

@@ -11,7 +11,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
-from remediator.kubectl.cluster import Cluster, CommandError
+from remediator.kubectl.cluster import Cluster
+from remediator.kubectl.command import CommandError
 from remediator.kubectl.node_cleaning import clean, left_by_people, touched
 from remediator.view.text import count
 from rules.api.names import COMPONENT_AGENT, COMPONENT_REMEDIATOR

@@ -14,7 +14,7 @@ from hack.sim.cluster import resource as r
 from hack.sim.cluster.clients.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from hack.sim.cluster.http.threaded import HostedServer
 from remediator.kubectl import uninstall
-from remediator.kubectl.cluster import CommandError
+from remediator.kubectl.command import CommandError
 from rules.api.mark import mark_patch
 from rules.api.nodes import FreshNode
 from rules.api.timestamps import format_micro_time

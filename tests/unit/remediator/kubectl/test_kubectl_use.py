@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import http.server
 import json
 import os
@@ -23,7 +22,7 @@ from hack.sim.cluster.clients.kubeconfig import kubeconfig_text
 from hack.sim.cluster.http.threaded import HostedServer
 from hack.sim.manifests import post_manifests, read_manifests
 from remediator.kubectl.commands import COMMANDS
-from remediator.kubectl.pause import end, selector
+from remediator.kubectl.pause_words import end, selector
 from remediator.kubectl.terminal import Terminal
 from tests.support.remediator.kubectl_cluster import (
     REPOSITORY,
@@ -166,8 +165,7 @@ def test_a_fault_of_ours_is_a_sentence_too(fleet, monkeypatch):
     async def broken(*_: object) -> str:
         raise ZeroDivisionError("oh\x1b[2J")
 
-    fault = dataclasses.replace(COMMANDS[0], run=broken)
-    monkeypatch.setattr("remediator.kubectl.cli.COMMANDS", (fault,))
+    monkeypatch.setattr("remediator.kubectl.look.fleet", broken)
     code, out, err = fleet("fleet")
     assert (code, out) == (1, "")
     assert "unexpected ZeroDivisionError: oh\\x1b[2J; this is a fault of ours" in err

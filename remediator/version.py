@@ -1,0 +1,13 @@
+"""Which version of gpuward this is."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+
+def release_version() -> str:
+    """The installed version; `source` in a checkout that is not installed."""
+    try:
+        return version("gpuward")
+    except PackageNotFoundError:
+        return "source"
