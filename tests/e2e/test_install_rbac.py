@@ -14,7 +14,7 @@ import pytest
 from conftest import Cluster, a_cluster
 
 from hack.sim.cluster.clients.client import ApiError, Object
-from hack.sim.cluster.controllers.pods import node_of
+from hack.sim.cluster.controllers.pods import is_ready, is_terminating, node_of
 from hack.sim.cluster.fleet.fleet import Budget, Pool, Serving
 from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
 from hack.sim.cluster.fleet.fleet_health_objects import XID_79
@@ -88,11 +88,16 @@ async def account(cluster: Cluster, name: str, *, pod: str | None = None) -> Pat
 
 
 async def agent_pod(cluster: Cluster, node: str) -> str:
-    """The pod that the DaemonSet put on the node: its token carries the node's name."""
+    """The pod that the DaemonSet put on the node: its token carries the node's name.
+
+    Only once it is the one that stays: a token ends with the pod that it is bound to.
+    """
 
     async def there() -> str:
         pods, _ = await cluster.client.list(PODS, "gpuward", label_selector=AGENT_SELECTOR)
-        return next((str(pod["metadata"]["name"]) for pod in pods if node_of(pod) == node), "")
+        mine = [pod for pod in pods if node_of(pod) == node]
+        settled = len(mine) == 1 and is_ready(mine[0]) and not is_terminating(mine[0])
+        return str(mine[0]["metadata"]["name"]) if settled else ""
 
     found: str = await cluster.until(there, f"the agent's pod on {node}")
     return found
