@@ -21,9 +21,11 @@ from rules.api.names import ANNOTATION_HOLD, ANNOTATION_REPAIRED, API_VERSION
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import MAX_MESSAGE, Cause, Mode, QuarantineSpec
 from rules.api.timestamps import format_time
+from rules.catalog.reason import Severity
 from rules.session.causes import MAX_CAUSES
 
 HUMAN_REASON = "Requested"
+_MOST_NAMED = 6
 
 
 async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
@@ -98,8 +100,8 @@ async def _in_shadow(cluster: Cluster, options: argparse.Namespace) -> str:
     return "; the policy is Shadow, so nothing is touched" if shadow else ""
 
 
-async def release(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
-    """Ask for release now."""
+async def release(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
+    """Ask for release now, after naming what is still wrong."""
     name = options.node
     session = open_session(await cluster.sessions(name))
     if session is None:
@@ -109,11 +111,34 @@ async def release(cluster: Cluster, options: argparse.Namespace, _: Terminal) ->
             f"{name} is not in quarantine, there is nothing to release"
             f"{cordoned if node.spec.unschedulable else ''}"
         )
+    if not options.yes:
+        terminal.ask(await _given_back(cluster, session))
     asked = {"by": await cluster.who(), "reason": options.reason[:MAX_MESSAGE]}
     await cluster.patch(
         f"{GROUP_PATH}/gpuquarantines/{session.name}", {"spec": {"release": asked}}
     )
     return f"{name}: release of session {session.name} is asked for, as {asked['by']}"
+
+
+async def _given_back(cluster: Cluster, session: QuarantineView) -> str:
+    """What a release means now, with the faults that are still there."""
+    name = session.spec.node_name
+    health = await cluster.health(name)
+    incidents = health.status.incidents if health is not None else ()
+    active = [
+        f"{one.reason} ({one.severity})"
+        for one in incidents
+        if one.active and one.severity != Severity.INFO
+    ]
+    if health is None:
+        faults = "Nobody knows whether it is well: no agent has published."
+    elif active:
+        shown = ", ".join(active[:_MOST_NAMED]) + (", ..." if len(active) > _MOST_NAMED else "")
+        faults = f"Still active: {shown}; nothing opens for them again until cancelExpiry."
+    else:
+        faults = "No fault is active."
+    held = " It is held; a release goes over that." if session.spec.hold else ""
+    return f"This gives {name} back now: taint and cordon come off. {faults}{held}"
 
 
 async def repaired(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:

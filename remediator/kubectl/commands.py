@@ -149,6 +149,7 @@ COMMANDS = (
         run="act.release",
         node=True,
         reason=True,
+        asks=True,
         examples=(('release gpu-7 --reason "tested by hand, it is fine"', "back to work"),),
     ),
     Command(

@@ -47,7 +47,7 @@ LOOKS = {
 ACTS = {
     "quarantine": (*each("quarantine", after=(*REASON, "--yes")),
                    ("quarantine", "gpu-healthy", *REASON)),
-    "release": each("release", after=REASON),
+    "release": (("release", "gpu-blocked", *REASON), *each("release", after=(*REASON, "--yes"))),
     "repaired": each("repaired", after=REASON),
     "hold": each("hold", after=REASON),
     "unhold": each("unhold", nodes=(*NODES, "gpu-held")),

@@ -32,7 +32,7 @@ LINES = {
     "hold": (BLOCKED, *BECAUSE),
     "unhold": ("gpu-held",),
     "repaired": (BLOCKED, *BECAUSE),
-    "release": (BLOCKED, *BECAUSE),
+    "release": (BLOCKED, *BECAUSE, "--yes"),
     "pause": BECAUSE,
     "resume": (),
     "uninstall": ("--yes",),

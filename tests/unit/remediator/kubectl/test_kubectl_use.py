@@ -234,13 +234,25 @@ def test_a_viewer_learns_what_may_be_read_and_what_to_ask_for(tmp_path):
         assert "NVRM: Xid" in out
         assert kubectl("fleet")[0] == 0
         assert kubectl("list")[0] == 0
-        code, out, err = kubectl("release", BLOCKED, "--reason", "x")
+        code, out, err = kubectl("release", BLOCKED, "--reason", "x", "--yes")
         assert (code, out) == (1, "")
         assert "not allowed" in err
         assert "ask for the ClusterRole gpuward-operator" in err
         code, _, err = kubectl("uninstall", "--yes")
         assert code == 1
         assert "not allowed" in err
+
+
+def test_issue15_02_a_release_names_what_is_still_wrong_before_it_happens(tmp_path):
+    with cluster(tmp_path, load_fleet) as kubectl:
+        assert kubectl("hold", BLOCKED, "--reason", "vendor")[0] == 0
+        code, out, err = kubectl("release", BLOCKED, "--reason", "tested")
+        session = kubectl.get(QUARANTINES, f"{BLOCKED}-0badcafe")["spec"]
+    assert (code, out) == (1, "")
+    assert "Still active: Xid" in err
+    assert "It is held; a release goes over that." in err
+    assert "Nothing was done; agree with --yes" in err
+    assert "release" not in session
 
 
 def test_a_stranger_is_refused_with_the_role_to_ask_for(tmp_path):
@@ -255,7 +267,7 @@ def test_a_stranger_is_refused_with_the_role_to_ask_for(tmp_path):
 def test_an_operator_acts_and_who_acted_is_recorded(tmp_path):
     options = {"authorization": "RBAC", "tokens": {"secret": viewer()}}
     with cluster(tmp_path, grant("gpuward-operator"), **options) as kubectl:
-        assert kubectl("release", BLOCKED, "--reason", "tested")[0] == 0
+        assert kubectl("release", BLOCKED, "--reason", "tested", "--yes")[0] == 0
         assert kubectl("quarantine", BLOCKED, "--reason", "fan", "--yes")[0] == 0
         assert kubectl("hold", BLOCKED, "--reason", "vendor")[0] == 0
         assert kubectl("repaired", BLOCKED, "--reason", "new GPU")[0] == 0
