@@ -21,6 +21,7 @@ from remediator.world import World
 from rules.api import writes as d
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.object_name import api_path
+from rules.api.quarantine import QuarantineStatus
 from rules.api.timestamps import parse_time
 from rules.drain.memory import announced
 
@@ -51,21 +52,32 @@ class Writes:
         self._fleet_changed = fleet_changed
         self._status_written: dict[str, tuple[float, str]] = {}
         """When (CLOCK_BOOTTIME) and with which phase each session's status went out, by UID."""
+        self._stored_as: dict[str, tuple[QuarantineStatus, QuarantineStatus]] = {}
+        """Each session's last status as it was sent and as the API server keeps it, by UID, where
+        that is not the same: an older definition drops the fields that it does not know."""
         self._telling: set[asyncio.Task[Sent]] = set()
 
     def forget(self, session_uid: str) -> None:
         """The session is over."""
         self._status_written.pop(session_uid, None)
+        self._stored_as.pop(session_uid, None)
 
     def spread(
         self, session: QuarantineView | None, decision: d.Decision
     ) -> tuple[tuple[d.Write, ...], float | None]:
         """At most one status write per session and second.
 
-        A change of phase never waits, nor does the record of who is about to be evicted.
+        A change of phase never waits, nor does the record of who is about to be evicted. What the
+        API server would store as it did before is not sent again.
         """
         if session is None:
             return decision.writes, None
+        # Events belong to the status they announce.
+        silent = tuple(
+            w for w in decision.writes if not isinstance(w, d.WriteSessionStatus | d.EmitEvent)
+        )
+        if self._stored_as.get(session.metadata.uid) == (decision.status, session.status):
+            return silent, None
         phase = decision.status.phase if decision.status else ""
         written_at, written_phase = self._status_written.get(session.metadata.uid, (0.0, ""))
         wait_s = written_at + _STATUS_INTERVAL_S - self._clock.elapsed()
@@ -76,11 +88,7 @@ class Writes:
             if has_status:
                 self._status_written[session.metadata.uid] = (self._clock.elapsed(), phase)
             return decision.writes, None
-        # Events belong to the status they announce.
-        kept = tuple(
-            w for w in decision.writes if not isinstance(w, d.WriteSessionStatus | d.EmitEvent)
-        )
-        return kept, wait_s
+        return silent, wait_s
 
     async def carry_out(self, name: str, writes: tuple[d.Write, ...]) -> Result | None:
         """Send in order; DONE when all were, the first failure else, None without writes."""
@@ -135,7 +143,10 @@ class Writes:
         try:
             match write:
                 case d.CreateSession() | d.PatchSessionSpec() | d.WriteSessionStatus():
-                    self._world.learn_session(sent.answer.decode(QuarantineView))
+                    session = sent.answer.decode(QuarantineView)
+                    if isinstance(write, d.WriteSessionStatus):
+                        self._note_stored(write, session)
+                    self._world.learn_session(session)
                     self._fleet_changed()
                 case d.MarkNode() | d.UnmarkNode() | d.RelabelNode() | d.SetNodeUnknown():
                     self._gateway.forget(write.node)
@@ -149,6 +160,12 @@ class Writes:
                     return
         except ApiError as error:
             _LOG.warning("answer not understood", node=write.node, why=str(error))
+
+    def _note_stored(self, write: d.WriteSessionStatus, session: QuarantineView) -> None:
+        if session.status == write.status:
+            self._stored_as.pop(session.metadata.uid, None)
+        else:
+            self._stored_as[session.metadata.uid] = (write.status, session.status)
 
     async def _catch_up(self, write: d.Write, sent: Sent) -> None:
         """After a failed write: read what it was about, instead of waiting for the watch."""

@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 
+from remediator.cycle.node_cycle import CycleSenses, NodeCycle
 from remediator.kube.caches import Caches, Listeners
 from remediator.kube.gateway import Gateway
+from remediator.kube.isolation import Isolation
+from remediator.kube.publisher_pods import PublisherPods
 from remediator.world import World
 from rules.api.quarantine import Mode
 from rules.policy.policy import Policy
+from rules.session.observation import Permit
+from tests.support.remediator.edge import QUARANTINES
 from tests.support.remediator.scripted_server import until
 
 
@@ -71,3 +76,38 @@ async def edge_world(cluster, policy: Policy):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def open_session(setting: EdgeWorld, node: str) -> None:
+    """A person asks for a node; returns when the caches know."""
+    cause = {"source": "Human", "reason": "Requested", "by": "ada"}
+    body = {
+        "apiVersion": "gpuward.io/v1alpha1",
+        "kind": "GPUQuarantine",
+        "metadata": {"name": f"s-{node}"},
+        "spec": {"nodeName": node, "causes": [cause]},
+    }
+    await setting.client.create(QUARANTINES, body)
+    await until(lambda: setting.world.open_sessions(node))
+
+
+def cycle_of(setting: EdgeWorld, counted: list[str]) -> NodeCycle:
+    """The looks of a replica whose fleet rules allow everything; `counted` takes surprises."""
+    cluster = setting.cluster
+    return NodeCycle(
+        cluster.api,
+        setting.gateway,
+        setting.world,
+        cluster.clock,
+        cluster.metrics,
+        policy=lambda: setting.policy,
+        publishers=PublisherPods(cluster.api, cluster.clock, setting.caches),
+        senses=CycleSenses(
+            permit=lambda name: Permit(start=True, drain=True, reason="", message=""),
+            judged=lambda session: True,
+            fleet_changed=lambda: None,
+            plan=lambda node: None,
+            untolerating=lambda node: (),
+        ),
+        isolation=Isolation(cluster.clock, counted.append),
+    )

@@ -14,18 +14,14 @@ import structlog
 from remediator.cycle import fleet as fleet_module
 from remediator.cycle import node_cycle
 from remediator.cycle.fleet import Fleet
-from remediator.cycle.node_cycle import CycleSenses, NodeCycle
 from remediator.kube.isolation import PARTS, Isolation
-from remediator.kube.publisher_pods import PublisherPods
 from rules.api import writes as d
 from rules.api.quarantine import Mode
 from rules.fleet.turns import judge_fleet
 from rules.policy.policy import Policy
 from rules.session.decide import decide
-from rules.session.observation import Permit
 from tests.support.remediator.edge import QUARANTINES, edge
-from tests.support.remediator.edge_world import edge_world
-from tests.support.remediator.scripted_server import until
+from tests.support.remediator.edge_world import cycle_of, edge_world, open_session
 from tests.support.remediator.virtual_clock import VirtualClock
 
 
@@ -69,39 +65,6 @@ async def setting(tmp_path):
             await cluster.add_node(name)
         async with edge_world(cluster, Policy(mode=Mode.ENFORCE)) as found:
             yield found
-
-
-async def open_session(setting, node: str) -> None:
-    cause = {"source": "Human", "reason": "Requested", "by": "ada"}
-    body = {
-        "apiVersion": "gpuward.io/v1alpha1",
-        "kind": "GPUQuarantine",
-        "metadata": {"name": f"s-{node}"},
-        "spec": {"nodeName": node, "causes": [cause]},
-    }
-    await setting.client.create(QUARANTINES, body)
-    await until(lambda: setting.world.open_sessions(node))
-
-
-def cycle_of(setting, counted: list[str]) -> NodeCycle:
-    cluster = setting.cluster
-    return NodeCycle(
-        cluster.api,
-        setting.gateway,
-        setting.world,
-        cluster.clock,
-        cluster.metrics,
-        policy=lambda: setting.policy,
-        publishers=PublisherPods(cluster.api, cluster.clock, setting.caches),
-        senses=CycleSenses(
-            permit=lambda name: Permit(start=True, drain=True, reason="", message=""),
-            judged=lambda session: True,
-            fleet_changed=lambda: None,
-            plan=lambda node: None,
-            untolerating=lambda node: (),
-        ),
-        isolation=Isolation(cluster.clock, counted.append),
-    )
 
 
 async def test_a_look_that_fails_unforeseen_is_said_in_its_session_and_waits(

@@ -1,0 +1,47 @@
+"""Definitions of an older release drop what they do not know from a session's status."""
+
+from __future__ import annotations
+
+import pytest
+
+from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS
+from rules.api import writes as d
+from rules.api.quarantine import Mode
+from rules.policy.policy import Policy
+from tests.support.remediator.edge import QUARANTINES, edge
+from tests.support.remediator.edge_world import cycle_of, edge_world, open_session
+
+LATER_FIELDS = ("evidence", "message")
+
+
+@pytest.fixture
+async def setting(tmp_path):
+    async with edge(tmp_path) as cluster:
+        kept = await cluster.client.get(
+            CUSTOM_RESOURCE_DEFINITIONS, "gpuquarantines.gpuward.io"
+        )
+        status = kept["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+        for later in LATER_FIELDS:
+            del status["properties"][later]
+        await cluster.client.update(CUSTOM_RESOURCE_DEFINITIONS, kept)
+        await cluster.add_node("n1")
+        async with edge_world(cluster, Policy(mode=Mode.ENFORCE)) as found:
+            yield found
+
+
+async def test_issue10_31_a_field_that_the_server_does_not_keep_neither_stops_a_drain_nor_repeats(
+    setting,
+):
+    cycle = cycle_of(setting, [])
+    await open_session(setting, "n1")
+    for _ in range(2):
+        await cycle.look("n1")
+        setting.cluster.clock.ahead_s += 2
+    session = await setting.client.get(QUARANTINES, "s-n1")
+    assert session["status"]["phase"] == "Draining"
+    assert not {*LATER_FIELDS} & {*session["status"]}
+    before = setting.cluster.writes()
+    for _ in range(5):
+        setting.cluster.clock.ahead_s += 2
+        assert (await cycle.look("n1")).evicting is d.Evicting.GO
+    assert setting.cluster.writes() == before
