@@ -17,9 +17,7 @@ LATER_FIELDS = ("evidence", "message")
 @pytest.fixture
 async def setting(tmp_path):
     async with edge(tmp_path) as cluster:
-        kept = await cluster.client.get(
-            CUSTOM_RESOURCE_DEFINITIONS, "gpuquarantines.gpuward.io"
-        )
+        kept = await cluster.client.get(CUSTOM_RESOURCE_DEFINITIONS, "gpuquarantines.gpuward.io")
         status = kept["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
         for later in LATER_FIELDS:
             del status["properties"][later]
