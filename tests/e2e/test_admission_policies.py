@@ -16,7 +16,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from conftest import Cluster, a_cluster
 
 from agent.kube.objects import Metadata, NodeObject
 from agent.publish.events import event_body
@@ -31,6 +30,7 @@ from rules.api.nodes import FreshNode
 from rules.api.requests import STRATEGIC_PATCH, request
 from rules.api.writes import SetNodeUnknown
 from rules.publish.events import NodeEvent
+from tests.support.cluster.either_cluster import Cluster, a_cluster
 
 REPOSITORY = Path(__file__).parents[2]
 NODE, OTHER = "gpu-1", "gpu-2"

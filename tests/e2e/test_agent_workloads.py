@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from conftest import Cluster
 
 from agent.senses.host_processes import sees_host_processes
 from hack.sim.cluster.clients.client import ApiError, Object
@@ -20,6 +19,7 @@ from hack.sim.cluster.fleet.fleet import Pool, Serving
 from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
 from hack.sim.manifests import post_manifests, read_manifests
 from tests.support.agent.agent_process import AgentProcess, running
+from tests.support.cluster.either_cluster import Cluster
 from tests.support.cluster.rbac_grants import BASE
 
 WEB = Serving(name="web", replicas=1, pool="gpu", gpus=8)

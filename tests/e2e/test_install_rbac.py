@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from conftest import Cluster, a_cluster
 
 from hack.sim.cluster.clients.client import ApiError, Object
 from hack.sim.cluster.controllers.pods import is_ready, is_terminating, node_of
@@ -24,6 +23,7 @@ from hack.sim.manifests import post_manifests, read_manifests
 from remediator.kube.caches import AGENT_SELECTOR
 from tests.support.agent.agent_process import XID79, AgentProcess
 from tests.support.agent.agent_process import running as agent_running
+from tests.support.cluster.either_cluster import Cluster, a_cluster
 from tests.support.cluster.rbac_grants import granted, without
 from tests.support.remediator.remediator_process import (
     UNMARKED,

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Cluster, a_cluster
 
 from hack.sim.cluster.clients.client import ApiError, Object
 from hack.sim.cluster.fleet.fleet import Pool
@@ -19,6 +18,7 @@ from hack.sim.driver import NODES as DESCRIPTIONS
 from hack.sim.manifests import known_resources, post_manifests, read_manifests
 from tests.support.agent.agent_process import XID79, AgentProcess
 from tests.support.agent.agent_process import running as agent_running
+from tests.support.cluster.either_cluster import Cluster, a_cluster
 from tests.support.remediator.remediator_process import (
     RemediatorProcess,
     leads,

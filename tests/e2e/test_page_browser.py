@@ -25,8 +25,8 @@ HOSTILE = "<script>document.title='owned'</script>"
 HOSTILE_LINE = (
     f"NVRM: Xid (PCI:0000:1b:00): 79, pid=66, name={HOSTILE}, GPU has fallen off the bus."
 )
-DESKTOP = {"width": 1280, "height": 960}
-PHONE = {"width": 390, "height": 844, "phone": True}
+DESKTOP: dict[str, Any] = {"width": 1280, "height": 960}
+PHONE: dict[str, Any] = {"width": 390, "height": 844, "phone": True}
 
 pytestmark = [
     pytest.mark.slow,

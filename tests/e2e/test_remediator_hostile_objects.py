@@ -13,6 +13,8 @@ import random
 import sys
 import time
 from contextlib import suppress
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -129,6 +131,11 @@ async def add_pods(cluster):
             await cluster.client.create(PODS, body, "hostile")
 
 
+def hostile_of(kinds: set[str], plural: str, obj: Any) -> bool:
+    """Whether the object is of these kinds and about the hostile node."""
+    return plural in kinds and concerns_hostile(plural, obj)
+
+
 async def stir(cluster, luck):
     """Every hostile object changes again and again, so that the watches bring it mutated anew."""
     client = cluster.client
@@ -206,9 +213,7 @@ async def test_issue10_30_mutated_objects_of_every_kind_stop_nothing_else(cluste
             ends = time.monotonic() + FOR_S
             while time.monotonic() < ends:
                 kinds = set(luck.sample(sorted(KINDS), luck.randint(1, len(KINDS))))
-                mutator.chosen = lambda plural, obj, kinds=kinds: (
-                    plural in kinds and concerns_hostile(plural, obj)
-                )
+                mutator.chosen = partial(hostile_of, kinds)
                 node = SOUND[rounds % len(SOUND)]
                 await cluster.health.fail(node, XID_79)
                 await phase(cluster, node, "Quarantined")

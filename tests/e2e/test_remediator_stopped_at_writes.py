@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable
 
 import pytest
-from conftest import Cluster
 
 from hack.sim.cluster.clients.client import ApiError, Object
 from hack.sim.cluster.fleet.fleet import Pool
 from hack.sim.cluster.fleet.fleet_health_objects import XID_79
 from hack.sim.cluster.resource import PODS
+from tests.support.cluster.either_cluster import Cluster
 from tests.support.remediator.remediator_process import (
     UNMARKED,
     RemediatorProcess,

@@ -144,17 +144,17 @@ def by_queue(cluster: Cluster, watched: bool) -> None:
         allowed = cluster.allowed
 
 
-replicas = st.builds(
-    lambda node, state: replace(STATES[state], node=node),
-    st.sampled_from(["n0", "n1", ELSEWHERE]),
-    st.integers(0, 3),
-)
 STATES = [
     Replica("", ""),
     Replica("", "", ready_at=40),
     Replica("", "", ready_at=None),
     Replica("", "", phase="Pending", ready_at=None),
 ]
+replicas = st.builds(
+    lambda node, state: replace(STATES[state], node=node),
+    st.sampled_from(["n0", "n1", ELSEWHERE]),
+    st.integers(0, 3),
+)
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)

@@ -19,7 +19,7 @@ from tests.support.exploration.search import Exploration, Report, play
 from tests.support.exploration.state import State, canonical, mirrored
 from tests.support.exploration.worlds import EVERYBODY, FOREIGN, PEOPLE, exploration, start_of
 
-GANG = {"gang": True, "at_most": 2}
+GANG: dict[str, Any] = {"gang": True, "at_most": 2}
 LATER = frozenset({"person uncordons", "leader"})
 
 
@@ -71,7 +71,7 @@ def _new_leader_guesses(snapshot: FleetSnapshot) -> FleetVerdict:
 
 
 def test_issue10_29_finds_10_when_it_is_put_back() -> None:
-    setting = {**GANG, "standby_reads": False, "judge": _new_leader_guesses}
+    setting: dict[str, Any] = {**GANG, "standby_reads": False, "judge": _new_leader_guesses}
     _finds(exploration(frozenset({"leader"}), 1, **setting).run(), "gangs-in-order")
 
 
@@ -130,7 +130,7 @@ def test_issue10_29_finds_15_when_it_is_put_back(
 
 
 def test_issue10_29_finds_18_when_it_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = {"faults": (1, 0), "most_states": 600}
+    world: dict[str, Any] = {"faults": (1, 0), "most_states": 600}
     actors = frozenset({"reboot", "driver manager"})
     _holds(exploration(actors, 2, **world).run(), complete=False)
     monkeypatch.setattr("rules.session.decide.put_back", lambda _: None)

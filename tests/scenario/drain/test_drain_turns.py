@@ -67,7 +67,11 @@ def test_issue10_22_a_pod_that_a_webhook_keeps_does_not_hold_back_its_neighbours
     for index in range(3):
         world.add_pod(f"a{index}", NODE)
     world.add_pdb("keep", minAvailable=0)
-    refusal = (400, {}, b'{"kind": "Status", "message": "not now"}')
+    refusal: tuple[int, dict[str, str], bytes] = (
+        400,
+        {},
+        b'{"kind": "Status", "message": "not now"}',
+    )
     world.eviction_answers = [refusal]
     world.incident(NODE)
     world.run(5)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rules.api import writes as d
@@ -10,7 +12,7 @@ from tests.support.scenario.fleet_under_budget import fleet, phases
 from tests.support.scenario.session_world import World
 
 
-def validating(count: int, **sections: object) -> tuple[World, list[str]]:
+def validating(count: int, **sections: Any) -> tuple[World, list[str]]:
     """A fleet whose first nodes were drained and are healthy again."""
     world = fleet(12, limits={"nodesDraining": 2}, **sections)
     names = [f"n{index}" for index in range(count)]

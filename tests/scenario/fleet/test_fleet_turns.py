@@ -103,7 +103,7 @@ class TestOrder:
         for index, severity in enumerate(["Degraded", "Fatal", "Degraded", "Fatal"]):
             world.incident(f"n{index}", severity=severity)
             world.run(2)
-        order = []
+        order: list[str] = []
         for room in (1, 2, 3, 4):
             world.policy = policy_of(budget=share(100, at_most=room, minimum=0))
             world.run(2)
@@ -117,7 +117,7 @@ class TestOrder:
         for index in range(5):
             world.incident(f"n{index}")
             world.run(2)
-        order = []
+        order: list[str] = []
         for room in (1, 2, 3, 4, 5):
             world.policy = policy_of(budget=share(100, at_most=room, minimum=0))
             world.run(2)

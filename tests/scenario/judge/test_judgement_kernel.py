@@ -251,6 +251,7 @@ def test_an_xid_of_a_mig_instance_counts_for_the_whole_gpu(world: World) -> None
     world.kernel("NVRM: Xid (PCI:0000:10:00 GPU-I:05 GPU-CI:02): 95, pid=1, name=x, Uncontained")
     incident = world.only()
     assert incident.gpus == (world.inventory[0].uuid,)
+    assert incident.mig is not None
     assert (incident.mig.gi, incident.mig.ci) == (5, 2)
     assert world.verdict().gpus_healthy == 7
 

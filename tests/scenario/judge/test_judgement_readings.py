@@ -387,4 +387,6 @@ def test_a_lower_xid_of_another_mig_instance_is_an_event_too() -> None:
     world.dcgm({"GPU-0": {}}, instance_xids={("GPU-0", 1): 94, ("GPU-0", 2): 0})
     world.dcgm({"GPU-0": {}}, instance_xids={("GPU-0", 1): 94, ("GPU-0", 2): 79})
     assert world.only().xids == (79,)
-    assert world.published().status.incidents[0].mig.gi == 2
+    mig = world.published().status.incidents[0].mig
+    assert mig is not None
+    assert mig.gi == 2

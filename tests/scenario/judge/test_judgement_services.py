@@ -10,7 +10,6 @@ from rules.catalog.reasons import REASONS
 from rules.catalog.thresholds import DEFAULT_RULES
 from rules.judge.incident import Incident
 from rules.judge.observation import (
-    GpuSeen,
     NetworkPort,
     PciFunction,
     PciSeen,
@@ -376,7 +375,7 @@ def test_no_service_ever_costs_a_node() -> None:
 
 def test_a_node_without_gpus_has_nothing_to_miss() -> None:
     world = World(gpus=0)
-    world.inventory: list[GpuSeen] = []
+    world.inventory = []
     world.start()
     looks(world, set(), 30, ports=(IB,), modules={"nvidia": "OE"})
     assert not world.incidents

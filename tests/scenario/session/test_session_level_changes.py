@@ -9,6 +9,7 @@ import pytest
 
 from remediator.replica import Replica
 from rules.api import writes as d
+from rules.api.quarantine import Cause, QuarantineSpec
 from rules.fleet.turns import judge_fleet
 from tests.support.scenario.session_phases_reached import NODE, at, evictions_after
 from tests.support.scenario.session_world import ROOMY, World, policy_of
@@ -203,11 +204,11 @@ class TestAMarkThatWaitsForItsTurn:
         world._send(d.CreateSession(name="s1", spec=self.spec(world)))
         return world
 
-    def spec(self, world: World) -> d.QuarantineSpec:
+    def spec(self, world: World) -> QuarantineSpec:
         incident = world.healths[NODE]["status"]["incidents"][0]["id"]
-        cause = d.Cause(source="Detector", incident=incident, reason=FAULT, severity="Fatal")
+        cause = Cause(source="Detector", incident=incident, reason=FAULT, severity="Fatal")
         uid = world.node(NODE).uid
-        return d.QuarantineSpec(node_name=NODE, node_uid=uid, causes=(cause,))
+        return QuarantineSpec(node_name=NODE, node_uid=uid, causes=(cause,))
 
     def test_issue10_15_it_keeps_its_place(self) -> None:
         world = self.waiting()

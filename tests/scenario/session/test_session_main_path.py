@@ -15,7 +15,9 @@ def test_a_fatal_fault_goes_the_whole_way() -> None:
     assert world.unschedulable("n3")
     assert ("team-a", "web-1") not in world.pods
     assert world.session("n3").status.drain is not None
-    assert world.session("n3").status.drain.evicted == 1
+    drain = world.session("n3").status.drain
+    assert drain is not None
+    assert drain.evicted == 1
 
     world.run(600)
     assert world.phase("n3") == "Quarantined"

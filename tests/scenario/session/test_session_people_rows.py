@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rules.api import writes as d
@@ -243,7 +245,7 @@ class TestPause:
             ),
         ],
     )
-    def test_its_scope(self, scope: dict[str, object], covered: bool) -> None:
+    def test_its_scope(self, scope: dict[str, Any], covered: bool) -> None:
         world = World()
         world.add_nodes(5)
         world.pause(**scope)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pynvml
 import pytest
 
@@ -18,6 +20,7 @@ from agent.nvml.topology import topology
 from hack.sim.driver import NODES, functions_of
 from hack.sim.driver.node import parse
 from hack.sim.driver.store import load
+from rules.catalog.signals import Signal
 from rules.catalog.thresholds import DEFAULT_RULES
 from rules.judge.observation import PciSeen, SourceChanged, SourceName, SourceState
 from rules.publish.verdict import verdict
@@ -33,7 +36,7 @@ class Sense:
     def __init__(self, path):
         pynvml.nvmlInit()
         self.path = path
-        self.said = []
+        self.said: list[Any] = []
         self.call = Caller(self.said.append)
         self.branch = driver_branch(pynvml.nvmlSystemGetDriverVersion())
         self.gpus = enumerate_gpus(self.call, [])
@@ -42,7 +45,7 @@ class Sense:
     def poll(self, gpu=0, tier=None, now=0.0):
         """The readings of one tier, or of all together."""
         tiers = Tier if tier is None else [tier]
-        values = {}
+        values: dict[Signal, Any] = {}
         for one in tiers:
             values |= self.poller.poll(self.gpus[gpu], one, now).values
         return values
@@ -96,7 +99,7 @@ def polled(sense, judged, rounds=4, before_each=lambda number: None):
     devices = [gpu.device for gpu in sense.gpus]
     judged.take(Hello(driver="580.95.05", nvml="", cuda="", branch=580, devices=devices))
     judged.take(topology(sense.call, sense.gpus, sense.branch))
-    values = {}
+    values: dict[Signal, Any] = {}
     for number in range(rounds):
         before_each(number)
         judged.now += 15

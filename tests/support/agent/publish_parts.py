@@ -55,7 +55,8 @@ class Server:
     def delete_node(self, name: str) -> None:
         self._hosted.run(self._client.delete(NODES, name))
 
-    def health(self, name: str) -> Object | None:
+    def health(self, name: str) -> Any:
+        """The object, None where there is none."""
         try:
             return self._hosted.run(self._client.get(GPU_NODE_HEALTHS, name))
         except ApiError as error:

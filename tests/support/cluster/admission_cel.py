@@ -13,6 +13,7 @@ from typing import Any
 
 import celpy
 import celpy.adapter
+import celpy.evaluation
 
 from hack.sim.manifests import read_manifests
 
@@ -94,7 +95,7 @@ def _concerns(rule: Object, write: Write) -> bool:
 def _evaluate(expression: str, context: Object) -> bool:
     try:
         return bool(_value(expression, context))
-    except celpy.CELEvalError:
+    except celpy.evaluation.CELEvalError:
         return False
 
 

@@ -10,7 +10,7 @@ import copy
 import json
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 Chosen = Callable[[str, dict[str, Any]], bool]
@@ -82,7 +82,7 @@ class Mutator:
 def _places(value: Any, at: tuple[str | int, ...]) -> list[tuple[str | int, ...]]:
     """Every place in a JSON value but the root and the metadata as a whole."""
     found = [at] if at and at != ("metadata",) else []
-    inner = value.items() if isinstance(value, dict) else ()
+    inner: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, dict) else ()
     inner = enumerate(value) if isinstance(value, list) else inner
     for key, item in list(inner)[:50]:
         if len(at) < 12:

@@ -11,6 +11,7 @@ import functools
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -46,12 +47,12 @@ class Asked:
 
 
 @functools.cache
-def _rules() -> tuple[dict[str, str], ...]:
+def _rules() -> tuple[dict[str, Any], ...]:
     files = (yaml.load(path.read_text(), LOADER) for path in sorted(ALERTS.glob("*.yaml")))
     return tuple(rule for file in files for group in file["groups"] for rule in group["rules"])
 
 
-def rules() -> list[dict[str, str]]:
+def rules() -> list[dict[str, Any]]:
     """Every recording and alert rule."""
     return list(_rules())
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from tests.support.exploration.acts import acts, synced, taken_over, time_passes, without_leader
@@ -137,7 +138,7 @@ class Exploration:
             before = None
             for writes in (1, 2):
                 step = Step(f"the leader looks at {{}} and dies after {writes} writes", index)
-                reached = self._try(state, step, lambda i=index, n=writes: self._die(state, i, n))
+                reached = self._try(state, step, partial(self._die, state, index, writes))
                 if reached in (before, state):
                     break
                 before = reached
@@ -182,13 +183,11 @@ class Exploration:
                 steps.append((step, state.with_memory(index, gangs_read=True)))
             if bundle.memory.in_flight:
                 step = Step("the chosen eviction on {} is sent", index)
-                reached = self._try(
-                    state, step, lambda i=index: self.machine.send_eviction(state, i)
-                )
+                reached = self._try(state, step, partial(self.machine.send_eviction, state, index))
                 steps.append((step, reached))
         for index in (0, 1):
             step = Step("the leader looks at {}", index)
-            reached = self._try(state, step, lambda i=index: self.machine.look(state, i))
+            reached = self._try(state, step, partial(self.machine.look, state, index))
             if reached != state:
                 steps.append((step, reached))
         return steps

@@ -38,8 +38,8 @@ class Setting(EdgeWorld):
     """The parts around `Drains`, fed with sessions and pods by hand."""
 
     def __init__(self, cluster):
-        super().__init__(cluster, POLICY, pdb=lambda key: self.drains.pdb_changed(key))
-        self.woken = []
+        super().__init__(cluster, POLICY, pdb=self._pdb_changed)
+        self.woken: list[str] = []
         # Only PDBs are watched here: what is fed by hand does not grow old.
         self.world.doubts.clear()
         self.drains = Drains(
@@ -53,6 +53,9 @@ class Setting(EdgeWorld):
             wake=self.woken.append,
             last_active_at=lambda uid: None,
         )
+
+    def _pdb_changed(self, key: str) -> None:
+        self.drains.pdb_changed(key)
 
     async def add_session(self, node, started_at="", *, on_record=True):
         cause = {"source": "Detector", "reason": "Xid79", "severity": "Fatal", "incident": node}

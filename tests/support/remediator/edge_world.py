@@ -11,6 +11,7 @@ from remediator.kube.gateway import Gateway
 from remediator.kube.isolation import Isolation
 from remediator.kube.publisher_pods import PublisherPods
 from remediator.world import World
+from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode
 from rules.policy.policy import Policy
 from rules.session.observation import Permit
@@ -39,7 +40,7 @@ class EdgeWorld:
             node=nothing,
             marked=nothing,
             health=lambda name, health: self.world.health_changed(name, health),
-            session=lambda before, after: self.world.session_changed(before, after),
+            session=self._session_changed,
             pause=nothing,
             pdb=pdb,
             agent=nothing,
@@ -62,6 +63,11 @@ class EdgeWorld:
             mode=lambda: Mode.ENFORCE,
             recheck=lambda write, node: "",
         )
+
+    def _session_changed(
+        self, before: QuarantineView | None, after: QuarantineView | None
+    ) -> None:
+        self.world.session_changed(before, after)
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ def fleet(**sections: Any) -> World:
 
 
 def evicted(world: World) -> list[str]:
-    return [w.name for w in world.writes(d.EvictPod)]  # type: ignore[union-attr]
+    return [w.name for w in world.writes(d.EvictPod)]
 
 
 def blocked(world: World) -> list[tuple[str, bool]]:

@@ -6,6 +6,7 @@ for, and can restart the agent from what it had published, reboot the node or lo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import msgspec
@@ -272,8 +273,9 @@ class World:
             )
         )
 
-    def dcgm(self, gpus: dict[str, dict[Signal, Value]], **more: object) -> None:
-        self.see(DcgmSeen(at=self.now, gpus=gpus, **more))  # type: ignore[arg-type]
+    def dcgm(self, gpus: Mapping[str, Mapping[Signal, Value]], **more: object) -> None:
+        pages = {gpu: dict(values) for gpu, values in gpus.items()}
+        self.see(DcgmSeen(at=self.now, gpus=pages, **more))  # type: ignore[arg-type]
 
     def advance(self, seconds: float, *, polling: bool = False) -> None:
         """Let time pass, with every tick that is asked for and, if wanted, every poll."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -23,6 +23,8 @@ from rules.session.causes import CRD_CAUSES
 from rules.session.recheck import recheck
 from rules.session.snapshot import FleetSnapshot
 from tests.support.scenario.session_cluster import Cluster
+
+W = TypeVar("W", bound=d.Write)
 
 
 class CrashError(Exception):
@@ -47,7 +49,7 @@ class ApiServer(Cluster):
         """The fleet as our controller sees it."""
         raise NotImplementedError
 
-    def writes(self, *kinds: type) -> list[d.Write]:
+    def writes(self, *kinds: type[W]) -> list[W]:
         return [write for _, write, _, _ in self.sent if isinstance(write, kinds)]
 
     def _controllers(self) -> None:
@@ -73,7 +75,8 @@ class ApiServer(Cluster):
         self, eviction: d.EvictPod, wire: Request
     ) -> tuple[int, dict[str, str], bytes]:
         pod = self.pods.get((eviction.namespace, eviction.name))
-        status, body = 201, {"kind": "Status", "status": "Success"}
+        status = 201
+        body: dict[str, Any] = {"kind": "Status", "status": "Success"}
         if pod is None:
             status, body = 404, {"kind": "Status", "details": {"kind": "pods"}}
         else:

@@ -212,7 +212,8 @@ class World(ApiServer):
             snapshot, verdict = self._node_cycle(name, snapshot, verdict)
         self._send_evictions()
         for event in verdict.events:
-            if request(event).body["metadata"]["name"] not in self.events:
+            body = request(event).body or {}
+            if body["metadata"]["name"] not in self.events:
                 self._send(event)
         return verdict
 
@@ -221,7 +222,8 @@ class World(ApiServer):
     ) -> tuple[FleetSnapshot, FleetVerdict]:
         for _ in range(MAX_ROUNDS):
             sessions = sessions_by_node(snapshot.quarantines)
-            open_sessions = [s for s in sessions.get(name, ()) if is_open(s)] or [None]
+            found = [s for s in sessions.get(name, ()) if is_open(s)]
+            open_sessions: list[QuarantineView] | list[None] = found or [None]
             progressed = False
             for session in open_sessions:
                 decision = self._decide(name, session, snapshot, verdict, sessions)

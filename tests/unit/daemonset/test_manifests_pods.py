@@ -79,7 +79,8 @@ def test_a_component_sets_only_variables_the_agent_has(profile: str) -> None:
 def test_the_remediator_starts_with_flags_it_has() -> None:
     environ = variables(REMEDIATOR)
     found = container(REMEDIATOR)
-    program, *arguments = [*found["command"], *found["args"]]
+    command: list[str] = [*found["command"], *found["args"]]
+    program, *arguments = command
     assert program == "gpuward-remediator"
     settings = run_settings(make_parser(environ).parse_args(arguments), environ)
     (mount,) = found["volumeMounts"]

@@ -8,6 +8,7 @@ are run as they are with the real programs.
 from __future__ import annotations
 
 import asyncio
+import shlex
 import sys
 from pathlib import Path
 
@@ -38,16 +39,15 @@ http.server.HTTPServer(("127.0.0.1", port), Health).serve_forever()
 
 API_SERVER = """
 import asyncio, csv, pathlib, sys
-sys.path.insert(0, {repository!r})
 from hack.sim.cluster.calls import Caller
 from hack.sim.cluster.server import SimulatedApiServer
 
 flags = dict(part[2:].split("=", 1) for part in sys.argv[1:])
 rows = csv.reader(pathlib.Path(flags["token-auth-file"]).open())
-tokens = {{
+tokens = {
     token: Caller(user, (*groups.split(","), "system:authenticated"), uid)
     for token, user, uid, groups in rows
-}}
+}
 assert pathlib.Path(flags["service-account-signing-key-file"]).is_file()
 
 async def serve():
@@ -70,15 +70,18 @@ sys.exit("error: unknown flag")
 
 
 def program(folder: Path, name: str, source: str) -> None:
-    path = folder / name
-    path.write_text(f"#!{sys.executable}\n{source}")
+    path, module = folder / name, folder / f"{name}.py"
+    module.write_text(source)
+    # The source tree is found by the environment: the programs run from anywhere.
+    words = [f"PYTHONPATH={REPOSITORY}", sys.executable, str(module)]
+    path.write_text(f'#!/bin/sh\nexec env {shlex.join(words)} "$@"\n')
     path.chmod(0o755)
 
 
 @pytest.fixture
 def assets(tmp_path: Path) -> Path:
     program(tmp_path, "etcd", ETCD)
-    program(tmp_path, "kube-apiserver", API_SERVER.format(repository=str(REPOSITORY)))
+    program(tmp_path, "kube-apiserver", API_SERVER)
     return tmp_path
 
 

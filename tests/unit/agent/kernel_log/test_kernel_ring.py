@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from agent.daemon.judgement import Judgement, Who
@@ -121,7 +123,11 @@ def test_what_the_ring_yields_is_judged_line_by_line() -> None:
         Who(node_name="n1", expected_gpus=None, boot_id="boot-1"), DEFAULT_RULES, lambda: 1e9
     )
     judgement.remember(None)
-    ring = KernelRing(sieve(), judgement.observe)
+
+    def heard(fact: Any) -> None:
+        judgement.observe(fact)
+
+    ring = KernelRing(sieve(), heard)
     content = b""
     for gpu in range(3):
         content += line(gpu, XID79.replace("3b:00", f"3{gpu}:00"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ def ring(tmp_path: Path) -> Path:
     return path
 
 
-def read_all(ring: Path, kernel: PlayedKernel, *, after: int = -1, **options: bool) -> tuple:
+def read_all(ring: Path, kernel: PlayedKernel, *, after: int = -1, **options: Any) -> tuple:
     facts, sieved = Facts(), sieve(**options)
     reader = KmsgDevice(str(ring), sieved, facts, after=after, read=kernel.read)
     reader.start()

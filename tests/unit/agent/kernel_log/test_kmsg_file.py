@@ -28,6 +28,9 @@ class Followed:
         with self.path.open("ab") as file:
             file.write(b"".join(records))
 
+    def until_seen(self, sequence: int) -> None:
+        self.facts.until(lambda seen: sequence in seen.sequences)
+
     def until(self, *sequences: int) -> None:
         self.facts.until(lambda seen: len(seen.sequences) >= len(sequences))
         assert self.facts.sequences == list(sequences)
@@ -105,7 +108,7 @@ def test_issue11_13_a_second_rotation_lets_go_of_the_first_file(followed: Follow
     for sequence in range(2, 12):
         followed.path.rename(followed.path.with_suffix(f".{sequence}"))
         followed.path.write_bytes(record(sequence))
-        followed.facts.until(lambda seen, n=sequence: n in seen.sequences)
+        followed.until_seen(sequence)
     links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
     assert sum(link.readlink().parent == followed.path.parent for link in links) == 2
 
@@ -155,7 +158,7 @@ def test_a_fifo_has_no_past_and_outlives_its_writers(tmp_path: Path) -> None:
     for sequence in (1, 2):
         with path.open("wb") as writer:
             writer.write(record(sequence))
-        followed.facts.until(lambda seen, n=sequence: n in seen.sequences)
+        followed.until_seen(sequence)
     followed.reader.close()
     assert [line.lookback for line in followed.facts.lines] == [False, False]
 

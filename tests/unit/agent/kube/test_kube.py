@@ -119,7 +119,6 @@ def test_a_watch_tells_changes_of_this_node_only(hosted: HostedServer, tmp_path:
     hosted.run(client.patch(NODES, "gpu-1", patch, "application/merge-patch+json"))
     kind, seen = next(events)
     assert (kind, seen.metadata.name, seen.metadata.labels) == ("MODIFIED", "gpu-1", {"a": "b"})
-    events.close()
 
 
 def test_a_watch_that_expires_says_gone(hosted: HostedServer, tmp_path: Path) -> None:

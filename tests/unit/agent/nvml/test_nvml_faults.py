@@ -4,6 +4,8 @@ fault.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from hack.sim.driver import set_gpu, set_node
@@ -14,7 +16,7 @@ NEWEST = {"version": "615.1", "cuda": "13.3", "nvml": "13.615.1"}
 A100 = "a100-4-partial-nvlink"
 R570 = {"version": "570.1", "cuda": "12.8", "nvml": "12.570.1"}
 
-FAULTS = [
+FAULTS: list[tuple[str, dict[str, Any] | None, dict[str, Any], str]] = [
     # node, driver, edit of one GPU, what is found
     (H100, None, {"remap__failure": True}, "RowRemapFailure Fatal Drain"),
     (H100, None, {"remap__pending": True}, "RowRemapPending Info Report"),

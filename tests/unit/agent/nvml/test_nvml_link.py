@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -41,7 +42,7 @@ class Listener:
     """A link, and what it said so far."""
 
     def __init__(self, mode, poll_s):
-        self.inbox = queue.SimpleQueue()
+        self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.said = []
         self.link = NvmlLink(mode, self.inbox.put, poll_s=poll_s)
 

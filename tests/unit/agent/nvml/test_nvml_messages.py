@@ -20,7 +20,7 @@ from agent.nvml.return_codes import Meaning, meaning
 from agent.nvml.table import CALLS, EVENTS, FIELDS, SYSTEM_EVENTS
 from rules.catalog.signals import Signal, SignalShape, dcgm_signals, signal_table
 
-MESSAGES = [
+MESSAGES: list[Calling | Fault | NvmlReadings] = [
     Calling(call="nvmlDeviceGetTemperatureV", gpu="GPU-1", within_s=2.0),
     Fault(call="nvmlInitWithFlags", code=9),
     NvmlReadings(
@@ -75,7 +75,7 @@ def test_the_poll_table_covers_every_signal_but_presence():
 
 
 def test_the_poll_table_names_what_the_binding_has():
-    names = [row.constant for row in (*FIELDS, *EVENTS, *SYSTEM_EVENTS)]
+    names = [row.constant for table in (FIELDS, EVENTS, SYSTEM_EVENTS) for row in table]
     assert [name for name in names if not hasattr(pynvml, name)] == []
     binding = vars(pynvml)
     assert [row.symbol for row in CALLS if row.symbol not in binding] == []

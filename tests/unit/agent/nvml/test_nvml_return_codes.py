@@ -9,6 +9,7 @@ from __future__ import annotations
 import queue
 import shutil
 import time
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ def path(tmp_path):
 
 
 MARGIN = "nvmlDeviceGetMarginTemperature"
-PER_GPU = [
+PER_GPU: list[tuple[int, dict[str, Any], Any, set[str]]] = [
     # code, what fails with it on GPU 3, what the reading becomes, what is found
     (2, {"errors": {MARGIN: 2}}, Absent(2), set()),
     (3, {"errors": {MARGIN: 3}}, Absent(3), set()),
@@ -98,7 +99,7 @@ def test_a_driver_that_counts_no_gpu_counts_zero(sense):
 @pytest.fixture
 def link(path):
     """A link that is not started yet, and its inbox."""
-    inbox = queue.SimpleQueue()
+    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     link = NvmlLink(f"sim:{path}", inbox.put)
     yield link, inbox
     link.close(10.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -68,7 +70,8 @@ class Bench:
 
     def run(self, seconds):
         """Let time pass, ticking at every deadline as the link does."""
-        end, outputs = self.now + seconds, []
+        end = self.now + seconds
+        outputs: list[Any] = []
         while True:
             due = next_deadline(self.state)
             if due is None or due > end:
@@ -234,7 +237,7 @@ def test_restarts_back_off_to_a_minute():
     for _ in range(8):
         died = bench.now
         bench.feed(Exited(1))
-        bench.now = next_deadline(bench.state)
+        bench.now = next_deadline(bench.state) or 0.0
         bench.feed(SupervisorTick())
         waits.append(bench.now - died)
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
@@ -244,7 +247,7 @@ def test_a_child_that_lived_a_minute_earns_a_quick_restart():
     bench = Bench()
     for _ in range(5):
         bench.feed(Exited(1))
-        bench.now = next_deadline(bench.state)
+        bench.now = next_deadline(bench.state) or 0.0
         bench.feed(SupervisorTick(), HELLO)
     bench.now += 60
     bench.feed(CALL, Exited(1))

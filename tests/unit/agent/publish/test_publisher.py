@@ -227,7 +227,8 @@ def test_an_agent_that_a_newer_one_replaced_writes_nothing_and_says_so(server: S
 def test_issue10_01_an_error_nobody_foresaw_does_not_end_publishing(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    turn, failed = HealthLane.turn, []
+    turn = HealthLane.turn
+    failed: list[Any] = []
 
     def stumbles(*arguments: Any) -> Any:
         if not failed:

@@ -168,7 +168,7 @@ def test_the_shared_pages_are_read() -> None:
 
 
 @contextmanager
-def exporter(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
+def exporter(answer: Callable[[BaseHTTPRequestHandler], object]) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
+from typing import cast
 
 from remediator.cycle.loop import ControlLoop
 from remediator.cycle.node_cycle import Looked
+from remediator.world import World
 from tests.support.remediator.virtual_clock import VirtualClock
 
 
@@ -23,7 +25,7 @@ class Setting:
             nodes_with_open_sessions=lambda: ["n1"],
         )  # fmt: skip
         self.loop = ControlLoop(
-            world,
+            cast("World", world),
             self.clock,
             self,
             may_write=lambda: self.acts,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
 from hack.sim.cluster.clients.client import ApiError
@@ -87,14 +89,14 @@ class TestMaintenance:
         keeper = MaintenanceLeases(
             cluster.api,
             groups,
-            world,
+            cast("Any", world),
             cluster.clock,
             changed=told.append,
         )
         return world, keeper
 
     async def test_a_lease_is_known_by_its_node_and_forgotten_when_it_goes(self, leased):
-        told = []
+        told: list[str] = []
         world, keeper = self.keeper(leased, told)
         await keeper.sweep()
         assert list(world.maintenance_leases) == ["n1"]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
 from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import PODS
 from remediator.drain.gang_scout import GangScout
+from remediator.drain.kueue import KueueWorkloads
 from remediator.drain.look import DrainLook
 from rules.api.quarantine import Mode
 from rules.policy.policy import Policy
@@ -84,10 +87,11 @@ class Scouting:
     """A scout, its Kueue, and how often it told the fleet rules."""
 
     def __init__(self, setting):
-        self.kueue, self.told = Kueue(), []
+        self.kueue = Kueue()
+        self.told: list[int] = []
         self.scout = GangScout(
             DrainLook(setting.cluster.api, setting.cluster.clock, setting.caches),
-            self.kueue,
+            cast("KueueWorkloads", self.kueue),
             setting.world,
             setting.cluster.clock,
             ready=lambda: True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from remediator.kube.clock import SkewEstimate
+from remediator.kube.clock_skew import SkewEstimate
 
 HOUR = 3600.0
 

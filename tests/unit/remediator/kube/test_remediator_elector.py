@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from hack.sim.cluster.resource import LEASES, NAMESPACES
@@ -14,7 +16,7 @@ class Replica:
     """An elector that records what it was told."""
 
     def __init__(self, cluster, name, *, ready=True, namespaces=("gpuward",)):
-        self.events = []
+        self.events: list[Any] = []
         self.elector = Elector(
             cluster.api,
             cluster.clock,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from typing import Any
 
@@ -117,8 +118,9 @@ def test_what_cannot_be_printed_is_escaped(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 
-class Screen:
+class Screen(io.StringIO):
     def __init__(self, terminal: bool) -> None:
+        super().__init__()
         self._terminal = terminal
 
     def isatty(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,7 +76,7 @@ def bound(role: str, folder: Path) -> Iterator[Kubectl]:
         objects = [found for file in INSTALLED for found in read_manifests(file)]
         hosted.run(post_manifests(hosted.server.client, [*objects, binding], namespace="gpuward"))
 
-    options = {"authorization": "RBAC", "tokens": {"secret": viewer()}}
+    options: dict[str, Any] = {"authorization": "RBAC", "tokens": {"secret": viewer()}}
     with cluster(folder, fill, **options) as kubectl:
         yield kubectl
 

@@ -13,7 +13,7 @@ import pytest
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.clients.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from hack.sim.cluster.http.threaded import HostedServer
-from remediator.kubectl import uninstall
+from remediator.kubectl import node_cleaning, uninstall
 from remediator.kubectl.command import CommandError
 from rules.api.mark import mark_patch
 from rules.api.nodes import FreshNode
@@ -24,7 +24,7 @@ from tests.support.remediator.kubectl_objects import BLOCKED, HEALTHS, NOW, ago,
 Object = dict[str, Any]
 FOREIGN = {"key": "example.com/mine", "value": "x", "effect": "NoExecute"}
 LATER = {"key": "example.com/later", "effect": "NoSchedule"}
-BEFORE = {
+BEFORE: dict[str, Object] = {
     "plain": {},
     "tainted": {"spec": {"taints": [FOREIGN]}},
     "cordoned": {"spec": {"unschedulable": True, "taints": [FOREIGN]}},
@@ -206,7 +206,7 @@ def test_a_pod_that_does_not_end_stops_it_before_any_node(
 def test_one_node_that_cannot_be_cleaned_does_not_keep_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = uninstall.clean
+    real = node_cleaning.clean
 
     async def stubborn(server: Any, node: FreshNode) -> str:
         if node.name == "plain":

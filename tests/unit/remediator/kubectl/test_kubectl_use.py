@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -226,7 +227,7 @@ def grant(role: str):
 
 def test_a_viewer_learns_what_may_be_read_and_what_to_ask_for(tmp_path):
     """RBAC of the viewer role: nothing is a traceback, nothing acts, the cause is still told."""
-    options = {"authorization": "RBAC", "tokens": {"secret": viewer()}}
+    options: dict[str, Any] = {"authorization": "RBAC", "tokens": {"secret": viewer()}}
     with cluster(tmp_path, grant("gpuward-viewer"), **options) as kubectl:
         code, out, err = kubectl("why", BLOCKED)
         assert (code, err) == (0, "")
@@ -256,7 +257,7 @@ def test_issue15_02_a_release_names_what_is_still_wrong_before_it_happens(tmp_pa
 
 
 def test_a_stranger_is_refused_with_the_role_to_ask_for(tmp_path):
-    options = {"authorization": "RBAC", "tokens": {"secret": viewer("bob")}}
+    options: dict[str, Any] = {"authorization": "RBAC", "tokens": {"secret": viewer("bob")}}
     with cluster(tmp_path, grant("gpuward-viewer"), **options) as kubectl:
         for command in (("list",), ("fleet",), ("why", BLOCKED), ("plan",)):
             code, out, err = kubectl(*command)
@@ -265,7 +266,7 @@ def test_a_stranger_is_refused_with_the_role_to_ask_for(tmp_path):
 
 
 def test_an_operator_acts_and_who_acted_is_recorded(tmp_path):
-    options = {"authorization": "RBAC", "tokens": {"secret": viewer()}}
+    options: dict[str, Any] = {"authorization": "RBAC", "tokens": {"secret": viewer()}}
     with cluster(tmp_path, grant("gpuward-operator"), **options) as kubectl:
         assert kubectl("release", BLOCKED, "--reason", "tested", "--yes")[0] == 0
         assert kubectl("quarantine", BLOCKED, "--reason", "fan", "--yes")[0] == 0

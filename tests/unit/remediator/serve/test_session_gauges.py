@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from remediator.metrics import Metrics
@@ -17,7 +19,7 @@ from rules.api.quarantine import (
 )
 
 
-def session(node: str, phase: str, **status: object) -> QuarantineView:
+def session(node: str, phase: str, **status: Any) -> QuarantineView:
     causes = (Cause(source="Detector", reason="Xid79GPUFallenOffBus", severity="Fatal"),)
     return QuarantineView(
         metadata=ObjectMeta(name=f"{node}-1"),

@@ -53,7 +53,9 @@ def test_pods_of_an_unknown_controller_are_a_gang_if_a_scheduler_says_so() -> No
 
 def test_the_job_is_named_rather_than_the_group_its_scheduler_made_of_it() -> None:
     assert key(pod(("batch/v1", "Job"), **written(POD_GROUPS[3]))) == "Job t/o"
-    both = {"labels": {"ray.io/cluster": "r", "scheduling.x-k8s.io/pod-group": "g"}}
+    both: dict[str, Any] = {
+        "labels": {"ray.io/cluster": "r", "scheduling.x-k8s.io/pod-group": "g"}
+    }
     assert key(pod(**both)) == "RayCluster t/r"
 
 

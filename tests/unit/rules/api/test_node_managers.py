@@ -15,8 +15,10 @@ from rules.api.timestamps import parse_time
 
 SINCE = parse_time("2026-01-01T00:00:00Z") or 0.0
 BEFORE, AFTER = "2025-12-31T00:00:00Z", "2026-01-01T00:30:00Z"
-CORDON = {"f:spec": {"f:unschedulable": {}}}
-ANNOTATION = {"f:metadata": {"f:annotations": {f"f:{ANNOTATION_DO_NOT_DISRUPT}": {}}}}
+CORDON: dict[str, Any] = {"f:spec": {"f:unschedulable": {}}}
+ANNOTATION: dict[str, Any] = {
+    "f:metadata": {"f:annotations": {f"f:{ANNOTATION_DO_NOT_DISRUPT}": {}}}
+}
 
 
 def entry(manager: str, fields: dict[str, Any], **more: str) -> dict[str, Any]:

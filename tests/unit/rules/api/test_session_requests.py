@@ -10,7 +10,7 @@ from rules.api import writes as d
 from rules.api.quarantine import Cause, DrainStatus, QuarantineSpec, QuarantineStatus
 from rules.api.requests import Request, request
 
-POD = {"node": "n0", "namespace": "team-a", "name": "web", "uid": "u1"}
+POD: dict[str, Any] = {"node": "n0", "namespace": "team-a", "name": "web", "uid": "u1"}
 CAUSE = Cause(source="Detector", incident="i1", reason="Xid79", severity="Fatal")
 
 WRITES: list[Any] = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rules.catalog.line_reason import reason_for_kernel_line
@@ -126,7 +128,7 @@ def test_a_latch_of_a_fatal_or_degraded_xid_never_closes_by_silence() -> None:
     ],
 )
 def test_context_changes_the_columns(
-    xid: int, extra: dict[str, bool], expected: tuple[str, str, str]
+    xid: int, extra: dict[str, Any], expected: tuple[str, str, str]
 ) -> None:
     assert columns(reason_for_xid(xid, **extra))[1:4] == expected
 

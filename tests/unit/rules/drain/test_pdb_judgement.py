@@ -190,7 +190,8 @@ def test_nodes_take_turns_and_a_late_one_does_not_catch_up() -> None:
 
 @pytest.mark.parametrize("every", [1, 2, 3, 4, 5, 7])
 def test_issue10_23_a_turn_is_an_eviction_and_not_a_question(every: int) -> None:
-    queue, now, taken = PdbQueue(), 0.0, []
+    queue, now = PdbQueue(), 0.0
+    taken: list[Any] = []
     left = {node: [eviction(f"{node}-{i}", node) for i in range(6)] for node in ("n0", "n1", "n2")}
     questions = 0
     while len(taken) < 9:

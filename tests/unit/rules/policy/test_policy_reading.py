@@ -20,7 +20,8 @@ def problems(document: object) -> list[str]:
 
 
 def test_an_empty_policy_watches_and_touches_nothing() -> None:
-    for document in (None, {}):
+    documents: tuple[Any, ...] = (None, {})
+    for document in documents:
         loaded = load_policy(document)
         assert loaded == Policy()
         assert loaded.mode is Mode.SHADOW

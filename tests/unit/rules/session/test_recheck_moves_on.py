@@ -21,7 +21,7 @@ from rules.session.snapshot import FleetSnapshot
 from tests.support.scenario.drain_objects import node, pod
 
 NOW = parse_time("2026-06-01T00:00:00Z") or 0.0
-POD = {"node": "n0", "namespace": "team-a", "name": "web-1", "uid": "uid-web-1"}
+POD: dict[str, Any] = {"node": "n0", "namespace": "team-a", "name": "web-1", "uid": "uid-web-1"}
 EVICT = d.EvictPod(**POD, session="s1")
 TELL = d.SetDisruptionTarget(**POD, at=NOW, message="m")
 DELETE = d.DeletePod(**POD, grace_s=30, by_policy="p")
@@ -118,7 +118,7 @@ def test_issue10_15_a_first_mark_is_held_back_once_nothing_asks_for_it(
 
 
 def test_issue10_15_what_a_person_asked_for_needs_no_verdict_and_no_selector() -> None:
-    asked = {"causes": (PERSON,), "active": False, "nodeSelector": "pool=x"}
+    asked: dict[str, Any] = {"causes": (PERSON,), "active": False, "nodeSelector": "pool=x"}
     assert recheck(MARK, node(), fleet(phase="Pending", **asked)) == ""
     assert recheck(EVICT, marked_node(), fleet(**asked)) == ""
     assert recheck(EVICT, marked_node(), fleet(**asked, level="Cordon")) != ""

@@ -242,7 +242,10 @@ class TestHistory:
 
     def test_issue10_28_a_rule_does_not_forget_within_its_window(self) -> None:
         short = {"keep": "1h", "maxPerNode": 1}
-        marked = {"mode": "Enforce", "timeline": [{"at": format_time(NOW), "step": "Marked"}]}
+        marked: dict[str, Any] = {
+            "mode": "Enforce",
+            "timeline": [{"at": format_time(NOW), "step": "Marked"}],
+        }
         repaired = [
             session(f"r{i}", phase="Released", phaseSince=format_time(NOW - i * 86400), **marked)
             for i in (1, 3, 6, 8)

@@ -29,7 +29,7 @@ def test_an_edit_is_seen_at_the_next_look(path):
     file = NodeFile(path)
     set_gpu(path, 3, temperature__gpu=88, remap__failure=True)
     gpu = file.current().gpus[3]
-    assert (gpu.temperature.gpu, gpu.remap.failure) == (88, True)
+    assert (gpu.temperature.gpu, gpu.remap and gpu.remap.failure) == (88, True)
     assert gpu.temperature.slowdown == 87, "what the edit did not name keeps its default"
 
 
@@ -73,7 +73,9 @@ def test_a_mistake_is_named_with_its_place(path, change, where):
     with pytest.raises(ValueError, match="gpus") as error:
         set_gpu(path, 0, **change)
     assert where in str(error.value)
-    assert NodeFile(path).current().gpus[0].remap.failure is False, "the file was left alone"
+    remap = NodeFile(path).current().gpus[0].remap
+    assert remap is not None
+    assert remap.failure is False, "the file was left alone"
 
 
 def test_an_unknown_event_type_is_named(path):

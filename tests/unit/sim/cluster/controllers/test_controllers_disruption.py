@@ -14,6 +14,7 @@ from hack.sim.cluster.controllers.workloads.disruption import (
     selected_pods,
     several_budgets,
 )
+from hack.sim.cluster.controllers.writes import Tell
 from tests.support.cluster.controller_objects import (
     NOW,
     ago,
@@ -186,6 +187,7 @@ def test_which_pods_a_budget_selects(selector: Any, want: list[str]) -> None:
 def test_two_budgets_over_one_pod_are_told_on_the_pod() -> None:
     assert several_budgets(pod("a"), [budget()]) == []
     (event,) = several_budgets(pod("a"), [budget(), budget()])
+    assert isinstance(event, Tell)
     assert event.reason == "MultiplePodDisruptionBudgets"
     assert event.about["metadata"]["name"] == "a"
 

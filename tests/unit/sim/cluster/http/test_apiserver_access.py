@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from typing import Any
 
 import pytest
 
@@ -177,7 +178,7 @@ async def test_cluster_roles(rule, subject, method, path, code):
     async with secured() as api:
         await api("POST", NODES, node(), headers=bearer("admin"))
         await grant(api, [rule], subject)
-        body = {} if method == "PATCH" else None
+        body: dict[str, Any] | None = {} if method == "PATCH" else None
         answer = await api(method, path, body, content_type=MERGE_PATCH, headers=bearer("eve"))
         assert answer.code == code
 
@@ -356,6 +357,7 @@ async def test_requests_are_logged_with_their_user():
 async def test_tls_with_the_servers_own_authority():
     async with serving(tls=True) as api:
         assert api.server.url.startswith("https://127.0.0.1:")
+        assert api.server.ca_pem is not None
         context = ssl.create_default_context(cadata=api.server.ca_pem.decode())
         url = api.server.url + "/version"
         async with api.session.get(url, ssl=context) as response:

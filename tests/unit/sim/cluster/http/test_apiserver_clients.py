@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -105,6 +106,7 @@ async def test_a_watch_tells_what_happens_after_a_list(client: Client):
     await client.create(r.NODES, node("n2"))
     type_, obj = await first
     assert (type_, obj["metadata"]["name"]) == ("ADDED", "n2")
+    assert isinstance(watch, AsyncGenerator)
     await watch.aclose()
 
 

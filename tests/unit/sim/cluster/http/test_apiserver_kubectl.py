@@ -9,6 +9,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -177,7 +178,7 @@ def test_custom_objects_through_their_whole_life(kubectl):
     for path in definitions:
         kubectl("apply", "--validate=false", "-f", str(path))
     kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=10s")
-    quarantine = {
+    quarantine: dict[str, Any] = {
         "apiVersion": "gpuward.io/v1alpha1",
         "kind": "GPUQuarantine",
         "metadata": {"name": "by-hand"},

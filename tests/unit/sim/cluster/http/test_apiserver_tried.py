@@ -131,7 +131,7 @@ async def test_patches(path: str, patch: Any, content_type: str, code: int) -> N
         ({"watch": "true", "sendInitialEvents": "true"}, "requires setting resourceVersionMatch"),
     ],
 )
-async def test_list_options_that_contradict_themselves(query: dict[str, str], why: str) -> None:
+async def test_list_options_that_contradict_themselves(query: dict[str, Any], why: str) -> None:
     async with serving() as api:
         answer = await api("GET", NODES, **query)
         assert (answer.code, answer.details["kind"]) == (422, "ListOptions")

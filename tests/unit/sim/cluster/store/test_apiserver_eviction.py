@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -159,7 +160,7 @@ async def test_a_lost_race_for_the_budget_is_retried():
     async with serving() as api:
         await running_pod(api)
         await budget(api, disruptionsAllowed=2, currentHealthy=3)
-        races = []
+        races: list[Any] = []
 
         async def interfere(_):
             if not races:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -141,7 +142,8 @@ FLAT = st.dictionaries(st.sampled_from("abcd"), st.integers(0, 2), max_size=4)
 
 @given(states=st.lists(st.tuples(st.sampled_from(["one", "two"]), FLAT), min_size=1, max_size=6))
 def test_every_field_is_owned_by_whoever_changed_it_last(states):
-    obj, owner = {}, {}
+    obj: dict[str, Any] = {}
+    owner: dict[str, str] = {}
     for manager, spec in states:
         before = obj.get("spec", {})
         new = {"metadata": {}, "spec": spec}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -60,7 +61,7 @@ async def test_the_taint_list_is_atomic(content_type):
 async def test_an_identical_patch_stores_nothing():
     async with serving() as api:
         await api.post(NODES, node())
-        patch = {"metadata": {"labels": {"a": "b"}}}
+        patch: dict[str, Any] = {"metadata": {"labels": {"a": "b"}}}
         first = await api.patch(f"{NODES}/n1", patch, fieldManager="one")
         second = await api.patch(f"{NODES}/n1", patch, fieldManager="two")
         assert first == second
@@ -146,7 +147,7 @@ async def test_a_patch_of_node_status_changes_metadata_but_never_the_spec():
     async with serving() as api:
         await api.post(NODES, node())
         owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "dead"}
-        patch = {
+        patch: dict[str, Any] = {
             "metadata": {
                 "labels": {"a": "b"},
                 "annotations": {"c": "d"},
