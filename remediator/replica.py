@@ -295,7 +295,7 @@ class Replica:
         if not isinstance(write, MarkNode) or session is None or session.status.phase not in _NEW:
             return ""
         permit = self.fleet.permit(session.name)
-        return "" if permit.start else f"its turn is over: {permit.message}"
+        return "" if permit.start else f"its turn is over: {permit.why}"
 
     def _time_unknown(self) -> str:
         doubt = self.clock.skew.doubt

@@ -314,6 +314,6 @@ class NodeCycle:
             node=name,
             step=decision.step,
             because=decision.because,
-            blocked_by=decision.blocked_by,
+            blocked_by=decision.blocked_by or "",
             message=decision.message,
         )

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 from remediator.kube.answer import Answer
 from remediator.kube.clock import Clock
-from rules.api.refusal import API_BUSY, NodeWrite, Refusal, refusal_of
+from rules.api.refusal import NodeWrite, refusal_of
 from rules.api.writes import Write
+from rules.catalog.why_not import Refusal, WhyNot
 from rules.session.refused import kind_of
 
 # What a person repairs takes minutes, and then must not take many more.
@@ -48,12 +49,12 @@ class Refusals:
         kept = self._kept.setdefault(write.node, {})
         known = kept.get(kind)
         times = known.times + 1 if known is not None else 1
-        busy = refusal.reason == API_BUSY
+        busy = refusal.reason is WhyNot.API_BUSY
         low, high = _BUSY_S if busy else _REPAIRED_S
         wait_s = min(high, low * 2.0 ** min(times - 1, 16))
         said = not busy or times >= _BUSY_SAID_FROM
         kept[kind] = _Kept(
-            refusal=replace(refusal, retry_at=self._clock.now() + wait_s) if said else None,
+            refusal=replace(refusal, until=self._clock.now() + wait_s) if said else None,
             until=self._clock.elapsed() + wait_s,
             times=times,
         )

@@ -53,8 +53,7 @@ async def why_node(cluster: Cluster, options: argparse.Namespace, _: Terminal) -
     """Everything about one node, in short lines."""
     name, form = options.node, options.output
     look = await look_at(cluster, name, namespace=options.namespace)
-    unread = look.node is None and any("the node" in text for text in look.unseen)
-    if look.node is None and not unread:
+    if look.node is None and not look.node_hidden:
         return await _gone(cluster, look, form)
     if form in {"json", "yaml"}:
         return document(_why_document(look), form)

@@ -28,7 +28,8 @@ class NodeLook:
     name: str
     now: float
     node: FreshNode | None
-    """None: it is gone, or `unseen` says why it could not be read."""
+    """None: it is gone, or may not be read by this person (`node_hidden`)."""
+    node_hidden: bool = False
     health: HealthView | None = None
     sessions: tuple[QuarantineView, ...] = ()
     """Oldest first."""
@@ -80,6 +81,7 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
 
     sessions = await cluster.sessions(name)
     node = await allowed(cluster.node(name), "the node (get nodes): its marks and labels")
+    hidden = bool(unseen)
     health = await cluster.health(name)
     agents = await allowed(cluster.agents(name), "pods (list pods): whether its agent runs")
     try:
@@ -100,6 +102,7 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
         name=name,
         now=now,
         node=node,
+        node_hidden=hidden,
         health=health,
         sessions=tuple(sessions),
         pauses=tuple(sorted(pauses, key=lambda pause: pause.metadata.name)),

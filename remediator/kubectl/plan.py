@@ -22,6 +22,7 @@ from rules.api.requests import request
 from rules.api.sentences import some
 from rules.api.writes import CreateSession
 from rules.catalog.reason import Level, Severity
+from rules.catalog.why_not import WhyNot
 from rules.drain.budget import matching
 from rules.drain.daemon_sets import untolerating
 from rules.drain.eviction import EvictionKind, classify
@@ -156,8 +157,8 @@ async def _node_plan(
     if session.spec.release is not None:
         return NodePlan(node=name, would="release", reason=reason)
     if phase == Phase.PENDING and not permit.start:
-        because = permit.message
-        if permit.reason == "Waiting":
+        because = permit.why
+        if permit.refusal is not None and permit.refusal.reason is WhyNot.WAITING:
             because = session.status.message or f"held up: kubectl gpuward why {name} says by what"
         return NodePlan(node=name, would="wait", reason=reason, because=because)
     drains = session.spec.level == Level.DRAIN and phase in IN_DRAIN
@@ -173,7 +174,7 @@ async def _node_plan(
         node=name,
         would="drain",
         reason=reason,
-        because="" if permit.drain or permit.start else permit.message,
+        because="" if permit.drain or permit.start else permit.why,
         evictable=accepted,
         blocked=tuple(
             f"{b.pdb or ', '.join(b.pods)}: {b.why}; {b.remedy}" for b in result.blocked

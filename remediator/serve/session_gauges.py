@@ -14,10 +14,12 @@ from collections.abc import Iterable
 from remediator.metrics import Metrics
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode, Phase
-from rules.session import refused as session_refused
 from rules.session.causes import worst
 from rules.session.observation import is_open
 from rules.session.status import is_true
+
+_OF_A_MARK_THAT_STAYS = frozenset({"Blocked", "NeedsHuman"})
+"""What a session may say after its end: that its mark may not be taken off."""
 
 
 def set_session_gauges(metrics: Metrics, sessions: Iterable[QuarantineView]) -> None:
@@ -33,7 +35,7 @@ def set_session_gauges(metrics: Metrics, sessions: Iterable[QuarantineView]) -> 
         by_phase[phase, mode] += 1
         opened, node, causes = is_open(session), session.spec.node_name, session.spec.causes
         for found in status.conditions:
-            shown = opened or session_refused.says(status, found.type)
+            shown = opened or found.type in _OF_A_MARK_THAT_STAYS
             if shown and is_true(status, found.type):
                 conditions[found.type, found.reason] += 1
                 metrics.open_session_condition.labels(node, found.type, found.reason).set(1)

@@ -125,12 +125,12 @@ def counts(state: PageState, rows: list[NodeRow]) -> Counts:
 
 
 def _breaker(state: PageState) -> BreakerState:
-    breaker = state.verdict.breaker
+    said = state.verdict.breaker.refusal
     return BreakerState(
-        open=breaker.open,
-        reason=breaker.reason,
-        message=breaker.message,
-        until=format_time(breaker.until) if breaker.open and breaker.until else "",
+        open=said is not None,
+        reason=said.reason if said is not None else "",
+        message=said.why if said is not None else "",
+        until=format_time(said.until) if said is not None and said.until else "",
     )
 
 

@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TextIO
 
+import msgspec
 import yaml
 
 from rules.api.timestamps import parse_time
@@ -102,6 +103,7 @@ def quoted(text: str) -> str:
 
 def document(value: Any, form: str) -> str:
     """The value as `json` or `yaml`."""
+    value = msgspec.to_builtins(value)
     if form == "json":
         return json.dumps(value, indent=2, ensure_ascii=True)
     return yaml.safe_dump(value, sort_keys=False, default_flow_style=False, width=WIDTH).rstrip()

@@ -7,9 +7,10 @@ The loop's edge calls `refusal_of` with the answer and hands the result to the n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from rules.catalog.why_not import Refusal, WhyNot
 
 _ADMISSION: Final = ("admission webhook", "ValidatingAdmissionPolicy", "denied the request")
 """What the API server's admission says in a 403 of its own; everything else there is RBAC."""
@@ -18,10 +19,6 @@ _WEBHOOK_AWAY: Final = "failed calling webhook"
 _PASSES: Final = frozenset({404, 408, 409, 410})
 """Refusals of the moment: reading again and deciding again answers them."""
 _SHOWN: Final = 300
-
-
-API_BUSY: Final = "ApiBusy"
-"""The reason of a refusal that passes by itself."""
 
 
 class NodeWrite(StrEnum):
@@ -41,32 +38,13 @@ _ON_SESSIONS: Final = {
 """Writes about a node that are not on the node, and the right that each needs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """A stable word for the condition and a clause with who refused and the remedy."""
-
-    write: NodeWrite
-    reason: str
-    clause: str
-    needs_human: bool = True
-    """Waiting cannot help, and what was refused keeps something up."""
-    retry_at: float = 0.0
-    """When it is tried again, in seconds of the epoch."""
-    lead: str = "Refused: "
-    """How the condition's message begins, so that it is told from those of other rules."""
-
-
-FAILED: Final = "Failed: "
-
-
 def surprise(where: str) -> Refusal:
     """What a session says when the remediator itself failed over its node, at `where`."""
     return Refusal(
-        write=NodeWrite.MARK,
-        reason="UnexpectedError",
-        lead=FAILED,
-        clause=f"the remediator failed over this node in a way nobody foresaw ({where}), nothing is "
+        reason=WhyNot.UNEXPECTED_ERROR,
+        why=f"the remediator failed over this node in a way nobody foresaw ({where}), nothing is "
         "done to it and it is tried again, report it with a support bundle",
+        permanent=True,
     )
 
 
@@ -79,52 +57,46 @@ def refusal_of(write: NodeWrite, code: int, message: str) -> Refusal | None:
     """What a refused patch of the node means; None for answers that are no refusal."""
     said = " ".join(message.split())[:_SHOWN]
     # A label that lags keeps neither a drain nor a release up: nobody has to come for it.
-    needs_human = write is not NodeWrite.LABEL
+    lasting = write is not NodeWrite.LABEL
     if code == 429:
         return Refusal(
-            write=write,
-            reason=API_BUSY,
-            clause=f"the API server is too busy to let the remediator {write} ({said}), it is "
+            reason=WhyNot.API_BUSY,
+            why=f"the API server is too busy to let the remediator {write} ({said}), it is "
             "tried again",
-            needs_human=False,
         )
     if code == 401:
         return Refusal(
-            write=write,
-            reason="MissingPermission",
-            needs_human=needs_human,
-            clause=f"the API server does not know the remediator any more, so it cannot {write} "
+            reason=WhyNot.MISSING_PERMISSION,
+            permanent=lasting,
+            why=f"the API server does not know the remediator any more, so it cannot {write} "
             f"({said}), check its service account and token",
         )
     if code == 403 and not refused_by_admission(said):
         return Refusal(
-            write=write,
-            reason="MissingPermission",
-            needs_human=needs_human,
-            clause=f"the remediator may not {write} ({said}), grant it "
+            reason=WhyNot.MISSING_PERMISSION,
+            permanent=lasting,
+            why=f"the remediator may not {write} ({said}), grant it "
             f"{_ON_SESSIONS.get(write, 'patch on nodes')}",
         )
     if 400 <= code < 500 and code not in _PASSES and write in _ON_SESSIONS:
         return Refusal(
-            write=write,
-            reason="SessionRefused",
-            clause=f"the API server does not let the remediator {write} ({said}), ask who runs "
+            reason=WhyNot.SESSION_REFUSED,
+            permanent=True,
+            why=f"the API server does not let the remediator {write} ({said}), ask who runs "
             "the admission policy or webhook, or update the definitions of gpuward",
         )
     if code == 500 and _WEBHOOK_AWAY in said:
         return Refusal(
-            write=write,
-            reason="MarkRefused",
-            needs_human=needs_human,
-            clause=f"an admission webhook that does not answer keeps the remediator from being "
+            reason=WhyNot.MARK_REFUSED,
+            permanent=lasting,
+            why=f"an admission webhook that does not answer keeps the remediator from being "
             f"able to {write} ({said}), ask who runs the webhook",
         )
     if 400 <= code < 500 and code not in _PASSES:
         return Refusal(
-            write=write,
-            reason="MarkRefused",
-            needs_human=needs_human,
-            clause=f"the API server does not let the remediator {write} ({said}), ask who runs "
+            reason=WhyNot.MARK_REFUSED,
+            permanent=lasting,
+            why=f"the API server does not let the remediator {write} ({said}), ask who runs "
             "the admission policy or webhook",
         )
     return None

@@ -26,6 +26,13 @@ def some(names: Iterable[str], limit: int = _NAMED) -> str:
     return f"{shown} and {rest} more" if rest > 0 else shown
 
 
+def listed_names(names: Iterable[str], shown: int) -> tuple[str, ...]:
+    """Sorted names for a list of the status; of more than `shown` the last entry counts the rest."""
+    ordered = tuple(sorted(names))
+    more = len(ordered) - shown
+    return (*ordered[:shown], f"and {more} more") if more > 0 else ordered
+
+
 def total(names: Sequence[str]) -> int:
     """How many a bounded list of names stands for: its last entry may count the rest."""
     rest = _MORE.fullmatch(names[-1]) if names else None

@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 from rules.api.quarantine import Cause, QuarantineSpec, QuarantineStatus
+from rules.catalog.why_not import WhyNot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,13 +223,13 @@ class Decision:
     """One cycle's answer for one node.
 
     `step` is a stable CamelCase word for metrics and logs; `because` says why and
-    `blocked_by` what keeps it from going on ("" when nothing does); `message` is the one
+    `blocked_by` what keeps it from going on (None when nothing does); `message` is the one
     sentence for people. `wake_at` is the next moment when time alone may change the answer.
     """
 
     step: str
     because: str = ""
-    blocked_by: str = ""
+    blocked_by: WhyNot | None = None
     message: str = ""
     writes: tuple[Write, ...] = ()
     status: QuarantineStatus | None = None

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rules.api.pods import PodView
-from rules.drain.fate import Fate, Moment, fate_of
+from rules.drain.fate import Fate, LeftBy, Moment, fate_of
 from rules.drain.memory import DrainMemory
 from rules.drain.plan import DrainPlan
 from rules.policy.policy import Policy
 
 _GOING = frozenset({Fate.EVICT, Fate.WAITS, Fate.STUCK})
+_BY_POLICY = frozenset({LeftBy.POLICY_SKIP, LeftBy.POLICY_UNMANAGED, LeftBy.POLICY_EMPTY_DIR})
 # The GPU Operator's validator binds its test pods to its own node, in the name of the operator's
 # configuration, each time the driver or the validator restarts there. That belongs to a repair.
 _VALIDATES = frozenset({("nvidia.com", "ClusterPolicy"), ("nvidia.com", "NVIDIADriver")})
@@ -52,8 +53,7 @@ def _arrived(pod: PodView, at: Moment, since: float) -> bool:
     if verdict.fate in _GOING:
         return True
     # A debugging pod of the people who repair the node asks for no GPU.
-    left = verdict.fate is Fate.STAYS and verdict.why not in {"", "DaemonSet", "static pod"}
-    return left and pod.gpus > 0 and pod.metadata.created_at > since
+    return verdict.left_by in _BY_POLICY and pod.gpus > 0 and pod.metadata.created_at > since
 
 
 def _named(pod: PodView) -> str:

@@ -9,27 +9,17 @@ after.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from rules.api.budgets import PdbView
 from rules.api.pods import PodView
 from rules.api.selectors import selects
+from rules.catalog.why_not import Refusal, WhyNot
 
 _ALWAYS_ALLOW: Final = "unhealthyPodEvictionPolicy: AlwaysAllow"
 STALE_S: Final = 60.0
 """A PDB younger than this may simply not have been looked at by the disruption controller."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
-    """Why a PDB refuses a pod, and whether waiting can help."""
-
-    reason: str
-    """A stable word for the condition Blocked."""
-    why: str
-    permanent: bool
-    remedy: str
 
 
 def matching(pod: PodView, pdbs: Iterable[PdbView]) -> tuple[PdbView, ...]:
@@ -64,14 +54,15 @@ def needs_turn(pod: PodView, pdbs: tuple[PdbView, ...]) -> bool:
     return len(pdbs) > 1 or pod.ready or not _unready_may_go(pdbs[0])
 
 
-def judge(pod: PodView, pdbs: tuple[PdbView, ...], now: float) -> Block | None:
+def judge(pod: PodView, pdbs: tuple[PdbView, ...], now: float) -> Refusal | None:
     """What the pod's PDBs (`matching`) say now; None where an eviction may be tried."""
     if not pdbs or ignores_budget(pod):
         return None
     if len(pdbs) > 1:
         names = " and ".join(pdb.key for pdb in pdbs[:3])
-        return Block(
-            reason="MultipleBudgets",
+        return Refusal(
+            reason=WhyNot.MULTIPLE_BUDGETS,
+            subject=pdbs[0].key,
             why=f"{names} select the same pod, which the Eviction API does not support",
             permanent=True,
             remedy="make one of them not select the pod",
@@ -82,7 +73,7 @@ def judge(pod: PodView, pdbs: tuple[PdbView, ...], now: float) -> Block | None:
     block = standing_refusal(pdb, now)
     if block is None:
         return _refusal_for_now(pod, pdb)
-    if pod.ready or block.reason != "BudgetNeverAllows":
+    if pod.ready or block.reason is not WhyNot.BUDGET_NEVER_ALLOWS:
         return block
     return replace(block, remedy=f"set {_ALWAYS_ALLOW} (the pod is not Ready), or {block.remedy}")
 
@@ -107,12 +98,13 @@ def is_stale(pdb: PdbView, now: float) -> bool:
     return behind and not sync_failure(pdb) and now - pdb.metadata.created_at < STALE_S
 
 
-def standing_refusal(pdb: PdbView, now: float) -> Block | None:
+def standing_refusal(pdb: PdbView, now: float) -> Refusal | None:
     """Why the PDB will go on refusing every ready pod until a person changes something."""
     status = pdb.status
     if failure := sync_failure(pdb):
-        return Block(
-            reason="BudgetSyncFailed",
+        return Refusal(
+            reason=WhyNot.BUDGET_SYNC_FAILED,
+            subject=pdb.key,
             why=f"the PDB cannot be computed: {failure}",
             permanent=True,
             remedy="use an integer minAvailable or protect a workload that has a scale",
@@ -120,15 +112,17 @@ def standing_refusal(pdb: PdbView, now: float) -> Block | None:
     if is_stale(pdb, now) or status.disruptions_allowed > 0:
         return None
     if status.expected_pods == 0:
-        return Block(
-            reason="BudgetExpectsNoPods",
+        return Refusal(
+            reason=WhyNot.BUDGET_EXPECTS_NO_PODS,
+            subject=pdb.key,
             why="the PDB expects 0 pods while it selects some (pods without a scalable owner)",
             permanent=True,
             remedy="use an integer minAvailable for pods without a controller",
         )
     if status.desired_healthy >= status.expected_pods:
-        return Block(
-            reason="BudgetNeverAllows",
+        return Refusal(
+            reason=WhyNot.BUDGET_NEVER_ALLOWS,
+            subject=pdb.key,
             why=f"{_asked(pdb)} keeps {status.desired_healthy} of {status.expected_pods} expected",
             permanent=True,
             remedy="add a replica, relax the PDB, or let the owner stop the workload",
@@ -142,22 +136,22 @@ def _asked(pdb: PdbView) -> str:
     return f"maxUnavailable {pdb.spec.max_unavailable}"
 
 
-def _refusal_for_now(pod: PodView, pdb: PdbView) -> Block | None:
+def _refusal_for_now(pod: PodView, pdb: PdbView) -> Refusal | None:
     status = pdb.status
     if status.disruptions_allowed > 0:
         return None
     if not pod.ready and status.current_healthy < status.desired_healthy:
-        return Block(
-            reason="WorkloadUnhealthy",
+        return Refusal(
+            reason=WhyNot.WORKLOAD_UNHEALTHY,
+            subject=pdb.key,
             why=f"the workload is unhealthy already ({status.current_healthy} of "
             f"{status.desired_healthy} needed)",
-            permanent=False,
             remedy=f"heal the workload or set {_ALWAYS_ALLOW}",
         )
-    return Block(
-        reason="BudgetFull",
+    return Refusal(
+        reason=WhyNot.BUDGET_FULL,
+        subject=pdb.key,
         why=f"0 disruptions allowed now ({status.current_healthy} healthy, "
         f"{status.desired_healthy} needed)",
-        permanent=False,
         remedy="it opens when another pod becomes Ready",
     )

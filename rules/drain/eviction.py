@@ -19,6 +19,7 @@ from rules.api.budgets import PdbView
 from rules.api.pods import PodView
 from rules.api.refusal import refused_by_admission
 from rules.api.tolerant import UNREADABLE
+from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.budget import is_stale, judge
 
 _MULTIPLE: Final = "more than one PodDisruptionBudget"
@@ -64,8 +65,6 @@ class EvictionOutcome:
     kind: EvictionKind
     message: str = ""
     retry_after_s: float = 0.0
-    reason: str = ""
-    """For PERMANENT: the word of `rules.drain.budget.Block`."""
     remedy: str = ""
 
     @property
@@ -145,7 +144,12 @@ def classify(
         case 403:
             return _forbidden(answer, message)
         case 500 if _MULTIPLE in message:
-            return _permanent(pod, pdbs, message, now)
+            block = judge(pod, pdbs, now)
+            if block is None or not block.permanent:
+                # The PDB objects are not what the API server saw; its answer is.
+                remedy = "make only one PDB select the pod"
+                block = Refusal(reason=WhyNot.MULTIPLE_BUDGETS, why=message, remedy=remedy)
+            return _permanent(block)
         case 400 | 422:
             return EvictionOutcome(kind=EvictionKind.REFUSED, message=message)
         case _:
@@ -172,28 +176,14 @@ def _too_many(
     text = causes["DisruptionBudget"][:300] or message
     block = judge(pod, pdbs, now)
     if block is not None and block.permanent:
-        return EvictionOutcome(
-            kind=EvictionKind.PERMANENT,
-            message=block.why,
-            reason=block.reason,
-            remedy=block.remedy,
-        )
+        return _permanent(block)
     if retry_s and any(is_stale(pdb, now) for pdb in pdbs):
         return EvictionOutcome(kind=EvictionKind.BUDGET_STALE, message=text, retry_after_s=retry_s)
     return EvictionOutcome(kind=EvictionKind.BUDGET_FULL, message=text, retry_after_s=retry_s)
 
 
-def _permanent(
-    pod: PodView, pdbs: tuple[PdbView, ...], message: str, now: float
-) -> EvictionOutcome:
-    block = judge(pod, pdbs, now)
-    if block is not None and block.permanent:
-        message, remedy, reason = block.why, block.remedy, block.reason
-    else:
-        remedy, reason = "make only one PDB select the pod", "MultipleBudgets"
-    return EvictionOutcome(
-        kind=EvictionKind.PERMANENT, message=message, reason=reason, remedy=remedy
-    )
+def _permanent(block: Refusal) -> EvictionOutcome:
+    return EvictionOutcome(kind=EvictionKind.PERMANENT, message=block.why, remedy=block.remedy)
 
 
 def _conflict(answer: dict[str, Any] | None, message: str) -> EvictionKind:

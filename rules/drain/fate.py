@@ -13,6 +13,7 @@ from typing import Final
 from rules.api.pods import ContainerStatus, PodView
 from rules.api.selectors import parse_selector
 from rules.api.timestamps import clock, parse_time
+from rules.catalog.why_not import Refusal, WhyNot
 from rules.policy.durations import parse_duration
 from rules.policy.policy import PodRule, Policy
 
@@ -41,15 +42,26 @@ class Fate(StrEnum):
     """
 
 
+class LeftBy(StrEnum):
+    """What leaves a running pod where it is, in the words of the status."""
+
+    NATURE_STATIC = "static pod"
+    NATURE_DAEMON = "DaemonSet"
+    POLICY_SKIP = "policy Skip"
+    POLICY_UNMANAGED = "unmanaged"
+    POLICY_EMPTY_DIR = "emptyDir"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodVerdict:
-    """One pod's fate. `until` is when a wait ends; `reason` a stable word for Blocked."""
+    """One pod's fate. `until` is when waiting or leaving ends."""
 
     fate: Fate
     why: str = ""
-    reason: str = ""
+    left_by: LeftBy | None = None
+    refusal: Refusal | None = None
+    """What a pod that waits waits for."""
     until: float | None = None
-    remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +77,7 @@ class Moment:
 def fate_of(pod: PodView, missing: frozenset[str], at: Moment) -> PodVerdict:
     """`missing` are owner UIDs that do not exist any more."""
     if _is_mirror(pod):
-        return PodVerdict(fate=Fate.STAYS, why="static pod")
+        return _left(LeftBy.NATURE_STATIC)
     if pod.finished and not (pod.terminating and pod.metadata.finalizers):
         return PodVerdict(fate=Fate.STAYS)
     controller = pod.metadata.controller
@@ -74,26 +86,36 @@ def fate_of(pod: PodView, missing: frozenset[str], at: Moment) -> PodVerdict:
         "DaemonSet",
     )
     if daemon and controller is not None and controller.uid not in missing:
-        return PodVerdict(fate=Fate.STAYS, why="DaemonSet")
+        return _left(LeftBy.NATURE_DAEMON)
     if pod.terminating:
         return _leaving(pod, at.now)
     if pod.doubt:
-        return PodVerdict(
-            fate=Fate.WAITS,
-            why=f"it cannot be read in full ({pod.doubt})",
-            reason="PodUnreadable",
-            remedy="update gpuward, or move the pod by hand",
+        return _waits(
+            Refusal(
+                reason=WhyNot.POD_UNREADABLE,
+                why=f"it cannot be read in full ({pod.doubt})",
+                permanent=True,
+                remedy="update gpuward, or move the pod by hand",
+            )
         )
     rule = pod_rule(pod, at.policy)
     if rule.strategy == "Skip":
-        return PodVerdict(fate=Fate.STAYS, why="policy Skip")
+        return _left(LeftBy.POLICY_SKIP)
     if controller is None and at.policy.drain.unmanaged == "Report":
-        return PodVerdict(fate=Fate.STAYS, why="unmanaged")
+        return _left(LeftBy.POLICY_UNMANAGED)
     if at.policy.drain.empty_dir == "Report" and any(
         volume.empty_dir is not None for volume in pod.spec.volumes
     ):
-        return PodVerdict(fate=Fate.STAYS, why="emptyDir")
+        return _left(LeftBy.POLICY_EMPTY_DIR)
     return _held(pod, at) or _completing(rule, at) or PodVerdict(fate=Fate.EVICT)
+
+
+def _left(by: LeftBy) -> PodVerdict:
+    return PodVerdict(fate=Fate.STAYS, why=by, left_by=by)
+
+
+def _waits(refusal: Refusal) -> PodVerdict:
+    return PodVerdict(fate=Fate.WAITS, why=refusal.why, refusal=refusal, until=refusal.until)
 
 
 def is_critical(pod: PodView) -> bool:
@@ -136,7 +158,7 @@ def _leaving(pod: PodView, now: float) -> PodVerdict:
         return PodVerdict(fate=Fate.OVER, why=why)
     running = sorted(s.name for s in _statuses(pod) if s.state.running is not None)
     what = f"container {running[0][:63]} still runs" if running else "the kubelet has not ended it"
-    return PodVerdict(fate=Fate.STUCK, why=f"{what} after its grace", reason="NotTerminating")
+    return PodVerdict(fate=Fate.STUCK, why=f"{what} after its grace")
 
 
 def _ended(pod: PodView) -> bool:
@@ -175,12 +197,13 @@ def _held(pod: PodView, at: Moment) -> PodVerdict | None:
     until, word = max(holds, default=(at.now, ""))
     if not word or at.now >= until:
         return None
-    return PodVerdict(
-        fate=Fate.WAITS,
-        why=f"{word} is honoured until {clock(until)}",
-        reason="DoNotDisrupt",
-        until=until,
-        remedy="remove the annotation to let it go earlier",
+    return _waits(
+        Refusal(
+            reason=WhyNot.DO_NOT_DISRUPT,
+            why=f"{word} is honoured until {clock(until)}",
+            until=until,
+            remedy="remove the annotation to let it go earlier",
+        )
     )
 
 
@@ -201,9 +224,5 @@ def _completing(rule: PodRule, at: Moment) -> PodVerdict | None:
     if until is not None and at.now >= until:
         return None
     limit = f" until {clock(until)}" if until is not None else ""
-    return PodVerdict(
-        fate=Fate.WAITS,
-        why=f"it may end by itself{limit} (policy WaitCompleted)",
-        reason="WaitCompleted",
-        until=until,
-    )
+    why = f"it may end by itself{limit} (policy WaitCompleted)"
+    return _waits(Refusal(reason=WhyNot.WAIT_COMPLETED, why=why, until=until))

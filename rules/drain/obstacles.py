@@ -3,45 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final
 
 from rules.api.budgets import PdbView
 from rules.api.gangs import Gang
 from rules.api.pods import OwnerView, PodView
 from rules.api.quarantine import BlockedBy
+from rules.api.sentences import listed_names
+from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.budget import judge
 from rules.drain.eviction import EvictionKind, EvictionOutcome
 
 _POD_NAMES: Final = 3
-_WAITING: Final = frozenset(
-    {
-        EvictionKind.BUDGET_FULL,
-        EvictionKind.BUDGET_STALE,
-        EvictionKind.REFUSED,
-        EvictionKind.MISSING_PERMISSION,
-        EvictionKind.NAMESPACE_ENDING,
-        EvictionKind.IN_PROGRESS,
-        EvictionKind.UNAUTHORIZED,
-        EvictionKind.API_BUSY,
-        EvictionKind.UNKNOWN,
-    }
-)
 _GANG_REMEDY: Final = (
     "wait for the job to end (WaitCompleted), let its owner suspend it, or force it by policy"
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Obstacle:
-    """Why one pod does not go. `holds`: it is not even asked to while that lasts."""
-
-    reason: str
-    why: str
-    permanent: bool
-    remedy: str = ""
-    pdb: str = ""
-    holds: bool = False
+HOLDING: Final = frozenset(
+    {
+        WhyNot.BUDGET_EXPECTS_NO_PODS,
+        WhyNot.BUDGET_NEVER_ALLOWS,
+        WhyNot.BUDGET_SYNC_FAILED,
+        WhyNot.GANG_BUDGET,
+        WhyNot.MULTIPLE_BUDGETS,
+        WhyNot.NO_CAPACITY,
+        WhyNot.POD_RETURNS,
+    }
+)
+"""While one of these lasts the pod is not even asked to go."""
 
 
 def obstacle_of(
@@ -51,130 +42,90 @@ def obstacle_of(
     gang: Gang | None,
     now: float,
     asked: bool,
-) -> Obstacle | None:
+) -> Refusal | None:
     """What the PDBs, or the last answer, say about `pod`; None when nothing is in its way.
 
     `asked`: the PDB refused another of its pods, so that this one waits as well.
     """
-    key = pdbs[0].key if pdbs else ""
     block = judge(pod, pdbs, now)
     if block is not None and block.permanent:
-        gang_budget = block.reason == "BudgetNeverAllows" and gang is not None
-        if gang_budget and gang is not None:
-            why = f"it protects the whole gang {gang.key}, {block.why}"
-            return Obstacle(
-                reason="GangBudget",
-                why=why,
-                permanent=True,
-                remedy=_GANG_REMEDY,
-                pdb=key,
-                holds=True,
-            )
-        return Obstacle(
-            reason=block.reason,
-            why=block.why,
-            permanent=True,
-            remedy=block.remedy,
-            pdb=key,
-            holds=True,
-        )
+        if block.reason is not WhyNot.BUDGET_NEVER_ALLOWS or gang is None:
+            return block
+        why = f"it protects the whole gang {gang.key}, {block.why}"
+        return replace(block, reason=WhyNot.GANG_BUDGET, why=why, remedy=_GANG_REMEDY)
     if outcome is not None and outcome.kind is EvictionKind.PERMANENT and block is None:
         # The PDB object was changed since that answer: it is asked again.
         outcome = None
-    if outcome is not None and outcome.kind in _WAITING:
-        return _by_answer(outcome, block.why if block else "", block.remedy if block else "", key)
-    if block is not None and (asked or outcome is not None):
-        return Obstacle(
-            reason=block.reason, why=block.why, permanent=False, remedy=block.remedy, pdb=key
-        )
-    return None
+    said = _by_answer(outcome, block, pdbs[0].key if pdbs else "") if outcome is not None else None
+    if said is not None:
+        return said
+    return block if asked or outcome is not None else None
 
 
-def _by_answer(outcome: EvictionOutcome, why: str, remedy: str, key: str) -> Obstacle:
+def _by_answer(outcome: EvictionOutcome, block: Refusal | None, key: str) -> Refusal | None:
     """The answer in words; the PDB object's numbers where there are some."""
     match outcome.kind:
         case EvictionKind.MISSING_PERMISSION:
-            return Obstacle(
-                reason="MissingPermission",
+            return Refusal(
+                reason=WhyNot.MISSING_PERMISSION,
                 why=outcome.message,
                 permanent=True,
                 remedy=outcome.remedy,
             )
         case EvictionKind.UNAUTHORIZED:
-            return Obstacle(
-                reason="MissingPermission",
+            return Refusal(
+                reason=WhyNot.MISSING_PERMISSION,
                 why="the API server does not know the remediator any more",
-                permanent=False,
                 remedy="check its service account and token",
             )
         case EvictionKind.API_BUSY:
-            return Obstacle(
-                reason="ApiBusy", why="the API server limits the remediator", permanent=False
-            )
+            return Refusal(reason=WhyNot.API_BUSY, why="the API server limits the remediator")
         case EvictionKind.UNKNOWN:
-            return Obstacle(
-                reason="NoAnswer",
-                why="the API server gave no usable answer to the eviction",
-                permanent=False,
-            )
+            why = "the API server gave no usable answer to the eviction"
+            return Refusal(reason=WhyNot.NO_ANSWER, why=why)
         case EvictionKind.REFUSED:
-            return Obstacle(
-                reason="EvictionRefused",
+            return Refusal(
+                reason=WhyNot.EVICTION_REFUSED,
                 why=f"the API server refused it: {outcome.message}",
-                permanent=False,
                 remedy="ask who runs the admission webhook",
             )
         case EvictionKind.NAMESPACE_ENDING:
-            return Obstacle(
-                reason="NamespaceEnding", why="its namespace is being deleted", permanent=False
-            )
+            why = "its namespace is being deleted"
+            return Refusal(reason=WhyNot.NAMESPACE_ENDING, why=why)
         case EvictionKind.IN_PROGRESS:
-            return Obstacle(
-                reason="EvictionInProgress",
-                why=f"a webhook took it over: {outcome.message}",
-                permanent=False,
-            )
+            why = f"a webhook took it over: {outcome.message}"
+            return Refusal(reason=WhyNot.EVICTION_IN_PROGRESS, why=why)
         case EvictionKind.BUDGET_STALE:
-            return Obstacle(
-                reason="BudgetStale",
-                why="the PDB is new and was not computed yet",
-                permanent=False,
-                pdb=key,
+            why = "the PDB is new and was not computed yet"
+            return Refusal(reason=WhyNot.BUDGET_STALE, why=why, subject=key)
+        case EvictionKind.BUDGET_FULL:
+            return Refusal(
+                reason=WhyNot.BUDGET_FULL,
+                why=(block.why if block else "") or "the PDB allows no eviction now",
+                remedy=block.remedy if block else "",
+                subject=key,
             )
         case _:
-            return Obstacle(
-                reason="BudgetFull",
-                why=why or "the PDB allows no eviction now",
-                permanent=False,
-                remedy=remedy,
-                pdb=key,
-            )
+            return None
 
 
-def grouped(
-    obstacles: list[tuple[PodView, Obstacle]], owners: Mapping[str, OwnerView]
-) -> tuple[BlockedBy, ...]:
+def grouped(refusals: list[tuple[PodView, Refusal]]) -> tuple[BlockedBy, ...]:
     """One entry per PDB (or reason) and owner, permanent ones first, names bounded."""
     groups: dict[tuple[bool, str, str, str, str], list[str]] = {}
-    for pod, obstacle in obstacles:
-        owner = owner_name(pod, owners)
-        key = (not obstacle.permanent, obstacle.pdb, owner, obstacle.why, obstacle.remedy)
+    for pod, said in refusals:
+        key = (not said.permanent, said.subject, said.owner, said.why, said.remedy)
         groups.setdefault(key, []).append(pod.key)
-    entries = []
-    for (for_now, pdb, owner, why, remedy), pods in sorted(groups.items()):
-        names = tuple(sorted(pods))
-        more = len(names) - _POD_NAMES
-        entries.append(
-            BlockedBy(
-                pdb=pdb,
-                pods=(*names[:_POD_NAMES], f"and {more} more") if more > 0 else names,
-                owner=owner,
-                why=why[:512],
-                permanent=not for_now,
-                remedy=remedy,
-            )
+    return tuple(
+        BlockedBy(
+            pdb=pdb,
+            pods=listed_names(pods, _POD_NAMES),
+            owner=owner,
+            why=why[:512],
+            permanent=not for_now,
+            remedy=remedy,
         )
-    return tuple(entries)
+        for (for_now, pdb, owner, why, remedy), pods in sorted(groups.items())
+    )
 
 
 def owner_name(pod: PodView, owners: Mapping[str, OwnerView]) -> str:
@@ -192,9 +143,7 @@ def owner_name(pod: PodView, owners: Mapping[str, OwnerView]) -> str:
     return f"{kind} {pod.metadata.namespace}/{name}"
 
 
-def worst_reason(obstacles: list[tuple[PodView, Obstacle]]) -> str:
-    """The reason for the condition Blocked: a lasting one first, stable among equals."""
-    if not obstacles:
-        return ""
-    chosen = min(obstacles, key=lambda entry: (not entry[1].permanent, entry[1].reason))
-    return chosen[1].reason
+def worst_of(refusals: list[tuple[PodView, Refusal]]) -> Refusal | None:
+    """The one for the condition Blocked: a lasting one first, stable among equals."""
+    said = (refusal for _, refusal in refusals)
+    return min(said, key=lambda refusal: (not refusal.permanent, refusal.reason), default=None)

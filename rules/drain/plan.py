@@ -16,14 +16,16 @@ from rules.api.budgets import PdbView
 from rules.api.gangs import gang_of
 from rules.api.pods import ClaimView, OwnerView, PodView, VolumeAttachmentView
 from rules.api.quarantine import BlockedBy, DrainStatus
+from rules.api.sentences import listed_names
 from rules.api.timestamps import parse_time
 from rules.api.writes import DeletePod, EvictPod, SetDisruptionTarget
 from rules.catalog.reason import Severity
+from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.budget import matching, needs_turn
 from rules.drain.clock import overdue, worked_since
-from rules.drain.fate import Fate, Moment, PodVerdict, fate_of, tier
+from rules.drain.fate import Fate, LeftBy, Moment, PodVerdict, fate_of, tier
 from rules.drain.memory import DrainMemory, claims, keeps_returning, listed
-from rules.drain.obstacles import Obstacle, grouped, obstacle_of, worst_reason
+from rules.drain.obstacles import HOLDING, grouped, obstacle_of, owner_name, worst_of
 from rules.policy.policy import Policy
 
 _LISTED: Final = 20
@@ -76,11 +78,10 @@ class DrainPlan:
     force: tuple[tuple[SetDisruptionTarget, DeletePod], ...] = ()
     """By policy, past the deadline: send each pair in order, one pod at a time."""
     blocked: tuple[BlockedBy, ...] = ()
-    blocked_reason: str = ""
-    unseen: str = ""
-    """Why the node could not be looked at, a clause; nobody goes meanwhile (`rules.drain.unseen`).
-    """
-    needs_human: str = ""
+    blocked_reason: WhyNot | None = None
+    unseen: Refusal | None = None
+    """Why the node could not be looked at; nobody goes meanwhile (`rules.drain.unseen`)."""
+    needs_human: WhyNot | None = None
     waiting: tuple[str, ...] = ()
     stuck: tuple[str, ...] = ()
     left_by_policy: tuple[str, ...] = ()
@@ -130,7 +131,7 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
     turn = min((tier(pod, policy) for pod in _holding_turn(verdicts, going)), default=None)
     asked = _refusing(pods, budgets, memory)
     evict: list[EvictPod] = []
-    obstacles: list[tuple[PodView, Obstacle]] = []
+    obstacles: list[tuple[PodView, Refusal]] = []
     force: list[tuple[SetDisruptionTarget, DeletePod]] = []
     waiting: list[str] = []
     for pod, verdict in verdicts:
@@ -145,10 +146,11 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
             continue
         obstacle = _obstacle(pod, verdict, look, budgets[pod.uid], memory, asked, now)
         if obstacle is not None:
-            obstacles.append((pod, obstacle))
+            owner = owner_name(pod, owners)
+            obstacles.append((pod, replace(obstacle, owner=owner)))
         if verdict.fate is Fate.WAITS:
             waiting.append(pod.key)
-        elif obstacle is None or not obstacle.holds:
+        elif obstacle is None or obstacle.reason not in HOLDING:
             later = turn is not None and tier(pod, policy) > turn
             asks = look.dry_run or late or not later
             # In a dry run nobody leaves, so that no turn would ever come.
@@ -157,7 +159,7 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
             if asks:
                 evict.append(_evict(pod, look, budgets[pod.uid]))
     stuck = [f"{p.key}: {v.why}" for p, v in verdicts if v.fate is Fate.STUCK]
-    blocked = grouped(obstacles, owners)
+    worst = worst_of(obstacles)
     over = [f"{p.key}: {v.why}" for p, v in verdicts if v.fate is Fate.OVER]
     remaining = [p for p, v in verdicts if v.fate not in {Fate.STAYS, Fate.OVER}]
     memory, drained, wake_at, attached = _settled(memory, pods, remaining, look, policy, now)
@@ -169,9 +171,9 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
         memory=memory,
         evict=tuple(evict),
         force=tuple(force),
-        blocked=blocked,
-        blocked_reason=worst_reason(obstacles),
-        needs_human=_needs_human(obstacles, stuck, late),
+        blocked=grouped(obstacles),
+        blocked_reason=worst.reason if worst is not None else None,
+        needs_human=_needs_human(worst, stuck, late),
         waiting=tuple(waiting),
         stuck=tuple(stuck),
         left_by_policy=tuple(f"{p.key} ({v.why})" for p, v in verdicts if _by_policy(v)),
@@ -206,30 +208,22 @@ def _obstacle(
     memory: DrainMemory,
     asked: frozenset[str],
     now: float,
-) -> Obstacle | None:
+) -> Refusal | None:
     controller = pod.metadata.controller
-    if verdict.fate is Fate.WAITS:
-        return Obstacle(
-            reason=verdict.reason,
-            why=verdict.why,
-            permanent=bool(pod.doubt),
-            remedy=verdict.remedy,
-        )
+    if verdict.refusal is not None:
+        return verdict.refusal
     if controller is not None and keeps_returning(memory, controller.uid):
-        return Obstacle(
-            reason="PodReturns",
+        return Refusal(
+            reason=WhyNot.POD_RETURNS,
             why=f"{controller.kind} {controller.name[:100]} puts its pod back on the node",
             permanent=True,
             remedy="make it respect the cordon, or scale it down",
-            holds=True,
         )
     if look.severity != Severity.FATAL and pod.uid in look.no_room:
-        return Obstacle(
-            reason="NoCapacity",
+        return Refusal(
+            reason=WhyNot.NO_CAPACITY,
             why=f"no other node has {pod.gpus} free GPUs",
-            permanent=False,
             remedy="it goes when there is room, or when the fault becomes Fatal",
-            holds=True,
         )
     gang = gang_of(pod, look.owners)
     refuses = look.dry_run or any(pdb.key in asked for pdb in pdbs)
@@ -342,21 +336,22 @@ def _attached(memory: DrainMemory, pods: list[PodView], look: DrainInput) -> tup
     )
 
 
-def _needs_human(obstacles: list[tuple[PodView, Obstacle]], stuck: list[str], late: bool) -> str:
-    lasting = [obstacle for _, obstacle in obstacles if obstacle.permanent]
-    if lasting:
-        return min(lasting, key=lambda obstacle: obstacle.reason).reason
+def _needs_human(worst: Refusal | None, stuck: list[str], late: bool) -> WhyNot | None:
+    if worst is not None and worst.permanent:
+        return worst.reason
     if stuck:
-        return "PodStuck"
-    return "DrainTimeout" if late and obstacles else ""
+        return WhyNot.POD_STUCK
+    return WhyNot.DRAIN_TIMEOUT if late and worst is not None else None
 
 
 def _unknown_owners(
     verdicts: list[tuple[PodView, PodVerdict]],
-    obstacles: list[tuple[PodView, Obstacle]],
+    obstacles: list[tuple[PodView, Refusal]],
     look: DrainInput,
 ) -> tuple[OwnerWanted, ...]:
-    pods = [p for p, v in verdicts if v.why == "DaemonSet"] + [p for p, _ in obstacles]
+    pods = [p for p, v in verdicts if v.left_by is LeftBy.NATURE_DAEMON] + [
+        p for p, _ in obstacles
+    ]
     found: dict[str, OwnerWanted] = {}
     for pod in pods:
         controller = pod.metadata.controller
@@ -374,7 +369,5 @@ def _unknown_owners(
 
 
 def _names(names: tuple[str, ...]) -> tuple[str, ...]:
-    ordered = tuple(name[:253] for name in sorted(names))
-    if len(ordered) <= _LISTED:
-        return ordered
-    return (*ordered[: _LISTED - 1], f"and {len(ordered) - _LISTED + 1} more")
+    short = [name[:253] for name in sorted(names)]
+    return listed_names(short, _LISTED if len(short) <= _LISTED else _LISTED - 1)

@@ -11,16 +11,17 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from rules.api.names import LABEL_DRIVER, LABEL_NVLINK_DOMAIN
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.sentences import some
 from rules.api.timestamps import clock, parse_time
+from rules.catalog.why_not import Refusal, WhyNot
 from rules.policy.policy import Policy
 from rules.session.causes import has_human
 from rules.session.observation import is_open
-from rules.session.reuse import JOINED, wanted_at
+from rules.session.reuse import joined, wanted_at
 from rules.session.snapshot import FleetSnapshot
 
 _SHARED_LABELS: Final = (
@@ -52,11 +53,14 @@ class FleetFinding:
 class Breaker:
     """Whether new harm waits, why, and until when."""
 
-    open: bool = False
-    reason: str = ""
-    until: float = 0.0
-    message: str = ""
+    refusal: Refusal | None = None
+    """What every new session is told; None while the breaker is closed."""
     findings: tuple[FleetFinding, ...] = ()
+
+    @property
+    def open(self) -> bool:
+        """Whether new harm waits."""
+        return self.refusal is not None
 
     def correlated(self, session: QuarantineView) -> FleetFinding | None:
         """The finding this session is a part of, if any."""
@@ -97,7 +101,7 @@ def counted(snapshot: FleetSnapshot) -> tuple[QuarantineView, ...]:
         if not has_human(session)
         and session.spec.causes
         and session.status.mode in {"", mode}
-        and not session.status.message.startswith(JOINED)
+        and not joined(session)
     ]
     return tuple(sorted(sessions, key=lambda s: (wanted_at(s), s.name)))
 
@@ -108,28 +112,39 @@ def judge_breaker(snapshot: FleetSnapshot) -> Breaker:
     findings = correlated_findings(snapshot, sessions)
     cooldown_s = snapshot.policy.budget.cooldown_s
     excesses = [
-        *((finding.at, 0, "CorrelatedCause", finding.message) for finding in findings),
+        *(
+            _Excess(0, finding.at, WhyNot.CORRELATED_CAUSE, finding.message)
+            for finding in findings
+        ),
         *_per_reason(snapshot, sessions),
         *_too_many(snapshot.policy, sessions),
     ]
-    live = [excess for excess in excesses if snapshot.now < excess[0] + cooldown_s]
+    live = [excess for excess in excesses if snapshot.now < excess.at + cooldown_s]
     if not live:
         return Breaker()
-    until = max(excess[0] for excess in live) + cooldown_s
-    _, _, reason, message = min(live, key=lambda excess: (excess[1], -excess[0]))
+    until = max(excess.at for excess in live) + cooldown_s
+    first = min(live, key=lambda excess: (excess.rank, -excess.at))
     return Breaker(
-        open=True,
-        reason=reason,
-        until=until,
-        message=f"{message}; no detector takes another node before {clock(until)}, then what "
-        "still holds is judged afresh",
+        refusal=Refusal(
+            reason=first.reason,
+            why=f"{first.what}; no detector takes another node before {clock(until)}, then what "
+            "still holds is judged afresh",
+            until=until,
+        ),
         findings=tuple(f for f in findings if snapshot.now < f.at + cooldown_s),
     )
 
 
-def _too_many(
-    policy: Policy, sessions: Iterable[QuarantineView]
-) -> list[tuple[float, int, str, str]]:
+class _Excess(NamedTuple):
+    """What opens the breaker, since when; the lowest rank tells most."""
+
+    rank: int
+    at: float
+    reason: WhyNot
+    what: str
+
+
+def _too_many(policy: Policy, sessions: Iterable[QuarantineView]) -> list[_Excess]:
     """The latest node that was one too many within `maxNew.window`."""
     rate = policy.budget.max_new
     times = [wanted_at(session) for session in _once_per_node(sessions, rate.window_s)]
@@ -141,7 +156,7 @@ def _too_many(
     if not late:
         return []
     message = f"more than {rate.count} nodes asked for quarantine within {rate.window_s}"
-    return [(late[-1], 2, "MaxNew", message)]
+    return [_Excess(2, late[-1], WhyNot.MAX_NEW, message)]
 
 
 def _once_per_node(sessions: Iterable[QuarantineView], window_s: float) -> list[QuarantineView]:
@@ -197,9 +212,7 @@ def used_up(
     return node not in nodes and len(nodes) >= count
 
 
-def _per_reason(
-    snapshot: FleetSnapshot, sessions: tuple[QuarantineView, ...]
-) -> list[tuple[float, int, str, str]]:
+def _per_reason(snapshot: FleetSnapshot, sessions: tuple[QuarantineView, ...]) -> list[_Excess]:
     """Since when a node waits for a reason that has taken its nodes; later flaps change nothing."""
     rate = snapshot.policy.budget.per_reason
     used = used_reasons(snapshot, sessions)
@@ -213,7 +226,7 @@ def _per_reason(
             at = first.setdefault((node, key), session.metadata.created_at)
             if is_open(session) and used_up(used, key, node, rate.count):
                 message = f"{key[0]} took {rate.count} nodes within {rate.window_s}"
-                excesses.append((at, 1, "PerReason", message))
+                excesses.append(_Excess(1, at, WhyNot.PER_REASON, message))
     return excesses
 
 

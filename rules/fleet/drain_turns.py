@@ -9,14 +9,14 @@ from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode, Phase
 from rules.api.timestamps import parse_time
 from rules.catalog.reason import Level
+from rules.catalog.why_not import Refusal, WhyNot
 from rules.session import status as st
 from rules.session.causes import has_human
 from rules.session.gang_turns import drain_turn, moving_gangs, unread_until
 from rules.session.level import drains_now
 from rules.session.observation import (
-    HALTED,
-    NODES_DRAINING,
     Permit,
+    Unjudged,
     opted_out,
     pause_covers,
     selects_node,
@@ -24,10 +24,8 @@ from rules.session.observation import (
 from rules.session.owners import working_owner
 from rules.session.snapshot import FleetSnapshot
 
-_GOES_ON = Permit(start=True, drain=True, reason="", message="")
-_HALTED = Permit(
-    start=True, reason=HALTED, message="the end of what held it up was not judged yet"
-)
+_GOES_ON = Permit(start=True, drain=True, unjudged=None)
+_HALTED = Permit(start=True, unjudged=Unjudged.HALT_OVER)
 
 
 def drain_permits(
@@ -100,7 +98,7 @@ class _Turns:
             self._give(session.spec.node_name)
             return _GOES_ON
         # What ends by itself is worth waiting for; another's permanent block is not.
-        self.ahead |= permit.until is not None or permit.reason == NODES_DRAINING
+        self.ahead |= _ends_by_itself(permit)
         return permit
 
     def _resumed(self, session: QuarantineView) -> Permit | None:
@@ -115,45 +113,40 @@ class _Turns:
     def _held(self, session: QuarantineView) -> Permit | None:
         snapshot, node = self.snapshot, session.spec.node_name
         since = parse_time(session.status.phase_since) or snapshot.now
-        if (until := unread_until(node, since, snapshot)) is not None:
-            return Permit(start=True, message="the gangs on the node are being read", until=until)
-        turn = drain_turn(node, since, self.to_come, self.moving, snapshot)
-        if not turn.go:
-            return Permit(start=True, reason=turn.reason, message=turn.message, until=turn.until)
-        return self._full()
+        if unread_until(node, since, snapshot) is not None:
+            return Permit(start=True, unjudged=Unjudged.GANGS)
+        refusal = drain_turn(node, since, self.to_come, self.moving, snapshot)
+        return Permit.refused(refusal, start=True) if refusal is not None else self._full()
 
     def _full(self) -> Permit | None:
         if self.places > 0:
             return None
         limit = self.snapshot.policy.limits.nodes_draining
-        return Permit(
-            start=True,
-            reason="NodesDraining",
-            message=f"{limit} nodes are draining (limits.nodesDraining), it follows when one of "
-            "them is done",
-        )
+        why = f"{limit} nodes are draining (limits.nodesDraining), it follows when one of them is done"
+        return Permit.refused(Refusal(reason=WhyNot.NODES_DRAINING, why=why), start=True)
 
     def _own_node(self) -> Permit | None:
         """Our own node comes last, and only after another replica took over."""
         if self.ahead:
-            return Permit(
-                start=True,
-                reason="OwnNodeLast",
-                message="the remediator runs on it, other nodes are drained first",
-            )
+            why = "the remediator runs on it, other nodes are drained first"
+            return Permit.refused(Refusal(reason=WhyNot.OWN_NODE_LAST, why=why), start=True)
         if self.snapshot.nobody_took_over:
             return None
-        return Permit(
-            start=True,
-            reason="OwnNodeHandOver",
-            message="the remediator runs on it and hands over leadership first",
-            hand_over=True,
-        )
+        why = "the remediator runs on it and hands over leadership first"
+        refusal = Refusal(reason=WhyNot.OWN_NODE_HAND_OVER, why=why)
+        return Permit(start=True, unjudged=None, refusal=refusal, hand_over=True)
 
     def _give(self, node: str) -> None:
         self.places -= 1
         self.ahead = True
         self.moving[node] = frozenset(gang.key for gang in self.snapshot.gangs.get(node, ()))
+
+
+def _ends_by_itself(permit: Permit) -> bool:
+    refusal = permit.refusal
+    if refusal is None:
+        return permit.unjudged is Unjudged.GANGS
+    return refusal.until is not None or refusal.reason is WhyNot.NODES_DRAINING
 
 
 def _drains(session: QuarantineView, snapshot: FleetSnapshot) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from rules.api.availability import is_unavailable
@@ -19,7 +19,8 @@ from rules.api.quarantine import Mode, Phase
 from rules.api.selectors import parse_selector
 from rules.api.timestamps import clock
 from rules.api.writes import EmitEvent
-from rules.catalog.reason import Level, Severity
+from rules.catalog.reason import Severity
+from rules.catalog.why_not import Refusal, WhyNot
 from rules.fleet.breaker import (
     Breaker,
     FleetFinding,
@@ -36,9 +37,10 @@ from rules.fleet.drain_turns import drain_permits
 from rules.fleet.pools import NodePools, control_plane
 from rules.session.causes import has_human, open_causes, severity_rank, worst
 from rules.session.gang_turns import unread_until
+from rules.session.level import drains_now
 from rules.session.observation import (
-    MARK_REFUSED,
     Permit,
+    Unjudged,
     is_open,
     opted_out,
     pause_covers,
@@ -143,30 +145,29 @@ class _Turns:
             session.spec.node_name
             for session in snapshot.quarantines.values()
             if session.status.phase in {"", Phase.PENDING}
-            and session.spec.level == Level.DRAIN
             and session.spec.node_name not in snapshot.gangs
+            and (node := snapshot.nodes.get(session.spec.node_name)) is not None
+            and drains_now(session, node, snapshot)
         }
 
     def judge(self, session: QuarantineView) -> Permit:
         """One session's turn to be marked."""
         node = self._snapshot.nodes.get(session.spec.node_name)
         if node is None:
-            return Permit(reason="NodeGone", message="there is no such node")
+            return _no(WhyNot.NODE_GONE, "there is no such node")
         if not self._may_act(session, node):
-            return Permit(
-                reason="Waiting", message="a pause, another owner or its verdict holds it up"
-            )
+            return _no(WhyNot.WAITING, "a pause, another owner or its verdict holds it up")
         if node.name in self._snapshot.mark_refused and self._snapshot.policy.mode != Mode.SHADOW:
             # A place booked for a mark that cannot land is a place nobody gets.
-            return Permit(reason=MARK_REFUSED, message="its mark was refused a moment ago")
+            return Permit(unjudged=Unjudged.MARK_REFUSED)
         if has_human(session):
             self._book.take(node)
-            return Permit(start=True, reason="", message="")
+            return Permit(start=True, unjudged=None)
         permit = self._refused(node) or self._storm(session) or self._limits(session, node)
         if permit is not None:
             return permit
         self._give(session, node)
-        return Permit(start=True, reason="", message="")
+        return Permit(start=True, unjudged=None)
 
     def _may_act(self, session: QuarantineView, node: NodeView) -> bool:
         """Whether the session could use a turn: a turn given to one that cannot is a turn lost."""
@@ -185,46 +186,46 @@ class _Turns:
 
     def _refused(self, node: NodeView) -> Permit | None:
         if node.name not in self._selected:
-            return Permit(reason="NotSelected", message="the policy does not select the node")
+            return _no(WhyNot.NOT_SELECTED, "the policy does not select the node")
         decides = f'a person decides with kubectl gpuward quarantine {node.name} --reason "..."'
         if control_plane(node):
-            return Permit(reason="ControlPlane", message=f"it is a control-plane node, {decides}")
+            return _no(WhyNot.CONTROL_PLANE, f"it is a control-plane node, {decides}")
         if alone := self._pools.alone(node):
-            return Permit(reason="OnlyNodeOfPool", message=f"{alone}, {decides}")
+            return _no(WhyNot.ONLY_NODE_OF_POOL, f"{alone}, {decides}")
         return None
 
     def _storm(self, session: QuarantineView) -> Permit | None:
-        if not self._breaker.open:
+        said = self._breaker.refusal
+        if said is None:
             return None
-        finding = self._breaker.correlated(session)
-        reason = "CorrelatedCause" if finding else self._breaker.reason
-        message = finding.message if finding else self._breaker.message
-        return Permit(reason=reason, message=message, storm=True, until=self._breaker.until)
+        if (finding := self._breaker.correlated(session)) is not None:
+            said = replace(said, reason=WhyNot.CORRELATED_CAUSE, why=finding.message)
+        return Permit.refused(said, storm=True)
 
     def _limits(self, session: QuarantineView, node: NodeView) -> Permit | None:
         budget = self._snapshot.policy.budget
         for key in reason_keys(session, self._snapshot):
             if used_up(self._used, key, node.name, budget.per_reason.count):
-                return Permit(
-                    reason="PerReason",
-                    message=f"{key[0]} took {budget.per_reason.count} nodes within "
+                return _no(
+                    WhyNot.PER_REASON,
+                    f"{key[0]} took {budget.per_reason.count} nodes within "
                     f"{budget.per_reason.window_s}, a person confirms with kubectl gpuward "
                     f'quarantine {node.name} --reason "..."',
                 )
         new_at = self._new_at(node.name)
         if len(new_at) >= budget.max_new.count:
             until = new_at[-budget.max_new.count] + budget.max_new.window_s
-            return Permit(
-                reason="MaxNew",
-                message=f"{budget.max_new.count} nodes were quarantined within "
+            return _no(
+                WhyNot.MAX_NEW,
+                f"{budget.max_new.count} nodes were quarantined within "
                 f"{budget.max_new.window_s}, the next may at {clock(until)}",
-                until=until,
+                until,
             )
         if self._book.is_gone(node):
             return self._overtaken(node)
         line = self._book.tightest(node)
         if line.room < 1:
-            return Permit(reason="Budget", message=line.clause)
+            return _no(WhyNot.BUDGET, line.clause)
         return self._gang_fits(session, node, line)
 
     def _new_at(self, name: str) -> list[float]:
@@ -240,7 +241,7 @@ class _Turns:
             return None
         for line in map(self._book.line, self._book.keys_of(node)):
             if line.unavailable > line.limit:
-                return Permit(reason="Budget", message=line.clause)
+                return _no(WhyNot.BUDGET, line.clause)
         return None
 
     def _gang_fits(
@@ -250,32 +251,27 @@ class _Turns:
         if worst(session.spec.causes) == Severity.FATAL:
             return None
         gangs = self._snapshot.gangs.get(node.name, ())
-        until = self._gangs_unread_until(session, bool(gangs))
-        if until is not None:
-            # Not judged, and so not said: it takes a moment.
-            return Permit(message="the gangs of the waiting nodes are being read", until=until)
+        if self._gangs_unread(session, bool(gangs)):
+            return Permit(unjudged=Unjudged.GANGS_OF_OTHERS)
         for gang in gangs:
             need = len(self._gang_needs.get(gang.key, set()))
             if not gang.topology_aware and need > line.room:
-                return Permit(
-                    reason="GangBudget",
-                    message=f"gang {gang.key} has {need} bad nodes and the budget has room for "
+                return _no(
+                    WhyNot.GANG_BUDGET,
+                    f"gang {gang.key} has {need} bad nodes and the budget has room for "
                     f"{line.room}, so none of them is taken yet",
                 )
         return None
 
-    def _gangs_unread_until(self, session: QuarantineView, in_gang: bool) -> float | None:
-        """Until when to wait for its own gangs, or for those of nodes that may be their mates."""
+    def _gangs_unread(self, session: QuarantineView, in_gang: bool) -> bool:
+        """Whether to wait for its own gangs, or for those of nodes that may be its mates."""
         snapshot = self._snapshot
-        own, since = session.spec.node_name, session.metadata.created_at
-        if session.spec.level != Level.DRAIN:
-            return None
-        if not in_gang:
-            return unread_until(own, since, snapshot)
-        return max(
-            filter(None, (unread_until(node, since, snapshot) for node in self._unread)),
-            default=None,
-        )
+        node = snapshot.nodes.get(session.spec.node_name)
+        if node is None or not drains_now(session, node, snapshot):
+            return False
+        asked = self._unread if in_gang else {session.spec.node_name}
+        since = session.metadata.created_at
+        return any(unread_until(one, since, snapshot) is not None for one in asked)
 
     def _count_gang_needs(self) -> dict[str, set[str]]:
         """Available nodes with a Pending session, by gang."""
@@ -298,6 +294,10 @@ class _Turns:
             self._used[key] = self._used.get(key, frozenset()) | {node.name}
         for nodes in self._gang_needs.values():
             nodes.discard(node.name)
+
+
+def _no(reason: WhyNot, why: str, until: float | None = None) -> Permit:
+    return Permit.refused(Refusal(reason=reason, why=why, until=until))
 
 
 def finding_event(finding: FleetFinding, snapshot: FleetSnapshot) -> EmitEvent:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from rules.api.mark import marked, own_taint, read_note
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Cause, Phase, QuarantineSpec, QuarantineStatus, ReleaseRequest
-from rules.api.refusal import NodeWrite, Refusal
+from rules.api.refusal import NodeWrite
 from rules.api.timestamps import clock, format_time
 from rules.api.writes import (
     CreateSession,
@@ -20,6 +20,7 @@ from rules.api.writes import (
     Write,
     WriteSessionStatus,
 )
+from rules.catalog.why_not import Refusal
 from rules.policy.policy import Policy
 from rules.session import refused as session_refused
 from rules.session import status as st
@@ -55,17 +56,17 @@ def _not_opened(seen: NodeObservation, refusal: Refusal, now: float) -> Decision
         node_uid=seen.node.uid if seen.node is not None else "",
         kind="Warning",
         reason="QuarantineNeedsHuman",
-        message=f"No session is opened for a fault of this node: {refusal.clause}."[:1024],
+        message=f"No session is opened for a fault of this node: {refusal.why}."[:1024],
         at=now,
         key=f"{seen.name}/{refusal.reason}/NotOpened",
     )
     return Decision(
         step="NotOpened",
-        because=refusal.clause,
+        because=refusal.why,
         blocked_by=refusal.reason,
-        message=f"No session is opened: {refusal.clause}.",
-        writes=(event,) if refusal.needs_human else (),
-        wake_at=refusal.retry_at,
+        message=f"No session is opened: {refusal.why}.",
+        writes=(event,) if refusal.permanent else (),
+        wake_at=refusal.until,
     )
 
 
@@ -198,24 +199,25 @@ def _stays(
     if holder is not None:
         status = st.steady(session_refused.saying(holder.status, refusal, now), holder.status)
         writes = _written(holder, status)
-    if refusal.needs_human and (holder is None or not session_refused.says(holder.status)):
+    # An ended session is blocked by nothing else than a mark that stays.
+    if refusal.permanent and (holder is None or not st.is_true(holder.status, "Blocked")):
         event = EmitEvent(
             node=node.name,
             node_uid=node.uid,
             kind="Warning",
             reason="QuarantineNeedsHuman",
-            message=f"The mark of session {name or '?'} stays: {refusal.clause}."[:1024],
+            message=f"The mark of session {name or '?'} stays: {refusal.why}."[:1024],
             at=now,
             key=f"{node.uid}/{name}/MarkStays",
         )
         writes = (*writes, event)
     return Decision(
         step="MarkStays",
-        because=refusal.clause,
+        because=refusal.why,
         blocked_by=refusal.reason,
-        message=f"The mark stays: {refusal.clause}.",
+        message=f"The mark stays: {refusal.why}.",
         writes=writes,
-        wake_at=refusal.retry_at,
+        wake_at=refusal.until,
     )
 
 

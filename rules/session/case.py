@@ -16,7 +16,7 @@ from rules.api.mark import MarkState, mark_state, read_note, relabel_patch, unma
 from rules.api.names import LABEL_QUARANTINE
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.quarantine import Cause, DrainStatus, Mode, Phase, QuarantineStatus
-from rules.api.refusal import NodeWrite, Refusal
+from rules.api.refusal import NodeWrite
 from rules.api.timestamps import format_time, parse_time
 from rules.api.writes import (
     Decision,
@@ -28,6 +28,7 @@ from rules.api.writes import (
     WriteSessionStatus,
 )
 from rules.catalog.reason import Level
+from rules.catalog.why_not import Refusal, WhyNot
 from rules.policy.policy import Policy
 from rules.session import refused as session_refused
 from rules.session import status as st
@@ -165,7 +166,7 @@ class Case:
         status: QuarantineStatus,
         *,
         because: str = "",
-        blocked_by: str = "",
+        blocked_by: WhyNot | None = None,
         before: tuple[Write, ...] = (),
         after: tuple[Write, ...] = (),
         evicting: Evicting = Evicting.NO,
@@ -184,7 +185,8 @@ class Case:
         refusal = refusal or self.seen.refused.get(NodeWrite.SPEC)
         if refusal is not None:
             status = session_refused.saying(status, refusal, self.now)
-            wake_at = min(wake_at or refusal.retry_at, refusal.retry_at)
+            again_at = refusal.until or self.now
+            wake_at = min(wake_at or again_at, again_at)
         else:
             status = session_refused.silent(status, self.now)
         status = st.steady(status, self.session.status)

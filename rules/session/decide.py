@@ -17,6 +17,7 @@ from rules.api.quarantine import Mode, Phase
 from rules.api.sentences import bounded
 from rules.api.timestamps import format_time
 from rules.api.writes import Decision, PatchSessionSpec, WriteSessionStatus
+from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.clock import was_away
 from rules.policy.policy import Policy
 from rules.session import status as st
@@ -36,9 +37,10 @@ from rules.session.causes import (
     suppressed_incidents,
 )
 from rules.session.ending import end
-from rules.session.halts import Halt, with_halts
+from rules.session.halts import with_halts
 from rules.session.observation import NodeObservation, is_open, opted_out
 from rules.session.phases import in_phase, mark_write
+from rules.session.reuse import EVIDENCE_JOINED
 
 __all__ = ["decide"]
 
@@ -73,16 +75,23 @@ def _unreadable(case: Case) -> Decision | None:
     known = not stored.phase or stored.phase in list(Phase)
     if case.session.doubt or not known:
         what = case.session.doubt or f"phase {stored.phase!r:.40} is none"
-        reason, clause = "SessionUnreadable", f"the session cannot be read in full ({what})"
-        remedy = "correct the GPUQuarantine or delete it"
+        refusal = Refusal(
+            reason=WhyNot.SESSION_UNREADABLE,
+            why=f"the session cannot be read in full ({what})",
+            permanent=True,
+            remedy="correct the GPUQuarantine or delete it",
+        )
     elif node is not None and node.doubt:
-        reason, clause = "NodeUnreadable", f"the node cannot be read in full ({node.doubt})"
-        remedy = "correct what is named, or update gpuward"
+        refusal = Refusal(
+            reason=WhyNot.NODE_UNREADABLE,
+            why=f"the node cannot be read in full ({node.doubt})",
+            permanent=True,
+            remedy="correct what is named, or update gpuward",
+        )
     else:
         return None
-    message = f"Nothing is done: {clause}; {remedy}."
-    status = st.with_condition(stored, "Blocked", case.now, reason, message)
-    status = st.with_condition(status, "NeedsHuman", case.now, reason, message)
+    message = f"Nothing is done: {refusal.why}; {refusal.remedy}."
+    status = st.with_refusal(stored, case.now, refusal, message)
     status = touched(status, message=bounded(message))
     write = WriteSessionStatus(
         name=case.session.name,
@@ -92,8 +101,8 @@ def _unreadable(case: Case) -> Decision | None:
     )
     return Decision(
         step="Unreadable",
-        because=clause,
-        blocked_by=reason,
+        because=refusal.why,
+        blocked_by=refusal.reason,
         message=status.message,
         writes=(write,) if status != stored and not case.session.doubt else (),
         status=status if known else None,
@@ -134,7 +143,8 @@ def _join(case: Case) -> Decision | None:
         return None
     causes = case.session.spec.causes
     if all(is_taken(cause, primary.spec.causes) for cause in causes):
-        return end(case, Phase.CANCELLED, f"joined {primary.name}")
+        evidence = {**case.status.evidence, EVIDENCE_JOINED: primary.name}
+        return end(case, Phase.CANCELLED, f"joined {primary.name}", evidence=evidence)
     return Decision(step="Join", because=f"waiting for {primary.name} to take the causes")
 
 
@@ -233,20 +243,20 @@ OWNER_LEFT_S: Final = 60.0
 def _owner_just_left(case: Case) -> bool:
     """Seen, that is: an owner who was at work when we last looked may be gone for long by now."""
     paused = st.condition(case.status, "Paused")
-    if paused is None or paused.reason != "StandDown":
+    if paused is None or paused.reason != WhyNot.STAND_DOWN:
         return False
     if paused.status != "True":
         left_at = st.since(case.status, "Paused")
         return left_at is not None and case.now - left_at <= OWNER_LEFT_S
-    if paused.message == st.sentence(_PART_TAKEN.clause):
+    if paused.message == st.sentence(_PART_TAKEN.why):
         # That the owner took it is known already; the mark was refused since.
         return True
     seen_at = case.seen.last_active_at
     return seen_at is not None and not was_away(case.now, seen_at)
 
 
-_PART_TAKEN: Final = Halt(
-    reason="StandDown", clause="another owner's work took a part of the mark off the node"
+_PART_TAKEN: Final = Refusal(
+    reason=WhyNot.STAND_DOWN, why="another owner's work took a part of the mark off the node"
 )
 
 

@@ -12,12 +12,13 @@ from rules.api.sentences import draining as draining_sentence
 from rules.api.sentences import quarantined as quarantined_sentence
 from rules.api.timestamps import format_time
 from rules.api.writes import Decision, Evicting
+from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.clock import overdue
 from rules.drain.plan import DrainPlan
 from rules.session import status as st
 from rules.session.case import Case, touched
 from rules.session.gang_turns import EVIDENCE
-from rules.session.halts import Halt, unreachable
+from rules.session.halts import unreachable
 
 _MAX_GANGS: Final = 16
 
@@ -49,26 +50,24 @@ def probe(case: Case, status: QuarantineStatus) -> tuple[QuarantineStatus, Evict
     return touched(status, drain=case.seen.plan.status(DrainStatus())), Evicting.NO
 
 
-def draining(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decision:
+def draining(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decision:
     """Follow the plan of the last uncached lists until the node is drained."""
     plan = case.seen.plan
     drain = status.drain or DrainStatus(started_at=format_time(case.now))
     if plan is not None:
         status = _with_forced(status, plan, case.now)
-    if halt is not None or unreachable(case):
-        why = (
-            halt.clause if halt else "the node's kubelet is silent, an eviction ends nothing there"
-        )
-        reason = halt.reason if halt else "NodeUnreachable"
+    if halt is None and unreachable(case):
+        why = "the node's kubelet is silent, an eviction ends nothing there"
+        halt = Refusal(reason=WhyNot.NODE_UNREACHABLE, why=why)
+    if halt is not None:
         # What blocked before is not looked at meanwhile: it may have changed since.
         drain = msgspec.structs.replace(drain, blocked=())
         status = touched(status, drain=drain)
-        clause = f"nothing is evicted: {why}"
-        status = st.with_condition(status, "Blocked", case.now, reason, st.sentence(clause))
-        status = st.with_condition(status, "NeedsHuman", case.now)
+        clause = f"nothing is evicted: {halt.why}"
+        status = st.with_refusal(status, case.now, halt, st.sentence(clause))
         sentence = draining_sentence(drain, case.phase_since, clause)
         status = st.enter(status, Phase.DRAINING, sentence, case.now)
-        return case.decision("Halted", status, because=why, blocked_by=reason)
+        return case.decision("Halted", status, because=halt.why, blocked_by=halt.reason)
     if plan is None:
         return case.decision("Drain", status, because=case.severity, evicting=Evicting.GO)
     if plan.drained:
@@ -87,8 +86,7 @@ def _with_forced(status: QuarantineStatus, plan: DrainPlan, now: float) -> Quara
 
 
 def _drained(case: Case, status: QuarantineStatus, drain: DrainStatus) -> Decision:
-    for kind in ("Blocked", "NeedsHuman"):
-        status = st.with_condition(status, kind, case.now)
+    status = st.with_refusal(status, case.now, None)
     drain = msgspec.structs.replace(drain, waiting=(), blocked=())
     sentence = quarantined_sentence(case.causes, case.now, drain)
     status = st.enter(touched(status, drain=drain), Phase.QUARANTINED, sentence, case.now)
@@ -106,30 +104,32 @@ def _blocked_or_going(
         case.now,
         case.seen.last_active_at,
     )
-    reason, clause = _obstacle(plan, late)
-    status = st.with_condition(status, "Blocked", case.now, reason, st.sentence(clause))
-    human = plan.needs_human or ("DrainTimeout" if late else "")
-    status = st.with_condition(status, "NeedsHuman", case.now, human, st.sentence(clause))
+    refusal = _obstacle(plan, late)
+    clause = refusal.why if refusal is not None else ""
+    human = plan.needs_human or (WhyNot.DRAIN_TIMEOUT if late else None)
+    status = st.with_refusal(status, case.now, refusal, st.sentence(clause), human=human)
     sentence = draining_sentence(drain, case.phase_since, clause)
     status = st.enter(status, Phase.DRAINING, sentence, case.now)
     return case.decision(
         "Drain",
         status,
         because=case.severity,
-        blocked_by=reason,
+        blocked_by=refusal.reason if refusal is not None else None,
         evicting=Evicting.GO,
         wake_at=plan.wake_at,
     )
 
 
-def _obstacle(plan: DrainPlan, late: bool) -> tuple[str, str]:
-    """What keeps pods on the node: a reason for the condition and a clause for the sentence."""
-    if plan.unseen:
-        return plan.blocked_reason, plan.unseen
-    if plan.blocked:
-        return plan.blocked_reason, blocked_clause(plan.blocked)
+def _obstacle(plan: DrainPlan, late: bool) -> Refusal | None:
+    """What keeps pods on the node."""
+    if plan.unseen is not None:
+        return plan.unseen
+    if plan.blocked_reason is not None:
+        return Refusal(reason=plan.blocked_reason, why=blocked_clause(plan.blocked))
     if plan.stuck:
-        return "PodStuck", f"{len(plan.stuck)} stuck ({some(plan.stuck)})"
+        why = f"{len(plan.stuck)} stuck ({some(plan.stuck)})"
+        return Refusal(reason=WhyNot.POD_STUCK, why=why)
     if late:
-        return "DrainTimeout", "the drain's time is over and the policy says Report"
-    return "", ""
+        why = "the drain's time is over and the policy says Report"
+        return Refusal(reason=WhyNot.DRAIN_TIMEOUT, why=why)
+    return None

@@ -11,10 +11,16 @@ from rules.api.quarantine import Phase
 from rules.api.sentences import ended
 from rules.api.writes import Decision, UnmarkNode
 from rules.session import status as st
-from rules.session.case import Case, is_fresh, unmark
+from rules.session.case import Case, is_fresh, touched, unmark
 
 
-def end(case: Case, phase: Phase, why: str, by: str = st.BY_GPUWARD) -> Decision:
+def end(
+    case: Case,
+    phase: Phase,
+    why: str,
+    by: str = st.BY_GPUWARD,
+    evidence: dict[str, object] | None = None,
+) -> Decision:
     """End the session; where our mark is on its node, on a fresh read only."""
     node = case.seen.node
     carries = False
@@ -30,7 +36,8 @@ def end(case: Case, phase: Phase, why: str, by: str = st.BY_GPUWARD) -> Decision
     lost = node is not None and case.phase is not Phase.PENDING and not case.shadow
     annotations = annotations_left(case.node) if lost and phase is not Phase.NODE_GONE else ()
     sentence = ended(str(phase), why, left, annotations)
-    status = st.enter(case.status, phase, sentence, case.now, by)
+    begun = touched(case.status, evidence=evidence) if evidence else case.status
+    status = st.enter(begun, phase, sentence, case.now, by)
     for kind in ("Blocked", "Paused", "NeedsHuman", "NodeUnreachable", "Storm"):
         status = st.with_condition(status, kind, case.now)
     after: tuple[UnmarkNode, ...] = ()

@@ -7,29 +7,19 @@ from its session's evidence: once its pods are gone, nothing else remembers it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from rules.api.gangs import Gang
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Phase
 from rules.api.timestamps import clock, parse_time
+from rules.catalog.why_not import Refusal, WhyNot
 from rules.session.snapshot import FleetSnapshot
 
 EVIDENCE = "gangs"
 """Key of the gang keys in a session's evidence, written when its drain begins."""
 READ_S: Final = 10.0
 """How long a node waits until its gangs are known: one restart beats a quick start."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GangTurn:
-    """Whether a node's drain may begin as far as its gangs are concerned."""
-
-    go: bool
-    reason: str = ""
-    message: str = ""
-    until: float | None = None
 
 
 def unread_until(node: str, since: float, snapshot: FleetSnapshot) -> float | None:
@@ -70,8 +60,11 @@ def drain_turn(
     waiting: Iterable[str],
     moving: Mapping[str, frozenset[str]],
     snapshot: FleetSnapshot,
-) -> GangTurn:
-    """`waiting` are the nodes whose session has not begun to drain."""
+) -> Refusal | None:
+    """Why the node's drain may not begin as far as its gangs are concerned.
+
+    `waiting` are the nodes whose session has not begun to drain.
+    """
     own = snapshot.gangs.get(node, ())
     for gang in own:
         if not gang.topology_aware:
@@ -79,29 +72,27 @@ def drain_turn(
         busy = [name for name, keys in moving.items() if gang.key in keys and name != node]
         pending = [name for name in snapshot.kueue_unhealthy.get(gang.key, ()) if name != node]
         if busy or pending:
-            return GangTurn(
-                go=False,
-                reason="KueueReplacing",
-                message=f"Kueue still replaces node {min([*busy, *pending])} of {gang.key}",
+            return Refusal(
+                reason=WhyNot.KUEUE_REPLACING,
+                why=f"Kueue still replaces node {min([*busy, *pending])} of {gang.key}",
             )
     restarting = {gang.key for gang in own if not gang.topology_aware}
     if not restarting or any(restarting & keys for keys in moving.values()):
-        return GangTurn(go=True)
+        return None
     # Mates that failed while nobody of ours looked are collected as well.
     collecting_since = max(marked_at, snapshot.observing_since)
     until = collecting_since + snapshot.policy.drain.gang_window_s
     if snapshot.now >= until:
-        return GangTurn(go=True)
+        return None
     mates = [
         name
         for name in waiting
         if name != node and restarting & _keys(snapshot.gangs.get(name, ()))
     ]
     with_mates = f", {len(mates)} more bad nodes of it so far" if mates else ""
-    return GangTurn(
-        go=False,
-        reason="GangWindow",
-        message=f"gang {min(restarting)} is drained in one go, its bad nodes are collected until "
+    return Refusal(
+        reason=WhyNot.GANG_WINDOW,
+        why=f"gang {min(restarting)} is drained in one go, its bad nodes are collected until "
         f"{clock(until)}{with_mates}",
         until=until,
     )

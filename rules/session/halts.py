@@ -7,7 +7,6 @@ deadline. Called by `rules.session.phases` at every decision.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -15,6 +14,7 @@ import msgspec
 from rules.api.names import LABEL_OPT_OUT
 from rules.api.nodes import PauseView
 from rules.api.quarantine import Mode, Phase, QuarantineStatus
+from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.clock import OUTAGE_S
 from rules.session import status as st
 from rules.session.case import Case, touched
@@ -24,32 +24,26 @@ from rules.session.observation import opted_out, pause_doubt
 _HALTING: Final = ("Paused", "NodeUnreachable")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Halt:
-    """Why no harm may be done now: a stable word and a clause."""
-
-    reason: str
-    clause: str
-
-
-def halt_of(case: Case) -> Halt | None:
+def halt_of(case: Case) -> Refusal | None:
     """The first reason not to do harm, the most lasting first."""
     if case.seen.owner:
-        return Halt(reason="StandDown", clause=f"standing down, {case.seen.owner}")
+        return Refusal(reason=WhyNot.STAND_DOWN, why=f"standing down, {case.seen.owner}")
     if opted_out(case.node):
-        return Halt(reason="OptOut", clause=f"the node carries the label {LABEL_OPT_OUT}=true")
+        return Refusal(
+            reason=WhyNot.OPT_OUT, why=f"the node carries the label {LABEL_OPT_OUT}=true"
+        )
     if not case.seen.selected and not has_human(case.session):
-        return Halt(
-            reason="NotSelected", clause="the policy's nodeSelector does not select the node"
+        return Refusal(
+            reason=WhyNot.NOT_SELECTED, why="the policy's nodeSelector does not select the node"
         )
     if case.seen.pauses:
-        return Halt(reason="Paused", clause=pause_clause(case.seen.pauses))
+        return Refusal(reason=WhyNot.PAUSED, why=pause_clause(case.seen.pauses))
     if case.seen.doubt:
-        return Halt(reason="ViewTooOld", clause=case.seen.doubt)
+        return Refusal(reason=WhyNot.VIEW_TOO_OLD, why=case.seen.doubt)
     if case.policy.mode == Mode.SHADOW and not case.shadow:
-        return Halt(
-            reason="PolicyIsShadow",
-            clause="the policy was switched to Shadow, so nothing more is done to the node",
+        return Refusal(
+            reason=WhyNot.POLICY_IS_SHADOW,
+            why="the policy was switched to Shadow, so nothing more is done to the node",
         )
     return None
 
@@ -70,7 +64,7 @@ def unreachable(case: Case) -> bool:
     return case.node.ready == "Unknown"
 
 
-def with_halts(case: Case, halt: Halt | None) -> QuarantineStatus:
+def with_halts(case: Case, halt: Refusal | None) -> QuarantineStatus:
     """Conditions Paused and NodeUnreachable as they are now, and the suspended time booked."""
     before = halted_since(case.status)
     status = st.with_condition(
@@ -78,7 +72,7 @@ def with_halts(case: Case, halt: Halt | None) -> QuarantineStatus:
         "Paused",
         case.now,
         halt.reason if halt else "",
-        st.sentence(halt.clause) if halt else "",
+        st.sentence(halt.why) if halt else "",
     )
     silent = unreachable(case)
     status = st.with_condition(

@@ -11,6 +11,7 @@ import functools
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -20,9 +21,10 @@ from rules.api.names import LABEL_OPT_OUT
 from rules.api.nodes import HealthView, LabelSelector, NodeView, PauseView, QuarantineView
 from rules.api.object_name import is_object_name
 from rules.api.quarantine import PauseSpec
-from rules.api.refusal import NodeWrite, Refusal
+from rules.api.refusal import NodeWrite
 from rules.api.selectors import Matcher, matcher, parse_selector
 from rules.api.timestamps import parse_time
+from rules.catalog.why_not import Refusal
 from rules.policy.policy import Policy
 from rules.session.owners import working_owner
 from rules.session.snapshot import AgentPod, FleetSnapshot
@@ -34,16 +36,19 @@ HEARTBEAT_FRESH_S: Final = 720.0
 """An agent without a pod beats every 300 s: two missed beats and some slack."""
 AGENT_GONE_S: Final = 300.0
 """How long an agent's pod may be unready before GPUHealthy becomes Unknown."""
-NOT_JUDGED: Final = "NotJudged"
-"""The reason of a permit that the fleet rules have not spoken about yet."""
-HALTED: Final = "Halted"
-"""The reason of a permit to drain while something on the node forbids it: once that is over, the
-fleet rules judge anew, so that an end of a pause starts no more drains than there are places."""
-NODES_DRAINING: Final = "NodesDraining"
-"""The reason of a permit where `limits.nodesDraining` has no place left."""
-MARK_REFUSED: Final = "MarkRefused"
-"""The reason of a permit while the node's mark is refused: the session says by whom."""
 _GPU_SOURCES: Final = ("nvml", "dcgm")
+
+
+class Unjudged(StrEnum):
+    """What a permit is without while it is neither a yes nor a no; a session says nothing then."""
+
+    FLEET = "the fleet was not judged yet"
+    GANGS = "the gangs on the node are being read"
+    GANGS_OF_OTHERS = "the gangs of the waiting nodes are being read"
+    HALT_OVER = "the end of what held it up was not judged yet"
+    """So that an end of a pause starts no more drains than there are places."""
+    MARK_REFUSED = "its mark was refused a moment ago"
+    """The session says by whom."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,15 +57,23 @@ class Permit:
 
     start: bool = False
     drain: bool = False
-    reason: str = NOT_JUDGED
-    """Why not, as a stable word: Budget, MaxNew, PerReason, CorrelatedCause, GangBudget..."""
-    message: str = "the fleet was not judged yet"
+    unjudged: Unjudged | None = Unjudged.FLEET
+    refusal: Refusal | None = None
+    """Why not; None for a yes, and while it is not judged."""
     storm: bool = False
     """The breaker is open."""
-    until: float | None = None
-    """When time alone may change the answer."""
     hand_over: bool = False
     """Our own node's turn: leadership goes to another replica first."""
+
+    @property
+    def why(self) -> str:
+        """A clause that says why there is no permit; "" where there is one."""
+        return self.refusal.why if self.refusal is not None else self.unjudged or ""
+
+    @classmethod
+    def refused(cls, refusal: Refusal, *, start: bool = False, storm: bool = False) -> Permit:
+        """A no; `start`: its mark may go on, and only the drain waits."""
+        return cls(start=start, unjudged=None, refusal=refusal, storm=storm)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +110,25 @@ class NodeObservation:
     """The API server's answer to writes on the node sent a moment ago, where it was no."""
 
 
+class Staleness(StrEnum):
+    """Why a verdict is not fresh, where that takes no more words."""
+
+    NO_VERDICT = "there is no verdict for the node"
+    OTHER_NODE = "the verdict is about an earlier node of that name"
+    OTHER_BOOT = "the verdict is from another boot"
+    NO_PUBLISHER = "the verdict names no publisher"
+    POD_GONE = "the agent's pod is gone"
+    POD_NOT_READY = "the agent's pod is not Ready"
+    NO_HEARTBEAT = "the agent's heartbeat stopped"
+    BLIND = "the agent cannot see the GPUs"
+
+
+OF_THE_AGENT: Final = frozenset(
+    {Staleness.POD_GONE, Staleness.POD_NOT_READY, Staleness.NO_HEARTBEAT, Staleness.BLIND}
+)
+"""Of these the agent of the node can be asked."""
+
+
 def publisher_silence(
     health: HealthView, agents: Mapping[str, AgentPod], now: float
 ) -> tuple[str, float]:
@@ -105,15 +137,15 @@ def publisher_silence(
     if publisher.pod_uid:
         pod = agents.get(publisher.pod_uid)
         if pod is None:
-            return "the agent's pod is gone", parse_time(health.status.observed_at) or 0.0
+            return Staleness.POD_GONE, parse_time(health.status.observed_at) or 0.0
         if not pod.ready:
-            return "the agent's pod is not Ready", pod.ready_changed_at
+            return Staleness.POD_NOT_READY, pod.ready_changed_at
         return "", 0.0
     heartbeat = parse_time(publisher.heartbeat)
     if heartbeat is None:
-        return "the verdict names no publisher", 0.0
+        return Staleness.NO_PUBLISHER, 0.0
     if now - heartbeat > HEARTBEAT_FRESH_S:
-        return "the agent's heartbeat stopped", heartbeat
+        return Staleness.NO_HEARTBEAT, heartbeat
     return "", 0.0
 
 
@@ -126,18 +158,18 @@ def staleness(
     kubelet reported no boot gives nothing to compare with.
     """
     if health is None:
-        return "there is no verdict for the node"
+        return Staleness.NO_VERDICT
     status = health.status
     if health.doubt:
         return f"the verdict cannot be read in full ({health.doubt})"
     if status.node_uid and status.node_uid != node.uid:
-        return "the verdict is about an earlier node of that name"
+        return Staleness.OTHER_NODE
     if node.boot_id and status.boot_id != node.boot_id:
-        return "the verdict is from another boot"
+        return Staleness.OTHER_BOOT
     silence, _ = publisher_silence(health, agents, now)
     if silence:
         return silence
-    return "" if _sees_gpus(status) else "the agent cannot see the GPUs"
+    return "" if _sees_gpus(status) else Staleness.BLIND
 
 
 def _sees_gpus(status: HealthStatus) -> bool:

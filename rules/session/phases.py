@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 
 from rules.api.mark import MarkState, mark_patch, read_note
@@ -17,13 +15,14 @@ from rules.api.sentences import quarantined as quarantined_sentence
 from rules.api.sentences import shadowed as shadowed_sentence
 from rules.api.writes import Decision, Evicting, MarkNode
 from rules.catalog.reason import is_reason_code
+from rules.catalog.why_not import Refusal, WhyNot
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched, unmark
 from rules.session.draining import begin_drain, draining, probe
 from rules.session.ending import end
-from rules.session.halts import Halt, halt_of, unreachable, with_halts
+from rules.session.halts import halt_of, unreachable, with_halts
 from rules.session.history import needs_replacement
-from rules.session.observation import HALTED, MARK_REFUSED, NODES_DRAINING, NOT_JUDGED, is_open
+from rules.session.observation import Unjudged, is_open
 from rules.session.validating import begin_validation, validating
 
 
@@ -63,7 +62,7 @@ def _with_replace(case: Case, status: QuarantineStatus) -> QuarantineStatus:
     )
 
 
-def _pending(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decision:
+def _pending(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decision:
     permit = case.seen.permit
     if case.settled:
         why = settled_clause(case.reported) if case.reported else "the cause went away"
@@ -73,47 +72,46 @@ def _pending(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decisio
     if not case.shadow and case.mark is MarkState.FOREIGN:
         return _clear_foreign(case, status)
     by_person = any(cause.source == "Human" for cause in case.causes)
-    human = ""
     refused = case.seen.refused.get(NodeWrite.MARK)
+    marks = permit.start or permit.unjudged is Unjudged.MARK_REFUSED
     if halt is not None:
-        reason, why = halt.reason, halt.clause
+        refusal = halt
     elif case.seen.stale and not by_person:
-        reason, why = "VerdictStale", case.seen.stale
-    elif refused is not None and not case.shadow and (permit.start or _held_for_refusal(case)):
-        reason, why = refused.reason, refused.clause
-        human = reason if refused.needs_human else ""
-    elif permit.reason == NOT_JUDGED or _held_for_refusal(case):
-        # Due again after a refusal: whether there is a place by now, the fleet rules say.
-        return _await_judgement(case)
-    elif not permit.start:
-        reason, why = permit.reason, permit.message
-    else:
+        refusal = Refusal(reason=WhyNot.VERDICT_STALE, why=case.seen.stale)
+    elif refused is not None and not case.shadow and marks:
+        refusal = refused
+    elif permit.start:
         return _start(case, status)
-    waiting_on_fleet = halt is None and not permit.start
-    status = st.with_condition(status, "Blocked", case.now, reason, f"Waiting: {why}.")
-    status = st.with_condition(status, "NeedsHuman", case.now, human, f"Waiting: {why}.")
+    elif permit.refusal is not None:
+        refusal = permit.refusal
+    else:
+        # Also after a refusal: whether there is a place by now, the fleet rules say.
+        return _await_judgement(case)
+    status = st.with_refusal(status, case.now, refusal, f"Waiting: {refusal.why}.")
+    storm = permit.refusal if halt is None and permit.storm else None
     status = st.with_condition(
         status,
         "Storm",
         case.now,
-        permit.reason if waiting_on_fleet and permit.storm else "",
-        f"The breaker is open: {permit.message}.",
+        storm.reason if storm is not None else "",
+        f"The breaker is open: {permit.why}.",
     )
-    sentence = pending_sentence(case.causes, case.phase_since, why)
+    sentence = pending_sentence(case.causes, case.phase_since, refusal.why)
     status = st.enter(status, Phase.PENDING, sentence, case.now)
-    again_at = refused.retry_at if refused is not None else None
-    return case.decision("Wait", status, because=why, blocked_by=reason, wake_at=again_at)
-
-
-def _held_for_refusal(case: Case) -> bool:
-    return case.seen.permit.reason == MARK_REFUSED
+    return case.decision(
+        "Wait",
+        status,
+        because=refusal.why,
+        blocked_by=refusal.reason,
+        wake_at=refused.until if refused is not None else None,
+    )
 
 
 def _await_judgement(case: Case) -> Decision:
     """The fleet is judged in a moment: nothing to say or write until then."""
     return Decision(
         step="Judge",
-        because=case.seen.permit.message,
+        because=case.seen.permit.why,
         message=case.session.status.message,
         status=case.session.status,
         wake_at=case.now + 1.0,
@@ -166,9 +164,7 @@ def _clear_foreign(case: Case, status: QuarantineStatus) -> Decision:
     name = note.session if note else ""
     holder = next((other for other in case.seen.siblings if other.name == name), None)
     if holder is not None and is_open(holder):
-        return case.decision(
-            "Wait", status, because=f"{name} holds the node", blocked_by="Joining"
-        )
+        return case.decision("Wait", status, because=f"{name} holds the node")
     if not is_fresh(case.node):
         return Decision(
             step="ReadNode", because="an old mark is to come off", needs_fresh_node=True
@@ -205,9 +201,9 @@ def _sentence(
     return marked_sentence(case.causes, since, text, mark)
 
 
-def _marked(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decision:
+def _marked(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decision:
     permit = case.seen.permit
-    reason = waiting_for = ""
+    refusal: Refusal | None = None
     if case.drains:
         if case.shadow:
             status, evicting = probe(case, status)
@@ -215,16 +211,20 @@ def _marked(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decision
             status = st.enter(status, Phase.MARKED, sentence, case.now)
             return case.decision("Shadow", status, because=case.severity, evicting=evicting)
         if halt is not None:
-            reason, waiting_for = halt.reason, halt.clause
+            refusal = halt
         elif unreachable(case):
-            reason, waiting_for = "NodeUnreachable", "the node's kubelet is silent"
-        elif permit.reason in {NOT_JUDGED, HALTED}:
+            why = "the node's kubelet is silent"
+            refusal = Refusal(reason=WhyNot.NODE_UNREACHABLE, why=why)
+        elif permit.unjudged is not None:
             return _await_judgement(case)
         elif permit.drain:
             return begin_drain(case, status)
         else:
-            reason, waiting_for = permit.reason, permit.message
-    status = st.with_condition(status, "Blocked", case.now, reason, f"Waiting: {waiting_for}.")
+            refusal = permit.refusal
+    reason = refusal.reason if refusal is not None else None
+    waiting_for = refusal.why if refusal is not None else ""
+    message = f"Waiting: {waiting_for}."
+    status = st.with_condition(status, "Blocked", case.now, reason or "", message)
     sentence = _sentence(case, case.phase_since, waiting_for)
     status = st.enter(status, Phase.MARKED, sentence, case.now)
     return case.decision(
@@ -236,23 +236,23 @@ def _marked(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decision
     )
 
 
-def _draining(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decision:
+def _draining(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decision:
     """The drain, as long as it is wanted and has its place."""
     if not case.drains:
         return _stop_draining(case, status, "the level is Cordon now")
     if halt is None and not unreachable(case):
-        if case.seen.permit.reason == HALTED:
+        permit = case.seen.permit
+        if permit.unjudged is Unjudged.HALT_OVER:
             return _await_judgement(case)
-        if case.seen.permit.reason == NODES_DRAINING:
+        if permit.refusal is not None and permit.refusal.reason is WhyNot.NODES_DRAINING:
             # What held it up is over, and its place went to another meanwhile.
-            return _stop_draining(case, status, case.seen.permit.message)
+            return _stop_draining(case, status, permit.why)
     return draining(case, status, halt)
 
 
 def _stop_draining(case: Case, status: QuarantineStatus, why: str) -> Decision:
     """Who is still there stays for now, the mark as well."""
-    for kind in ("Blocked", "NeedsHuman"):
-        status = st.with_condition(status, kind, case.now)
+    status = st.with_refusal(status, case.now, None)
     if status.drain is not None:
         drain = msgspec.structs.replace(status.drain, waiting=(), blocked=())
         status = touched(status, drain=drain)
@@ -260,34 +260,31 @@ def _stop_draining(case: Case, status: QuarantineStatus, why: str) -> Decision:
     return case.decision("StopDraining", status, because=why)
 
 
-_NOT_EMPTY: Final = "Not empty: "
-
-
-def _quarantined(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decision:
-    status = _with_arrivals(case, status)
+def _quarantined(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decision:
+    arrived = case.seen.plan.arrived if case.seen.plan is not None else None
     sentence = quarantined_sentence(case.causes, case.phase_since, status.drain)
-    blocked = st.condition(status, "Blocked")
-    if blocked is not None and blocked.message.startswith(_NOT_EMPTY):
-        sentence = bounded(f"{sentence[:-1]}; {blocked.message.removeprefix(_NOT_EMPTY)}")
+    if arrived is not None:
+        refusal = _arrived(arrived)
+        why = refusal.why if refusal is not None else ""
+        status = st.with_refusal(status, case.now, refusal, f"Not empty: {why}.")
+        sentence = bounded(f"{sentence[:-1]}; {why}.") if why else sentence
     if case.seen.stale:
         sentence = bounded(f"{sentence[:-1]}; {case.seen.stale}, so nothing is released.")
+    if arrived is None and st.blocked_by(status) == WhyNot.POD_ARRIVED:
+        # Until somebody has looked again, what was said of them stands.
+        sentence = status.message
     status = st.enter(status, Phase.QUARANTINED, sentence, case.now)
     return case.decision(
         "Quarantined",
         status,
         because="waiting for the repair",
-        blocked_by=halt.reason if halt else "",
+        blocked_by=halt.reason if halt else None,
         evicting=Evicting.WATCH,
     )
 
 
-def _with_arrivals(case: Case, status: QuarantineStatus) -> QuarantineStatus:
+def _arrived(pods: tuple[str, ...]) -> Refusal | None:
     """Pods that came past the scheduler: a person ends what gpuward would have to repeat."""
-    arrived = case.seen.plan.arrived if case.seen.plan is not None else None
-    if arrived is None:
-        return status
-    reason = "PodArrived" if arrived else ""
-    message = f"{_NOT_EMPTY}{arrived_clause(arrived)}." if arrived else ""
-    for kind in ("Blocked", "NeedsHuman"):
-        status = st.with_condition(status, kind, case.now, reason, message)
-    return status
+    if not pods:
+        return None
+    return Refusal(reason=WhyNot.POD_ARRIVED, why=arrived_clause(pods), permanent=True)

@@ -2,18 +2,18 @@
 
 Called by `rules.session.case` with the status that a rule arrived at, and by
 `rules.session.absent` for sessions that have ended while their mark cannot come off. A refusal
-replaces no other obstacle that a person has to see; it never changes a phase.
+replaces no other obstacle that a person has to see; it never changes a phase. What was said, and
+the sentence without it, is kept in the session's evidence, so that both can be taken back.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import msgspec
 
 from rules.api.quarantine import QuarantineStatus
-from rules.api.refusal import FAILED, NodeWrite, Refusal
+from rules.api.refusal import NodeWrite
 from rules.api.sentences import bounded
 from rules.api.writes import (
     CreateSession,
@@ -23,12 +23,27 @@ from rules.api.writes import (
     UnmarkNode,
     Write,
 )
+from rules.catalog.why_not import Refusal, WhyNot
 from rules.session import status as st
 
-LEADS: Final = ("Refused: ", FAILED)
-"""How the messages of these conditions begin: so they are told from those of other rules."""
-_JOINT: Final = re.compile("; (?:refused|failed): ")
+EVIDENCE_REFUSED: Final = "refusedWrite"
+"""Key in a session's evidence of what is said of a refused write."""
 _KINDS: Final = ("Blocked", "NeedsHuman")
+
+
+class _Said(msgspec.Struct, frozen=True):
+    """As kept in the evidence: the message of the conditions, and the session's without it."""
+
+    message: str = ""
+    before: str = ""
+
+    @property
+    def joined(self) -> str:
+        """The session's message with it."""
+        if not self.before:
+            return self.message
+        clause = f"{self.message[:1].lower()}{self.message[1:]}"
+        return bounded(f"{self.before.removesuffix('.')}; {clause}")
 
 
 def kind_of(write: Write) -> NodeWrite | None:
@@ -50,35 +65,47 @@ def kind_of(write: Write) -> NodeWrite | None:
 
 def saying(status: QuarantineStatus, refusal: Refusal, now: float) -> QuarantineStatus:
     """`status` with the refusal in its conditions and its sentence."""
-    message = f"{refusal.lead}{refusal.clause}."
-    if not _another(status, "Blocked"):
-        status = st.with_condition(status, "Blocked", now, refusal.reason, message)
-    if refusal.needs_human and not _another(status, "NeedsHuman"):
-        status = st.with_condition(status, "NeedsHuman", now, refusal.reason, message)
-    elif says(status, "NeedsHuman"):
-        status = st.with_condition(status, "NeedsHuman", now)
-    sentence = _JOINT.split(status.message, maxsplit=1)[0].removesuffix(".")
-    lead = f"{sentence}; {refusal.lead.lower()}" if sentence else refusal.lead
-    message = bounded(f"{lead}{refusal.clause}.")
-    return msgspec.structs.replace(status, message=message)
+    lead = "Failed" if refusal.reason is WhyNot.UNEXPECTED_ERROR else "Refused"
+    said = _Said(bounded(f"{lead}: {refusal.why}."), _silenced(status).message)
+    wanted = {"Blocked": True, "NeedsHuman": refusal.permanent}
+    for kind in _KINDS:
+        if not st.is_true(status, kind) or _says(status, kind):
+            reason = refusal.reason if wanted[kind] else ""
+            status = st.with_condition(status, kind, now, reason, said.message)
+    evidence = {**status.evidence, EVIDENCE_REFUSED: msgspec.to_builtins(said)}
+    return msgspec.structs.replace(status, message=said.joined, evidence=evidence)
 
 
 def silent(status: QuarantineStatus, now: float) -> QuarantineStatus:
     """`status` without a refusal: nothing is refused any more."""
-    said = [kind for kind in _KINDS if says(status, kind)]
-    if not said:
+    for kind in _KINDS:
+        if _says(status, kind):
+            status = st.with_condition(status, kind, now)
+    return _silenced(status)
+
+
+def _silenced(status: QuarantineStatus) -> QuarantineStatus:
+    """`status` without what was said in its sentence, where that is still there."""
+    said = _said(status)
+    if said is None:
         return status
-    for kind in said:
-        status = st.with_condition(status, kind, now)
-    sentence, *joined = _JOINT.split(status.message, maxsplit=1)
-    return msgspec.structs.replace(status, message=f"{sentence}.") if joined else status
+    # None and not left out: the status is written as a merge patch.
+    evidence = {**status.evidence, EVIDENCE_REFUSED: None}
+    message = said.before if status.message == said.joined else status.message
+    return msgspec.structs.replace(status, message=message, evidence=evidence)
 
 
-def says(status: QuarantineStatus, kind: str = "Blocked") -> bool:
-    """Whether the condition is there because of a refusal."""
-    found = st.condition(status, kind)
-    return found is not None and found.status == "True" and found.message.startswith(LEADS)
+def _says(status: QuarantineStatus, kind: str) -> bool:
+    """Whether the condition is there because of a refused write."""
+    found, said = st.condition(status, kind), _said(status)
+    if found is None or said is None or found.status != "True":
+        return False
+    return found.message == said.message
 
 
-def _another(status: QuarantineStatus, kind: str) -> bool:
-    return st.is_true(status, kind) and not says(status, kind)
+def _said(status: QuarantineStatus) -> _Said | None:
+    kept = status.evidence.get(EVIDENCE_REFUSED)
+    try:
+        return None if kept is None else msgspec.convert(kept, _Said)
+    except msgspec.ValidationError:
+        return None

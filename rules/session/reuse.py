@@ -21,10 +21,15 @@ from rules.session.observation import is_open
 
 REUSE_S: Final = 3600.0
 """A fault that comes back later is another story."""
-JOINED: Final = "Cancelled: joined"
-"""How the last sentence of a session begins whose causes another one took over."""
+EVIDENCE_JOINED: Final = "joined"
+"""Key in a session's evidence: the session that took its causes over."""
 _UNTOUCHED: Final = 6
 """So many sessions that never touched the node may be opened for it within `REUSE_S`."""
+
+
+def joined(session: QuarantineView) -> bool:
+    """Whether the session ended because another of its node took its causes over."""
+    return EVIDENCE_JOINED in session.status.evidence
 
 
 def never_marked(session: QuarantineView) -> bool:
@@ -51,7 +56,7 @@ def reusable(
         return None
     if any(entry.step == "Marked" for entry in latest.status.timeline):
         return None
-    if has_human(latest) or ended_by_person(latest) or latest.status.message.startswith(JOINED):
+    if has_human(latest) or ended_by_person(latest) or joined(latest):
         return None
     ended_at = parse_time(latest.status.phase_since)
     return latest if ended_at is not None and now - ended_at <= REUSE_S else None

@@ -9,6 +9,7 @@ import msgspec
 from rules.api.quarantine import MAX_TIMELINE, Condition, Phase, QuarantineStatus, TimelineEntry
 from rules.api.sentences import bounded
 from rules.api.timestamps import format_time, parse_time
+from rules.catalog.why_not import Refusal, WhyNot
 
 BY_GPUWARD: Final = "gpuward"
 BY_PERSON: Final = "person"
@@ -77,7 +78,7 @@ def with_condition(
     updated = Condition(
         type=kind,
         status=value,
-        reason=reason or (known.reason if known and kind in _REMEMBERED else ""),
+        reason=str(reason) or (known.reason if known and kind in _REMEMBERED else ""),
         message=bounded(message) if reason else _OVER,
         last_transition_time=format_time(now)
         if changed or known is None
@@ -86,6 +87,30 @@ def with_condition(
     others = [c for c in status.conditions if c.type != kind]
     ordered = tuple(sorted((*others, updated), key=lambda c: c.type))
     return msgspec.structs.replace(status, conditions=ordered)
+
+
+def with_refusal(
+    status: QuarantineStatus,
+    now: float,
+    refusal: Refusal | None,
+    message: str = "",
+    *,
+    human: WhyNot | None = None,
+) -> QuarantineStatus:
+    """Conditions Blocked and NeedsHuman as `refusal` says; without one both end.
+
+    `human`: why a person is needed, where that is another reason than what blocks.
+    """
+    needed = refusal.reason if refusal is not None and refusal.permanent else human
+    blocked = refusal.reason if refusal is not None else None
+    status = with_condition(status, "Blocked", now, blocked or "", message)
+    return with_condition(status, "NeedsHuman", now, needed or "", message)
+
+
+def blocked_by(status: QuarantineStatus) -> str:
+    """The reason of condition Blocked, as stored (maybe a word of another release); "" without."""
+    found = condition(status, "Blocked")
+    return found.reason if found is not None and found.status == "True" else ""
 
 
 def steady(status: QuarantineStatus, stored: QuarantineStatus) -> QuarantineStatus:

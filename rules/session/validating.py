@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 
 from rules.api.names import ANNOTATION_HOLD
@@ -10,31 +12,30 @@ from rules.api.sentences import bounded, marked, settled_clause
 from rules.api.sentences import validating as validating_sentence
 from rules.api.timestamps import format_time
 from rules.api.writes import Decision
+from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.clock import was_away
 from rules.session import status as st
 from rules.session.case import Case
 from rules.session.causes import has_human
 from rules.session.ending import end
-from rules.session.halts import Halt
 
 
 def begin_validation(case: Case, status: QuarantineStatus) -> Decision:
     """All causes are closed: evictions have stopped with this decision."""
-    for kind in ("Blocked", "NeedsHuman"):
-        status = st.with_condition(status, kind, case.now)
+    status = st.with_refusal(status, case.now, None)
     until = case.now + case.policy.release.healthy_for_s
     sentence = validating_sentence(case.now, until, "", case.reported)
     status = st.enter(status, Phase.VALIDATING, sentence, case.now)
     return case.decision("Validate", status, because=settled_clause(case.reported), wake_at=until)
 
 
-def validating(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decision:
+def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decision:
     """Back on a cause that returned; released when the time is over and nothing forbids it."""
     # A person's cause needs no verdict: it holds until a person takes it back.
     if case.causes and (not case.seen.stale or has_human(case.session)):
         return _back(case, status)
     blind = case.seen.stale or _not_ready(case)
-    reason, why = ("VerdictStale", blind) if blind else ("", "")
+    refusal = Refusal(reason=WhyNot.VERDICT_STALE, why=blind) if blind else None
     # Nor does healthy time count that passed while nobody of ours looked.
     was_blind = _blind(case.status) or was_away(case.now, case.seen.last_active_at)
     if was_blind and not blind:
@@ -43,15 +44,14 @@ def validating(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decis
     began = case.now if was_blind and not blind else case.phase_since
     until = began + case.policy.release.healthy_for_s
     if not blind:
-        reason, why = _forbidden(case, status, halt)
-        if case.now >= until and not reason:
+        refusal = _forbidden(case, status, halt)
+        if case.now >= until and refusal is None:
             why = f"healthy for {case.policy.release.healthy_for_s}"
             if case.reported:
                 why = settled_clause(case.reported)
             return end(case, Phase.RELEASED, why)
-    status = st.with_condition(status, "Blocked", case.now, reason, f"Not released: {why}.")
-    human = reason if reason in {"Approval", "Replace", "OptOut"} else ""
-    status = st.with_condition(status, "NeedsHuman", case.now, human, f"Not released: {why}.")
+    why = refusal.why if refusal is not None else ""
+    status = st.with_refusal(status, case.now, refusal, f"Not released: {why}.")
     sentence = validating_sentence(began, until, why, case.reported)
     flaps = st.times(status, "CauseReturned")
     if flaps:
@@ -61,14 +61,13 @@ def validating(case: Case, status: QuarantineStatus, halt: Halt | None) -> Decis
         "Validate",
         status,
         because=settled_clause(case.reported),
-        blocked_by=reason,
+        blocked_by=refusal.reason if refusal is not None else None,
         wake_at=until,
     )
 
 
 def _blind(status: QuarantineStatus) -> bool:
-    found = st.condition(status, "Blocked")
-    return found is not None and found.status == "True" and found.reason == "VerdictStale"
+    return st.blocked_by(status) == WhyNot.VERDICT_STALE
 
 
 def _not_ready(case: Case) -> str:
@@ -78,20 +77,23 @@ def _not_ready(case: Case) -> str:
     return f"the node's Ready condition is {case.node.ready}"
 
 
-def _forbidden(case: Case, status: QuarantineStatus, halt: Halt | None) -> tuple[str, str]:
-    """What forbids the release even after the time: a reason and a clause."""
-    if halt is not None and halt.reason in {"StandDown", "OptOut", "ViewTooOld"}:
-        tail = ", a person releases it" if halt.reason == "OptOut" else ""
-        return halt.reason, halt.clause + tail
+def _forbidden(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Refusal | None:
+    """What forbids the release even after the time."""
+    if halt is not None and halt.reason is WhyNot.OPT_OUT:
+        return replace(halt, why=f"{halt.why}, a person releases it", permanent=True)
+    if halt is not None and halt.reason in {WhyNot.STAND_DOWN, WhyNot.VIEW_TOO_OLD}:
+        return halt
     held = case.node.annotations.get(ANNOTATION_HOLD)
     if case.session.spec.hold or held is not None:
         why = f" ({held[:200]})" if held else ""
-        return "Hold", f"a person holds it{why}, unhold it to release"
+        return Refusal(reason=WhyNot.HOLD, why=f"a person holds it{why}, unhold it to release")
     if st.is_true(status, "Replace"):
-        return "Replace", "it is a repeat offender, a person releases it after the replacement"
+        why = "it is a repeat offender, a person releases it after the replacement"
+        return Refusal(reason=WhyNot.REPLACE, why=why, permanent=True)
     if case.policy.release.approval == "Manual":
-        return "Approval", "the policy wants a person to release it"
-    return "", ""
+        why = "the policy wants a person to release it"
+        return Refusal(reason=WhyNot.APPROVAL, why=why, permanent=True)
+    return None
 
 
 def _back(case: Case, status: QuarantineStatus) -> Decision:
@@ -99,8 +101,7 @@ def _back(case: Case, status: QuarantineStatus) -> Decision:
 
     Its pods leave by the one rule that there is: a marked node waits for its turn to drain.
     """
-    for kind in ("Blocked", "NeedsHuman"):
-        status = st.with_condition(status, kind, case.now)
+    status = st.with_refusal(status, case.now, None)
     status = st.noted(status, "CauseReturned", case.causes[-1].reason, case.now)
     sentence = marked(case.causes, case.now, "a cause came back", case.policy.mark)
     status = st.enter(status, Phase.MARKED, sentence, case.now)

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from remediator.kubectl.why.remedies import ends_when
+from remediator.kubectl.why.remedies import REMEDIES
 from remediator.view.text import count
 from rules.api.nodes import FreshNode, QuarantineView
 from rules.api.quarantine import BlockedBy, Condition, Mode, Phase
 from rules.api.sentences import some
-from rules.session.refused import LEADS
+from rules.catalog.why_not import WhyNot
 
 SHOWN_BLOCKS: Final = 8
-_LEADS: Final = ("Waiting: ", "Not released: ", "The breaker is open: ", "Not empty: ", *LEADS)
+_TOLD: Final = frozenset({"Blocked", "NeedsHuman", "Storm"})
+"""Conditions whose clause is a part of the session's sentence."""
+_NOT_OF_PODS: Final = frozenset({WhyNot.NODE_UNREADABLE, WhyNot.SESSION_UNREADABLE})
+"""While these are said nothing is decided, and the drain's list is what it was before."""
 _FIRST: Final = ("Blocked", "Paused", "Storm", "NodeUnreachable", "Replace", "NeedsHuman")
 """The order in which conditions are told."""
 
@@ -23,7 +26,8 @@ def blocked_lines(node: str, session: QuarantineView | None) -> Iterator[str]:
     if session is None:
         return
     status = session.status
-    told_by_drain = status.phase == Phase.DRAINING or status.mode == Mode.SHADOW
+    draining = status.phase == Phase.DRAINING
+    told_by_drain = draining or status.mode == Mode.SHADOW
     blocks = status.drain.blocked if status.drain and told_by_drain else ()
     for block in blocks[:SHOWN_BLOCKS]:
         yield from _block(block)
@@ -32,11 +36,11 @@ def blocked_lines(node: str, session: QuarantineView | None) -> Iterator[str]:
     reasons: set[str] = set()
     printed: set[str] = set()
     for condition in sorted(_true(status.conditions), key=_order):
-        by_drain = bool(blocks) and condition.message.startswith("Blocked by ")
-        if by_drain or condition.reason in reasons:
+        by_drain = draining and condition.type in _TOLD and condition.reason not in _NOT_OF_PODS
+        if (by_drain and blocks) or condition.reason in reasons:
             continue
         reasons.add(condition.reason)
-        for line in _condition(node, condition, status.message):
+        for line in _condition(node, condition):
             if line not in printed:
                 yield line
             printed.add(line)
@@ -53,21 +57,19 @@ def _block(block: BlockedBy) -> Iterator[str]:
         yield f"  remedy: {block.remedy}"
 
 
-def _condition(node: str, condition: Condition, sentence: str) -> Iterator[str]:
+def _condition(node: str, condition: Condition) -> Iterator[str]:
     """The message only where the sentence of the session does not hold it already."""
-    core = condition.message.rstrip(".")
-    for lead in _LEADS:
-        core = core.removeprefix(lead)
-    known = core.lower() in sentence.lower()
-    yield condition.reason if known else f"{condition.reason}: {core}"
-    if remedy := ends_when(condition.reason, node) or ends_when(condition.type, node):
-        # A command stands on a line of its own, to be copied.
-        words, _, command = remedy.partition("kubectl ")
-        if not words or not command:
-            yield f"  ends with: {remedy}"
-            return
-        yield f"  ends with: {words.rstrip(' :')}"
-        yield f"  kubectl {command}"
+    said = "" if condition.type in _TOLD else f": {condition.message.rstrip('.')}"
+    yield f"{condition.reason}{said}"
+    remedy = next((REMEDIES[why] for why in WhyNot if why == condition.reason), None)
+    remedy = remedy or next((REMEDIES[why] for why in WhyNot if why == condition.type), None)
+    if remedy is None:
+        return
+    command = remedy.command.format(node=node)
+    yield f"  ends with: {remedy.words or command}"
+    if remedy.words and command:
+        # On a line of its own, to be copied.
+        yield f"  {command}"
 
 
 def _true(conditions: tuple[Condition, ...]) -> list[Condition]:

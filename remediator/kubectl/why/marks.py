@@ -18,6 +18,8 @@ from rules.api.names import (
 )
 from rules.api.nodes import FreshNode, QuarantineView
 from rules.api.sentences import some
+from rules.catalog.why_not import WhyNot
+from rules.session.status import blocked_by
 
 _CORDON_TAINT: Final = "node.kubernetes.io/unschedulable"
 """Kubernetes puts it beside every cordon; the cordon has its own line."""
@@ -72,10 +74,11 @@ def kept_lines(look: NodeLook) -> Iterator[str]:
     """Hold, opt-out, pauses and the other words of people."""
     node = look.node
     if node is not None:
-        said = look.session.status.message if look.session else ""
+        # A session that waits for it quotes what the person wrote.
+        quoted = look.session is not None and blocked_by(look.session.status) == WhyNot.HOLD
         for key, words in _BY_PEOPLE.items():
             value = node.annotations.get(key)
-            if value is not None and not (key == ANNOTATION_HOLD and f"({value})" in said):
+            if value is not None and not (key == ANNOTATION_HOLD and quoted):
                 yield f"{words}: {value}"
         if node.labels.get(LABEL_OPT_OUT) == "true":
             yield "opted out: watched and reported, never touched"

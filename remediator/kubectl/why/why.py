@@ -18,8 +18,9 @@ from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.mark import marked, read_note
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Cause, Mode, Phase
-from rules.session.observation import is_open
-from rules.session.refused import says
+from rules.api.sentences import blocked_clause
+from rules.session.observation import OF_THE_AGENT, is_open
+from rules.session.status import is_true
 
 SHOWN_INCIDENTS = 5
 SHOWN_EVIDENCE = 2
@@ -77,7 +78,9 @@ def _unmarking(look: NodeLook) -> QuarantineView | None:
     """The ended session that says why its mark is on the node still."""
     note = read_note(look.node) if look.node is not None else None
     name = note.session if note is not None else ""
-    return next((s for s in look.sessions if s.name == name and says(s.status)), None)
+    return next(
+        (s for s in look.sessions if s.name == name and is_true(s.status, "Blocked")), None
+    )
 
 
 def _now(session: QuarantineView | None) -> Iterator[str]:
@@ -88,10 +91,8 @@ def _now(session: QuarantineView | None) -> Iterator[str]:
     if not status.phase:
         yield "the remediator has not looked at it yet; does it run?"
         return
-    said = status.message
-    if status.drain is not None and status.drain.blocked:
-        said = said.partition("; blocked by ")[0]
-    yield said or "the remediator said nothing"
+    blocked = blocked_clause(status.drain.blocked) if status.drain is not None else ""
+    yield status.message.removesuffix(f"; {blocked}.") or "the remediator said nothing"
 
 
 def _health(look: NodeLook) -> Iterator[str]:
@@ -112,7 +113,7 @@ def _health(look: NodeLook) -> Iterator[str]:
     written = age(status.observed_at, look.now)
     if look.stale:
         yield f"Unknown: {look.stale}; the last verdict, {written} ago, was {said}"
-        if "agent" in look.stale:
+        if look.stale in OF_THE_AGENT:
             yield from _see_agent(look)
     else:
         alive = ", its agent is alive" if look.node and look.agents is not None else ""
@@ -206,7 +207,8 @@ def _done(session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
         words[str(Phase.MARKED)] = "would be tainted and cordoned"
     for step in shown:
         text = step.message if wide else words.get(step.step, step.message)
-        yield f"{step.at} {step.step} by {step.by or '?'}: {text}".removesuffix(": ")
+        said = f": {text}" if text else ""
+        yield f"{step.at} {step.step} by {step.by or '?'}{said}"
     if session.spec.release is not None:
         asked = session.spec.release
         yield f"release asked for by {asked.by or '?'}: {asked.reason}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rules.api.timestamps import format_time
+from rules.catalog.why_not import WhyNot
 from rules.fleet.turns import judge_fleet
 from tests.support.scenario.fleet_under_budget import fleet, share
 from tests.support.scenario.session_world import ROOMY, World
@@ -129,7 +130,9 @@ def test_issue10_24_a_reason_that_took_its_nodes_opens_the_breaker_once_per_node
     world.run(10)
     world.incident("n3", "Xid79GPUFallenOffBus")
     world.run(10)
-    assert judge_fleet(world.snapshot()).breaker.reason == "PerReason"
+    refusal = judge_fleet(world.snapshot()).breaker.refusal
+    assert refusal is not None
+    assert refusal.reason is WhyNot.PER_REASON
     for _ in range(40):
         world.close_all("n3")
         world.run(20, step=20)

@@ -10,6 +10,7 @@ import pytest
 from remediator.replica import Replica
 from rules.api import writes as d
 from rules.api.quarantine import Cause, QuarantineSpec
+from rules.catalog.why_not import WhyNot
 from rules.fleet.turns import judge_fleet
 from tests.support.scenario.session_phases_reached import NODE, at, evictions_after
 from tests.support.scenario.session_world import ROOMY, World, policy_of
@@ -220,7 +221,8 @@ class TestAMarkThatWaitsForItsTurn:
         for node in ("n5", "n6"):
             world.set_ready(node, "False")
         permit = judge_fleet(world.snapshot()).permits["s1"]
-        assert (permit.start, permit.reason) == (False, "Budget")
+        assert permit.refusal is not None
+        assert (permit.start, permit.refusal.reason) == (False, WhyNot.BUDGET)
 
     @pytest.mark.parametrize("broken", [(), ("n5", "n6")])
     def test_issue10_15_the_process_asks_right_before_it_is_sent(

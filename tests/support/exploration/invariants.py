@@ -13,7 +13,7 @@ from rules.api.quarantine import Phase
 from rules.drain.memory import DrainMemory
 from rules.fleet.budget import limit_of
 from rules.session.observation import is_open
-from rules.session.reuse import JOINED
+from rules.session.reuse import EVIDENCE_JOINED
 from tests.support.exploration.machine import Machine
 from tests.support.exploration.packing import NODES, pack, unpack
 from tests.support.exploration.state import (
@@ -148,7 +148,7 @@ class Watcher:
             return
         if view.spec.node_uid != f"uid-{NODES[index]}-{bundle.node.uid}":
             return
-        if write.status.message.startswith(JOINED):
+        if EVIDENCE_JOINED in write.status.evidence:
             return
         active = {f"inc-{NODES[index]}-{number}" for number in needing(bundle)}
         if not verdict_fresh(bundle) and not bundle.ghost.excused:

@@ -22,7 +22,8 @@ from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import QuarantineStatus
 from rules.api.timestamps import format_time, parse_time
 from rules.session.causes import session_name
-from rules.session.reuse import JOINED
+from rules.session.gang_turns import EVIDENCE
+from rules.session.reuse import EVIDENCE_JOINED
 
 NOW = 1_790_000_000
 OLDEST_S = 260
@@ -30,7 +31,6 @@ NODES = ("a", "b")
 INCIDENTS = 2
 _GENERATIONS = range(4)
 _TIME = re.compile(r"^\d{4}-\d\d-\d\dT")
-_KEPT_MESSAGES = (JOINED, "Not empty: ")
 _LONG_AGO = format_time(NOW - OLDEST_S)
 _TIMED = {"Paused", "Pending", "NodeUnreachable", "Marked", "NewBoot"}
 """Conditions and steps whose time a rule reads."""
@@ -192,11 +192,9 @@ def slim(status: QuarantineStatus) -> QuarantineStatus:
         conditions=conditions,
         timeline=timeline,
         drain=drain,
-        evidence={key: value for key, value in status.evidence.items() if key == "gangs"},
+        evidence={k: v for k, v in status.evidence.items() if k in {EVIDENCE, EVIDENCE_JOINED}},
     )
 
 
 def _kept(message: str) -> str:
-    if not message:
-        return ""
-    return next((known for known in _KEPT_MESSAGES if message.startswith(known)), "said")
+    return "said" if message else ""

@@ -109,7 +109,7 @@ def cycle_of(setting: EdgeWorld, counted: list[str]) -> NodeCycle:
         policy=lambda: setting.policy,
         publishers=PublisherPods(cluster.api, cluster.clock, setting.caches),
         senses=CycleSenses(
-            permit=lambda name: Permit(start=True, drain=True, reason="", message=""),
+            permit=lambda name: Permit(start=True, drain=True, unjudged=None),
             judged=lambda session: True,
             fleet_changed=lambda: None,
             plan=lambda node: None,

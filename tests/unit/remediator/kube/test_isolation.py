@@ -20,6 +20,7 @@ from rules.api.quarantine import Mode
 from rules.fleet.turns import judge_fleet
 from rules.policy.policy import Policy
 from rules.session.decide import decide
+from rules.session.observation import Unjudged
 from tests.support.remediator.edge import QUARANTINES, edge
 from tests.support.remediator.edge_world import cycle_of, edge_world, open_session
 from tests.support.remediator.virtual_clock import VirtualClock
@@ -144,6 +145,6 @@ async def test_a_session_that_the_fleet_rules_stumble_over_holds_up_no_other(
         report=lambda event: asyncio.sleep(0),
         isolation=Isolation(cluster.clock, counted.append),
     )
-    assert fleet.permit("s-n2").reason != "NotJudged"
-    assert fleet.permit("s-n1").reason == "NotJudged"
+    assert fleet.permit("s-n2").unjudged is None
+    assert fleet.permit("s-n1").unjudged is Unjudged.FLEET
     assert counted == ["fleet"]

@@ -28,7 +28,7 @@ def waits(code: int, times: int) -> list[float]:
     for _ in range(times):
         kept.note(MARK, answer(code))
         refusal = kept.of("n").get(NodeWrite.MARK)
-        found.append(round(refusal.retry_at - clock.now(), 3) if refusal else 0.0)
+        found.append(round((refusal.until or 0.0) - clock.now(), 3) if refusal else 0.0)
         clock.at += found[-1]
         assert kept.of("n") == {}, "its time is over"
     return found
@@ -76,4 +76,4 @@ def test_what_waits_for_its_turn_outlives_the_last_look() -> None:
     clock.at += 11
     kept.forget("n")
     kept.note(MARK, answer(403))
-    assert kept.of("n")[NodeWrite.MARK].retry_at == clock.now() + 10, "forgotten: from the start"
+    assert kept.of("n")[NodeWrite.MARK].until == clock.now() + 10, "forgotten: from the start"

@@ -12,14 +12,14 @@ import msgspec
 import pytest
 
 from remediator.kubectl.node_look import NodeLook
-from remediator.kubectl.why.remedies import ends_when, known
+from remediator.kubectl.why.remedies import REMEDIES
 from remediator.kubectl.why.why import why
 from rules.api.nodes import FreshNode, HealthView, QuarantineView
 from rules.api.quarantine import Mode
+from rules.catalog.why_not import WhyNot
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
 from rules.session.snapshot import AgentPod
-from tests.support.cluster.blocked_reasons import blocked_reasons
 from tests.support.remediator.kubectl_cluster import REPOSITORY
 from tests.support.remediator.kubectl_objects import (
     NOW,
@@ -53,12 +53,9 @@ def look(
     return NodeLook(**{**found, **changes})
 
 
-def test_every_reason_to_wait_has_a_line_that_says_what_would_end_it() -> None:
-    assert known() == blocked_reasons()
-    assert all(
-        ends_when(reason, NAME) and "{" not in ends_when(reason, NAME) for reason in known()
-    )
-    assert ends_when("AWordOfTomorrow", NAME) == ""
+def test_issue12_1_every_reason_to_wait_has_a_line_that_says_what_would_end_it() -> None:
+    assert set(REMEDIES) == set(WhyNot)
+    assert all(remedy.words or remedy.command for remedy in REMEDIES.values())
 
 
 def transcripts() -> list[str]:

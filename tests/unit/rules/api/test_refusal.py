@@ -37,7 +37,7 @@ def test_a_refusal_names_what_to_do(code: int, message: str, reason: str, words:
     refusal = refusal_of(NodeWrite.MARK, code, message)
     assert refusal is not None
     assert refusal.reason == reason
-    assert words in refusal.clause
+    assert words in refusal.why
 
 
 @pytest.mark.parametrize("code", [0, 200, 404, 409, 410, 500, 503])
@@ -49,7 +49,7 @@ def test_what_may_pass_by_itself_is_no_refusal(code: int) -> None:
 def test_it_names_the_write(write: NodeWrite) -> None:
     refusal = refusal_of(write, 403, RBAC)
     assert refusal is not None
-    assert f"may not {write} (" in refusal.clause
+    assert f"may not {write} (" in refusal.why
 
 
 @pytest.mark.parametrize("code", [401, 403, 422])
@@ -57,11 +57,11 @@ def test_it_names_the_write(write: NodeWrite) -> None:
 def test_a_lagging_label_calls_for_nobody(write: NodeWrite, code: int) -> None:
     refusal = refusal_of(write, code, "no")
     assert refusal is not None
-    assert refusal.needs_human == (write is not NodeWrite.LABEL)
+    assert refusal.permanent == (write is not NodeWrite.LABEL)
 
 
 def test_a_hostile_answer_stays_one_short_clause() -> None:
     refusal = refusal_of(NodeWrite.MARK, 403, "line\n" * 10_000)
     assert refusal is not None
-    assert "\n" not in refusal.clause
-    assert len(refusal.clause) < 500
+    assert "\n" not in refusal.why
+    assert len(refusal.why) < 500

@@ -1,0 +1,86 @@
+"""Why something that is wanted does not happen: the closed list of reasons, and one refusal.
+
+A refusal goes as this value from whatever says no (a budget, a permit, a halt, a pod's fate, an
+answer of the API server) to the session's conditions, the command and the page. Sentences are made
+of it and never read again. Each reason has a page in `docs/runbooks/blocked/` and a remedy in
+`remediator.kubectl.why.remedies`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class WhyNot(StrEnum):
+    """The reasons of condition Blocked."""
+
+    API_BUSY = "ApiBusy"
+    APPROVAL = "Approval"
+    BUDGET = "Budget"
+    BUDGET_EXPECTS_NO_PODS = "BudgetExpectsNoPods"
+    BUDGET_FULL = "BudgetFull"
+    BUDGET_NEVER_ALLOWS = "BudgetNeverAllows"
+    BUDGET_STALE = "BudgetStale"
+    BUDGET_SYNC_FAILED = "BudgetSyncFailed"
+    CONTROL_PLANE = "ControlPlane"
+    CORRELATED_CAUSE = "CorrelatedCause"
+    DO_NOT_DISRUPT = "DoNotDisrupt"
+    DRAIN_TIMEOUT = "DrainTimeout"
+    EVICTION_IN_PROGRESS = "EvictionInProgress"
+    EVICTION_REFUSED = "EvictionRefused"
+    GANG_BUDGET = "GangBudget"
+    GANG_WINDOW = "GangWindow"
+    HOLD = "Hold"
+    KUEUE_REPLACING = "KueueReplacing"
+    MARK_REFUSED = "MarkRefused"
+    MAX_NEW = "MaxNew"
+    MISSING_PERMISSION = "MissingPermission"
+    MULTIPLE_BUDGETS = "MultipleBudgets"
+    NAMESPACE_ENDING = "NamespaceEnding"
+    NO_ANSWER = "NoAnswer"
+    NO_CAPACITY = "NoCapacity"
+    NODE_GONE = "NodeGone"
+    NODE_UNREACHABLE = "NodeUnreachable"
+    NODE_UNREADABLE = "NodeUnreadable"
+    NODES_DRAINING = "NodesDraining"
+    NOT_SELECTED = "NotSelected"
+    ONLY_NODE_OF_POOL = "OnlyNodeOfPool"
+    OPT_OUT = "OptOut"
+    OWN_NODE_HAND_OVER = "OwnNodeHandOver"
+    OWN_NODE_LAST = "OwnNodeLast"
+    PAUSED = "Paused"
+    PER_REASON = "PerReason"
+    POD_ARRIVED = "PodArrived"
+    POD_RETURNS = "PodReturns"
+    POD_STUCK = "PodStuck"
+    POD_UNREADABLE = "PodUnreadable"
+    PODS_NOT_LISTED = "PodsNotListed"
+    POLICY_IS_SHADOW = "PolicyIsShadow"
+    REPLACE = "Replace"
+    SESSION_REFUSED = "SessionRefused"
+    SESSION_UNREADABLE = "SessionUnreadable"
+    STAND_DOWN = "StandDown"
+    UNEXPECTED_ERROR = "UnexpectedError"
+    VERDICT_STALE = "VerdictStale"
+    VIEW_TOO_OLD = "ViewTooOld"
+    WAIT_COMPLETED = "WaitCompleted"
+    WAITING = "Waiting"
+    WORKLOAD_UNHEALTHY = "WorkloadUnhealthy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """One no: its reason, a clause for people that completes a sentence, and what it is about."""
+
+    reason: WhyNot
+    why: str
+    subject: str = ""
+    """The PDB (`namespace/name`) that refuses; "" where none has a say in it."""
+    owner: str = ""
+    """Whose pod it is, as people call it: `Deployment team-a/trainer`."""
+    permanent: bool = False
+    """Waiting cannot help: a person has to do something."""
+    remedy: str = ""
+    until: float | None = None
+    """When time alone changes the answer, or when it is tried again, in seconds of the epoch."""
