@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from rules.api.mark import MarkState, read_note
-from rules.api.quarantine import Mode, TimelineEntry
+from rules.api.quarantine import Mode, Phase, QuarantineStatus, TimelineEntry
 from rules.api.timestamps import parse_time
 from rules.api.writes import Decision, EmitEvent
 from rules.session import status as st
@@ -42,8 +42,7 @@ def awaits_booking(case: Case) -> bool:
     if seen_at is None or case.now - seen_at <= BOOT_WORK_S:
         return True
     # Nobody looked for longer than that: the kubelet says since when it is back, if it was away.
-    ready = case.node.condition("Ready")
-    back_at = parse_time(ready.last_transition_time or "") if ready is not None else None
+    back_at = _kubelet_back_at(case)
     return back_at is None or back_at <= seen_at or case.now - back_at <= BOOT_WORK_S
 
 
@@ -52,7 +51,7 @@ def put_back(case: Case) -> Decision | None:
     if case.mark is not MarkState.UNCORDONED or not _of_the_boot(case):
         return None
     status = case.status
-    noted = _lost_since_boot(case)
+    noted = _lost_since_boot(case.status)
     if not noted:
         status = st.noted(status, _LOST, _SENTENCE, case.now)
     if case.policy.mode == Mode.SHADOW or halt_of(case) is not None:
@@ -90,17 +89,49 @@ def _of_the_boot(case: Case) -> bool:
     boot = case.node.boot_id
     if note is None or not boot or boot_unbooked(case) or note.restored_boot == boot:
         return False
-    booked = _last(case, NEW_BOOT)
-    booked_at = parse_time(booked.at) if booked is not None else None
-    if booked_at is None:
+    siblings = (other.status for other in case.seen.siblings)
+    if any(other.boot_id == boot and _lost_since_boot(other) for other in siblings):
+        # An earlier session in this boot had the one.
         return False
-    return case.now - booked_at <= BOOT_WORK_S or _lost_since_boot(case)
+    if _lost_since_boot(case.status):
+        return True
+    began = _boot_began(case)
+    return began is not None and case.now - began <= BOOT_WORK_S
 
 
-def _lost_since_boot(case: Case) -> bool:
-    steps = [e.step for e in case.status.timeline if e.step in {NEW_BOOT, _LOST}]
-    return bool(steps) and steps[-1] == _LOST
+def _boot_began(case: Case) -> float | None:
+    """When the running boot began, or a later moment when it certainly ran; None: nobody knows.
+
+    A session that was opened in this boot has not seen it begin. Then it began when the kubelet
+    came back, and not after the session was there: so a kubelet that was away for a moment makes
+    no young boot of an old one.
+    """
+    booked = _latest(case.status, {NEW_BOOT})
+    if booked is not None:
+        return parse_time(booked.at)
+    back_at = _kubelet_back_at(case)
+    if back_at is None or case.session.spec.boot_id != case.node.boot_id:
+        return back_at
+    return min(back_at, case.session.metadata.created_at)
 
 
-def _last(case: Case, step: str) -> TimelineEntry | None:
-    return next((e for e in reversed(case.status.timeline) if e.step == step), None)
+def _kubelet_back_at(case: Case) -> float | None:
+    ready = case.node.condition("Ready")
+    if ready is None or ready.status == "Unknown":
+        return None
+    return parse_time(ready.last_transition_time or "")
+
+
+def _lost_since_boot(status: QuarantineStatus) -> bool:
+    latest = _latest(status, {NEW_BOOT, _LOST})
+    return latest is not None and latest.step == _LOST
+
+
+def _latest(status: QuarantineStatus, steps: set[str]) -> TimelineEntry | None:
+    """The last of these steps since the session was opened, or taken up again."""
+    for entry in reversed(status.timeline):
+        if entry.step in steps:
+            return entry
+        if entry.step == Phase.PENDING:
+            return None
+    return None

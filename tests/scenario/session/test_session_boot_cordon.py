@@ -165,9 +165,9 @@ class TestTheControllerWasAway:
         world = at("Quarantined")
         back_at = world.now - 86_400 if back_ago is None else world.now + seconds - back_ago
         world.sleep(seconds)
+        world.reboot(NODE)
         ready = world.nodes[NODE]["status"]["conditions"][0]
         ready["lastTransitionTime"] = format_time(back_at)
-        world.reboot(NODE)
         world.cordon(NODE, on=False)
         world.run(3)
         return world
@@ -185,3 +185,70 @@ class TestTheControllerWasAway:
         world.cordon(NODE, on=False)
         world.run(3)
         assert world.phase(NODE) == "Cancelled"
+
+
+class TestASessionOpenedAfterTheBoot:
+    """It has seen no boot begin; the kubelet says since when it is back."""
+
+    def marked_after_boot(self, before_fault: float = 35.0) -> World:
+        world = World()
+        world.add_nodes(5)
+        world.reboot(NODE)
+        world.run(before_fault, step=5)
+        world.incident(NODE)
+        world.run(10)
+        assert world.is_marked(NODE)
+        return world
+
+    def test_issue10_18_the_driver_managers_uncordon_is_put_back(self) -> None:
+        world = self.marked_after_boot()
+        world.cordon(NODE, on=False)
+        world.run(3)
+        assert world.unschedulable(NODE)
+        assert world.phase(NODE) not in {"Cancelled", "Released"}
+        assert len(restored(world)) == 1
+
+    def test_issue10_18_the_second_wins(self) -> None:
+        world = self.marked_after_boot()
+        world.cordon(NODE, on=False)
+        world.run(3)
+        world.restart()
+        world.cordon(NODE, on=False)
+        world.run(3)
+        assert world.phase(NODE) == "Cancelled"
+        assert not world.unschedulable(NODE)
+
+    def test_issue10_18_the_one_of_a_boot_is_for_all_its_sessions(self) -> None:
+        world = self.marked_after_boot()
+        for _ in range(2):
+            world.cordon(NODE, on=False)
+            world.run(3)
+        assert world.phase(NODE) == "Cancelled"
+        world.incident(NODE, "RowRemapFailure")
+        world.run(10)
+        assert world.is_marked(NODE)
+        world.cordon(NODE, on=False)
+        world.run(3)
+        assert world.phase(NODE) == "Cancelled"
+
+    def test_issue10_18_long_after_the_boot_it_is_a_persons_word(self) -> None:
+        world = self.marked_after_boot(before_fault=BOOT_WORK_S + 60)
+        world.cordon(NODE, on=False)
+        world.run(3)
+        assert world.phase(NODE) == "Cancelled"
+        assert not restored(world)
+
+    @pytest.mark.parametrize("away", ["False", "Unknown"])
+    def test_issue10_18_a_kubelet_that_was_away_makes_no_boot(self, away: str) -> None:
+        world = World()
+        world.add_nodes(5)
+        world.incident(NODE)
+        world.run(BOOT_WORK_S + 60, step=20)
+        world.set_ready(NODE, away)
+        world.run(30, step=5)
+        world.set_ready(NODE, "True")
+        world.run(30, step=5)
+        world.cordon(NODE, on=False)
+        world.run(3)
+        assert world.phase(NODE) == "Cancelled"
+        assert not restored(world)

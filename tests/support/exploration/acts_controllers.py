@@ -70,7 +70,7 @@ def reboot(state: State, index: int) -> Iterator[Act]:
 def _rebooted(state: State, index: int) -> State:
     node = state.bundles[index].node
     assert node is not None
-    state = _overlaid(state.with_node(index, boot=node.boot + 1), index)
+    state = _overlaid(state.with_node(index, boot=node.boot + 1, back=NOW), index)
     return state.with_ghost(index, booted=NOW, uncordoned_since_boot=False)
 
 
@@ -91,14 +91,8 @@ def driver_manager(state: State, index: int) -> Iterator[Act]:
     assert node is not None
     recent = ghost.booted is not None and ghost.booted.at >= -BOOT_S
     if ghost.booted and node.cordoned and recent and not ghost.uncordoned_since_boot:
-        excused = ghost.excused
-        if any(session.created.at >= ghost.booted.at for session in open_sessions(bundle, index)):
-            # That the boot is young a session does not know that was opened after it.
-            excused = bundle.health.active
         state = state.with_node(index, cordoned=False, managers=())
-        state = state.with_ghost(
-            index, cordoned_by="", uncordoned_since_boot=True, excused=excused
-        )
+        state = state.with_ghost(index, cordoned_by="", uncordoned_since_boot=True)
         yield "the GPU driver manager uncordons {}", index, state
 
 
@@ -162,11 +156,12 @@ def namesake(state: State, index: int) -> Iterator[Act]:
     uid = 2
     if any(_node_uid(session, index) == uid for session in bundle.sessions):
         return
-    node = NodeState(uid=uid, boot=1, annotations=(PRIOR_ANNOTATION,))
+    node = NodeState(uid=uid, boot=1, back=NOW, annotations=(PRIOR_ANNOTATION,))
+    ghost = Ghost(booted=NOW, uncordoned_since_boot=False)
     yield (
         "a new machine registers as {}",
         index,
-        state.with_bundle(index, node=node, health=HealthState(boot=1), ghost=Ghost()),
+        state.with_bundle(index, node=node, health=HealthState(boot=1), ghost=ghost),
     )
 
 

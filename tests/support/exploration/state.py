@@ -22,6 +22,8 @@ from rules.session.observation import is_open
 from tests.support.exploration.packing import NODES, NOW, OLDEST_S, Moment, pack, slim, unpack
 
 NOW_MOMENT = Moment(0, True)
+LONG_UP_S = 100_000
+"""Since when everything is there that the rules do not call young."""
 PERSON, DRIVER, KURED, AUTOSCALER = "person", "driver-manager", "kured", "autoscaler"
 
 
@@ -31,6 +33,8 @@ class NodeState(NamedTuple):
     uid: int = 1
     boot: int = 1
     ready: str = "True"
+    back: Moment | None = None
+    """When its kubelet came back, unless that was long ago."""
     cordoned: bool = False
     managers: tuple[tuple[str, Moment | None], ...] = ()
     """Who claims ``spec.unschedulable`` in managedFields, and since when; None: without time."""
@@ -191,7 +195,7 @@ def node_view(node: NodeState, index: int, version: str, *, fresh: bool) -> Node
             "name": name,
             "uid": f"uid-{name}-{node.uid}",
             "resourceVersion": version,
-            "creationTimestamp": format_time(NOW - 100_000),
+            "creationTimestamp": format_time(NOW - LONG_UP_S),
             "labels": dict(node.labels),
             "annotations": annotations,
             "managedFields": [
@@ -211,7 +215,13 @@ def node_view(node: NodeState, index: int, version: str, *, fresh: bool) -> Node
             ],
         },
         "status": {
-            "conditions": [{"type": "Ready", "status": node.ready}],
+            "conditions": [
+                {
+                    "type": "Ready",
+                    "status": node.ready,
+                    "lastTransitionTime": format_time(NOW + (node.back.at if node.back else -LONG_UP_S)),
+                }
+            ],
             "nodeInfo": {"bootID": f"boot-{name}-{node.boot}"},
         },
     }
@@ -260,11 +270,11 @@ def health_view(health: HealthState, node_uid: int, index: int) -> HealthView:
             severity="Fatal",
             level="Drain",
             active=True,
-            first_seen=format_time(NOW - 100_000),
+            first_seen=format_time(NOW - LONG_UP_S),
         )
         for number in health.active
     )
-    beat = NOW if health.alive else NOW - 100_000
+    beat = NOW if health.alive else NOW - LONG_UP_S
     return HealthView(
         metadata=ObjectMeta(name=name),
         status=HealthStatus(

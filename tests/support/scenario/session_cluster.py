@@ -17,6 +17,8 @@ from rules.api.timestamps import format_time
 from rules.session.observation import sessions_by_node
 
 START = 1_790_000_000.0
+LONG_UP_S = 86_400.0
+"""How long the kubelet of a new node has been there: its boot is no news."""
 
 
 class Cluster:
@@ -67,7 +69,7 @@ class Cluster:
                     {
                         "type": "Ready",
                         "status": "True",
-                        "lastTransitionTime": format_time(self.now + 60),
+                        "lastTransitionTime": format_time(self.now - LONG_UP_S),
                     }
                 ],
                 "nodeInfo": {"bootID": f"boot-{name}-1"},
@@ -145,7 +147,8 @@ class Cluster:
         base, _, number = boot.rpartition("-")
         self.nodes[node]["status"]["nodeInfo"]["bootID"] = f"{base}-{int(number) + 1}"
         self.healths[node]["status"]["bootID"] = f"{base}-{int(number) + 1}"
-        self.touch(self.nodes[node])
+        ready = self.nodes[node]["status"]["conditions"][0]
+        self.set_ready(node, ready["status"])
 
     def set_ready(self, node: str, status: str) -> None:
         self.nodes[node]["status"]["conditions"][0] |= {
