@@ -219,7 +219,9 @@ def node_view(node: NodeState, index: int, version: str, *, fresh: bool) -> Node
                 {
                     "type": "Ready",
                     "status": node.ready,
-                    "lastTransitionTime": format_time(NOW + (node.back.at if node.back else -LONG_UP_S)),
+                    "lastTransitionTime": format_time(
+                        NOW + (node.back.at if node.back else -LONG_UP_S)
+                    ),
                 }
             ],
             "nodeInfo": {"bootID": f"boot-{name}-{node.boot}"},
