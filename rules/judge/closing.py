@@ -167,6 +167,8 @@ def _confronted(on: Judging, incident: Incident) -> Incident:
     if rests(on.state, incident):
         return settled(incident, on.now, around, on.thresholds)
     present = present_of(on.state, incident, since=incident.present_since)
+    if present is Present.GOOD and _only_on_the_bus(on.state, incident):
+        present = Present.UNSEEN
     if present is Present.BAD or (present is Present.GOOD and incident.cut):
         live = replace(
             incident,
@@ -186,6 +188,16 @@ def _confronted(on: Judging, incident: Incident) -> Incident:
     if row.severity is Severity.INFO:
         return closed(incident, on.now, by)
     return replace(incident, row=row)
+
+
+def _only_on_the_bus(state: NodeState, incident: Incident) -> bool:
+    """Whether all that acquits of a fault of the past is an address on the PCI bus.
+
+    Many a GPU that is unfit for work answers there; after a reset or reboot that is enough.
+    """
+    repaired = incident.rebooted or incident.reset_at is not None
+    of_the_past = not incident.present_since and not incident.cut
+    return state.view_source is None and of_the_past and not repaired
 
 
 def _blind(on: Judging, incident: Incident) -> bool:

@@ -46,6 +46,9 @@ _RESET_ALL: Final = "reset all GPUs of the node together"
 
 _UNKNOWN: Final = {
     "Starting": "The agent has just started and has not seen the GPUs yet; wait for its first poll.",
+    "OnlyKernelLog": "The kernel log reports no fault and is all that is seen here: whether the GPUs are well cannot be known; give the agent NVML or dcgm-exporter to know.",
+    "NoGPU": "No GPU is on this node's PCI bus and none is expected, so there is no health to report; if there should be one, say so with the annotation gpuward.io/expected-gpus.",
+    "TooLittleSeen": "The dcgm-exporter page has no series that would show a failing GPU; let it export row remaps, ECC errors or the recovery action, or give the agent NVML.",
     "NoSenseWorks": "Neither the driver nor the kernel log can be read, so nothing is known of the GPUs; give the agent one of them.",
     "WaitingForDriver": "The node booted a short while ago and its NVIDIA driver is not loaded yet; wait for it.",
     "DriverAbsent": "No NVIDIA driver answers, so the GPUs cannot be seen; install, load or repair the driver.",
@@ -70,6 +73,15 @@ def incident_sentence(state: NodeState, incident: Incident, others: int) -> str:
     return (
         f"{subject(state, incident)} reported {row.reason}: {means}, "
         f"{_NEXT[row.level]}; {to_do(state, incident)}{more}."
+    )
+
+
+def unconfirmed_sentence(state: NodeState, incident: Incident) -> str:
+    """One sentence about a fault of the past that nothing here can confirm or deny."""
+    return (
+        f"The kernel log tells of {incident.row.reason} on {subject(state, incident)} from before"
+        " the agent's start, and whether it lasts cannot be known: nothing else here sees the"
+        f" GPUs; {to_do(state, incident)}, or give the agent NVML or dcgm-exporter."
     )
 
 

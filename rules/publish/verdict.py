@@ -18,17 +18,21 @@ from rules.judge.burst import strength
 from rules.judge.expected_gpus import gpu_addresses
 from rules.judge.facts.presence import expected_of
 from rules.judge.facts.sources import DRIVER_ABSENT
-from rules.judge.incident import Incident
+from rules.judge.incident import Incident, IncidentPhase
 from rules.judge.observation import SourceName, SourceState
 from rules.judge.present import Present, present_of
 from rules.judge.state import START_GRACE_S, GpuView, NodeState
-from rules.publish.sentences import incident_sentence, unknown_sentence
+from rules.publish.coverage import covered, missed, tells_too_little
+from rules.publish.sentences import incident_sentence, unconfirmed_sentence, unknown_sentence
 
 ALL_PASSING: Final = "AllChecksPassing"
 WAITING: Final = "WaitingForDriver"
 STARTING: Final = "Starting"
 NO_SENSE: Final = "NoSenseWorks"
 NONE_ANSWERS: Final = "NoGPUAnswers"
+LOG_ONLY: Final = "OnlyKernelLog"
+NO_GPU: Final = "NoGPU"
+TOO_LITTLE: Final = "TooLittleSeen"
 MAX_MESSAGE_BYTES: Final = 1024
 
 
@@ -78,8 +82,10 @@ def verdict(state: NodeState, now: float, thresholds: Thresholds = DEFAULT_RULES
     if fatal is not None:
         health, reason = Health.UNHEALTHY, fatal.row.reason
         message = incident_sentence(state, fatal, len(active) - 1)
-    elif blind:
+    elif blind and not (degraded is not None and _told_by_log(blind, degraded)):
         health, reason, message = Health.UNKNOWN, blind, unknown_sentence(blind)
+        if degraded is not None and blind in (LOG_ONLY, NO_GPU):
+            message = unconfirmed_sentence(state, degraded)
     elif degraded is not None:
         health, reason = Health.DEGRADED, degraded.row.reason
         message = incident_sentence(state, degraded, len(active) - 1)
@@ -119,7 +125,9 @@ def view_problem(state: NodeState, now: float, thresholds: Thresholds = DEFAULT_
     if view.state is SourceState.UP and _none_answers(state):
         return NONE_ANSWERS
     if view.state is not SourceState.DOWN:
-        return ""
+        if not _has_gpus(state):
+            return NO_GPU
+        return TOO_LITTLE if tells_too_little(state) else ""
     reason = view.reason or f"{'NVML' if source is SourceName.NVML else 'DCGM'}Down"
     if _all_unbound(state):
         reason = DRIVER_ABSENT
@@ -130,9 +138,21 @@ def view_problem(state: NodeState, now: float, thresholds: Thresholds = DEFAULT_
 
 
 def _log_problem(state: NodeState) -> str:
-    """The same where the kernel log is all there is: without it nothing at all is seen."""
+    """The same where the kernel log is all there is: it tells faults, and no GPU's health."""
     log = state.source(SourceName.KERNEL_LOG)
-    return NO_SENSE if log in (SourceState.ABSENT, SourceState.DOWN) else ""
+    if log in (SourceState.ABSENT, SourceState.DOWN):
+        return NO_SENSE
+    return LOG_ONLY if _has_gpus(state) or not state.pci_at else NO_GPU
+
+
+def _has_gpus(state: NodeState) -> bool:
+    """Whether a GPU is there or should be."""
+    return bool(state.gpus or gpu_addresses(state.functions) or expected_of(state).count)
+
+
+def _told_by_log(blind: str, degraded: Incident) -> bool:
+    """Whether what little sees this node saw this fault itself, and not in the past."""
+    return blind in (LOG_ONLY, NO_GPU) and degraded.phase is not IncidentPhase.PRESENT
 
 
 def not_looked_yet(state: NodeState, now: float) -> bool:
@@ -194,18 +214,23 @@ def _count_healthy(state: NodeState, gpus: Mapping[str, GpuVerdict]) -> int:
 
 
 def _healthy_sentence(state: NodeState, expected: int, healthy: int | None) -> str:
-    if state.view_source is None:
-        return "The kernel log reports no fault; nothing else here can see GPUs."
     if state.standing_down and state.stand_down is not None:
         return (
             f"The GPUs are let go on request ({state.stand_down.reason}); "
             "the last verdict stands until they are back."
         )
-    if not expected:
-        return "This node has no GPU."
+    if state.view_source in state.restored_sources:
+        return f"All checks passed on {expected} GPUs before the agent's restart; it looks again."
+    checks = covered(state)
+    lacking = missed(checks)
+    passing = "The checks that have data pass" if lacking else "All checks pass"
+    seen = f" ({', '.join(checks)})" if checks else ""
+    unseen = f"; no data: {', '.join(lacking)}" if lacking else ""
     if healthy is not None and healthy < expected:
-        return f"All checks pass on {healthy} of {expected} GPUs; the others are looked for."
-    return f"All checks pass on {expected} GPU{'s' if expected != 1 else ''}."
+        return (
+            f"{passing} on {healthy} of {expected} GPUs{seen}{unseen}; the others are looked for."
+        )
+    return f"{passing} on {expected} GPU{'s' if expected != 1 else ''}{seen}{unseen}."
 
 
 def _bounded(message: str) -> str:

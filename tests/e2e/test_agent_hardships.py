@@ -124,7 +124,7 @@ def test_the_past_is_not_erased_by_an_agent_that_started_during_an_outage(
 ) -> None:
     agent = agent_of(hosted, tmp_path)
     with running(agent):
-        until(lambda: healthy(hosted) == "True", "the first verdict")
+        until(lambda: healthy(hosted) == "Unknown", "the first verdict")
         agent.kernel_line(XID79.format(pci="0000:3b:00"))
         until(lambda: healthy(hosted) == "False", "the fault")
     (before,) = status(hosted)["incidents"]
@@ -150,7 +150,7 @@ def test_ten_thousand_xids_in_a_burst_are_all_read_and_written_a_few_times(
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with running(agent_of(hosted, tmp_path, listen=f"127.0.0.1:{port}")) as agent:
-        until(lambda: healthy(hosted) == "True", "the first verdict")
+        until(lambda: healthy(hosted) == "Unknown", "the first verdict")
         for number in range(10_000):
             agent.kernel_line(
                 f"NVRM: Xid (PCI:0000:{number % 200:02x}:00): 79, pid={number}, name=python, lost"
@@ -174,7 +174,7 @@ def test_a_full_disk_under_the_log_does_not_stop_the_agent(
     agent = agent_of(hosted, tmp_path)
     agent.log = Path("/dev/full")
     with running(agent):
-        until(lambda: healthy(hosted) == "True", "the first verdict")
+        until(lambda: healthy(hosted) == "Unknown", "the first verdict")
         agent.kernel_line(XID79.format(pci="0000:3b:00"))
         until(lambda: healthy(hosted) == "False", "the fault")
         assert agent.stop() == 0
@@ -223,7 +223,7 @@ def test_missing_definitions_are_named_once_and_the_node_gets_its_verdict(
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}
         hosted.run(hosted.server.client.create(NODES, body))
         with running(agent_of(hosted, tmp_path)) as agent:
-            until(lambda: healthy(hosted) == "True", "the verdict on the node")
+            until(lambda: healthy(hosted) == "Unknown", "the verdict on the node")
             agent.kernel_line(XID79.format(pci="0000:3b:00"))
             until(lambda: healthy(hosted) == "False", "the fault on the node")
         assert agent.log.read_text().count("apply the CRDs of gpuward") == 1
@@ -241,7 +241,7 @@ async def test_the_rights_in_the_manifests_are_enough(secure_cluster: Any, tmp_p
         return next((c["reason"] for c in conditions if c["type"] == "GPUHealthy"), "")
 
     async def passing() -> bool:
-        return await reason() == "AllChecksPassing"
+        return await reason() in {"NoGPU", "OnlyKernelLog"}
 
     async def lost() -> bool:
         return await reason() == LOST
@@ -268,7 +268,7 @@ def test_without_library_and_gpu_the_kernel_log_alone_judges(
         pytest.skip("this machine has NVIDIA functions or no PCI bus: a driver is expected")
     agent = agent_of(hosted, tmp_path, nvml="real")
     with running(agent):
-        until(lambda: healthy(hosted) == "True", "the first verdict")
+        until(lambda: healthy(hosted) == "Unknown", "the first verdict")
 
         def nvml() -> tuple[str, str]:
             sources = {each["name"]: each for each in status(hosted)["sources"]}

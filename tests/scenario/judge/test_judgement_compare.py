@@ -229,12 +229,14 @@ def test_every_check_is_either_fed_by_the_page_or_known_to_be_absent() -> None:
     assert checks == set(ONE) | NOT_EXPORTED
 
 
-def test_what_is_not_exported_is_absent_and_the_node_healthy() -> None:
+def test_issue11_11_a_page_with_only_temperatures_is_not_all_checks_pass() -> None:
     world = World(nvml=False).start()
     page = "".join(
         f'DCGM_FI_DEV_GPU_TEMP{{gpu="{gpu}",UUID="{uuid(gpu)}"}} 40\n' for gpu in range(8)
     )
     seen, _ = read_page(page, world.now)
     world.see(seen)
-    assert world.verdict().health is Health.HEALTHY
+    judged = world.verdict()
+    assert (judged.health, judged.reason) == (Health.UNKNOWN, "TooLittleSeen")
+    assert judged.gpus_healthy is None
     assert set(world.state.gpus[uuid(0)].values) == {Signal.TEMPERATURE}

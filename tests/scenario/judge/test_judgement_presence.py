@@ -297,7 +297,7 @@ def test_without_driver_and_gpu_the_kernel_log_alone_judges() -> None:
     assert world.verdict().reason == "DriverAbsent", "the bus was not looked at yet"
     world.look_at_pci()
     assert nvml_of(world) == ("Absent", "DriverAbsent")
-    assert world.verdict().health is Health.HEALTHY
+    assert world.verdict().reason == "NoGPU"
     world.xid(79)
     assert world.verdict().health is Health.UNHEALTHY
 

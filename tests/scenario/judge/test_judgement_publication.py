@@ -31,7 +31,9 @@ def test_a_healthy_node(world: World) -> None:
         "GPUHealthy": ("True", "AllChecksPassing"),
         "GPUDegraded": ("False", "NotDegraded"),
     }
-    assert published.conditions[0].message == "All checks pass on 8 GPUs."
+    assert published.conditions[0].message == (
+        "All checks pass on 8 GPUs (kernel log, presence, recovery action, memory, heat)."
+    )
     assert published.labels == {
         "gpuward.io/health": "healthy",
         "gpuward.io/gpus": "8",

@@ -55,7 +55,10 @@ def test_a_healthy_machine(machine: Machine, capsys: pytest.CaptureFixture[str])
     lines = out.splitlines()
     assert status == 0
     assert lines[0].endswith(": Healthy (AllChecksPassing)")
-    assert lines[1] == "All checks pass on 8 GPUs."
+    assert lines[1] == (
+        "All checks pass on 8 GPUs (kernel log, presence, recovery action, memory, heat, PCIe,"
+        " NVLink, fabric)."
+    )
     assert lines[3] == "8 x NVIDIA H100 80GB HBM3, nvswitch, driver 580.95.05"
     assert [line.split()[0] for line in lines[6:14]] == list("01234567")
     assert lines[-2:] == [
@@ -112,7 +115,7 @@ def test_control_characters_of_a_kernel_line_do_not_reach_the_terminal(
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        pytest.param((), (0, "Healthy", "Absent"), id="no GPU here: the kernel log judges"),
+        pytest.param((), (3, "Unknown", "Absent"), id="issue11_11: no GPU here"),
         pytest.param(("--expected-gpus=8",), (3, "Unknown", "Down"), id="eight should be here"),
         pytest.param(("--kmsg=off",), (3, "Unknown", "Absent"), id="no kernel log either"),
     ],
@@ -181,6 +184,17 @@ def test_what_only_an_exporter_sees_is_confirmed_by_another_page(
         server.shutdown()
     assert status == 2
     assert "RowRemapFailure" in capsys.readouterr().out
+
+
+def test_issue11_11_a_fatal_line_of_a_file_that_nothing_confirms_is_said_and_unknown(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine.kernel_log.write_bytes(record(1))
+    status = main(["check", f"--kmsg={machine.kernel_log}", "--nvml=off"])
+    out = capsys.readouterr().out
+    assert status == 3
+    assert "The kernel log tells of Xid79GPUFallenOffBus" in out
+    assert "cannot be known" in out
 
 
 def test_without_driver_and_kernel_log_nothing_is_known(

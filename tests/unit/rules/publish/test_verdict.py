@@ -51,7 +51,7 @@ UP, DOWN, ABSENT, RELEASED = SourceState
         pytest.param(state(DOWN, "CallHung"), "Unknown", "CallHung", id="hung"),
         pytest.param(state(DOWN), "Unknown", "NVMLDown", id="no reason given"),
         pytest.param(state(RELEASED), "Healthy", "AllChecksPassing", id="let go"),
-        pytest.param(state(ABSENT), "Healthy", "AllChecksPassing", id="kernel log only"),
+        pytest.param(state(ABSENT), "Unknown", "OnlyKernelLog", id="kernel log only"),
         pytest.param(state(ABSENT, dcgm=UP), "Healthy", "AllChecksPassing", id="dcgm"),
         pytest.param(state(ABSENT, dcgm=DOWN), "Unknown", "DCGMDown", id="dcgm down"),
         pytest.param(state(UP, dcgm=DOWN), "Healthy", "AllChecksPassing", id="dcgm beside"),

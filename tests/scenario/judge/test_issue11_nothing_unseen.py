@@ -1,0 +1,123 @@
+"""Nothing unseen is called healthy: what a verdict rests on, and what it says it cannot know."""
+
+from __future__ import annotations
+
+import pytest
+
+from rules.catalog.signals import Signal
+from rules.judge.observation import SourceName, SourceState
+from rules.publish.verdict import Health
+from tests.support.scenario.judgement_world import World, uuid
+
+LOAD = (
+    "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.82.07  Release Build  (x@y)  Wed"
+)
+
+
+@pytest.fixture
+def log_only() -> World:
+    """The default profile: the kernel log, the PCI bus and the host, no NVML."""
+    return World(nvml=False).start()
+
+
+def test_issue11_11_where_the_log_is_the_only_view_a_quiet_node_is_unknown(
+    log_only: World,
+) -> None:
+    judged = log_only.verdict()
+    assert (judged.health, judged.reason) == (Health.UNKNOWN, "OnlyKernelLog")
+    assert judged.message.startswith("The kernel log reports no fault and is all that is seen")
+    published = log_only.published()
+    assert published.conditions[0].status == "Unknown"
+    assert published.status.gpus_healthy == ""
+
+
+@pytest.mark.parametrize("number", [79, 95, 48, 119])
+def test_issue11_11_a_fatal_line_from_before_the_start_that_nothing_confirms_is_said(
+    number: int,
+) -> None:
+    world = World(nvml=False)
+    world.node()
+    world.xid(number, 3, lookback=True)
+    world.start()
+    world.advance(3600, polling=True)
+    judged = world.verdict()
+    assert judged.health is Health.UNKNOWN
+    assert f"Xid{number}" in judged.message
+    assert "cannot be known" in judged.message
+    assert world.only().row.level == "Report", "what may be over takes no node"
+
+
+def test_issue11_11_a_restarted_agent_goes_on_saying_it(log_only: World) -> None:
+    log_only.xid(95, 3, lookback=True)
+    before = log_only.verdict().message
+    for _ in range(3):
+        log_only.restart_agent()
+        log_only.start()
+        log_only.advance(60)
+    assert log_only.verdict().message == before
+
+
+def test_issue11_11_a_reset_or_reboot_after_such_a_line_ends_it(log_only: World) -> None:
+    log_only.xid(95, 3, lookback=True)
+    log_only.advance(60)
+    log_only.kernel(LOAD)
+    log_only.look_at_pci()
+    log_only.advance(60, polling=True)
+    assert not log_only.active
+    log_only.xid(95, 3, lookback=True)
+    log_only.reboot()
+    log_only.start()
+    assert not log_only.active
+    assert log_only.verdict().reason == "OnlyKernelLog"
+
+
+def test_issue11_11_what_the_log_tells_now_is_judged_as_ever(log_only: World) -> None:
+    log_only.xid(160, 2)
+    log_only.advance(10)
+    assert log_only.verdict().health is Health.DEGRADED
+    log_only.xid(95, 3)
+    log_only.advance(10)
+    assert log_only.verdict().health is Health.UNHEALTHY
+
+
+def test_issue11_11_a_host_without_any_gpu_is_not_healthy() -> None:
+    for nvml in (True, False):
+        world = World(0, nvml=nvml, switched=False).start()
+        judged = world.verdict()
+        assert (judged.health, judged.reason) == (Health.UNKNOWN, "NoGPU")
+
+
+def test_issue11_11_a_healthy_names_its_coverage() -> None:
+    world = World().start()
+    assert world.verdict().message == (
+        "All checks pass on 8 GPUs (kernel log, presence, recovery action, memory, heat)."
+    )
+    world.source(SourceName.KERNEL_LOG, SourceState.DOWN, "ReadFailed")
+    for gpu in range(8):
+        world.readings(gpu, recovery_action=None)  # type: ignore[arg-type]
+    assert world.verdict().message == (
+        "The checks that have data pass on 8 GPUs (presence, memory, heat);"
+        " no data: kernel log, recovery action."
+    )
+
+
+def test_issue11_11_a_page_that_tells_of_memory_says_what_it_does_not_tell() -> None:
+    world = World(1, nvml=False).start()
+    world.dcgm({uuid(0): {Signal.REMAP_FAILURE: 0, Signal.TEMPERATURE: 40}})
+    judged = world.verdict()
+    assert judged.health is Health.HEALTHY
+    assert judged.message == (
+        "The checks that have data pass on 1 GPU (kernel log, memory, heat);"
+        " no data: recovery action."
+    )
+
+
+def test_issue11_11_an_agent_that_starts_again_keeps_the_verdict_and_says_that_it_looks() -> None:
+    world = World().start()
+    world.restart_agent()
+    judged = world.verdict()
+    assert judged.health is Health.HEALTHY
+    assert judged.message == "All checks passed on 8 GPUs before the agent's restart; it looks again."
+    world.start()
+    assert judged.health is Health.HEALTHY
+    assert "recovery action" in world.verdict().message
