@@ -117,7 +117,9 @@ def test_issue11_11_an_agent_that_starts_again_keeps_the_verdict_and_says_that_i
     world.restart_agent()
     judged = world.verdict()
     assert judged.health is Health.HEALTHY
-    assert judged.message == "All checks passed on 8 GPUs before the agent's restart; it looks again."
+    assert (
+        judged.message == "All checks passed on 8 GPUs before the agent's restart; it looks again."
+    )
     world.start()
     assert judged.health is Health.HEALTHY
     assert "recovery action" in world.verdict().message
