@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from remediator.kube.caches import Caches
 from remediator.kube.clock import Clock
 from remediator.kube.refusals import Refusals
-from rules.api.gangs import Gang
 from rules.api.nodes import HealthView, LeaseView, NodeView, QuarantineView
 from rules.api.refusal import NodeWrite
+from rules.drain.gangs import Gang
 from rules.policy.policy import Policy
 from rules.session.observation import is_open
 from rules.session.snapshot import FleetSnapshot

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from agent.settings import SettingsError
 from agent.version import VERSION
-from rules.api.yaml_keys import duplicate_keys
 from rules.catalog.thresholds import DEFAULT_RULES, RulesError, Thresholds, parse_rules
+from rules.text.yaml_keys import duplicate_keys
 
 
 @dataclass(frozen=True, slots=True)

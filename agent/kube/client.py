@@ -23,8 +23,8 @@ import urllib3
 from agent.kube.config import KubeConfig, KubeConfigError
 from agent.kube.objects import HealthObject, NodeObject, PodList, StatusAnswer, WatchEvent
 from rules.api.names import GROUP, VERSION
-from rules.api.tolerant import understand
 from rules.judge.workload import WorkloadMeta
+from rules.text.tolerant import understand
 
 JSON: Final = "application/json"
 METADATA_ONLY: Final = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"

@@ -14,8 +14,8 @@ from http import HTTPStatus
 
 from agent.kube.client import Kube, KubeError
 from agent.kube.objects import NodeObject
-from rules.api.surprise import place_of
 from rules.judge.observation import NodeSeen
+from rules.text.surprise import place_of
 
 FIRST_RETRY_S = 0.5
 LONGEST_RETRY_S = 30.0

@@ -20,8 +20,8 @@ from agent.publish.events import EventLane
 from agent.publish.lanes import HealthLane, NodeLane
 from agent.publish.plan import FIRST_RETRY_S, LONGEST_RETRY_S, Wanted
 from rules.api.health import HealthStatus
-from rules.api.surprise import place_of
 from rules.publish.events import NodeEvent
+from rules.text.surprise import place_of
 
 LONGEST_WAIT_S = 3600.0
 THREAD_GRACE_S = 0.5

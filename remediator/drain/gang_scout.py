@@ -20,7 +20,7 @@ from remediator.kube.answer import ApiError
 from remediator.kube.clock import Clock
 from remediator.kube.isolation import Isolation
 from remediator.world import World
-from rules.api.gangs import Gang, gangs_of
+from rules.drain.gangs import Gang, gangs_of
 
 _LOG = structlog.get_logger()
 

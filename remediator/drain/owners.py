@@ -19,8 +19,8 @@ from remediator.kube.pace import PaceLane
 from rules.api.nodes import ObjectMeta, OwnerReference
 from rules.api.object_name import BadSegmentError, api_path, is_api_version
 from rules.api.pods import OwnerView
-from rules.api.tolerant import understand
 from rules.drain.plan import OwnerWanted
+from rules.text.tolerant import understand
 
 _KIND = re.compile(r"[A-Za-z][A-Za-z0-9]{0,62}", re.ASCII)
 _CHAIN = 6

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from rules.api.metadata import ListMeta, ObjectMeta
-from rules.api.tolerant import UNREADABLE, understand
+from rules.text.tolerant import UNREADABLE, understand
 
 T = TypeVar("T")
 
@@ -112,7 +112,7 @@ class Answer:
         return self.code == 404 and status.reason == "NotFound" and named
 
     def decode(self, kind: type[T]) -> T:
-        """The object of a success, as far as it is understood (`rules.api.tolerant`).
+        """The object of a success, as far as it is understood (`rules.text.tolerant`).
 
         ApiError when it was a refusal or is not that object at all.
         """

@@ -18,7 +18,7 @@ from typing import Final
 import structlog
 
 from remediator.kube.clock import Clock
-from rules.api.surprise import place_of
+from rules.text.surprise import place_of
 
 _LOG = structlog.get_logger()
 

@@ -23,8 +23,8 @@ from remediator.kube.clock import Clock
 from remediator.kube.isolation import Isolation
 from remediator.kube.pace import PaceLane
 from rules.api.nodes import ObjectMeta
-from rules.api.tolerant import UNREADABLE, understand
-from rules.api.view_age import too_old
+from rules.session.view_age import too_old
+from rules.text.tolerant import UNREADABLE, understand
 
 _LOG = structlog.get_logger()
 

@@ -18,7 +18,7 @@ from remediator.kube.api_groups import ApiGroups
 from remediator.kube.clock import Clock
 from remediator.world import World
 from rules.api.nodes import LeaseView
-from rules.api.view_age import too_old
+from rules.session.view_age import too_old
 
 _LOG = structlog.get_logger()
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import yaml
 
-from rules.api.yaml_keys import duplicate_keys
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
+from rules.text.yaml_keys import duplicate_keys
 
 
 def decode_policy(text: bytes | str, source: str) -> Policy | list[str]:

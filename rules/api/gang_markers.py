@@ -1,6 +1,6 @@
 """What schedulers and workload controllers write on the pods of a gang: a table, and its reader.
 
-Used by `rules.api.gangs` where the owner chain does not tell. A workload's own labels come first
+Used by `rules.drain.gangs` where the owner chain does not tell. A workload's own labels come first
 and count on any pod. Pod groups of schedulers come last, and only on pods that no `apps`
 controller keeps: those are replaced one by one, whatever group they were admitted with.
 """

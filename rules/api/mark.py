@@ -24,8 +24,8 @@ from rules.api.node_managers import claimed_by_another
 from rules.api.nodes import NodeView, Taint
 from rules.api.object_name import is_object_name
 from rules.api.timestamps import format_time, parse_time
-from rules.api.tolerant import UNREADABLE
 from rules.catalog.reason import is_reason_code
+from rules.text.tolerant import UNREADABLE
 
 AUTOSCALER_ANNOTATIONS: Final = (ANNOTATION_SCALE_DOWN_DISABLED, ANNOTATION_DO_NOT_DISRUPT)
 EFFECT: Final = "NoSchedule"

@@ -10,7 +10,7 @@ import msgspec
 from rules.api.timestamps import parse_time
 
 DOUBT_FIELD: Any = msgspec.field(name="gpuward.io/doubt", default="")
-"""The field `doubt` of a view: never on the wire, set by `rules.api.tolerant`."""
+"""The field `doubt` of a view: never on the wire, set by `rules.text.tolerant`."""
 _MAX_ID: Final = 64
 """Room for a UID or boot id in the objects that we write (`daemonset/crds`)."""
 

@@ -1,6 +1,6 @@
 """What the deciding rules see of the cluster: few-field views of API objects and the fleet.
 
-Every view decodes straight from the API server's JSON (`rules.api.tolerant.understand`); fields
+Every view decodes straight from the API server's JSON (`rules.text.tolerant.understand`); fields
 that no rule reads are skipped, so 5,000 nodes stay small. What was not understood of an object is
 in its `doubt`, and whoever decides by the object then does less. Views are never written back:
 writes are built in `rules.api.writes`. Nothing in here does I/O or reads a clock.

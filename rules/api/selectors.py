@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from rules.api.label_value import is_label_value
 from rules.api.metadata import LabelSelector
 from rules.api.object_name import is_label_key
+from rules.text.label_value import is_label_value
 
 Matcher = Callable[[Mapping[str, str]], bool]
 

@@ -18,9 +18,9 @@ import msgspec
 from rules.api.budgets import PdbView
 from rules.api.pods import PodView
 from rules.api.refusal import refused_by_admission
-from rules.api.tolerant import UNREADABLE
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.budget import is_stale, judge
+from rules.text.tolerant import UNREADABLE
 
 _MULTIPLE: Final = "more than one PodDisruptionBudget"
 _NEGATIVE: Final = "disruptions allowed is negative"

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Final
 
 from rules.api.budgets import PdbView
-from rules.api.gangs import Gang
 from rules.api.pods import OwnerView, PodView
 from rules.api.quarantine import BlockedBy
 from rules.api.sentences import listed_names
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.budget import judge
 from rules.drain.eviction import EvictionKind, EvictionOutcome
+from rules.drain.gangs import Gang
 
 _POD_NAMES: Final = 3
 _GANG_REMEDY: Final = (

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from rules.api.budgets import PdbView
-from rules.api.gangs import gang_of
 from rules.api.pods import ClaimView, OwnerView, PodView, VolumeAttachmentView
 from rules.api.quarantine import BlockedBy, DrainStatus
 from rules.api.sentences import listed_names
@@ -24,6 +23,7 @@ from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.budget import matching, needs_turn
 from rules.drain.clock import overdue, worked_since
 from rules.drain.fate import Fate, LeftBy, Moment, PodVerdict, fate_of, tier
+from rules.drain.gangs import gang_of
 from rules.drain.memory import DrainMemory, claims, keeps_returning, listed
 from rules.drain.obstacles import HOLDING, grouped, obstacle_of, owner_name, worst_of
 from rules.policy.policy import Policy

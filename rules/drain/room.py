@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from rules.api.availability import is_unavailable
 from rules.api.containers import gpu_amounts
 from rules.api.nodes import NodeView
 from rules.api.pods import PodView
+from rules.drain.availability import is_unavailable
 
 
 def free_gpus(nodes: Iterable[NodeView], used: Mapping[str, int]) -> Mapping[str, int]:

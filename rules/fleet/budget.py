@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from rules.api.availability import being_built, is_unavailable
 from rules.api.nodes import NodeView
+from rules.drain.availability import being_built, is_unavailable
 from rules.policy.policy import Budget
 
 

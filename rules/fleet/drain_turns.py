@@ -10,10 +10,9 @@ from rules.api.quarantine import Mode, Phase
 from rules.api.timestamps import parse_time
 from rules.catalog.reason import Level
 from rules.catalog.why_not import Refusal, WhyNot
+from rules.fleet.gang_turns import drain_turn, moving_gangs, unread_until
 from rules.session import status as st
-from rules.session.causes import has_human
-from rules.session.gang_turns import drain_turn, moving_gangs, unread_until
-from rules.session.level import drains_now
+from rules.session.causes import drains_now, has_human
 from rules.session.observation import (
     Permit,
     Unjudged,

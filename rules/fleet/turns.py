@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from rules.api.availability import is_unavailable
-from rules.api.gangs import Gang
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase
 from rules.api.selectors import parse_selector
@@ -21,6 +19,8 @@ from rules.api.timestamps import clock
 from rules.api.writes import EmitEvent
 from rules.catalog.reason import Severity
 from rules.catalog.why_not import Refusal, WhyNot
+from rules.drain.availability import is_unavailable
+from rules.drain.gangs import Gang
 from rules.fleet.breaker import (
     Breaker,
     FleetFinding,
@@ -34,10 +34,9 @@ from rules.fleet.breaker import (
 )
 from rules.fleet.budget import BudgetBook, BudgetLine
 from rules.fleet.drain_turns import drain_permits
+from rules.fleet.gang_turns import unread_until
 from rules.fleet.pools import NodePools, control_plane
-from rules.session.causes import has_human, open_causes, severity_rank, worst
-from rules.session.gang_turns import unread_until
-from rules.session.level import drains_now
+from rules.session.causes import drains_now, has_human, open_causes, severity_rank, worst
 from rules.session.observation import (
     Permit,
     Unjudged,

@@ -7,7 +7,6 @@ is removed (None), never guessed.
 from __future__ import annotations
 
 from rules.api.health import Topology
-from rules.api.label_value import RefusedLabel, checked_labels, product_label
 from rules.api.names import (
     AGENT_LABELS,
     LABEL_DRIVER,
@@ -22,6 +21,7 @@ from rules.api.names import (
 )
 from rules.judge.state import NodeState
 from rules.publish.verdict import Verdict
+from rules.text.label_value import RefusedLabel, checked_labels, product_label
 
 MIXED = "mixed"
 

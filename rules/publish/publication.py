@@ -23,7 +23,6 @@ from rules.api.health import (
     SourceStatus,
     Topology,
 )
-from rules.api.label_value import RefusedLabel
 from rules.api.names import CONDITION_DEGRADED, CONDITION_HEALTHY
 from rules.api.timestamps import format_time
 from rules.judge import ledger
@@ -44,6 +43,7 @@ from rules.publish.verdict import (
     Verdict,
     not_looked_yet,
 )
+from rules.text.label_value import RefusedLabel
 
 NOT_DEGRADED: Final = "NotDegraded"
 RIDE_ALONG_S: Final = 60.0

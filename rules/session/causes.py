@@ -17,12 +17,15 @@ from rules.api.quarantine import Cause
 from rules.api.timestamps import parse_time
 from rules.catalog.reason import Level, Severity
 from rules.policy.policy import Policy
-from rules.session.observation import is_open
+from rules.session.observation import is_open, staleness
+from rules.session.snapshot import FleetSnapshot
 
 MAX_CAUSES: Final = 32
 """How many causes we write into a session; the others are in the verdict."""
 CRD_CAUSES: Final = 64
 """How many the definition of GPUQuarantine allows (`daemonset/crds`): people may write as many."""
+EVIDENCE_GANGS: Final = "gangs"
+"""Key of the gang keys in a session's evidence, written when its drain begins."""
 EVIDENCE_LEVEL: Final = "level"
 """In `status.evidence`: the deepest level that the session has had."""
 DELETED_BY: Final = "deletion of the GPUQuarantine"
@@ -179,6 +182,30 @@ def level_in_effect(session: QuarantineView, causes: Iterable[Cause], policy: Po
     """
     allowed = max((_allowed(c, policy) for c in causes), key=level_rank, default=str(Level.DRAIN))
     return min(session.spec.level, allowed, key=level_rank)
+
+
+def _causes_now(
+    session: QuarantineView, node: NodeView, snapshot: FleetSnapshot
+) -> tuple[Cause, ...]:
+    health = snapshot.healths.get(node.name)
+    stale = staleness(health, node, snapshot.agents, snapshot.now)
+    return open_causes(session, health, stale, snapshot.policy)
+
+
+def holds_now(session: QuarantineView, node: NodeView, snapshot: FleetSnapshot) -> bool:
+    """Whether a cause of the session still holds and asks for more than a report."""
+    return not session.spec.causes or bool(_causes_now(session, node, snapshot))
+
+
+def drains_now(session: QuarantineView, node: NodeView, snapshot: FleetSnapshot) -> bool:
+    """Whether the session's causes ask for an empty node, as level and policy are now.
+
+    The level in its spec was right when it was written; policy, people and verdict go on.
+    """
+    if not holds_now(session, node, snapshot):
+        return False
+    causes = _causes_now(session, node, snapshot)
+    return level_in_effect(session, causes, snapshot.policy) == Level.DRAIN
 
 
 def lowered_by_person(session: QuarantineView) -> bool:

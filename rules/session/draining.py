@@ -17,7 +17,7 @@ from rules.drain.clock import overdue
 from rules.drain.plan import DrainPlan
 from rules.session import status as st
 from rules.session.case import Case, touched
-from rules.session.gang_turns import EVIDENCE
+from rules.session.causes import EVIDENCE_GANGS
 from rules.session.halts import unreachable
 
 _MAX_GANGS: Final = 16
@@ -32,7 +32,7 @@ def begin_drain(case: Case, status: QuarantineStatus) -> Decision:
     )
     evidence = dict(status.evidence)
     if case.seen.gangs:
-        evidence[EVIDENCE] = list(case.seen.gangs[:_MAX_GANGS])
+        evidence[EVIDENCE_GANGS] = list(case.seen.gangs[:_MAX_GANGS])
     status = touched(status, drain=drain, evidence=evidence)
     sentence = draining_sentence(drain, case.now, "")
     status = st.enter(status, Phase.DRAINING, sentence, case.now)

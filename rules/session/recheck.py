@@ -13,8 +13,7 @@ from rules.api import writes as d
 from rules.api.mark import MarkState, mark_state, read_note
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase
-from rules.session.causes import has_human
-from rules.session.level import drains_now, holds_now
+from rules.session.causes import drains_now, has_human, holds_now
 from rules.session.observation import is_open, opted_out, pause_covers, selects_node
 from rules.session.owners import working_owner
 from rules.session.snapshot import FleetSnapshot

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rules.api.gangs import Gang
 from rules.api.nodes import HealthView, LeaseView, NodeView, PauseView, QuarantineView
+from rules.drain.gangs import Gang
 from rules.policy.policy import Policy
 
 
@@ -46,7 +46,7 @@ class FleetSnapshot:
     """When this process took over: waits for what a leader has to find out count from here."""
     doubt: str = ""
     """Why no harm may rest on this snapshot, a clause: a view that is too old
-    (`rules.api.view_age`), a time that is not known; "" when it may."""
+    (`rules.session.view_age`), a time that is not known; "" when it may."""
     own_node: str = ""
     """The node this process runs on; "" outside the cluster."""
     own_namespace: str = "gpuward"
@@ -57,7 +57,7 @@ class FleetSnapshot:
     mark_refused: frozenset[str] = frozenset()
     """Nodes that the API server let nobody mark a moment ago: they get no turn meanwhile."""
     gangs: Mapping[str, tuple[Gang, ...]] = field(default_factory=dict)
-    """Gangs with GPU pods on a node (`rules.api.gangs.gangs_of`), by node name: needed for nodes
+    """Gangs with GPU pods on a node (`rules.drain.gangs.gangs_of`), by node name: needed for nodes
     whose session has not begun to drain. Empty says none; a missing node was not read lately."""
     kueue_unhealthy: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Node names in `status.unhealthyNodes` of a gang's Kueue Workload, by gang key."""

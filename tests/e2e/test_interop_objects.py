@@ -17,11 +17,11 @@ import yaml
 from agent.kube.objects import NodeObject, NodeStatusSeen
 from agent.publish.plan import PatchNode, PublishLane, node_step
 from rules.api import mark, names
-from rules.api.gangs import gang_of
 from rules.api.health import HealthStatus
 from rules.api.nodes import FreshNode
 from rules.api.pods import DaemonSetView, PodView
 from rules.drain.daemon_sets import untolerating
+from rules.drain.gangs import gang_of
 from rules.judge.expected_gpus import Learned, expected_gpus
 from rules.judge.facts.sources import wants_release
 from rules.publish.publication import Publication, PublishedCondition

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from rules.api import writes as d
-from rules.api.availability import being_built
 from rules.api.mark import own_taint, read_note
+from rules.drain.availability import being_built
 from rules.session.observation import is_open
 from tests.support.scenario.session_world import CrashError, World, policy_of
 

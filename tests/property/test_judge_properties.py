@@ -7,7 +7,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rules.api.health import MAX_INCIDENTS, MAX_OBJECT_BYTES, HealthStatus
-from rules.api.label_value import is_label_value
 from rules.catalog.reason import Level, Severity, is_reason_code
 from rules.catalog.thresholds import DEFAULT_RULES
 from rules.judge.judge import judge, next_deadline
@@ -17,6 +16,7 @@ from rules.judge.state import MAX_BURSTS, MAX_GPUS, MAX_PENDING_EVENTS
 from rules.kernel_log.record import KernelLine, LineKind
 from rules.publish.publication import Difference, differs, publish
 from rules.publish.verdict import verdict
+from rules.text.label_value import is_label_value
 from tests.support.scenario.judge_strategies import IDENTITY, PREAMBLE, START, lines, run, steps
 
 QUICK = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])

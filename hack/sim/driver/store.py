@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from hack.sim.driver.node import Node, parse
-from rules.api.yaml_keys import duplicate_keys
+from rules.text.yaml_keys import duplicate_keys
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 

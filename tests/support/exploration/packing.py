@@ -21,8 +21,7 @@ from rules.api.metadata import ObjectMeta
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import QuarantineStatus
 from rules.api.timestamps import format_time, parse_time
-from rules.session.causes import session_name
-from rules.session.gang_turns import EVIDENCE
+from rules.session.causes import EVIDENCE_GANGS, session_name
 from rules.session.reuse import EVIDENCE_JOINED
 
 NOW = 1_790_000_000
@@ -192,7 +191,9 @@ def slim(status: QuarantineStatus) -> QuarantineStatus:
         conditions=conditions,
         timeline=timeline,
         drain=drain,
-        evidence={k: v for k, v in status.evidence.items() if k in {EVIDENCE, EVIDENCE_JOINED}},
+        evidence={
+            k: v for k, v in status.evidence.items() if k in {EVIDENCE_GANGS, EVIDENCE_JOINED}
+        },
     )
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from rules.api import writes as d
-from rules.api.gangs import Gang
 from rules.api.nodes import FreshNode, NodeView, PauseView, QuarantineView
+from rules.drain.gangs import Gang
 from rules.fleet.turns import FleetVerdict, judge_fleet
 from rules.policy.policy import Policy
 from rules.session.decide import decide

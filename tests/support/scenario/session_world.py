@@ -19,7 +19,6 @@ from remediator.kube.answer import Answer
 from remediator.kube.refusals import Refusals
 from rules.api import writes as d
 from rules.api.budgets import PdbView
-from rules.api.gangs import Gang, gangs_of
 from rules.api.nodes import FreshNode, HealthView, LeaseView, NodeView, PauseView, QuarantineView
 from rules.api.pods import ClaimView, OwnerView, PodView, VolumeAttachmentView
 from rules.api.quarantine import QuarantineStatus
@@ -31,6 +30,7 @@ from rules.drain import queue as pdb_queue
 from rules.drain.arrivals import plan_watch
 from rules.drain.budget import matching
 from rules.drain.eviction import EvictionOutcome, classify, no_answer
+from rules.drain.gangs import Gang, gangs_of
 from rules.drain.memory import DrainMemory, announced, answered, forced
 from rules.drain.plan import DrainInput, DrainPlan, plan_drain
 from rules.fleet.turns import FleetVerdict, judge_fleet

@@ -20,10 +20,10 @@ from remediator.drain import look as drain_look
 from remediator.drain import owners
 from remediator.kube.caches import Caches, Listeners
 from remediator.kube.elector import LEASE_NAME
-from rules.api import gangs as gang
 from rules.api import writes as d
 from rules.api.quarantine import QuarantineSpec, QuarantineStatus
 from rules.api.requests import request
+from rules.drain import gangs as gang
 from tests.support.remediator.virtual_clock import VirtualClock
 
 DAEMONSET = Path(__file__).parents[3] / "daemonset"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,16 @@ def test_the_version_stands_in_one_place() -> None:
     assert {page: {one.rstrip(".") for one in said} for page, said in found.items()} == {
         page: {version} for page in found
     }
+
+
+@pytest.mark.parametrize("program", ["rules", "agent", "remediator"])
+def test_issue12_a_room_can_be_seen_at_a_glance(program: str) -> None:
+    """At most 8 modules at the top of a program, at most 20 in any room."""
+    modules = Counter(
+        path.parent.relative_to(ROOT).as_posix()
+        for path in (ROOT / program).rglob("*.py")
+        if path.name != "__init__.py"
+    )
+
+    assert modules.pop(program, 0) <= 8
+    assert {room: count for room, count in modules.items() if count > 20} == {}

@@ -11,7 +11,7 @@ from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, LEASES, NAMES
 from remediator.drain.kueue import KueueWorkloads
 from remediator.kube.api_groups import ApiGroups
 from remediator.upkeep.maintenance import NAMESPACE, MaintenanceLeases
-from rules.api.gangs import Gang
+from rules.drain.gangs import Gang
 from tests.support.remediator.edge import edge
 
 WORKLOADS = Resource("kueue.x-k8s.io", "v1beta1", "workloads", True, "Workload")

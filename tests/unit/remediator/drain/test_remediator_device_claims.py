@@ -9,8 +9,8 @@ from hack.sim.cluster.resource import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from remediator.drain.device_claims import DeviceClaims
 from remediator.drain.free_gpus import FreeGpus
 from remediator.drain.look import DrainLook
-from rules.api.gangs import gangs_of
 from rules.api.quarantine import Mode
+from rules.drain.gangs import gangs_of
 from rules.policy.policy import Policy
 from tests.support.remediator.edge import edge
 from tests.support.remediator.edge_world import edge_world

@@ -10,7 +10,6 @@ import pytest
 
 from hack.sim.cluster.store.selectors import parse_label_selector
 from rules.api.health import plain
-from rules.api.label_value import is_label_value
 from rules.api.mark import read_note
 from rules.api.nodes import FreshNode, HealthView, NodeView, PauseView
 from rules.api.object_name import BadSegmentError, api_path, is_label_key, is_object_name
@@ -20,11 +19,12 @@ from rules.api.refusal import NodeWrite
 from rules.api.requests import request
 from rules.api.selectors import parse_selector
 from rules.api.timestamps import clock, format_micro_time, format_time, parse_time
-from rules.api.tolerant import Understood, understand
 from rules.drain.eviction import EvictionKind, classify
 from rules.fleet.agent_silence import mark_unknown
 from rules.session.causes import CRD_CAUSES, MAX_CAUSES, appended, session_name
 from rules.session.observation import pause_covers, staleness
+from rules.text.label_value import is_label_value
+from rules.text.tolerant import Understood, understand
 from tests.support.scenario.drain_objects import node, pod
 
 NOW = 1_790_000_000.0

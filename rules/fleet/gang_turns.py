@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from rules.api.gangs import Gang
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Phase
 from rules.api.timestamps import clock, parse_time
 from rules.catalog.why_not import Refusal, WhyNot
+from rules.drain.gangs import Gang
+from rules.session.causes import EVIDENCE_GANGS
 from rules.session.snapshot import FleetSnapshot
 
-EVIDENCE = "gangs"
-"""Key of the gang keys in a session's evidence, written when its drain begins."""
 READ_S: Final = 10.0
 """How long a node waits until its gangs are known: one restart beats a quick start."""
 
@@ -47,7 +46,7 @@ def moving_gangs(
         )
         if session.status.phase != Phase.DRAINING and not just_drained:
             continue
-        kept = session.status.evidence.get(EVIDENCE)
+        kept = session.status.evidence.get(EVIDENCE_GANGS)
         keys = {str(key) for key in kept} if isinstance(kept, list | tuple) else set()
         keys |= {gang.key for gang in snapshot.gangs.get(session.spec.node_name, ())}
         moving[session.spec.node_name] = frozenset(keys)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from rules.api.yaml_keys import duplicate_keys
+from rules.text.yaml_keys import duplicate_keys
 
 
 def said(text: str) -> list[str]:

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from rules.api.gangs import gang_of, gangs_of
 from rules.api.pods import OwnerView
+from rules.drain.gangs import gang_of, gangs_of
 from tests.support.scenario.drain_objects import pod
 
 
