@@ -107,6 +107,17 @@ class Metrics:
             "shared",
         )
 
+        self.pause_created = self._gauge(
+            "gpuward_pause_created_timestamp_seconds",
+            "When a GPUWardPause that is in force was made, Unix time.",
+            "pause",
+        )
+        self.node_held = self._gauge(
+            "gpuward_node_held",
+            "1 while a person keeps this node from being released, by annotation or session.",
+            "node",
+        )
+
     def _drain(self) -> None:
         self.evictions = self._counter(
             "gpuward_evictions_total", "Evictions sent, by what the API server answered.", "result"

@@ -26,7 +26,7 @@ from remediator.kube.isolation import Isolation
 from remediator.kube.pace import Pace, PaceLane, Rates
 from remediator.kube.publisher_pods import PublisherPods
 from remediator.metrics import Metrics
-from remediator.serve.session_gauges import set_session_gauges
+from remediator.serve.session_gauges import set_session_gauges, set_word_gauges
 from remediator.settings import RemediatorSettings
 from remediator.upkeep.housekeeping import Housekeeping
 from remediator.upkeep.maintenance import MaintenanceLeases
@@ -257,7 +257,15 @@ class Replica:
         metrics.clock_skew.set(skew.seconds())
         metrics.count_clock(skew.jumps, skew.contradictions)
         with self.isolation.guard("metrics", "the gauges of sessions"):
-            set_session_gauges(metrics, self.caches.quarantines.items.values())
+            sessions = self.caches.quarantines.items.values()
+            set_session_gauges(metrics, sessions)
+            set_word_gauges(
+                metrics,
+                self.caches.pauses.items.values(),
+                self.caches.nodes.items.values(),
+                sessions,
+                self.clock.now(),
+            )
         for cache in self.caches.all:
             name = cache.resource.name
             metrics.watch_synced.labels(name).set(1 if cache.synced else 0)

@@ -1,4 +1,4 @@
-"""What the sessions look like in metrics: counted by phase, and one series per open session.
+"""What sessions and people's words look like in metrics: counted, and one series per open one.
 
 Called by `run` at every scrape with the sessions of the cache, by every replica: sessions are API
 objects, so each replica says the same. Series of open sessions name their node, so that an alert
@@ -12,10 +12,11 @@ from collections import Counter
 from collections.abc import Iterable
 
 from remediator.metrics import Metrics
-from rules.api.nodes import QuarantineView
+from rules.api.names import ANNOTATION_HOLD
+from rules.api.nodes import NodeView, PauseView, QuarantineView
 from rules.api.quarantine import Mode, Phase
 from rules.session.causes import worst
-from rules.session.observation import is_open
+from rules.session.observation import is_open, pause_over
 from rules.session.status import is_true
 
 _OF_A_MARK_THAT_STAYS = frozenset({"Blocked", "NeedsHuman"})
@@ -55,3 +56,22 @@ def set_session_gauges(metrics: Metrics, sessions: Iterable[QuarantineView]) -> 
     lasting = sum(budgets.values())
     metrics.blocked_pdbs.labels("true").set(lasting)
     metrics.blocked_pdbs.labels("false").set(len(budgets) - lasting)
+
+
+def set_word_gauges(
+    metrics: Metrics,
+    pauses: Iterable[PauseView],
+    nodes: Iterable[NodeView],
+    sessions: Iterable[QuarantineView],
+    now: float,
+) -> None:
+    """What people asked for and may have forgotten: pauses in force at `now`, and held nodes."""
+    metrics.pause_created.clear()
+    for pause in pauses:
+        if not pause_over(pause, now):
+            metrics.pause_created.labels(pause.metadata.name).set(pause.metadata.created_at)
+    metrics.node_held.clear()
+    held = {node.name for node in nodes if ANNOTATION_HOLD in node.annotations}
+    held |= {one.spec.node_name for one in sessions if one.spec.hold and is_open(one)}
+    for name in held:
+        metrics.node_held.labels(name).set(1)

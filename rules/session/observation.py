@@ -183,14 +183,19 @@ def _sees_gpus(status: HealthStatus) -> bool:
 
 def pause_covers(pause: PauseView, node: NodeView, now: float) -> bool:
     """Whether a pause covers the node now. One that is not clear covers everything."""
-    spec = pause.spec
-    until = parse_time(spec.until) if spec.until else None
-    if until is not None and now >= until:
+    if pause_over(pause, now):
         return False
+    spec = pause.spec
     if spec.scope.all or node.name in spec.scope.nodes or pause_doubt(pause):
         return True
     selector = _selector_of(spec)
     return selector is not None and selector(node.labels)
+
+
+def pause_over(pause: PauseView, now: float) -> bool:
+    """Whether the pause has ended by itself; an end that cannot be read never comes."""
+    until = parse_time(pause.spec.until) if pause.spec.until else None
+    return until is not None and now >= until
 
 
 def pause_doubt(pause: PauseView) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,8 @@ def example() -> str:
     metrics.budget_size.labels("all").set(10)
     metrics.budget_used.labels("all").set(1)
     metrics.correlated_cause.labels("Xid79GPUFallenOffBus", "driver=580.65.06").set(4)
+    metrics.pause_created.labels("drill").set(1_800_000_000)
+    metrics.node_held.labels("gpu-7").set(1)
     metrics.watch_staleness.labels("nodes").set(1.5)
     metrics.watch_synced.labels("nodes").set(1)
     metrics.undecodable.labels("nodes").set(0)
@@ -86,4 +89,6 @@ def example() -> str:
 
 
 def test_every_name_help_and_label_is_as_agreed():
+    if os.environ.get("UPDATE_GOLDEN"):
+        GOLDEN.write_text(example())
     assert example() == GOLDEN.read_text()

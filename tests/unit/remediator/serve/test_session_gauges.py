@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from remediator.metrics import Metrics
-from remediator.serve.session_gauges import set_session_gauges
-from rules.api.nodes import ObjectMeta, QuarantineView
+from remediator.serve.session_gauges import set_session_gauges, set_word_gauges
+from rules.api.nodes import NodeView, ObjectMeta, PauseView, QuarantineView
 from rules.api.quarantine import (
     BlockedBy,
     Cause,
     Condition,
     DrainStatus,
+    PauseSpec,
     QuarantineSpec,
     QuarantineStatus,
 )
+from rules.api.timestamps import parse_time
 
 
 def session(node: str, phase: str, **status: Any) -> QuarantineView:
@@ -119,3 +122,36 @@ def test_an_ended_session_shows_a_mark_that_cannot_come_off_and_nothing_else() -
         'gpuward_open_session_condition{condition="NeedsHuman",node="gpu-7",reason="MarkRefused"} 1.0'
     ]
     assert lines(metrics, "gpuward_open_session") == []
+
+
+def test_issue15_03_pauses_in_force_and_held_nodes_are_series() -> None:
+    now = 1_800_000_000.0
+    made = "2027-01-14T07:00:00Z"
+    pauses = [
+        PauseView(metadata=ObjectMeta(name="drill", creation_timestamp=made)),
+        PauseView(
+            metadata=ObjectMeta(name="over", creation_timestamp=made),
+            spec=PauseSpec(until="2027-01-14T07:30:00Z"),
+        ),
+    ]
+    by_annotation = NodeView(
+        metadata=ObjectMeta(name="gpu-1", annotations={"gpuward.io/hold": "vendor"})
+    )
+    kept = session("gpu-2", "Validating")
+    kept = msgspec.structs.replace(kept, spec=msgspec.structs.replace(kept.spec, hold=True))
+    metrics = Metrics()
+
+    set_word_gauges(metrics, pauses, [by_annotation], [kept], now)
+
+    (in_force,) = lines(metrics, "gpuward_pause_created_timestamp_seconds")
+    series, _, value = in_force.rpartition(" ")
+    assert series == 'gpuward_pause_created_timestamp_seconds{pause="drill"}'
+    assert float(value) == parse_time(made)
+    assert sorted(lines(metrics, "gpuward_node_held")) == [
+        'gpuward_node_held{node="gpu-1"} 1.0',
+        'gpuward_node_held{node="gpu-2"} 1.0',
+    ]
+
+    set_word_gauges(metrics, [], [], [], now)
+
+    assert lines(metrics, "gpuward_node_held") == []
