@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -218,7 +219,12 @@ class RealControlPlane:
     programs: list[tuple[str, subprocess.Popen[bytes]]] = field(default_factory=list)
 
     def start(self, name: str, command: list[str]) -> None:
-        """Start a program in a process group of its own, its output in a log file."""
+        """Start a program in a process group of its own, its output in a log file.
+
+        Where util-linux's setpriv is there, the program ends with us even when we are killed.
+        """
+        if (setpriv := shutil.which("setpriv")) is not None:
+            command = [setpriv, "--pdeathsig=KILL", "--", *command]
         with self.log(name).open("wb") as log:
             program = subprocess.Popen(
                 command,

@@ -8,7 +8,13 @@ are run as they are with the real programs.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import select
 import shlex
+import shutil
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -143,3 +149,43 @@ async def test_a_controller_manager_that_dies_takes_the_rest_down_with_a_word(
     with pytest.raises(ControlPlaneError, match="kube-controller-manager ended with 1"):
         async with control_plane(Setup(assets=assets)):
             raise AssertionError("never reached")
+
+
+CUT = """
+import pathlib, sys
+sys.path.insert(0, {repository!r})
+from hack.sim.real_control_plane import Layout, RealControlPlane
+
+layout = Layout(
+    folder=pathlib.Path(sys.argv[1]), etcd_client_port=1, etcd_peer_port=2, api_port=3,
+    controller_manager_port=4, scheduler_port=5,
+)
+plane = RealControlPlane(layout)
+plane.start("sleep", ["sleep", "600"])
+pid = plane.programs[0][1].pid
+while pathlib.Path(f"/proc/{{pid}}/comm").read_text() != "sleep\\n":
+    pass
+print(pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv (util-linux) is not here")
+def test_issue10_31_a_run_that_is_killed_leaves_no_program_behind(tmp_path: Path) -> None:
+    source = CUT.format(repository=str(REPOSITORY))
+    cut = subprocess.Popen(
+        [sys.executable, "-c", source, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with cut:
+        assert cut.stdout is not None
+        program = int(cut.stdout.readline())
+        ended = os.pidfd_open(program)
+        try:
+            cut.kill()
+            assert select.select([ended], [], [], 20)[0], "it lives on without its run"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(ended, signal.SIGKILL)
+            os.close(ended)
