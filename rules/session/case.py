@@ -35,8 +35,8 @@ from rules.session import status as st
 from rules.session.causes import (
     EVIDENCE_LEVEL,
     evidence_of,
+    level_evidence,
     level_in_effect,
-    lowered_by_person,
     open_causes,
     reported_causes,
     worst,
@@ -75,11 +75,7 @@ class Case:
         if stored.phase == Phase.DRAINING and self.seen.plan is not None:
             return touched(stored, drain=self.seen.plan.status(stored.drain or DrainStatus()))
         if stored.phase:
-            if lowered_by_person(self.session):
-                return stored
-            return touched(
-                stored, evidence={**stored.evidence, EVIDENCE_LEVEL: self.session.spec.level}
-            )
+            return touched(stored, evidence=level_evidence(self.session, self.seen.health))
         boot = self.seen.node.boot_id if self.seen.node else ""
         health = self.seen.health
         begun = QuarantineStatus(

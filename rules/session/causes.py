@@ -28,6 +28,8 @@ EVIDENCE_GANGS: Final = "gangs"
 """Key of the gang keys in a session's evidence, written when its drain begins."""
 EVIDENCE_LEVEL: Final = "level"
 """In `status.evidence`: the deepest level that the session has had."""
+EVIDENCE_KNOWN: Final = "knownWhenLowered"
+"""In `status.evidence`: the incidents that were active when a person took the level down."""
 DELETED_BY: Final = "deletion of the GPUQuarantine"
 """`spec.release.by` of the record that stands in for a session somebody deleted."""
 
@@ -212,6 +214,32 @@ def lowered_by_person(session: QuarantineView) -> bool:
     """Whether the level is below what the session had: only people take it down."""
     had = session.status.evidence.get(EVIDENCE_LEVEL)
     return isinstance(had, str) and level_rank(session.spec.level) < level_rank(had)
+
+
+def level_evidence(session: QuarantineView, health: HealthView | None) -> dict[str, object]:
+    """The evidence of a session with what is remembered of its level."""
+    evidence = dict(session.status.evidence)
+    if not lowered_by_person(session):
+        if EVIDENCE_KNOWN in evidence:
+            # A merge patch would keep what is only left out.
+            evidence[EVIDENCE_KNOWN] = ""
+        return {**evidence, EVIDENCE_LEVEL: session.spec.level}
+    if not isinstance(evidence.get(EVIDENCE_KNOWN), list):
+        incidents = health.status.incidents if health is not None else ()
+        evidence[EVIDENCE_KNOWN] = sorted(i.id for i in incidents if i.active)
+    return evidence
+
+
+def known_when_lowered(session: QuarantineView, incident: str) -> bool:
+    """Whether a person who took the level down knew of the incident: it was a cause, or active
+    without room among the causes. What was not recorded yet, they knew.
+    """
+    if not lowered_by_person(session):
+        return False
+    if any(cause.incident == incident for cause in session.spec.causes):
+        return True
+    known = session.status.evidence.get(EVIDENCE_KNOWN)
+    return not isinstance(known, list) or incident in known
 
 
 def same_cause(one: Cause, other: Cause) -> bool:

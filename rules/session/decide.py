@@ -9,6 +9,7 @@ does I/O, never waits and never assumes that an earlier write arrived.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from rules.api.mark import MarkState
@@ -30,14 +31,13 @@ from rules.session.causes import (
     appended,
     cause_of,
     is_taken,
+    known_when_lowered,
     level_of,
     level_rank,
-    lowered_by_person,
-    same_cause,
     suppressed_incidents,
 )
 from rules.session.ending import end
-from rules.session.halts import with_halts
+from rules.session.halts import halt_of, with_halts
 from rules.session.observation import NodeObservation, is_open, opted_out
 from rules.session.phases import in_phase, mark_write
 from rules.session.reuse import EVIDENCE_JOINED
@@ -153,16 +153,13 @@ def _append(case: Case) -> Decision | None:
     spec = case.session.spec
     joining = [c for other in case.seen.siblings if is_open(other) for c in other.spec.causes]
     wanted_level = spec.level
-    lowered = lowered_by_person(case.session)
     new = []
     if not case.seen.stale and not opted_out(case.node):
         suppressed = suppressed_incidents(case.seen.siblings, case.policy, case.now)
         for incident in actionable(case.seen.health, case.policy):
             if incident.id not in suppressed:
-                cause = cause_of(incident)
-                new.append(cause)
-                if lowered and any(same_cause(cause, known) for known in spec.causes):
-                    # A person who took the level down knew of this one.
+                new.append(cause_of(incident))
+                if known_when_lowered(case.session, incident.id):
                     continue
                 wanted_level = max(wanted_level, level_of(incident, case.policy), key=level_rank)
     for other in case.seen.siblings:
@@ -222,7 +219,7 @@ def _undone(case: Case) -> Decision | None:
         # A cache that lags behind our own mark looks just the same.
         return Decision(step="ReadNode", because="the mark looks undone", needs_fresh_node=True)
     if _owner_just_left(case):
-        return in_phase(case) if case.policy.mode == Mode.SHADOW else _mark_again(case)
+        return _mark_again(case)
     if (again := put_back(case)) is not None:
         return again
     what = {
@@ -248,8 +245,8 @@ def _owner_just_left(case: Case) -> bool:
     if paused.status != "True":
         left_at = st.since(case.status, "Paused")
         return left_at is not None and case.now - left_at <= OWNER_LEFT_S
-    if paused.message == st.sentence(_PART_TAKEN.why):
-        # That the owner took it is known already; the mark was refused since.
+    if paused.message.startswith(st.sentence(_PART_TAKEN.why).removesuffix(".")):
+        # That the owner took it is known already; the mark was refused or halted since.
         return True
     seen_at = case.seen.last_active_at
     return seen_at is not None and not was_away(case.now, seen_at)
@@ -261,6 +258,9 @@ _PART_TAKEN: Final = Refusal(
 
 
 def _mark_again(case: Case) -> Decision:
+    if (halt := halt_of(case)) is not None:
+        why = f"{_PART_TAKEN.why}, which is put back when this is over: {halt.why}"
+        return in_phase(case, replace(_PART_TAKEN, why=why))
     if not is_fresh(case.node):
         return Decision(step="ReadNode", because="the mark is repaired", needs_fresh_node=True)
     again = mark_write(case, case.status.phase)

@@ -26,9 +26,11 @@ from rules.session.observation import Unjudged, is_open
 from rules.session.validating import begin_validation, validating
 
 
-def in_phase(case: Case) -> Decision:
-    """The phase's own rule, with pauses and suspended time already booked."""
-    halt = halt_of(case)
+def in_phase(case: Case, halt: Refusal | None = None) -> Decision:
+    """The phase's own rule, with pauses and suspended time already booked; `halt` where what
+    stops harm has more to say than `halt_of` knows.
+    """
+    halt = halt or halt_of(case)
     status = with_halts(case, halt)
     if case.phase is not Phase.PENDING and not case.shadow:
         status = _with_replace(case, status)

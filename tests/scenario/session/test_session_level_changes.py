@@ -12,6 +12,7 @@ from rules.api import writes as d
 from rules.api.quarantine import Cause, QuarantineSpec
 from rules.catalog.why_not import WhyNot
 from rules.fleet.turns import judge_fleet
+from rules.session.causes import MAX_CAUSES
 from tests.support.scenario.session_phases_reached import NODE, at, evictions_after
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
@@ -145,6 +146,27 @@ def test_issue10_16_a_new_graver_fault_is_not_covered_by_a_persons_word() -> Non
     set_level(world, "Cordon")
     world.run(60)
     assert world.phase(NODE) == "Marked"
+    world.incident(NODE, "RowRemapFailure")
+    world.run(5)
+    assert world.session(NODE).spec.level == "Drain"
+
+
+def test_issue10_16_an_old_fault_without_room_among_the_causes_raises_nothing() -> None:
+    world = at("Draining")
+    for number in range(MAX_CAUSES + 4):
+        world.incident(NODE, f"Reason{number}")
+    world.run(5)
+    assert len(world.session(NODE).spec.causes) == MAX_CAUSES
+    set_level(world, "Cordon")
+    world.run(30)
+    assert world.session(NODE).spec.level == "Cordon"
+    # One ends, and another takes its room.
+    first = world.session(NODE).spec.causes[5].incident
+    world.close(NODE, first)
+    world.run(30)
+    session = world.session(NODE)
+    assert first not in {cause.incident for cause in session.spec.causes}
+    assert session.spec.level == "Cordon"
     world.incident(NODE, "RowRemapFailure")
     world.run(5)
     assert world.session(NODE).spec.level == "Drain"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from rules.api import writes as d
+from rules.api.names import LABEL_OPT_OUT
+from rules.api.quarantine import Mode
 from tests.support.scenario.session_phases_reached import MARKED, NODE, OPEN, at
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
@@ -57,6 +60,44 @@ def test_what_an_owner_undid_is_no_cancel(phase: str) -> None:
     world.run(10)
     assert world.phase(NODE) == phase
     assert world.unschedulable(NODE)
+
+
+@pytest.mark.parametrize("phase", MARKED)
+@pytest.mark.parametrize("what", ["pause", "opt-out", "selector", "Shadow"])
+def test_issue10_18_what_an_owner_undid_waits_for_what_forbids_it_and_says_so(
+    phase: str, what: str
+) -> None:
+    world = at(phase, release={"healthyFor": "1h"})
+    usual = world.policy
+    state = "nvidia.com__gpu_driver_upgrade_state"
+    world.label(NODE, **{state: "validation-required"})
+    world.run(2)
+    world.cordon(NODE, on=False)
+    world.run(10)
+    match what:
+        case "pause":
+            world.pause()
+        case "opt-out":
+            world.label(NODE, **{LABEL_OPT_OUT: "true"})
+        case "selector":
+            world.policy = replace(usual, node_selector="pool=training")
+        case "Shadow":
+            world.policy = replace(usual, mode=Mode.SHADOW)
+    world.label(NODE, **{state: "upgrade-done"})
+    before = world.now
+    world.run(1800, step=30)
+    assert world.phase(NODE) == phase
+    assert not harm_after(world, before)
+    (paused,) = [c for c in world.session(NODE).status.conditions if c.type == "Paused"]
+    assert paused.status == "True"
+    assert "took a part of the mark off" in paused.message
+    assert "put back when this is over" in paused.message
+    world.pauses.clear()
+    world.label(NODE, **{LABEL_OPT_OUT: None})
+    world.policy = usual
+    world.run(5)
+    assert world.unschedulable(NODE)
+    assert world.phase(NODE) not in {"Cancelled", "Released"}
 
 
 @pytest.mark.parametrize("phase", OPEN)
