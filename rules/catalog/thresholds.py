@@ -272,6 +272,9 @@ _DEFAULTS: Final[dict[str, Threshold]] = {
     "HungCall": _row(5, "seconds", "an NVML call that takes longer says nothing", _OURS),
 }  # fmt: skip
 
+FLAG: Final = _row(1, "flag", "bad is bad", _OURS, clear=0)
+"""Of what has no numbers."""
+
 DEFAULT_RULES: Final = Thresholds(thresholds=dict(_DEFAULTS))
 
 

@@ -13,9 +13,10 @@ from rules.catalog.reason import Action, ClosesKind, Severity
 from rules.catalog.reasons import REASONS
 from rules.judge import ledger
 from rules.judge.burst import REASON_LOST, is_lost, settled, stronger_action
-from rules.judge.closing import NOT_CONFIRMED, close_where
+from rules.judge.closing import NOT_CONFIRMED
 from rules.judge.facts.presence import LOST_POLL, MISMATCH
 from rules.judge.facts.readings import LINK_ERRORS
+from rules.judge.facts.standing import record_standing
 from rules.judge.incident import (
     CAME_AGAIN,
     Finding,
@@ -24,9 +25,9 @@ from rules.judge.incident import (
     held_still,
     with_conclusion,
 )
-from rules.judge.judging import Judging
+from rules.judge.judging import Judging, close_where
 from rules.judge.observation import SourceName
-from rules.judge.recording import BEFORE_START, CONTAINED_ERROR, record, surroundings
+from rules.judge.recording import BEFORE_START, CONTAINED_ERROR, surroundings
 from rules.judge.state import NodeState, find_gpu
 
 _CLOSED: Final = "closed "
@@ -172,8 +173,7 @@ def _over_budget(before: NodeState, on: Judging) -> Judging:
         if seen < on.thresholds[budget.reason].value:
             continue
         active = {i.row.reason for i in on.state.incidents if i.active and i.concerns(gpu, pci)}
-        known = budget.reason in active
-        if not known and not active.isdisjoint(budget.told_by):
+        if budget.reason not in active and not active.isdisjoint(budget.told_by):
             continue
         finding = Finding(
             at=on.now,
@@ -181,10 +181,10 @@ def _over_budget(before: NodeState, on: Judging) -> Judging:
             gpu=gpu,
             pci=pci,
             source=budget.source,
-            evidence="" if known else f"{what}: {seen} times within 24 h",
+            evidence=f"{what}: {seen} times within 24 h",
             counts=False,
         )
-        on = record(on, finding)
+        on = record_standing(on, finding)
     return on
 
 
@@ -198,11 +198,7 @@ def _within_budget_again(on: Judging) -> Judging:
         and incident.row.closes_on.kind is ClosesKind.STATE
         and not _total(on, incident, what, "BudgetWindow")
     }
-    return (
-        on.then(close_where(on.state, lambda i: i.id in over, on.now, ClosesKind.STATE))
-        if over
-        else on
-    )
+    return close_where(on, lambda i: i.id in over, ClosesKind.STATE) if over else on
 
 
 def _note(on: Judging, incident: Incident, what: str, window: str) -> Judging:

@@ -7,20 +7,18 @@ after the evidence, and where nothing can see the present, nothing is closed by 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from rules.catalog.reason import ClosesKind, Severity
 from rules.catalog.signals import Signal
 from rules.judge.burst import is_lost, judged_row, settled, unconfirmed
-from rules.judge.gauge import Gauge
 from rules.judge.incident import Incident, IncidentPhase, closed, held_still, without_gpu
 from rules.judge.judging import Judging
 from rules.judge.observation import SourceState
 from rules.judge.present import Present, gpu_now, present_of
 from rules.judge.recording import BEFORE_START, rests, surroundings
-from rules.judge.state import MAX_GPUS, START_GRACE_S, GpuView, NodeState, find_gpu
+from rules.judge.state import MAX_GPUS, START_GRACE_S, Checks, GpuView, NodeState, find_gpu
 
 _GPU_STATES: Final = frozenset({Signal.PRESENCE, Signal.RECOVERY_ACTION})
 """What nothing compares with an earlier boot's: a sound GPU of the new one ends it."""
@@ -42,7 +40,7 @@ def mark_reset(
     everything = not gpu and not pci
     hit = find_gpu(on.state, gpu, pci) if not everything else None
     gpus = {
-        key: replace(view, reset_pending=False, counters={}, gauges=without_looks(view))
+        key: replace(view, reset_pending=False, counters={}, checks=without_looks(view))
         if everything or view is hit
         else view
         for key, view in on.state.gpus.items()
@@ -64,11 +62,10 @@ def mark_reset(
     return on.then(replace(on.state, gpus=gpus, incidents=tuple(map(mark, on.state.incidents))))
 
 
-def without_looks(view: GpuView) -> dict[str, Gauge]:
+def without_looks(view: GpuView) -> Checks:
     """Links that train anew were not down: looks at them from before a reset do not count."""
     return {
-        reason: gauge if gauge.raised or reason != LINKS_DOWN else Gauge()
-        for reason, gauge in view.gauges.items()
+        key: memory for key, memory in view.checks.items() if memory.raised or key[0] != LINKS_DOWN
     }
 
 
@@ -98,21 +95,6 @@ def mark_older_boot(state: NodeState) -> NodeState:
             replace(incident, rebooted=True)
             if incident.active and incident.last_seen < begin
             else incident
-            for incident in state.incidents
-        ),
-    )
-
-
-def close_where(
-    state: NodeState, wanted: Callable[[Incident], bool], at: float, by: str
-) -> NodeState:
-    """Close every active incident that `wanted` picks."""
-    if not any(incident.active and wanted(incident) for incident in state.incidents):
-        return state
-    return replace(
-        state,
-        incidents=tuple(
-            closed(incident, at, by) if incident.active and wanted(incident) else incident
             for incident in state.incidents
         ),
     )

@@ -8,6 +8,7 @@ is left out, it is neither good nor bad.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from rules.catalog.thresholds import Threshold
 
@@ -34,6 +35,15 @@ class Gauge:
             return Gauge(raised=False, good=goods)
         return Gauge(raised=self.raised, bad=bads, good=goods)
 
+    def over(self, threshold: Threshold) -> bool:
+        """Whether it has been good for long enough, whatever came before."""
+        return sum(self.good) >= threshold.count
+
+    @property
+    def seen(self) -> bool:
+        """Whether the last reading was bad."""
+        return self.bad[-1:] == (True,)
+
     def measure(self, value: float, threshold: Threshold) -> Gauge:
         """Take one measured value: bad at or above `value`, good at or below `clear`.
 
@@ -55,6 +65,25 @@ class Latch:
     raised: bool = False
     seen: bool = False
 
-    def step(self, *, bad: bool) -> Latch:
-        """Take one reading."""
+    def step(
+        self,
+        *,
+        bad: bool,
+        good: bool = False,  # noqa: ARG002 - as of a gauge
+        threshold: Threshold | None = None,  # noqa: ARG002 - as of a gauge
+    ) -> Latch:
+        """Take one reading; no number of looks is needed but the one that confirms."""
         return Latch(raised=bad and (self.raised or self.seen), seen=bad)
+
+    def over(self, threshold: Threshold) -> bool:  # noqa: ARG002
+        """Never: what it raised ends by a reset, a reboot or a person."""
+        return False
+
+
+Memory: TypeAlias = Gauge | Latch
+"""What a standing check remembers between two looks."""
+
+
+def unconfirmed(memory: Memory) -> bool:
+    """Whether the last reading was bad and did not raise it: another look may."""
+    return memory.seen and not memory.raised

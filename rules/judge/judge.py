@@ -42,7 +42,8 @@ from rules.judge.facts.sources import (
     take_host,
     take_node,
 )
-from rules.judge.gauge import Gauge
+from rules.judge.facts.standing import WHOLE
+from rules.judge.gauge import Gauge, Latch, unconfirmed
 from rules.judge.incident import Incident, IncidentPhase
 from rules.judge.judging import Judging
 from rules.judge.observation import (
@@ -100,10 +101,10 @@ def next_deadline(state: NodeState) -> float | None:
 
 def wants_reread(state: NodeState) -> bool:
     """Whether something was seen once and waits for its confirming re-read."""
-    return _unconfirmed(state.missing) or any(
+    return unconfirmed(state.missing) or any(
         (view.action_seen is not None and view.action_seen != view.action)
-        or any(latch.seen and not latch.raised for latch in view.latches.values())
-        or _unconfirmed(view.lost)
+        or any(isinstance(flag, Latch) and unconfirmed(flag) for flag in view.checks.values())
+        or unconfirmed(view.lost)
         for view in state.gpus.values()
     )
 
@@ -118,17 +119,17 @@ def wants_another_look(state: NodeState) -> bool:
         i.active and i.phase is IncidentPhase.CONTEXT for i in state.incidents
     ):
         return True
-    if any(_unconfirmed(gauge) for view in state.gpus.values() for gauge in view.gauges.values()):
+    if any(
+        unconfirmed(check) and what == WHOLE
+        for view in state.gpus.values()
+        for (_, what), check in view.checks.items()
+    ):
         return True
     view = state.view_source
     if view is None or state.source(view) is not SourceState.UP or state.missing.raised:
         return False
     accounted = sum(view.enumerated or view.lost.raised for view in state.gpus.values())
     return accounted < expected_of(state).count
-
-
-def _unconfirmed(gauge: Gauge) -> bool:
-    return gauge.bad[-1:] == (True,) and not gauge.raised
 
 
 def _deadline(state: NodeState, incident: Incident) -> float | None:
@@ -202,9 +203,8 @@ def _readings(on: Judging, seen: Readings) -> Judging:
     if presence == "lost":
         return lost_poll(on, seen.gpu, seen.pci, "NVML: the GPU is lost")
     on = answered_poll(on, seen.gpu, seen.pci)
-    return reset_required(
-        on, seen.gpu, seen.pci, "NVML: the GPU requires a reset", bad=presence == "reset_required"
-    )
+    asks = "NVML: the GPU requires a reset" if presence == "reset_required" else ""
+    return reset_required(on, seen.gpu, seen.pci, asks)
 
 
 def _boot(state: NodeState, boot_id: str) -> NodeState:
@@ -229,8 +229,7 @@ def _boot(state: NodeState, boot_id: str) -> NodeState:
             lost_since=0.0,
             told_at=0.0,
             unavailable_at=0.0,
-            gauges={},
-            latches={},
+            checks={},
             counters={},
             aer=None,
             aer_base=None,
@@ -238,7 +237,7 @@ def _boot(state: NodeState, boot_id: str) -> NodeState:
         for key, view in state.gpus.items()
     }
     state = replace(state, gpus=gpus, pending_events=(), pci_at=0.0, inventory_at=0.0)
-    state = replace(state, host={}, tasks={}, services={})
+    state = replace(state, checks={}, services={})
     return mark_reboot(state)
 
 

@@ -6,10 +6,13 @@ with the same look and what it changed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from rules.catalog.thresholds import Thresholds
-from rules.judge.state import NodeState
+from rules.judge.gauge import Memory
+from rules.judge.incident import Incident, closed, without_gpu
+from rules.judge.state import GpuView, NodeState, with_gpu
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,3 +26,55 @@ class Judging:
     def then(self, state: NodeState) -> Judging:
         """The same look after a change."""
         return Judging(state, self.now, self.thresholds)
+
+    def with_gpu(self, view: GpuView) -> Judging:
+        """The same look with another view of one GPU."""
+        return self.then(with_gpu(self.state, view))
+
+    def current(self, view: GpuView) -> GpuView:
+        """The view of the same GPU as it is by now."""
+        return self.state.gpus.get(view.seen.uuid or view.pci, view)
+
+    def remember(
+        self, reason: str, memory: Mapping[str, Memory], view: GpuView | None = None
+    ) -> Judging:
+        """The same look with what a check remembers, of a GPU or of the node."""
+        old = self.state.checks if view is None else view.checks
+        others = {key: kept for key, kept in old.items() if key[0] != reason}
+        checks = {**others, **{(reason, what): kept for what, kept in memory.items()}}
+        if view is None:
+            return self.then(replace(self.state, checks=checks))
+        return self.with_gpu(replace(view, checks=checks))
+
+
+def close_where(on: Judging, wanted: Callable[[Incident], bool], by: str) -> Judging:
+    """Close every active incident that `wanted` picks."""
+    if not any(incident.active and wanted(incident) for incident in on.state.incidents):
+        return on
+    incidents = tuple(
+        closed(incident, on.now, by) if incident.active and wanted(incident) else incident
+        for incident in on.state.incidents
+    )
+    return on.then(replace(on.state, incidents=incidents))
+
+
+def close_for(
+    on: Judging,
+    gpu: str,
+    pci: str,
+    wanted: Callable[[Incident], bool],
+    by: str,
+    at: float | None = None,
+) -> Judging:
+    """Close what `wanted` picks for one GPU: an incident that others share goes on without it."""
+
+    def leave(incident: Incident) -> Incident:
+        if not incident.active or not incident.concerns(gpu, pci) or not wanted(incident):
+            return incident
+        return without_gpu(incident, gpu, pci) or closed(
+            incident, on.now if at is None else at, by
+        )
+
+    incidents = tuple(map(leave, on.state.incidents))
+    same = all(new is old for new, old in zip(incidents, on.state.incidents, strict=True))
+    return on if same else on.then(replace(on.state, incidents=incidents))

@@ -39,10 +39,10 @@ from rules.judge.incident import (
     with_conclusion,
     with_evidence,
 )
-from rules.judge.judging import Judging
+from rules.judge.judging import Judging, close_for
 from rules.judge.ledger import noted, whose
 from rules.judge.observation import SourceName
-from rules.judge.state import NodeState, close_for, find_gpu, identify, replace_incident, with_gpu
+from rules.judge.state import NodeState, find_gpu, identify, replace_incident
 from rules.judge.topology import Interconnect, interconnect
 
 BEFORE_START: Final = "BeforeStart"
@@ -149,10 +149,10 @@ def take_answer(
     gpu, pci = identify(on.state, gpu, pci)
     view = find_gpu(on.state, gpu, pci)
     if view is not None and not finding.lookback:
-        on = on.then(with_gpu(on.state, replace(view, action=value, action_seen=None)))
+        on = on.with_gpu(replace(view, action=value, action_seen=None))
     around = surroundings(on.state)
     if value == NO_ACTION:
-        return on.then(_no_action(on.state, gpu, pci, finding))
+        return _no_action(on, gpu, pci, finding)
     asked = _asked(on, gpu, pci, finding)
     if asked is None:
         row = row_for_action(value, around)
@@ -250,14 +250,14 @@ def _ended_before(incident: Incident, finding: Finding) -> bool:
     return not incident.active and incident.closed_at < finding.at
 
 
-def _no_action(state: NodeState, gpu: str, pci: str, finding: Finding) -> NodeState:
+def _no_action(on: Judging, gpu: str, pci: str, finding: Finding) -> Judging:
     """The driver asks for nothing any more: what only its wish kept open is over."""
 
     def kept_open_by_it(incident: Incident) -> bool:
         later = finding.lookback and finding.at < incident.last_seen
         return incident.row.closes_on.signal == Signal.RECOVERY_ACTION and not later
 
-    return close_for(state, gpu, pci, kept_open_by_it, finding.at, ClosesKind.STATE)
+    return close_for(on, gpu, pci, kept_open_by_it, ClosesKind.STATE, finding.at)
 
 
 def finding_for_action(

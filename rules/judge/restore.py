@@ -7,7 +7,7 @@ an earlier agent saw of the present counts only until this one looks for itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -21,9 +21,12 @@ from rules.judge import ledger
 from rules.judge.burst import ANSWERED_XIDS, REASON_LOST, being_judged
 from rules.judge.closing import mark_reboot
 from rules.judge.expected_gpus import learned_from, plain_address
+from rules.judge.facts.compare import REASON as SOURCES_DIFFER
 from rules.judge.facts.events import WAITING_XIDS
 from rules.judge.facts.presence import MISMATCH
+from rules.judge.facts.processes import KINDS
 from rules.judge.facts.repeats import REPEATING_XIDS
+from rules.judge.facts.standing import WHOLE
 from rules.judge.gauge import Gauge, Latch
 from rules.judge.incident import Incident, IncidentPhase, Member, Scope
 from rules.judge.observation import GpuSeen, Service, SourceName, SourceState, TopologySeen
@@ -32,6 +35,7 @@ from rules.judge.state import (
     MAX_GPUS,
     MAX_PORT_CHARS,
     Burst,
+    Checks,
     GpuView,
     NodeState,
     PortView,
@@ -105,7 +109,11 @@ def restore(
         sources=_sources(status, now),
         gpus=_gpus(status, incidents),
         missing=Gauge(raised=_stands(incidents, MISMATCH, "", "", Scope.NODE)),
-        host=_host_gauges(incidents),
+        checks=_standing(
+            i
+            for i in incidents
+            if i.row.closes_on.signal == HOST_SIGNAL and i.row.reason not in KINDS
+        ),
         services={
             service: ServiceView(ran=True)
             for service in Service
@@ -230,16 +238,7 @@ def _view(gpu: GpuStatus, incidents: tuple[Incident, ...]) -> GpuView:
         lost=Gauge(raised=missed is not None),
         lost_at=missed.last_seen if missed is not None else 0.0,
         lost_since=missed.first_seen if missed is not None else 0.0,
-        gauges={
-            i.row.reason: Gauge(raised=True)
-            for i in mine
-            if i.row.closes_on.kind is ClosesKind.STATE
-        },
-        latches={
-            i.row.reason: Latch(raised=True, seen=True)
-            for i in mine
-            if i.row.klass is ReasonClass.LATCH
-        },
+        checks=_standing(i for i in mine if i.row.reason != SOURCES_DIFFER),
     )
 
 
@@ -268,12 +267,15 @@ def _stands(
     )
 
 
-def _host_gauges(incidents: tuple[Incident, ...]) -> dict[str, Gauge]:
+def _standing(incidents: Iterable[Incident]) -> Checks:
     """What stands is found again, and ends like anything else only after enough good looks."""
     return {
-        i.row.reason: Gauge(raised=True)
+        (i.row.reason, WHOLE): Latch(raised=True, seen=True)
+        if i.row.klass is ReasonClass.LATCH
+        else Gauge(raised=True)
         for i in incidents
-        if _is_bad(i) and i.row.closes_on.signal == HOST_SIGNAL
+        if _is_bad(i)
+        and (i.row.klass is ReasonClass.LATCH or i.row.closes_on.kind is ClosesKind.STATE)
     }
 
 

@@ -6,21 +6,20 @@ object plus a fresh look at the node rebuild it, so nothing of it is kept on the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from rules.api.health import Topology
 from rules.api.timestamps import parse_time
 from rules.catalog.signals import Signal
 from rules.judge.expected_gpus import Learned, plain_address
-from rules.judge.gauge import Gauge, Latch
-from rules.judge.incident import Finding, Incident, closed, without_gpu
+from rules.judge.gauge import Gauge, Memory
+from rules.judge.incident import Finding, Incident
 from rules.judge.ledger import Ledger
 from rules.judge.observation import (
     AerCounters,
     GpuSeen,
-    HostProcess,
     PciFunction,
     Service,
     SourceName,
@@ -42,6 +41,10 @@ _TOLD_S: Final = 20.0
 START_GRACE_S: Final = 30.0
 """How long a sense may take to speak after the agent's start before its silence counts; NVML
 initialises in seconds and is polled every 15 s. Source: gpuward."""
+
+
+Checks: TypeAlias = Mapping[tuple[str, str], Memory]
+"""The memory of standing checks: by reason, and by what of it (a port, a process; empty: all)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +73,7 @@ class GpuView:
     counts lost polls, the last of them at `lost_at`, unbroken since `lost_since`; `told_at` is
     when the driver said that it needs something else now, `unavailable_at` that it is unavailable.
     `aer` are the kernel's PCIe error counters at the last look, `aer_base` those that growth is
-    measured from. `differs` is the memory of the comparison with dcgm-exporter. `best_generation`
-    is the highest PCIe generation its link was seen at, `links_up` how many looks in a row found
+    measured from. `best_generation` is the highest PCIe generation its link was seen at, `links_up` how many looks in a row found
     all NVLinks up since the last error of one.
     """
 
@@ -88,12 +90,10 @@ class GpuView:
     lost_since: float = 0.0
     told_at: float = 0.0
     unavailable_at: float = 0.0
-    gauges: Mapping[str, Gauge] = field(default_factory=dict)
-    latches: Mapping[str, Latch] = field(default_factory=dict)
+    checks: Checks = field(default_factory=dict)
     counters: Mapping[Signal, Counter] = field(default_factory=dict)
     aer: AerCounters | None = None
     aer_base: AerCounters | None = None
-    differs: Mapping[Signal, Gauge] = field(default_factory=dict)
     best_generation: float = 0.0
     links_up: int = 0
 
@@ -173,11 +173,10 @@ class PortView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortErrors:
-    """A network port's error counters at the last look, and how its error rate has been."""
+    """A network port's error counters, and when they were read: the base of a rate."""
 
     at: float
     errors: Mapping[str, int]
-    gauge: Gauge = field(default_factory=Gauge)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,8 +220,7 @@ class NodeState:
     dropped: int = 0
     pending_events: tuple[PendingEvent, ...] = ()
     bursts: tuple[Burst, ...] = ()
-    host: Mapping[str, Gauge] = field(default_factory=dict)
-    tasks: Mapping[HostProcess, Gauge] = field(default_factory=dict)
+    checks: Checks = field(default_factory=dict)
     services: Mapping[Service, ServiceView] = field(default_factory=dict)
     ports: Mapping[str, PortView] = field(default_factory=dict)
     port_errors: Mapping[str, PortErrors] = field(default_factory=dict)
@@ -304,23 +302,3 @@ def replace_incident(state: NodeState, changed: Incident) -> NodeState:
         state,
         incidents=tuple(changed if i.id == changed.id else i for i in state.incidents),
     )
-
-
-def close_for(
-    state: NodeState,
-    gpu: str,
-    pci: str,
-    wanted: Callable[[Incident], bool],
-    at: float,
-    by: str,
-) -> NodeState:
-    """Close what `wanted` picks for one GPU: an incident that others share goes on without it."""
-
-    def leave(incident: Incident) -> Incident:
-        if not incident.active or not incident.concerns(gpu, pci) or not wanted(incident):
-            return incident
-        return without_gpu(incident, gpu, pci) or closed(incident, at, by)
-
-    incidents = tuple(map(leave, state.incidents))
-    same = all(new is old for new, old in zip(incidents, state.incidents, strict=True))
-    return state if same else replace(state, incidents=incidents)

@@ -11,11 +11,12 @@ from dataclasses import replace
 from typing import Final
 
 from rules.catalog.reasons import REASONS
+from rules.judge.facts.standing import is_known
 from rules.judge.incident import Finding
 from rules.judge.judging import Judging
 from rules.judge.observation import AerCounters, AerSeen, SourceName
 from rules.judge.recording import record
-from rules.judge.state import GpuView, find_gpu, with_gpu
+from rules.judge.state import GpuView, find_gpu
 
 UNCORRECTED: Final = "PcieAerUncorrected"
 _MAX_FUNCTIONS: Final = 64
@@ -34,18 +35,14 @@ def _look(on: Judging, view: GpuView, counters: AerCounters, at: float) -> Judgi
     base, last = view.aer_base, view.aer
     fresh = replace(view, aer=counters, aer_base=counters)
     if base is None or last is None or base.address != counters.address:
-        return on.then(with_gpu(on.state, fresh))
+        return on.with_gpu(fresh)
     if _uncorrected(counters) < _uncorrected(last):
-        return on.then(with_gpu(on.state, fresh))
+        return on.with_gpu(fresh)
     limit = on.thresholds[UNCORRECTED].value
     grown = _uncorrected(last) - _uncorrected(base)
     if grown < limit:  # more since this look waits for the confirming one
-        return on.then(with_gpu(on.state, replace(view, aer=counters)))
-    on = on.then(with_gpu(on.state, replace(fresh, aer_base=last)))
-    known = any(
-        i.active and i.has_reason(UNCORRECTED) and i.concerns(view.seen.uuid, view.pci)
-        for i in on.state.incidents
-    )
+        return on.with_gpu(replace(view, aer=counters))
+    on = on.with_gpu(replace(fresh, aer_base=last))
     finding = Finding(
         at=at,
         row=REASONS[UNCORRECTED],
@@ -56,9 +53,8 @@ def _look(on: Judging, view: GpuView, counters: AerCounters, at: float) -> Judgi
             f"sysfs: {grown} uncorrected PCIe errors more "
             f"(nonfatal={last.nonfatal or 0} fatal={last.fatal or 0})"
         ),
-        counts=not known,
     )
-    return record(on, finding)
+    return record(on, replace(finding, counts=not is_known(on.state, finding)))
 
 
 def _uncorrected(counters: AerCounters) -> int:

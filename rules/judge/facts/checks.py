@@ -6,15 +6,21 @@ Read by `judge.facts.readings`. Numbers stand in `rules.catalog.thresholds`, mea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Final
 
+from rules.catalog.reason import ClosesKind, Reason
+from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal
-from rules.catalog.thresholds import Thresholds
+from rules.catalog.thresholds import Threshold
 from rules.judge.facts.checks_heat import clocks, margin_left, memory_temperature
-from rules.judge.facts.sample import Measured, Sample, number_of
+from rules.judge.facts.sample import Sample, number_of
+from rules.judge.facts.standing import Check, Look, Renewed, above, flag
+from rules.judge.gauge import Latch
+from rules.judge.incident import Scope
 from rules.judge.observation import Value
+from rules.judge.recording import BEFORE_START
+from rules.judge.state import GpuView, NodeState
 
 VOLATILE: Final = (
     Signal.ECC_CORRECTED_VOLATILE,
@@ -52,6 +58,12 @@ LINKS_UP: Final = (1, 2, 3)
 """Active, asleep to save power, and up without traffic."""
 LINK_STATES: Final = (LINK_DOWN, *LINKS_UP)
 
+RECOVERY_FAILED: Final = "NVLinkRecoveryFailed"
+DRAIN_AND_RESET: Final = 4
+"""The recovery action that asks for a reset once the GPU is empty. Source: NVML reference."""
+_MEMORY_ERROR_XIDS: Final = frozenset({48, 94})
+_ROW_REMAP_FAILED_XID: Final = 64
+
 _HISTOGRAM_BINS: Final = 5
 """Banks by spare rows left: max, high, partial, low, none. Source: NVML reference."""
 
@@ -65,71 +77,67 @@ def _level_of(value: Value) -> float | None:
     return number_of(value)
 
 
-@dataclass(frozen=True, slots=True)
-class LatchCheck:
-    """A flag or a counter that only grows; `threshold` names its number, else any non-zero.
+def _flag(
+    reason: str,
+    *signals: Signal,
+    bad: Callable[[float, Threshold], bool] = lambda total, limit: total >= limit.value,
+    heavier: Callable[[NodeState, GpuView], Reason | None] | None = None,
+    caused_by: int | None = None,
+) -> Check[Sample]:
+    """A flag or a counter that only grows: bad by the sum of its signals."""
 
-    `proves_reset`: nothing but a reset of the GPU makes it good again.
-    """
+    def measure(sample: Sample, limit: Threshold) -> Look | None:
+        numbers = [n for s in signals if (n := _level_of(sample.values.get(s))) is not None]
+        read = (f"{s.value}={sample.values[s]}" for s in signals if s in sample.values)
+        return flag(bad(sum(numbers), limit), " ".join(read)) if numbers else None
 
-    reason: str
-    signals: tuple[Signal, ...]
-    threshold: str = ""
-    bad_when_zero: bool = False
-    proves_reset: bool = True
-
-    def bad(self, values: Mapping[Signal, Value], thresholds: Thresholds) -> bool | None:
-        """Whether the sum of its signals is at the limit."""
-        numbers = [n for s in self.signals if (n := _level_of(values.get(s))) is not None]
-        if not numbers:
-            return None
-        if self.bad_when_zero:
-            return sum(numbers) == 0
-        limit = thresholds[self.threshold].value if self.threshold else 1
-        return sum(numbers) >= limit
-
-    def evidence(self, values: Mapping[Signal, Value]) -> str:
-        """The readings as `signal=value`."""
-        return " ".join(f"{s.value}={values[s]}" for s in self.signals if s in values)
-
-
-@dataclass(frozen=True, slots=True)
-class GaugeCheck:
-    """A noisy reading; `domain` marks a finding of the NVLink domain."""
-
-    reason: str
-    measure: Callable[[Sample], Measured | None]
-    domain: bool = field(default=False)
-
-
-LATCHES: Final = (
-    LatchCheck("RowRemapFailure", (Signal.REMAP_FAILURE,), "RowRemapFailure"),
-    LatchCheck("RowRemapPending", (Signal.REMAP_PENDING, Signal.BANK_REMAP_PENDING), "RowRemapPending"),
-    LatchCheck("RowRemapMany", (Signal.REMAPPED_ROWS_UNCORRECTABLE,), "RowRemapMany"),
-    LatchCheck("EccUncorrectableVolatile", (Signal.ECC_UNCORRECTED_VOLATILE,), "EccUncorrectableVolatile"),
-    LatchCheck("EccSramThreshold", (Signal.SRAM_THRESHOLD_EXCEEDED,), "EccSramThreshold"),
-    LatchCheck("RetiredPagesPending", (Signal.RETIREMENT_PENDING,), "RetiredPagesPending"),
-    LatchCheck("RetiredPagesMany", (Signal.RETIRED_PAGES_SINGLE_BIT, Signal.RETIRED_PAGES_DOUBLE_BIT), "RetiredPagesMany"),
-    LatchCheck("MemoryUnrepairable", (Signal.UNREPAIRABLE_MEMORY,)),
-    LatchCheck("MemorySparesExhausted", (Signal.REMAP_HISTOGRAM, Signal.BANK_GROUPS_EXHAUSTED), "MemorySparesExhausted"),
-    LatchCheck("RepairPending", (Signal.CHANNEL_REPAIR_PENDING, Signal.TPC_REPAIR_PENDING), "RepairPending"),
-    LatchCheck("NVLinkRecoveryFailed", (Signal.NVLINK_RECOVERIES_FAILED,), proves_reset=False),
-    LatchCheck("InfoRomCorrupt", (Signal.INFOROM_VALID,), bad_when_zero=True),
-)  # fmt: skip
-
-
-def _pcie_width(sample: Sample) -> Measured | None:
-    now, most = sample.number(Signal.PCIE_WIDTH), sample.last(Signal.PCIE_WIDTH_MAX)
-    if now is None or not most or now <= 0:
-        return None
-    limit = sample.thresholds["PCIeWidthDegraded"]
-    evidence = f"pcie_width_lanes={now:g} of {most:g}"
-    return Measured(
-        most - now >= limit.value, most - now <= limit.clear, "PCIeWidthDegraded", evidence
+    return Check(
+        reason=reason,
+        measure=measure,
+        memory=Latch,
+        renewed=Renewed.EACH_LOOK,
+        heavier=heavier,
+        caused_by=caused_by,
     )
 
 
-def _pcie_generation(sample: Sample) -> Measured | None:
+def _pending_after_error(state: NodeState, view: GpuView) -> Reason | None:
+    """A pending remap is a record, unless an error or the driver says that it matters now."""
+    after_error = any(
+        incident.concerns(view.seen.uuid, view.pci)
+        and not _MEMORY_ERROR_XIDS.isdisjoint(incident.xids)
+        and incident.closed_by not in (BEFORE_START, ClosesKind.RESET, ClosesKind.REBOOT)
+        for incident in state.incidents
+    )
+    asked = view.action == DRAIN_AND_RESET
+    return REASONS["RowRemapPendingAfterError"] if after_error or asked else None
+
+
+FLAGS: Final = (
+    _flag("RowRemapFailure", Signal.REMAP_FAILURE, caused_by=_ROW_REMAP_FAILED_XID),
+    _flag("RowRemapPending", Signal.REMAP_PENDING, Signal.BANK_REMAP_PENDING, heavier=_pending_after_error),
+    _flag("RowRemapMany", Signal.REMAPPED_ROWS_UNCORRECTABLE),
+    _flag("EccUncorrectableVolatile", Signal.ECC_UNCORRECTED_VOLATILE),
+    _flag("EccSramThreshold", Signal.SRAM_THRESHOLD_EXCEEDED),
+    _flag("RetiredPagesPending", Signal.RETIREMENT_PENDING),
+    _flag("RetiredPagesMany", Signal.RETIRED_PAGES_SINGLE_BIT, Signal.RETIRED_PAGES_DOUBLE_BIT),
+    _flag("MemoryUnrepairable", Signal.UNREPAIRABLE_MEMORY),
+    _flag("MemorySparesExhausted", Signal.REMAP_HISTOGRAM, Signal.BANK_GROUPS_EXHAUSTED),
+    _flag("RepairPending", Signal.CHANNEL_REPAIR_PENDING, Signal.TPC_REPAIR_PENDING),
+    _flag(RECOVERY_FAILED, Signal.NVLINK_RECOVERIES_FAILED),
+    _flag("InfoRomCorrupt", Signal.INFOROM_VALID, bad=lambda total, _: total == 0),
+)  # fmt: skip
+"""What one confirming re-read raises, and no good reading closes."""
+
+
+def _pcie_width(sample: Sample, limit: Threshold) -> Look | None:
+    now, most = sample.number(Signal.PCIE_WIDTH), sample.last(Signal.PCIE_WIDTH_MAX)
+    if now is None or not most or now <= 0:
+        return None
+    return above(limit, most - now, f"pcie_width_lanes={now:g} of {most:g}")
+
+
+def _pcie_generation(sample: Sample, limit: Threshold) -> Look | None:
     """Only under load: an idle GPU lowers the generation to save power."""
     now, most = sample.number(Signal.PCIE_GENERATION), sample.last(Signal.PCIE_GENERATION_MAX)
     use = sample.last(Signal.UTILIZATION)
@@ -139,14 +147,10 @@ def _pcie_generation(sample: Sample) -> Measured | None:
         Signal.PERFORMANCE_STATE
     ):
         return None
-    limit = sample.thresholds["PCIeGenDegraded"]
-    evidence = f"pcie_generation={now:g} of {most:g} at {use:g} % use"
-    return Measured(
-        most - now >= limit.value, most - now <= limit.clear, "PCIeGenDegraded", evidence
-    )
+    return above(limit, most - now, f"pcie_generation={now:g} of {most:g} at {use:g} % use")
 
 
-def _pcie_replays(sample: Sample) -> Measured | None:
+def _pcie_replays(sample: Sample, _: Threshold) -> Look | None:
     """By the best generation of the link: it rests at a lower one as soon as traffic ends."""
     rate = sample.rates.get(Signal.PCIE_REPLAYS)
     lanes = sample.last(Signal.PCIE_WIDTH)
@@ -159,30 +163,24 @@ def _pcie_replays(sample: Sample) -> Measured | None:
         return None
     per_lane = rate * 60 / lanes
     bad = per_lane > sample.thresholds[name].value
-    return Measured(bad, not bad, name, f"pcie_replays {per_lane:.2f} per lane and minute")
+    return Look(bad, not bad, f"pcie_replays {per_lane:.2f} per lane and minute", name)
 
 
-def _links(sample: Sample) -> Measured | None:
+def _links(sample: Sample, limit: Threshold) -> Look | None:
     if sample.links_down is None:
         return None
-    limit = sample.thresholds["NVLinkDown"]
-    return Measured(
-        sample.links_down >= limit.value,
-        sample.links_down <= limit.clear,
-        "NVLinkDown",
-        f"nvlink_states: {sample.links_down} of the design's links down",
-    )
+    evidence = f"nvlink_states: {sample.links_down} of the design's links down"
+    return above(limit, sample.links_down, evidence)
 
 
-def _unknown_links(sample: Sample) -> Measured | None:
+def _unknown_links(sample: Sample, limit: Threshold) -> Look | None:
     """A state of a link that this version does not know is neither up nor down."""
     states = sample.values.get(Signal.NVLINK_STATES)
     if not isinstance(states, tuple) or not states:
         return None
     unknown = sum(link is not None and link not in LINK_STATES for link in states)
-    limit = sample.thresholds["NVLinkStateUnknown"]
     evidence = f"nvlink_states: {unknown} of {len(states)} links in a state that is not known"
-    return Measured(unknown >= limit.value, unknown <= limit.clear, "NVLinkStateUnknown", evidence)
+    return above(limit, unknown, evidence)
 
 
 RETRAINS: Final = (
@@ -197,7 +195,7 @@ RETRAINS: Final = (
 """What a sound NVLink never counts."""
 
 
-def _link_errors(sample: Sample) -> Measured | None:
+def _link_errors(sample: Sample, limit: Threshold) -> Look | None:
     flits = sample.rates.get(Signal.NVLINK_CRC_ERRORS)
     data = sample.rates.get(Signal.NVLINK_CRC_DATA_ERRORS)
     retrains = [rate for signal in RETRAINS if (rate := sample.rates.get(signal)) is not None]
@@ -205,19 +203,15 @@ def _link_errors(sample: Sample) -> Measured | None:
         return None
     crc = (flits or 0) + (data or 0)
     per_minute = sum(retrains) * 60
-    crc_limit, recovery = (
-        sample.thresholds["NVLinkErrorRate"],
-        sample.thresholds["NVLinkRecoveryRate"],
-    )
-    return Measured(
-        crc >= crc_limit.value or per_minute >= recovery.value,
-        crc <= crc_limit.clear and per_minute <= recovery.clear,
-        "NVLinkErrorRate",
+    recovery = sample.thresholds["NVLinkRecoveryRate"]
+    return Look(
+        crc >= limit.value or per_minute >= recovery.value,
+        crc <= limit.clear and per_minute <= recovery.clear,
         f"nvlink: {crc:.1f} CRC errors a second, {per_minute:.1f} recoveries or bad packets a minute",
     )
 
 
-def _bit_errors(sample: Sample) -> Measured | None:
+def _bit_errors(sample: Sample, limit: Threshold) -> Look | None:
     """What error correction leaves wrong on the worst link; the driver's ratio, not a rate of
     ours.
     """
@@ -228,40 +222,25 @@ def _bit_errors(sample: Sample) -> Measured | None:
     }
     if not ratios:
         return None
-    limit, worst = sample.thresholds["NVLinkBitErrors"], max(ratios.values())
     evidence = " ".join(f"{signal.value}={ratio:g}" for signal, ratio in ratios.items())
-    return Measured(worst >= limit.value, worst <= limit.clear, "NVLinkBitErrors", evidence)
+    return above(limit, max(ratios.values()), evidence)
 
 
-def _c2c_links(sample: Sample) -> Measured | None:
+def _c2c_links(sample: Sample, limit: Threshold) -> Look | None:
     """A chip-to-chip link down beside one that is up; all down is a board that uses none."""
     states = sample.values.get(Signal.C2C_STATES)
     if not isinstance(states, tuple) or not any(states):
         return None
     down = sum(state is not None and state != _C2C_UP for state in states)
-    limit = sample.thresholds["C2CLinkDown"]
-    return Measured(
-        down >= limit.value,
-        down <= limit.clear,
-        "C2CLinkDown",
-        f"c2c_states: {down} of {len(states)} links down",
-    )
+    return above(limit, down, f"c2c_states: {down} of {len(states)} links down")
 
 
-def _c2c_errors(sample: Sample) -> Measured | None:
+def _c2c_errors(sample: Sample, limit: Threshold) -> Look | None:
     rate = sample.rates.get(Signal.C2C_ERRORS)
-    if rate is None:
-        return None
-    limit = sample.thresholds["C2CErrorRate"]
-    return Measured(
-        rate >= limit.value,
-        rate <= limit.clear,
-        "C2CErrorRate",
-        f"c2c_errors: {rate:.1f} a second",
-    )
+    return None if rate is None else above(limit, rate, f"c2c_errors: {rate:.1f} a second")
 
 
-def _fabric_state(sample: Sample) -> Measured | None:
+def _fabric_state(sample: Sample, _: Threshold) -> Look | None:
     """Registered is good; what never gets there, or is in a state that nobody knows, is not."""
     state = sample.number(Signal.FABRIC_STATE)
     if state is None or state == 0:
@@ -269,18 +248,15 @@ def _fabric_state(sample: Sample) -> Measured | None:
     if state != FABRIC_COMPLETED and sample.booting:
         return None
     status = sample.last(Signal.FABRIC_STATUS) or 0
-    good = state == FABRIC_COMPLETED and status == 0
-    return Measured(
-        not good, good, "FabricStateFailed", f"fabric_state={state:g} fabric_status={status:g}"
-    )
+    bad = state != FABRIC_COMPLETED or status != 0
+    return flag(bad, f"fabric_state={state:g} fabric_status={status:g}")
 
 
-def _fabric_health(sample: Sample) -> Measured | None:
+def _fabric_health(sample: Sample, _: Threshold) -> Look | None:
     """By the driver's own summary; drivers before it (R580) give the mask alone."""
     summary = sample.number(Signal.FABRIC_HEALTH_SUMMARY)
     if summary:
-        bad = summary != _FABRIC_HEALTHY
-        return Measured(bad, not bad, "FabricDegraded", f"fabric_health_summary={summary:g}")
+        return flag(summary != _FABRIC_HEALTHY, f"fabric_health_summary={summary:g}")
     mask = sample.number(Signal.FABRIC_HEALTH_MASK)
     if not mask or mask < 0 or sample.last(Signal.FABRIC_HEALTH_SUMMARY):
         return None
@@ -289,29 +265,36 @@ def _fabric_health(sample: Sample) -> Measured | None:
     bad = configuration >= _FABRIC_CONFIGURATION_WRONG or any(
         bits >> field & 0b11 not in _FABRIC_FINE for field in _FABRIC_FIELDS
     )
-    return Measured(bad, not bad, "FabricDegraded", f"fabric_health_mask={bits:#x}")
+    return flag(bad, f"fabric_health_mask={bits:#x}")
+
+
+def _gauge(
+    reason: str,
+    measure: Callable[[Sample, Threshold], Look | None],
+    scope: Scope = Scope.GPU,
+) -> Check[Sample]:
+    """A noisy reading: so many bad of so many raise it, as many good close it."""
+    return Check(reason=reason, measure=measure, scope=scope)
 
 
 GAUGES: Final = (
-    GaugeCheck("ThermalSlowdown", clocks(
-        HARDWARE_THERMAL | SOFTWARE_THERMAL, "ThermalSlowdown",
+    _gauge("ThermalSlowdown", clocks(
+        HARDWARE_THERMAL | SOFTWARE_THERMAL,
         times=(Signal.HW_THERMAL_SLOWDOWN_TIME, Signal.SW_THERMAL_SLOWDOWN_TIME),
     )),
-    GaugeCheck("PowerBrake", clocks(POWER_BRAKE, "PowerBrake", times=(Signal.POWER_BRAKE_TIME,))),
-    GaugeCheck("HardwareSlowdown", clocks(
-        HARDWARE_SLOWDOWN, "HardwareSlowdown", unless=HARDWARE_THERMAL | POWER_BRAKE
-    )),
-    GaugeCheck("TemperatureMargin", margin_left),
-    GaugeCheck("MemoryTemperature", memory_temperature),
-    GaugeCheck("PCIeWidthDegraded", _pcie_width),
-    GaugeCheck("PCIeGenDegraded", _pcie_generation),
-    GaugeCheck("PCIeReplayRate", _pcie_replays),
-    GaugeCheck("NVLinkDown", _links),
-    GaugeCheck("NVLinkStateUnknown", _unknown_links),
-    GaugeCheck("NVLinkErrorRate", _link_errors),
-    GaugeCheck("NVLinkBitErrors", _bit_errors),
-    GaugeCheck("C2CLinkDown", _c2c_links),
-    GaugeCheck("C2CErrorRate", _c2c_errors),
-    GaugeCheck("FabricStateFailed", _fabric_state, domain=True),
-    GaugeCheck("FabricDegraded", _fabric_health, domain=True),
+    _gauge("PowerBrake", clocks(POWER_BRAKE, times=(Signal.POWER_BRAKE_TIME,))),
+    _gauge("HardwareSlowdown", clocks(HARDWARE_SLOWDOWN, unless=HARDWARE_THERMAL | POWER_BRAKE)),
+    _gauge("TemperatureMargin", margin_left),
+    _gauge("MemoryTemperature", memory_temperature),
+    _gauge("PCIeWidthDegraded", _pcie_width),
+    _gauge("PCIeGenDegraded", _pcie_generation),
+    _gauge("PCIeReplayRate", _pcie_replays),
+    _gauge("NVLinkDown", _links),
+    _gauge("NVLinkStateUnknown", _unknown_links),
+    _gauge("NVLinkErrorRate", _link_errors),
+    _gauge("NVLinkBitErrors", _bit_errors),
+    _gauge("C2CLinkDown", _c2c_links),
+    _gauge("C2CErrorRate", _c2c_errors),
+    _gauge("FabricStateFailed", _fabric_state, Scope.DOMAIN),
+    _gauge("FabricDegraded", _fabric_health, Scope.DOMAIN),
 )  # fmt: skip

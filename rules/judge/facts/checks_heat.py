@@ -9,7 +9,9 @@ from collections.abc import Callable
 from typing import Final
 
 from rules.catalog.signals import Signal
-from rules.judge.facts.sample import Measured, Sample
+from rules.catalog.thresholds import Threshold
+from rules.judge.facts.sample import Sample
+from rules.judge.facts.standing import Look, below, flag
 
 _NANOSECONDS: Final = 1e9
 
@@ -21,11 +23,11 @@ degrees Celsius. Source: gpuward, from published thermal limits."""
 
 
 def clocks(
-    mask: int, threshold: str, *, unless: int = 0, times: tuple[Signal, ...] = ()
-) -> Callable[[Sample], Measured | None]:
+    mask: int, *, unless: int = 0, times: tuple[Signal, ...] = ()
+) -> Callable[[Sample, Threshold], Look | None]:
     """A slowdown that is on now, or that took too large a share of the time since the last poll."""
 
-    def measure(sample: Sample) -> Measured | None:
+    def measure(sample: Sample, _: Threshold) -> Look | None:
         reasons = sample.number(Signal.CLOCK_EVENT_REASONS)
         if reasons is None:
             return None
@@ -36,14 +38,12 @@ def clocks(
         evidence = f"clock_event_reasons={bits:#x}"
         if share:
             evidence += f", {share:.0%} of the time since the last reading"
-        return Measured(
-            on or share >= limit.value, not on and share <= limit.clear, threshold, evidence
-        )
+        return Look(on or share >= limit.value, not on and share <= limit.clear, evidence)
 
     return measure
 
 
-def margin_left(sample: Sample) -> Measured | None:
+def margin_left(sample: Sample, limit: Threshold) -> Look | None:
     """Degrees left to hardware slowdown: the fewer of T.Limit's and the two temperatures'.
 
     A T.Limit that is used up is believed only where the temperature is near slowdown, too.
@@ -56,7 +56,6 @@ def margin_left(sample: Sample) -> Measured | None:
         evidence.append(
             f"temperature_celsius={temperature:g} slowdown_temperature_celsius={slowdown:g}"
         )
-    limit = sample.thresholds["TemperatureMargin"]
     margin = sample.number(Signal.THERMAL_MARGIN)
     if margin is not None:
         by_limit = margin - (sample.last(Signal.SLOWDOWN_MARGIN) or 0.0)
@@ -66,13 +65,10 @@ def margin_left(sample: Sample) -> Measured | None:
             evidence.append(f"thermal_margin_celsius={margin:g} ({by_limit:g} above slowdown)")
         elif not left:
             said = f"thermal_margin_celsius={margin:g} at {temperature:g} degrees"
-            return Measured(False, True, "TemperatureMargin", said)
+            return flag(bad=False, evidence=said)
     if not left:
         return None
-    fewest = min(left)
-    return Measured(
-        fewest <= limit.value, fewest >= limit.clear, "TemperatureMargin", ", ".join(evidence)
-    )
+    return below(limit, min(left), ", ".join(evidence))
 
 
 def _temperature(sample: Sample) -> float | None:
@@ -90,14 +86,10 @@ def _is_cool(sample: Sample, temperature: float | None, slowdown: float | None) 
     return hottest <= (slowdown or _LOWEST_SLOWDOWN) - sample.thresholds["TemperatureDoubt"].value
 
 
-def memory_temperature(sample: Sample) -> Measured | None:
+def memory_temperature(sample: Sample, limit: Threshold) -> Look | None:
     """Degrees left to the memory's highest operating temperature."""
     now = sample.number(Signal.MEMORY_TEMPERATURE)
     most = sample.last(Signal.MEMORY_MAX_TEMPERATURE)
     if now is None or not most:
         return None
-    limit = sample.thresholds["MemoryTemperature"]
-    evidence = f"memory_temperature_celsius={now:g} of {most:g}"
-    return Measured(
-        most - now <= limit.value, most - now >= limit.clear, "MemoryTemperature", evidence
-    )
+    return below(limit, most - now, f"memory_temperature_celsius={now:g} of {most:g}")

@@ -9,48 +9,60 @@ so it says nothing about the GPU and never drains.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final, NamedTuple
 
-from rules.catalog.reason import ClosesKind
-from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal
-from rules.catalog.thresholds import Threshold
-from rules.judge.closing import close_where
+from rules.catalog.thresholds import Threshold, Thresholds
 from rules.judge.facts.sample import number_of
-from rules.judge.gauge import Gauge
-from rules.judge.incident import Finding
-from rules.judge.judging import Judging
+from rules.judge.facts.standing import Check, Look, above, judge_checks, remembered
+from rules.judge.judging import Judging, close_where
 from rules.judge.observation import DcgmSeen, SourceName, SourceState, Value
-from rules.judge.recording import record
-from rules.judge.state import GpuView, close_for, with_gpu
 
 REASON: Final = "SourcesDiffer"
 NOT_COMPARED: Final = "NotCompared"
 _FRESH_S: Final = 120.0
 """Two polls of the tier that most of these signals are in. Source: gpuward."""
 
+_TOLERANCE: Final = {Signal.TEMPERATURE: "SourcesDifferTemperature"}
+COMPARED: Final = {
+    signal: _TOLERANCE.get(signal, REASON)
+    for signal in (
+        Signal.REMAP_FAILURE,
+        Signal.REMAP_PENDING,
+        Signal.REMAPPED_ROWS_UNCORRECTABLE,
+        Signal.RETIREMENT_PENDING,
+        Signal.ECC_UNCORRECTED_VOLATILE,
+        Signal.ECC_UNCORRECTED_AGGREGATE,
+        Signal.SRAM_THRESHOLD_EXCEEDED,
+        Signal.UNREPAIRABLE_MEMORY,
+        Signal.RECOVERY_ACTION,
+        Signal.INFOROM_VALID,
+        Signal.TEMPERATURE,
+    )
+}
+"""The signals that both sources read from the driver, and the threshold of their difference."""
 
-class Compared(NamedTuple):
-    """A signal that both sources read from the driver; `threshold` names the tolerance."""
 
-    signal: Signal
-    threshold: str = REASON
+class Both(NamedTuple):
+    """What both sources read of one GPU: NVML last, and the page; how much may differ."""
+
+    ours: Mapping[Signal, Value]
+    theirs: Mapping[Signal, Value]
+    thresholds: Thresholds
 
 
-COMPARED: Final = (
-    Compared(Signal.REMAP_FAILURE),
-    Compared(Signal.REMAP_PENDING),
-    Compared(Signal.REMAPPED_ROWS_UNCORRECTABLE),
-    Compared(Signal.RETIREMENT_PENDING),
-    Compared(Signal.ECC_UNCORRECTED_VOLATILE),
-    Compared(Signal.ECC_UNCORRECTED_AGGREGATE),
-    Compared(Signal.SRAM_THRESHOLD_EXCEEDED),
-    Compared(Signal.UNREPAIRABLE_MEMORY),
-    Compared(Signal.RECOVERY_ACTION),
-    Compared(Signal.INFOROM_VALID),
-    Compared(Signal.TEMPERATURE, "SourcesDifferTemperature"),
-)
+def _differences(both: Both, _: Threshold) -> dict[str, Look]:
+    looks = {}
+    for signal, name in COMPARED.items():
+        ours, theirs = number_of(both.ours.get(signal)), number_of(both.theirs.get(signal))
+        if ours is not None and theirs is not None:
+            evidence = f"{signal.value}: nvml {ours:g}, dcgm-exporter {theirs:g}"
+            look = above(both.thresholds[name], abs(ours - theirs), evidence)
+            looks[signal.value] = look._replace(limit=name)
+    return looks
+
+
+_CHECK: Final = Check(reason=REASON, measure=_differences, counts=True)
 
 
 def compare_page(on: Judging, seen: DcgmSeen) -> Judging:
@@ -58,7 +70,8 @@ def compare_page(on: Judging, seen: DcgmSeen) -> Judging:
     for uuid, values in seen.gpus.items():
         view = on.state.gpus.get(uuid)
         if view is not None and on.now - view.answered_at < _FRESH_S:
-            on = _compare(on, view, values)
+            both = Both(view.values, values, on.thresholds)
+            on = judge_checks(on, (_CHECK,), both, SourceName.DCGM, view)
     return on
 
 
@@ -67,50 +80,7 @@ def end_comparison(on: Judging) -> Judging:
     spoken = (on.state.source(name) for name in (SourceName.NVML, SourceName.DCGM))
     if all(each in (None, SourceState.UP) for each in spoken):
         return on
-    if any(view.differs for view in on.state.gpus.values()):
-        gpus = {key: replace(view, differs={}) for key, view in on.state.gpus.items()}
-        on = on.then(replace(on.state, gpus=gpus))
-    return on.then(close_where(on.state, lambda i: i.row.reason == REASON, on.now, NOT_COMPARED))
-
-
-def _compare(on: Judging, view: GpuView, page: Mapping[Signal, Value]) -> Judging:
-    differs = dict(view.differs)
-    raised = []
-    for signal, name in COMPARED:
-        ours, theirs = number_of(view.values.get(signal)), number_of(page.get(signal))
-        if ours is None or theirs is None:
-            continue
-        before = differs.get(signal, Gauge())
-        differs[signal] = before.measure(abs(ours - theirs), on.thresholds[name])
-        if differs[signal].raised and not before.raised:
-            raised.append(f"{signal.value}: nvml {ours:g}, dcgm-exporter {theirs:g}")
-    on = on.then(with_gpu(on.state, replace(view, differs=differs)))
-    for evidence in raised:
-        finding = Finding(
-            at=on.now,
-            row=REASONS[REASON],
-            gpu=view.seen.uuid,
-            pci=view.pci,
-            source=SourceName.DCGM,
-            evidence=evidence,
-        )
-        on = record(on, finding)
-    if differs and all(
-        _agrees(differs[s], on.thresholds[name]) for s, name in COMPARED if s in differs
-    ):
-        return on.then(
-            close_for(
-                on.state,
-                view.seen.uuid,
-                view.pci,
-                lambda i: i.row.reason == REASON,
-                on.now,
-                ClosesKind.STATE,
-            )
-        )
-    return on
-
-
-def _agrees(gauge: Gauge, threshold: Threshold) -> bool:
-    """Lastingly, too: an incident may be older than this memory of readings."""
-    return not gauge.raised and sum(gauge.good) >= threshold.count
+    for view in on.state.gpus.values():
+        if remembered(on.state, REASON, view):
+            on = on.remember(REASON, {}, view)
+    return close_where(on, lambda i: i.row.reason == REASON, NOT_COMPARED)

@@ -16,9 +16,8 @@ from rules.api.health import MigInstance
 from rules.catalog.reason import Severity
 from rules.catalog.reasons import REASONS
 from rules.catalog.xid import RECOVERY_ACTION_XID, reason_for_xid
-from rules.judge.closing import close_where
 from rules.judge.incident import Finding, Member
-from rules.judge.judging import Judging
+from rules.judge.judging import Judging, close_where
 from rules.judge.observation import EventKind, GpuEvent, SourceName
 from rules.judge.recording import SUPERSEDED, record
 from rules.judge.state import (
@@ -27,7 +26,6 @@ from rules.judge.state import (
     PendingEvent,
     find_gpu,
     identify,
-    with_gpu,
 )
 
 WAITING_XIDS: Final = frozenset({13, 74, 94, 95, *range(144, 151), RECOVERY_ACTION_XID})
@@ -96,7 +94,7 @@ def hint_to_look(on: Judging, gpu: str, pci: str, *, unavailable: bool = False) 
     if view is None:
         return on
     lost_at = on.now if unavailable else view.unavailable_at
-    return on.then(with_gpu(on.state, replace(view, told_at=on.now, unavailable_at=lost_at)))
+    return on.with_gpu(replace(view, told_at=on.now, unavailable_at=lost_at))
 
 
 def _judge_unavailable(on: Judging, event: GpuEvent, gpu: str, pci: str) -> Judging:
@@ -120,13 +118,10 @@ def name_unavailable(on: Judging) -> Judging:
         for incident in on.state.incidents
         if incident.active and incident.row.severity is Severity.FATAL
     ]
-    return on.then(
-        close_where(
-            on.state,
-            lambda i: i.row.reason == UNAVAILABLE and any(fatal.shares_gpu(i) for fatal in named),
-            on.now,
-            SUPERSEDED,
-        )
+    return close_where(
+        on,
+        lambda i: i.row.reason == UNAVAILABLE and any(fatal.shares_gpu(i) for fatal in named),
+        SUPERSEDED,
     )
 
 

@@ -14,9 +14,9 @@ from rules.catalog.reason import ClosesKind, Level, Reason, Severity
 from rules.catalog.signals import Signal
 from rules.judge import ledger
 from rules.judge.incident import Incident
-from rules.judge.judging import Judging
+from rules.judge.judging import Judging, close_for
 from rules.judge.present import all_links_up
-from rules.judge.state import GpuView, close_for, find_gpu, with_gpu
+from rules.judge.state import GpuView, find_gpu
 from rules.kernel_log.record import KernelLine
 
 LINK_XID: Final = 74
@@ -35,7 +35,7 @@ def count_link_fault(
     What the registers call harmless, or the consequence of another error, does not count.
     """
     if line.xid in LINK_XIDS and (view := find_gpu(on.state, gpu, pci)) is not None:
-        on = on.then(with_gpu(on.state, replace(view, links_up=0)))
+        on = on.with_gpu(replace(view, links_up=0))
     if line.xid != LINK_XID or line.link is None or row.severity is Severity.INFO:
         return on, row
     window_s = on.thresholds["RepeatWindow"].value
@@ -59,12 +59,10 @@ def count_link_fault(
 def links_returned(on: Judging, view: GpuView) -> Judging:
     """Take one look at a GPU's links: what waits for their return ends when it lasts."""
     looks = view.links_up + 1 if all_links_up(on.state, view) else 0
-    on = on.then(with_gpu(on.state, replace(view, links_up=min(looks, _RETURNED_LOOKS))))
+    on = on.with_gpu(replace(view, links_up=min(looks, _RETURNED_LOOKS)))
     if looks < _RETURNED_LOOKS:
         return on
-    return on.then(
-        close_for(on.state, view.seen.uuid, view.pci, _waits_for_links, on.now, ClosesKind.STATE)
-    )
+    return close_for(on, view.seen.uuid, view.pci, _waits_for_links, ClosesKind.STATE)
 
 
 def _waits_for_links(incident: Incident) -> bool:

@@ -11,9 +11,8 @@ from typing import Final
 
 from rules.catalog.reason import ClosesKind
 from rules.catalog.reasons import REASONS
-from rules.judge.closing import close_where
 from rules.judge.incident import Finding, Scope
-from rules.judge.judging import Judging
+from rules.judge.judging import Judging, close_where
 from rules.judge.observation import HostSeen, NetworkPort, SourceName
 from rules.judge.recording import record
 from rules.judge.state import NodeState, PortView
@@ -32,9 +31,7 @@ def judge_ports(on: Judging, seen: HostSeen) -> Judging:
     on = on.then(replace(on.state, ports=ports))
     since = {name: view.down_since for name, view in ports.items() if view.down_since is not None}
     if ports and not since:
-        return on.then(
-            close_where(on.state, lambda i: i.row.reason == PORT_DOWN, on.now, ClosesKind.STATE)
-        )
+        return close_where(on, lambda i: i.row.reason == PORT_DOWN, ClosesKind.STATE)
     down = [
         name
         for name, at in since.items()

@@ -6,75 +6,66 @@ them went back, the port starts afresh. What was not measured is neither good no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
-from rules.catalog.reason import ClosesKind
-from rules.catalog.reasons import REASONS
-from rules.catalog.thresholds import Thresholds
-from rules.judge.closing import close_where
-from rules.judge.incident import Finding, Scope
+from rules.catalog.thresholds import Threshold
+from rules.judge.facts.standing import Check, Look, Renewed, above, judge_check, looked, remembered
+from rules.judge.gauge import Gauge
+from rules.judge.incident import Scope
 from rules.judge.judging import Judging
 from rules.judge.observation import HostSeen, NetworkPort, SourceName
-from rules.judge.recording import record
 from rules.judge.state import PortErrors
 
-PORT_ERRORS: Final = "NetworkPortErrors"
 _MAX_PORTS: Final = 64
 _LONGEST_RATE_GAP_S: Final = 600.0
 """A rate over a longer gap says nothing about now. Source: gpuward, ten looks."""
 
 
+class Ports(NamedTuple):
+    """The ports that count errors, what each counted at the look before, and the time."""
+
+    seen: Sequence[NetworkPort]
+    before: Mapping[str, PortErrors]
+    now: float
+
+
+def _rates(ports: Ports, limit: Threshold) -> dict[str, Look]:
+    looks = {}
+    for port in ports.seen:
+        old = ports.before.get(port.name)
+        grown = _grown(old.errors, port.errors) if old else {}
+        passed = ports.now - old.at if old else 0
+        if min(grown.values(), default=-1) < 0 or not 0 < passed <= _LONGEST_RATE_GAP_S:
+            continue
+        kinds = " ".join(f"{kind}=+{more}" for kind, more in sorted(grown.items()) if more)
+        evidence = f"network port {port.name} loses data: {kinds} since the last look"
+        looks[port.name] = above(limit, sum(grown.values()) * 60 / passed, evidence)
+    return looks
+
+
+_CHECK: Final = Check(
+    reason="NetworkPortErrors",
+    measure=_rates,
+    scope=Scope.NODE,
+    counts=True,
+    renewed=Renewed.NEVER,
+)
+
+
 def judge_port_errors(on: Judging, seen: HostSeen) -> Judging:
     """Take one look at the error counters; a host without adapters has none."""
-    before = on.state.port_errors
-    after = {
-        port.name: _stepped(before.get(port.name), port, on.now, on.thresholds)
-        for port in seen.ports[:_MAX_PORTS]
-        if port.errors
-    }
-    if not after and not before:
+    ports = [port for port in seen.ports[:_MAX_PORTS] if port.errors]
+    looks = looked(on, _CHECK, Ports(ports, on.state.port_errors, on.now))
+    counted = {port.name: PortErrors(at=on.now, errors=port.errors) for port in ports}
+    if not counted and not on.state.port_errors:
         return on
-    on = on.then(replace(on.state, port_errors=after))
-    bad = sorted(name for name, view in after.items() if view.gauge.raised)
-    if not bad:
-        count = on.thresholds[PORT_ERRORS].count
-        if after and all(sum(view.gauge.good) >= count for view in after.values()):
-            return on.then(
-                close_where(
-                    on.state, lambda i: i.row.reason == PORT_ERRORS, on.now, ClosesKind.STATE
-                )
-            )
-        return on
-    fresh = [name for name in bad if name not in before or not before[name].gauge.raised]
-    for name in fresh:
-        grown = _grown(before[name].errors, after[name].errors) if name in before else {}
-        kinds = " ".join(f"{kind}=+{more}" for kind, more in sorted(grown.items()) if more)
-        finding = Finding(
-            at=seen.at,
-            row=REASONS[PORT_ERRORS],
-            source=SourceName.HOST,
-            evidence=f"network port {name} loses data: {kinds} since the last look",
-            scope=Scope.NODE,
-        )
-        on = record(on, finding)
-    return on
-
-
-def _stepped(
-    old: PortErrors | None, port: NetworkPort, now: float, thresholds: Thresholds
-) -> PortErrors:
-    """One port after a look."""
-    if old is None:
-        return PortErrors(at=now, errors=port.errors)
-    grown = _grown(old.errors, port.errors)
-    passed = now - old.at
-    if min(grown.values(), default=-1) < 0 or not 0 < passed <= _LONGEST_RATE_GAP_S:
-        return replace(old, at=now, errors=port.errors)
-    per_minute = sum(grown.values()) * 60 / passed
-    gauge = old.gauge.measure(per_minute, thresholds[PORT_ERRORS])
-    return PortErrors(at=now, errors=port.errors, gauge=gauge)
+    on = on.then(replace(on.state, port_errors=counted))
+    # A port that has just come says nothing yet, and is not good for that.
+    fresh = dict.fromkeys(counted, Gauge())
+    on = on.remember(_CHECK.reason, {**fresh, **remembered(on.state, _CHECK.reason)})
+    return judge_check(on, _CHECK, looks, SourceName.HOST, keep=counted)
 
 
 def _grown(old: Mapping[str, int], new: Mapping[str, int]) -> dict[str, int]:

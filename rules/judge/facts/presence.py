@@ -16,7 +16,6 @@ from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal
 from rules.judge.bridges import learn_bridges
 from rules.judge.burst import REASON_LOST, is_lost
-from rules.judge.closing import close_where
 from rules.judge.expected_gpus import (
     ANNOTATION,
     CONFIG,
@@ -26,17 +25,17 @@ from rules.judge.expected_gpus import (
     learn,
     plain_address,
 )
+from rules.judge.facts.standing import record_standing
 from rules.judge.gauge import Gauge
 from rules.judge.incident import Finding, Scope
-from rules.judge.judging import Judging
+from rules.judge.judging import Judging, close_for, close_where
 from rules.judge.ledger import noted, whose
 from rules.judge.observation import GpuSeen, Inventory, PciSeen, SourceName, SourceState
-from rules.judge.recording import SUPERSEDED, record
+from rules.judge.recording import SUPERSEDED
 from rules.judge.state import (
     MAX_GPUS,
     GpuView,
     NodeState,
-    close_for,
     find_gpu,
     just_told,
     with_gpu,
@@ -136,13 +135,8 @@ def count_gpus(on: Judging) -> Judging:
     if on.state.missing.raised and missing > 0:
         return _report_missing(on, expected, enumerated)
     if old.raised and not on.state.missing.raised:
-        return on.then(
-            close_where(
-                on.state,
-                lambda i: i.scope is Scope.NODE and i.row.reason == MISMATCH,
-                on.now,
-                ClosesKind.STATE,
-            )
+        return close_where(
+            on, lambda i: i.scope is Scope.NODE and i.row.reason == MISMATCH, ClosesKind.STATE
         )
     return on
 
@@ -153,7 +147,6 @@ def _report_missing(on: Judging, expected: ExpectedGpus, enumerated: int) -> Jud
     said = expected.source in (CONFIG, ANNOTATION)
     gone = said and on.state.pci_at > 0 and on_pci < expected.count and _any_answers(on)
     row = REASONS["GPULost" if gone else MISMATCH]
-    known = any(i.active and i.scope is Scope.NODE and i.row == row for i in on.state.incidents)
     evidence = (
         f"expected {expected.count} GPUs ({expected.source}), the driver enumerates "
         f"{enumerated}, the PCI bus shows {on_pci}"
@@ -164,11 +157,11 @@ def _report_missing(on: Judging, expected: ExpectedGpus, enumerated: int) -> Jud
         at=on.now,
         row=row,
         source=SourceName.PCI,
-        evidence="" if known else evidence,
+        evidence=evidence,
         counts=False,
         scope=Scope.NODE,
     )
-    return record(on, finding)
+    return record_standing(on, finding)
 
 
 def _may_judge(state: NodeState) -> bool:
@@ -185,7 +178,7 @@ def _look(on: Judging, address: str) -> Judging:
         if not gone:
             return on
         view = GpuView(seen=GpuSeen(uuid="", index=-1, pci=address))
-        on = on.then(with_gpu(on.state, view))
+        on = on.with_gpu(view)
     if gone:
         evidence = "PCI: the device is gone or its configuration space reads all ones"
         if view.enumerated and _answers(view, on.now):
@@ -222,7 +215,7 @@ def _step_lost(on: Judging, view: GpuView, evidence: str, *, gone: bool) -> Judg
     if told:
         lost = Gauge(raised=True, bad=lost.bad)
     since = _lost_since(view, on.now) if gone else 0.0
-    on = on.then(with_gpu(on.state, replace(view, lost=lost, lost_at=on.now, lost_since=since)))
+    on = on.with_gpu(replace(view, lost=lost, lost_at=on.now, lost_since=since))
     if not gone:
         found = view.lost.raised and not lost.raised
         return _found(on, view) if found else on
@@ -236,21 +229,17 @@ def _step_lost(on: Judging, view: GpuView, evidence: str, *, gone: bool) -> Judg
     row = REASONS["GPULost" if confirmed else MISMATCH]
     if confirmed and not missed:
         row = replace(row, closes_on=ON_RESET)  # it may answer again: the bus never missed it
-    known = any(
-        i.active and i.has_reason(row.reason) and i.concerns(view.seen.uuid, view.pci)
-        for i in on.state.incidents
-    )
     finding = Finding(
         at=on.now,
         row=row,
         gpu=view.seen.uuid,
         pci=view.pci,
         source=SourceName.PCI if missed else SourceName.NVML,
-        evidence="" if known else evidence,
+        evidence=evidence,
         counts=False,
         caused_by=79,
     )
-    return record(on, finding)
+    return record_standing(on, finding)
 
 
 def _lost_since(view: GpuView, now: float) -> float:
@@ -262,26 +251,18 @@ def _lost_since(view: GpuView, now: float) -> float:
 def _found(on: Judging, view: GpuView) -> Judging:
     """The GPU answers again: what only the driver's word called lost is healed."""
     on = _end_mismatch(on, view, ClosesKind.STATE)
-    return on.then(
-        close_for(
-            on.state,
-            view.seen.uuid,
-            view.pci,
-            lambda i: i.row.reason == REASON_LOST and i.row.closes_on == ON_RESET,
-            on.now,
-            ClosesKind.STATE,
-        )
+    return close_for(
+        on,
+        view.seen.uuid,
+        view.pci,
+        lambda i: i.row.reason == REASON_LOST and i.row.closes_on == ON_RESET,
+        ClosesKind.STATE,
     )
 
 
 def _end_mismatch(on: Judging, view: GpuView, by: str) -> Judging:
-    return on.then(
-        close_where(
-            on.state,
-            lambda i: i.row.reason == MISMATCH and i.concerns(view.seen.uuid, view.pci),
-            on.now,
-            by,
-        )
+    return close_where(
+        on, lambda i: i.row.reason == MISMATCH and i.concerns(view.seen.uuid, view.pci), by
     )
 
 
@@ -334,18 +315,12 @@ def _forget_replaced(on: Judging, gpus: tuple[GpuSeen, ...], known: frozenset[st
         if view.pci not in filled or view.seen.uuid in named
     }
     on = on.then(replace(on.state, gpus=left))
-    return on.then(
-        close_where(
-            on.state,
-            lambda i: (
-                bool(i.gpus)
-                and named.isdisjoint(i.gpus)
-                and bool(i.pci)
-                and filled.issuperset(i.pci)
-            ),
-            on.now,
-            BY_REPLACEMENT,
-        )
+    return close_where(
+        on,
+        lambda i: (
+            bool(i.gpus) and named.isdisjoint(i.gpus) and bool(i.pci) and filled.issuperset(i.pci)
+        ),
+        BY_REPLACEMENT,
     )
 
 

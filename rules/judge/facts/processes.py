@@ -8,20 +8,28 @@ ends by the GPUs that answer again, or with the boot.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
-from rules.catalog.reason import ClosesKind, Severity
-from rules.catalog.reasons import REASONS
+from rules.catalog.reason import ClosesKind
 from rules.catalog.thresholds import Threshold
-from rules.judge.closing import close_where
-from rules.judge.gauge import Gauge
-from rules.judge.incident import Finding, Incident, Scope
-from rules.judge.judging import Judging
-from rules.judge.observation import HostProcess, HostSeen, SourceName
+from rules.judge.facts.standing import (
+    WHOLE,
+    Check,
+    Look,
+    Renewed,
+    close_standing,
+    flag,
+    is_raised,
+    judge_check,
+    looked,
+    remembered,
+)
+from rules.judge.gauge import Gauge, Memory
+from rules.judge.incident import Incident, Scope
+from rules.judge.judging import Judging, close_where
+from rules.judge.observation import HostSeen, SourceName
 from rules.judge.present import Present, present_of
-from rules.judge.recording import record
 from rules.judge.state import NodeState
 
 HUNG: Final = "HungNvidiaTask"
@@ -32,75 +40,85 @@ _REPEATS_WITHIN_S: Final = 150.0
 Linux kernel.hung_task_timeout_secs, its default and some slack."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessKind:
-    """One bad state of a process and the finding it makes."""
+class Kind(NamedTuple):
+    """A bad state of a process, and how the finding names it."""
 
-    reason: str
     state: str
     words: str
 
 
-KINDS: Final = (
-    ProcessKind(HUNG, "D", "in uninterruptible sleep"),
-    ProcessKind(ZOMBIE, "Z", "ended, and its parent did not take notice"),
-)
+KINDS: Final = {
+    HUNG: Kind("D", "in uninterruptible sleep"),
+    ZOMBIE: Kind("Z", "ended, and its parent did not take notice"),
+}
+_UNTRACKED: Final = " untracked"
+"""Looks since an earlier agent's find, or the kernel's word of a task not followed here."""
+
+
+class Tasks(NamedTuple):
+    """The processes in a bad state, and those that were remembered for it."""
+
+    here: Sequence[str]
+    before: Mapping[str, Memory]
+
+
+def _check(reason: str, kind: Kind) -> Check[Tasks]:
+    def measure(tasks: Tasks, _: Threshold) -> dict[str, Look]:
+        names = dict.fromkeys((*tasks.here, *tasks.before))
+        return {name: flag(name in tasks.here, f"{name} {kind.words}") for name in names}
+
+    return Check(
+        reason=reason, measure=measure, scope=Scope.NODE, counts=True, renewed=Renewed.EACH_LOOK
+    )
+
+
+CHECKS: Final = tuple(_check(reason, kind) for reason, kind in KINDS.items())
 
 
 def judge_processes(on: Judging, seen: HostSeen) -> Judging:
     """Take one look; none of an earlier boot's processes is there any more."""
-    names = {kind.reason for kind in KINDS}
-    on = on.then(
-        close_where(
-            on.state, lambda i: i.rebooted and i.row.reason in names, on.now, ClosesKind.REBOOT
-        )
-    )
+    on = close_where(on, lambda i: i.rebooted and i.row.reason in KINDS, ClosesKind.REBOOT)
     if seen.processes is None:
-        return _out_of_sight(on.then(replace(on.state, tasks={})))
-    for kind in KINDS:
-        here = [p for p in seen.processes[:_MAX_PROCESSES] if p.state == kind.state]
-        on = _look(on, kind, here)
+        return _out_of_sight(on)
+    for check in CHECKS:
+        state = KINDS[check.reason].state
+        listed = (p for p in seen.processes[:_MAX_PROCESSES] if p.state == state)
+        here = tuple(f"{task.name} (pid {task.pid})" for task in listed)
+        on = _look(on, check, Tasks(here, remembered(on.state, check.reason)))
     return on
 
 
-def _look(on: Judging, kind: ProcessKind, here: list[HostProcess]) -> Judging:
-    limit = on.thresholds[kind.reason]
-    before = {task: gauge for task, gauge in on.state.tasks.items() if task.state == kind.state}
-    others = {task: gauge for task, gauge in on.state.tasks.items() if task.state != kind.state}
-    after = _stepped(before, here, limit)
-    over = _untracked(on, kind, before, here, limit)
-    on = on.then(
-        replace(on.state, tasks={**others, **after}, host={**on.state.host, kind.reason: over})
-    )
-    raised = [task for task, gauge in after.items() if gauge.raised]
-    followed = [task for task, gauge in before.items() if gauge.raised]
-    if raised:
-        fresh = [task for task in raised if task not in followed]
-        return _record(on, kind, fresh)
-    if followed or sum(over.good) >= limit.count:
-        return on.then(
-            close_where(on.state, lambda i: i.row.reason == kind.reason, on.now, ClosesKind.STATE)
-        )
-    return on
+def _look(on: Judging, check: Check[Tasks], tasks: Tasks) -> Judging:
+    """One kind of process; one that was not in its state for long enough is forgotten.
 
-
-def _untracked(
-    on: Judging,
-    kind: ProcessKind,
-    before: Mapping[HostProcess, Gauge],
-    here: list[HostProcess],
-    limit: Threshold,
-) -> Gauge:
-    """Looks since an earlier agent's find, or the kernel's word of a task not followed here.
-
-    Good is one without a process that stays so from look to look, once the kernel is silent.
+    What is not followed here is over after looks without a process that stays in its state from
+    look to look, once the kernel is silent.
     """
-    standing = _standing(on.state, kind.reason)
-    if not standing:
-        return Gauge()
-    stays = any(task in before and before[task].bad[-1:] == (True,) for task in here)
-    old = on.state.host.get(kind.reason, Gauge())
-    return old.step(bad=stays, good=not stays and _silent(standing, on.now), threshold=limit)
+    reason, known = check.reason, _standing(on.state, check.reason)
+    stays = any(name in tasks.before and tasks.before[name].seen for name in tasks.here)
+    gone = not stays and _silent(known, on.now)
+    if known:
+        on, over = _untracked(on, reason, bad=stays, good=gone)
+    else:
+        on, over = on.remember(reason + _UNTRACKED, {}), False
+    on = judge_check(on, check, looked(on, check, tasks), SourceName.HOST, closes=False)
+    kept = {
+        name: task
+        for name, task in remembered(on.state, reason).items()
+        if task.raised or (isinstance(task, Gauge) and any(task.bad))
+    }
+    on = on.remember(reason, dict(list(kept.items())[:_MAX_PROCESSES]))
+    followed = any(task.raised for task in tasks.before.values())
+    if is_raised(on.state, reason) or not (followed or over):
+        return on
+    return close_standing(on, reason, None, ClosesKind.STATE)
+
+
+def _untracked(on: Judging, reason: str, *, bad: bool, good: bool) -> tuple[Judging, bool]:
+    """Take a look at what nobody follows, and say whether it is over."""
+    old = remembered(on.state, reason + _UNTRACKED).get(WHOLE, Gauge())
+    new = old.step(bad=bad, good=good, threshold=on.thresholds[reason])
+    return on.remember(reason + _UNTRACKED, {WHOLE: new}), new.over(on.thresholds[reason])
 
 
 def _standing(state: NodeState, reason: str) -> list[Incident]:
@@ -111,41 +129,13 @@ def _silent(standing: list[Incident], now: float) -> bool:
     return all(now - incident.last_seen > _REPEATS_WITHIN_S for incident in standing)
 
 
-def _stepped(
-    before: Mapping[HostProcess, Gauge], here: list[HostProcess], limit: Threshold
-) -> dict[HostProcess, Gauge]:
-    """Each task after a look; one that was not in this state for long enough is forgotten."""
-    stepped = {
-        task: before.get(task, Gauge()).measure(task in here, limit)
-        for task in dict.fromkeys((*here, *before))
-    }
-    kept = {task: gauge for task, gauge in stepped.items() if gauge.raised or any(gauge.bad)}
-    return dict(list(kept.items())[:_MAX_PROCESSES])
-
-
-def _record(on: Judging, kind: ProcessKind, fresh: list[HostProcess]) -> Judging:
-    """Each task once with its name; after that only that something still stands."""
-    row = REASONS[kind.reason]
-    standing = Finding(at=on.now, row=row, source=SourceName.HOST, scope=Scope.NODE, counts=False)
-    for task in fresh:
-        evidence = f"{task.name} (pid {task.pid}) {kind.words}"
-        on = record(on, replace(standing, evidence=evidence, counts=True))
-    if fresh or row.severity is Severity.INFO:
-        return on
-    return record(on, standing)
-
-
 def _out_of_sight(on: Judging) -> Judging:
     """What the kernel log said of a hung task is over when it falls silent and all GPUs answer."""
-    limit = on.thresholds[HUNG]
+    for check in CHECKS:
+        on = on.remember(check.reason, {})
     hung = _standing(on.state, HUNG)
     answer = _silent(hung, on.now) and all(
         present_of(on.state, i, since=i.last_seen) is Present.GOOD for i in hung
     )
-    over = on.state.host.get(HUNG, Gauge()).step(
-        bad=False, good=bool(hung) and answer, threshold=limit
-    )
-    on = on.then(replace(on.state, host={**on.state.host, HUNG: over}))
-    if sum(over.good) < limit.count:
-        return on
-    return on.then(close_where(on.state, lambda i: i.row.reason == HUNG, on.now, ClosesKind.STATE))
+    on, over = _untracked(on, HUNG, bad=False, good=bool(hung) and answer)
+    return close_standing(on, HUNG, None, ClosesKind.STATE) if over else on

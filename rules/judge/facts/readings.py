@@ -10,30 +10,31 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from rules.catalog.reason import ClosesKind, Reason, Severity
+from rules.catalog.reason import ClosesKind
 from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal
 from rules.judge.closing import mark_reset
-from rules.judge.facts.checks import GAUGES, LATCHES, RETRAINS, VOLATILE, GaugeCheck
+from rules.judge.facts.checks import FLAGS, GAUGES, RECOVERY_FAILED, RETRAINS, VOLATILE
 from rules.judge.facts.links import links_returned
 from rules.judge.facts.sample import Sample, number_of
-from rules.judge.gauge import Gauge, Latch
-from rules.judge.incident import Finding, Scope
+from rules.judge.facts.standing import WHOLE, judge_check, judge_checks, looked, remembered
+from rules.judge.gauge import Latch
 from rules.judge.judging import Judging
 from rules.judge.ledger import noted, whose
 from rules.judge.observation import GpuSeen, Readings, SourceName, Value
 from rules.judge.present import links_down
-from rules.judge.recording import SUPERSEDED, finding_for_action, note_no_need, record, take_answer
-from rules.judge.state import Counter, GpuView, NodeState, close_for, find_gpu, just_told, with_gpu
+from rules.judge.recording import finding_for_action, note_no_need, take_answer
+from rules.judge.state import Counter, GpuView, find_gpu, just_told
 
 LINK_ERRORS: Final = "NVLink errors"
-PENDING_REASON: Final = "RowRemapPending"
-_PENDING_REASONS: Final = frozenset({PENDING_REASON, "RepairPending", "RetiredPagesPending"})
+_PENDING_REASONS: Final = frozenset({"RowRemapPending", "RepairPending", "RetiredPagesPending"})
 """Work that the next reset of the GPU does."""
-PENDING_AFTER_ERROR: Final = "RowRemapPendingAfterError"
-DRAIN_AND_RESET: Final = 4
-_MEMORY_ERROR_XIDS: Final = frozenset({48, 94})
-_ROW_REMAP_FAILED_XID: Final = 64
+_PROVE_RESET: Final = frozenset(
+    check.reason
+    for check in FLAGS
+    if REASONS[check.reason].closes_on.kind is ClosesKind.RESET and check.reason != RECOVERY_FAILED
+)
+"""Flags that nothing but a reset of the GPU makes good again."""
 _LONGEST_RATE_GAP_S: Final = 600.0
 """A rate over a longer gap says nothing about now. Source: gpuward, ten polls."""
 
@@ -68,21 +69,22 @@ def judge_readings(on: Judging, seen: Readings, source: SourceName = SourceName.
     kept = {} if source is SourceName.DCGM else view.values
     view = replace(view, values={**kept, **values}, read_at=on.now)
     if view.values.get(Signal.PRESENCE, "present") != "present" or not values:
-        return on.then(with_gpu(on.state, view))
+        return on.with_gpu(view)
     generation = number_of(values.get(Signal.PCIE_GENERATION)) or 0.0
     best = max(view.best_generation, generation)
     view = replace(view, answered_at=on.now, best_generation=best)
     before = view.counters
-    on = on.then(with_gpu(on.state, view))
+    on = on.with_gpu(view)
     if _went_back(before, values):
         on = mark_reset(on, view.seen.uuid, view.pci)
         before = {}
     on = _polled_action(on, view, values, source)
-    on = _latches(on, view, values, source)
-    on = _gauges(on, view, values, before, source)
+    sample = _sample(on, on.current(view), values, before)
+    on = _flags(on, view, sample, source)
+    on = judge_checks(on, GAUGES, sample, source, view, prefix=f"{source.value}: ")
     on = _note_link_errors(on, view, values, before)
     if Signal.NVLINK_STATES in values:
-        on = links_returned(on, _current(on.state, view))
+        on = links_returned(on, on.current(view))
     return _keep_counters(on, view, values, before)
 
 
@@ -96,14 +98,14 @@ def _polled_action(
     if number is None or number < 0:
         return on
     value = int(number)
-    view = _current(on.state, view)
+    view = on.current(view)
     if view.action == value or (view.action is None and value == 0):
-        on = on.then(with_gpu(on.state, replace(view, action=value, action_seen=None)))
+        on = on.with_gpu(replace(view, action=value, action_seen=None))
         # A page of dcgm-exporter may be older than the Xid that asks.
         asked = value == 0 and source is SourceName.NVML
         return note_no_need(on, view.seen.uuid, view.pci) if asked else on
     if view.action_seen != value and not just_told(view.told_at, on.now):
-        return on.then(with_gpu(on.state, replace(view, action_seen=value)))
+        return on.with_gpu(replace(view, action_seen=value))
     gpu, pci = view.seen.uuid, view.pci
     evidence = f"{source.value}: recovery action {value}"
     finding = finding_for_action(on.state, value, on.now, source, evidence)
@@ -112,149 +114,41 @@ def _polled_action(
     return mark_reset(on, gpu, pci) if value == 0 else on
 
 
-def _latches(
-    on: Judging, view: GpuView, values: Mapping[Signal, Value], source: SourceName
-) -> Judging:
-    for check in LATCHES:
-        bad = check.bad(values, on.thresholds)
-        if bad is None:
-            continue
-        view = _current(on.state, view)
-        old = view.latches.get(check.reason, Latch())
-        new = old.step(bad=bad)
-        if new == old and not new.raised:
-            continue
-        view = replace(view, latches={**view.latches, check.reason: new})
-        if check.reason in _PENDING_REASONS:
-            pending = any(view.latches.get(r, Latch()).seen for r in _PENDING_REASONS)
-            view = replace(view, reset_pending=pending)
-        on = on.then(with_gpu(on.state, view))
-        if new.raised:
-            row = _pending_row(on.state, view) if check.reason == PENDING_REASON else None
-            if row is not None:
-                on = _close(on, view, PENDING_REASON, SUPERSEDED)
-            row = row or REASONS[check.reason]
-            on = _find(on, view, row, check.evidence(values), source, first=not old.raised)  # fmt: skip
-        elif old.seen and not bad and check.proves_reset and _ends_by_reset(check.reason):
-            on = mark_reset(on, view.seen.uuid, view.pci)
-    return on
-
-
-def _ends_by_reset(reason: str) -> bool:
-    return REASONS[reason].closes_on.kind is ClosesKind.RESET
-
-
-def _pending_row(state: NodeState, view: GpuView) -> Reason | None:
-    """A pending remap is a record, unless an error or the driver says that it matters now."""
-    after_error = any(
-        incident.concerns(view.seen.uuid, view.pci)
-        and not _MEMORY_ERROR_XIDS.isdisjoint(incident.xids)
-        and incident.closed_by not in ("BeforeStart", ClosesKind.RESET, ClosesKind.REBOOT)
-        for incident in state.incidents
-    )
-    if after_error or view.action == DRAIN_AND_RESET:
-        return REASONS[PENDING_AFTER_ERROR]
-    return None
-
-
-def _gauges(
-    on: Judging,
-    view: GpuView,
-    values: Mapping[Signal, Value],
-    before: Mapping[Signal, Counter],
-    source: SourceName,
-) -> Judging:
-    sample = Sample(
+def _sample(
+    on: Judging, view: GpuView, values: Mapping[Signal, Value], before: Mapping[Signal, Counter]
+) -> Sample:
+    up_since = on.state.node.booted_at or on.state.started_at
+    return Sample(
         values=values,
-        known=_current(on.state, view).values,
+        known=view.values,
         rates=_rates(values, before, on.now),
         links_down=links_down(on.state, view) if Signal.NVLINK_STATES in values else None,
         thresholds=on.thresholds,
         best_generation=view.best_generation,
-        booting=on.now
-        < (on.state.node.booted_at or on.state.started_at) + on.thresholds["BootGrace"].value,
+        booting=on.now < up_since + on.thresholds["BootGrace"].value,
     )
-    for check in GAUGES:
-        measured = check.measure(sample)
-        if measured is None:
+
+
+def _flags(on: Judging, view: GpuView, sample: Sample, source: SourceName) -> Judging:
+    """Flags one by one, with what their fall proves."""
+    for check in FLAGS:
+        look = looked(on, check, sample)
+        if not look:
             continue
-        view = _current(on.state, view)
-        old = view.gauges.get(check.reason, Gauge())
-        new = old.step(
-            bad=measured.bad, good=measured.good, threshold=on.thresholds[measured.threshold]
-        )
-        if new == old:
-            continue
-        on = on.then(with_gpu(on.state, replace(view, gauges={**view.gauges, check.reason: new})))
-        if new.raised:
-            on = _raise_gauge(on, view, check, measured.evidence, source, first=not old.raised)  # fmt: skip
-        elif sum(new.good) >= on.thresholds[measured.threshold].count:
-            # An incident may be older than this memory: it came through a reboot.
-            on = _close(on, view, check.reason, ClosesKind.STATE)
+        before = _flag(on, view, check.reason)
+        on = judge_check(on, check, look, source, view, prefix=f"{source.value}: ")
+        after = _flag(on, view, check.reason)
+        if check.reason in _PENDING_REASONS and (after != before or after.raised):
+            pending = any(_flag(on, view, reason).seen for reason in _PENDING_REASONS)
+            on = on.with_gpu(replace(on.current(view), reset_pending=pending))
+        if before.seen and not after.seen and check.reason in _PROVE_RESET:
+            on = mark_reset(on, view.seen.uuid, view.pci)
     return on
 
 
-def _raise_gauge(
-    on: Judging,
-    view: GpuView,
-    check: GaugeCheck,
-    evidence: str,
-    source: SourceName,
-    *,
-    first: bool,
-) -> Judging:
-    scope = Scope.DOMAIN if check.domain else Scope.GPU
-    return _find(on, view, REASONS[check.reason], evidence, source, first=first, scope=scope)
-
-
-def _find(
-    on: Judging,
-    view: GpuView,
-    row: Reason,
-    evidence: str,
-    source: SourceName,
-    *,
-    first: bool,
-    scope: Scope = Scope.GPU,
-) -> Judging:
-    """Record a raised check: once with its reading, then only that it still stands."""
-    known = any(
-        incident.active
-        and incident.row.reason == row.reason
-        and incident.concerns(view.seen.uuid, view.pci)
-        for incident in on.state.incidents
-    )
-    if not first and row.severity is Severity.INFO:
-        return on  # a standing record is neither renewed nor opened over and over
-    finding = Finding(
-        at=on.now,
-        row=row,
-        gpu=view.seen.uuid,
-        pci=view.pci,
-        source=source,
-        evidence="" if known else f"{source.value}: {evidence}",
-        counts=False,
-        scope=scope,
-        caused_by=_ROW_REMAP_FAILED_XID if row.reason == "RowRemapFailure" else None,
-    )
-    return record(on, finding)
-
-
-def _close(on: Judging, view: GpuView, reason: str, by: str) -> Judging:
-    return on.then(
-        close_for(
-            on.state,
-            view.seen.uuid,
-            view.pci,
-            lambda incident: incident.row.reason == reason,
-            on.now,
-            by,
-        )
-    )
-
-
-def _current(state: NodeState, view: GpuView) -> GpuView:
-    return state.gpus.get(view.seen.uuid or view.pci, view)
+def _flag(on: Judging, view: GpuView, reason: str) -> Latch:
+    flag = remembered(on.state, reason, on.current(view)).get(WHOLE)
+    return flag if isinstance(flag, Latch) else Latch()
 
 
 def _went_back(before: Mapping[Signal, Counter], values: Mapping[Signal, Value]) -> bool:
@@ -303,6 +197,4 @@ def _keep_counters(
     }
     if not fresh:
         return on
-    return on.then(
-        with_gpu(on.state, replace(_current(on.state, view), counters={**before, **fresh}))
-    )
+    return on.with_gpu(replace(on.current(view), counters={**before, **fresh}))

@@ -1,4 +1,4 @@
-"""One poll of one GPU as the checks on readings see it, and what a check answers.
+"""One poll of one GPU as the checks on readings see it.
 
 Used by `judge.facts.checks` and its parts. Pure data; a value that is absent, no number or none
 that exists is None.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Thresholds
@@ -23,15 +23,6 @@ def number_of(value: Value) -> float | None:
     if isinstance(value, int | float) and abs(value) <= _LARGEST:  # NaN fails this, too
         return float(value)
     return None
-
-
-class Measured(NamedTuple):
-    """One reading against one threshold."""
-
-    bad: bool
-    good: bool
-    threshold: str
-    evidence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,21 +8,31 @@ this boot, or GPUs that show what its absence does. Nothing here is above Degrad
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, NamedTuple
 
-from rules.catalog.reason import ClosesKind, Severity
-from rules.catalog.reasons import REASONS
+from rules.catalog.reason import ClosesKind
 from rules.catalog.signals import Signal
-from rules.judge.closing import close_where
+from rules.catalog.thresholds import Threshold
 from rules.judge.expected_gpus import NVIDIA_VENDOR
 from rules.judge.facts.checks import FABRIC_COMPLETED, LINK_DOWN
 from rules.judge.facts.sample import number_of
+from rules.judge.facts.standing import (
+    WHOLE,
+    Check,
+    Look,
+    Renewed,
+    close_standing,
+    flag,
+    is_raised,
+    judge_check,
+    looked,
+    remembered,
+)
 from rules.judge.gauge import Gauge
-from rules.judge.incident import Finding, Scope
-from rules.judge.judging import Judging
+from rules.judge.incident import Scope
+from rules.judge.judging import Judging, close_where
 from rules.judge.observation import HostSeen, Service, SourceName, SourceState
-from rules.judge.recording import record
 from rules.judge.state import GpuView, NodeState, ServiceView
 from rules.judge.topology import Interconnect, interconnect, nvlink_domain
 
@@ -35,59 +45,40 @@ _RAN: Final = "ran earlier in this boot and does not run now"
 _PEER_MEMORY: Final = ("nvidia_peermem", "nv_peer_mem")
 
 
-class Look(NamedTuple):
-    """What one look says about one check: bad with its evidence, or good."""
+class Host(NamedTuple):
+    """A look at the host, and what is known of its GPUs."""
 
-    bad: bool
-    evidence: str = ""
-
-
-GOOD: Final = Look(bad=False)
-
-
-@dataclass(frozen=True, slots=True)
-class HostCheck:
-    """One reason, and how a look at the host is measured; None: this look says nothing."""
-
-    reason: str
-    measure: Callable[[NodeState, HostSeen], Look | None]
-    scope: Scope = Scope.NODE
+    state: NodeState
+    seen: HostSeen
 
 
 def judge_services(on: Judging, seen: HostSeen) -> Judging:
     """Take one look, unless the driver is coming, going, or out of sight."""
     reasons = {check.reason for check in CHECKS}
-    on = on.then(
-        close_where(
-            on.state, lambda i: i.rebooted and i.row.reason in reasons, on.now, ClosesKind.REBOOT
-        )
-    )
+    on = close_where(on, lambda i: i.rebooted and i.row.reason in reasons, ClosesKind.REBOOT)
     on = on.then(replace(on.state, services=_services(on.state, seen)))
     if not _settled(on):
         return on
     for check in CHECKS:
-        look = check.measure(on.state, seen)
-        on = _counted_unseen(on, check, unseen=look is None and not seen.services)
-        if look is not None:
-            on = _judged(on, check, look)
+        look = looked(on, check, Host(on.state, seen))
+        on = _counted_unseen(on, check, unseen=not look and not seen.services)
+        if look:
+            on = judge_check(on, check, look, SourceName.HOST)
     return on
 
 
-def _counted_unseen(on: Judging, check: HostCheck, *, unseen: bool) -> Judging:
+def _counted_unseen(on: Judging, check: Check[Host], *, unseen: bool) -> Judging:
     """What was found while the services were in sight does not outlast that for ever.
 
     Nobody can say any more that it stands, or that it ended.
     """
-    limit, key = on.thresholds[check.reason], check.reason + NOT_SEEN
-    looks = on.state.host.get(key, Gauge()).step(bad=unseen, good=not unseen, threshold=limit)
-    if not looks.raised or not on.state.host.get(check.reason, Gauge()).raised:
-        return on.then(replace(on.state, host={**on.state.host, key: looks}))
-    host = {**on.state.host, key: looks, check.reason: Gauge()}
-    return on.then(
-        close_where(
-            replace(on.state, host=host), lambda i: i.row.reason == check.reason, on.now, NOT_SEEN
-        )
-    )
+    key = check.reason + NOT_SEEN
+    old = remembered(on.state, key).get(WHOLE, Gauge())
+    looks = old.step(bad=unseen, good=not unseen, threshold=check.limit(on.thresholds))
+    on = on.remember(key, {WHOLE: looks})
+    if not looks.raised or not is_raised(on.state, check.reason):
+        return on
+    return close_standing(on.remember(check.reason, {}), check.reason, None, NOT_SEEN)
 
 
 def _services(state: NodeState, seen: HostSeen) -> dict[Service, ServiceView]:
@@ -111,31 +102,9 @@ def _settled(on: Judging) -> bool:
     )
 
 
-def _judged(on: Judging, check: HostCheck, look: Look) -> Judging:
-    limit = on.thresholds[check.reason]
-    old = on.state.host.get(check.reason, Gauge())
-    new = old.measure(look.bad, limit)
-    on = on.then(replace(on.state, host={**on.state.host, check.reason: new}))
-    if old.raised and not new.raised:
-        return on.then(
-            close_where(on.state, lambda i: i.row.reason == check.reason, on.now, ClosesKind.STATE)
-        )
-    row = REASONS[check.reason]
-    if not new.raised or (old.raised and row.severity is Severity.INFO):
-        return on
-    finding = Finding(
-        at=on.now,
-        row=row,
-        source=SourceName.HOST,
-        evidence="" if old.raised else look.evidence,
-        counts=not old.raised,
-        scope=check.scope,
-    )
-    return record(on, finding)
-
-
-def _fabric_manager(state: NodeState, _: HostSeen) -> Look | None:
+def _fabric_manager(host: Host, _: Threshold) -> Look | None:
     """NVSwitches of this machine need one; those of a rack have theirs in the switch trays."""
+    state = host.state
     view = _view(state, Service.FABRIC_MANAGER)
     if view.running is None or _rack(state):
         return None
@@ -143,23 +112,24 @@ def _fabric_manager(state: NodeState, _: HostSeen) -> Look | None:
     if not own_switches and not _behind_switches(state):
         return None
     if view.running:
-        return GOOD
+        return flag(bad=False, evidence="")
     if view.ran:
-        return Look(bad=True, evidence=f"{Service.FABRIC_MANAGER.value} {_RAN}")
+        return flag(bad=True, evidence=f"{Service.FABRIC_MANAGER.value} {_RAN}")
     fabric = [f for v in _gpus(state) if (f := number_of(v.values.get(Signal.FABRIC_STATE)))]
     waiting = sum(f != FABRIC_COMPLETED for f in fabric)
     if fabric:
         said = f"{waiting} of {len(fabric)} GPUs are not registered with the fabric"
-        return Look(bad=waiting > 0, evidence=f"{said} and {_unseen(Service.FABRIC_MANAGER)}")
+        return flag(bad=waiting > 0, evidence=f"{said} and {_unseen(Service.FABRIC_MANAGER)}")
     dark = _all_links_down(state)
     if dark is None or not own_switches:
         return None
     # Before Hopper there is no fabric state, and it is the fabric manager that trains the links.
     # Switches that a service machine holds are its business: a guest may have no link by design.
-    return Look(bad=dark, evidence=f"no NVLink is up and {_unseen(Service.FABRIC_MANAGER)}")
+    return flag(bad=dark, evidence=f"no NVLink is up and {_unseen(Service.FABRIC_MANAGER)}")
 
 
-def _persistence(state: NodeState, _: HostSeen) -> Look | None:
+def _persistence(host: Host, _: Threshold) -> Look | None:
+    state = host.state
     view = _view(state, Service.PERSISTENCED)
     modes = [
         m
@@ -170,36 +140,46 @@ def _persistence(state: NodeState, _: HostSeen) -> Look | None:
         return None
     off = sum(not mode for mode in modes)
     said = f"persistence mode is off on {off} of {len(modes)} GPUs"
-    return Look(
+    return flag(
         bad=off > 0 and not view.running, evidence=f"{said} and {_unseen(Service.PERSISTENCED)}"
     )
 
 
-def _imex(state: NodeState, _: HostSeen) -> Look | None:
+def _imex(host: Host, _: Threshold) -> Look | None:
     """Of use only where GPUs of several nodes share an NVLink domain; often it runs per workload."""
+    state = host.state
     view = _view(state, Service.IMEX)
     if view.running is None or state.topology is None or not nvlink_domain(state.topology):
         return None
-    return Look(bad=view.ran and not view.running, evidence=f"{Service.IMEX.value} {_RAN}")
+    return flag(bad=view.ran and not view.running, evidence=f"{Service.IMEX.value} {_RAN}")
 
 
-def _peer_memory(_: NodeState, seen: HostSeen) -> Look | None:
+def _peer_memory(host: Host, _: Threshold) -> Look | None:
     """The open flavour of the driver shares memory by dma-buf and needs no such module."""
+    seen = host.seen
     driver = seen.modules.get("nvidia")
     if driver is None or not any(port.infiniband for port in seen.ports):
         return None
     missing = PROPRIETARY in driver and not any(name in seen.modules for name in _PEER_MEMORY)
-    return Look(
+    return flag(
         bad=missing,
         evidence="an InfiniBand adapter and the proprietary driver, but no module nvidia_peermem",
     )
 
 
+def _check(
+    reason: str, measure: Callable[[Host, Threshold], Look | None], scope: Scope = Scope.NODE
+) -> Check[Host]:
+    return Check(
+        reason=reason, measure=measure, scope=scope, counts=True, renewed=Renewed.EACH_LOOK
+    )
+
+
 CHECKS: Final = (
-    HostCheck("FabricManagerStopped", _fabric_manager),
-    HostCheck("PersistenceModeOff", _persistence),
-    HostCheck("ImexStopped", _imex, Scope.DOMAIN),
-    HostCheck("PeermemMissing", _peer_memory),
+    _check("FabricManagerStopped", _fabric_manager),
+    _check("PersistenceModeOff", _persistence),
+    _check("ImexStopped", _imex, Scope.DOMAIN),
+    _check("PeermemMissing", _peer_memory),
 )
 
 

@@ -22,6 +22,7 @@ from rules.api.names import (
     PREFIX_GPU_DEPLOY,
 )
 from rules.catalog.reasons import REASONS
+from rules.catalog.thresholds import Threshold
 from rules.judge.closing import mark_older_boot, mark_reset, without_looks
 from rules.judge.expected_gpus import expected_gpus
 from rules.judge.facts.network import judge_ports
@@ -29,6 +30,15 @@ from rules.judge.facts.port_errors import judge_port_errors
 from rules.judge.facts.presence import lost_poll
 from rules.judge.facts.processes import judge_processes
 from rules.judge.facts.services import judge_services
+from rules.judge.facts.standing import (
+    Check,
+    Look,
+    Renewed,
+    flag,
+    is_known,
+    is_raised,
+    judge_checks,
+)
 from rules.judge.gauge import Latch
 from rules.judge.incident import Finding
 from rules.judge.judging import Judging
@@ -47,7 +57,6 @@ from rules.judge.state import (
     StandDown,
     find_gpu,
     identify,
-    with_gpu,
 )
 
 LONGEST_STAND_DOWN_S: Final = 2 * 3600.0
@@ -97,7 +106,7 @@ def change_source(on: Judging, seen: SourceChanged) -> Judging:
     back = seen.source is SourceName.NVML and seen.state is SourceState.UP
     if back and old is not None and old.state is not SourceState.UP:
         # The driver may have been restarted meanwhile: links that train anew were not down.
-        gpus = {key: replace(v, gauges=without_looks(v)) for key, v in on.state.gpus.items()}
+        gpus = {key: replace(v, checks=without_looks(v)) for key, v in on.state.gpus.items()}
         on = on.then(replace(on.state, gpus=gpus))
     since = old.since if old is not None and old.state is seen.state else on.now
     view = SourceView(state=seen.state, reason=seen.reason, since=since)
@@ -159,14 +168,11 @@ def judge_failed_call(on: Judging, seen: CallFailed) -> Judging:
     if seen.code == CODE_LOST:
         return lost_poll(on, seen.gpu, seen.pci, evidence)
     if seen.code == CODE_RESET_REQUIRED:
-        return reset_required(on, seen.gpu, seen.pci, evidence, bad=True)
+        return reset_required(on, seen.gpu, seen.pci, evidence)
     reason = _REASON_OF_CODE.get(seen.code)
     if reason is None:
         return on
     gpu, pci = identify(on.state, seen.gpu, seen.pci)
-    known = any(
-        i.active and i.has_reason(reason) and i.concerns(gpu, pci) for i in on.state.incidents
-    )
     finding = Finding(
         at=seen.at,
         row=REASONS[reason],
@@ -174,44 +180,32 @@ def judge_failed_call(on: Judging, seen: CallFailed) -> Judging:
         pci=pci,
         source=SourceName.NVML,
         evidence=evidence,
-        counts=not known,
     )
-    return record(on, finding)
+    return record(on, replace(finding, counts=not is_known(on.state, finding)))
 
 
-def reset_required(
-    on: Judging,
-    gpu: str,
-    pci: str,
-    evidence: str,
-    *,
-    bad: bool,
-) -> Judging:
-    """The GPU answers that it needs a reset: a flag, so one re-read confirms it."""
+def _asks_for_reset(evidence: str, _: Threshold) -> Look:
+    return flag(bool(evidence), evidence)
+
+
+_RESET_REQUIRED: Final = Check(
+    reason="GPUResetRequired",
+    measure=_asks_for_reset,
+    memory=Latch,
+    counts=True,
+    renewed=Renewed.EACH_LOOK,
+)
+
+
+def reset_required(on: Judging, gpu: str, pci: str, evidence: str) -> Judging:
+    """The GPU answers that it needs a reset, or with no evidence that it does not: a flag."""
     view = find_gpu(on.state, gpu, pci)
     if view is None:
         return on
-    old = view.latches.get("GPUResetRequired", Latch())
-    new = old.step(bad=bad)
-    if new == old and not new.raised:
-        return on
-    on = on.then(
-        with_gpu(on.state, replace(view, latches={**view.latches, "GPUResetRequired": new}))
-    )
-    if old.raised and not bad:
-        return mark_reset(on, view.seen.uuid, view.pci)  # nothing else ends that state
-    if not new.raised:
-        return on
-    finding = Finding(
-        at=on.now,
-        row=REASONS["GPUResetRequired"],
-        gpu=view.seen.uuid,
-        pci=view.pci,
-        source=SourceName.NVML,
-        evidence="" if old.raised else evidence,
-        counts=not old.raised,
-    )
-    return record(on, finding)
+    raised = is_raised(on.state, _RESET_REQUIRED.reason, view)
+    on = judge_checks(on, (_RESET_REQUIRED,), evidence, SourceName.NVML, view)
+    ended = raised and not evidence  # nothing but a reset ends that state
+    return mark_reset(on, view.seen.uuid, view.pci) if ended else on
 
 
 def take_node(on: Judging, seen: NodeSeen) -> Judging:

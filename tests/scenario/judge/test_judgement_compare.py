@@ -10,7 +10,7 @@ from agent.senses.dcgm_page import read_page
 from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal, signal_table
 from rules.catalog.thresholds import DEFAULT_RULES, parse_rules
-from rules.judge.facts.checks import GAUGES, LATCHES
+from rules.judge.facts.checks import FLAGS, GAUGES
 from rules.judge.facts.compare import COMPARED
 from rules.judge.observation import SourceName, SourceState, Value
 from rules.publish.verdict import Health
@@ -35,7 +35,7 @@ def pages(world: World, count: int, **values: Value) -> None:
         world.dcgm(page)
 
 
-@pytest.mark.parametrize("signal", [row.signal for row in COMPARED])
+@pytest.mark.parametrize("signal", list(COMPARED))
 def test_a_lasting_difference_is_a_record_that_names_both_values(
     world: World, signal: Signal
 ) -> None:
@@ -132,7 +132,7 @@ def test_the_tolerance_comes_from_the_rules_file() -> None:
 
 def test_the_table_names_thresholds_and_exported_signals() -> None:
     table = signal_table()
-    for signal, threshold in COMPARED:
+    for signal, threshold in COMPARED.items():
         assert threshold in DEFAULT_RULES.thresholds
         assert table[signal].dcgm
 
@@ -225,7 +225,7 @@ def test_without_nvml_the_page_is_judged_by_the_same_judges(reason: str, *, old:
 
 
 def test_every_check_is_either_fed_by_the_page_or_known_to_be_absent() -> None:
-    checks = {check.reason for check in (*LATCHES, *GAUGES)}
+    checks = {check.reason for check in (*FLAGS, *GAUGES)}
     assert checks == set(ONE) | NOT_EXPORTED
 
 

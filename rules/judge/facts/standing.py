@@ -1,0 +1,212 @@
+"""Standing checks, the one engine: raise with evidence, renew silently, close.
+
+A check is a row: its reason, how a look measures it, and what is remembered between two looks (N
+of M, or a flag that one re-read confirms). What it means stands under its reason in
+`rules.catalog.reasons`, its numbers under the same name in `rules.catalog.thresholds`. The tables
+are in `judge.facts`: checks of a GPU's readings, of the host, of two sources side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from rules.catalog.reason import ClosesKind, Reason, Severity
+from rules.catalog.reasons import REASONS
+from rules.catalog.thresholds import FLAG, Threshold, Thresholds
+from rules.judge.gauge import Gauge, Latch, Memory
+from rules.judge.incident import Finding, Scope
+from rules.judge.judging import Judging, close_for, close_where
+from rules.judge.observation import SourceName
+from rules.judge.recording import SUPERSEDED, record
+from rules.judge.state import GpuView, NodeState
+
+_S = TypeVar("_S")
+WHOLE: Final = ""
+"""What of a check is meant where it is not one port, signal or process of several."""
+
+
+class Look(NamedTuple):
+    """What one look says: bad, good again, or neither, with hysteresis between the two.
+
+    `limit` names the threshold where it is not the one of the check's reason.
+    """
+
+    bad: bool
+    good: bool
+    evidence: str = ""
+    limit: str = ""
+
+
+def above(limit: Threshold, value: float, evidence: str) -> Look:
+    """Bad at the limit and above it."""
+    return Look(value >= limit.value, value <= limit.clear, evidence)
+
+
+def below(limit: Threshold, value: float, evidence: str) -> Look:
+    """Bad at the limit and below it."""
+    return Look(value <= limit.value, value >= limit.clear, evidence)
+
+
+def flag(bad: bool, evidence: str) -> Look:
+    """Bad or good, and nothing between."""
+    return Look(bad, not bad, evidence)
+
+
+class Renewed(Enum):
+    """Which looks say that something still stands: all, those that change what is remembered."""
+
+    EACH_LOOK = "each look"
+    ON_CHANGE = "on change"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check(Generic[_S]):
+    """One row. `measure` takes what a look saw and the threshold; None: it says nothing.
+
+    Several looks, by name, are of several things that share one incident. `counts`: each time it
+    is raised is one sighting more. `renewed`: which looks that find it standing say so. `heavier` is the reason that stands instead where more
+    is known, `caused_by` the Xid whose incident it belongs to.
+    """
+
+    reason: str
+    measure: Callable[[_S, Threshold], Look | Mapping[str, Look] | None]
+    memory: type[Gauge] | type[Latch] = Gauge
+    scope: Scope = Scope.GPU
+    counts: bool = False
+    renewed: Renewed = Renewed.ON_CHANGE
+    heavier: Callable[[NodeState, GpuView], Reason | None] | None = None
+    caused_by: int | None = None
+
+    def limit(self, thresholds: Thresholds) -> Threshold:
+        """The numbers in force; a flag without numbers of its own is bad from 1 on."""
+        return thresholds.thresholds.get(self.reason, FLAG)
+
+
+def judge_checks(
+    on: Judging,
+    checks: Iterable[Check[_S]],
+    sample: _S,
+    source: SourceName,
+    view: GpuView | None = None,
+    *,
+    prefix: str = "",
+) -> Judging:
+    """Take one look at a GPU, or at the node where `view` is None."""
+    for check in checks:
+        looks = looked(on, check, sample)
+        if looks:
+            on = judge_check(on, check, looks, source, view, prefix=prefix)
+    return on
+
+
+def looked(on: Judging, check: Check[_S], sample: _S) -> Mapping[str, Look]:
+    """What a look says of a check, by what it is about; empty where it says nothing."""
+    looks = check.measure(sample, check.limit(on.thresholds))
+    return {WHOLE: looks} if isinstance(looks, Look) else looks or {}
+
+
+def judge_check(
+    on: Judging,
+    check: Check[_S],
+    looks: Mapping[str, Look],
+    source: SourceName,
+    view: GpuView | None = None,
+    *,
+    prefix: str = "",
+    keep: Container[str] | None = None,
+    closes: bool = True,
+) -> Judging:
+    """Take what a look says of one check; of what is not in `keep` nothing more is remembered."""
+    view = on.current(view) if view is not None else None
+    limit = check.limit(on.thresholds)
+    limits = {what: on.thresholds[look.limit] for what, look in looks.items() if look.limit}
+    before = remembered(on.state, check.reason, view)
+    after = {what: old for what, old in before.items() if keep is None or what in keep}
+    for what, look in looks.items():
+        old = before.get(what, check.memory())
+        threshold = limits.get(what, limit)
+        after[what] = old.step(bad=look.bad, good=look.good, threshold=threshold)
+    standing = [what for what in looks if after[what].raised]
+    if after == before and not (check.renewed is Renewed.EACH_LOOK and standing):
+        return on
+    on = on.remember(check.reason, after, view)
+    if standing:
+        known = {what for what, old in before.items() if old.raised}
+        said = {what: prefix + looks[what].evidence for what in standing}
+        return _raise(on, check, said, known, source, on.current(view) if view else None)
+    over = closes and after and all(m.over(limits.get(w, limit)) for w, m in after.items())
+    # An incident may be older than this memory: it came through a restart or a reboot.
+    return close_standing(on, check.reason, view, ClosesKind.STATE) if over else on
+
+
+def is_raised(state: NodeState, reason: str, view: GpuView | None = None) -> bool:
+    """Whether a check stands, as far as is remembered."""
+    return any(memory.raised for memory in remembered(state, reason, view).values())
+
+
+def remembered(state: NodeState, reason: str, view: GpuView | None = None) -> dict[str, Memory]:
+    """What is remembered of a check, by what it is about."""
+    checks = state.checks if view is None else view.checks
+    return {what: memory for (name, what), memory in checks.items() if name == reason}
+
+
+def _raise(
+    on: Judging,
+    check: Check[_S],
+    said: Mapping[str, str],
+    known: Container[str],
+    source: SourceName,
+    view: GpuView | None = None,
+) -> Judging:
+    """Record what stands: what is not `known` yet, else only that the rest still does."""
+    row = REASONS[check.reason]
+    heavier = check.heavier(on.state, view) if check.heavier and view else None
+    if heavier is not None:
+        on, row = close_standing(on, check.reason, view, SUPERSEDED), heavier
+    finding = Finding(
+        at=on.now,
+        row=row,
+        gpu=view.seen.uuid if view else "",
+        pci=view.pci if view else "",
+        source=source,
+        counts=check.counts,
+        scope=check.scope,
+        caused_by=check.caused_by,
+    )
+    fresh = [evidence for what, evidence in said.items() if what not in known]
+    for evidence in fresh:
+        on = record_standing(on, replace(finding, evidence=evidence))
+    if fresh or check.renewed is Renewed.NEVER:
+        return on
+    standing = replace(finding, evidence=next(iter(said.values())))
+    return record_standing(on, standing, first=False)
+
+
+def record_standing(on: Judging, finding: Finding, *, first: bool = True) -> Judging:
+    """Record something that lasts: its evidence once, later no more than that it still stands.
+
+    A standing record of Info is neither renewed nor opened over and over.
+    """
+    if not first and finding.row.severity is Severity.INFO:
+        return on
+    fresh = first if finding.counts else not is_known(on.state, finding)
+    return record(on, finding if fresh else replace(finding, evidence="", counts=False))
+
+
+def is_known(state: NodeState, finding: Finding) -> bool:
+    """Whether an open incident of this GPU, or of the node, tells of it."""
+    return any(
+        i.active and i.has_reason(finding.row.reason) and i.concerns(finding.gpu, finding.pci)
+        for i in state.incidents
+    )
+
+
+def close_standing(on: Judging, reason: str, view: GpuView | None, by: str) -> Judging:
+    """Close what was found of one GPU, or of the node."""
+    if view is None:
+        return close_where(on, lambda i: i.row.reason == reason, by)
+    return close_for(on, view.seen.uuid, view.pci, lambda i: i.row.reason == reason, by)
