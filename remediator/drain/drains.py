@@ -40,7 +40,7 @@ from rules.drain.plan import DrainInput, DrainPlan, plan_drain
 from rules.drain.recheck import kept_from_eviction, kept_from_force
 from rules.drain.unseen import SAID_FROM, failed, not_listed
 from rules.policy.policy import Policy
-from rules.session.causes import worst
+from rules.session.causes import causes_in_effect, worst
 
 KeptFrom = Callable[[PodView, DrainInput, Policy, float], str]
 
@@ -213,6 +213,7 @@ class Drains:
         began = self._clock.elapsed()
         look = await self._look.look(
             session,
+            causes_in_effect(session, self._world.snapshot()),
             drain.memory,
             drain.plan,
             last_active_at=self._last_active_at(drain.session_uid),
@@ -240,7 +241,7 @@ class Drains:
         drain.plan = plan_watch(
             pods,
             node,
-            worst(session.spec.causes),
+            worst(causes_in_effect(session, self._world.snapshot())),
             self._policy(),
             drain.memory,
             since=parse_time(session.status.phase_since) or now,

@@ -21,6 +21,7 @@ from remediator.kube.clock import Clock
 from remediator.kube.isolation import Isolation
 from remediator.world import World
 from rules.drain.gangs import Gang, gangs_of
+from rules.session.causes import drains_now
 
 _LOG = structlog.get_logger()
 
@@ -112,9 +113,12 @@ class GangScout:
         return now != known
 
     def _waiting(self) -> set[str]:
+        snapshot = self._world.snapshot()
         return {
-            session.spec.node_name
-            for sessions in self._world.sessions.values()
+            name
+            for name, sessions in self._world.sessions.items()
             for session in sessions
-            if session.status.phase in _WAITING and session.spec.level == "Drain"
+            if session.status.phase in _WAITING
+            and (node := snapshot.nodes.get(name)) is not None
+            and drains_now(session, node, snapshot)
         }

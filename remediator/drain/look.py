@@ -18,7 +18,7 @@ from remediator.kube.clock import Clock
 from rules.api.nodes import QuarantineView
 from rules.api.object_name import BadSegmentError, api_path, field_selector
 from rules.api.pods import ClaimView, OwnerView, PodView, VolumeAttachmentView, unreadable_pod
-from rules.api.quarantine import DrainStatus
+from rules.api.quarantine import Cause, DrainStatus
 from rules.catalog.reason import Severity
 from rules.drain.memory import DrainMemory
 from rules.drain.plan import DrainInput, DrainPlan, OwnerWanted
@@ -77,18 +77,21 @@ class DrainLook:
     async def look(
         self,
         session: QuarantineView,
+        causes: tuple[Cause, ...],
         memory: DrainMemory,
         before: DrainPlan | None,
         *,
         last_active_at: float | None,
         dry_run: bool,
     ) -> DrainInput:
-        """One look at the session's node; ApiError when its pods cannot be listed."""
+        """One look at the session's node; ApiError when its pods cannot be listed. `causes`: those
+        in effect (`rules.session.causes`).
+        """
         node = session.spec.node_name
         pods = await self.pods_on(node)
         owners = await self._owners.look_up(before.wants_owners if before else ())
         attachments = await self._attachments(node) if memory.volumes else ()
-        severity = worst(session.spec.causes)
+        severity = worst(causes)
         fatal = severity == Severity.FATAL
         return DrainInput(
             node=node,
@@ -101,7 +104,7 @@ class DrainLook:
             claims=await self._claims_of(memory) if attachments else {},
             no_room=frozenset() if fatal else await self._free.without_room(node, pods),
             severity=severity,
-            reasons=tuple(cause.reason for cause in session.spec.causes if cause.reason),
+            reasons=tuple(cause.reason for cause in causes if cause.reason),
             drain=session.status.drain or DrainStatus(),
             last_active_at=last_active_at,
             dry_run=dry_run,

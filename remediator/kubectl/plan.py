@@ -21,7 +21,7 @@ from rules.api.quarantine import Mode, Phase, QuarantineStatus
 from rules.api.requests import request
 from rules.api.sentences import some
 from rules.api.writes import CreateSession
-from rules.catalog.reason import Level, Severity
+from rules.catalog.reason import Severity
 from rules.catalog.why_not import WhyNot
 from rules.drain.budget import matching
 from rules.drain.daemon_sets import untolerating
@@ -31,7 +31,7 @@ from rules.drain.plan import DrainInput, DrainPlan, plan_drain
 from rules.drain.room import asks_for_room, free_gpus, without_room
 from rules.fleet.turns import judge_fleet
 from rules.policy.policy import Policy
-from rules.session.causes import worst
+from rules.session.causes import causes_in_effect, drains_now, worst
 from rules.session.decide import decide
 from rules.session.observation import Permit, is_open, observe, sessions_by_node
 from rules.session.snapshot import FleetSnapshot
@@ -161,7 +161,8 @@ async def _node_plan(
         if permit.refusal is not None and permit.refusal.reason is WhyNot.WAITING:
             because = session.status.message or f"held up: kubectl gpuward why {name} says by what"
         return NodePlan(node=name, would="wait", reason=reason, because=because)
-    drains = session.spec.level == Level.DRAIN and phase in IN_DRAIN
+    node = snapshot.nodes.get(name)
+    drains = phase in IN_DRAIN and node is not None and drains_now(session, node, snapshot)
     if not drains:
         would = "cordon and taint" if phase == Phase.PENDING else f"stay {phase}"
         return NodePlan(node=name, would=would, reason=reason, because=session.status.message)
@@ -201,7 +202,7 @@ async def _probe(cluster: Cluster, snapshot: FleetSnapshot, session: QuarantineV
             for ds in await cluster.daemon_sets()
         },
         no_room=await _no_room(cluster, snapshot, session, pods),
-        severity=worst(session.spec.causes),
+        severity=worst(causes_in_effect(session, snapshot)),
         dry_run=True,
     )
     memory = DrainMemory()
@@ -225,7 +226,9 @@ async def _no_room(
     cluster: Cluster, snapshot: FleetSnapshot, session: QuarantineView, pods: tuple[PodView, ...]
 ) -> frozenset[str]:
     """UIDs of a Degraded node's GPU pods that would be kept, because they fit nowhere else."""
-    if worst(session.spec.causes) == Severity.FATAL or not any(map(asks_for_room, pods)):
+    if worst(causes_in_effect(session, snapshot)) == Severity.FATAL or not any(
+        map(asks_for_room, pods)
+    ):
         return frozenset()
     free = free_gpus(snapshot.nodes.values(), await cluster.gpus_requested())
     return without_room(pods, session.spec.node_name, free)

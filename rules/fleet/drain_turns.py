@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode, Phase
 from rules.api.timestamps import parse_time
-from rules.catalog.reason import Level
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.fleet.gang_turns import drain_turn, moving_gangs, unread_until
 from rules.session import status as st
@@ -151,9 +150,7 @@ def _ends_by_itself(permit: Permit) -> bool:
 def _drains(session: QuarantineView, snapshot: FleetSnapshot) -> bool:
     """Whether the session wants its node empty, as level and policy are now."""
     node = snapshot.nodes.get(session.spec.node_name)
-    if node is None:
-        return session.spec.level == Level.DRAIN
-    return drains_now(session, node, snapshot)
+    return node is not None and drains_now(session, node, snapshot)
 
 
 def _cannot(session: QuarantineView, snapshot: FleetSnapshot) -> bool:

@@ -194,6 +194,15 @@ def _causes_now(
     return open_causes(session, health, stale, snapshot.policy)
 
 
+def causes_in_effect(session: QuarantineView, snapshot: FleetSnapshot) -> tuple[Cause, ...]:
+    """The causes whose severity and reasons count now, as `Case.severity` has it: those that hold
+    and ask for more than a report; all of them while none does.
+    """
+    node = snapshot.nodes.get(session.spec.node_name)
+    found = _causes_now(session, node, snapshot) if node is not None else ()
+    return found or session.spec.causes
+
+
 def holds_now(session: QuarantineView, node: NodeView, snapshot: FleetSnapshot) -> bool:
     """Whether a cause of the session still holds and asks for more than a report."""
     return not session.spec.causes or bool(_causes_now(session, node, snapshot))

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.remedies import REMEDIES
 from remediator.view.text import count
-from rules.api.nodes import FreshNode, QuarantineView
+from rules.api.nodes import QuarantineView
 from rules.api.quarantine import BlockedBy, Condition, Mode, Phase
 from rules.api.sentences import some
+from rules.catalog.reason import Level
 from rules.catalog.why_not import WhyNot
+from rules.policy.policy import Policy
+from rules.session.causes import level_in_effect, open_causes
 
 SHOWN_BLOCKS: Final = 8
 _TOLD: Final = frozenset({"Blocked", "NeedsHuman", "Storm"})
@@ -81,8 +85,9 @@ def _order(condition: Condition) -> tuple[int, str]:
     return (_FIRST.index(condition.type) if known else len(_FIRST), condition.type)
 
 
-def next_lines(node: FreshNode | None, session: QuarantineView) -> Iterator[str]:
+def next_lines(look: NodeLook, session: QuarantineView) -> Iterator[str]:
     """What comes next, where the session's own sentence does not say it."""
+    node = look.node
     if session.status.mode == "Shadow":
         yield "nothing, in Shadow; mode Enforce in the policy would judge the node afresh"
         return
@@ -90,7 +95,9 @@ def next_lines(node: FreshNode | None, session: QuarantineView) -> Iterator[str]
     if paused and session.status.phase == Phase.DRAINING:
         yield "evictions go on when that ends"
         return
-    drains = session.spec.level == "Drain"
+    policy = look.policy or Policy()
+    causes = open_causes(session, look.health, look.stale, policy)
+    drains = level_in_effect(session, causes, policy) == Level.DRAIN
     match session.status.phase:
         case Phase.PENDING | "":
             then = "then its pods are evicted within their budgets" if drains else "no eviction"

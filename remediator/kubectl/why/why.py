@@ -47,7 +47,7 @@ def why(look: NodeLook, *, wide: bool = False) -> list[str]:
         ("cause", _causes(look, session, wide=wide)),
         ("done", _done(session, wide=wide)),
         ("blocked", blocked_lines(look.name, told)),
-        ("next", next_lines(look.node, session) if session else calm_lines(look)),
+        ("next", next_lines(look, session) if session else calm_lines(look)),
         ("marks", mark_lines(look, session)),
         ("people", kept_lines(look)),
         ("before", _history(look)),

@@ -12,7 +12,7 @@ from rules.api import writes as d
 from rules.api.quarantine import Cause, QuarantineSpec
 from rules.catalog.why_not import WhyNot
 from rules.fleet.turns import judge_fleet
-from rules.session.causes import MAX_CAUSES
+from rules.session.causes import MAX_CAUSES, causes_in_effect, worst
 from tests.support.scenario.session_phases_reached import NODE, at, evictions_after
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
@@ -262,3 +262,16 @@ class TestAMarkThatWaitsForItsTurn:
         said = Replica._turn_over(process, mark)  # type: ignore[arg-type]
         assert ("the budget allows 2" in said) == bool(broken)
         assert Replica._turn_over(process, replace(mark, session="s0")) == ""  # type: ignore[arg-type]
+
+
+def test_issue12_a_cause_that_is_closed_hurries_no_drain() -> None:
+    """Its severity decides over time-outs and over how long an annotation is honoured."""
+    world = at("Draining")
+    fatal = world.session(NODE).spec.causes[0]
+    world.incident(NODE, "Xid94ContainedMemoryError", severity="Degraded", gpu="GPU-n0-1")
+    world.run(3)
+    world.close(NODE, fatal.incident)
+    world.run(3)
+    session = world.session(NODE)
+    assert (worst(session.spec.causes), len(session.spec.causes)) == ("Fatal", 2)
+    assert worst(causes_in_effect(session, world.snapshot())) == "Degraded"

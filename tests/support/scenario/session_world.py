@@ -36,7 +36,7 @@ from rules.drain.plan import DrainInput, DrainPlan, plan_drain
 from rules.fleet.turns import FleetVerdict, judge_fleet
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
-from rules.session.causes import worst
+from rules.session.causes import causes_in_effect, worst
 from rules.session.decide import decide
 from rules.session.observation import Permit, is_open, observe, sessions_by_node
 from rules.session.recheck import recheck
@@ -311,7 +311,7 @@ class World(ApiServer):
         if memory is None:
             memory = DrainMemory.resume(drain)
         convert = msgspec.convert
-        causes = session.spec.causes
+        causes = causes_in_effect(session, self.snapshot())
         look = DrainInput(
             node=name,
             session=session.name,

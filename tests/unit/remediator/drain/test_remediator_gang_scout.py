@@ -13,11 +13,13 @@ from remediator.drain.kueue import KueueWorkloads
 from remediator.drain.look import DrainLook
 from rules.api.quarantine import Mode
 from rules.policy.policy import Policy
+from rules.policy.reader import load_policy
 from tests.support.remediator.edge import QUARANTINES, edge
 from tests.support.remediator.edge_world import edge_world
 from tests.support.remediator.scripted_server import until
 
 POLICY = Policy(mode=Mode.ENFORCE)
+DRILL = [{"source": "Human", "message": "drill"}]
 JOBSET = "JobSet default/llm"
 
 
@@ -66,7 +68,7 @@ async def add_worker(cluster, name, node, gpus=8):
     )
 
 
-async def open_session(setting, node, phase="Marked"):
+async def open_session(setting, node, phase="Marked", causes=DRILL):
     body = {
         "apiVersion": "gpuward.io/v1alpha1",
         "kind": "GPUQuarantine",
@@ -74,7 +76,7 @@ async def open_session(setting, node, phase="Marked"):
         "spec": {
             "nodeName": node,
             "level": "Drain",
-            "causes": [{"source": "Human", "message": "drill"}],
+            "causes": causes,
         },
     }
     session = await setting.client.create(QUARANTINES, body)
@@ -166,3 +168,17 @@ async def test_a_node_that_waits_no_more_is_forgotten(cluster):
         await until(lambda: not setting.world.sessions.get("n1"))
         await scouting.scout.sweep()
         assert setting.world.gangs == {}
+
+
+async def test_issue12_a_node_that_the_policy_only_cordons_by_now_is_not_read(cluster):
+    """The level in the session was right when it was written."""
+    await add_worker(cluster, "w0", "n1")
+    only = load_policy(
+        {"mode": "Enforce", "reasons": {"Xid79GPUFallenOffBus": {"level": "Cordon"}}}
+    )
+    async with edge_world(cluster, only) as setting:
+        scouting = Scouting(setting)
+        cause = {"source": "Detector", "reason": "Xid79GPUFallenOffBus", "incident": "i"}
+        await open_session(setting, "n1", causes=[cause])
+        await scouting.scout.sweep()
+        assert not setting.world.gangs
