@@ -71,7 +71,9 @@ async def _run(options: argparse.Namespace) -> str:
     acting = None
     if options.acting:
         acting = Acting(user=options.acting, groups=tuple(options.acting_groups or ()))
-    connected = connect(options.kubeconfig, options.context, role=command.role, acting=acting)
+    connected = connect(
+        options.kubeconfig, options.context, role=command.role, acting=acting, say=terminal.say
+    )
     async with connected as cluster:
         return await command.load()(cluster, options, terminal)
 

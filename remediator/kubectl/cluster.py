@@ -7,7 +7,7 @@ asked for and nothing else; RBAC of that person decides.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
@@ -29,6 +29,7 @@ from rules.api.nodes import FreshNode, HealthView, NodeView, PauseView, Quaranti
 from rules.api.object_name import api_path, field_selector
 from rules.api.pods import DaemonSetView, PodView
 from rules.api.requests import Request
+from rules.api.sentences import some
 from rules.policy.policy import Policy
 from rules.session.snapshot import AgentPod
 
@@ -59,10 +60,15 @@ class _SelfSubjectReview(msgspec.Struct, frozen=True):
 class Cluster:
     """One API server on behalf of one person."""
 
-    def __init__(self, api: Api, clock: SystemClock, role: str) -> None:
+    def __init__(
+        self, api: Api, clock: SystemClock, role: str, say: Callable[[str], None] = lambda _: None
+    ) -> None:
         self._api = api
         self._clock = clock
         self._role = role
+        self._say = say
+        self._left_out: set[str] = set()
+        """What was said already of objects that nobody can read."""
 
     def now(self) -> float:
         """Seconds since the epoch, in the API server's time."""
@@ -228,6 +234,7 @@ class Cluster:
 
     async def _list(self, path: str, kind: type[T], query: dict[str, str]) -> list[T]:
         found: list[T] = []
+        unread: list[str] = []
         token = ""
         while True:
             page_query = {**query, "limit": str(PAGE), **({"continue": token} if token else {})}
@@ -239,9 +246,24 @@ class Cluster:
             if page.unread and not page.items:
                 raise CommandError(_unreadable(f"nothing of {path} is understood"))
             found += page.items
+            unread += page.unread
             token = page.metadata.continue_
             if not token:
+                self._admit(path.rpartition("/")[2], unread)
                 return found
+
+    def _admit(self, plural: str, unread: list[str]) -> None:
+        """Say once what the answer leaves out: a list that looks whole would mislead."""
+        if not unread:
+            return
+        named = some(name or "one without a name" for name in unread)
+        line = (
+            f"{len(unread)} of {plural} left out, nothing of them is understood: {named}; are they "
+            "of a newer version? look with kubectl get -o yaml"
+        )
+        if line not in self._left_out:
+            self._left_out.add(line)
+            self._say(line)
 
 
 def _decoded(answer: Answer, kind: type[T]) -> T:
@@ -302,11 +324,13 @@ async def connect(
     *,
     role: str = OPERATOR,
     acting: Acting | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[Cluster]:
     """A connection as kubectl would make it; CommandError 64 for an unusable configuration.
 
     `role` is the ClusterRole that a refusal names where a viewer's is not enough; `acting` is
-    whom to act as instead of what the kubeconfig says.
+    whom to act as instead of what the kubeconfig says; `say` takes what a person should know
+    beside the answer.
     """
     clock = SystemClock(first_agreeing=1)
     access = Access(kubeconfig, context, acting)
@@ -322,6 +346,6 @@ async def connect(
     api = Api(access, clock, Pace(Rates(per_second={}), clock))
     await api.open()
     try:
-        yield Cluster(api, clock, role)
+        yield Cluster(api, clock, role, say)
     finally:
         await api.close()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from remediator.kube.elector import LEASE_NAME
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
@@ -45,6 +46,18 @@ its lease.
 """
 
 
+ADMISSION_POLICIES = (
+    "gpuward-agent-node-fields",
+    "gpuward-agent-own-events",
+    "gpuward-agent-own-node",
+    "gpuward-node-keeps-mark",
+    "gpuward-remediator-mark",
+    "gpuward-remediator-unknown",
+)
+"""What base ships; each has a binding of its own name."""
+_ADMISSION_PATH = "/apis/admissionregistration.k8s.io/v1"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """One line of the report."""
@@ -64,6 +77,7 @@ async def preflight(cluster: Cluster, policy: Policy, *, namespace: str) -> list
         lambda: _daemon_sets(cluster, policy),
         lambda: _rivals(cluster),
         lambda: _permissions(cluster, namespace),
+        lambda: _admission(cluster),
     )
     for step in steps:
         try:
@@ -176,3 +190,32 @@ async def _permissions(cluster: Cluster, namespace: str) -> list[Check]:
         found = f"{user} may not {', '.join(lacking)}; apply the manifests of daemonset/base"
         return [Check(verdict=FAIL, name="permissions", found=found)]
     return [Check(verdict=OK, name="permissions", found=f"{user} may do what it needs")]
+
+
+async def _admission(cluster: Cluster) -> list[Check]:
+    """RBAC alone lets one agent write about every node: the policies hold it to its own."""
+    there: dict[str, dict[str, Any]] = {}
+    for plural in ("validatingadmissionpolicies", "validatingadmissionpolicybindings"):
+        page = await cluster.get(f"{_ADMISSION_PATH}/{plural}") or {}
+        there[plural] = {item["metadata"]["name"]: item for item in page.get("items", ())}
+    policies, bindings = there.values()
+    lacking = [name for name in ADMISSION_POLICIES if name not in policies]
+    idle = [
+        name
+        for name in ADMISSION_POLICIES
+        if name in policies and not _denies(bindings.get(name, {}), name)
+    ]
+    if not lacking and not idle:
+        return [Check(verdict=OK, name="admission policies", found="all of base are in force")]
+    parts = [f"missing {', '.join(lacking)}"] if lacking else []
+    parts += [f"no binding that denies for {', '.join(idle)}"] if idle else []
+    found = (
+        f"{'; '.join(parts)}; without them a compromised agent or node can write more than its own "
+        "part, apply the manifests of daemonset/base"
+    )
+    return [Check(verdict=WARN, name="admission policies", found=found)]
+
+
+def _denies(binding: dict[str, Any], policy: str) -> bool:
+    spec = binding.get("spec") or {}
+    return spec.get("policyName") == policy and "Deny" in (spec.get("validationActions") or ())

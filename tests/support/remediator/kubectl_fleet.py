@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.http.threaded import HostedServer
-from tests.support.remediator.kubectl_cluster import load
+from hack.sim.manifests import read_manifests
+from tests.support.remediator.kubectl_cluster import REPOSITORY, load
 from tests.support.remediator.kubectl_objects import (
     BLOCKED,
     GONE,
@@ -37,6 +38,7 @@ def load_nodes(hosted: HostedServer) -> None:
 def load_fleet(hosted: HostedServer) -> None:
     """Healthy, unknown, blocked and gone, and every other state that `why` explains."""
     load_nodes(hosted)
+    _load_admission(hosted)
     load(hosted, r.PODS, _agent_pod(), _pod(BLOCKED))
     load(hosted, r.POD_DISRUPTION_BUDGETS, _budget())
     pods, _ = hosted.run(hosted.server.client.list(r.PODS, "gpuward"))
@@ -55,6 +57,16 @@ def load_fleet(hosted: HostedServer) -> None:
             },
         },
     )  # fmt: skip
+
+
+def _load_admission(hosted: HostedServer) -> None:
+    kinds = {
+        kind.kind: kind
+        for kind in (r.VALIDATING_ADMISSION_POLICIES, r.VALIDATING_ADMISSION_POLICY_BINDINGS)
+    }
+    for file in sorted((REPOSITORY / "daemonset" / "base").glob("*-admission.yaml")):
+        for made in read_manifests(file):
+            load(hosted, kinds[made["kind"]], made)
 
 
 def _nodes() -> list[Object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -158,3 +159,22 @@ def test_colour_is_for_a_terminal_that_wants_it(terminal, environ, wanted) -> No
 )
 def test_one_phase_or_verdict_word_in_a_line_is_coloured(line: str, shown: str) -> None:
     assert coloured(line) == shown
+
+
+def test_issue10_05_objects_that_nobody_can_read_are_counted_and_named(
+    tmp_path: Path,
+) -> None:
+    def with_strangers(hosted: HostedServer) -> None:
+        load(hosted, QUARANTINES, session(SESSION, NAME, "Marked", "m"))
+        for name in ("newer-1", "newer-2"):
+            stranger = session(name, NAME, "Marked", "m")
+            load(hosted, QUARANTINES, {**stranger, "spec": 5})
+
+    with cluster(tmp_path, with_strangers) as kubectl:
+        code, out, err = kubectl("list")
+
+    assert code == 0
+    assert SESSION in out
+    assert err.count("\n") == 1
+    assert "2 of gpuquarantines left out" in err
+    assert "newer-1, newer-2" in err

@@ -12,6 +12,7 @@ from hack.sim.cluster.calls import Caller
 from hack.sim.cluster.http.threaded import HostedServer, run_in_thread
 from hack.sim.cluster.resource import NAMESPACES, NODES
 from hack.sim.manifests import post_manifests, read_manifests
+from remediator.kubectl.preflight import ADMISSION_POLICIES
 from tests.support.remediator.kubectl_cluster import Kubectl, cluster
 
 DAEMONSET = Path(__file__).parents[4] / "daemonset"
@@ -121,3 +122,48 @@ def test_what_the_remediator_needs_everywhere_is_asked_about_everywhere(
     assert all(lack in said for lack in lacks), said
     assert ("may not" in said) == bool(lacks)
     assert "leases" not in said
+
+
+def shipped() -> list[dict[str, Any]]:
+    files = sorted(BASE.glob("*-admission.yaml"))
+    return [found for file in files for found in read_manifests(file)]
+
+
+def test_issue10_21_the_admission_policies_that_preflight_knows_are_those_of_base() -> None:
+    for kind in ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"):
+        names = {one["metadata"]["name"] for one in shipped() if one["kind"] == kind}
+        assert names == set(ADMISSION_POLICIES)
+
+
+@pytest.mark.parametrize(
+    ("left_out", "verdict", "said"),
+    [
+        pytest.param(set(), "ok", "in force", id="as it ships"),
+        pytest.param(
+            {"ValidatingAdmissionPolicy"}, "warn", "missing gpuward-node-keeps-mark", id="policy"
+        ),
+        pytest.param(
+            {"ValidatingAdmissionPolicyBinding"},
+            "warn",
+            "no binding that denies for gpuward-node-keeps-mark",
+            id="binding",
+        ),
+    ],
+)
+def test_issue10_21_an_admission_policy_that_is_not_in_force_is_said(
+    tmp_path: Path, left_out: set[str], verdict: str, said: str
+) -> None:
+    def fill(hosted: HostedServer) -> None:
+        made = [
+            one
+            for one in shipped()
+            if one["kind"] not in left_out or one["metadata"]["name"] != "gpuward-node-keeps-mark"
+        ]
+        hosted.run(post_manifests(hosted.server.client, made))
+
+    with cluster(tmp_path, fill) as kubectl:
+        _, out, err = kubectl("preflight")
+
+    line = next(line for line in (out + err).splitlines() if "admission policies:" in line)
+    assert line.startswith(verdict)
+    assert said in line
