@@ -49,7 +49,9 @@ def _these(names: Sequence[str]) -> str:
 
 def bounded(text: str) -> str:
     """One line of at most `MAX_MESSAGE` characters."""
-    line = "".join(char if char.isprintable() else " " for char in text)
+    line = text
+    if not text.isprintable():
+        line = "".join(char if char.isprintable() else " " for char in text)
     return line if len(line) <= MAX_MESSAGE else line[: MAX_MESSAGE - 1] + "…"
 
 

@@ -21,6 +21,7 @@ from rules.drain.budget import needs_turn
 from rules.drain.eviction import EvictionKind, EvictionOutcome
 from rules.drain.queue import PdbQueue, answered, due, pdb_changed
 from rules.policy.policy import Backoff
+from tests.support.scenario.examples import examples
 
 LIMIT_S = 900
 ELSEWHERE = "elsewhere"
@@ -157,7 +158,7 @@ replicas = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=examples(60), deadline=None, derandomize=True)
 @given(
     pods=st.lists(replicas, min_size=1, max_size=7),
     desired=st.integers(0, 7),

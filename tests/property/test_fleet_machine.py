@@ -18,6 +18,7 @@ from rules.api import writes as d
 from rules.api.mark import own_taint, read_note
 from rules.drain.availability import being_built
 from rules.session.observation import is_open
+from tests.support.scenario.examples import examples
 from tests.support.scenario.session_world import CrashError, World, policy_of
 
 NODES = [f"{rack}{index}" for rack in "ab" for index in range(6)]
@@ -251,7 +252,7 @@ class Fleet(RuleBasedStateMachine):
 
 
 Fleet.TestCase.settings = settings(
-    max_examples=15,
+    max_examples=examples(10),
     stateful_step_count=25,
     deadline=None,
     derandomize=True,

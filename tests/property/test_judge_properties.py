@@ -17,9 +17,12 @@ from rules.kernel_log.record import KernelLine, LineKind
 from rules.publish.publication import Difference, differs, publish
 from rules.publish.verdict import verdict
 from rules.text.label_value import is_label_value
+from tests.support.scenario.examples import examples
 from tests.support.scenario.judge_strategies import IDENTITY, PREAMBLE, START, lines, run, steps
 
-QUICK = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+QUICK = settings(
+    max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 @QUICK

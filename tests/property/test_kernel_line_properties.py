@@ -13,6 +13,7 @@ from agent.commands.decode_json import JsonReader
 from rules.kernel_log.parse import KernelLine, parse
 from rules.kernel_log.scan import ANCHORS, LineScanner, worth_parsing
 from rules.kernel_log.text import MAX_TEXT
+from tests.support.scenario.examples import examples
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "kernel_lines.jsonl"
 LINES = [json.loads(row)["line"].encode() for row in DATA.read_text("utf-8").splitlines()]
@@ -32,7 +33,7 @@ any_lines = known_lines | spliced_lines | st.binary(max_size=200)
 @given(any_lines)
 @example(b"\x1b[not a colour")
 @example(b"\x1b[\x1b[0m1mNVRM: ")
-@settings(max_examples=400)
+@settings(max_examples=examples(200))
 def test_any_bytes_are_survived_and_shown_safely(raw: bytes) -> None:
     line = parse(raw)
     if line is None:
@@ -62,7 +63,7 @@ def slowly(log: bytes) -> list[tuple[int, KernelLine]]:
 @example(b"A" * 9000 + b"\n" + LINES[35] + b"\n" + LINES[36], [4500])
 @example(b"\n".join(LINES), [])
 @example(b"\n" * 50 + LINES[35], [10, 20])
-@settings(max_examples=200)
+@settings(max_examples=examples(100))
 def test_blocks_of_any_size_give_what_single_lines_give(log: bytes, cuts: list[int]) -> None:
     scanner = LineScanner(parse)
     found = []
@@ -124,7 +125,7 @@ names = (lies | st.binary(max_size=COMM_BYTES)).map(lambda name: name[:COMM_BYTE
 
 
 @given(st.sampled_from(NAMED_BY_KERNEL), names, st.sampled_from(PREFIXES))
-@settings(max_examples=400)
+@settings(max_examples=examples(200))
 def test_no_process_name_makes_a_number(shape: bytes, name: bytes, prefix: bytes) -> None:
     raw = prefix + shape.replace(b"%b", name)
     for text in (raw, *raw.split(b"\n")):
@@ -142,7 +143,7 @@ def test_a_name_inside_an_xid_line_never_changes_its_number(name: bytes, prefix:
 
 
 @given(known_lines)
-@settings(max_examples=300)
+@settings(max_examples=examples(150))
 def test_a_line_that_was_cut_off_says_less_and_nothing_else(raw: bytes) -> None:
     whole = parse(raw)
     for end in range(len(raw)):
@@ -174,7 +175,7 @@ BARE = [line for line in LINES if line.startswith((b"NVRM: ", b"nvidia-nvswitch"
 
 
 @given(levels, stamps, callers, st.sampled_from(BARE))
-@settings(max_examples=400)
+@settings(max_examples=examples(200))
 def test_what_a_transport_puts_before_a_message_changes_nothing(
     level: str, stamp: str, caller: str, bare: bytes
 ) -> None:
@@ -191,7 +192,7 @@ programs = st.from_regex(r"\A[A-Za-z][A-Za-z0-9_/.-]{0,20}(\[[0-9]{1,7}\])?:\Z")
 @given(
     clocks, hosts, programs, st.sampled_from(["", "kernel: ", "[1.000000] ", "<3>"]), known_lines
 )
-@settings(max_examples=400)
+@settings(max_examples=examples(200))
 def test_what_another_program_logs_is_never_a_report(
     clock: str, host: str, program: str, nested: str, quoted: bytes
 ) -> None:

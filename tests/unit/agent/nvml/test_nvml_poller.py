@@ -16,6 +16,7 @@ from hack.sim.driver.library import CALLS
 from hack.sim.driver.since import SYMBOLS
 from rules.catalog.signals import Signal
 from tests.support.agent.nvml_sense import SIMULATED, Sense, on
+from tests.support.scenario.examples import examples
 
 
 @on(*SIMULATED)
@@ -199,7 +200,7 @@ def test_a_driver_that_went_away_ends_the_process(sense, edit):
 CODES = (2, 3, 4, 6, 7, 10, 13, 14, 15, 16, 17, 20, 21, 25, 26, 27, 29, 999)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     st.dictionaries(st.sampled_from(sorted(CALLS)), st.sampled_from(CODES), max_size=6),
     st.sampled_from(SIMULATED),

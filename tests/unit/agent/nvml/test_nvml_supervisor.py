@@ -43,6 +43,7 @@ from agent.nvml.supervisor import (
     next_deadline,
     step,
 )
+from tests.support.scenario.examples import examples
 
 HELLO = Said(Hello(driver="580.1", nvml="13", cuda="13.0", branch=580, devices=[]))
 CALL = Said(Calling(call="nvmlDeviceGetTemperatureV", gpu="GPU-3"))
@@ -349,7 +350,7 @@ INPUTS = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.tuples(INPUTS, st.floats(0, 4000)), max_size=40))
 def test_never_two_children_never_an_early_or_frequent_kill(steps):
     bench = Bench()

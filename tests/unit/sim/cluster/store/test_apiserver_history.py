@@ -18,6 +18,7 @@ from hack.sim.cluster.store.managed_fields import update_managed_fields
 from hack.sim.cluster.store.patching import merge_patch
 from hack.sim.cluster.store.watching import WatchOptions
 from tests.support.cluster.apiserver_support import node
+from tests.support.scenario.examples import examples
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 COLORS = st.sampled_from(["red", "blue"])
@@ -52,7 +53,7 @@ def listed(engine, label_selector=None, **options):
     return {one.obj["metadata"]["name"]: one.obj for one in page.items}, page
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(before=STEPS, after=STEPS, selector=st.sampled_from([None, "color=red", "color!=red"]))
 def test_a_list_and_a_watch_from_it_give_the_present(before, after, selector):
     async def check():
@@ -82,7 +83,7 @@ def test_a_list_and_a_watch_from_it_give_the_present(before, after, selector):
     asyncio.run(check())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(before=STEPS, after=STEPS, limit=st.integers(1, 3))
 def test_pages_add_up_to_the_moment_of_the_first(before, after, limit):
     engine = Engine()
@@ -101,7 +102,7 @@ def test_pages_add_up_to_the_moment_of_the_first(before, after, limit):
     assert found == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(steps=STEPS)
 def test_every_revision_can_be_listed_again(steps):
     engine = Engine()
