@@ -13,24 +13,42 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeAlias
+from typing import Any, BinaryIO, Final, NamedTuple, TypeAlias
 
+from agent.commands.decode_choice import Choice, Chosen, since_of
 from agent.commands.decode_json import JsonReader
 from agent.commands.terminal import silence
+from agent.kernel_log.unpack import unpacked
 from rules.catalog.line_reason import reason_for_kernel_line
+from rules.catalog.reason import Severity
 from rules.catalog.xid import applies_to, driver_branch, nearest_architecture
+from rules.kernel_log.containers import (
+    JSON_ANCHORS,
+    LONGEST_ENTRY,
+    UNWRAP,
+    ExportEntries,
+    LogContainer,
+    container_of,
+    understood,
+)
 from rules.kernel_log.parse import KernelLine, parse
 from rules.kernel_log.record import KIND_MEANINGS
-from rules.kernel_log.scan import LineScanner
+from rules.kernel_log.scan import ANCHORS, LineScanner
+from rules.kernel_log.text import MAX_LINE
 
 Reader: TypeAlias = Callable[[bytes], bytes | None]
 """One raw line in; what is printed behind its number, or None, out."""
 
 EXIT_USAGE: Final = 64
 EXIT_FAILED: Final = 1
+EXIT_FOUND: Final = 2
+EXIT_NOT_UNDERSTOOD: Final = 3
 EXIT_INTERRUPTED: Final = 130
+_SAMPLE: Final = 1 << 14
+"""Bytes in which a line must be understood where the whole log said nothing."""
 _BLOCK: Final = 1 << 17
 """Larger ones are slower: each costs fresh pages of memory and falls out of the caches."""
 
@@ -67,15 +85,38 @@ class TextReader:
             yield f"not expected on {self._gpu}"
 
 
-def decode(source: BinaryIO, sink: BinaryIO, read: Reader, head: bytes) -> None:
+def decode(source: BinaryIO, sink: BinaryIO, read: Chosen, head: bytes) -> Outcome:
     """Read `source` to its end and write every finding to `sink` as soon as it is known.
 
     `head` takes the line number and goes before what `read` makes of the line.
     """
-    scanner = LineScanner(read)
-    for block in _blocks(source):
-        _write(sink, head, scanner.feed(block))
-    _write(sink, head, scanner.finish())
+    blocks = unpacked(_blocks(source))
+    first = next(blocks, b"")
+    container = container_of(first)
+    read.unwrap = UNWRAP.get(container)
+    wrapped = container is not LogContainer.PLAIN
+    scanner = LineScanner(
+        read,
+        JSON_ANCHORS if container is LogContainer.JSON else ANCHORS,
+        LONGEST_ENTRY if wrapped else MAX_LINE,
+    )
+    entries = ExportEntries() if container is LogContainer.EXPORT else None
+    found = _write(sink, head, scanner.feed(entries.feed(first) if entries else first))
+    for block in blocks:
+        found += _write(sink, head, scanner.feed(entries.feed(block) if entries else block))
+    if entries:
+        found += _write(sink, head, scanner.feed(entries.finish()))
+    found += _write(sink, head, scanner.finish())
+    sample = first[:_SAMPLE].split(b"\n")
+    known = bool(found) or any(line and understood(line, container) for line in sample)
+    return Outcome(lines=scanner.lines, understood=known or not first.strip())
+
+
+class Outcome(NamedTuple):
+    """How many lines there were, and whether any was in a format that is read."""
+
+    lines: int
+    understood: bool
 
 
 def _blocks(source: BinaryIO) -> Iterator[bytes]:
@@ -94,11 +135,16 @@ class _CannotWriteError(Exception):
     """The findings have nowhere to go; carries the system's words."""
 
 
-def _write(sink: BinaryIO, head: bytes, found: list[tuple[int, bytes]]) -> None:
-    if not found:
-        return
+def _write(sink: BinaryIO, head: bytes, found: list[tuple[int, bytes]]) -> int:
+    """Print the findings behind their line numbers; returns how many there were."""
+    if found:
+        _put(sink, b"".join([head % number + tail for number, tail in found]))
+    return len(found)
+
+
+def _put(sink: BinaryIO, text: bytes) -> None:
     try:
-        sink.write(b"".join([head % number + tail for number, tail in found]))
+        sink.write(text)
         sink.flush()
     except BrokenPipeError:
         raise
@@ -111,9 +157,11 @@ def add_parser(subparsers: Any) -> None:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "decode",
         help="say what the lines of a kernel log mean",
-        description="Read a kernel log (dmesg, journal, syslog or /dev/kmsg format) and print one "
-        "line for each that says something about a GPU, NVSwitch or their links.",
-        epilog="The kinds of --json:\n"
+        description="Read a kernel log (dmesg, journal, syslog or /dev/kmsg format, journalctl -o json "
+        "or export, a container's log; also .gz, .xz or UTF-16) and print one line for each that "
+        "says something about a GPU, NVSwitch or their links.",
+        epilog="Exit status: 0 read, 1 the findings could not be written, 2 found what --fail-on"
+        " names, 3 no line understood, 64 wrong use.\nThe kinds of --json:\n"
         + "\n".join(f"  {kind:<16} {meaning}" for kind, meaning in KIND_MEANINGS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -126,6 +174,19 @@ def add_parser(subparsers: Any) -> None:
         "--gpu",
         metavar="ARCH",
         help="GPU model (a100, h100, b200, ...): notes Xids it does not have",
+    )
+    parser.add_argument(
+        "--since", metavar="TIME", help="leave out what is older: 90m, 24h, 7d or an ISO time"
+    )
+    parser.add_argument("--summary", action="store_true", help="count by device and reason")
+    severities = [severity.lower() for severity in Severity]
+    parser.add_argument(
+        "--min-severity", choices=severities, help="leave out what is less grave, and records"
+    )
+    parser.add_argument(
+        "--fail-on",
+        choices=severities,
+        help="end with 2 where the kernel itself told of something as grave (and not left out)",
     )
     parser.set_defaults(run=run)
 
@@ -141,17 +202,32 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.gpu is not None and gpu is None:
         return _usage(f"--gpu {arguments.gpu!r} is not known; give a model like h100 or a100")
 
-    read: Reader = JsonReader(branch) if arguments.json else TextReader(branch, gpu)
+    since = since_of(arguments.since, time.time()) if arguments.since is not None else None
+    if arguments.since is not None and since is None:
+        return _usage(f"--since {arguments.since!r} is no time; give one like 24h or 2026-03-01")
+    read = Chosen(
+        JsonReader(branch) if arguments.json else TextReader(branch, gpu),
+        Choice(
+            since=since,
+            least=_severity(arguments.min_severity),
+            fail_on=_severity(arguments.fail_on),
+            summary=arguments.summary,
+        ),
+        driver=branch,
+        as_json=arguments.json,
+    )
     head = b'{"line":%d,' if arguments.json else b"%d: "
     sink = sys.stdout.buffer
+    outcome = Outcome(0, understood=True)
     try:
         if arguments.file is None:
             if sys.stdin is None:
                 return _usage("there is no standard input; name a log file")
-            decode(sys.stdin.buffer, sink, read, head)
+            outcome = decode(sys.stdin.buffer, sink, read, head)
         else:
             with Path(arguments.file).open("rb", buffering=0) as source:
-                decode(source, sink, read, head)
+                outcome = decode(source, sink, read, head)
+        _put(sink, b"".join(read.summary()))
     except BrokenPipeError:
         # The reader has seen enough; keep the interpreter from flushing into it once more.
         silence(sys.stdout.fileno())
@@ -164,7 +240,14 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         name = arguments.file or "standard input"
         return _usage(f"cannot read {name}: {error.strerror}; name a readable log file")
-    return 0
+    if not outcome.understood:
+        _say(f"{outcome.lines} lines, 0 understood; give a kernel log, as dmesg or journalctl has it")
+        return EXIT_NOT_UNDERSTOOD
+    return EXIT_FOUND if read.failed else 0
+
+
+def _severity(word: str | None) -> Severity | None:
+    return None if word is None else Severity(word.capitalize())
 
 
 def _usage(message: str) -> int:

@@ -69,6 +69,7 @@ KINDS_INTRODUCTION = """
 ## What `decode --json` prints
 
 One object for each recognised line, always with every key: `line` (from 1, split at byte 0x0A),
+`time` (UTC, or `+` and seconds since the boot where the log has no wall time),
 `kind`, `xid`, `sxid`, `sxid_fatal`, `pci`, `gpu_uuid`, `mig_gi`, `mig_ci`, `pid`, `process`, `link`,
 `unit`, `caused_by`, `recovery_from`, `recovery_to`, `user` (user space wrote it: the daemon refuses
 it), `text`, `severity`, `reason`, `action` (ours) and `nvidia` (`immediate` and `investigatory`). What

@@ -63,13 +63,20 @@ class LineScanner(Generic[T]):
     that says nothing.
 
     Feed blocks of any size; lines end at byte 0x0A only. A line without end is cut after
-    `MAX_LINE` bytes, so memory stays bounded whatever comes.
+    `longest` bytes, so memory stays bounded whatever comes.
     """
 
-    __slots__ = ("_cut", "_lines", "_read", "_tail")
+    __slots__ = ("_anchors", "_cut", "_lines", "_longest", "_read", "_tail")
 
-    def __init__(self, read: Callable[[bytes], T | None]) -> None:
+    def __init__(
+        self,
+        read: Callable[[bytes], T | None],
+        anchors: tuple[bytes, ...] = ANCHORS,
+        longest: int = MAX_LINE,
+    ) -> None:
         self._read = read
+        self._anchors = anchors
+        self._longest = longest
         self._tail = b""
         self._cut = False
         self._lines = 0
@@ -84,24 +91,33 @@ class LineScanner(Generic[T]):
         whole = b"".join((self._tail, memoryview(block)[start:end]))
         self._tail, self._cut = b"", False
         self._keep(block[end:])
-        scan = _scan_dense if _is_dense(whole) else _scan_sparse
         first = self._lines
-        found, lines = scan(whole, self._read)
+        if _is_dense(whole):
+            found, lines = _scan_dense(whole, self._read)
+        else:
+            found, lines = _scan_sparse(whole, self._read, self._anchors)
         self._lines += lines
         return [(first + number, line) for number, line in found]
 
+    @property
+    def lines(self) -> int:
+        """How many lines have come, the unfinished one among them."""
+        return self._lines + bool(self._tail or self._cut)
+
     def finish(self) -> list[tuple[int, T]]:
         """Return the last line if it has no newline and is recognised."""
-        line = self._read(self._tail) if self._tail else None
-        self._tail = b""
+        if not self._tail:
+            return []
+        line = self._read(self._tail)
+        self._tail, self._cut = b"", True
         return [(self._lines + 1, line)] if line is not None else []
 
     def _keep(self, rest: bytes) -> None:
         if self._cut:
             return
         self._tail = self._tail + rest if self._tail else rest
-        if len(self._tail) > MAX_LINE:
-            self._tail, self._cut = self._tail[:MAX_LINE], True
+        if len(self._tail) > self._longest:
+            self._tail, self._cut = self._tail[: self._longest], True
 
 
 def _is_dense(block: bytes) -> bool:
@@ -123,11 +139,11 @@ def _scan_dense(
 
 
 def _scan_sparse(
-    block: bytes, read: Callable[[bytes], T | None]
+    block: bytes, read: Callable[[bytes], T | None], anchors: tuple[bytes, ...]
 ) -> tuple[list[tuple[int, T]], int]:
     starts: set[int] = set()
     find, rfind = block.find, block.rfind
-    for anchor in ANCHORS:
+    for anchor in anchors:
         hit = find(anchor)
         while hit >= 0:
             starts.add(rfind(b"\n", 0, hit) + 1)

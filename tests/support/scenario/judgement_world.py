@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import ClassVar
 
-import msgspec
-
-from rules.api.health import HealthStatus
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import DEFAULT_RULES, Thresholds
 from rules.judge.change import Change
@@ -42,12 +40,12 @@ from rules.judge.observation import (
     Value,
     WorkloadSeen,
 )
-from rules.judge.restore import restore
 from rules.judge.state import NodeState, initial
 from rules.judge.workload import Workload
 from rules.kernel_log.parse import parse_message
 from rules.publish.publication import Identity, Publication, publish
 from rules.publish.verdict import Verdict, verdict
+from tests.support.scenario.restarts import Step, reborn
 
 START = 1_700_000_000.0
 POLL_S = 15.0
@@ -69,7 +67,13 @@ def pci(index: int) -> str:
 
 
 class World:
-    """One node with `gpus` GPUs; `nvml=False` is a node where NVML was never switched on."""
+    """One node with `gpus` GPUs; `nvml=False` is a node where NVML was never switched on.
+
+    `made` are the worlds of the running scenario, `steps` what happened to one and `states`
+    how it was before each.
+    """
+
+    made: ClassVar[list[World]] = []
 
     def __init__(
         self,
@@ -110,10 +114,15 @@ class World:
         self.labels: dict[str, str] = {"node.kubernetes.io/instance-type": "p5"}
         self.changes: list[Change] = []
         self.state: NodeState = initial(self.now, boot_id=self.boot, node_name="n1")
+        self.states: list[NodeState] = []
+        self.steps: list[Step] = []
+        World.made.append(self)
 
     # what happens
 
     def see(self, observation: Observation) -> None:
+        self.states.append(self.state)
+        self.steps.append(Step(self.now, self.boot, self.rules, observation))
         self.state, changes = judge(self.state, observation, self.now, self.rules)
         self.changes += changes
 
@@ -304,12 +313,16 @@ class World:
     # lives of the agent and the node
 
     def restart_agent(self, *, state_lost: bool = False) -> None:
-        published = self.published().status
-        status = msgspec.json.decode(msgspec.json.encode(published), type=HealthStatus)
-        if state_lost:
-            self.state = initial(self.now, boot_id=self.boot, node_name="n1")
-        else:
-            self.state = restore(status, self.now, boot_id=self.boot, node_name="n1")
+        now, boot, rules = self.now, self.boot, self.rules
+
+        def become(state: NodeState) -> NodeState:
+            if state_lost:
+                return initial(now, boot_id=boot, node_name="n1")
+            return reborn(state, now, boot, rules)
+
+        self.states.append(self.state)
+        self.steps.append(Step(now, boot, rules, None, become))
+        self.state = become(self.state)
 
     def reboot(self, *, state_lost: bool = False) -> None:
         self.advance(120)

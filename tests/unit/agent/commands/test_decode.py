@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[4]
 LINES = ROOT / "tests" / "data" / "kernel_lines.jsonl"
 LOST = "NVRM: Xid (PCI:0000:9B:00 GPU-I:01 GPU-CI:02): 79, pid=42, name=a, GPU has fallen off the bus."
 KEYS = [
-    "line", "kind", "xid", "sxid", "sxid_fatal", "pci", "gpu_uuid", "mig_gi", "mig_ci", "pid",
+    "line", "time", "kind", "xid", "sxid", "sxid_fatal", "pci", "gpu_uuid", "mig_gi", "mig_ci", "pid",
     "process", "link", "unit", "caused_by", "recovery_from", "recovery_to", "user", "text",
     "severity", "reason", "action", "nvidia",
 ]  # fmt: skip
@@ -45,6 +45,7 @@ def test_every_object_has_every_key(log: Path, capfdbinary: pytest.CaptureFixtur
     assert list(first) == list(second) == KEYS
     assert first == {
         "line": 3,
+        "time": None,
         "kind": "xid",
         "xid": 79,
         "sxid": None,
@@ -90,7 +91,7 @@ def test_remembered_messages_change_nothing() -> None:
     assert [tail is not None for tail in fresh] == [parse(line) is not None for line in raw]
     shared = DecodedLine.__struct_fields__
     assert "line" not in shared
-    assert list(shared) == KEYS[1:]
+    assert list(shared) == KEYS[2:]
 
 
 def test_people_get_one_line_for_each_finding(

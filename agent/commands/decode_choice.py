@@ -1,0 +1,143 @@
+"""Which findings of a log are shown: since when, how grave, one by one or summed up.
+
+Called by `agent.commands.decode` for every line that could matter. Imports `rules` only.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from rules.catalog.line_reason import reason_for_kernel_line
+from rules.catalog.reason import Severity
+from rules.kernel_log.parse import parse
+from rules.kernel_log.stamps import Stamp, stamp_of
+from rules.kernel_log.text import BARE
+
+_DURATION: Final = re.compile(r"(\d{1,6})([smhd])")
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_MOST_GROUPS: Final = 4096
+"""A hostile log can name any number of devices; what comes later is counted as one."""
+
+Read = Callable[[bytes], bytes | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What the user asked for; None or False where nothing was asked."""
+
+    since: float | None = None
+    least: Severity | None = None
+    fail_on: Severity | None = None
+    summary: bool = False
+
+    @property
+    def any(self) -> bool:
+        """Whether a line must be judged to know if it is shown."""
+        return self != Choice()
+
+
+@dataclass(slots=True)
+class _Group:
+    action: str
+    count: int = 0
+    first: str = ""
+    last: str = ""
+
+
+class Chosen:
+    """A reader around `read`: unwraps a line, leaves out what was not asked for, adds the time."""
+
+    def __init__(
+        self, read: Read, choice: Choice, *, driver: int | None, as_json: bool
+    ) -> None:
+        self.unwrap: Read | None = None
+        self.failed = False
+        self._read = read
+        self._choice = choice
+        self._driver = driver
+        self._as_json = as_json
+        self._now = time.time()
+        self._groups: dict[tuple[str, str, str], _Group] = {}
+
+    def __call__(self, raw: bytes) -> bytes | None:
+        """What is printed behind the line number, or None."""
+        if self.unwrap is not None:
+            raw = self.unwrap(raw) or b""
+        if self._choice.any and not self._wanted(raw):
+            return None
+        found = self._read(raw)
+        if found is None:
+            return None
+        stamp = b"" if raw.startswith(BARE) else stamp_of(raw, self._now).text.encode()
+        if self._as_json:
+            return b'"time":"%s",%s' % (stamp, found) if stamp else b'"time":null,' + found
+        return b"%s %s" % (stamp, found) if stamp else found
+
+    def _wanted(self, raw: bytes) -> bool:
+        line = parse(raw)
+        if line is None:
+            return False
+        choice, stamp = self._choice, stamp_of(raw, self._now)
+        if choice.since is not None and stamp.wall is not None and stamp.wall < choice.since:
+            return False
+        reason = reason_for_kernel_line(line, self._driver)
+        severity = reason.severity if reason else None
+        if choice.least is not None and (severity is None or severity < choice.least):
+            return False
+        grave = choice.fail_on is not None and severity is not None and severity >= choice.fail_on
+        # Anybody may write to the kernel log; what is said of the driver by others fails nothing.
+        self.failed = self.failed or (grave and not line.user)
+        if not choice.summary:
+            return True
+        name = reason.reason if reason else str(line.kind)
+        action = f"{reason.level}, {reason.action}" if reason else ""
+        self._count(line.pci or "", str(severity or "Record"), name, action, stamp)
+        return False
+
+    def _count(self, pci: str, severity: str, name: str, action: str, stamp: Stamp) -> None:
+        key = (pci, severity, name)
+        if key not in self._groups and len(self._groups) >= _MOST_GROUPS:
+            key, action = ("", "Record", "others"), ""
+        group = self._groups.setdefault(key, _Group(action))
+        group.count += 1
+        group.first = group.first or stamp.text
+        group.last = stamp.text or group.last
+
+    def summary(self) -> Iterator[bytes]:
+        """One line for each device and reason, the gravest first."""
+        order = {str(severity): -number for number, severity in enumerate(Severity)}
+        for (pci, severity, name), group in sorted(
+            self._groups.items(), key=lambda item: (order.get(item[0][1], 1), item[0])
+        ):
+            if self._as_json:
+                yield msgspec.json.encode(
+                    {
+                        "pci": pci or None,
+                        "severity": severity,
+                        "reason": name,
+                        "count": group.count,
+                        "first": group.first or None,
+                        "last": group.last or None,
+                    }
+                ) + b"\n"
+                continue
+            does = f" -> {group.action}" if group.action else ""
+            span = f" ({group.first} to {group.last})" if group.first else ""
+            yield f"{group.count} x {pci or '-'} {severity} {name}{does}{span}\n".encode()
+
+
+def since_of(text: str, now: float) -> float | None:
+    """The time that `--since` names: 90m, 24h, 7d back, or an ISO time; None for neither."""
+    if found := _DURATION.fullmatch(text):
+        return now - int(found[1]) * _SECONDS[found[2]]
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,163 @@
+"""Logs in which kernel lines are wrapped once more: journal JSON and export, container logs.
+
+Called by `gpuward-agent decode` and `check --kmsg FILE`. Each unwraps to the line that
+`rules.kernel_log.parse` reads, with its time in front where the container tells it. Any bytes are
+survived; what does not look like the container is given back as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from rules.kernel_log.scan import ANCHORS
+from rules.kernel_log.text import MAX_LINE, split_prefix
+
+
+class LogContainer(StrEnum):
+    """What the lines of a log are wrapped in."""
+
+    PLAIN = "plain"
+    JSON = "json"
+    EXPORT = "export"
+    CRI = "cri"
+
+
+JSON_ANCHORS: Final = (*ANCHORS, b'"MESSAGE":[', b'"MESSAGE" : [')
+"""The journal gives a message with bytes that are no text as a list of numbers."""
+
+LONGEST_ENTRY: Final = 64 * 1024
+"""Bytes of one wrapped line that are looked at: a kernel line with the journal's fields is 2 KiB."""
+
+_CRI: Final = re.compile(
+    rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)) std(?:out|err) [FP] "
+)
+_EXPORT_HEAD: Final = re.compile(rb"(?:^|\n)(?:__CURSOR|__REALTIME_TIMESTAMP)=")
+_BARE_LINE: Final = re.compile(rb"[A-Za-z][\w./-]{0,30}(?:\[\d+\])?(?: [\w:.-]{1,40})?: \S")
+"""How most kernel messages without any prefix begin: a driver or subsystem, and a device."""
+
+
+def container_of(head: bytes) -> LogContainer:
+    """What a log that begins with `head` is wrapped in."""
+    line = head.lstrip(b"\x1e\r\n\t ")[:LONGEST_ENTRY]
+    if line.startswith(b"{"):
+        return LogContainer.JSON
+    if _CRI.match(line):
+        return LogContainer.CRI
+    if _EXPORT_HEAD.search(head[:LONGEST_ENTRY]):
+        return LogContainer.EXPORT
+    return LogContainer.PLAIN
+
+
+def understood(line: bytes, container: LogContainer) -> bool:
+    """Whether a line is in a format that is read, whatever it says."""
+    if container is LogContainer.JSON:
+        return unwrapped_json(line) is not line
+    if container is not LogContainer.PLAIN:
+        return True
+    return len(split_prefix(line)[0]) < len(line) or _BARE_LINE.match(line) is not None
+
+
+def unwrapped_json(line: bytes) -> bytes:
+    """The message of one journal entry, or of one line of Docker's json-file, with its time."""
+    try:
+        entry = msgspec.json.decode(line.lstrip(b"\x1e \t"))
+    except (msgspec.DecodeError, RecursionError):
+        return line
+    if not isinstance(entry, dict):
+        return line
+    if isinstance(said := entry.get("log"), str):
+        return said.encode("utf-8", "replace").rstrip(b"\n")
+    message = _bytes_of(entry.get("MESSAGE"))
+    if message is None:
+        return line
+    kernel = entry.get("_TRANSPORT") == "kernel"
+    return _line(message, str(entry.get("__REALTIME_TIMESTAMP", "")), kernel=kernel)
+
+
+def unwrapped_cri(line: bytes) -> bytes:
+    """What a container wrote: the runtime's own time only where that has none of its own."""
+    found = _CRI.match(line)
+    if found is None:
+        return line
+    inner = line[found.end() :]
+    if len(split_prefix(inner)[0]) < len(inner):
+        return inner
+    return b"%s node kernel: %s" % (found[1], inner)
+
+
+class ExportEntries:
+    """Turns `journalctl -o export` into lines: one for each entry. Feed blocks of any size."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._fields: dict[bytes, bytes] = {}
+
+    def feed(self, block: bytes) -> bytes:
+        """The lines of the entries that this block ends."""
+        data, start, lines = self._rest + block, 0, []
+        while (end := data.find(b"\n", start)) >= 0:
+            field = data[start:end]
+            if not field:
+                lines.append(self._ended())
+            elif b"=" in field:
+                name, _, value = field.partition(b"=")
+                self._keep(name, value)
+            else:
+                size = int.from_bytes(data[end + 1 : end + 9], "little")
+                if size > LONGEST_ENTRY:
+                    start = end + 1
+                    continue
+                if len(data) < end + 10 + size:
+                    break
+                self._keep(field, data[end + 9 : end + 9 + size])
+                end += 9 + size
+            start = end + 1
+        self._rest = data[start:][:LONGEST_ENTRY]
+        return b"".join(lines)
+
+    def finish(self) -> bytes:
+        """The line of the last entry, where no empty line follows it."""
+        left = self.feed(b"\n") if self._rest else b""
+        return left + (self._ended() if self._fields else b"")
+
+    def _keep(self, name: bytes, value: bytes) -> None:
+        if name in (b"MESSAGE", b"_TRANSPORT", b"__REALTIME_TIMESTAMP"):
+            self._fields[name] = value[:MAX_LINE]
+
+    def _ended(self) -> bytes:
+        fields, self._fields = self._fields, {}
+        kernel = fields.get(b"_TRANSPORT") == b"kernel"
+        at = fields.get(b"__REALTIME_TIMESTAMP", b"").decode("ascii", "replace")
+        return _line(fields.get(b"MESSAGE", b""), at, kernel=kernel) + b"\n"
+
+
+UNWRAP: Final[dict[LogContainer, Callable[[bytes], bytes]]] = {
+    LogContainer.JSON: unwrapped_json,
+    LogContainer.CRI: unwrapped_cri,
+}
+"""Those that are read line by line."""
+
+
+def _bytes_of(value: Any) -> bytes | None:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace")
+    if isinstance(value, list) and all(isinstance(v, int) and 0 <= v < 256 for v in value):
+        return bytes(value[:MAX_LINE])
+    return None
+
+
+def _line(message: bytes, microseconds: str, *, kernel: bool) -> bytes:
+    """One line as syslog has it; who wrote it is told by the priority."""
+    message = message.partition(b"\n")[0]
+    priority = b"<6>" if kernel else b"<14>"
+    if not (microseconds.isascii() and microseconds.isdecimal()) or len(microseconds) > 17:
+        return priority + message
+    at = datetime.fromtimestamp(int(microseconds) / 1e6, UTC)
+    stamp = at.strftime("%Y-%m-%dT%H:%M:%S.%f+00:00").encode()
+    return b"%s%s node kernel: %s" % (priority, stamp, message)
