@@ -241,7 +241,9 @@ def run(arguments: argparse.Namespace) -> int:
         name = arguments.file or "standard input"
         return _usage(f"cannot read {name}: {error.strerror}; name a readable log file")
     if not outcome.understood:
-        _say(f"{outcome.lines} lines, 0 understood; give a kernel log, as dmesg or journalctl has it")
+        _say(
+            f"{outcome.lines} lines, 0 understood; give a kernel log, as dmesg or journalctl has it"
+        )
         return EXIT_NOT_UNDERSTOOD
     return EXIT_FOUND if read.failed else 0
 

@@ -54,9 +54,7 @@ class _Group:
 class Chosen:
     """A reader around `read`: unwraps a line, leaves out what was not asked for, adds the time."""
 
-    def __init__(
-        self, read: Read, choice: Choice, *, driver: int | None, as_json: bool
-    ) -> None:
+    def __init__(self, read: Read, choice: Choice, *, driver: int | None, as_json: bool) -> None:
         self.unwrap: Read | None = None
         self.failed = False
         self._read = read
@@ -117,16 +115,19 @@ class Chosen:
             self._groups.items(), key=lambda item: (order.get(item[0][1], 1), item[0])
         ):
             if self._as_json:
-                yield msgspec.json.encode(
-                    {
-                        "pci": pci or None,
-                        "severity": severity,
-                        "reason": name,
-                        "count": group.count,
-                        "first": group.first or None,
-                        "last": group.last or None,
-                    }
-                ) + b"\n"
+                yield (
+                    msgspec.json.encode(
+                        {
+                            "pci": pci or None,
+                            "severity": severity,
+                            "reason": name,
+                            "count": group.count,
+                            "first": group.first or None,
+                            "last": group.last or None,
+                        }
+                    )
+                    + b"\n"
+                )
                 continue
             does = f" -> {group.action}" if group.action else ""
             span = f" ({group.first} to {group.last})" if group.first else ""

@@ -148,7 +148,9 @@ class Difference:
         return self.under_way and self.found.harm <= max(self.expected.harm, self.then.harm)
 
 
-def difference(steps: list[Step], states: list[NodeState], at: int, most: int) -> Difference | None:
+def difference(
+    steps: list[Step], states: list[NodeState], at: int, most: int
+) -> Difference | None:
     """What a restart behind step `at` changes within the next `most` steps; None if nothing.
 
     `states[k]` is the state before step `k` of the life without that restart.

@@ -70,7 +70,9 @@ def test_issue11_20_the_formats_of_other_people_s_logs_are_read(
     status, (found,), err = run(capfdbinary, tmp_path, LOGS[name])
     assert (status, err) == (0, "")
     assert (found["xid"], found["pci"], found["user"]) == (79, "0000:9b:00", False)
-    dmesg = name in ("CRI around dmesg", "docker") or "zip" in name or "UTF" in name or name == "xz"
+    dmesg = (
+        name in ("CRI around dmesg", "docker") or "zip" in name or "UTF" in name or name == "xz"
+    )
     assert found["time"] == ("+2.500000" if dmesg else STAMP)
 
 
