@@ -94,6 +94,8 @@ _ROWS: Final = (
     _row("RowRemapPendingAfterError", _L, _DEGRADED, _CORDON, Action.RESET_GPU, ON_RESET, _MEMORY),
     _row("RowRemapMany", _L, _DEGRADED, _REPORT, Action.RUN_DIAGNOSTICS, BY_HUMAN, _MEMORY),
     _row("EccUncorrectableVolatile", _L, _DEGRADED, _REPORT, Action.RESET_GPU, ON_RESET, _MEMORY),
+    _row("EccCorrectedStorm", _G, _DEGRADED, _REPORT, Action.RUN_DIAGNOSTICS,
+         _state(Signal.ECC_CORRECTED_VOLATILE, 1, 1), _OURS, "far above the node's other GPUs for an hour"),
     _row("EccSramThreshold", _L, _DEGRADED, _CORDON, Action.RUN_DIAGNOSTICS, BY_HUMAN, _MEMORY),
     _row("RetiredPagesPending", _L, _DEGRADED, _REPORT, Action.RESET_GPU, ON_RESET, _MEMORY),
     _row("RetiredPagesMany", _L, _DEGRADED, _REPORT, Action.REPLACE_NODE, BY_HUMAN, _MEMORY),

@@ -197,6 +197,11 @@ _DEFAULTS: Final[dict[str, Threshold]] = {
     # memory: counters and flags, one confirming re-read
     "EccUncorrectableVolatile": _row(1, "errors since the driver loaded",
                                      "data was lost at least once", _MEMORY, count=2, window=2),
+    "EccCorrectedStorm": _row(100, "corrected errors in each ten minutes of an hour",
+                              "chance and a hot hour bring a few; so many, without a pause, come from "
+                              "one bad place", _OURS, clear=10),
+    "EccCorrectedStormSiblings": _row(10, "times the median of the node's other GPUs",
+                                      "what all GPUs of a node show is not this GPU's fault", _OURS),
     "EccSramThreshold": _row(1, "flag", "the GPU itself says its SRAM errors are too many",
                              _MEMORY, count=2, window=2),
     "RowRemapFailure": _row(1, "flag", "a bank has no spare row left", _MEMORY, count=2, window=2),

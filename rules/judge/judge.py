@@ -231,6 +231,7 @@ def _boot(state: NodeState, boot_id: str) -> NodeState:
             unavailable_at=0.0,
             checks={},
             counters={},
+            corrected=(),
             aer=None,
             aer_base=None,
         )

@@ -92,6 +92,7 @@ class GpuView:
     unavailable_at: float = 0.0
     checks: Checks = field(default_factory=dict)
     counters: Mapping[Signal, Counter] = field(default_factory=dict)
+    corrected: tuple[Counter, ...] = ()
     aer: AerCounters | None = None
     aer_base: AerCounters | None = None
     best_generation: float = 0.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 from typing import Final
 
 from rules.catalog.reason import ClosesKind
@@ -37,6 +38,10 @@ _PROVE_RESET: Final = frozenset(
 """Flags that nothing but a reset of the GPU makes good again."""
 _LONGEST_RATE_GAP_S: Final = 600.0
 """A rate over a longer gap says nothing about now. Source: gpuward, ten polls."""
+
+_MARK_S: Final = 600.0
+_MARKS: Final = 7
+"""Corrected errors are followed in steps of ten minutes, for an hour. Source: gpuward."""
 
 _COUNTERS: Final = frozenset(
     {
@@ -72,7 +77,8 @@ def judge_readings(on: Judging, seen: Readings, source: SourceName = SourceName.
         return on.with_gpu(view)
     generation = number_of(values.get(Signal.PCIE_GENERATION)) or 0.0
     best = max(view.best_generation, generation)
-    view = replace(view, answered_at=on.now, best_generation=best)
+    corrected = _marked(view, values, on.now)
+    view = replace(view, answered_at=on.now, best_generation=best, corrected=corrected)
     before = view.counters
     on = on.with_gpu(view)
     if _went_back(before, values):
@@ -117,6 +123,7 @@ def _polled_action(
 def _sample(
     on: Judging, view: GpuView, values: Mapping[Signal, Value], before: Mapping[Signal, Counter]
 ) -> Sample:
+    others = (other for other in on.state.gpus.values() if other.pci != view.pci)
     up_since = on.state.node.booted_at or on.state.started_at
     return Sample(
         values=values,
@@ -126,7 +133,29 @@ def _sample(
         thresholds=on.thresholds,
         best_generation=view.best_generation,
         booting=on.now < up_since + on.thresholds["BootGrace"].value,
+        corrected=_course(view, on.now),
+        siblings=[_course(other, on.now) for other in others],
     )
+
+
+def _course(view: GpuView, now: float) -> list[float]:
+    """Corrected errors in each ten minutes; nothing unless the last hour was followed."""
+    marks = view.corrected
+    if len(marks) < _MARKS or now - marks[-1].at > 2 * _MARK_S:
+        return []
+    return [later.value - earlier.value for earlier, later in pairwise(marks)]
+
+
+def _marked(view: GpuView, values: Mapping[Signal, Value], now: float) -> tuple[Counter, ...]:
+    """The course with this poll; a counter that went back or a gap begins it anew."""
+    value, marks = number_of(values.get(Signal.ECC_CORRECTED_VOLATILE)), view.corrected
+    if value is None:
+        return marks
+    if marks and (value < marks[-1].value or not 0 <= now - marks[-1].at <= 2 * _MARK_S):
+        marks = ()
+    if marks and now - marks[-1].at < _MARK_S:
+        return marks
+    return (*marks, Counter(at=now, value=value))[-_MARKS:]
 
 
 def _flags(on: Judging, view: GpuView, sample: Sample, source: SourceName) -> Judging:

@@ -6,7 +6,7 @@ that exists is None.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,7 +30,9 @@ class Sample:
     """One poll: its `values`, the last `known` ones, rates per second, links down.
 
     `best_generation` is the highest PCIe generation its link was ever seen at; `booting`
-    says that what takes its time after a boot is still given it.
+    says that what takes its time after a boot is still given it. `corrected` are the corrected
+    memory errors in each ten minutes of the last hour, `siblings` those of the other GPUs; of what
+    was not followed for an hour there are none.
     """
 
     values: Mapping[Signal, Value]
@@ -40,6 +42,8 @@ class Sample:
     thresholds: Thresholds
     best_generation: float = 0.0
     booting: bool = False
+    corrected: Sequence[float] = ()
+    siblings: Sequence[Sequence[float]] = ()
 
     def number(self, signal: Signal) -> float | None:
         """A number of this poll; None when absent or not asked."""
