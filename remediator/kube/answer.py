@@ -12,38 +12,13 @@ from typing import Generic, TypeVar
 import msgspec
 
 from rules.api.metadata import ListMeta, ObjectMeta
+from rules.text.kube_status import KubeStatus, read_status
 from rules.text.tolerant import UNREADABLE, understand
 
 T = TypeVar("T")
 
 NO_ANSWER = 0
 _MAX_KEY = 512
-
-
-class StatusCause(msgspec.Struct, frozen=True, kw_only=True):
-    """One cause inside a Status, for example DisruptionBudget."""
-
-    reason: str = ""
-    message: str = ""
-
-
-class StatusDetails(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The machine-readable part of a Status."""
-
-    name: str = ""
-    kind: str = ""
-    causes: tuple[StatusCause, ...] = ()
-    retry_after_seconds: int = 0
-
-
-class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """Kubernetes' `Status`: what a refused call says."""
-
-    kind: str = ""
-    reason: str = ""
-    message: str = ""
-    code: int = 0
-    details: StatusDetails | None = None
 
 
 class RawPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,11 +72,11 @@ class Answer:
         """True when the body is JSON: text means a proxy or priority and fairness spoke."""
         return self.content_type.startswith("application/json")
 
-    def status(self) -> Status:
+    def status(self) -> KubeStatus:
         """The Status of a refusal; an empty one when the body is something else."""
         if self.ok or not self.from_kubernetes:
-            return Status()
-        return understand(self.body, Status).value or Status()
+            return KubeStatus()
+        return read_status(self.body) or KubeStatus()
 
     def says_gone(self, name: str) -> bool:
         """Whether the API server itself says that there is no object of that name: a proxy, a

@@ -11,11 +11,8 @@ from enum import StrEnum
 from typing import Final
 
 from rules.catalog.why_not import Refusal, WhyNot
+from rules.text.kube_status import Told, told
 
-_ADMISSION: Final = ("admission webhook", "ValidatingAdmissionPolicy", "denied the request")
-"""What the API server's admission says in a 403 of its own; everything else there is RBAC."""
-_WEBHOOK_AWAY: Final = "failed calling webhook"
-"""How the API server words a 500 for a webhook that must answer and does not."""
 _PASSES: Final = frozenset({404, 408, 409, 410})
 """Refusals of the moment: reading again and deciding again answers them."""
 _SHOWN: Final = 300
@@ -48,11 +45,6 @@ def surprise(where: str) -> Refusal:
     )
 
 
-def refused_by_admission(message: str) -> bool:
-    """Whether a 403 comes from a webhook or policy: granting a verb would not help."""
-    return any(word in message for word in _ADMISSION)
-
-
 def refusal_of(write: NodeWrite, code: int, message: str) -> Refusal | None:
     """What a refused patch of the node means; None for answers that are no refusal."""
     said = " ".join(message.split())[:_SHOWN]
@@ -71,7 +63,7 @@ def refusal_of(write: NodeWrite, code: int, message: str) -> Refusal | None:
             why=f"the API server does not know the remediator any more, so it cannot {write} "
             f"({said}), check its service account and token",
         )
-    if code == 403 and not refused_by_admission(said):
+    if code == 403 and Told.BY_ADMISSION not in told(said):
         return Refusal(
             reason=WhyNot.MISSING_PERMISSION,
             permanent=lasting,
@@ -85,7 +77,7 @@ def refusal_of(write: NodeWrite, code: int, message: str) -> Refusal | None:
             why=f"the API server does not let the remediator {write} ({said}), ask who runs "
             "the admission policy or webhook, or update the definitions of gpuward",
         )
-    if code == 500 and _WEBHOOK_AWAY in said:
+    if code == 500 and Told.WEBHOOK_AWAY in told(said):
         return Refusal(
             reason=WhyNot.MARK_REFUSED,
             permanent=lasting,

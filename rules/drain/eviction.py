@@ -11,20 +11,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from rules.api.budgets import PdbView
 from rules.api.pods import PodView
-from rules.api.refusal import refused_by_admission
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.budget import is_stale, judge
-from rules.text.tolerant import UNREADABLE
+from rules.text.kube_status import KubeStatus, Told, read_status, told
 
-_MULTIPLE: Final = "more than one PodDisruptionBudget"
-_NEGATIVE: Final = "disruptions allowed is negative"
-_MAX_BODY: Final = 64 * 1024
 _DIGITS: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
@@ -124,26 +118,27 @@ def classify(
     now: float,
 ) -> EvictionOutcome:
     """Read one answer. `pdbs` are those that select the pod (`rules.drain.budget.matching`)."""
-    answer = _status_object(body)
-    message = str((answer or {}).get("message", "") or body[:200].decode("utf-8", "replace"))
+    answer = read_status(body)
+    said = answer or KubeStatus()
+    message = said.message or body[:200].decode("utf-8", "replace")
     message = message[:300]
     retry_s = _retry_after_s(headers)
     match status_code:
         case 200 | 201:
             return EvictionOutcome(kind=EvictionKind.ACCEPTED)
         case 404:
-            vanished = _kind(answer) == "poddisruptionbudgets"
+            vanished = said.about == "poddisruptionbudgets"
             kind = EvictionKind.BUDGET_VANISHED if vanished else EvictionKind.POD_GONE
             return EvictionOutcome(kind=kind, message=message)
         case 409:
-            return EvictionOutcome(kind=_conflict(answer, message), message=message)
+            return EvictionOutcome(kind=_conflict(said, message), message=message)
         case 429:
             return _too_many(answer, message, retry_s, pod, pdbs, now)
         case 401:
             return EvictionOutcome(kind=EvictionKind.UNAUTHORIZED, message=message)
         case 403:
-            return _forbidden(answer, message)
-        case 500 if _MULTIPLE in message:
+            return _forbidden(said, message)
+        case 500 if Told.SEVERAL_BUDGETS in told(message):
             block = judge(pod, pdbs, now)
             if block is None or not block.permanent:
                 # The PDB objects are not what the API server saw; its answer is.
@@ -159,7 +154,7 @@ def classify(
 
 
 def _too_many(
-    answer: dict[str, Any] | None,
+    answer: KubeStatus | None,
     message: str,
     retry_s: float,
     pod: PodView,
@@ -168,9 +163,9 @@ def _too_many(
 ) -> EvictionOutcome:
     if answer is None:
         return EvictionOutcome(kind=EvictionKind.API_BUSY, message=message, retry_after_s=retry_s)
-    causes = _causes(answer)
+    causes = answer.causes
     if "DisruptionBudget" not in causes:
-        busy = str(answer.get("message", "")).startswith("Too many requests")
+        busy = Told.BUSY in told(answer.message)
         kind = EvictionKind.API_BUSY if busy else EvictionKind.IN_PROGRESS
         return EvictionOutcome(kind=kind, message=message, retry_after_s=retry_s)
     text = causes["DisruptionBudget"][:300] or message
@@ -186,53 +181,22 @@ def _permanent(block: Refusal) -> EvictionOutcome:
     return EvictionOutcome(kind=EvictionKind.PERMANENT, message=block.why, remedy=block.remedy)
 
 
-def _conflict(answer: dict[str, Any] | None, message: str) -> EvictionKind:
-    if _kind(answer) == "poddisruptionbudgets":
+def _conflict(said: KubeStatus, message: str) -> EvictionKind:
+    if said.about == "poddisruptionbudgets":
         return EvictionKind.CONTENTION
-    if "UID in precondition" in message or "UID in the precondition" in message:
-        return EvictionKind.OTHER_POD
-    return EvictionKind.POD_CHANGED
+    return EvictionKind.OTHER_POD if Told.OTHER_UID in told(message) else EvictionKind.POD_CHANGED
 
 
-def _forbidden(answer: dict[str, Any] | None, message: str) -> EvictionOutcome:
-    if "NamespaceTerminating" in _causes(answer):
+def _forbidden(said: KubeStatus, message: str) -> EvictionOutcome:
+    if "NamespaceTerminating" in said.causes:
         return EvictionOutcome(kind=EvictionKind.NAMESPACE_ENDING, message=message)
-    if not refused_by_admission(message) and _NEGATIVE not in message:
+    if not told(message) & {Told.BY_ADMISSION, Told.BUDGET_NEGATIVE}:
         return EvictionOutcome(
             kind=EvictionKind.MISSING_PERMISSION,
             message="pods/eviction may not be created",
             remedy="grant the remediator create on pods/eviction",
         )
     return EvictionOutcome(kind=EvictionKind.REFUSED, message=message)
-
-
-def _status_object(body: bytes) -> dict[str, Any] | None:
-    """The Status object of the body; None for text, HTML and anything else."""
-    try:
-        answer = msgspec.json.decode(body[:_MAX_BODY])
-    except UNREADABLE:
-        return None
-    return answer if isinstance(answer, dict) else None
-
-
-def _details(answer: dict[str, Any] | None) -> dict[str, Any]:
-    details = (answer or {}).get("details")
-    return details if isinstance(details, dict) else {}
-
-
-def _kind(answer: dict[str, Any] | None) -> str:
-    return str(_details(answer).get("kind", ""))
-
-
-def _causes(answer: dict[str, Any] | None) -> dict[str, str]:
-    causes = _details(answer).get("causes")
-    if not isinstance(causes, list):
-        return {}
-    return {
-        str(cause.get("reason", "")): str(cause.get("message", ""))
-        for cause in causes
-        if isinstance(cause, dict)
-    }
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float:
