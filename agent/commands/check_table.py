@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
+from rules.text.printable import printable
 
 COLUMN_GAP = 2
 MIG_ON = "Enabled"
@@ -31,7 +32,7 @@ class Column(NamedTuple):
 
 def plain_text(status: HealthStatus, host: str, width: int | None = None) -> str:
     """Everything without colour; `width` is that of a terminal, None for pipes and logs."""
-    parts = [_headline(status, host), _shown(status.message)]
+    parts = [_headline(status, host), printable(status.message)]
     if status.gpus:
         parts += ["", _hardware(status), ""]
         parts += _aligned(columns(status, width))
@@ -49,7 +50,7 @@ def rich_text(status: HealthStatus, host: str) -> str:
     console = Console(highlight=False)
     with console.capture() as captured:
         console.print(Text(_headline(status, host), STYLES.get(status.health, "")))
-        console.print(Text(_shown(status.message)))
+        console.print(Text(printable(status.message)))
         if status.gpus:
             console.print(Text(f"\n{_hardware(status)}\n", "dim"))
             head, *lines = _aligned(columns(status, console.width))
@@ -89,7 +90,7 @@ def columns(status: HealthStatus, width: int | None) -> list[Column]:
 
 
 def _column(title: str, cells: Iterator[str], *, spare: bool = False) -> Column:
-    return Column(title, tuple(map(_shown, cells)), spare)
+    return Column(title, tuple(map(printable, cells)), spare)
 
 
 def _total(found: Sequence[Column]) -> int:
@@ -117,7 +118,7 @@ def _hardware(status: HealthStatus) -> str:
     facts = [f"{len(status.gpus)} x {named}", status.topology.interconnect]
     if status.driver_version:
         facts.append(f"driver {status.driver_version}")
-    return _shown(", ".join(filter(None, facts)))
+    return printable(", ".join(filter(None, facts)))
 
 
 def _senses(status: HealthStatus) -> Iterator[str]:
@@ -136,12 +137,12 @@ def _senses(status: HealthStatus) -> Iterator[str]:
 def _incident(status: HealthStatus, incident: IncidentStatus) -> str:
     since = incident.first_seen.partition(".")[0].removesuffix("Z").replace("T", " ")
     where = _where(status, incident)
-    return _shown(f"{incident.severity} {incident.reason} on {where}, since {since} UTC")
+    return printable(f"{incident.severity} {incident.reason} on {where}, since {since} UTC")
 
 
 def _details(incident: IncidentStatus) -> Iterator[str]:
-    yield f"  recommended: {_shown(incident.recommended_action)}"
-    yield from (f"  {_shown(line)}" for line in incident.evidence)
+    yield f"  recommended: {printable(incident.recommended_action)}"
+    yield from (f"  {printable(line)}" for line in incident.evidence)
 
 
 def _where(status: HealthStatus, incident: IncidentStatus) -> str:
@@ -152,12 +153,3 @@ def _where(status: HealthStatus, incident: IncidentStatus) -> str:
 
 def _active(status: HealthStatus) -> list[IncidentStatus]:
     return [incident for incident in status.incidents if incident.active]
-
-
-def _shown(text: str) -> str:
-    """Kernel and device text with everything that could steer a terminal escaped."""
-    if text.isprintable():
-        return text
-    return "".join(
-        character if character.isprintable() else f"\\x{ord(character):02x}" for character in text
-    )

@@ -14,6 +14,7 @@ from http import HTTPStatus
 
 from agent.kube.client import Kube, KubeError
 from agent.kube.objects import NodeObject
+from rules.api.backoff import backoff_s
 from rules.judge.observation import NodeSeen
 from rules.text.surprise import place_of
 
@@ -76,7 +77,7 @@ class NodeWatch:
                     f"watching node {self._name} failed in a way nobody foresaw "
                     f"({place_of(error)}): trying again"
                 )
-                self._stop.wait(min(LONGEST_RETRY_S, FIRST_RETRY_S * 2 ** min(failures, 16)))
+                self._stop.wait(backoff_s(failures + 1, FIRST_RETRY_S, LONGEST_RETRY_S))
 
     def _follow(self) -> None:
         """One read and the changes after it, until the server ends the watch."""
@@ -102,8 +103,8 @@ class NodeWatch:
             self._say(f"{missing} any more: waiting until it is back, watching this machine")
             return NOT_THERE_RETRY_S * random.uniform(0.5, 1.0)
         self._say(f"node {self._name} cannot be watched ({error}): trying again")
-        backoff_s = min(LONGEST_RETRY_S, FIRST_RETRY_S * 2 ** min(failures, 16))
-        return float(max(error.retry_after_s, backoff_s)) * random.uniform(0.5, 1.0)
+        wait_s = backoff_s(failures + 1, FIRST_RETRY_S, LONGEST_RETRY_S)
+        return float(max(error.retry_after_s, wait_s)) * random.uniform(0.5, 1.0)
 
     def _say(self, sentence: str) -> None:
         if sentence != self._trouble:

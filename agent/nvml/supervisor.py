@@ -31,6 +31,7 @@ from agent.nvml.messages import (
     ToChild,
 )
 from agent.nvml.return_codes import INIT_FAILURES
+from rules.api.backoff import backoff_s
 
 __all__ = [
     "ChildPhase",
@@ -306,7 +307,7 @@ def _exited(state: State, status: int, now: float) -> Step:
         return _tick(state._replace(start_at=now, attempts=0), now)
     if status == EXIT_REINITIALISE and (attempts == 0 or fault is None):
         return _tick(state._replace(start_at=now if attempts == 0 else now + 1.0), now)
-    wait_s = min(BACKOFF_MAX_S, 2.0**attempts)
+    wait_s = backoff_s(attempts + 1, 1.0, BACKOFF_MAX_S)
     code = fault.code if fault is not None else None
     # A container that began with this failure gains nothing by another beginning.
     came_up = state.first is not None and state.first != code

@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from agent.kube.client import Kube, KubeError
 from agent.kube.objects import NodeObject
-from agent.publish.plan import PublishLane, rfc3339
+from agent.publish.plan import PublishLane
 from rules.api.names import COMPONENT_AGENT
+from rules.api.timestamps import format_time
 from rules.publish.events import NodeEvent
 
 NAMESPACE: Final = "default"
@@ -63,7 +64,7 @@ class EventLane:
 def event_body(node: NodeObject, event: NodeEvent, at: float) -> dict[str, Any]:
     """The Event as the API server takes it, about the node's real UID."""
     name = node.metadata.name
-    when = rfc3339(at)
+    when = format_time(at)
     return {
         "apiVersion": "v1",
         "kind": "Event",

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from agent.kube.objects import HealthObject, NodeConditionSeen, NodeObject, Owner
+from rules.api.backoff import backoff_s
 from rules.api.health import plain
 from rules.api.names import API_VERSION
+from rules.api.timestamps import format_time
 from rules.publish.publication import RIDE_ALONG_S, Difference, Publication, differs
 from rules.publish.publication import PublishedCondition as OurCondition
 
@@ -59,7 +60,7 @@ class PublishLane:
 
     def refused(self, now: float, luck: float, *, at_least_s: float = 0.0) -> PublishLane:
         """After a failure: wait twice as long as the last time, jittered, or as told."""
-        backoff = min(LONGEST_RETRY_S, FIRST_RETRY_S * 2 ** min(self.failures, 16))
+        backoff = backoff_s(self.failures + 1, FIRST_RETRY_S, LONGEST_RETRY_S)
         wait_s = max(at_least_s, backoff) * (0.5 + luck / 2)
         return replace(self, not_before=now + wait_s, failures=self.failures + 1)
 
@@ -98,11 +99,6 @@ class PutHealth:
     """Replace the status."""
 
     body: Mapping[str, Any]
-
-
-def rfc3339(at: float) -> str:
-    """Wall time as Kubernetes writes it, whole seconds."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def node_step(
@@ -172,7 +168,7 @@ def _node_patch(wanted: Publication, node: NodeObject, wall: float) -> dict[str,
     heartbeat's while nothing is different. A heartbeat of its own would be a stored write each.
     """
     there = {condition.type: condition for condition in node.status.conditions or ()}
-    now = rfc3339(wall)
+    now = format_time(wall)
     conditions = []
     for condition in wanted.conditions:
         found = there.get(condition.type)

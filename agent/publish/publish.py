@@ -19,6 +19,7 @@ from agent.kube.objects import NodeObject
 from agent.publish.events import EventLane
 from agent.publish.lanes import HealthLane, NodeLane
 from agent.publish.plan import FIRST_RETRY_S, LONGEST_RETRY_S, Wanted
+from rules.api.backoff import backoff_s
 from rules.api.health import HealthStatus
 from rules.publish.events import NodeEvent
 from rules.text.surprise import place_of
@@ -173,7 +174,7 @@ class Publisher:
         if trouble != self._trouble:
             self._trouble = trouble
             self._tell(Trouble(sentence=trouble))
-        wait_s = min(LONGEST_RETRY_S, FIRST_RETRY_S * 2.0 ** min(self._surprises, 16))
+        wait_s = backoff_s(self._surprises + 1, FIRST_RETRY_S, LONGEST_RETRY_S)
         with self._changed:
             self._changed.wait_for(lambda: self._stopping, wait_s)
 

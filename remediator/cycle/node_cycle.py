@@ -24,6 +24,7 @@ from remediator.kube.publisher_pods import PublisherPods
 from remediator.metrics import Metrics
 from remediator.world import World
 from rules.api import writes as d
+from rules.api.backoff import backoff_s
 from rules.api.mark import marked
 from rules.api.nodes import FreshNode, HealthView, NodeView, QuarantineView
 from rules.api.object_name import api_path, is_object_name
@@ -298,10 +299,8 @@ class NodeCycle:
         self._health_read[name] = now
 
     def _back_off(self, name: str) -> float:
-        low, high = _BACKOFF_S
-        failures = self._failures.get(name, 0)
-        self._failures[name] = failures + 1
-        return min(high, low * 2.0**failures)
+        failures = self._failures[name] = self._failures.get(name, 0) + 1
+        return backoff_s(failures, *_BACKOFF_S)
 
     def _say(self, name: str, decision: d.Decision) -> None:
         """One line per cycle, when it says something new."""

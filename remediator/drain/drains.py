@@ -27,6 +27,7 @@ from remediator.kube.isolation import Isolation
 from remediator.metrics import Metrics
 from remediator.world import World
 from rules.api import writes as d
+from rules.api.backoff import backoff_s
 from rules.api.budgets import PdbView
 from rules.api.nodes import QuarantineView
 from rules.api.pods import PodView
@@ -187,7 +188,7 @@ class Drains:
             except Exception as error:  # noqa: BLE001 - one node must not stop the others
                 where = self._isolation.note("drain", f"node {node}", error)
                 self._unseen(node, drain, failed(drain.memory, drain.plan, where))
-                wait_s = min(_LONGEST_S, _WAITING_S * 2.0 ** min(drain.failures - 1, 8))
+                wait_s = backoff_s(drain.failures, _WAITING_S, _LONGEST_S)
             drain.changed.clear()
             try:
                 async with asyncio.timeout(wait_s):

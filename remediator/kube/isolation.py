@@ -18,6 +18,7 @@ from typing import Final
 import structlog
 
 from remediator.kube.clock import Clock
+from rules.api.backoff import backoff_s
 from rules.text.surprise import place_of
 
 _LOG = structlog.get_logger()
@@ -93,7 +94,6 @@ class Isolation:
 
     async def keep(self, part: str, run: Callable[[], Awaitable[None]]) -> None:
         """Run a part that never ends, again and again where it does, until cancelled."""
-        low, high = _BACKOFF_S
         failures = 0
         while True:
             began = self._clock.elapsed()
@@ -101,4 +101,4 @@ class Isolation:
                 await run()
                 raise RuntimeError("a part that never ends has ended")
             failures = 1 if self._clock.elapsed() - began > _SOUND_S else failures + 1
-            await self._clock.sleep(min(high, low * 2.0 ** min(failures - 1, 16)))
+            await self._clock.sleep(backoff_s(failures, *_BACKOFF_S))

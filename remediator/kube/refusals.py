@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from remediator.kube.answer import Answer
 from remediator.kube.clock import Clock
+from rules.api.backoff import backoff_s
 from rules.api.refusal import NodeWrite, refusal_of
 from rules.api.writes import Write
 from rules.catalog.why_not import Refusal, WhyNot
@@ -50,8 +51,7 @@ class Refusals:
         known = kept.get(kind)
         times = known.times + 1 if known is not None else 1
         busy = refusal.reason is WhyNot.API_BUSY
-        low, high = _BUSY_S if busy else _REPAIRED_S
-        wait_s = min(high, low * 2.0 ** min(times - 1, 16))
+        wait_s = backoff_s(times, *(_BUSY_S if busy else _REPAIRED_S))
         said = not busy or times >= _BUSY_SAID_FROM
         kept[kind] = _Kept(
             refusal=replace(refusal, until=self._clock.now() + wait_s) if said else None,

@@ -22,6 +22,7 @@ from remediator.kube.api import Api
 from remediator.kube.clock import Clock
 from remediator.kube.isolation import Isolation
 from remediator.kube.pace import PaceLane
+from rules.api.backoff import backoff_s
 from rules.api.nodes import ObjectMeta
 from rules.session.view_age import too_old
 from rules.text.tolerant import UNREADABLE, understand
@@ -187,9 +188,8 @@ class Reflector(Generic[T]):
             self._owed = (int(version), self._clock.elapsed())
 
     async def _back_off(self, asked_s: float | None) -> None:
-        low, high = _BACKOFF_S
-        ceiling = min(high, low * 2 ** min(self._failures, 10))
         self._failures += 1
+        ceiling = backoff_s(self._failures, *_BACKOFF_S)
         asked_s = min(asked_s or 0.0, _LONGEST_ASKED_S)
         await self._clock.sleep(max(asked_s, ceiling * random.uniform(0.5, 1.0)))
 

@@ -11,7 +11,8 @@ from remediator.kube.answer import ApiError
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.commands import COMMANDS
 from remediator.kubectl.options import PROGRAM, Command, Parser, build, parsed
-from remediator.view.text import coloured, printable, wants_colour
+from remediator.view.text import coloured, wants_colour
+from rules.text.printable import printable
 
 INTERRUPTED = 130
 TRACEBACK = "GPUWARD_TRACEBACK"

@@ -11,7 +11,6 @@ from remediator.kubectl.command import CommandError
 from remediator.kubectl.look import existing_node
 from remediator.kubectl.pause_words import EQUAL
 from remediator.kubectl.terminal import Terminal
-from remediator.view.text import printable
 from rules.api.health import plain
 from rules.api.names import API_VERSION
 from rules.api.nodes import ObjectMeta, PauseView
@@ -19,6 +18,7 @@ from rules.api.quarantine import MAX_MESSAGE, PauseScope, PauseSpec
 from rules.api.timestamps import format_time, parse_time
 from rules.policy.durations import parse_duration
 from rules.session.observation import pause_covers
+from rules.text.printable import printable
 
 
 async def pause(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:

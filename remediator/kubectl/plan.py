@@ -14,7 +14,7 @@ import msgspec
 
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import PLANNER, CommandError
-from remediator.view.text import columns, count, document, labelled, printable
+from remediator.view.text import columns, count, document, labelled
 from rules.api.nodes import ObjectMeta, QuarantineView
 from rules.api.pods import OwnerView, PodView
 from rules.api.quarantine import Mode, Phase, QuarantineStatus
@@ -35,6 +35,7 @@ from rules.session.causes import causes_in_effect, drains_now, worst
 from rules.session.decide import decide
 from rules.session.observation import Permit, is_open, observe, sessions_by_node
 from rules.session.snapshot import FleetSnapshot
+from rules.text.printable import printable
 
 SHOWN_BLOCKS = 3
 IN_DRAIN = {str(Phase.DRAINING), str(Phase.MARKED), str(Phase.PENDING)}

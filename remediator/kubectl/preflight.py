@@ -12,12 +12,12 @@ from typing import Any
 from remediator.kube.elector import LEASE_NAME
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import PLANNER, CommandError
-from remediator.view.text import printable
 from rules.api.names import COMPONENT_REMEDIATOR
 from rules.api.sentences import some
 from rules.drain.daemon_sets import untolerating
 from rules.fleet.pools import NodePools, control_plane
 from rules.policy.policy import Policy
+from rules.text.printable import printable
 
 OK, WARN, FAIL = "ok", "warn", "FAIL"
 MINIMUM_MINOR = 32

@@ -6,7 +6,7 @@ import signal
 import sys
 
 from remediator.kubectl.command import CommandError
-from remediator.view.text import printable
+from rules.text.printable import printable
 
 
 class Terminal:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from remediator.view.text import printable
+from rules.text.printable import printable
 
 Tree = list[object]
 """`[tag, {attribute: value}, child, ...]`; a child is a string or a tree."""

@@ -16,6 +16,7 @@ import msgspec
 import yaml
 
 from rules.api.timestamps import parse_time
+from rules.text.printable import printable
 
 NONE: Final = "<none>"
 GUTTER: Final = 9
@@ -30,18 +31,6 @@ _WORD: Final = re.compile(
     + r")\b"
 )
 _QUOTE: Final = "> "
-
-
-def printable(text: str) -> str:
-    """One line without control or formatting characters."""
-    return "".join(c if c.isprintable() else _escaped(c) for c in text)
-
-
-def _escaped(char: str) -> str:
-    code = ord(char)
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def age(since: str | None, now: float) -> str:

@@ -11,6 +11,8 @@ import re
 from functools import lru_cache
 from typing import Final
 
+from rules.text.printable import printable as printable_text
+
 MAX_LINE: Final = 4096
 """Bytes of a line that are looked at; the kernel's own records end at about 1,000."""
 
@@ -101,19 +103,8 @@ def printable(message: bytes, limit: int = MAX_TEXT) -> str:
     if not message.translate(None, _PLAIN):
         return message.decode("ascii")
     text = message.decode("utf-8", "backslashreplace")
-    if text.isprintable():
-        return text
-    text = "".join(_escaped(character) for character in text)
+    text = printable_text(text)
     return text if len(text) <= limit else text[:limit]
-
-
-def _escaped(character: str) -> str:
-    if character.isprintable():
-        return character
-    code = ord(character)
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 @lru_cache(maxsize=1024)

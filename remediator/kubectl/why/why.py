@@ -13,7 +13,7 @@ from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.blocked import blocked_lines, next_lines
 from remediator.kubectl.why.calm import calm_lines
 from remediator.kubectl.why.marks import kept_lines, mark_lines
-from remediator.view.text import age, count, labelled, printable, quoted
+from remediator.view.text import age, count, labelled, quoted
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.mark import marked, read_note
 from rules.api.nodes import QuarantineView
@@ -21,6 +21,7 @@ from rules.api.quarantine import Cause, Mode, Phase
 from rules.api.sentences import blocked_clause
 from rules.session.observation import OF_THE_AGENT, is_open
 from rules.session.status import is_true
+from rules.text.printable import printable
 
 SHOWN_INCIDENTS = 5
 SHOWN_EVIDENCE = 2

@@ -1,0 +1,15 @@
+"""How long to wait before trying again what failed, in every program."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_MOST: Final = 16
+"""Doublings: far above every limit in use, and no number overflows however long it goes on."""
+
+
+def backoff_s(failures: int, low_s: float, high_s: float) -> float:
+    """Seconds after `failures` in a row: `low_s` after the first, then twice as long each time, at
+    most `high_s`.
+    """
+    return min(high_s, low_s * 2.0 ** min(max(failures - 1, 0), _MOST))
