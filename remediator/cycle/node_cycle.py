@@ -219,7 +219,7 @@ class NodeCycle:
         if name not in self._world.caches.healths.items:
             self._world.health_changed(name, None)
         for session in self._world.sessions.get(name, ()):
-            self._writes.forget(session.metadata.uid)
+            self._writes.forget(session)
             self._active.pop(session.metadata.uid, None)
 
     def _judged(self, session: QuarantineView) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import structlog
 
-from remediator.kube.answer import ApiError
+from remediator.kube.answer import Answer, ApiError
 from remediator.kube.api import Api
 from remediator.kube.caches import QUARANTINES
 from remediator.kube.clock import Clock
@@ -21,9 +21,11 @@ from remediator.world import World
 from rules.api import writes as d
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.object_name import api_path
+from rules.api.refusal import NodeWrite, refusal_of
 from rules.api.quarantine import QuarantineStatus
 from rules.api.timestamps import parse_time
 from rules.drain.memory import announced
+from rules.session.refused import not_recorded
 
 _LOG = structlog.get_logger()
 
@@ -56,11 +58,14 @@ class Writes:
         """Each session's last status as it was sent and as the API server keeps it, by UID, where
         that is not the same: an older definition drops the fields that it does not know."""
         self._telling: set[asyncio.Task[Sent]] = set()
+        self._not_recorded: dict[str, str] = {}
+        """Why the last status of a session was refused, by the session's name."""
 
-    def forget(self, session_uid: str) -> None:
+    def forget(self, session: QuarantineView) -> None:
         """The session is over."""
-        self._status_written.pop(session_uid, None)
-        self._stored_as.pop(session_uid, None)
+        self._status_written.pop(session.metadata.uid, None)
+        self._not_recorded.pop(session.name, None)
+        self._stored_as.pop(session.metadata.uid, None)
 
     def spread(
         self, session: QuarantineView | None, decision: d.Decision
@@ -100,6 +105,8 @@ class Writes:
             sent = await self._gateway.send(write)
             if isinstance(write, d.MarkNode):
                 self._marked(write, sent)
+            if isinstance(write, d.WriteSessionStatus) and sent.answer is not None:
+                self._recorded(write, sent.answer)
             if sent.answer is not None and sent.result is not Result.HELD:
                 self._world.refusals.note(write, sent.answer)
                 if isinstance(write, d.MarkNode) and not sent.done:
@@ -114,6 +121,20 @@ class Writes:
             await self._catch_up(write, sent)
             return sent.result
         return done
+
+    def _recorded(self, write: d.WriteSessionStatus, answer: Answer) -> None:
+        """A status that is refused is said on the node, once for each reason."""
+        if answer.ok:
+            self._not_recorded.pop(write.name, None)
+            return
+        refusal = refusal_of(NodeWrite.STATUS, answer.code, answer.sentence())
+        if refusal is None or not refusal.permanent:
+            return
+        if self._not_recorded.get(write.name) != refusal.reason:
+            self._not_recorded[write.name] = refusal.reason
+            node = self._world.caches.nodes.items.get(write.node)
+            uid = node.uid if node is not None else ""
+            self._tell(not_recorded(write, refusal, uid, self._clock.now()))
 
     def _tell(self, event: d.EmitEvent) -> None:
         """Send an Event in the background: nothing waits for it, and it may fail."""

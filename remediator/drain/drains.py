@@ -202,8 +202,8 @@ class Drains:
         """The node cannot be looked at: nobody goes, and from the second time on that is said."""
         drain.failures += 1
         drain.wanted = ()
-        if drain.failures >= SAID_FROM and not drain.dry_run:
-            if drain.steered is d.Evicting.GO:
+        if drain.failures >= SAID_FROM:
+            if drain.steered is not d.Evicting.WATCH:
                 drain.plan, drain.memory = plan, plan.memory
             self._wake(node)
 

@@ -26,11 +26,13 @@ class NodeWrite(StrEnum):
     UNMARK = "take its mark off the node"
     OPEN = "open a session for the node"
     SPEC = "write the causes of the session"
+    STATUS = "write the status of the session"
 
 
 _ON_SESSIONS: Final = {
     NodeWrite.OPEN: "create on gpuquarantines",
     NodeWrite.SPEC: "patch on gpuquarantines",
+    NodeWrite.STATUS: "patch on gpuquarantines/status",
 }
 """Writes about a node that are not on the node, and the right that each needs."""
 

@@ -229,9 +229,9 @@ def level_evidence(session: QuarantineView, health: HealthView | None) -> dict[s
     """The evidence of a session with what is remembered of its level."""
     evidence = dict(session.status.evidence)
     if not lowered_by_person(session):
-        if EVIDENCE_KNOWN in evidence:
+        if evidence.get(EVIDENCE_KNOWN) is not None:
             # A merge patch would keep what is only left out.
-            evidence[EVIDENCE_KNOWN] = ""
+            evidence[EVIDENCE_KNOWN] = None
         return {**evidence, EVIDENCE_LEVEL: session.spec.level}
     if not isinstance(evidence.get(EVIDENCE_KNOWN), list):
         incidents = health.status.incidents if health is not None else ()

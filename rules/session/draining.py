@@ -45,9 +45,15 @@ def probe(case: Case, status: QuarantineStatus) -> tuple[QuarantineStatus, Evict
     """Shadow: fill `drain` once, from one dry-run eviction per pod."""
     if status.drain is not None:
         return status, Evicting.NO
-    if case.seen.plan is None or not case.seen.plan.probed:
+    plan = case.seen.plan
+    if plan is None or not plan.probed:
+        if plan is not None:
+            # What cannot be looked at in Shadow could not be drained in earnest either.
+            clause = plan.unseen.why if plan.unseen is not None else ""
+            status = st.with_refusal(status, case.now, plan.unseen, st.sentence(clause))
         return status, Evicting.PROBE
-    return touched(status, drain=case.seen.plan.status(DrainStatus())), Evicting.NO
+    status = st.with_refusal(status, case.now, None)
+    return touched(status, drain=plan.status(DrainStatus())), Evicting.NO
 
 
 def draining(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decision:

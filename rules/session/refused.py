@@ -17,11 +17,13 @@ from rules.api.refusal import NodeWrite
 from rules.api.sentences import bounded
 from rules.api.writes import (
     CreateSession,
+    EmitEvent,
     MarkNode,
     PatchSessionSpec,
     RelabelNode,
     UnmarkNode,
     Write,
+    WriteSessionStatus,
 )
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.session import status as st
@@ -61,6 +63,21 @@ def kind_of(write: Write) -> NodeWrite | None:
             return NodeWrite.SPEC
         case _:
             return None
+
+
+def not_recorded(
+    write: WriteSessionStatus, refusal: Refusal, node_uid: str, now: float
+) -> EmitEvent:
+    """What the API server says to a session's status cannot stand in that status."""
+    return EmitEvent(
+        node=write.node,
+        node_uid=node_uid,
+        kind="Warning",
+        reason="QuarantineNeedsHuman",
+        message=f"Session {write.name} of this node does not go on: {refusal.why}."[:1024],
+        at=now,
+        key=f"{write.name}/{refusal.reason}/NotRecorded/{write.status.phase_since}",
+    )
 
 
 def saying(status: QuarantineStatus, refusal: Refusal, now: float) -> QuarantineStatus:

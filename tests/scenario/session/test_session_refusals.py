@@ -252,3 +252,23 @@ def test_a_deleted_node_settles_what_its_ended_session_asked_of_people() -> None
     world.run(5)
     assert conditions(world) == {}
     assert world.message(NODE) == "Released: healthy for 10m."
+
+
+@pytest.mark.parametrize("mode", ["Enforce", "Shadow"])
+@pytest.mark.parametrize(
+    ("code", "reason"), [(403, "MissingPermission"), (500, "PodsNotListed")]
+)
+def test_issue10_05_pods_that_cannot_be_listed_are_said_in_shadow_as_well(
+    mode: str, code: int, reason: str
+) -> None:
+    world = World(policy_of(mode=mode, budget=ROOMY))
+    world.add_nodes(5)
+    world.unlisted = (code, "no")
+    world.incident(NODE)
+    world.run(60, step=5)
+    assert world.condition(NODE, "Blocked") == reason
+    assert bool(world.condition(NODE, "NeedsHuman")) == (code == 403)
+    world.unlisted = None
+    world.run(60, step=5)
+    assert not world.condition(NODE, "Blocked")
+    assert world.session(NODE).status.drain is not None

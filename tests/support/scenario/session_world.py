@@ -33,6 +33,7 @@ from rules.drain.eviction import EvictionOutcome, classify, no_answer
 from rules.drain.gangs import Gang, gangs_of
 from rules.drain.memory import DrainMemory, announced, answered, forced
 from rules.drain.plan import DrainInput, DrainPlan, plan_drain
+from rules.drain.unseen import not_listed
 from rules.fleet.turns import FleetVerdict, judge_fleet
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
@@ -112,6 +113,8 @@ class World(ApiServer):
         self.unread: set[str] = set()
         """Nodes whose gangs our controller has not read yet."""
         self.acting_since = self.observing_since = 0.0
+        self.unlisted: tuple[int, str] | None = None
+        """What the API server answers to the list of a node's pods, where it is no list."""
         self.doubt = ""
         """Why nothing may rest on what our controller knows."""
         self.own_node = ""
@@ -310,6 +313,10 @@ class World(ApiServer):
         memory = self.controller.memories.get(session.name)
         if memory is None:
             memory = DrainMemory.resume(drain)
+        if self.unlisted is not None:
+            known = self.controller.plans.get(session.name)
+            self.controller.plans[session.name] = not_listed(memory, known, *self.unlisted)
+            return
         convert = msgspec.convert
         causes = causes_in_effect(session, self.snapshot())
         look = DrainInput(

@@ -49,12 +49,13 @@ async def test_issue10_05_a_pod_that_is_not_understood_hides_no_other(cluster):
         assert not plan.drained
 
 
+@pytest.mark.parametrize("steered", [Evicting.GO, Evicting.PROBE])
 @pytest.mark.parametrize(
     ("code", "reason", "says"),
     [(500, "PodsNotListed", "tried again"), (403, "MissingPermission", "grant")],
 )
 async def test_issue10_05_pods_that_cannot_be_listed_are_said_and_their_time_runs(
-    cluster, code, reason, says
+    cluster, code, reason, says, steered
 ):
     async with draining(cluster) as setting:
         await setting.add_session("n1")
@@ -62,7 +63,7 @@ async def test_issue10_05_pods_that_cannot_be_listed_are_said_and_their_time_run
         broken = cluster.server.faults.add(
             Fault(method="GET", path="^/api/v1/pods$", times=None, status=code, body=body)
         )
-        setting.drains.steer("n1", Evicting.GO)
+        setting.drains.steer("n1", steered)
         await until(lambda: broken.hits == 1)
         cluster.clock.ahead_s += 60
         await until(lambda: setting.drains.plan("n1") is not None)
