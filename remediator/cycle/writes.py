@@ -21,8 +21,8 @@ from remediator.world import World
 from rules.api import writes as d
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.object_name import api_path
-from rules.api.refusal import NodeWrite, refusal_of
 from rules.api.quarantine import QuarantineStatus
+from rules.api.refusal import NodeWrite, refusal_of
 from rules.api.timestamps import parse_time
 from rules.drain.memory import announced
 from rules.session.refused import not_recorded
