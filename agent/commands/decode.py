@@ -22,9 +22,10 @@ from agent.commands.decode_choice import Choice, Chosen, since_of
 from agent.commands.decode_json import JsonReader
 from agent.commands.terminal import silence
 from agent.kernel_log.unpack import unpacked
+from rules.catalog.driver_branch import driver_branch
 from rules.catalog.line_reason import reason_for_kernel_line
 from rules.catalog.reason import Severity
-from rules.catalog.xid import applies_to, driver_branch, nearest_architecture
+from rules.catalog.xid import applies_to, nearest_architecture
 from rules.kernel_log.containers import (
     JSON_ANCHORS,
     LONGEST_ENTRY,

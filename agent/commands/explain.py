@@ -11,6 +11,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.commands.terminal import print_out
+from rules.catalog.driver_branch import driver_branch
 from rules.catalog.reason import Reason, ReasonClass
 from rules.catalog.reasons import reason_for_recovery_action
 from rules.catalog.thresholds import DEFAULT_RULES
@@ -22,7 +23,6 @@ from rules.catalog.xid import (
     applies_to,
     catalog,
     catalog_version,
-    driver_branch,
     nearest_architecture,
     reason_for_xid,
 )

@@ -13,14 +13,13 @@ import pynvml as nvml
 from agent.nvml.caller import Caller, DriverGoneError, Failed, text
 from agent.nvml.messages import Device
 from agent.nvml.return_codes import GPU_NOT_FOUND, NO_ACCESS
+from rules.text.pci_address import full_address
 
 __all__ = [
     "Gpu",
-    "driver_branch",
     "enumerate_gpus",
     "excluded",
     "handle_value",
-    "normal_pci",
     "virtualization",
 ]
 
@@ -44,23 +43,6 @@ class Gpu(NamedTuple):
 def handle_value(handle: Any) -> int:
     """The pointer's number, to recognise a handle that comes back with an event."""
     return cast(handle, c_void_p).value or 0
-
-
-def driver_branch(version: str) -> int:
-    """580 for 580.95.05; 0 for what is no version, so that nothing new is asked of it."""
-    head = version.partition(".")[0]
-    return int(head) if head.isascii() and head.isdigit() else 0
-
-
-def normal_pci(address: str) -> str:
-    """`dddd:bb:dd.f` in lower case from NVML's `dddddddd:BB:DD.0`; empty if it is no address."""
-    try:
-        domain, bus, rest = address.lower().split(":")
-        slot, _, function = rest.partition(".")
-        numbers = (int(domain, 16), int(bus, 16), int(slot, 16), int(function or "0", 16))
-    except ValueError:
-        return ""
-    return "{:04x}:{:02x}:{:02x}.{:x}".format(*numbers)
 
 
 def enumerate_gpus(call: Caller, known: list[Gpu]) -> list[Gpu]:
@@ -109,7 +91,7 @@ def _describe(call: Caller, index: int, handle: Any) -> Device:
     return Device(
         index=index,
         uuid=uuid,
-        pci=normal_pci(pci),
+        pci=full_address(pci),
         serial=words("nvmlDeviceGetSerial"),
         product=words("nvmlDeviceGetName"),
         board=words("nvmlDeviceGetBoardPartNumber"),
@@ -197,4 +179,4 @@ def excluded(call: Caller) -> list[str]:
     found = [
         call.text("nvmlGetExcludedDeviceInfoByIndex", address, index) for index in range(count)
     ]
-    return [normal_pci(pci) for pci in found if pci]
+    return [full_address(pci) for pci in found if pci]

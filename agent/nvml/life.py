@@ -15,7 +15,7 @@ import pynvml as nvml
 from agent.memory import give_back
 from agent.nvml.caller import Caller, DriverGoneError, Failed
 from agent.nvml.events import GpuEvents, SystemEvents
-from agent.nvml.inventory import Gpu, driver_branch, enumerate_gpus, excluded, virtualization
+from agent.nvml.inventory import Gpu, enumerate_gpus, excluded, virtualization
 from agent.nvml.messages import (
     EXIT_REINITIALISE,
     INIT_CALL,
@@ -41,6 +41,7 @@ from agent.nvml.return_codes import GPU_NOT_FOUND, Meaning, meaning
 from agent.nvml.schedule import Schedule
 from agent.nvml.table import CONFIRMED
 from agent.nvml.topology import topology
+from rules.catalog.driver_branch import driver_branch
 from rules.catalog.signals import Signal
 
 __all__ = ["Child"]
@@ -99,9 +100,9 @@ class Child:
                 return self._wait_without_gpus()
             self.send(Fault(call=started.call, code=started.code))
             return EXIT_INIT_FAILED
-        self._branch = driver_branch(
-            self._call.text("nvmlSystemGetDriverVersion", nvml.nvmlSystemGetDriverVersion)
-        )
+        # Of a driver whose version cannot be read nothing new is asked.
+        version = self._call.text("nvmlSystemGetDriverVersion", nvml.nvmlSystemGetDriverVersion)
+        self._branch = driver_branch(version) or 0
         self._events = GpuEvents(self._call, self._branch)
         self._system = SystemEvents(self._call, self._branch)
         self._enumerate()

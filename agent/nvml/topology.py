@@ -8,11 +8,12 @@ from __future__ import annotations
 import pynvml as nvml
 
 from agent.nvml.caller import Caller, Failed
-from agent.nvml.inventory import Gpu, normal_pci
+from agent.nvml.inventory import Gpu
 from agent.nvml.messages import NvmlTopology
 from agent.nvml.reads import READS
 from agent.nvml.table import FABRIC_V3_BRANCH, HOPPER
 from rules.catalog.signals import Signal
+from rules.text.pci_address import full_address
 
 __all__ = ["topology"]
 
@@ -69,7 +70,7 @@ def _remotes(call: Caller, gpu: Gpu, by_pci: dict[str, int]) -> tuple[list[str],
 
 
 def _remote_pci(call: Caller, gpu: Gpu, link: int) -> str:
-    return normal_pci(
+    return full_address(
         call.text(
             "nvmlDeviceGetNvLinkRemotePciInfo_v2",
             lambda: nvml.nvmlDeviceGetNvLinkRemotePciInfo(gpu.handle, link).busId,

@@ -25,6 +25,7 @@ from rules.catalog.signals import (
     signal_table,
 )
 from rules.judge.observation import DcgmSeen, Value
+from rules.text.pci_address import normal_pci
 
 XID_FIELDS: Final = ("DCGM_FI_DEV_XID_ERROR", "DCGM_FI_DEV_XID_ERRORS")
 UUID_LABELS: Final = ("UUID", "gpu_uuid", "uuid")
@@ -158,16 +159,6 @@ def _note_xid(page: _Page, uuid: str, instance: str, xid: int) -> None:
         page.instance_xids[key] = max(xid, page.instance_xids.get(key, 0))
     else:
         page.bad_lines += 1
-
-
-def normal_pci(address: str) -> str:
-    """`00000000:3B:00.0` as NVML and the kernel log spell it here: `0000:3b:00.0`."""
-    domain, colon, rest = address.lower().partition(":")
-    return (
-        f"{domain[-4:]}{colon}{rest}"
-        if len(domain) > 4 and domain[:-4].strip("0") == ""
-        else (address.lower())
-    )
 
 
 def _first(labels: Mapping[str, str], names: tuple[str, ...]) -> str:

@@ -23,12 +23,13 @@ from typing import Any
 import pynvml
 
 from agent.nvml.caller import Caller, Failed
-from agent.nvml.inventory import Gpu, driver_branch, enumerate_gpus
+from agent.nvml.inventory import Gpu, enumerate_gpus
 from agent.nvml.messages import Tier
 from agent.nvml.poller import Poller
 from agent.nvml.table import PERIODS_S
 from hack.sim.driver import install
 from hack.sim.record.reading import ReadError, initialised
+from rules.catalog.driver_branch import driver_branch
 
 HOUR_S = 3600.0
 WRONG_USE = 64
@@ -59,7 +60,7 @@ def measure(hours: float) -> tuple[TimedCaller, dict[str, Any]]:
     """Enumerate and poll; the timings, and what was measured."""
     call = TimedCaller()
     driver = pynvml.nvmlSystemGetDriverVersion()
-    branch = driver_branch(driver)
+    branch = driver_branch(driver) or 0
     gpus = [gpu for gpu in enumerate_gpus(call, []) if gpu.handle is not None]
     poller = Poller(call, branch)
     began_s, cpu_s = time.monotonic(), time.process_time()

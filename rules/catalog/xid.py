@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from rules.kernel_log.parse import KernelLine
 
-__all__ = ["XidRow", "applies_to", "catalog", "catalog_version", "driver_branch"]
+__all__ = ["XidRow", "applies_to", "catalog", "catalog_version"]
 __all__ += ["nearest_architecture", "nvidia_buckets", "reason_for_line", "reason_for_xid"]
 __all__ += ["with_driver_answer"]
 
@@ -112,12 +112,6 @@ def catalog() -> Mapping[int, XidRow]:
 def catalog_version() -> str:
     """Return the version of the catalog, published as part of `rulesVersion`."""
     return _file().version
-
-
-def driver_branch(version: str | None) -> int | None:
-    """Return 580 for `580.82.07`; None for anything that does not start with a number."""
-    head = (version or "").lstrip("rRvV").partition(".")[0]
-    return int(head) if head.isascii() and head.isdigit() and len(head) <= 4 else None
 
 
 @cache

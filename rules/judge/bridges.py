@@ -11,10 +11,11 @@ from dataclasses import replace
 from typing import Final
 
 from rules.judge.burst import is_lost
-from rules.judge.expected_gpus import gpu_addresses, plain_address
+from rules.judge.expected_gpus import gpu_addresses
 from rules.judge.incident import Finding, Incident, IncidentPhase, Member, Scope
 from rules.judge.observation import PciFunction
 from rules.judge.state import MAX_GPUS, NodeState
+from rules.text.pci_address import plain_address
 
 CONTAINMENT: Final = "PcieContainment"
 _MAX_BRIDGES: Final = 16

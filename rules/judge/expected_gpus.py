@@ -15,6 +15,7 @@ from typing import Final
 
 from rules.api.health import ExpectedGpus
 from rules.judge.observation import PciFunction
+from rules.text.pci_address import plain_address
 
 NVIDIA_VENDOR: Final = 0x10DE
 GPU_CLASSES: Final = frozenset({0x0300, 0x0302})
@@ -48,14 +49,6 @@ def hardware_key(product_uuid: str, instance_type: str) -> str:
         return ""
     text = f"{product_uuid.lower()}\0{instance_type}"
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:8]
-
-
-def plain_address(pci: str) -> str:
-    """`0000:1b:00` of `00000000:1B:00.0`: lower case, four-digit domain, no function."""
-    domain, separator, rest = pci.lower().partition(":")
-    if separator and len(domain) > 4 and domain[:-4].strip("0") == "":
-        domain = domain[-4:]
-    return f"{domain}{separator}{rest}".partition(".")[0]
 
 
 def gpu_addresses(

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from enum import Enum
 
 from rules.catalog.signals import Signal
-from rules.judge.expected_gpus import gpu_addresses, plain_address
+from rules.judge.expected_gpus import gpu_addresses
 from rules.judge.facts.checks import LINK_STATES, LINKS_UP
 from rules.judge.incident import Incident
 from rules.judge.observation import SourceState, Value
 from rules.judge.state import GpuView, NodeState, find_gpu
 from rules.judge.topology import Interconnect, interconnect
+from rules.text.pci_address import plain_address
 
 
 class Present(Enum):

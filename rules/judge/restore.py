@@ -13,14 +13,15 @@ from typing import Final
 
 from rules.api.health import MAX_SEEN_RUNNING, GpuStatus, HealthStatus
 from rules.api.timestamps import parse_time
+from rules.catalog.driver_branch import driver_branch
 from rules.catalog.reason import Action, ClosesKind, Level, Reason, ReasonClass
 from rules.catalog.reasons import HOST_SIGNAL, REASONS, reason_for_recovery_action
 from rules.catalog.thresholds import DEFAULT_RULES
-from rules.catalog.xid import driver_branch, reason_for_line, reason_for_xid
+from rules.catalog.xid import reason_for_line, reason_for_xid
 from rules.judge import ledger
 from rules.judge.burst import ANSWERED_XIDS, REASON_LOST, being_judged
 from rules.judge.closing import mark_reboot
-from rules.judge.expected_gpus import learned_from, plain_address
+from rules.judge.expected_gpus import learned_from
 from rules.judge.facts.compare import REASON as SOURCES_DIFFER
 from rules.judge.facts.events import WAITING_XIDS
 from rules.judge.facts.presence import MISMATCH
@@ -46,6 +47,7 @@ from rules.judge.state import (
 from rules.judge.topology import Interconnect
 from rules.judge.wire import from_wire
 from rules.kernel_log.parse import KernelLine, parse_message
+from rules.text.pci_address import plain_address
 
 _ACTION_PREFIX: Final = "RecoveryAction"
 _LARGEST_ACTION: Final = 7

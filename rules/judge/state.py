@@ -12,8 +12,9 @@ from typing import Final, TypeAlias
 
 from rules.api.health import Topology
 from rules.api.timestamps import parse_time
+from rules.catalog.driver_branch import driver_branch
 from rules.catalog.signals import Signal
-from rules.judge.expected_gpus import Learned, plain_address
+from rules.judge.expected_gpus import Learned
 from rules.judge.gauge import Gauge, Memory
 from rules.judge.incident import Finding, Incident
 from rules.judge.ledger import Ledger
@@ -28,6 +29,7 @@ from rules.judge.observation import (
     Value,
 )
 from rules.judge.workload import Workload
+from rules.text.pci_address import plain_address
 
 MAX_GPUS: Final = 64
 MAX_PENDING_EVENTS: Final = 128
@@ -249,8 +251,7 @@ class NodeState:
     @property
     def branch(self) -> int | None:
         """The driver's major number."""
-        head = self.driver.partition(".")[0]
-        return int(head) if head.isdecimal() and len(head) < 5 else None
+        return driver_branch(self.driver)
 
 
 def initial(

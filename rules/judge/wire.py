@@ -23,7 +23,6 @@ from rules.catalog.reason import (
     Severity,
     is_reason_code,
 )
-from rules.judge.expected_gpus import plain_address
 from rules.judge.incident import (
     MAX_LINKS,
     MAX_XIDS,
@@ -35,6 +34,7 @@ from rules.judge.incident import (
     clipped,
     with_conclusion,
 )
+from rules.text.pci_address import plain_address
 
 _XID_REASON: Final = re.compile(r"Xid(\d{1,5})[A-Za-z]")
 _UNREADABLE: Final = "Unreadable"

@@ -12,7 +12,8 @@ import re
 from typing import Final, NamedTuple
 
 from rules.kernel_log.record import KernelLine, LineKind
-from rules.kernel_log.text import normal_pci, printable
+from rules.kernel_log.text import printable
+from rules.text.pci_address import normal_pci
 
 _SLOT: Final = rb"[0-9a-fA-F]{2}:[0-9a-fA-F]{2}"
 _PCI: Final = rb"(?P<pci>[0-9a-fA-F]{4,8}:" + _SLOT + rb"(?:\.[0-9a-fA-F])?)"
@@ -271,11 +272,11 @@ def _line(shape: _Shape, found: re.Match[bytes], message: bytes, user: bool) -> 
     erring = found[shape.erring] if shape.erring else None
     return KernelLine(
         shape.kind,
-        pci=normal_pci(pci) if pci else None,
+        pci=normal_pci(pci.decode("ascii")) if pci else None,
         gpu_uuid=uuid.decode("ascii") if uuid else None,
         pid=int(pid) if pid else None,
         process=printable(process) if process else None,
-        erring=normal_pci(erring) if erring else None,
+        erring=normal_pci(erring.decode("ascii")) if erring else None,
         user=user,
         text=printable(message),
         detail=_detail(shape, found) if shape.detail else None,

@@ -8,7 +8,6 @@ by another program never reaches the start of a message. Never interprets the me
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import Final
 
 from rules.text.printable import printable as printable_text
@@ -105,13 +104,3 @@ def printable(message: bytes, limit: int = MAX_TEXT) -> str:
     text = message.decode("utf-8", "backslashreplace")
     text = printable_text(text)
     return text if len(text) <= limit else text[:limit]
-
-
-@lru_cache(maxsize=1024)
-def normal_pci(address: bytes) -> str:
-    """Return a PCI address in lower case with a domain of four digits where that fits."""
-    text = address.decode("ascii").lower()
-    head, colon, tail = text.partition(":")
-    if len(head) > 4:
-        head = head.lstrip("0").rjust(4, "0")
-    return head + colon + tail

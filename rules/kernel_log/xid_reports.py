@@ -11,7 +11,8 @@ import re
 from typing import Final
 
 from rules.kernel_log.record import KernelLine, LineKind
-from rules.kernel_log.text import normal_pci, printable
+from rules.kernel_log.text import printable
+from rules.text.pci_address import normal_pci
 
 ADDRESS: Final = rb"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?)?"
 """A PCI address; drivers of 2007 print two parts only."""
@@ -112,7 +113,7 @@ def parse_xid(message: bytes, user: bool) -> KernelLine | None:
         int(number),
         None,
         None,
-        normal_pci(address),
+        normal_pci(address.decode("ascii")),
         None,
         int(gi) if gi else None,
         int(ci) if ci else None,
@@ -147,7 +148,7 @@ def parse_sxid(message: bytes, user: bool) -> KernelLine | None:
         text=printable(message),
         sxid=int(found[2]),
         sxid_fatal=word[1] == b"Fatal" if word else None,
-        pci=normal_pci(found[1]),
+        pci=normal_pci(found[1].decode("ascii")),
         link=int(word[2]) if word and word[2] else None,
     )
 

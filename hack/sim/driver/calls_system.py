@@ -23,6 +23,7 @@ from hack.sim.driver.library import (
     system_call,
 )
 from hack.sim.driver.node import Gpu
+from rules.text.pci_address import full_address
 
 NO_GPUS = 1
 """NVML_INIT_FLAG_NO_GPUS: a node without a GPU is no error."""
@@ -102,9 +103,9 @@ def by_uuid(library: SimulatedLibrary, uuid: Any, handle: Any) -> int:
 
 @system_call("nvmlDeviceGetHandleByPciBusId_v2")
 def by_pci(library: SimulatedLibrary, address: Any, handle: Any) -> int:
-    wanted = normal_pci(address.value.decode())
+    wanted = full_address(address.value.decode())
     for gpu in library.node.gpus:
-        if gpu.uuid in library.attached and normal_pci(gpu.pci) == wanted:
+        if gpu.uuid in library.attached and full_address(gpu.pci) == wanted:
             return library.hand_out(handle, Handle(gpu.uuid))
     return NOT_FOUND
 
@@ -157,16 +158,9 @@ def processes(_library: SimulatedLibrary, gpu: Gpu, count: Any, array: Any) -> i
     return SUCCESS
 
 
-def normal_pci(address: str) -> str:
-    """`dddd:bb:dd.f`, lower case, from any spelling NVML, the kernel or a person uses."""
-    domain, bus, device = address.lower().split(":")
-    slot, _, function = device.partition(".")
-    return f"{int(domain, 16):04x}:{int(bus, 16):02x}:{int(slot, 16):02x}.{int(function or '0', 16):x}"
-
-
 def fill_pci(info: Any, address: str, device: str, subsystem: str) -> None:
     """Fill an nvmlPciInfo_t for the function at `address`."""
-    domain, bus, rest = normal_pci(address).split(":")
+    domain, bus, rest = full_address(address).split(":")
     slot, function = rest.split(".")
     info.domain = int(domain, 16)
     info.bus = int(bus, 16)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from hack.sim.driver.calls_system import normal_pci
 from hack.sim.driver.node import Gpu, Node
 from hack.sim.driver.store import NodeFile
 from rules.judge.observation import HostProcess, HostSeen, NetworkPort, PciFunction, Service
+from rules.text.pci_address import full_address
 
 
 def pci_functions(path: str | Path) -> list[PciFunction]:
@@ -69,7 +69,7 @@ def _view(gpu: Gpu) -> str:
 
 def _function(gpu: Gpu) -> PciFunction:
     return PciFunction(
-        address=normal_pci(gpu.pci),
+        address=full_address(gpu.pci),
         vendor=int(gpu.pci_view.vendor, 16),
         device_class=int(gpu.pci_view.device_class, 16) >> 8,
         driver=gpu.pci_view.driver or "",

@@ -16,16 +16,16 @@ import pynvml as nvml
 from agent.nvml.caller import Caller, DriverGoneError, Failed
 from agent.nvml.inventory import (
     Gpu,
-    driver_branch,
     enumerate_gpus,
     excluded,
-    normal_pci,
     virtualization,
 )
 from agent.nvml.messages import NvmlTopology, Tier, Value
 from agent.nvml.poller import Poller
 from agent.nvml.topology import topology
+from rules.catalog.driver_branch import driver_branch
 from rules.catalog.signals import Signal
+from rules.text.pci_address import full_address
 
 __all__ = ["GpuRead", "NodeRead", "ReadError", "initialised", "read_node"]
 
@@ -98,7 +98,7 @@ def read_node() -> NodeRead:
 def _read(call: Caller) -> NodeRead:
     driver = call.text("nvmlSystemGetDriverVersion", nvml.nvmlSystemGetDriverVersion)
     cuda = call.number("cuda", nvml.nvmlSystemGetCudaDriverVersion_v2) or 0
-    branch = driver_branch(driver)
+    branch = driver_branch(driver) or 0
     counted = enumerate_gpus(call, [])
     gpus = [gpu for gpu in counted if gpu.handle is not None]
     poller = Poller(call, branch)
@@ -145,7 +145,7 @@ def _gpu(call: Caller, poller: Poller, gpu: Gpu) -> GpuRead:
             nvml.nvmlDeviceGetTemperatureThreshold, nvml.NVML_TEMPERATURE_THRESHOLD_GPU_MAX
         ),
         link_version=ask(nvml.nvmlDeviceGetNvLinkVersion, 0) if links else None,
-        remotes=["" if info is None else normal_pci(_text(info.busId)) for info in remotes],
+        remotes=["" if info is None else full_address(_text(info.busId)) for info in remotes],
         mig_pending=bool(mig[1]) if mig else False,
         instances=list(_instances(ask)) if mig and mig[0] else [],
     )

@@ -12,7 +12,6 @@ from typing import Final
 from rules.api.health import MigInstance
 from rules.catalog.signals import Signal
 from rules.catalog.xid import reason_for_xid
-from rules.judge.expected_gpus import plain_address
 from rules.judge.facts.compare import compare_page
 from rules.judge.facts.readings import judge_readings
 from rules.judge.facts.sources import change_source
@@ -28,6 +27,7 @@ from rules.judge.observation import (
 )
 from rules.judge.recording import record
 from rules.judge.state import GpuView, NodeState, identify, with_gpu
+from rules.text.pci_address import plain_address
 
 FOREIGN: Final = "ForeignPage"
 DIFFERS: Final = "DiffersFromNVML"

@@ -21,7 +21,7 @@ from rules.catalog.xid import RECOVERY_ACTION_XID, nvidia_buckets, reason_for_li
 from rules.judge.bridges import about_gpus_below
 from rules.judge.burst import NO_ACTION, being_judged
 from rules.judge.closing import mark_reset
-from rules.judge.expected_gpus import GPU_CLASSES, NVIDIA_VENDOR, plain_address
+from rules.judge.expected_gpus import GPU_CLASSES, NVIDIA_VENDOR
 from rules.judge.facts.events import forget_event, hint_to_look
 from rules.judge.facts.links import count_link_fault
 from rules.judge.facts.repeats import count_repeat
@@ -31,6 +31,7 @@ from rules.judge.observation import KernelLineSeen, SourceName
 from rules.judge.recording import PAST_CLOCK_S, finding_for_action, record, take_answer
 from rules.judge.state import MAX_ADDRESSES, NodeState, find_gpu, identify, with_gpu
 from rules.kernel_log.record import KernelLine, LineKind
+from rules.text.pci_address import plain_address
 
 ROW_REMAP_XIDS: Final = frozenset({63, 177})
 """The driver noted a row or bank to be remapped: it takes effect at the next reset."""

@@ -23,7 +23,6 @@ from rules.judge.expected_gpus import (
     gpu_addresses,
     hardware_key,
     learn,
-    plain_address,
 )
 from rules.judge.facts.standing import record_standing
 from rules.judge.gauge import Gauge
@@ -40,6 +39,7 @@ from rules.judge.state import (
     just_told,
     with_gpu,
 )
+from rules.text.pci_address import plain_address
 
 LOST_POLL: Final = "lost and back"
 MISMATCH: Final = "GPUCountMismatch"

@@ -11,7 +11,6 @@ from agent.daemon.judgement import Judgement, Who
 from agent.daemon.nvml_facts import observation_of
 from agent.nvml.caller import Caller
 from agent.nvml.inventory import (
-    driver_branch,
     enumerate_gpus,
 )
 from agent.nvml.messages import Calling, Fault, Hello, Tier
@@ -20,6 +19,7 @@ from agent.nvml.topology import topology
 from hack.sim.driver import NODES, functions_of
 from hack.sim.driver.node import parse
 from hack.sim.driver.store import load
+from rules.catalog.driver_branch import driver_branch
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import DEFAULT_RULES
 from rules.judge.observation import PciSeen, SourceChanged, SourceName, SourceState
@@ -38,7 +38,7 @@ class Sense:
         self.path = path
         self.said: list[Any] = []
         self.call = Caller(self.said.append)
-        self.branch = driver_branch(pynvml.nvmlSystemGetDriverVersion())
+        self.branch = driver_branch(pynvml.nvmlSystemGetDriverVersion()) or 0
         self.gpus = enumerate_gpus(self.call, [])
         self.poller = Poller(self.call, self.branch)
 

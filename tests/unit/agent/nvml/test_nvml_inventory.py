@@ -6,14 +6,13 @@ import pynvml
 import pytest
 
 from agent.nvml.inventory import (
-    driver_branch,
     enumerate_gpus,
     excluded,
-    normal_pci,
     virtualization,
 )
 from agent.nvml.topology import topology
 from hack.sim.driver import set_gpu, set_node
+from rules.text.pci_address import full_address
 from tests.support.agent.nvml_sense import Sense, on
 
 
@@ -105,12 +104,4 @@ def test_excluded_devices_are_named(sense):
     ],
 )
 def test_pci_addresses(given, expected):
-    assert normal_pci(given) == expected
-
-
-@pytest.mark.parametrize(
-    ("version", "branch"),
-    [("580.95.05", 580), ("470", 470), ("", 0), ("r580.1", 0), ("\u0664\u0665.1", 0)],
-)
-def test_driver_branches(version, branch):
-    assert driver_branch(version) == branch
+    assert full_address(given) == expected

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rules.catalog.driver_branch import driver_branch
 from rules.catalog.line_reason import reason_for_kernel_line
 from rules.catalog.reason import (
     Action,
@@ -19,7 +20,6 @@ from rules.catalog.reason import (
 from rules.catalog.xid import (
     applies_to,
     catalog,
-    driver_branch,
     nearest_architecture,
     nvidia_buckets,
     reason_for_xid,
@@ -216,6 +216,8 @@ def test_records_have_no_reason() -> None:
         ("x", None),
         (None, None),
         ("9" * 9, None),
+        ("\u0664\u0665.1", None),
+        ("470", 470),
     ],
 )
 def test_driver_branch(text: str | None, branch: int | None) -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from rules.kernel_log.parse import LineKind, parse, parse_message
 from rules.kernel_log.scan import worth_parsing
-from rules.kernel_log.text import MAX_TEXT, normal_pci, printable, split_prefix
+from rules.kernel_log.text import MAX_TEXT, printable, split_prefix
+from rules.text.pci_address import normal_pci
 
 BODY = (
     b"NVRM: Xid (PCI:0000:9b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
@@ -162,7 +163,7 @@ def test_bytes_that_the_kernel_escaped_are_shown_once() -> None:
     ],
 )
 def test_addresses_are_spelled_one_way(raw: bytes, pci: str) -> None:
-    assert normal_pci(raw) == pci
+    assert normal_pci(raw.decode()) == pci
 
 
 @pytest.mark.parametrize(

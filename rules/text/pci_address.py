@@ -1,0 +1,30 @@
+"""PCI addresses as everything here spells them, whatever NVML, the kernel or an exporter writes."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+
+@lru_cache(maxsize=1024)
+def normal_pci(address: str) -> str:
+    """In lower case, with a domain of four digits where that fits: `0000:1b:00.0`."""
+    domain, colon, rest = address.lower().partition(":")
+    if colon and len(domain) > 4:
+        domain = domain.lstrip("0").rjust(4, "0")
+    return domain + colon + rest
+
+
+def plain_address(address: str) -> str:
+    """`0000:1b:00` of `00000000:1B:00.0`: a GPU, whichever of its functions is named."""
+    return normal_pci(address).partition(".")[0]
+
+
+def full_address(address: str) -> str:
+    """`dddd:bb:dd.f` with every digit; empty if it is no address."""
+    try:
+        domain, bus, rest = address.split(":")
+        slot, _, function = rest.partition(".")
+        numbers = (int(domain, 16), int(bus, 16), int(slot, 16), int(function or "0", 16))
+    except ValueError:
+        return ""
+    return "{:04x}:{:02x}:{:02x}.{:x}".format(*numbers)
