@@ -298,7 +298,7 @@ def _watch_events(response: urllib3.BaseHTTPResponse) -> Iterator[tuple[str, Nod
 def _understood(content: bytes | msgspec.Raw, kind: type[T], status: int, where: str) -> T:
     """The object, whatever of its fields is odd; ApiError where it does not even say who it is."""
     found = understand(content, kind)
-    nameless = any(doubt.startswith(("metadata:", "items:")) for doubt in found.doubts)
+    nameless = any(doubt.path in {"metadata", "items"} for doubt in found.doubts)
     if found.value is None or nameless:
         raise KubeError(status, "NotUnderstood", f"{where}: {found.doubt}")
     return found.value

@@ -12,7 +12,7 @@ from __future__ import annotations
 import types
 import typing
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -34,17 +34,27 @@ class _Nothing:
 _NOTHING: Final = _Nothing()
 
 
+class Doubt(NamedTuple):
+    """What was not understood: a path in the object, printable and bounded, and why."""
+
+    path: str
+    why: str
+
+    def __str__(self) -> str:
+        return _bounded(f"{self.path}: {self.why}") if self.path else self.why
+
+
 @dataclass(frozen=True, slots=True)
 class Understood(Generic[T]):
     """What was read; `value` is None where not even the fields that must be there are."""
 
     value: T | None
-    doubts: tuple[str, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
 
     @property
     def doubt(self) -> str:
         """All doubts in one bounded clause; "" where there are none."""
-        return "; ".join(self.doubts)[:_MAX_CHARS]
+        return "; ".join(map(str, self.doubts))[:_MAX_CHARS]
 
 
 def understand(raw: bytes | msgspec.Raw, kind: type[T]) -> Understood[T]:
@@ -52,22 +62,22 @@ def understand(raw: bytes | msgspec.Raw, kind: type[T]) -> Understood[T]:
     try:
         return Understood(msgspec.json.decode(raw, type=kind))
     except UNREADABLE as error:
-        why = _bounded(str(error))
+        whole = Doubt("", _bounded(str(error)))
     try:
         found = msgspec.json.decode(raw)
-        doubts: list[str] = []
+        doubts: list[Doubt] = []
         value = _read(found, kind, "", doubts)
     except UNREADABLE:
-        return Understood(None, (why,))
+        return Understood(None, (whole,))
     if isinstance(value, _Nothing):
-        return Understood(None, tuple(doubts[:_MAX_DOUBTS]) or (why,))
+        return Understood(None, tuple(doubts[:_MAX_DOUBTS]) or (whole,))
     understood = Understood(value, tuple(doubts[:_MAX_DOUBTS]))
     if isinstance(value, msgspec.Struct) and DOUBT in value.__struct_fields__:
         value = msgspec.structs.replace(value, **{DOUBT: understood.doubt})
     return Understood(typing.cast("T", value), understood.doubts)
 
 
-def _read(value: Any, kind: Any, path: str, doubts: list[str]) -> Any:
+def _read(value: Any, kind: Any, path: str, doubts: list[Doubt]) -> Any:
     """`value` as `kind`, or _NOTHING with a doubt noted."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in {types.UnionType, typing.Union}:
@@ -91,7 +101,7 @@ def _read(value: Any, kind: Any, path: str, doubts: list[str]) -> Any:
 
 
 def _one_of(
-    value: Any, kind: Any, arguments: tuple[Any, ...], path: str, doubts: list[str]
+    value: Any, kind: Any, arguments: tuple[Any, ...], path: str, doubts: list[Doubt]
 ) -> Any:
     if value is None and type(None) in arguments:
         return None
@@ -103,7 +113,7 @@ def _one_of(
     )
 
 
-def _struct(value: Any, kind: type[msgspec.Struct], path: str, doubts: list[str]) -> Any:
+def _struct(value: Any, kind: type[msgspec.Struct], path: str, doubts: list[Doubt]) -> Any:
     if not isinstance(value, dict):
         return _doubted(path, f"expected an object, got {type(value).__name__}", doubts)
     read: dict[str, Any] = {}
@@ -119,16 +129,16 @@ def _struct(value: Any, kind: type[msgspec.Struct], path: str, doubts: list[str]
     return kind(**read)
 
 
-def _plain(value: Any, kind: Any, path: str, doubts: list[str]) -> Any:
+def _plain(value: Any, kind: Any, path: str, doubts: list[Doubt]) -> Any:
     try:
         return msgspec.convert(value, kind)
     except (msgspec.ValidationError, RecursionError) as error:
         return _doubted(path, str(error), doubts)
 
 
-def _doubted(path: str, why: str, doubts: list[str]) -> _Nothing:
+def _doubted(path: str, why: str, doubts: list[Doubt]) -> _Nothing:
     if len(doubts) < _MAX_DOUBTS:
-        doubts.append(_bounded(f"{path.removeprefix('.') or 'the object'}: {why}"))
+        doubts.append(Doubt(_bounded(path.removeprefix(".") or "the object"), _bounded(why)))
     return _NOTHING
 
 
