@@ -122,7 +122,7 @@ def look(settings: AgentSettings) -> HealthStatus:
     """The verdict on this machine after one look at everything that is configured."""
     loaded = load_rules(settings.rules)
     inbox: Inbox[Item] = Inbox()
-    senses = Senses(settings, inbox)
+    senses = Senses(settings, inbox, stays=False)
     judgement = Judgement(
         Who(
             node_name=settings.node_name,

@@ -11,34 +11,22 @@ one line for people. Unrecognised lines give nothing.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple, TypeAlias
+from typing import Any, BinaryIO, Final, TypeAlias
 
 from agent.commands.decode_choice import Choice, Chosen, since_of
 from agent.commands.decode_json import JsonReader
 from agent.commands.terminal import silence
-from agent.kernel_log.unpack import unpacked
+from agent.kernel_log.whole import WholeLog, blocks_of
 from rules.catalog.driver_branch import driver_branch
 from rules.catalog.line_reason import reason_for_kernel_line
 from rules.catalog.reason import Severity
 from rules.catalog.xid import applies_to, nearest_architecture
-from rules.kernel_log.containers import (
-    JSON_ANCHORS,
-    LONGEST_ENTRY,
-    UNWRAP,
-    ExportEntries,
-    LogContainer,
-    container_of,
-    understood,
-)
 from rules.kernel_log.parse import KernelLine, parse
 from rules.kernel_log.record import KIND_MEANINGS
-from rules.kernel_log.scan import ANCHORS, LineScanner
-from rules.kernel_log.text import MAX_LINE
 
 Reader: TypeAlias = Callable[[bytes], bytes | None]
 """One raw line in; what is printed behind its number, or None, out."""
@@ -48,10 +36,6 @@ EXIT_FAILED: Final = 1
 EXIT_FOUND: Final = 2
 EXIT_NOT_UNDERSTOOD: Final = 3
 EXIT_INTERRUPTED: Final = 130
-_SAMPLE: Final = 1 << 14
-"""Bytes in which a line must be understood where the whole log said nothing."""
-_BLOCK: Final = 1 << 17
-"""Larger ones are slower: each costs fresh pages of memory and falls out of the caches."""
 
 
 class TextReader:
@@ -86,61 +70,25 @@ class TextReader:
             yield f"not expected on {self._gpu}"
 
 
-def decode(source: BinaryIO, sink: BinaryIO, read: Chosen, head: bytes) -> Outcome:
+def decode(source: BinaryIO, sink: BinaryIO, read: Chosen, head: bytes) -> WholeLog[bytes]:
     """Read `source` to its end and write every finding to `sink` as soon as it is known.
 
     `head` takes the line number and goes before what `read` makes of the line.
     """
-    blocks = unpacked(_blocks(source))
-    first = next(blocks, b"")
-    container = container_of(first)
-    read.unwrap = UNWRAP.get(container)
-    wrapped = container is not LogContainer.PLAIN
-    scanner = LineScanner(
-        read,
-        JSON_ANCHORS if container is LogContainer.JSON else ANCHORS,
-        LONGEST_ENTRY if wrapped else MAX_LINE,
-    )
-    entries = ExportEntries() if container is LogContainer.EXPORT else None
-    found = _write(sink, head, scanner.feed(entries.feed(first) if entries else first))
-    for block in blocks:
-        found += _write(sink, head, scanner.feed(entries.feed(block) if entries else block))
-    if entries:
-        found += _write(sink, head, scanner.feed(entries.finish()))
-    found += _write(sink, head, scanner.finish())
-    sample = first[:_SAMPLE].split(b"\n")
-    known = bool(found) or any(line and understood(line, container) for line in sample)
-    return Outcome(lines=scanner.lines, understood=known or not first.strip())
-
-
-class Outcome(NamedTuple):
-    """How many lines there were, and whether any was in a format that is read."""
-
-    lines: int
-    understood: bool
-
-
-def _blocks(source: BinaryIO) -> Iterator[bytes]:
-    # os.read hands over what a pipe has, so that findings of a live log appear at once.
-    while True:
-        try:
-            block = os.read(source.fileno(), _BLOCK)
-        except BrokenPipeError:
-            continue  # /dev/kmsg: records were overwritten before they were read
-        if not block:
-            return
-        yield block
+    log = WholeLog(read)
+    for found in log.findings(blocks_of(source.fileno())):
+        _write(sink, head, found)
+    return log
 
 
 class _CannotWriteError(Exception):
     """The findings have nowhere to go; carries the system's words."""
 
 
-def _write(sink: BinaryIO, head: bytes, found: list[tuple[int, bytes]]) -> int:
-    """Print the findings behind their line numbers; returns how many there were."""
+def _write(sink: BinaryIO, head: bytes, found: list[tuple[int, bytes]]) -> None:
+    """Print the findings behind their line numbers."""
     if found:
         _put(sink, b"".join([head % number + tail for number, tail in found]))
-    return len(found)
 
 
 def _put(sink: BinaryIO, text: bytes) -> None:
@@ -219,19 +167,19 @@ def run(arguments: argparse.Namespace) -> int:
     )
     head = b'{"line":%d,' if arguments.json else b"%d: "
     sink = sys.stdout.buffer
-    outcome = Outcome(0, understood=True)
     try:
         if arguments.file is None:
             if sys.stdin is None:
                 return _usage("there is no standard input; name a log file")
-            outcome = decode(sys.stdin.buffer, sink, read, head)
+            log = decode(sys.stdin.buffer, sink, read, head)
         else:
             with Path(arguments.file).open("rb", buffering=0) as source:
-                outcome = decode(source, sink, read, head)
+                log = decode(source, sink, read, head)
         _put(sink, b"".join(read.summary()))
     except BrokenPipeError:
         # The reader has seen enough; keep the interpreter from flushing into it once more.
         silence(sys.stdout.fileno())
+        return 0
     except _CannotWriteError as error:
         silence(sys.stdout.fileno())
         _say(f"cannot write the findings: {error}; make room and run it again")
@@ -241,10 +189,8 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         name = arguments.file or "standard input"
         return _usage(f"cannot read {name}: {error.strerror}; name a readable log file")
-    if not outcome.understood:
-        _say(
-            f"{outcome.lines} lines, 0 understood; give a kernel log, as dmesg or journalctl has it"
-        )
+    if not log.understood:
+        _say(f"{log.lines} lines, 0 understood; give a kernel log, as dmesg or journalctl has it")
         return EXIT_NOT_UNDERSTOOD
     return EXIT_FOUND if read.failed else 0
 

@@ -52,13 +52,13 @@ class _Group:
 
 
 class Chosen:
-    """A reader around `read`: unwraps a line, leaves out what was not asked for, adds the time."""
+    """A reader around `read`: leaves out what was not asked for, adds the time."""
 
     def __init__(self, read: Read, choice: Choice, *, driver: int | None, as_json: bool) -> None:
-        self.unwrap: Read | None = None
         self.failed = False
         self._read = read
         self._choice = choice
+        self._chooses = choice.any
         self._driver = driver
         self._as_json = as_json
         self._now = time.time()
@@ -66,14 +66,12 @@ class Chosen:
 
     def __call__(self, raw: bytes) -> bytes | None:
         """What is printed behind the line number, or None."""
-        if self.unwrap is not None:
-            raw = self.unwrap(raw) or b""
-        if self._choice.any and not self._wanted(raw):
+        if self._chooses and not self._wanted(raw):
             return None
         found = self._read(raw)
         if found is None:
             return None
-        stamp = b"" if raw.startswith(BARE) else stamp_of(raw, self._now).text.encode()
+        stamp = b"" if raw.startswith(BARE) else stamp_of(raw, self._now).text
         if self._as_json:
             return b'"time":"%s",%s' % (stamp, found) if stamp else b'"time":null,' + found
         return b"%s %s" % (stamp, found) if stamp else found
@@ -105,8 +103,9 @@ class Chosen:
             key, action = ("", "Record", "others"), ""
         group = self._groups.setdefault(key, _Group(action))
         group.count += 1
-        group.first = group.first or stamp.text
-        group.last = stamp.text or group.last
+        text = stamp.text.decode()
+        group.first = group.first or text
+        group.last = text or group.last
 
     def summary(self) -> Iterator[bytes]:
         """One line for each device and reason, the gravest first."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from agent.inbox import Inbox, Item, Log, NvmlSaid
 from agent.kernel_log.follow import DEFAULT_PATH, OFF, SYSLOG, OpenedLog, boot_id, open_kernel_log
 from agent.kernel_log.record import RecordCounts, Sieve
+from agent.kernel_log.whole import NotUnderstoodError, PastLog, is_another_format
 from agent.nvml.link import NvmlLink
 from agent.nvml.messages import Message as NvmlMessage
 from agent.senses.dcgm import DcgmScraper
@@ -43,7 +44,8 @@ class SensesError(Exception):
 class Senses:
     """The kernel log, NVML, the machine, udev and dcgm-exporter. Raises SensesError.
 
-    `udev` makes the monitor of PCI announcements, given what to call with each.
+    `udev` makes the monitor of PCI announcements, given what to call with each. `stays` is False
+    for one look: then a file may be a log of any format, read once.
     """
 
     def __init__(
@@ -51,6 +53,8 @@ class Senses:
         settings: AgentSettings,
         inbox: Inbox[Item],
         udev: Callable[[Callable[[bool], None]], UdevMonitor] = UdevMonitor,
+        *,
+        stays: bool = True,
     ) -> None:
         self._settings = settings
         self._inbox = inbox
@@ -68,6 +72,7 @@ class Senses:
                 settings.dcgm, inbox.put, user_agent=USER_AGENT, every_s=settings.poll_s
             )
         self._log: OpenedLog | None = None
+        self._past = None if stays else self._past_log(settings.kmsg)
         self._log_lock = threading.Lock()
         self._log_closed = False
         self._patience: threading.Timer | None = None
@@ -90,22 +95,40 @@ class Senses:
         with self._log_lock:
             if self._log is not None or self._log_closed:
                 return
-            sieve = Sieve(
-                boot_id=self.boot_id,
-                accept_user=self._settings.accept_user_kmsg,
-                worth_parsing=worth_parsing,
-                recognise=parse,
-                counts=self.counts,
-            )
             same_boot = boot_id == self.boot_id
             self._log = open_kernel_log(
-                self._settings.kmsg, sieve, self._put_kernel_fact, after=after if same_boot else -1
+                self._settings.kmsg,
+                self._sieve(),
+                self._put_kernel_fact,
+                after=after if same_boot else -1,
+                past=self._past,
             )
             opened = self._log
         if self._patience is not None:
             self._patience.cancel()
         self._inbox.put(Log(opened.sentence, well=opened.reader is not None))
         self._source(SourceName.KERNEL_LOG, opened.state, opened.reason)
+
+    def _sieve(self) -> Sieve:
+        return Sieve(
+            boot_id=self.boot_id,
+            accept_user=self._settings.accept_user_kmsg,
+            worth_parsing=worth_parsing,
+            recognise=parse,
+            counts=self.counts,
+        )
+
+    def _past_log(self, kmsg: str) -> PastLog | None:
+        if kmsg in (OFF, SYSLOG, DEFAULT_PATH):
+            return None
+        try:
+            if not is_another_format(kmsg):
+                return None
+            return PastLog(kmsg, self._sieve(), self._put_kernel_fact)
+        except OSError:
+            return None  # opening it says why
+        except NotUnderstoodError as error:
+            raise SensesError(f"--kmsg {kmsg}: {error}; name a kernel log") from error
 
     def read_log_now(self) -> None:
         """The driver says that it printed something."""

@@ -52,8 +52,15 @@ def boot_id(path: Path = BOOT_ID_PATH) -> str:
     return path.read_text(encoding="ascii").strip()
 
 
-def open_kernel_log(mode: str, sieve: Sieve, sink: Sink, *, after: int = -1) -> OpenedLog:
-    """Start the reader that `mode` names: a path, `syslog` or `off`.
+def open_kernel_log(
+    mode: str,
+    sieve: Sieve,
+    sink: Sink,
+    *,
+    after: int = -1,
+    past: KernelLogReader | None = None,
+) -> OpenedLog:
+    """Start the reader that `mode` names: a path, `syslog` or `off`; or `past`, which has read it.
 
     `/dev/kmsg` itself falls back to `syslog(2)` when it cannot be opened; any other path does
     not, since it was asked for by name.
@@ -68,7 +75,7 @@ def open_kernel_log(mode: str, sieve: Sieve, sink: Sink, *, after: int = -1) -> 
     if mode == SYSLOG:
         return _open_ring(sieve, sink, because="")
     try:
-        reader = _reader_of(mode, sieve, sink, after=after)
+        reader = past or _reader_of(mode, sieve, sink, after=after)
         reader.start()
     except OSError as error:
         because = f"{mode} cannot be opened ({error.strerror})"

@@ -1,85 +1,120 @@
 """When a line was written, by the stamp in front of it.
 
-Called by `gpuward-agent decode` for recognised lines. A stamp that counts from the boot is no wall
-time; one without a year is taken for the last such day before `now`.
+Called by `gpuward-agent decode` for recognised lines and by `check` for a whole log. A stamp that
+counts from the boot is no wall time; one without a year is taken for the last such day before
+`now`. Fractions of a second are left out. Busy logs repeat their minutes, so those are remembered.
 """
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final, NamedTuple
 
-_MONTHS: Final = (b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec")  # fmt: skip
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")  # fmt: skip
+_LEAD: Final = rb"(?:<\d{1,10}>(?:1 )?)?(?:[a-z]{2,9} *:[a-z]{3,7} *: )?\[?(?:[A-Z][a-z]{2} )?"
 _ISO: Final = re.compile(
-    rb"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,6})\d{0,3})?(?: ?(Z|UTC|[+-]\d\d:?\d\d))?"
+    _LEAD + rb"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d):(\d\d)(?:[.,]\d{1,9})?(?: ?(Z|UTC|[+-]\d\d:?\d\d))?"
 )
-_CTIME: Final = re.compile(rb"([A-Z][a-z]{2}) +(\d{1,2}) (\d\d):(\d\d):(\d\d)(?: (\d{4})\b)?")
-_EPOCH: Final = re.compile(rb"(?:<\d+>)?(\d{9,11}\.\d{1,9}) ")
-_SINCE_BOOT: Final = re.compile(rb"(?:<\d+>|[a-z]+ *:[a-z]+ *: )?\[ *(\d{1,12}\.\d{1,9})\]")
+_CTIME: Final = re.compile(
+    _LEAD + rb"([A-Z][a-z]{2}) +(\d{1,2}) (\d\d:\d\d):(\d\d)(?:\.\d{1,9})?(?: (\d{4})\b)?"
+)
+_EPOCH: Final = re.compile(rb"(?:<\d{1,10}>)?(\d{9,11})\.\d{1,9} ")
+_SINCE_BOOT: Final = re.compile(
+    rb"(?:<\d{1,10}>|[a-z]{2,9} *:[a-z]{3,7} *: )?\[ *(\d{1,12}\.\d{1,9})\]"
+)
 _RECORD: Final = re.compile(rb"\d{1,10},\d{1,20},(\d{1,18})[,;]")
-_HEAD: Final = 80
-"""A stamp stands in front; what a message quotes is not looked at."""
 
 
 class Stamp(NamedTuple):
     """`wall` is seconds since the epoch, None where not known; `text` is for people."""
 
-    text: str
+    text: bytes
     wall: float | None
 
 
-NO_STAMP: Final = Stamp("", None)
+NO_STAMP: Final = Stamp(b"", None)
 
 
 def stamp_of(line: bytes, now: float) -> Stamp:
     """The time of one line. Raises nothing, whatever the bytes."""
-    head = line[:_HEAD]
-    for mark in (b"NVRM:", b"nvidia-"):
-        head = head.partition(mark)[0]
-    if found := _RECORD.match(head):
-        return Stamp(f"+{int(found[1]) / 1e6:.6f}", None)
-    if found := _EPOCH.match(head):
-        return _wall(datetime.fromtimestamp(float(found[1]), UTC))
-    try:
-        if found := _ISO.search(head):
-            return _wall(_iso(*found.groups()))
-        if found := _CTIME.search(head):
-            return _wall(_ctime(found, now))
-    except (ValueError, OverflowError, OSError):
-        return NO_STAMP
-    if found := _SINCE_BOOT.match(head):
-        return Stamp(f"+{float(found[1]):.6f}", None)
+    for pattern, read in _BY_FIRST_BYTE.get(line[:1], _ANY):
+        if found := pattern.match(line):
+            return read(found, now)
     return NO_STAMP
 
 
-def _wall(at: datetime) -> Stamp:
+def _since_boot(found: re.Match[bytes], _now: float) -> Stamp:
+    return Stamp(b"+" + found[1], None)
+
+
+def _iso(found: re.Match[bytes], _now: float) -> Stamp:
+    minute, second, zone = found.groups()
+    return _at(_iso_minute(minute, zone), second)
+
+
+def _ctime(found: re.Match[bytes], now: float) -> Stamp:
+    month, day, clock, second, year = found.groups()
+    return _at(_ctime_minute(month, day, clock, year, int(now) // 3600), second)
+
+
+def _record(found: re.Match[bytes], _now: float) -> Stamp:
+    return Stamp(b"+%.6f" % (int(found[1]) / 1e6), None)
+
+
+def _epoch(found: re.Match[bytes], _now: float) -> Stamp:
+    minute, second = divmod(int(found[1]), 60)
+    return _at(_minute(datetime.fromtimestamp(minute * 60, UTC)), b"%02d" % second)
+
+
+_ANY: Final = ((_SINCE_BOOT, _since_boot), (_ISO, _iso), (_CTIME, _ctime), (_EPOCH, _epoch))
+_BY_FIRST_BYTE: Final = {
+    b"[": _ANY[:3],
+    **{b"%d" % digit: ((_RECORD, _record), (_ISO, _iso), (_EPOCH, _epoch)) for digit in range(10)},
+    **{bytes((letter,)): ((_CTIME, _ctime),) for letter in b"ADFJMNOSTW"},
+}
+"""Which stamps a line can begin with; dense logs spend most of their time on those that it cannot."""
+
+
+def _at(minute: Stamp, second: bytes) -> Stamp:
+    if minute.wall is None:
+        return NO_STAMP
+    return Stamp(b"%s:%sZ" % (minute.text, second), minute.wall + int(second))
+
+
+def _minute(at: datetime) -> Stamp:
     at = at.astimezone(UTC)
-    return Stamp(at.strftime("%Y-%m-%dT%H:%M:%SZ"), at.timestamp())
+    return Stamp(at.strftime("%Y-%m-%dT%H:%M").encode(), at.timestamp())
 
 
-def _iso(day: bytes, clock: bytes, fraction: bytes | None, zone: bytes | None) -> datetime:
-    at = datetime.fromisoformat(f"{day.decode()}T{clock.decode()}")
-    at = at.replace(microsecond=int((fraction or b"0").ljust(6, b"0")))
-    if zone is None:
-        return at.astimezone()  # as the machine that reads it
-    if zone in (b"Z", b"UTC"):
-        return at.replace(tzinfo=UTC)
-    text = zone.decode().replace(":", "")
-    return datetime.strptime(f"{at:%Y-%m-%dT%H:%M:%S.%f}{text}", "%Y-%m-%dT%H:%M:%S.%f%z")
+@lru_cache(maxsize=1024)
+def _iso_minute(minute: bytes, zone: bytes | None) -> Stamp:
+    """The start of a minute; where no zone is named, that of the machine that reads it."""
+    named = b"" if zone is None else b"+00:00" if zone in (b"Z", b"UTC") else zone
+    if len(named) == len("+0100"):
+        named = named[:3] + b":" + named[3:]
+    try:
+        at = datetime.fromisoformat((minute.replace(b" ", b"T") + b":00" + named).decode())
+        return _minute(at)
+    except (ValueError, OverflowError, OSError):
+        return NO_STAMP
 
 
-def _ctime(found: re.Match[bytes], now: float) -> datetime:
-    month, day, hour, minute, second, year = found.groups()
-    today = datetime.fromtimestamp(now).astimezone()
-    at = datetime(
-        int(year) if year else today.year,
-        _MONTHS.index(month) + 1,
-        int(day),
-        int(hour),
-        int(minute),
-        int(second),
-    ).astimezone()
-    if year is None and at > today + timedelta(days=1):
-        at = at.replace(year=at.year - 1)
-    return at
+@lru_cache(maxsize=1024)
+def _ctime_minute(month: bytes, day: bytes, clock: bytes, year: bytes | None, hours: int) -> Stamp:
+    """The same for `Feb 23 16:24`; `hours` is now, in hours since the epoch."""
+    try:
+        today = datetime.fromtimestamp(hours * 3600.0).astimezone()
+        at = datetime(
+            int(year) if year else today.year,
+            _MONTHS.index(month.decode()) + 1,
+            int(day),
+            int(clock[:2]),
+            int(clock[3:]),
+        ).astimezone()
+        if year is None and at > today + timedelta(days=1):
+            at = at.replace(year=at.year - 1)
+        return _minute(at)
+    except (ValueError, OverflowError, OSError):
+        return NO_STAMP

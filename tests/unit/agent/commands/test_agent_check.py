@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import os
 import subprocess
 import sys
 import threading
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,8 @@ from hack.sim.driver import NODES, set_gpu
 from hack.sim.driver.store import load
 from rules.judge.observation import HostSeen, SourceChanged, SourceName, SourceState
 from tests.support.agent.kernel_log_parts import XID79, record
+
+NOW = datetime.now(UTC).isoformat(timespec="seconds")
 
 
 class Machine:
@@ -195,6 +199,34 @@ def test_issue11_11_a_fatal_line_of_a_file_that_nothing_confirms_is_said_and_unk
     assert status == 3
     assert "The kernel log tells of Xid79GPUFallenOffBus" in out
     assert "cannot be known" in out
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        pytest.param(gzip.compress(f"[    2.5] {XID79}\n".encode()), id="dmesg, compressed"),
+        pytest.param(
+            json.dumps({"MESSAGE": XID79, "_TRANSPORT": "kernel"}).encode(), id="journal json"
+        ),
+        pytest.param(f"{NOW} gpu kernel: {XID79}\n".encode(), id="short-iso"),
+    ],
+)
+def test_issue11_20_check_reads_other_people_s_logs(
+    log: bytes, machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine.kernel_log.write_bytes(log)
+    status = main(["check", f"--kmsg={machine.kernel_log}", "--nvml=off"])
+    assert status == 3
+    assert "The kernel log tells of Xid79GPUFallenOffBus" in capsys.readouterr().out
+
+
+def test_issue11_20_check_says_that_it_understood_no_line(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine.kernel_log.write_bytes(b"a;b;c\n1;2;3\n")
+    status = main(["check", f"--kmsg={machine.kernel_log}", "--nvml=off"])
+    assert status == 64
+    assert "2 lines, 0 understood" in capsys.readouterr().err
 
 
 def test_without_driver_and_kernel_log_nothing_is_known(
