@@ -18,13 +18,15 @@ EXIT_USAGE: Final = 64
 _COMMANDS: Final = {
     "run": ("agent.daemon.run", "watch this machine and publish its health on its Node"),
     "check": ("agent.commands.check", "look at this machine once, without Kubernetes"),
+    "validate": ("agent.commands.validate", "put this machine's GPUs under load and judge them"),
     "decode": ("agent.commands.decode", "say what the lines of a kernel log mean"),
     "explain": ("agent.commands.explain", "say what an Xid means and what is done about it"),
 }
 
 _EPILOG: Final = """\
 Start with 'gpuward-agent check' on a GPU machine, or try the whole in a checkout with hack/demo.
-Exit status: 0 well; check: 0 healthy, 1 degraded, 2 unhealthy, 3 unknown; 64 wrong use."""
+Exit status: 0 well; check: 0 healthy, 1 degraded, 2 unhealthy, 3 unknown; validate: 0 pass,
+1 degraded, 2 fail, 3 unknown; 64 wrong use."""
 
 
 class _AgentParser(argparse.ArgumentParser):

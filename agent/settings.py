@@ -215,14 +215,14 @@ def settings_of(
         accept_user_kmsg=_truth("accept-user-kmsg", given["accept_user_kmsg"]),
         nvml=nvml,
         dcgm=dcgm,
-        poll_s=_seconds(given["poll"]),
+        poll_s=seconds_between("poll", given["poll"], 1.0, 300.0),
         udev=udev,
         kubeconfig=given.get("kubeconfig", ""),
         node_name=given.get("node_name") or environ.get("NODE_NAME", "") or host_name(),
         workloads=workloads,
         listen=given.get("listen", "off"),
         rules=given["rules"],
-        expected_gpus=_count(given["expected_gpus"]),
+        expected_gpus=count_of_gpus(given["expected_gpus"]),
         boot_id=given["boot_id"],
         log=log,
     )
@@ -233,7 +233,8 @@ def host_name() -> str:
     return socket.gethostname().lower()
 
 
-def _count(text: str) -> int | None:
+def count_of_gpus(text: str) -> int | None:
+    """What `--expected-gpus` says; None where nobody said. Raises SettingsError."""
     if not text:
         return None
     if not text.isdecimal() or not 0 <= int(text) <= 64:
@@ -241,13 +242,16 @@ def _count(text: str) -> int | None:
     return int(text)
 
 
-def _seconds(text: str) -> float:
+def seconds_between(name: str, text: str, least: float, most: float) -> float:
+    """What `--name` says in seconds. Raises SettingsError."""
     try:
         seconds = float(text)
     except ValueError:
-        seconds = 0.0
-    if not 1 <= seconds <= 300:
-        raise SettingsError(f"--poll {text!r} is no number of seconds from 1 to 300")
+        seconds = -1.0
+    if not least <= seconds <= most:
+        raise SettingsError(
+            f"--{name} {text!r} is no number of seconds from {least:g} to {most:g}"
+        )
     return seconds
 
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from agent.commands.validate import OPTIONS as LOAD_OPTIONS
 from agent.settings import OPTIONS, variable_of
 from remediator.kubectl import cli as kubectl_cli
 from remediator.settings import make_parser
@@ -93,8 +94,8 @@ def _agent() -> list[str]:
         "## gpuward-agent",
         "",
         (
-            "Commands: `run`, `check`, `decode`, `explain`. Flags of `run`; `check` takes those about "
-            "senses:"
+            "Commands: `run`, `check`, `validate`, `decode`, `explain`. Flags of `run`; `check` takes those "
+            "about senses:"
         ),
         "",
         *_table(
@@ -103,6 +104,12 @@ def _agent() -> list[str]:
                 (f"`--{o.name}`", o.default and f"`{o.default}`", f"`{variable_of(o)}`", o.help)
                 for o in OPTIONS
             ),
+        ),
+        "Flags of `validate` ([validate.md](validate.md)):",
+        "",
+        *_table(
+            ("flag", "default", "meaning"),
+            ((f"`--{o.name}`", o.default and f"`{o.default}`", o.help) for o in LOAD_OPTIONS),
         ),
     ]
 

@@ -6,7 +6,7 @@ for a terminal. All text of devices and kernel is escaped before it is shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
@@ -35,7 +35,7 @@ def plain_text(status: HealthStatus, host: str, width: int | None = None) -> str
     parts = [_headline(status, host), printable(status.message)]
     if status.gpus:
         parts += ["", _hardware(status), ""]
-        parts += _aligned(columns(status, width))
+        parts += aligned(columns(status, width))
     for incident in _active(status):
         parts += ["", _incident(status, incident), *_details(incident)]
     return "\n".join((*parts, "", *_senses(status), ""))
@@ -53,7 +53,7 @@ def rich_text(status: HealthStatus, host: str) -> str:
         console.print(Text(printable(status.message)))
         if status.gpus:
             console.print(Text(f"\n{_hardware(status)}\n", "dim"))
-            head, *lines = _aligned(columns(status, console.width))
+            head, *lines = aligned(columns(status, console.width))
             console.print(Text(head, "bold"), soft_wrap=True)
             for gpu, line in zip(status.gpus, lines, strict=True):
                 style = STYLES.get(gpu.health, "")
@@ -70,17 +70,19 @@ def columns(status: HealthStatus, width: int | None) -> list[Column]:
     """The columns that say something here and fit in `width` characters."""
     gpus = status.gpus
     found = [
-        _column("GPU", (str(gpu.index) if gpu.index >= 0 else "?" for gpu in gpus)),
-        _column("PCI", (gpu.pci for gpu in gpus)),
-        _column("HEALTH", (gpu.health for gpu in gpus)),
-        _column("REASON", (gpu.reason or "-" for gpu in gpus)),
-        _column("DRIVER ASKS FOR", (gpu.recovery_action or "-" for gpu in gpus)),
+        column_of("GPU", (str(gpu.index) if gpu.index >= 0 else "?" for gpu in gpus)),
+        column_of("PCI", (gpu.pci for gpu in gpus)),
+        column_of("HEALTH", (gpu.health for gpu in gpus)),
+        column_of("REASON", (gpu.reason or "-" for gpu in gpus)),
+        column_of("DRIVER ASKS FOR", (gpu.recovery_action or "-" for gpu in gpus)),
     ]
     if any(gpu.mig_mode == MIG_ON for gpu in gpus):
-        found.insert(2, _column("MIG", ("on" if gpu.mig_mode == MIG_ON else "-" for gpu in gpus)))
-    found.insert(2, _column("SERIAL", (gpu.serial or "-" for gpu in gpus), spare=True))
+        found.insert(
+            2, column_of("MIG", ("on" if gpu.mig_mode == MIG_ON else "-" for gpu in gpus))
+        )
+    found.insert(2, column_of("SERIAL", (gpu.serial or "-" for gpu in gpus), spare=True))
     if not _one_product(gpus):
-        found.insert(2, _column("PRODUCT", (gpu.product or "-" for gpu in gpus), spare=True))
+        found.insert(2, column_of("PRODUCT", (gpu.product or "-" for gpu in gpus), spare=True))
     while width is not None and _total(found) > width:
         spare = [column for column in found if column.spare]
         if not spare:
@@ -89,7 +91,8 @@ def columns(status: HealthStatus, width: int | None) -> list[Column]:
     return found
 
 
-def _column(title: str, cells: Iterator[str], *, spare: bool = False) -> Column:
+def column_of(title: str, cells: Iterable[str], *, spare: bool = False) -> Column:
+    """A column of text that may be shown."""
     return Column(title, tuple(map(printable, cells)), spare)
 
 
@@ -97,7 +100,8 @@ def _total(found: Sequence[Column]) -> int:
     return sum(column.width + COLUMN_GAP for column in found) - COLUMN_GAP
 
 
-def _aligned(found: Sequence[Column]) -> Iterator[str]:
+def aligned(found: Sequence[Column]) -> Iterator[str]:
+    """The lines of a table, its titles first."""
     for row in zip(*((column.title, *column.cells) for column in found), strict=True):
         cells = (cell.ljust(column.width) for cell, column in zip(row, found, strict=True))
         yield (" " * COLUMN_GAP).join(cells).rstrip()

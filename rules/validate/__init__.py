@@ -1,0 +1,1 @@
+"""What a test under load measured comes in; one verdict with the checks behind it goes out."""

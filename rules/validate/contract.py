@@ -1,0 +1,188 @@
+"""The result of a validation, the same for every provider: what it says and how large it may be.
+
+Written by `gpuward-agent validate` to standard output and `/dev/termination-log`, and by whatever
+else a Job runs. A provider that knows only its exit status is understood as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from rules.api.sentences import bounded
+
+__all__ = [
+    "EXIT_STATUS",
+    "MAX_BYTES",
+    "Check",
+    "Result",
+    "Verdict",
+    "read",
+    "within",
+    "worst",
+]
+
+MAX_BYTES: Final = 4096
+"""What the kubelet keeps of a container's termination log."""
+MAX_CHECKS: Final = 4096
+_MAX_READ: Final = 1 << 20
+
+
+class Verdict(StrEnum):
+    """What is known after the test. Only `pass` may give a node back."""
+
+    PASS = "pass"  # noqa: S105 - no password
+    UNKNOWN = "unknown"
+    """It could not be tested, in whole or in part."""
+    DEGRADED = "degraded"
+    """It computes rightly and is slower than it should be, or corrected errors to get there."""
+    FAIL = "fail"
+    """Wrong data, a hang, a GPU lost or missing."""
+
+
+_BY_GRAVITY: Final = {verdict: gravity for gravity, verdict in enumerate(Verdict)}
+
+EXIT_STATUS: Final = {
+    Verdict.PASS: 0,
+    Verdict.DEGRADED: 1,
+    Verdict.FAIL: 2,
+    Verdict.UNKNOWN: 3,
+}
+"""The same as those of `gpuward-agent check`."""
+_BY_STATUS: Final = {status: verdict for verdict, status in EXIT_STATUS.items()}
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that was measured. Null for a value that could not be, or a bound there is not."""
+
+    id: str
+    gpu: str = ""
+    """UUID; empty for the node."""
+    peer: str = ""
+    """UUID of the other GPU, where two took part."""
+    verdict: Verdict = Verdict.PASS
+    value: float | None = None
+    unit: str = ""
+    floor: float | None = None
+    """At least this."""
+    ceiling: float | None = None
+    """At most this."""
+    note: str = ""
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The whole. `omitted` counts checks that there was no room for."""
+
+    verdict: Verdict
+    message: str = ""
+    checks: list[Check] = []
+    notes: list[str] = []
+    omitted: int = 0
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """The gravest of them; `unknown` of none, since nothing was tested."""
+    return max(verdicts, key=_BY_GRAVITY.__getitem__, default=Verdict.UNKNOWN)
+
+
+def within(result: Result, most: int = MAX_BYTES) -> bytes:
+    """The result as JSON of at most `most` bytes (512 or more): the gravest checks stay longest."""
+    ordered = sorted(result.checks, key=lambda check: -_BY_GRAVITY[check.verdict])
+    body = msgspec.json.encode(msgspec.structs.replace(result, checks=ordered))
+    if len(body) <= most:
+        return body
+    for notes in (result.notes, []):
+        few, many = 0, len(ordered)
+        body = _cut(result, ordered, notes, 0)
+        if len(body) > most:
+            continue
+        while few < many:
+            middle = (few + many + 1) // 2
+            if len(_cut(result, ordered, notes, middle)) <= most:
+                few = middle
+            else:
+                many = middle - 1
+        return _cut(result, ordered, notes, few)
+    return msgspec.json.encode(Result(verdict=result.verdict, omitted=len(ordered)))
+
+
+def _cut(result: Result, ordered: list[Check], notes: list[str], kept: int) -> bytes:
+    return msgspec.json.encode(
+        Result(
+            verdict=result.verdict,
+            message=bounded(result.message),
+            checks=ordered[:kept],
+            notes=notes,
+            omitted=result.omitted + len(ordered) - kept,
+        )
+    )
+
+
+def read(exit_status: int | None, text: str) -> Result:
+    """What a provider said, from its exit status and its termination log.
+
+    Of two words the graver counts, and neither may be missing from a pass: a status of 0 beside a
+    log that cannot be read is unknown, as is a Job that vanished (`exit_status` None). An empty
+    log leaves the status alone to speak, for tools that know no other way.
+    """
+    by_status = Verdict.UNKNOWN
+    if exit_status is not None:
+        by_status = _BY_STATUS.get(exit_status, Verdict.UNKNOWN)
+    if not text.strip():
+        return Result(verdict=by_status, message=_of_status(exit_status))
+    said = _understood(text)
+    if said is None:
+        verdict = worst((by_status, Verdict.UNKNOWN))
+        return Result(verdict=verdict, message=f"{_of_status(exit_status)} Its log is no result.")
+    checks = [check for check in said.checks if _finite(check)]
+    # What the provider says of its checks and of the whole must agree before it passes.
+    verdicts = [by_status, said.verdict, *(check.verdict for check in checks)]
+    if len(checks) < len(said.checks):
+        verdicts.append(Verdict.UNKNOWN)
+    if exit_status is None:
+        verdicts.append(Verdict.UNKNOWN)
+    return msgspec.structs.replace(
+        said,
+        verdict=worst(verdicts),
+        message=bounded(said.message),
+        checks=[_shown(check) for check in checks],
+        notes=[bounded(note) for note in said.notes[:10]],
+    )
+
+
+def _understood(text: str) -> Result | None:
+    if len(text) > _MAX_READ:
+        return None
+    try:
+        said = msgspec.json.decode(text, type=Result)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return None
+    return said if len(said.checks) <= MAX_CHECKS else None
+
+
+def _finite(check: Check) -> bool:
+    """Whether its numbers are numbers, and do not contradict a verdict of pass."""
+    numbers = (check.value, check.floor, check.ceiling)
+    if not all(number is None or math.isfinite(number) for number in numbers):
+        return False
+    if check.verdict is not Verdict.PASS or check.value is None:
+        return True
+    low = check.floor is not None and check.value < check.floor
+    high = check.ceiling is not None and check.value > check.ceiling
+    return not (low or high)
+
+
+def _shown(check: Check) -> Check:
+    """Its words as lines of a bounded length."""
+    words = {name: bounded(getattr(check, name)) for name in ("id", "gpu", "peer", "unit", "note")}
+    return msgspec.structs.replace(check, **words)
+
+
+def _of_status(exit_status: int | None) -> str:
+    if exit_status is None:
+        return "It ended without an exit status."
+    return f"It ended with exit status {exit_status}."
