@@ -14,6 +14,7 @@ import msgspec
 from rules.api.health import HealthStatus
 from rules.catalog.reason import Level
 from rules.catalog.thresholds import Thresholds
+from rules.judge.gauge import Gauge, Latch
 from rules.judge.incident import IncidentPhase
 from rules.judge.judge import judge, next_deadline
 from rules.judge.observation import (
@@ -191,12 +192,16 @@ def is_under_way(state: NodeState) -> bool:
         )
         for i in state.incidents
     )
-    gauges = [state.missing, *state.host.values(), *state.tasks.values()]
+    checks = [*state.checks.values()]
+    gauges = [state.missing]
     for view in state.gpus.values():
-        gauges += [view.lost, *view.gauges.values(), *view.differs.values()]
-        latched = any(latch.seen != latch.raised for latch in view.latches.values())
+        gauges.append(view.lost)
+        checks += view.checks.values()
         asked = view.action_seen is not None and view.action_seen != view.action
-        waits = waits or latched or asked or view.aer != view.aer_base
+        waits = waits or asked or view.aer != view.aer_base
+    gauges += [check for check in checks if isinstance(check, Gauge)]
+    latches = [check for check in checks if isinstance(check, Latch)]
+    waits = waits or any(latch.seen != latch.raised for latch in latches)
     between = any(any(g.good) if g.raised else any(g.bad) for g in gauges)
     bursts = any(burst.due_at is not None or burst.workloads for burst in state.bursts)
     return bool(waits or between or bursts or state.pending_events)
