@@ -41,6 +41,8 @@ _BACKOFF_S = (0.2, 30.0)
 _LONGEST_ASKED_S = 60.0
 # A lagging server is not believed this often; a restored backup really is older and is, then.
 _OLDER_ANSWERS_DOUBTED = 3
+# Refusals of a watch that say nothing about the version it was to begin at.
+_NOT_OUR_VERSION = frozenset({401, 403, 404, 408, 429})
 _MAX_VERSION_CHARS = 40
 _MAX_EVENT_BYTES = 16 * 1024 * 1024
 
@@ -125,6 +127,8 @@ class Reflector(Generic[T]):
         self._newest = ""
         self._older_answers = 0
         self._failures = 0
+        self._refused_watches = 0
+        """Watches in a row that the server would not begin where the list ended."""
         self._owed: tuple[int, float] | None = None
         """Version of an own write that the watch has not shown yet, and when it was answered."""
         self._response: aiohttp.ClientResponse | None = None
@@ -189,7 +193,8 @@ class Reflector(Generic[T]):
 
     async def _back_off(self, asked_s: float | None) -> None:
         self._failures += 1
-        ceiling = backoff_s(self._failures, *_BACKOFF_S)
+        # The lists in between succeed: they must not keep these from becoming rarer.
+        ceiling = backoff_s(max(self._failures, self._refused_watches), *_BACKOFF_S)
         asked_s = min(asked_s or 0.0, _LONGEST_ASKED_S)
         await self._clock.sleep(max(asked_s, ceiling * random.uniform(0.5, 1.0)))
 
@@ -290,9 +295,13 @@ class Reflector(Generic[T]):
                 answer = await self._api.read_answer(response)
                 if answer.code == 410:
                     raise _RelistError("the server no longer keeps our version")
+                if 400 <= answer.code < 500 and answer.code not in _NOT_OUR_VERSION:
+                    # Asking the same again would be answered the same for ever.
+                    self._version = ""
+                    self._refused_watches += 1
                 raise ApiError(answer)
             resource, self._response = self.resource, response
-            self.unfollowed_since = None
+            self.unfollowed_since, self._refused_watches = None, 0
             try:
                 async for line in _lines(response.content):
                     if resource is not self.resource:
@@ -339,7 +348,7 @@ class Reflector(Generic[T]):
             self._on_change(key, before, after)
 
     def _advance(self, version: str) -> None:
-        if version:
+        if 0 < len(version) < _MAX_VERSION_CHARS:
             self._version = self._newest = version
             if self._owed and _is_number(version) and int(version) >= self._owed[0]:
                 self._owed = None

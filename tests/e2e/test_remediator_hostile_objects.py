@@ -32,6 +32,7 @@ from hack.sim.cluster.resource import (
 )
 from hack.sim.control_plane import ADMIN
 from hack.sim.proxy.server import proxy_before
+from remediator.kube.caches import AGENT_SELECTOR
 from tests.support.cluster.hostile_objects import HOSTILE, Mutator
 from tests.support.remediator.remediator_process import (
     PAUSES,
@@ -56,6 +57,11 @@ KINDS = frozenset(
         *("daemonsets", "replicationcontrollers"),
     }
 )
+AGENT_LABELS = dict(word.split("=") for word in AGENT_SELECTOR.split(","))
+LONG_S = 300.0
+HOSTILE_PODS = 6
+TURNS_PER_SESSION = 20
+"""A turn takes 0.2 s and what its writes take."""
 POLICY = """
 mode: Enforce
 budget:
@@ -63,7 +69,7 @@ budget:
   maxNew: {count: 1000, window: 1s}
   perReason: {count: 1000, window: 1s}
 drain: {settle: 1s, backoff: {min: 1s, max: 2s}, gangWindow: 1s, unmanaged: Evict}
-release: {healthyFor: 1s, replaceAfter: {count: 1000, window: 1h}}
+release: {healthyFor: 1s, cancelExpiry: 1s, replaceAfter: {count: 1000, window: 1h}}
 history: {keep: 1h, maxPerNode: 3}
 """
 
@@ -77,20 +83,16 @@ def concerns_hostile(plural, obj):
 async def add_hostile(cluster):
     """One object of each kind, about the hostile node."""
     await cluster.add_namespace("hostile")
-    owner = {
+    agent = {
         "apiVersion": "v1",
-        "kind": "ReplicationController",
-        "metadata": {"name": "hostile-rc"},
+        "kind": "Pod",
+        "metadata": {"name": "hostile-agent", "labels": AGENT_LABELS},
         "spec": {
-            "replicas": 0,
-            "selector": {"matchLabels": "x"},
-            "template": {
-                "metadata": {"labels": {"matchLabels": "x"}},
-                "spec": {"containers": [{"name": "c", "image": "registry.example/x:1"}]},
-            },
+            "nodeName": HOSTILE_NODE,
+            "containers": [{"name": "agent", "image": "registry.example/agent:1"}],
         },
     }
-    await cluster.client.create(REPLICATION_CONTROLLERS, owner, "hostile")
+    await cluster.client.create(PODS, agent, "gpuward")
     await cluster.add_budget("hostile-0", "hostile", minAvailable=1)
     template = {
         "metadata": {"labels": {"app": "hostile-ds"}},
@@ -104,24 +106,39 @@ async def add_hostile(cluster):
     await cluster.client.create(DAEMON_SETS, {**body, "spec": spec}, "hostile")
 
 
-async def add_pods(cluster):
-    """Pods that were evicted are back, with a GPU and an owner whose selector has a legal, odd
-    key.
-    """
-    owner = await cluster.client.get(REPLICATION_CONTROLLERS, "hostile-rc", "hostile")
-    reference = {
+async def add_owner(cluster, number):
+    """A new owner, whose selector has a legal, odd key: what is known of one is not read again."""
+    owner = {
         "apiVersion": "v1",
         "kind": "ReplicationController",
-        "name": "hostile-rc",
-        "uid": owner["metadata"]["uid"],
+        "metadata": {"name": f"hostile-rc-{number}"},
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": "x"},
+            "template": {
+                "metadata": {"labels": {"matchLabels": "x"}},
+                "spec": {"containers": [{"name": "c", "image": "registry.example/x:1"}]},
+            },
+        },
+    }
+    made = await cluster.client.create(REPLICATION_CONTROLLERS, owner, "hostile")
+    return {
+        "apiVersion": "v1",
+        "kind": "ReplicationController",
+        "name": made["metadata"]["name"],
+        "uid": made["metadata"]["uid"],
         "controller": True,
     }
+
+
+async def add_pods(cluster, reference):
+    """Pods that were evicted are back, with a GPU."""
     container = {
         "name": "main",
         "image": "registry.example/workload:1",
         "resources": {"limits": {"nvidia.com/gpu": "1"}},
     }
-    for number in range(3):
+    for number in range(HOSTILE_PODS):
         metadata = {"name": f"hostile-{number}", "ownerReferences": [reference]}
         spec = {
             "nodeName": HOSTILE_NODE,
@@ -140,10 +157,22 @@ def hostile_of(kinds: set[str], plural: str, obj: Any) -> bool:
 
 
 async def stir(cluster, luck):
-    """Every hostile object changes again and again, so that the watches bring it mutated anew."""
+    """Every hostile object changes again and again, so that the watches bring it mutated anew; its
+    session is deleted now and then, so that the next one lists pods and reads owners.
+    """
     client = cluster.client
+    turns = 0
     while True:
-        await add_pods(cluster)
+        if turns % TURNS_PER_SESSION == 0:
+            reference = await add_owner(cluster, turns)
+            found, _ = await client.list(
+                QUARANTINES, field_selector=f"spec.nodeName={HOSTILE_NODE}"
+            )
+            for session in found:
+                with suppress(ApiError):
+                    await client.delete(QUARANTINES, session["metadata"]["name"])
+        turns += 1
+        await add_pods(cluster, reference)
         words = [word for word in HOSTILE if isinstance(word, str) and len(word) < 1000]
         word = luck.choice(words)
         mark = {"metadata": {"annotations": {"example.com/stirred": str(time.time_ns())}}}
@@ -153,7 +182,8 @@ async def stir(cluster, luck):
         for resource, name, namespace, patch in (
             (NODES, HOSTILE_NODE, None, luck.choice([mark, owned])),
             (GPU_NODE_HEALTHS, HOSTILE_NODE, None, mark),
-            (PODS, f"hostile-{luck.randrange(3)}", "hostile", mark),
+            (PODS, f"hostile-{luck.randrange(HOSTILE_PODS)}", "hostile", mark),
+            (PODS, "hostile-agent", "gpuward", mark),
             (POD_DISRUPTION_BUDGETS, "hostile-0", "hostile", mark),
             (DAEMON_SETS, "hostile-ds", "hostile", mark),
             (PAUSES, "hostile-pause", None, mark),
@@ -244,4 +274,6 @@ async def test_issue10_30_mutated_objects_of_every_kind_stop_nothing_else(cluste
             sys.stdout.write(f"\nseed {SEED}: {said}\n")
         assert wrong(one) == ([], False), f"seed {SEED}"
         assert set(served) >= AT_LEAST
+        if FOR_S >= LONG_S:
+            assert set(served) >= KINDS
         assert rounds > 0

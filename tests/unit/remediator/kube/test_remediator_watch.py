@@ -109,6 +109,11 @@ async def test_a_list_is_read_page_by_page_and_followed_from_its_version(tmp_pat
     [
         pytest.param(lambda r: refusal(410, "Expired", "too old"), id="refused with 410"),
         pytest.param(
+            lambda r: refusal(400, "BadRequest", "Invalid resource version"),
+            id="issue10_30 refused with 400",
+        ),
+        pytest.param(lambda r: refusal(422, "Invalid", "no"), id="issue10_30 refused with 422"),
+        pytest.param(
             lambda r: stream(
                 r, event("ERROR", {"kind": "Status", "code": 410, "message": "too old"})
             ),
@@ -137,6 +142,20 @@ async def test_s43_a_watch_that_cannot_go_on_lists_again_and_notices_what_it_mis
     async with watching(tmp_path, handler) as (cache, heard):
         await until(lambda: lists == 2 and "gone" not in cache.items)
         assert heard.changes[3:] == [("removed", "gone"), ("changed", "a")]
+
+
+async def test_issue10_30_a_watch_that_is_never_let_begin_makes_lists_rare(tmp_path):
+    asked = []
+
+    async def handler(request):
+        asked.append("watch" if is_watch(request) else "list")
+        return refusal(400, "BadRequest", "no") if is_watch(request) else page([], 5)
+
+    async with watching(tmp_path, handler) as (cache, _):
+        await until(lambda: len(clock_of(cache).slept) >= 3)
+        assert asked[:4] == ["list", "watch", "list", "watch"]
+        assert clock_of(cache).slept[2] > clock_of(cache).slept[0] + 0.15, "ever rarer"
+        assert "400" in cache.problem
 
 
 async def test_bookmarks_move_the_version_from_which_a_broken_watch_goes_on(tmp_path):
