@@ -93,7 +93,7 @@ async def add_hostile(cluster):
         },
     }
     await cluster.client.create(PODS, agent, "gpuward")
-    await cluster.add_budget("hostile-0", "hostile", minAvailable=1)
+    await cluster.add_budget("hostile-0", "hostile", minAvailable=100)
     template = {
         "metadata": {"labels": {"app": "hostile-ds"}},
         "spec": {
@@ -132,14 +132,17 @@ async def add_owner(cluster, number):
 
 
 async def add_pods(cluster, reference):
-    """Pods that were evicted are back, with a GPU."""
+    """Pods that were evicted are back, with a GPU; the PDB lets every second one not go, and who
+    owns such a pod is asked for.
+    """
     container = {
         "name": "main",
         "image": "registry.example/workload:1",
         "resources": {"limits": {"nvidia.com/gpu": "1"}},
     }
     for number in range(HOSTILE_PODS):
-        metadata = {"name": f"hostile-{number}", "ownerReferences": [reference]}
+        labels = {"app": f"hostile-{number % 2}"}
+        metadata = {"name": f"hostile-{number}", "labels": labels, "ownerReferences": [reference]}
         spec = {
             "nodeName": HOSTILE_NODE,
             "terminationGracePeriodSeconds": 0,
@@ -171,6 +174,9 @@ async def stir(cluster, luck):
             for session in found:
                 with suppress(ApiError):
                     await client.delete(QUARANTINES, session["metadata"]["name"])
+            for number in range(HOSTILE_PODS):
+                with suppress(ApiError):
+                    await client.delete(PODS, f"hostile-{number}", "hostile")
         turns += 1
         await add_pods(cluster, reference)
         words = [word for word in HOSTILE if isinstance(word, str) and len(word) < 1000]
