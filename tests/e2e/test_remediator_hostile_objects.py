@@ -247,7 +247,7 @@ async def test_issue10_30_mutated_objects_of_every_kind_stop_nothing_else(cluste
         rounds = 0
         with running(one):
             await leads(cluster, "one")
-            await add_pods(cluster)
+            await add_pods(cluster, await add_owner(cluster, "first"))
             mutator.chosen = partial(hostile_of, {"pods"})
             await cluster.health.fail(HOSTILE_NODE, XID_79)
 
