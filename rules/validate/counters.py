@@ -71,7 +71,10 @@ def counter_checks(
 
 
 def link_checks(during: Sequence[Counters]) -> Iterator[Check]:
-    """The link to the host under load, against what card and slot allow."""
+    """The link to the host under load, against what card and slot allow.
+
+    Its generation is judged at full speed only (performance state 0): below it the link rests.
+    """
     for one in during:
         for check, now, most, unit in (
             (CheckId.PCIE_WIDTH, Signal.PCIE_WIDTH, Signal.PCIE_WIDTH_MAX, "lanes"),
@@ -79,6 +82,8 @@ def link_checks(during: Sequence[Counters]) -> Iterator[Check]:
         ):
             value, floor = one.values.get(now), one.values.get(most)
             if value is None or floor is None:
+                continue
+            if now is Signal.PCIE_GENERATION and one.values.get(Signal.PERFORMANCE_STATE) != 0:
                 continue
             narrow = value < floor
             yield Check(

@@ -31,6 +31,7 @@ QUIET: dict[Signal, float] = {
     Signal.PCIE_REPLAYS: 5,
     Signal.RECOVERY_ACTION: 0,
 }
+SLOW_LINK = {Signal.PCIE_GENERATION: 1.0, Signal.PCIE_GENERATION_MAX: 5.0}
 RATES = {
     CheckId.HOST_TO_DEVICE: 55.0,
     CheckId.DEVICE_TO_HOST: 55.0,
@@ -192,6 +193,18 @@ FAIL, DEGRADED, UNKNOWN, PASS = (
             DEGRADED,
             {"GPU-1"},
             id="a narrow link",
+        ),
+        pytest.param(
+            replaced("during", "GPU-1", values=SLOW_LINK | {Signal.PERFORMANCE_STATE: 0.0}),
+            DEGRADED,
+            {"GPU-1"},
+            id="a link below its generation at full speed",
+        ),
+        pytest.param(
+            replaced("during", "GPU-1", values=SLOW_LINK | {Signal.PERFORMANCE_STATE: 8.0}),
+            PASS,
+            set(),
+            id="a link that rests",
         ),
         pytest.param(
             lambda found: {"memory": found.memory[1:], "sums": found.sums[1:]},
