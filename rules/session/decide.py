@@ -37,7 +37,7 @@ from rules.session.causes import (
     suppressed_incidents,
 )
 from rules.session.ending import end
-from rules.session.halts import halt_of, with_halts
+from rules.session.halts import EVIDENCE_PART_TAKEN, PART_OF_MARK, halt_of, with_halts
 from rules.session.observation import NodeObservation, is_open, opted_out
 from rules.session.phases import in_phase, mark_write
 from rules.session.reuse import EVIDENCE_JOINED
@@ -245,7 +245,7 @@ def _owner_just_left(case: Case) -> bool:
     if paused.status != "True":
         left_at = st.since(case.status, "Paused")
         return left_at is not None and case.now - left_at <= OWNER_LEFT_S
-    if paused.message.startswith(st.sentence(_PART_TAKEN.why).removesuffix(".")):
+    if case.status.evidence.get(EVIDENCE_PART_TAKEN):
         # That the owner took it is known already; the mark was refused or halted since.
         return True
     seen_at = case.seen.last_active_at
@@ -253,7 +253,9 @@ def _owner_just_left(case: Case) -> bool:
 
 
 _PART_TAKEN: Final = Refusal(
-    reason=WhyNot.STAND_DOWN, why="another owner's work took a part of the mark off the node"
+    reason=WhyNot.STAND_DOWN,
+    why="another owner's work took a part of the mark off the node",
+    subject=PART_OF_MARK,
 )
 
 

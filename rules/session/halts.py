@@ -21,6 +21,10 @@ from rules.session.case import Case, touched
 from rules.session.causes import has_human
 from rules.session.observation import opted_out, pause_doubt
 
+PART_OF_MARK: Final = "mark"
+"""The subject of a halt because an owner's work took a part of the mark off."""
+EVIDENCE_PART_TAKEN: Final = "partTaken"
+"""Key in a session's evidence while that is why it stands down."""
 _HALTING: Final = ("Paused", "NodeUnreachable")
 
 
@@ -74,6 +78,11 @@ def with_halts(case: Case, halt: Refusal | None) -> QuarantineStatus:
         halt.reason if halt else "",
         st.sentence(halt.why) if halt else "",
     )
+    taken = halt is not None and halt.subject == PART_OF_MARK
+    if taken != bool(status.evidence.get(EVIDENCE_PART_TAKEN)):
+        # None and not left out: the status is written as a merge patch.
+        evidence = {**status.evidence, EVIDENCE_PART_TAKEN: taken or None}
+        status = touched(status, evidence=evidence)
     silent = unreachable(case)
     status = st.with_condition(
         status,

@@ -22,6 +22,7 @@ from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import QuarantineStatus
 from rules.api.timestamps import format_time, parse_time
 from rules.session.causes import EVIDENCE_GANGS, session_name
+from rules.session.halts import EVIDENCE_PART_TAKEN
 from rules.session.reuse import EVIDENCE_JOINED
 
 NOW = 1_790_000_000
@@ -30,6 +31,7 @@ NODES = ("a", "b")
 INCIDENTS = 2
 _GENERATIONS = range(4)
 _TIME = re.compile(r"^\d{4}-\d\d-\d\dT")
+_KEPT_EVIDENCE = {EVIDENCE_GANGS, EVIDENCE_JOINED, EVIDENCE_PART_TAKEN}
 _LONG_AGO = format_time(NOW - OLDEST_S)
 _TIMED = {"Paused", "Pending", "NodeUnreachable", "Marked", "NewBoot"}
 """Conditions and steps whose time a rule reads."""
@@ -192,7 +194,7 @@ def slim(status: QuarantineStatus) -> QuarantineStatus:
         timeline=timeline,
         drain=drain,
         evidence={
-            k: v for k, v in status.evidence.items() if k in {EVIDENCE_GANGS, EVIDENCE_JOINED}
+            k: v for k, v in status.evidence.items() if k in _KEPT_EVIDENCE and v is not None
         },
     )
 
