@@ -141,10 +141,9 @@ def test_issue10_29_finds_18_when_it_is_put_back(monkeypatch: pytest.MonkeyPatch
 def test_issue10_18_a_session_opened_after_the_boot_knows_its_manager(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = {"faults": (1, 0), "most_states": 600}
     actors = frozenset({"reboot", "driver manager"})
     monkeypatch.setattr("rules.session.boot_cordon._kubelet_back_at", lambda _: None)
-    report = exploration(actors, 2, **world).run()
+    report = exploration(actors, 2, faults=(1, 0), most_states=600).run()
     _finds(report, "no-silent-return")
     assert report.counterexample is not None
     assert report.counterexample.events[0].endswith(" reboots")

@@ -176,6 +176,7 @@ async def test_issue12_a_node_that_the_policy_only_cordons_by_now_is_not_read(cl
     only = load_policy(
         {"mode": "Enforce", "reasons": {"Xid79GPUFallenOffBus": {"level": "Cordon"}}}
     )
+    assert isinstance(only, Policy)
     async with edge_world(cluster, only) as setting:
         scouting = Scouting(setting)
         cause = {"source": "Detector", "reason": "Xid79GPUFallenOffBus", "incident": "i"}
