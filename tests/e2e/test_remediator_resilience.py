@@ -27,6 +27,7 @@ from tests.support.remediator.remediator_process import (
 
 POOL = Pool(name="gpu", nodes=4)
 NAMES = [f"gpu-000{number}" for number in range(4)]
+PATIENCE_S = 90
 
 
 @pytest.fixture
@@ -39,10 +40,29 @@ async def fleet(cluster):
 
 def fetch(url: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
+
+
+async def says(one: RemediatorProcess, words: str) -> None:
+    """Wait until it has logged the words."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not one.said(words):  # noqa: ASYNC110 - a file's lines
+            await asyncio.sleep(0.05)
+
+
+async def is_unready(one: RemediatorProcess, words: str) -> None:
+    """Wait until its probe gives those words as the reason; it is unready all the while."""
+    await says(one, '"event": "started"')
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            status, why = await asyncio.to_thread(fetch, f"http://127.0.0.1:{one.port}/readyz")
+            assert status == 503
+            if words in why:
+                return
+            await asyncio.sleep(0.05)
 
 
 async def test_the_other_replica_takes_over_a_session_where_the_first_left_it(fleet, tmp_path):
@@ -130,12 +150,7 @@ async def test_an_unreachable_api_is_waited_for_and_missing_definitions_are_name
     )
     one = RemediatorProcess(tmp_path, kubeconfig)
     with running(one):
-        async with asyncio.timeout(20):
-            while not one.said("no answer from the API server"):  # noqa: ASYNC110 - a file's lines
-                await asyncio.sleep(0.05)
-        status, why = await asyncio.to_thread(fetch, f"http://127.0.0.1:{one.port}/readyz")
-        assert status == 503
-        assert "no answer from the API server" in why
+        await is_unready(one, "no answer from the API server")
         assert (await asyncio.to_thread(fetch, f"http://127.0.0.1:{one.port}/healthz"))[0] == 200
 
 
@@ -145,12 +160,8 @@ async def test_missing_definitions_are_named_with_the_remedy(tmp_path):
     async with control_plane() as plane:
         one = RemediatorProcess(tmp_path, plane.kubeconfig)
         with running(one):
-            async with asyncio.timeout(20):
-                while not one.said("gpuquarantines.gpuward.io is missing"):  # noqa: ASYNC110 - a file
-                    await asyncio.sleep(0.05)
-            status, why = await asyncio.to_thread(fetch, f"http://127.0.0.1:{one.port}/readyz")
-            assert status == 503
-            assert "kubectl apply -k daemonset/crds" in why
+            await says(one, "gpuquarantines.gpuward.io is missing")
+            await is_unready(one, "kubectl apply -k daemonset/crds")
 
 
 @pytest.mark.parametrize(
