@@ -22,6 +22,7 @@ from rules.judge.incident import (
     Finding,
     Incident,
     IncidentPhase,
+    Named,
     held_still,
     with_conclusion,
 )
@@ -168,18 +169,18 @@ def _over_budget(before: NodeState, on: Judging) -> Judging:
         budget = _BUDGETS.get(what)
         if budget is None or before.ledger.get((owner, what)) is entry:
             continue
-        gpu, pci = _names(on.state, owner)
-        seen = _sum(on, (owner, gpu, pci), what, "BudgetWindow")
+        who = _named(on.state, owner)
+        seen = _sum(on, (owner, *who), what, "BudgetWindow")
         if seen < on.thresholds[budget.reason].value:
             continue
-        active = {i.row.reason for i in on.state.incidents if i.active and i.concerns(gpu, pci)}
+        active = {i.row.reason for i in on.state.incidents if i.active and i.concerns(who)}
         if budget.reason not in active and not active.isdisjoint(budget.told_by):
             continue
         finding = Finding(
             at=on.now,
             row=REASONS[budget.reason],
-            gpu=gpu,
-            pci=pci,
+            gpu=who.uuid,
+            pci=who.pci,
             source=budget.source,
             evidence=f"{what}: {seen} times within 24 h",
             counts=False,
@@ -217,8 +218,7 @@ def _sum(on: Judging, names: tuple[str, ...], what: str, window: str) -> int:
     return ledger.total(on.state.ledger, names, what, since, on.now)
 
 
-def _names(state: NodeState, owner: str) -> tuple[str, str]:
+def _named(state: NodeState, owner: str) -> Named:
+    is_uuid = owner.startswith("GPU-")
     view = find_gpu(state, owner, owner)
-    if view is not None:
-        return view.seen.uuid, view.pci
-    return (owner, "") if owner.startswith("GPU-") else ("", owner)
+    return view.who if view else Named(owner if is_uuid else "", "" if is_uuid else owner)

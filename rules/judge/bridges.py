@@ -63,7 +63,7 @@ def cut_off_home(incidents: Sequence[Incident], finding: Finding) -> Incident | 
         return None
     waits = finding.lookback or finding.needs_present
     for incident in incidents:
-        if not incident.active or not incident.concerns(finding.gpu, finding.pci):
+        if not incident.active or not incident.concerns(finding.who):
             continue
         if waits and incident.phase is not IncidentPhase.PRESENT:
             continue

@@ -13,7 +13,15 @@ from typing import Final
 from rules.catalog.reason import ClosesKind, Severity
 from rules.catalog.signals import Signal
 from rules.judge.burst import is_lost, judged_row, settled, unconfirmed
-from rules.judge.incident import Incident, IncidentPhase, closed, held_still, without_gpu
+from rules.judge.incident import (
+    NOBODY,
+    Incident,
+    IncidentPhase,
+    Named,
+    closed,
+    held_still,
+    without_gpu,
+)
 from rules.judge.judging import Judging
 from rules.judge.observation import SourceState
 from rules.judge.present import Present, gpu_now, present_of
@@ -29,7 +37,7 @@ _BOOT_MARGIN_S: Final = 60.0
 
 
 def mark_reset(
-    on: Judging, gpu: str = "", pci: str = "", since: float | None = None, slack_s: float = 0.0
+    on: Judging, who: Named = NOBODY, since: float | None = None, slack_s: float = 0.0
 ) -> Judging:
     """Note evidence of a reset of one GPU, or of all where none is named.
 
@@ -37,8 +45,8 @@ def mark_reset(
     `since` is when it happened, if that is past: a later fault is not repaired by it. Its clock
     may be behind by `slack_s` where it is known to come after all that an earlier agent saw.
     """
-    everything = not gpu and not pci
-    hit = find_gpu(on.state, gpu, pci) if not everything else None
+    everything = not any(who)
+    hit = find_gpu(on.state, *who) if not everything else None
     gpus = {
         key: replace(view, reset_pending=False, counters={}, checks=without_looks(view))
         if everything or view is hit
@@ -47,7 +55,7 @@ def mark_reset(
     }
 
     def mark(incident: Incident) -> Incident:
-        about = everything or incident.concerns(gpu, pci)
+        about = everything or incident.concerns(who)
         slack = slack_s if incident.last_seen < on.state.started_at else 0.0
         if not incident.active or not about:
             return incident
@@ -55,7 +63,7 @@ def mark_reset(
             return incident
         if everything or len(incident.gpus or incident.pci) == 1:
             return replace(incident, reset_at=on.now)
-        key = gpu or pci
+        key = who.uuid or who.pci
         others = tuple(known for known in incident.resets if known[0] != key)
         return replace(incident, resets=(*others, (key, on.now))[-MAX_GPUS:])
 
@@ -209,7 +217,7 @@ def _reset_or_rebooted(on: Judging, incident: Incident) -> Incident:
     for key, at in incident.resets:
         view = find_gpu(on.state, key, key)
         if view is not None and gpu_now(on.state, view, at) is Present.GOOD:
-            left = without_gpu(incident, view.seen.uuid, view.pci)
+            left = without_gpu(incident, view.who)
             if left is None:
                 return closed(incident, on.now, ClosesKind.RESET)
             incident = replace(left, resets=tuple(r for r in left.resets if r[0] != key))

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from rules.api.health import (
     MAX_EVIDENCE,
@@ -33,6 +33,16 @@ MAX_LINKS: Final = 64
 MAX_XIDS: Final = 32
 CAME_AGAIN: Final = "came again after"
 """How the line of evidence begins that tells why a heavier repair is recommended."""
+
+
+class Named(NamedTuple):
+    """A GPU as far as it is known: a UUID and a plain address, either may be empty."""
+
+    uuid: str = ""
+    pci: str = ""
+
+
+NOBODY: Final = Named()
 
 
 class Scope(StrEnum):
@@ -80,6 +90,11 @@ class Finding:
     nvidia: NvidiaAction | None = None
     caused_by: int | None = None
     asks: int | None = None
+
+    @property
+    def who(self) -> Named:
+        """The GPU it is about."""
+        return Named(self.gpu, self.pci)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +166,9 @@ class Incident:
         """Whether both name a same GPU."""
         return any(gpu in self.gpus for gpu in other.gpus) or any(p in self.pci for p in other.pci)
 
-    def concerns(self, gpu: str, pci: str) -> bool:
+    def concerns(self, who: Named) -> bool:
         """Whether it is about that GPU, by UUID where both know one, else by address."""
+        gpu, pci = who
         if gpu and self.gpus:
             return gpu in self.gpus
         return pci in self.pci if pci else not self.gpus and not self.pci and not gpu
@@ -262,10 +278,10 @@ def closed(incident: Incident, at: float, by: str) -> Incident:
     )
 
 
-def without_gpu(incident: Incident, gpu: str, pci: str) -> Incident | None:
+def without_gpu(incident: Incident, who: Named) -> Incident | None:
     """The incident once one of its GPUs is out of it; None when that was the last one."""
-    gpus = tuple(other for other in incident.gpus if other != gpu)
-    addresses = tuple(other for other in incident.pci if other != pci)
+    gpus = tuple(other for other in incident.gpus if other != who.uuid)
+    addresses = tuple(other for other in incident.pci if other != who.pci)
     if not gpus and (incident.gpus or not addresses):
         return None
     return replace(incident, gpus=gpus, pci=addresses)
@@ -287,7 +303,7 @@ def find_home(
     burst on the same GPU (Xids only): its last member within the context delay, its first within
     the grouping time, so that a program that fails all day never swallows a later fault.
     """
-    mine = [i for i in incidents if i.active and i.concerns(finding.gpu, finding.pci)]
+    mine = [i for i in incidents if i.active and i.concerns(finding.who)]
     if finding.caused_by is not None:
         for incident in reversed(mine):
             if finding.caused_by in incident.xids:

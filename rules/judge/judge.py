@@ -67,7 +67,7 @@ from rules.judge.observation import (
     WorkloadSeen,
 )
 from rules.judge.recording import rests
-from rules.judge.state import START_GRACE_S, NodeState
+from rules.judge.state import START_GRACE_S, NodeState, identify
 from rules.judge.topology import better
 
 
@@ -200,11 +200,12 @@ def _readings(on: Judging, seen: Readings) -> Judging:
     presence = seen.values.get(Signal.PRESENCE)
     if presence is None:
         return on
+    who = identify(on.state, seen.gpu, seen.pci)
     if presence == "lost":
-        return lost_poll(on, seen.gpu, seen.pci, "NVML: the GPU is lost")
-    on = answered_poll(on, seen.gpu, seen.pci)
+        return lost_poll(on, who, "NVML: the GPU is lost")
+    on = answered_poll(on, who)
     asks = "NVML: the GPU requires a reset" if presence == "reset_required" else ""
-    return reset_required(on, seen.gpu, seen.pci, asks)
+    return reset_required(on, who, asks)
 
 
 def _boot(state: NodeState, boot_id: str) -> NodeState:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from rules.catalog.thresholds import Thresholds
 from rules.judge.gauge import Memory
-from rules.judge.incident import Incident, closed, without_gpu
+from rules.judge.incident import Incident, Named, closed, without_gpu
 from rules.judge.state import GpuView, NodeState, with_gpu
 
 
@@ -60,8 +60,7 @@ def close_where(on: Judging, wanted: Callable[[Incident], bool], by: str) -> Jud
 
 def close_for(
     on: Judging,
-    gpu: str,
-    pci: str,
+    who: Named,
     wanted: Callable[[Incident], bool],
     by: str,
     at: float | None = None,
@@ -69,11 +68,9 @@ def close_for(
     """Close what `wanted` picks for one GPU: an incident that others share goes on without it."""
 
     def leave(incident: Incident) -> Incident:
-        if not incident.active or not incident.concerns(gpu, pci) or not wanted(incident):
+        if not incident.active or not incident.concerns(who) or not wanted(incident):
             return incident
-        return without_gpu(incident, gpu, pci) or closed(
-            incident, on.now if at is None else at, by
-        )
+        return without_gpu(incident, who) or closed(incident, on.now if at is None else at, by)
 
     incidents = tuple(map(leave, on.state.incidents))
     same = all(new is old for new, old in zip(incidents, on.state.incidents, strict=True))

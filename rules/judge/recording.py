@@ -29,6 +29,7 @@ from rules.judge.incident import (
     Incident,
     IncidentPhase,
     Member,
+    Named,
     Scope,
     capped,
     clipped,
@@ -79,8 +80,8 @@ def record(on: Judging, finding: Finding) -> Judging:
     A sighting from before the agent's start waits for the present to agree; if it would only be
     a record, it is one at once, closed.
     """
-    gpu, pci = identify(on.state, finding.gpu, finding.pci)
-    finding = replace(finding, gpu=gpu, pci=pci)
+    who = identify(on.state, finding.gpu, finding.pci)
+    finding = replace(finding, gpu=who.uuid, pci=who.pci)
     if on.state.standing_down and is_lost(Member(finding.row, finding.xid)):
         finding = replace(finding, needs_present=True)  # judged when the GPUs are back
     if finding.lookback and finding.sequence is None and _is_known(on.state, finding):
@@ -135,8 +136,7 @@ def rests(state: NodeState, incident: Incident) -> bool:
 
 def take_answer(
     on: Judging,
-    gpu: str,
-    pci: str,
+    who: Named,
     value: int,
     *,
     finding: Finding,
@@ -146,20 +146,20 @@ def take_answer(
     It answers the newest incident of that GPU that an Xid opened, if that is recent or grave;
     where there is none, the action is an incident of its own, as `finding` says it.
     """
-    gpu, pci = identify(on.state, gpu, pci)
-    view = find_gpu(on.state, gpu, pci)
+    who = identify(on.state, *who)
+    view = find_gpu(on.state, *who)
     if view is not None and not finding.lookback:
         on = on.with_gpu(replace(view, action=value, action_seen=None))
     around = surroundings(on.state)
     if value == NO_ACTION:
-        return _no_action(on, gpu, pci, finding)
-    asked = _asked(on, gpu, pci, finding)
+        return _no_action(on, who, finding)
+    asked = _asked(on, who, finding)
     if asked is None:
         row = row_for_action(value, around)
-        old = _own(on.state, gpu, pci)
+        old = _own(on.state, who)
         if old is not None and old.row.reason != row.reason:
             on = on.then(replace_incident(on.state, closed(old, finding.at, SUPERSEDED)))
-        return record(on, replace(finding, row=row, gpu=gpu, pci=pci))
+        return record(on, replace(finding, row=row, gpu=who.uuid, pci=who.pci))
     if asked.answer == value:
         return on.then(
             replace_incident(on.state, replace(asked, last_seen=max(asked.last_seen, finding.at)))
@@ -190,14 +190,14 @@ def _shut_off_home(state: NodeState, finding: Finding) -> Incident | None:
     for incident in state.incidents:
         if waits and incident.phase is not IncidentPhase.PRESENT:
             continue
-        if incident.active and incident.concerns(finding.gpu, finding.pci):
+        if incident.active and incident.concerns(finding.who):
             other = any(map(is_lost, incident.members))
             if SECURITY_FAULT_XID in incident.xids if lost else other:
                 return incident
     return None
 
 
-def note_no_need(on: Judging, gpu: str, pci: str) -> Judging:
+def note_no_need(on: Judging, who: Named) -> Judging:
     """A poll found that the driver asks for nothing.
 
     Read twice after an Xid whose meaning is the driver's answer, that is the answer.
@@ -209,7 +209,7 @@ def note_no_need(on: Judging, gpu: str, pci: str) -> Judging:
             and incident.answer is None
             and incident.phase is not IncidentPhase.PRESENT
         )
-        if not waits or not incident.concerns(gpu, pci) or not asks_driver(incident, around):
+        if not waits or not incident.concerns(who) or not asks_driver(incident, around):
             continue
         if len(incident.gpus) > 1:
             continue  # what one of several GPUs does not need says nothing of the others
@@ -236,7 +236,7 @@ def _is_known(state: NodeState, finding: Finding) -> bool:
     line = clipped(finding.evidence)
     record_only = finding.row.severity is Severity.INFO
     return any(
-        incident.concerns(finding.gpu, finding.pci)
+        incident.concerns(finding.who)
         and incident.first_seen - PAST_CLOCK_S <= finding.at <= incident.last_seen + PAST_CLOCK_S
         and (
             (line in incident.evidence and (record_only or not _ended_before(incident, finding)))
@@ -250,14 +250,14 @@ def _ended_before(incident: Incident, finding: Finding) -> bool:
     return not incident.active and incident.closed_at < finding.at
 
 
-def _no_action(on: Judging, gpu: str, pci: str, finding: Finding) -> Judging:
+def _no_action(on: Judging, who: Named, finding: Finding) -> Judging:
     """The driver asks for nothing any more: what only its wish kept open is over."""
 
     def kept_open_by_it(incident: Incident) -> bool:
         later = finding.lookback and finding.at < incident.last_seen
         return incident.row.closes_on.signal == Signal.RECOVERY_ACTION and not later
 
-    return close_for(on, gpu, pci, kept_open_by_it, ClosesKind.STATE, finding.at)
+    return close_for(on, who, kept_open_by_it, ClosesKind.STATE, finding.at)
 
 
 def finding_for_action(
@@ -269,7 +269,7 @@ def finding_for_action(
     return Finding(at=at, row=row, source=source, evidence=evidence, scope=scope)
 
 
-def _asked(on: Judging, gpu: str, pci: str, finding: Finding) -> Incident | None:
+def _asked(on: Judging, who: Named, finding: Finding) -> Incident | None:
     """The newest Xid incident of the GPU that this answer is about.
 
     An answer read from the past is not about what came after it.
@@ -279,7 +279,7 @@ def _asked(on: Judging, gpu: str, pci: str, finding: Finding) -> Incident | None
         incident
         for incident in on.state.incidents
         if incident.active
-        and incident.concerns(gpu, pci)
+        and incident.concerns(who)
         and not (finding.lookback and at < incident.first_seen - gap)
         and (
             any(xid != RECOVERY_ACTION_XID for xid in incident.xids)
@@ -293,11 +293,11 @@ def _asked(on: Judging, gpu: str, pci: str, finding: Finding) -> Incident | None
     return max(about, key=lambda i: (strength(i.row), i.last_seen), default=None)
 
 
-def _own(state: NodeState, gpu: str, pci: str) -> Incident | None:
+def _own(state: NodeState, who: Named) -> Incident | None:
     for incident in state.incidents:
         if (
             incident.active
-            and incident.concerns(gpu, pci)
+            and incident.concerns(who)
             and incident.row.reason.startswith("RecoveryAction")
         ):
             return incident

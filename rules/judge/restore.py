@@ -29,7 +29,7 @@ from rules.judge.facts.processes import KINDS
 from rules.judge.facts.repeats import REPEATING_XIDS
 from rules.judge.facts.standing import WHOLE
 from rules.judge.gauge import Gauge, Latch
-from rules.judge.incident import Incident, IncidentPhase, Member, Scope
+from rules.judge.incident import NOBODY, Incident, IncidentPhase, Member, Named, Scope
 from rules.judge.observation import GpuSeen, Service, SourceName, SourceState, TopologySeen
 from rules.judge.state import (
     MAX_BURSTS,
@@ -110,7 +110,7 @@ def restore(
         cursor_seq=status.cursor.kmsg_seq,
         sources=_sources(status, now),
         gpus=_gpus(status, incidents),
-        missing=Gauge(raised=_stands(incidents, MISMATCH, "", "", Scope.NODE)),
+        missing=Gauge(raised=_node_misses(incidents)),
         checks=_standing(
             i
             for i in incidents
@@ -219,7 +219,7 @@ def _gpus(status: HealthStatus, incidents: tuple[Incident, ...]) -> dict[str, Gp
 
 def _view(gpu: GpuStatus, incidents: tuple[Incident, ...]) -> GpuView:
     address = plain_address(gpu.pci) if gpu.pci else ""
-    mine = [i for i in incidents if _is_bad(i) and i.concerns(gpu.uuid, address)]
+    mine = [i for i in incidents if _is_bad(i) and i.concerns(Named(gpu.uuid, address))]
     missed = next((i for i in mine if i.row.reason in (MISMATCH, REASON_LOST)), None)
     mig = {"Enabled": True, "Disabled": False}.get(gpu.mig_mode)
     return GpuView(
@@ -260,11 +260,9 @@ def _is_bad(incident: Incident) -> bool:
     return incident.active and incident.held_at is None
 
 
-def _stands(
-    incidents: tuple[Incident, ...], reason: str, gpu: str, pci: str, scope: Scope = Scope.NODE
-) -> bool:
+def _node_misses(incidents: tuple[Incident, ...]) -> bool:
     return any(
-        _is_bad(i) and i.row.reason == reason and i.scope is scope and i.concerns(gpu, pci)
+        _is_bad(i) and i.row.reason == MISMATCH and i.scope is Scope.NODE and i.concerns(NOBODY)
         for i in incidents
     )
 

@@ -16,7 +16,7 @@ from rules.catalog.driver_branch import driver_branch
 from rules.catalog.signals import Signal
 from rules.judge.expected_gpus import Learned
 from rules.judge.gauge import Gauge, Memory
-from rules.judge.incident import Finding, Incident
+from rules.judge.incident import Finding, Incident, Named
 from rules.judge.ledger import Ledger
 from rules.judge.observation import (
     AerCounters,
@@ -99,6 +99,11 @@ class GpuView:
     aer_base: AerCounters | None = None
     best_generation: float = 0.0
     links_up: int = 0
+
+    @property
+    def who(self) -> Named:
+        """Which GPU it is."""
+        return Named(self.seen.uuid, self.pci)
 
     @property
     def pci(self) -> str:
@@ -289,13 +294,13 @@ def just_told(at: float, now: float) -> bool:
     return bool(at) and abs(now - at) <= _TOLD_S
 
 
-def identify(state: NodeState, gpu: str, pci: str) -> tuple[str, str]:
+def identify(state: NodeState, gpu: str, pci: str) -> Named:
     """Complete a UUID or an address with the other one, as far as either is known."""
     address = plain_address(pci) if pci else ""
     view = find_gpu(state, gpu, address)
     if view is not None:
-        return view.seen.uuid or gpu, view.pci or address
-    return gpu or state.address_uuids.get(address, ""), address
+        return Named(view.seen.uuid or gpu, view.pci or address)
+    return Named(gpu or state.address_uuids.get(address, ""), address)
 
 
 def replace_incident(state: NodeState, changed: Incident) -> NodeState:

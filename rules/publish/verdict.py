@@ -194,7 +194,7 @@ def _gravest(active: list[Incident], severity: Severity) -> Incident | None:
 
 
 def _gpu(view: GpuView, active: list[Incident], *, blind: bool) -> GpuVerdict:
-    mine = [i for i in active if i.concerns(view.seen.uuid, view.pci)]
+    mine = [i for i in active if i.concerns(view.who)]
     fatal = _gravest(mine, Severity.FATAL)
     if fatal is not None:
         return GpuVerdict(Health.UNHEALTHY, fatal.row.reason)

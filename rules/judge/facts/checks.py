@@ -105,7 +105,7 @@ def _flag(
 def _pending_after_error(state: NodeState, view: GpuView) -> Reason | None:
     """A pending remap is a record, unless an error or the driver says that it matters now."""
     after_error = any(
-        incident.concerns(view.seen.uuid, view.pci)
+        incident.concerns(view.who)
         and not _MEMORY_ERROR_XIDS.isdisjoint(incident.xids)
         and incident.closed_by not in (BEFORE_START, ClosesKind.RESET, ClosesKind.REBOOT)
         for incident in state.incidents

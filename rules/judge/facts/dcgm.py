@@ -108,12 +108,12 @@ def _judge_xids(on: Judging, seen: DcgmSeen) -> Judging:
         known = (uuid, None) in before
         if not blind or not known or was == xid or not 0 < xid < 1 << 16:
             continue
-        gpu, pci = identify(on.state, uuid, seen.pci.get(uuid, ""))
+        who = identify(on.state, uuid, seen.pci.get(uuid, ""))
         finding = Finding(
             at=seen.at,
             row=reason_for_xid(xid, driver=on.state.branch),
-            gpu=gpu,
-            pci=pci,
+            gpu=who.uuid,
+            pci=who.pci,
             xid=xid,
             source=SourceName.DCGM,
             evidence=f"dcgm-exporter: last Xid changed from {was} to {xid}",

@@ -16,7 +16,7 @@ from rules.api.health import MigInstance
 from rules.catalog.reason import Severity
 from rules.catalog.reasons import REASONS
 from rules.catalog.xid import RECOVERY_ACTION_XID, reason_for_xid
-from rules.judge.incident import Finding, Member
+from rules.judge.incident import Finding, Member, Named
 from rules.judge.judging import Judging, close_where
 from rules.judge.observation import EventKind, GpuEvent, SourceName
 from rules.judge.recording import SUPERSEDED, record
@@ -46,19 +46,19 @@ UNAVAILABLE: Final = "GPUUnavailable"
 
 def judge_event(on: Judging, event: GpuEvent) -> Judging:
     """Take one pushed event."""
-    gpu, pci = identify(on.state, event.gpu, event.pci)
+    who = identify(on.state, event.gpu, event.pci)
     if event.kind is EventKind.RECOVERY_ACTION:
-        return hint_to_look(on, gpu, pci)
+        return hint_to_look(on, who)
     if event.kind is EventKind.GPU_UNAVAILABLE:
-        if on.state.standing_down or not (gpu or pci):
+        if on.state.standing_down or not any(who):
             return on
-        on = hint_to_look(on, gpu, pci, unavailable=True)
-        return _judge_unavailable(on, event, gpu, pci)
+        on = hint_to_look(on, who, unavailable=True)
+        return _judge_unavailable(on, event, who)
     xid = event.data if event.kind is EventKind.XID else _XID_OF_EVENT.get(event.kind)
     if xid is None or not 0 < xid < 1 << 16:
         return on
     if xid == RECOVERY_ACTION_XID:
-        on = hint_to_look(on, gpu, pci)
+        on = hint_to_look(on, who)
     return _judge_number(on, event, xid)
 
 
@@ -76,34 +76,34 @@ def mature_events(on: Judging) -> Judging:
     return on
 
 
-def forget_event(state: NodeState, xid: int, gpu: str, pci: str) -> tuple[NodeState, bool]:
+def forget_event(state: NodeState, xid: int, who: Named) -> tuple[NodeState, bool]:
     """Drop the waiting events that this kernel line explains; says whether there were any."""
     left = tuple(
         pending
         for pending in state.pending_events
-        if pending.finding.xid != xid or not _same(pending.finding, gpu, pci)
+        if pending.finding.xid != xid or not _same(pending.finding, who)
     )
     if len(left) == len(state.pending_events):
         return state, False
     return replace(state, pending_events=left), True
 
 
-def hint_to_look(on: Judging, gpu: str, pci: str, *, unavailable: bool = False) -> Judging:
+def hint_to_look(on: Judging, who: Named, *, unavailable: bool = False) -> Judging:
     """Let what is read of this GPU next count at once; the driver said that something changed."""
-    view = find_gpu(on.state, gpu, pci)
+    view = find_gpu(on.state, *who)
     if view is None:
         return on
     lost_at = on.now if unavailable else view.unavailable_at
     return on.with_gpu(replace(view, told_at=on.now, unavailable_at=lost_at))
 
 
-def _judge_unavailable(on: Judging, event: GpuEvent, gpu: str, pci: str) -> Judging:
+def _judge_unavailable(on: Judging, event: GpuEvent, who: Named) -> Judging:
     """Lost, or a fatal time-out that a reset heals: no proof of either until the GPU was read."""
     finding = Finding(
         at=event.at,
         row=REASONS[UNAVAILABLE],
-        gpu=gpu,
-        pci=pci,
+        gpu=who.uuid,
+        pci=who.pci,
         source=SourceName.NVML,
         evidence="NVML event: GPU unavailable",
         needs_present=True,
@@ -126,15 +126,15 @@ def name_unavailable(on: Judging) -> Judging:
 
 
 def _judge_number(on: Judging, event: GpuEvent, xid: int) -> Judging:
-    gpu, pci = identify(on.state, event.gpu, event.pci)
+    who = identify(on.state, event.gpu, event.pci)
     mig = None
     if event.gi is not None or event.ci is not None:
         mig = MigInstance(gi=event.gi, ci=event.ci)
     finding = Finding(
         at=event.at,
         row=reason_for_xid(xid, driver=on.state.branch),
-        gpu=gpu,
-        pci=pci,
+        gpu=who.uuid,
+        pci=who.pci,
         xid=xid,
         source=SourceName.NVML,
         evidence=f"NVML event: {event.kind.value} {event.data}",
@@ -159,7 +159,7 @@ def _line_was_there(state: NodeState, finding: Finding, within_s: float) -> Memb
             member
             for incident in state.incidents
             if incident.active
-            and incident.concerns(finding.gpu, finding.pci)
+            and incident.concerns(finding.who)
             and SourceName.KERNEL_LOG in incident.sources
             and abs(finding.at - incident.last_seen) <= within_s
             for member in incident.members
@@ -169,7 +169,7 @@ def _line_was_there(state: NodeState, finding: Finding, within_s: float) -> Memb
     )
 
 
-def _same(finding: Finding, gpu: str, pci: str) -> bool:
-    if gpu and finding.gpu:
-        return gpu == finding.gpu
-    return bool(pci) and pci == finding.pci
+def _same(finding: Finding, who: Named) -> bool:
+    if who.uuid and finding.gpu:
+        return who.uuid == finding.gpu
+    return bool(who.pci) and who.pci == finding.pci

@@ -25,7 +25,7 @@ from rules.judge.expected_gpus import GPU_CLASSES, NVIDIA_VENDOR
 from rules.judge.facts.events import forget_event, hint_to_look
 from rules.judge.facts.links import count_link_fault
 from rules.judge.facts.repeats import count_repeat
-from rules.judge.incident import Finding, Scope
+from rules.judge.incident import NOBODY, Finding, Named, Scope
 from rules.judge.judging import Judging
 from rules.judge.observation import KernelLineSeen, SourceName
 from rules.judge.recording import PAST_CLOCK_S, finding_for_action, record, take_answer
@@ -107,21 +107,21 @@ def _judge_xid(on: Judging, seen: KernelLineSeen) -> Judging:
     line = seen.line
     if line.xid is None:
         return on
-    gpu, pci = identify(on.state, line.gpu_uuid or "", line.pci or "")
-    state, told = forget_event(on.state, line.xid, gpu, pci)
+    who = identify(on.state, line.gpu_uuid or "", line.pci or "")
+    state, told = forget_event(on.state, line.xid, who)
     on = on.then(state)
     if line.xid == RECOVERY_ACTION_XID and line.recovery_to is not None:
         return _judge_action(on, seen, line.recovery_to)
     if line.xid == RECOVERY_ACTION_XID and not seen.lookback:
-        on = hint_to_look(on, gpu, pci)  # an action that the line does not name
+        on = hint_to_look(on, who)  # an action that the line does not name
     buckets = nvidia_buckets(line.xid, line.words)
     row = reason_for_line(line, on.state.branch)
-    view = find_gpu(on.state, gpu, pci)
+    view = find_gpu(on.state, *who)
     if line.xid in _REMAP_XIDS and view is not None and view.values.get(Signal.REMAP_FAILURE):
         row = reason_for_xid(line.xid, driver=on.state.branch, remap_failed=True)
-    on, row = count_link_fault(on, line, row, gpu, pci, seen.at)
+    on, row = count_link_fault(on, line, row, who, seen.at)
     if not seen.lookback:
-        on = count_repeat(on, line, gpu, pci, seen.at)
+        on = count_repeat(on, line, who, seen.at)
     finding = _finding(on.state, seen, row)
     finding = replace(
         finding,
@@ -131,7 +131,7 @@ def _judge_xid(on: Judging, seen: KernelLineSeen) -> Judging:
         nvidia=NvidiaAction(immediate=buckets[0], investigatory=buckets[1]) if buckets else None,
     )
     if line.xid in ROW_REMAP_XIDS and not seen.lookback:
-        on = on.then(_note_pending(on.state, gpu, pci))
+        on = on.then(_note_pending(on.state, who))
     on = record(on, finding)
     if told:
         on = record(on, replace(finding, source=SourceName.NVML, evidence="", counts=False))
@@ -140,32 +140,32 @@ def _judge_xid(on: Judging, seen: KernelLineSeen) -> Judging:
 
 def _judge_action(on: Judging, seen: KernelLineSeen, value: int) -> Judging:
     line = seen.line
-    gpu, pci = identify(on.state, line.gpu_uuid or "", line.pci or "")
+    who = identify(on.state, line.gpu_uuid or "", line.pci or "")
     finding = finding_for_action(on.state, value, seen.at, SourceName.KERNEL_LOG, line.text)
     finding = replace(
         finding,
         xid=line.xid,
         sequence=_sequence(seen),
         lookback=seen.lookback,
-        gpu=gpu,
-        pci=pci,
+        gpu=who.uuid,
+        pci=who.pci,
     )
-    on = take_answer(on, gpu, pci, value, finding=finding)
+    on = take_answer(on, who, value, finding=finding)
     if value != NO_ACTION:
         return on
-    return _was_reset(on, seen, gpu, pci)
+    return _was_reset(on, seen, who)
 
 
-def _was_reset(on: Judging, seen: KernelLineSeen, gpu: str = "", pci: str = "") -> Judging:
+def _was_reset(on: Judging, seen: KernelLineSeen, who: Named = NOBODY) -> Judging:
     """Note the reset that a line tells of.
 
     A numbered line of the past comes after everything that an earlier agent published, or it
     would not be judged; its time is the kernel clock's, which falls behind that agent's.
     """
     if not seen.lookback:
-        return mark_reset(on, gpu, pci)
+        return mark_reset(on, who)
     slack_s = PAST_CLOCK_S if seen.sequence >= 0 else 0.0
-    return mark_reset(on, gpu, pci, since=seen.at, slack_s=slack_s)
+    return mark_reset(on, who, since=seen.at, slack_s=slack_s)
 
 
 def _judge_sxid(on: Judging, seen: KernelLineSeen) -> Judging:
@@ -214,22 +214,22 @@ def _judge_port(on: Judging, line: KernelLine, finding: Finding) -> Judging:
 
 def _finding(state: NodeState, seen: KernelLineSeen, row: Reason) -> Finding:
     line = seen.line
-    gpu, pci = identify(state, line.gpu_uuid or "", line.pci or "")
+    who = identify(state, line.gpu_uuid or "", line.pci or "")
     mig = None
     if line.mig_gi is not None or line.mig_ci is not None:
         mig = MigInstance(gi=line.mig_gi, ci=line.mig_ci)
     return Finding(
         at=seen.at,
         row=row,
-        gpu=gpu,
-        pci=pci,
+        gpu=who.uuid,
+        pci=who.pci,
         source=SourceName.KERNEL_LOG,
         evidence=line.text,
         sequence=_sequence(seen),
         lookback=seen.lookback,
         mig=mig,
         links=(line.link,) if line.link is not None and line.link >= 0 else (),
-        scope=Scope.GPU if gpu or pci else Scope.NODE,
+        scope=Scope.GPU if any(who) else Scope.NODE,
     )
 
 
@@ -248,8 +248,8 @@ def _learn_address(state: NodeState, line: KernelLine) -> NodeState:
     return replace(state, address_uuids={**known, address: line.gpu_uuid})
 
 
-def _note_pending(state: NodeState, gpu: str, pci: str) -> NodeState:
-    view = find_gpu(state, gpu, pci)
+def _note_pending(state: NodeState, who: Named) -> NodeState:
+    view = find_gpu(state, *who)
     return with_gpu(state, replace(view, reset_pending=True)) if view else state
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from rules.catalog.reason import ClosesKind, Level, Reason, Severity
 from rules.catalog.signals import Signal
 from rules.judge import ledger
-from rules.judge.incident import Incident
+from rules.judge.incident import Incident, Named
 from rules.judge.judging import Judging, close_for
 from rules.judge.present import all_links_up
 from rules.judge.state import GpuView, find_gpu
@@ -28,18 +28,18 @@ _RETURNED_LOOKS: Final = 3
 
 
 def count_link_fault(
-    on: Judging, line: KernelLine, row: Reason, gpu: str, pci: str, at: float
+    on: Judging, line: KernelLine, row: Reason, who: Named, at: float
 ) -> tuple[Judging, Reason]:
     """Note an error of a link; its row is heavier when the same link had one within the day.
 
     What the registers call harmless, or the consequence of another error, does not count.
     """
-    if line.xid in LINK_XIDS and (view := find_gpu(on.state, gpu, pci)) is not None:
+    if line.xid in LINK_XIDS and (view := find_gpu(on.state, *who)) is not None:
         on = on.with_gpu(replace(view, links_up=0))
     if line.xid != LINK_XID or line.link is None or row.severity is Severity.INFO:
         return on, row
     window_s = on.thresholds["RepeatWindow"].value
-    owner, what = ledger.whose(gpu, pci), f"Xid {LINK_XID} on link {line.link}"
+    owner, what = ledger.whose(*who), f"Xid {LINK_XID} on link {line.link}"
     last = on.state.ledger.get((owner, what))
     on = on.then(
         replace(on.state, ledger=ledger.noted(on.state.ledger, owner, what, at, window_s))
@@ -62,7 +62,7 @@ def links_returned(on: Judging, view: GpuView) -> Judging:
     on = on.with_gpu(replace(view, links_up=min(looks, _RETURNED_LOOKS)))
     if looks < _RETURNED_LOOKS:
         return on
-    return close_for(on, view.seen.uuid, view.pci, _waits_for_links, ClosesKind.STATE)
+    return close_for(on, view.who, _waits_for_links, ClosesKind.STATE)
 
 
 def _waits_for_links(incident: Incident) -> bool:

@@ -26,7 +26,7 @@ from rules.judge.expected_gpus import (
 )
 from rules.judge.facts.standing import record_standing
 from rules.judge.gauge import Gauge
-from rules.judge.incident import Finding, Scope
+from rules.judge.incident import Finding, Named, Scope
 from rules.judge.judging import Judging, close_for, close_where
 from rules.judge.ledger import noted, whose
 from rules.judge.observation import GpuSeen, Inventory, PciSeen, SourceName, SourceState
@@ -98,17 +98,17 @@ def take_functions(on: Judging, seen: PciSeen) -> Judging:
     return count_gpus(on)
 
 
-def lost_poll(on: Judging, gpu: str, pci: str, evidence: str) -> Judging:
+def lost_poll(on: Judging, who: Named, evidence: str) -> Judging:
     """One poll said that the GPU is lost."""
-    view = find_gpu(on.state, gpu, pci)
+    view = find_gpu(on.state, *who)
     if view is None or not _may_judge(on.state):
         return on
     return _step_lost(on, view, evidence, gone=True)
 
 
-def answered_poll(on: Judging, gpu: str, pci: str) -> Judging:
+def answered_poll(on: Judging, who: Named) -> Judging:
     """One poll was answered."""
-    view = find_gpu(on.state, gpu, pci)
+    view = find_gpu(on.state, *who)
     if view is None or view.lost == Gauge():
         return on
     return _step_lost(on, view, "", gone=False)
@@ -206,7 +206,7 @@ def _step_lost(on: Judging, view: GpuView, evidence: str, *, gone: bool) -> Judg
         return on
     lost = view.lost.step(bad=gone, good=not gone, threshold=on.thresholds["GPULost"])
     if gone and view.lost.bad[-1:] != (True,):
-        owner = whose(view.seen.uuid, view.pci)
+        owner = whose(*view.who)
         window_s = on.thresholds["BudgetWindow"].value
         on = on.then(
             replace(on.state, ledger=noted(on.state.ledger, owner, LOST_POLL, on.now, window_s))
@@ -253,17 +253,14 @@ def _found(on: Judging, view: GpuView) -> Judging:
     on = _end_mismatch(on, view, ClosesKind.STATE)
     return close_for(
         on,
-        view.seen.uuid,
-        view.pci,
+        view.who,
         lambda i: i.row.reason == REASON_LOST and i.row.closes_on == ON_RESET,
         ClosesKind.STATE,
     )
 
 
 def _end_mismatch(on: Judging, view: GpuView, by: str) -> Judging:
-    return close_where(
-        on, lambda i: i.row.reason == MISMATCH and i.concerns(view.seen.uuid, view.pci), by
-    )
+    return close_where(on, lambda i: i.row.reason == MISMATCH and i.concerns(view.who), by)
 
 
 def _others_answer(on: Judging, view: GpuView) -> bool:
@@ -291,7 +288,7 @@ def _given_away(state: NodeState) -> int:
 def _known_lost(state: NodeState, view: GpuView) -> bool:
     return any(
         incident.active
-        and incident.concerns(view.seen.uuid, view.pci)
+        and incident.concerns(view.who)
         and any(is_lost(member) for member in incident.members)
         for incident in state.incidents
     )

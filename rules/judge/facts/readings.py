@@ -82,7 +82,7 @@ def judge_readings(on: Judging, seen: Readings, source: SourceName = SourceName.
     before = view.counters
     on = on.with_gpu(view)
     if _went_back(before, values):
-        on = mark_reset(on, view.seen.uuid, view.pci)
+        on = mark_reset(on, view.who)
         before = {}
     on = _polled_action(on, view, values, source)
     sample = _sample(on, on.current(view), values, before)
@@ -109,15 +109,15 @@ def _polled_action(
         on = on.with_gpu(replace(view, action=value, action_seen=None))
         # A page of dcgm-exporter may be older than the Xid that asks.
         asked = value == 0 and source is SourceName.NVML
-        return note_no_need(on, view.seen.uuid, view.pci) if asked else on
+        return note_no_need(on, view.who) if asked else on
     if view.action_seen != value and not just_told(view.told_at, on.now):
         return on.with_gpu(replace(view, action_seen=value))
-    gpu, pci = view.seen.uuid, view.pci
+    who = view.who
     evidence = f"{source.value}: recovery action {value}"
     finding = finding_for_action(on.state, value, on.now, source, evidence)
-    finding = replace(finding, gpu=gpu, pci=pci)
-    on = take_answer(on, gpu, pci, value, finding=finding)
-    return mark_reset(on, gpu, pci) if value == 0 else on
+    finding = replace(finding, gpu=who.uuid, pci=who.pci)
+    on = take_answer(on, who, value, finding=finding)
+    return mark_reset(on, who) if value == 0 else on
 
 
 def _sample(
@@ -171,7 +171,7 @@ def _flags(on: Judging, view: GpuView, sample: Sample, source: SourceName) -> Ju
             pending = any(_flag(on, view, reason).seen for reason in _PENDING_REASONS)
             on = on.with_gpu(replace(on.current(view), reset_pending=pending))
         if before.seen and not after.seen and check.reason in _PROVE_RESET:
-            on = mark_reset(on, view.seen.uuid, view.pci)
+            on = mark_reset(on, view.who)
     return on
 
 
@@ -211,7 +211,7 @@ def _note_link_errors(
         for signal in RETRAINS
         if signal in before and (number := number_of(values.get(signal))) is not None
     )
-    owner, window_s = whose(view.seen.uuid, view.pci), on.thresholds["BudgetWindow"].value
+    owner, window_s = whose(*view.who), on.thresholds["BudgetWindow"].value
     counted = noted(on.state.ledger, owner, LINK_ERRORS, on.now, window_s, count=grown)
     return on if counted is on.state.ledger else on.then(replace(on.state, ledger=counted))
 

@@ -15,7 +15,7 @@ from typing import Final
 from rules.catalog.reason import BY_HUMAN, SILENCE_3M, Action, Level, Severity
 from rules.catalog.thresholds import Thresholds
 from rules.catalog.xid import reason_for_xid
-from rules.judge.incident import Finding, with_conclusion
+from rules.judge.incident import Finding, Named, with_conclusion
 from rules.judge.judging import Judging
 from rules.judge.ledger import Ledger, noted, total, whose
 from rules.judge.observation import SourceName, SourceState, WorkloadSeen
@@ -36,36 +36,38 @@ _NAMED: Final = 3
 _HOUR_S: Final = 3600
 
 
-def count_repeat(on: Judging, line: KernelLine, gpu: str, pci: str, at: float) -> Judging:
+def count_repeat(on: Judging, line: KernelLine, who: Named, at: float) -> Judging:
     """Add a line to its burst, whoever's it is; three minutes of silence begin a new one.
 
     The line with the place and the one with the process are not always the same line.
     """
     xid = line.xid
-    if xid not in REPEATING_XIDS or not (gpu or pci):
+    if xid not in REPEATING_XIDS or not any(who):
         return on
     oldest = at - on.thresholds["RepeatWindow"].value
     kept = [burst for burst in on.state.bursts if burst.last_at >= oldest]
     place = () if line.gpc is None or line.tpc is None else ((line.gpc, line.tpc),)
     for position, burst in enumerate(kept):
         near = abs(at - burst.last_at) < SILENCE_3M.silence_s
-        if burst.xid == xid and burst.is_on(gpu, pci) and near:
+        if burst.xid == xid and burst.is_on(*who) and near:
             places = tuple(dict.fromkeys((*burst.places, *place)))[:_MAX_PLACES]
             last_at = max(burst.last_at, at)
             kept[position] = replace(burst, places=places, last_at=last_at)
             return on.then(replace(on.state, bursts=tuple(kept)))
     due_at = on.now + on.thresholds["ContextDelay"].value
-    begun = Burst(xid=xid, gpu=gpu, pci=pci, first_at=at, last_at=at, places=place, due_at=due_at)
+    begun = Burst(
+        xid=xid, gpu=who.uuid, pci=who.pci, first_at=at, last_at=at, places=place, due_at=due_at
+    )
     return on.then(replace(on.state, bursts=(*kept, begun)[-MAX_BURSTS:]))
 
 
 def take_workload(on: Judging, seen: WorkloadSeen) -> Judging:
     """Note whose process a line named, in the burst of that line."""
     line = seen.record.line
-    gpu, pci = identify(on.state, line.gpu_uuid or "", line.pci or "")
+    who = identify(on.state, line.gpu_uuid or "", line.pci or "")
     bursts = list(on.state.bursts)
     for position, burst in enumerate(bursts):
-        mine = burst.xid == line.xid and burst.is_on(gpu, pci)
+        mine = burst.xid == line.xid and burst.is_on(*who)
         if (
             mine
             and burst.first_at <= seen.record.at <= burst.last_at

@@ -40,7 +40,7 @@ from rules.judge.facts.standing import (
     judge_checks,
 )
 from rules.judge.gauge import Latch
-from rules.judge.incident import Finding
+from rules.judge.incident import Finding, Named
 from rules.judge.judging import Judging
 from rules.judge.observation import (
     CallFailed,
@@ -164,20 +164,20 @@ def judge_failed_call(on: Judging, seen: CallFailed) -> Judging:
         return change_source(on, down)
     if not (seen.gpu or seen.pci):
         return on
+    who = identify(on.state, seen.gpu, seen.pci)
     evidence = f"{seen.call} answered NVML code {seen.code}"
     if seen.code == CODE_LOST:
-        return lost_poll(on, seen.gpu, seen.pci, evidence)
+        return lost_poll(on, who, evidence)
     if seen.code == CODE_RESET_REQUIRED:
-        return reset_required(on, seen.gpu, seen.pci, evidence)
+        return reset_required(on, who, evidence)
     reason = _REASON_OF_CODE.get(seen.code)
     if reason is None:
         return on
-    gpu, pci = identify(on.state, seen.gpu, seen.pci)
     finding = Finding(
         at=seen.at,
         row=REASONS[reason],
-        gpu=gpu,
-        pci=pci,
+        gpu=who.uuid,
+        pci=who.pci,
         source=SourceName.NVML,
         evidence=evidence,
     )
@@ -197,15 +197,15 @@ _RESET_REQUIRED: Final = Check(
 )
 
 
-def reset_required(on: Judging, gpu: str, pci: str, evidence: str) -> Judging:
+def reset_required(on: Judging, who: Named, evidence: str) -> Judging:
     """The GPU answers that it needs a reset, or with no evidence that it does not: a flag."""
-    view = find_gpu(on.state, gpu, pci)
+    view = find_gpu(on.state, *who)
     if view is None:
         return on
     raised = is_raised(on.state, _RESET_REQUIRED.reason, view)
     on = judge_checks(on, (_RESET_REQUIRED,), evidence, SourceName.NVML, view)
     ended = raised and not evidence  # nothing but a reset ends that state
-    return mark_reset(on, view.seen.uuid, view.pci) if ended else on
+    return mark_reset(on, view.who) if ended else on
 
 
 def take_node(on: Judging, seen: NodeSeen) -> Judging:

@@ -200,7 +200,7 @@ def record_standing(on: Judging, finding: Finding, *, first: bool = True) -> Jud
 def is_known(state: NodeState, finding: Finding) -> bool:
     """Whether an open incident of this GPU, or of the node, tells of it."""
     return any(
-        i.active and i.has_reason(finding.row.reason) and i.concerns(finding.gpu, finding.pci)
+        i.active and i.has_reason(finding.row.reason) and i.concerns(finding.who)
         for i in state.incidents
     )
 
@@ -209,4 +209,4 @@ def close_standing(on: Judging, reason: str, view: GpuView | None, by: str) -> J
     """Close what was found of one GPU, or of the node."""
     if view is None:
         return close_where(on, lambda i: i.row.reason == reason, by)
-    return close_for(on, view.seen.uuid, view.pci, lambda i: i.row.reason == reason, by)
+    return close_for(on, view.who, lambda i: i.row.reason == reason, by)
