@@ -41,6 +41,12 @@ MEANINGS = {
     "ANNOTATION_SESSION": "whose mark it is and what was there before, as JSON (remediator)",
     "ANNOTATION_SCALE_DOWN_DISABLED": "set with the mark, its prior value comes back (remediator)",
     "ANNOTATION_DO_NOT_DISRUPT": "set with the mark, its prior value comes back (remediator)",
+    "CONDITION_NEEDS_RESET": "node condition: True asks for a reset of GPUs of a drained node "
+    "(remediator, `policy.repair`)",
+    "CONDITION_NEEDS_RESTART": "node condition: True asks for a reboot of a drained node (remediator, "
+    "`policy.repair`)",
+    "CONDITION_NEEDS_REPLACE": "node condition: True asks for a replacement of a drained node "
+    "(remediator, `policy.repair`)",
     "ANNOTATION_HOLD": "do not release, and why (people)",
     "ANNOTATION_REPAIRED": "time and reason: closes what only a person can close, if the present "
     "agrees (people)",
@@ -53,6 +59,7 @@ PHASES = {
     Phase.MARKED: "taint and cordon are on",
     Phase.DRAINING: "pods are being evicted within their budgets",
     Phase.QUARANTINED: "nothing is left to evict; waits for the repair",
+    Phase.REPAIRING: "a repair step is on record or asked for; waits for the proof that it happened",
     Phase.VALIDATING: "the causes are closed; good verdicts must hold for `healthyFor`",
     Phase.RELEASED: "ended: the node is back in service",
     Phase.CANCELLED: "ended: a person undid it, or the cause went before anything was done",

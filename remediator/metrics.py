@@ -22,6 +22,8 @@ from rules.api.quarantine import Mode, Phase
 
 # From one push through the watch (tens of milliseconds) to a fleet-wide storm or an outage.
 _FAULT_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60, 300, 3600)
+# From a reset to a machine that is exchanged.
+_REPAIR_BUCKETS = (30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 86400)
 _CALL_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
@@ -73,6 +75,28 @@ class Metrics:
             "node",
             "condition",
             "reason",
+        )
+        self.open_session_repair = self._gauge(
+            "gpuward_open_session_repair",
+            "1 for each repair step of a node's open session, by adapter and state.",
+            "node",
+            "step",
+            "adapter",
+            "state",
+        )
+        self.repair_steps = self._gauge(
+            "gpuward_repair_steps",
+            "Repair steps of the sessions kept, by adapter and state.",
+            "step",
+            "adapter",
+            "state",
+        )
+        self.repair_duration = Histogram(
+            "gpuward_repair_step_seconds",
+            "From the record of a repair step to its end, by adapter and state.",
+            ("step", "adapter", "state"),
+            buckets=_REPAIR_BUCKETS,
+            registry=self.registry,
         )
         self.fault_to_unschedulable = Histogram(
             "gpuward_fault_to_unschedulable_seconds",

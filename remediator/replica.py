@@ -39,7 +39,7 @@ from remediator.world import World
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.quarantine import Phase
 from rules.api.timestamps import parse_time
-from rules.api.writes import MarkNode, Write
+from rules.api.writes import MarkNode, SetRepairCondition, Write
 from rules.drain.daemon_sets import untolerating
 from rules.policy.policy import Policy
 from rules.session.recheck import recheck
@@ -298,8 +298,11 @@ class Replica:
         return recheck(write, node, self.world.snapshot()) or self._turn_over(write)
 
     def _turn_over(self, write: Write) -> str:
-        """Why a first mark that waited for its turn must not go by now: the fleet moved on."""
+        """Why a first mark or a repair must not go by now: the fleet moved on."""
         session = self.caches.quarantines.items.get(getattr(write, "session", ""))
+        if isinstance(write, SetRepairCondition):
+            permit = self.fleet.permit(write.session)
+            return "" if permit.repair else f"its turn is over: {permit.why}"
         if not isinstance(write, MarkNode) or session is None or session.status.phase not in _NEW:
             return ""
         permit = self.fleet.permit(session.name)

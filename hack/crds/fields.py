@@ -188,6 +188,32 @@ FIELDS: dict[str, Field] = {
     "DrainStatus.leftByFailure": Field("Pods that could not be moved.", 512, 20),
     "DrainStatus.startedAt": Field("When the drain began.", 40),
     "DrainStatus.suspendedSeconds": Field("Time that does not count: API away or paused."),
+    "QuarantineStatus.repair": Field(
+        "Every repair step of the session, on record before anybody was asked for it.",
+        max_items=16,
+    ),
+    "RepairAttempt.step": Field(
+        "ResetGPU, RestartDriver, RestartNode, PowerCycle or ReplaceNode.", 32
+    ),
+    "RepairAttempt.adapter": Field("Who was asked for it.", 63),
+    "RepairAttempt.attempt": Field("The how-manieth time on this node within repair.window."),
+    "RepairAttempt.startedAt": Field("Since when the step runs.", 40),
+    "RepairAttempt.endedAt": Field("When it was proven, failed or given up.", 40),
+    "RepairAttempt.object": Field("What the request is called wherever it stands.", 253),
+    "RepairAttempt.before": Field("The node before the step; its proof compares with this."),
+    "RepairBefore.bootID": Field("Boot of the node.", 64),
+    "RepairBefore.nodeUID": Field("UID of the Node.", 64),
+    "RepairBefore.gpus": Field("The GPUs, those that a cause names first.", max_items=32),
+    "RepairGpu.uuid": Field("GPU UUID.", 96),
+    "RepairGpu.serial": Field("Board serial number where there is one.", 64),
+    "RepairGpu.accused": Field("True when a cause names it."),
+    "RepairBefore.resetPending": Field("True when the driver asked for a reset."),
+    "RepairAttempt.state": Field(
+        "Planned, Held, Asked, Proven, Failed or Withdrawn. Proven by what gpuward saw, never by "
+        "the word of whoever was asked.",
+        16,
+    ),
+    "RepairAttempt.proof": Field("What was seen, or what is missing.", 512),
     "QuarantineStatus.timeline": Field("What happened, in order.", max_items=100),
     "TimelineEntry.at": Field("When.", 40),
     "TimelineEntry.step": Field("What.", 64),

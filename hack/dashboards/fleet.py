@@ -28,7 +28,7 @@ _NOW = Section(
                help="Unknown is not failed: nothing is drained for it.",
                steps=((None, GOOD), (1, "purple"))),
         number("Out of service", "count(max by (node) (gpuward_open_session{"
-               'mode="Enforce", phase=~"Marked|Draining|Quarantined|Validating"})) or vector(0)',
+               'mode="Enforce", phase=~"Marked|Draining|Quarantined|Repairing|Validating"})) or vector(0)',
                help="Nodes that carry gpuward's mark.", steps=((None, PLAIN),)),
         number("Budget in use", 'max(fleet:gpuward_budget_used_nodes:leader{scope="all"}'
                ' / fleet:gpuward_budget_size_nodes:leader{scope="all"})',
@@ -69,7 +69,7 @@ _SERVICE = Section(
               "max by (node, condition, reason) (gpuward_open_session_condition)", width=10),
         series("Sessions by phase",
                Query(expr='max by (phase) (gpuward_sessions{mode="Enforce", '
-                          'phase=~"Pending|Marked|Draining|Quarantined|Validating"})',
+                          'phase=~"Pending|Marked|Draining|Quarantined|Repairing|Validating"})',
                      legend="{{phase}}"), stacked=True),
         table("Common causes", "fleet:gpuward_correlated_cause:leader",
               help="Nodes that share a reason and something else; the breaker waits for a person."),

@@ -72,7 +72,8 @@ class Writes:
     ) -> tuple[tuple[d.Write, ...], float | None]:
         """At most one status write per session and second.
 
-        A change of phase never waits, nor does the record of who is about to be evicted. What the
+        A change of phase never waits, nor does the record of who is about to be evicted or of a
+        repair. What the
         API server would store as it did before is not sent again.
         """
         if session is None:
@@ -89,7 +90,8 @@ class Writes:
         has_status = any(isinstance(w, d.WriteSessionStatus) for w in decision.writes)
         announces = decision.status is not None and announced(decision.status.drain)
         begins = announces and not announced(session.status.drain)
-        if not has_status or wait_s <= 0 or phase != written_phase or begins:
+        repairs = decision.status is not None and decision.status.repair != session.status.repair
+        if not has_status or wait_s <= 0 or phase != written_phase or begins or repairs:
             if has_status:
                 self._status_written[session.metadata.uid] = (self._clock.elapsed(), phase)
             return decision.writes, None
@@ -167,9 +169,16 @@ class Writes:
                     session = sent.answer.decode(QuarantineView)
                     if isinstance(write, d.WriteSessionStatus):
                         self._note_stored(write, session)
+                        self._note_repair(session)
                     self._world.learn_session(session)
                     self._fleet_changed()
-                case d.MarkNode() | d.UnmarkNode() | d.RelabelNode() | d.SetNodeUnknown():
+                case (
+                    d.MarkNode()
+                    | d.UnmarkNode()
+                    | d.RelabelNode()
+                    | d.SetNodeUnknown()
+                    | d.SetRepairCondition()
+                ):
                     self._gateway.forget(write.node)
                     if write.node in self._world.caches.nodes.items:
                         self._world.caches.nodes.learn(sent.answer.decode(NodeView))
@@ -181,6 +190,16 @@ class Writes:
                     return
         except ApiError as error:
             _LOG.warning("answer not understood", node=write.node, why=str(error))
+
+    def _note_repair(self, session: QuarantineView) -> None:
+        """Count how long the repair steps took that ended with this write."""
+        known = self._world.caches.quarantines.items.get(session.name)
+        ended = {a.object for a in known.status.repair if a.ended_at} if known else set()
+        for attempt in session.status.repair:
+            began, end = parse_time(attempt.started_at), parse_time(attempt.ended_at)
+            if began is not None and end is not None and attempt.object not in ended:
+                words = attempt.step, attempt.adapter, attempt.state
+                self._metrics.repair_duration.labels(*words).observe(max(0.0, end - began))
 
     def _note_stored(self, write: d.WriteSessionStatus, session: QuarantineView) -> None:
         if session.status == write.status:
@@ -196,7 +215,13 @@ class Writes:
             case d.CreateSession() | d.PatchSessionSpec() | d.WriteSessionStatus():
                 path = api_path(QUARANTINES, write.name)
                 self._world.learn_session(await self._api.get(path, QuarantineView))
-            case d.MarkNode() | d.UnmarkNode() | d.RelabelNode() | d.SetNodeUnknown():
+            case (
+                d.MarkNode()
+                | d.UnmarkNode()
+                | d.RelabelNode()
+                | d.SetNodeUnknown()
+                | d.SetRepairCondition()
+            ):
                 self._gateway.forget(write.node)
             case _:
                 return

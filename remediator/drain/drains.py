@@ -209,7 +209,7 @@ class Drains:
 
     async def _pass(self, node: str, drain: _Drain, session: QuarantineView) -> float:
         """List, plan, offer; seconds until the next pass when nothing changes."""
-        if drain.steered is d.Evicting.WATCH:
+        if drain.steered in {d.Evicting.WATCH, d.Evicting.LOOK}:
             return await self._watch(node, drain, session)
         began = self._clock.elapsed()
         look = await self._look.look(
@@ -235,8 +235,10 @@ class Drains:
         return wait_s
 
     async def _watch(self, node: str, drain: _Drain, session: QuarantineView) -> float:
-        """Of a drained node: who came past the scheduler."""
-        pods = await self._look.pods_seen(node)
+        """Of a drained node: who came past the scheduler, and whether it is empty for a repair."""
+        close = drain.steered is d.Evicting.LOOK
+        # What a repair rests on is asked of the API server itself, not of its watch cache.
+        pods = await (self._look.pods_on(node) if close else self._look.pods_seen(node))
         now = self._clock.now()
         before = drain.plan
         drain.plan = plan_watch(
@@ -247,9 +249,13 @@ class Drains:
             drain.memory,
             since=parse_time(session.status.phase_since) or now,
             now=now,
+            before=before,
+            certain=close,
         )
-        if before is None or before.arrived != drain.plan.arrived:
+        if close or before is None or before.arrived != drain.plan.arrived:
             self._wake(node)
+        if close:
+            return max(1.0, self._policy().drain.settle_s)
         return random.uniform(*_WATCHED_S)
 
     async def _force(self, node: str, drain: _Drain, plan: DrainPlan) -> None:

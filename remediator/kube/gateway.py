@@ -39,6 +39,7 @@ LONGEST_READ_S = 5.0
 _LANES: dict[type, PaceLane] = {
     d.MarkNode: PaceLane.MARK,
     d.UnmarkNode: PaceLane.MARK,
+    d.SetRepairCondition: PaceLane.MARK,
     d.EvictPod: PaceLane.EVICT,
     d.SetDisruptionTarget: PaceLane.EVICT,
     d.DeletePod: PaceLane.EVICT,
@@ -234,7 +235,7 @@ class Gateway:
 
     def _forbidden(self, write: d.Write) -> str:
         if self._mode() is Mode.SHADOW and (
-            isinstance(write, _ON_NODES_OR_PODS) or _evicts(write)
+            isinstance(write, _ON_NODES_OR_PODS) or _harms(write)
         ):
             return "mode is Shadow"
         if not self._leadership.may_write():
@@ -308,8 +309,9 @@ def _lane(write: d.Write) -> PaceLane:
     return _LANES.get(type(write), PaceLane.STATUS)
 
 
-def _evicts(write: d.Write) -> bool:
-    return isinstance(write, d.EvictPod) and not write.dry_run
+def _harms(write: d.Write) -> bool:
+    """Of the kinds that may or may not harm: an eviction, a request for a repair."""
+    return isinstance(write, d.EvictPod | d.SetRepairCondition) and write.harmful
 
 
 def _log(write: d.Write, kind: str, sent: Sent) -> None:

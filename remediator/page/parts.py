@@ -22,6 +22,7 @@ _SHAPES = {
     "Marked": "act",
     "Draining": "act",
     "Quarantined": "held",
+    "Repairing": "act",
     "Validating": "act",
     "Released": "ok",
     "Cancelled": "dim",

@@ -30,6 +30,8 @@ def set_session_gauges(metrics: Metrics, sessions: Iterable[QuarantineView]) -> 
     budgets: dict[str, bool] = {}
     metrics.open_session.clear()
     metrics.open_session_condition.clear()
+    metrics.open_session_repair.clear()
+    metrics.repair_steps.clear()
     for session in sessions:
         status = session.status
         phase, mode = status.phase or Phase.PENDING.value, status.mode or Mode.SHADOW.value
@@ -40,6 +42,11 @@ def set_session_gauges(metrics: Metrics, sessions: Iterable[QuarantineView]) -> 
             if shown and is_true(status, found.type):
                 conditions[found.type, found.reason] += 1
                 metrics.open_session_condition.labels(node, found.type, found.reason).set(1)
+        for attempt in status.repair:
+            words = attempt.step, attempt.adapter, attempt.state
+            metrics.repair_steps.labels(*words).inc()
+            if opened:
+                metrics.open_session_repair.labels(node, *words).set(1)
         if not opened:
             continue
         reason = causes[0].reason if causes else ""

@@ -23,7 +23,7 @@ GUTTER: Final = 9
 WIDTH: Final = 100
 """Sentences are folded here; evidence, which somebody may copy, is not."""
 _SCREEN: Final = {"Unhealthy": 31, "FAIL": 31, "Unknown": 33, "Degraded": 33, "warn": 33,
-                  "Draining": 35, "Marked": 35, "Quarantined": 35, "Pending": 36,
+                  "Draining": 35, "Marked": 35, "Quarantined": 35, "Pending": 36, "Repairing": 36,
                   "Validating": 36, "Healthy": 32, "ok": 32}  # fmt: skip
 _WORD: Final = re.compile(
     r"(?m)^(FAIL|warn|ok)\b|(?<=[ :])("

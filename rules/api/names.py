@@ -47,6 +47,11 @@ ANNOTATION_SESSION = f"{PREFIX}/session"
 ANNOTATION_SCALE_DOWN_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 ANNOTATION_DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 
+# What the remediator writes on a drained node to ask others for its repair.
+CONDITION_NEEDS_RESET = "GPUNeedsReset"
+CONDITION_NEEDS_RESTART = "GPUNeedsRestart"
+CONDITION_NEEDS_REPLACE = "GPUNeedsReplace"
+
 # What people write.
 ANNOTATION_HOLD = f"{PREFIX}/hold"
 ANNOTATION_REPAIRED = f"{PREFIX}/repaired"

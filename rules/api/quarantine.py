@@ -26,6 +26,7 @@ class Phase(enum.StrEnum):
     MARKED = "Marked"
     DRAINING = "Draining"
     QUARANTINED = "Quarantined"
+    REPAIRING = "Repairing"
     VALIDATING = "Validating"
     RELEASED = "Released"
     CANCELLED = "Cancelled"
@@ -117,6 +118,56 @@ class TimelineEntry(Wire, frozen=True):
     by: str = ""
 
 
+class RepairGpu(Wire, frozen=True):
+    """One GPU as it was before a repair step; accused when a cause names it."""
+
+    uuid: str
+    serial: str = ""
+    accused: bool = False
+
+
+class RepairBefore(Wire, frozen=True):
+    """The node as it was when a repair step was decided: its proof compares with this."""
+
+    boot_id: str = msgspec.field(name="bootID", default="")
+    node_uid: str = msgspec.field(name="nodeUID", default="")
+    gpus: tuple[RepairGpu, ...] = ()
+    reset_pending: bool = False
+
+
+class RepairState(enum.StrEnum):
+    """What became of one repair step."""
+
+    PLANNED = "Planned"
+    """On record; the call that asks for it may or may not have been sent."""
+    HELD = "Held"
+    """Planned, and something forbids it for now."""
+    ASKED = "Asked"
+    PROVEN = "Proven"
+    FAILED = "Failed"
+    WITHDRAWN = "Withdrawn"
+    """Nobody wants it any more, or a person ended the session first."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is expected of it any more."""
+        return self in {RepairState.PROVEN, RepairState.FAILED, RepairState.WITHDRAWN}
+
+
+class RepairAttempt(Wire, frozen=True):
+    """One step of the repair ladder, written before anybody is asked for it."""
+
+    step: str
+    adapter: str = ""
+    attempt: int = 1
+    started_at: str = ""
+    ended_at: str = ""
+    object: str = ""
+    before: RepairBefore = RepairBefore()
+    state: str = ""
+    proof: str = ""
+
+
 class QuarantineStatus(Wire, frozen=True):
     """Where the session stands. `drain` is present from the first drain pass on."""
 
@@ -127,6 +178,7 @@ class QuarantineStatus(Wire, frozen=True):
     message: str = ""
     conditions: tuple[Condition, ...] = ()
     drain: DrainStatus | None = None
+    repair: tuple[RepairAttempt, ...] = ()
     timeline: tuple[TimelineEntry, ...] = ()
     evidence: dict[str, Any] = msgspec.field(default_factory=dict)
 

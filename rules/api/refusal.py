@@ -27,6 +27,7 @@ class NodeWrite(StrEnum):
     OPEN = "open a session for the node"
     SPEC = "write the causes of the session"
     STATUS = "write the status of the session"
+    REPAIR = "ask for a repair of the node"
 
 
 _ON_SESSIONS: Final = {

@@ -56,6 +56,8 @@ def request(write: d.Write) -> Request:
             return _pod_request(write)
         case d.SetNodeUnknown():
             return _set_unknown(write)
+        case d.SetRepairCondition():
+            return _repair_condition(write)
         case d.EmitEvent():
             return Request(
                 method="POST",
@@ -173,6 +175,24 @@ def _set_unknown(write: d.SetNodeUnknown) -> Request:
             },
             "status": {"conditions": [condition]},
         },
+    )
+
+
+def _repair_condition(write: d.SetRepairCondition) -> Request:
+    """A strategic merge patch leaves the other conditions; a foreign UID in it is a 409."""
+    condition = {
+        "type": write.kind,
+        "status": "True" if write.asks else "False",
+        "reason": write.step if write.asks else "NotNeeded",
+        "message": write.message,
+        "lastHeartbeatTime": format_time(write.at),
+        "lastTransitionTime": format_time(write.at),
+    }
+    return Request(
+        method="PATCH",
+        path=f"/api/v1/nodes/{segment(write.node)}/status",
+        content_type=STRATEGIC_PATCH,
+        body={"metadata": {"uid": write.node_uid}, "status": {"conditions": [condition]}},
     )
 
 

@@ -133,8 +133,10 @@ def blocked_clause(blocked: Sequence[BlockedBy]) -> str:
     return f"blocked by {what}{more} ({lasting}: {first.why}{owner}){remedy}"
 
 
-def quarantined(causes: Sequence[Cause], since: float, drain: DrainStatus | None) -> str:
-    """Drained; repair is somebody else's turn."""
+def quarantined(
+    causes: Sequence[Cause], since: float, drain: DrainStatus | None, then: str = ""
+) -> str:
+    """Drained; `then` is what the repair ladder says of what is next, "" where it is others' turn."""
     counts = ""
     if drain is not None:
         counts = (
@@ -144,6 +146,8 @@ def quarantined(causes: Sequence[Cause], since: float, drain: DrainStatus | None
     if causes and all(cause.source == "Human" for cause in causes):
         # No verdict closes what a person asked for.
         waits = "waiting for a person to release the node"
+    elif then:
+        waits = then
     else:
         waits = "waiting for the repair: reset, reboot or replace, then the verdict decides"
     return bounded(f"Drained at {clock(since)}{counts} for {causes_clause(causes)}; {waits}.")

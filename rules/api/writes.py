@@ -118,6 +118,27 @@ class SetNodeUnknown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetRepairCondition:
+    """Ask for a repair step by a Node condition of our own, or take that back; UID precondition."""
+
+    node: str
+    node_uid: str
+    session: str
+    step: str
+    kind: str
+    """The condition's type."""
+    asks: bool
+    """True sets it to True, False takes it back."""
+    message: str
+    at: float
+
+    @property
+    def harmful(self) -> bool:
+        """Whoever follows the condition ends what runs there; taking it back ends nothing."""
+        return self.asks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EvictPod:
     """Ask the Eviction API to let the pod go; no grace override, UID precondition.
 
@@ -198,6 +219,7 @@ Write = (
     | UnmarkNode
     | RelabelNode
     | SetNodeUnknown
+    | SetRepairCondition
     | EvictPod
     | SetDisruptionTarget
     | DeletePod
@@ -216,6 +238,8 @@ class Evicting(StrEnum):
     """List, plan (`rules.drain.plan`) and evict."""
     WATCH = "Watch"
     """Drained: list now and then who came past the scheduler (`rules.drain.arrivals`)."""
+    LOOK = "Look"
+    """Drained and a repair step is due: list until two lists show that no pod uses a GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,18 +31,36 @@ def plan_watch(
     *,
     since: float,
     now: float,
+    before: DrainPlan | None = None,
+    certain: bool = False,
 ) -> DrainPlan:
     """Who arrived: all that a drain would not have left, and any new GPU pod that policy leaves.
 
-    `since` is when the node was drained; older pods that stay by policy are on record.
+    `since` is when the node was drained; older pods that stay by policy are on record. `before` is
+    what the list before this one said; `certain`: this one is no moment old, so that a repair may
+    rest on it.
     """
+    pods = tuple(pods)
     at = Moment(now=now, started_at=since, severity=severity, policy=policy)
     arrived = [
         _named(pod)
         for pod in sorted(pods, key=lambda pod: pod.key)
         if pod.spec.node_name == node and _arrived(pod, at, since)
     ]
-    return DrainPlan(memory=memory, arrived=tuple(arrived))
+    using = tuple(
+        _named(pod)
+        for pod in sorted(pods, key=lambda pod: pod.key)
+        if pod.spec.node_name == node and not pod.finished and (pod.gpus > 0 or pod.doubt)
+    )
+    clear = certain and not arrived and not using
+    known = before.clear_since if before is not None else None
+    return DrainPlan(
+        memory=memory,
+        arrived=tuple(arrived),
+        using_gpus=using,
+        clear_since=(now if known is None else known) if clear else None,
+        listed_at=now,
+    )
 
 
 def _arrived(pod: PodView, at: Moment, since: float) -> bool:

@@ -91,6 +91,12 @@ class DrainPlan:
     """Dry run: every pod that would be evicted has its answer."""
     arrived: tuple[str, ...] | None = None
     """Pods that came after the node was drained; None where nobody watched for them."""
+    using_gpus: tuple[str, ...] = ()
+    """Pods on a drained node that use a GPU all the same, whoever left them there."""
+    clear_since: float | None = None
+    """Since which uncached list no pod used a GPU, in all lists up to `listed_at`."""
+    listed_at: float | None = None
+    """When the drained node was last listed."""
     wake_at: float | None = None
     wants_owners: tuple[OwnerWanted, ...] = ()
     """To look up before the next plan. A node is not drained before its DaemonSets are known; one

@@ -36,6 +36,7 @@ from rules.fleet.budget import BudgetBook, BudgetLine
 from rules.fleet.drain_turns import drain_permits
 from rules.fleet.gang_turns import unread_until
 from rules.fleet.pools import NodePools, control_plane
+from rules.fleet.repair_turns import repair_permits
 from rules.session.causes import drains_now, has_human, open_causes, severity_rank, worst
 from rules.session.observation import (
     Permit,
@@ -49,7 +50,7 @@ from rules.session.owners import working_owner
 from rules.session.reuse import wanted_at
 from rules.session.snapshot import FleetSnapshot
 
-STARTED: Final = frozenset({"Marked", "Draining", "Quarantined", "Validating"})
+STARTED: Final = frozenset({"Marked", "Draining", "Quarantined", "Repairing", "Validating"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +80,7 @@ def judge_fleet(snapshot: FleetSnapshot) -> FleetVerdict:
     lines = book.lines()
     breaker = judge_breaker(snapshot)
     turns = _Turns(snapshot, selected, book, breaker)
-    permits: dict[str, Permit] = dict(drain_permits(opened, snapshot))
+    permits = {**drain_permits(opened, snapshot), **repair_permits(opened, snapshot)}
     for session in _in_order(opened, snapshot):
         permits[session.name] = turns.judge(session)
     return FleetVerdict(

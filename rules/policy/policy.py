@@ -15,6 +15,7 @@ from rules.api.names import LABEL_GPUS
 from rules.api.quarantine import Mode
 from rules.catalog.reason import Level, Severity
 from rules.policy.durations import Seconds, format_duration
+from rules.repair.ladder import Step
 
 MINUTE = 60.0
 DAY = 86_400.0
@@ -111,6 +112,28 @@ class Release(Section, frozen=True, kw_only=True):
     replace_after: Rate = Rate(count=3, window_s=Seconds(7 * DAY))
 
 
+class RepairStep(Section, frozen=True, kw_only=True):
+    """Who is asked for one step of the ladder, and how long it may take to be proven."""
+
+    adapter: str
+    timeout_s: Seconds = msgspec.field(name="timeout", default=Seconds(3600))
+
+
+class Repair(Section, frozen=True, kw_only=True):
+    """Whether drained nodes are repaired, by whom, how often and how many at once."""
+
+    mode: Literal["Off", "Auto"] = "Off"
+    steps: dict[Step, RepairStep] = {}
+    """Steps that are not named here have nobody to do them, and the ladder climbs over them."""
+    attempts: int = 2
+    """How often one step is tried on one node within `window`, over all its sessions."""
+    window_s: Seconds = msgspec.field(name="window", default=Seconds(7 * DAY))
+    concurrent: int = 2
+    """How many nodes are under repair at once, besides the budget for quarantines."""
+    per: tuple[str, ...] = ()
+    """Node label keys: no two nodes with the same value of one are under repair at once."""
+
+
 class Limits(Section, frozen=True, kw_only=True):
     """Speed limits of the remediator's own calls."""
 
@@ -139,6 +162,7 @@ class Policy(Section, frozen=True, kw_only=True):
     drain: Drain = Drain()
     pods: tuple[PodRule, ...] = ()
     release: Release = Release()
+    repair: Repair = Repair()
     limits: Limits = Limits()
     history: History = History()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from types import UnionType
@@ -19,7 +20,9 @@ from rules.api.object_name import is_label_key
 from rules.api.selectors import parse_selector
 from rules.catalog.reason import is_reason_code
 from rules.policy.durations import Seconds, parse_duration
-from rules.policy.policy import Policy, Section
+from rules.policy.policy import Policy, Repair, Section
+from rules.repair.adapter import ADAPTERS
+from rules.repair.ladder import LADDER
 
 _MAX_PROBLEMS: Final = 20
 
@@ -44,6 +47,7 @@ def load_policy(document: object) -> Policy | tuple[PolicyProblem, ...]:
         return Policy()
     if not isinstance(document, dict):
         return (PolicyProblem(path="", message="is no mapping; start with apiVersion and kind"),)
+    document = _spelled_out(document)
     problems = _unknown_keys(document, Policy, "")
     if problems:
         return tuple(problems[:_MAX_PROBLEMS])
@@ -52,6 +56,14 @@ def load_policy(document: object) -> Policy | tuple[PolicyProblem, ...]:
     except msgspec.ValidationError as error:
         return (_of_error(str(error), document),)
     return tuple(_nonsense(policy)) or policy
+
+
+def _spelled_out(document: dict[Any, Any]) -> dict[Any, Any]:
+    """YAML 1.1 reads an unquoted Off as false; whoever writes it means the word."""
+    repair = document.get("repair")
+    if isinstance(repair, dict) and repair.get("mode") is False:
+        return {**document, "repair": {**repair, "mode": "Off"}}
+    return document
 
 
 def _decode(kind: type, value: object) -> object:
@@ -103,9 +115,13 @@ def _section(kind: object) -> type[Section] | None:
 def _of_error(text: str, document: dict[Any, Any]) -> PolicyProblem:
     """msgspec says `what - at `$.path` `; where it hides a key, the document names it."""
     what, _, at = text.partition(" - at `")
+    at = at.removeprefix("key` in `")
     path = at.rstrip("`").removeprefix("$").removeprefix(".")
-    if "[...]" in path and isinstance(document.get("reasons"), dict):
-        keys = ", ".join(sorted(str(key) for key in document["reasons"])[:5])
+    if "[...]" in path:
+        inner: Any = document
+        for name in path.partition("[...]")[0].split("."):
+            inner = inner.get(name, {}) if isinstance(inner, dict) else {}
+        keys = ", ".join(sorted(str(key) for key in inner)[:5])
         path = path.replace("[...]", f" ({keys})")
     words = _choices(at.rstrip("`").removeprefix("$"))
     remedy = f"; write one of {', '.join(words)}" if words else ""
@@ -128,6 +144,23 @@ def _choices(path: str) -> tuple[str, ...]:
     return get_args(kind) if get_origin(kind) is Literal else ()
 
 
+def _repair_problems(repair: Repair) -> Iterator[PolicyProblem]:
+    """Steps that nobody could do."""
+    for step, wanted in sorted(repair.steps.items()):
+        path = f"repair.steps.{step}"
+        adapter = ADAPTERS.get(wanted.adapter)
+        if adapter is None:
+            known = ", ".join(sorted(ADAPTERS))
+            message = f"{wanted.adapter!r:.80} is no adapter; known are {known}"
+            yield PolicyProblem(path=f"{path}.adapter", message=message)
+        elif step not in adapter.steps:
+            can = ", ".join(each for each in LADDER if each in adapter.steps)
+            message = f"{adapter.name} cannot ask for a {step}; it can for {can}"
+            yield PolicyProblem(path=f"{path}.adapter", message=message)
+        if wanted.timeout_s <= 0:
+            yield PolicyProblem(path=f"{path}.timeout", message="must be longer than 0s")
+
+
 def _nonsense(policy: Policy) -> list[PolicyProblem]:
     """What has the right type and still makes no sense."""
     checks = [
@@ -148,6 +181,11 @@ def _nonsense(policy: Policy) -> list[PolicyProblem]:
         ("limits.marksPerSecond", policy.limits.marks_per_second > 0, "must be above 0"),
         ("limits.evictionsPerSecond", policy.limits.evictions_per_second > 0, "must be above 0"),
         ("limits.nodesDraining", policy.limits.nodes_draining >= 1, "must be at least 1"),
+        ("repair.attempts", policy.repair.attempts >= 1, "must be at least 1"),
+        ("repair.window", policy.repair.window_s > 0, "must be longer than 0s"),
+        ("repair.concurrent", policy.repair.concurrent >= 1, "must be at least 1"),
+        ("repair.steps", policy.repair.mode == "Off" or bool(policy.repair.steps),
+         "names no step, so there is nothing to repair with; name one or set repair.mode: Off"),
         ("history.maxPerNode", policy.history.max_per_node >= 1, "must be at least 1"),
     ]  # fmt: skip
     problems = [
@@ -160,13 +198,13 @@ def _nonsense(policy: Policy) -> list[PolicyProblem]:
             parse_selector(text)
         except ValueError as error:
             problems.append(PolicyProblem(path=path, message=f"is wrong: {error}"))
-    for index, key in enumerate(policy.budget.per):
-        if not is_label_key(key):
-            problems.append(
-                PolicyProblem(
-                    path=f"budget.per[{index}]", message=f"is wrong: {key!r:.80} is no label key"
-                )
-            )
+    problems.extend(
+        PolicyProblem(path=f"{path}[{index}]", message=f"is wrong: {key!r:.80} is no label key")
+        for path, keys in (("budget.per", policy.budget.per), ("repair.per", policy.repair.per))
+        for index, key in enumerate(keys)
+        if not is_label_key(key)
+    )
+    problems.extend(_repair_problems(policy.repair))
     problems.extend(
         PolicyProblem(path=f"reasons.{reason[:80]}", message="is wrong: a reason is CamelCase")
         for reason in policy.reasons

@@ -7,6 +7,8 @@ too.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rules.api.mark import marked, own_taint, read_note
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Cause, Phase, QuarantineSpec, QuarantineStatus, ReleaseRequest
@@ -37,12 +39,17 @@ from rules.session.causes import (
     suppressed_incidents,
 )
 from rules.session.observation import NodeObservation, is_open, opted_out
+from rules.session.repair.requests import orphaned
 from rules.session.reuse import reusable, too_many_until
 
 
 def without_session(seen: NodeObservation, now: float, policy: Policy) -> Decision:
     """Open one where a fresh verdict asks for it; take off a mark that nobody owns any more."""
     decision = _decided(seen, now, policy)
+    if seen.node is not None and not seen.node.doubt:
+        # Before anything else: whoever follows a request would repair a node that serves.
+        left = orphaned(seen.node, now)
+        decision = replace(decision, writes=(*left, *decision.writes)) if left else decision
     refusal = seen.refused.get(NodeWrite.OPEN)
     if refusal is None or not any(isinstance(w, CreateSession) for w in decision.writes):
         return decision

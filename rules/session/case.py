@@ -50,6 +50,7 @@ _EVENT_KIND: Final = {
     Phase.MARKED: "Warning",
     Phase.DRAINING: "Warning",
     Phase.QUARANTINED: "Warning",
+    Phase.REPAIRING: "Warning",
     Phase.VALIDATING: "Normal",
     Phase.RELEASED: "Normal",
     Phase.CANCELLED: "Normal",

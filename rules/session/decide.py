@@ -287,7 +287,8 @@ def _boot_changed(case: Case) -> Decision | None:
         return case.decision(NEW_BOOT, moved, because="the node rebooted")
     message = "The node rebooted; its fresh verdict decides."
     moved = touched(status, boot_id=node.boot_id, phase_since=format_time(case.now))
-    if case.phase is Phase.VALIDATING:
+    if case.phase in {Phase.VALIDATING, Phase.REPAIRING}:
+        # A step that is under way is judged by its proof, which asks for more than a new boot.
         moved = touched(moved, message=message)
     else:
         moved = st.enter(moved, Phase.VALIDATING, message, case.now)

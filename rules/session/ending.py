@@ -12,6 +12,7 @@ from rules.api.sentences import ended
 from rules.api.writes import Decision, UnmarkNode
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched, unmark
+from rules.session.repair.ends import closed_repair, last_requests
 
 
 def end(
@@ -40,7 +41,10 @@ def end(
     status = st.enter(begun, phase, sentence, case.now, by)
     for kind in ("Blocked", "Paused", "NeedsHuman", "NodeUnreachable", "Storm"):
         status = st.with_condition(status, kind, case.now)
+    status = closed_repair(case, status, phase)
     after: tuple[UnmarkNode, ...] = ()
     if carries:
         after = (unmark(case.node, case.session.name),)
-    return case.decision(str(phase), status, because=why, after=after)
+    return case.decision(
+        str(phase), status, because=why, before=last_requests(case, phase), after=after
+    )

@@ -64,6 +64,8 @@ def remembered_s(session: QuarantineView, policy: Policy) -> float:
         budget.per_reason.window_s,
         budget.max_new.window_s + budget.cooldown_s,
     ]
+    if session.status.repair:
+        windows.append(policy.repair.window_s)
     if _took_it_out(session):
         windows.append(release.replace_after.window_s)
     return max(windows)

@@ -62,6 +62,8 @@ class Permit:
     """Why not; None for a yes, and while it is not judged."""
     storm: bool = False
     """The breaker is open."""
+    repair: bool = False
+    """Its turn to be repaired."""
     hand_over: bool = False
     """Our own node's turn: leadership goes to another replica first."""
 

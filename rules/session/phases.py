@@ -23,6 +23,7 @@ from rules.session.ending import end
 from rules.session.halts import halt_of, unreachable, with_halts
 from rules.session.history import needs_replacement
 from rules.session.observation import Unjudged, is_open
+from rules.session.repair.phase import Outlook, begin_step, follow_step, would_repair
 from rules.session.validating import begin_validation, validating
 
 
@@ -38,6 +39,8 @@ def in_phase(case: Case, halt: Refusal | None = None) -> Decision:
         return _pending(case, status, halt)
     if case.phase is Phase.VALIDATING:
         return validating(case, status, halt)
+    if (followed := follow_step(case, status, halt)) is not None:
+        return followed
     if case.settled:
         if case.shadow:
             why = f"{settled_clause(case.reported)}; in Shadow nothing was touched"
@@ -184,6 +187,7 @@ def _sentence(
         would = f"asks that the node be marked ({case.policy.mark})"
         would += " and drained" if drain else ""
         would += f" ({would_drain(probed)})" if probed is not None else ""
+        would += would_repair(case) if drain else ""
         return shadowed_sentence(case.causes, since, would)
     if not drain:
         text = "level Cordon leaves its pods alone until the causes close"
@@ -263,25 +267,35 @@ def _stop_draining(case: Case, status: QuarantineStatus, why: str) -> Decision:
 
 
 def _quarantined(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decision:
+    step = begin_step(case, status, halt)
+    if isinstance(step, Decision):
+        return step
+    outlook = step or Outlook(then="")
     arrived = case.seen.plan.arrived if case.seen.plan is not None else None
-    sentence = quarantined_sentence(case.causes, case.phase_since, status.drain)
-    if arrived is not None:
-        refusal = _arrived(arrived)
-        why = refusal.why if refusal is not None else ""
-        status = st.with_refusal(status, case.now, refusal, f"Not empty: {why}.")
-        sentence = bounded(f"{sentence[:-1]}; {why}.") if why else sentence
+    since = case.phase_since if case.phase is Phase.QUARANTINED else case.now
+    sentence = quarantined_sentence(case.causes, since, status.drain, outlook.then)
+    kept = outlook.refusal
+    message = f"Not repaired: {kept.why}." if kept is not None else ""
+    if arrived and (came := _arrived(arrived)) is not None:
+        kept, message = came, f"Not empty: {came.why}."
+        sentence = bounded(f"{sentence[:-1]}; {came.why}.")
+    unseen = arrived is None and st.blocked_by(status) == WhyNot.POD_ARRIVED
+    if not unseen:
+        status = st.with_refusal(status, case.now, kept, message)
     if case.seen.stale:
         sentence = bounded(f"{sentence[:-1]}; {case.seen.stale}, so nothing is released.")
-    if arrived is None and st.blocked_by(status) == WhyNot.POD_ARRIVED:
+    if unseen:
         # Until somebody has looked again, what was said of them stands.
         sentence = status.message
     status = st.enter(status, Phase.QUARANTINED, sentence, case.now)
     return case.decision(
         "Quarantined",
         status,
-        because="waiting for the repair",
-        blocked_by=halt.reason if halt else None,
-        evicting=Evicting.WATCH,
+        because=kept.why if kept is not None else "waiting for the repair",
+        blocked_by=kept.reason if kept is not None else (halt.reason if halt else None),
+        evicting=Evicting.LOOK if outlook.looks else Evicting.WATCH,
+        hand_over=outlook.hand_over,
+        wake_at=outlook.wake_at,
     )
 
 

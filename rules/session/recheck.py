@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from rules.api import writes as d
 from rules.api.mark import MarkState, mark_state, read_note
+from rules.api.names import ANNOTATION_HOLD
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase
 from rules.session.causes import drains_now, has_human, holds_now
 from rules.session.observation import is_open, opted_out, pause_covers, selects_node
 from rules.session.owners import working_owner
+from rules.session.repair.wants import under_way
 from rules.session.snapshot import FleetSnapshot
 
 
@@ -48,6 +50,8 @@ def _session(write: d.Write, node: NodeView, snapshot: FleetSnapshot) -> str:
             return "the node was replaced"
         session = snapshot.quarantines.get(write.session)
         return _open(session, node, snapshot) or _marks(session, node, snapshot)
+    if isinstance(write, d.SetRepairCondition):
+        return _repairs(write, node, snapshot)
     if node.ready == "Unknown":
         return "the node's kubelet is silent"
     note = read_note(node)
@@ -61,6 +65,32 @@ def _session(write: d.Write, node: NodeView, snapshot: FleetSnapshot) -> str:
     if session is not None and session.status.boot_id not in {"", node.boot_id}:
         return "the node rebooted"
     return _open(session, node, snapshot) or _drains(session, node, snapshot)
+
+
+def _repairs(write: d.SetRepairCondition, node: NodeView, snapshot: FleetSnapshot) -> str:
+    """Whether a step may be asked for: the session has it on record, and nobody holds the node."""
+    session = snapshot.quarantines.get(write.session)
+    refusal = _open(session, node, snapshot)
+    if refusal or session is None:
+        return refusal
+    if mark_state(node, session.name) is not MarkState.WHOLE:
+        return "the mark on the node is not whole"
+    attempt = under_way(session.status)
+    if attempt is None or attempt.step != write.step:
+        return "the step is not on record"
+    if attempt.before.boot_id != node.boot_id:
+        return "the node rebooted"
+    if session.spec.hold or ANNOTATION_HOLD in node.annotations:
+        return "a person holds the node"
+    return _drained(session, node, snapshot)
+
+
+def _drained(session: QuarantineView, node: NodeView, snapshot: FleetSnapshot) -> str:
+    if snapshot.policy.repair.mode == "Off":
+        return "the policy repairs nothing"
+    if not drains_now(session, node, snapshot):
+        return "none of its causes asks for a drained node any more"
+    return ""
 
 
 def _open(session: QuarantineView | None, node: NodeView, snapshot: FleetSnapshot) -> str:

@@ -21,6 +21,7 @@ from rules.api.writes import (
     MarkNode,
     PatchSessionSpec,
     RelabelNode,
+    SetRepairCondition,
     UnmarkNode,
     Write,
     WriteSessionStatus,
@@ -61,6 +62,8 @@ def kind_of(write: Write) -> NodeWrite | None:
             return NodeWrite.OPEN
         case PatchSessionSpec():
             return NodeWrite.SPEC
+        case SetRepairCondition():
+            return NodeWrite.REPAIR
         case _:
             return None
 

@@ -18,6 +18,7 @@ COLOURS = {
     "Marked": "yellow",
     "Draining": "dark_orange",
     "Quarantined": "red",
+    "Repairing": "yellow",
     "Validating": "cyan",
     "Released": "green",
     "Cancelled": "green",

@@ -74,6 +74,9 @@ REMEDIES: Final = {
     WhyNot.NAMESPACE_ENDING: Remedy("the namespace's own end; a finalizer may hold it"),
     WhyNot.NO_ANSWER: Remedy("the API server answering; the eviction is tried again"),
     WhyNot.NO_CAPACITY: Remedy("a free node that fits its pods"),
+    WhyNot.NO_STEP_LEFT: Remedy(
+        "a person repairing it", 'kubectl gpuward repaired {node} --reason "..."'
+    ),
     WhyNot.NODE_GONE: Remedy("nothing: the node is gone"),
     WhyNot.NODE_UNREACHABLE: Remedy(
         "the node's kubelet answering again, or the node leaving the cluster"
@@ -99,8 +102,10 @@ REMEDIES: Final = {
         "a reboot of the node where a process hangs, or a restart of its kubelet"
     ),
     WhyNot.POD_UNREADABLE: Remedy("moving the pod named above by hand, or updating gpuward"),
+    WhyNot.POD_USES_GPU: Remedy("the pods named above leaving the node"),
     WhyNot.PODS_NOT_LISTED: Remedy("the API server listing the pods of the node again"),
     WhyNot.POLICY_IS_SHADOW: Remedy("mode Enforce in the policy, or", _RELEASE),
+    WhyNot.REPAIR_LIMIT: Remedy("another repair ending, or a larger repair.concurrent"),
     WhyNot.REPLACE: Remedy("the hardware being replaced, then a person", _RELEASE),
     WhyNot.SESSION_REFUSED: Remedy(
         "whoever runs the admission policy or webhook named above, or applying daemonset/crds again"

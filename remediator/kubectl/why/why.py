@@ -32,6 +32,7 @@ _STEPS = {
     Phase.MARKED: "taint and cordon put on",
     Phase.DRAINING: "evictions began",
     Phase.QUARANTINED: "nothing left to evict",
+    Phase.REPAIRING: "a repair step began",
     Phase.VALIDATING: "all causes closed",
 }
 """A phase in few words; what its sentence said at the time is in `show`."""

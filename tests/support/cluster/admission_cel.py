@@ -52,9 +52,13 @@ def policies() -> list[Object]:
     ]
 
 
-def refusals(write: Write) -> list[str]:
-    """The messages of all validations that refuse; empty when the write passes."""
-    return [said for policy in policies() for said in _judge(policy["spec"], write)]
+def refusals(write: Write, shipped: list[Object] | None = None) -> list[str]:
+    """The messages of all validations that refuse; empty when the write passes.
+
+    `shipped`: the policies as an overlay has patched them, instead of those of the base.
+    """
+    found = policies() if shipped is None else shipped
+    return [said for policy in found for said in _judge(policy["spec"], write)]
 
 
 def _judge(spec: Object, write: Write) -> list[str]:

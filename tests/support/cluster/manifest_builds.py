@@ -28,6 +28,8 @@ COMPONENTS = (
     "gpu-operator",
     "prometheus-operator",
 )
+REPAIR_COMPONENTS = ("repair-node-conditions",)
+"""One for each adapter of `rules.repair.adapter` that needs a permission."""
 OLDEST_MINOR = 27
 
 Object = dict[str, Any]

@@ -144,6 +144,8 @@ class ApiServer(Cluster):
                 if isinstance(write, d.UnmarkNode) and write.orphan:
                     assert write.session not in self.quarantines
                 return self._patch(self.nodes, write.node, wire)
+            case d.SetRepairCondition():
+                return self._condition(write, wire)
             case d.EmitEvent():
                 assert wire.body is not None
                 name = wire.body["metadata"]["name"]
@@ -168,6 +170,20 @@ class ApiServer(Cluster):
                 return 200
             case _:
                 raise AssertionError(f"unexpected {write}")
+
+    def _condition(self, write: d.SetRepairCondition, wire: Request) -> int:
+        """A strategic merge patch of a node's status, conditions by type."""
+        node = self.nodes.get(write.node)
+        if node is None:
+            return 404
+        assert wire.body is not None
+        if wire.body["metadata"]["uid"] != node["metadata"]["uid"]:
+            return 409
+        (new,) = wire.body["status"]["conditions"]
+        others = [c for c in node["status"]["conditions"] if c["type"] != new["type"]]
+        node["status"]["conditions"] = [*others, new]
+        self.touch(node)
+        return 200
 
     def _create(self, wire: Request) -> int:
         assert wire.body is not None

@@ -305,8 +305,8 @@ class World(ApiServer):
             return
         status = decision.status
         assert status is not None
-        if decision.evicting is d.Evicting.WATCH:
-            self._watch(name, session, status)
+        if decision.evicting in {d.Evicting.WATCH, d.Evicting.LOOK}:
+            self._watch(name, session, status, certain=decision.evicting is d.Evicting.LOOK)
             return
         dry_run = decision.evicting is d.Evicting.PROBE
         drain = status.drain
@@ -347,7 +347,9 @@ class World(ApiServer):
                     self.controller.memories[session.name], eviction
                 )
 
-    def _watch(self, name: str, session: QuarantineView, status: QuarantineStatus) -> None:
+    def _watch(
+        self, name: str, session: QuarantineView, status: QuarantineStatus, *, certain: bool
+    ) -> None:
         plan = plan_watch(
             self.pods_on(name),
             name,
@@ -356,6 +358,8 @@ class World(ApiServer):
             DrainMemory(),
             since=parse_time(status.phase_since) or self.now,
             now=self.now,
+            before=self.controller.plans.get(session.name),
+            certain=certain,
         )
         self.controller.plans[session.name] = plan
 

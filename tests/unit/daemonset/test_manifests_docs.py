@@ -11,7 +11,12 @@ import yaml
 
 from hack.sim.manifests import read_manifests
 from rules.api import mark, names
-from tests.support.cluster.manifest_builds import COMPONENTS, DAEMONSET, REPOSITORY
+from tests.support.cluster.manifest_builds import (
+    COMPONENTS,
+    DAEMONSET,
+    REPAIR_COMPONENTS,
+    REPOSITORY,
+)
 
 INSTALL = (REPOSITORY / "docs" / "install.md").read_text()
 SECURITY = (REPOSITORY / "SECURITY.md").read_text()
@@ -25,7 +30,7 @@ def blocks(text: str) -> list[Any]:
 def test_every_component_is_described_and_exists() -> None:
     described = set(re.findall(r"^\| `([a-z-]+)` \|", INSTALL, re.MULTILINE))
     there = {path.parent.name for path in DAEMONSET.glob("components/*/kustomization.yaml")}
-    assert described == there == set(COMPONENTS)
+    assert described == there == {*COMPONENTS, *REPAIR_COMPONENTS}
 
 
 def test_the_overlay_shown_names_what_exists() -> None:

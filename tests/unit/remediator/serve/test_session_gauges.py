@@ -18,6 +18,7 @@ from rules.api.quarantine import (
     PauseSpec,
     QuarantineSpec,
     QuarantineStatus,
+    RepairAttempt,
 )
 from rules.api.timestamps import parse_time
 
@@ -155,3 +156,17 @@ def test_issue15_03_pauses_in_force_and_held_nodes_are_series() -> None:
     set_word_gauges(metrics, [], [], [], now)
 
     assert lines(metrics, "gpuward_node_held") == []
+
+
+def test_issue13_01_repair_steps_of_open_sessions_name_their_node_and_all_are_counted() -> None:
+    step = RepairAttempt(step="RestartNode", adapter="NodeConditions", state="Failed")
+    metrics = Metrics()
+    ended = session("gpu-8", "Released", repair=(step,))
+    set_session_gauges(metrics, [session("gpu-7", "Repairing", repair=(step,)), ended])
+    words = 'adapter="NodeConditions"'
+    assert lines(metrics, "gpuward_open_session_repair") == [
+        f'gpuward_open_session_repair{{{words},node="gpu-7",state="Failed",step="RestartNode"}} 1.0'
+    ]
+    assert lines(metrics, "gpuward_repair_steps") == [
+        f'gpuward_repair_steps{{{words},state="Failed",step="RestartNode"}} 2.0'
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 
 from rules.api.quarantine import Mode
 from rules.api.selectors import parse_selector
@@ -62,9 +63,23 @@ def test_the_defaults_are_these() -> None:
             "cancelExpiry": "24h",
             "replaceAfter": {"count": 3, "window": "7d"},
         },
+        "repair": {
+            "mode": "Off",
+            "steps": {},
+            "attempts": 2,
+            "window": "7d",
+            "concurrent": 2,
+            "per": (),
+        },
         "limits": {"marksPerSecond": 500, "evictionsPerSecond": 100, "nodesDraining": 20},
         "history": {"keep": "28d", "maxPerNode": 20},
     }
+
+
+def test_issue13_01_an_unquoted_off_is_off() -> None:
+    loaded = load_policy(yaml.safe_load("repair: {mode: Off, attempts: 1}"))
+    assert isinstance(loaded, Policy)
+    assert loaded.repair.mode == "Off"
 
 
 def test_the_effective_view_reads_back_as_itself() -> None:
@@ -107,7 +122,7 @@ def _lists(value: Any) -> Any:
         pytest.param(
             {"zzz": 1},
             "policy.yaml: zzz is not a known key; known are apiVersion, budget, drain, history, "
-            "kind, limits, mark, mode, nodeSelector, pods, reasons, release",
+            "kind, limits, mark, mode, nodeSelector, pods, reasons, release, repair",
             id="nothing-near",
         ),
         pytest.param(
@@ -158,6 +173,30 @@ def _lists(value: Any) -> Any:
             "policy.yaml: release.replaceAfter.count must be at least 2: with 1 no node would ever "
             "be released by itself",
             id="replace",
+        ),
+        pytest.param(
+            {"repair": {"mode": "Auto"}},
+            "policy.yaml: repair.steps names no step, so there is nothing to repair with; name one or "
+            "set repair.mode: Off",
+            id="nobody-repairs",
+        ),
+        pytest.param(
+            {"repair": {"steps": {"Reboot": {"adapter": "NodeConditions"}}}},
+            "policy.yaml: repair.steps is wrong: invalid enum value 'Reboot'; write one of ResetGPU, "
+            "RestartDriver, RestartNode, PowerCycle, ReplaceNode",
+            id="no-such-step",
+        ),
+        pytest.param(
+            {"repair": {"steps": {"PowerCycle": {"adapter": "NodeConditions"}}}},
+            "policy.yaml: repair.steps.PowerCycle.adapter NodeConditions cannot ask for a PowerCycle; "
+            "it can for ResetGPU, RestartNode, ReplaceNode",
+            id="not-its-step",
+        ),
+        pytest.param(
+            {"repair": {"steps": {"RestartNode": {"adapter": "Ansible"}}}},
+            "policy.yaml: repair.steps.RestartNode.adapter 'Ansible' is no adapter; known are "
+            "NodeConditions",
+            id="no-such-adapter",
         ),
         pytest.param(
             ["mode"], "policy.yaml: is no mapping; start with apiVersion and kind", id="list"

@@ -1,0 +1,120 @@
+"""The ladder of repairs: its steps, where a recommended action begins, and which step is next.
+
+Called by `rules.session.repair` for a node that is drained. A step is taken at most once per
+session and at most so often per node in a window, counted from the session objects there are:
+nothing is remembered elsewhere, so neither a restart nor a day forgets that it was tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from rules.catalog.reason import Action
+
+
+class Step(StrEnum):
+    """One kind of repair, from the least to the most that is lost by it."""
+
+    RESET_GPU = "ResetGPU"
+    RESTART_DRIVER = "RestartDriver"
+    RESTART_NODE = "RestartNode"
+    POWER_CYCLE = "PowerCycle"
+    REPLACE_NODE = "ReplaceNode"
+
+    @property
+    def rank(self) -> int:
+        """Position from the lowest rung."""
+        return LADDER.index(self)
+
+
+LADDER: Final = tuple(Step)
+BEGINS: Final[Mapping[Action, Step | None]] = {
+    Action.NONE: None,
+    Action.RESTART_APP: None,
+    Action.RESET_GPU: Step.RESET_GPU,
+    # Peer traffic ended with the drain: what still holds after that takes a reset.
+    Action.DRAIN_P2P: Step.RESET_GPU,
+    Action.RESTART_FABRIC_MANAGER: Step.RESTART_DRIVER,
+    Action.RESTART_NODE: Step.RESTART_NODE,
+    Action.POWER_CYCLE: Step.POWER_CYCLE,
+    Action.REPLACE_NODE: Step.REPLACE_NODE,
+    # These name no repair of one node that a machine could do: a person decides.
+    Action.INVESTIGATE: None,
+    Action.RECOVER_IMEX_DOMAIN: None,
+    Action.RUN_DIAGNOSTICS: None,
+    Action.CHECK_MECHANICALS: None,
+    Action.UPDATE_FIRMWARE: None,
+}
+"""Where the ladder begins for each action that a cause may recommend; None: nowhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rung:
+    """The step to take, who takes it, and the how-manieth time it is for this node."""
+
+    step: Step
+    adapter: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Climb:
+    """Where the ladder leads now. `rung` None: nowhere, and `passed` says why, step by step."""
+
+    begins: Step | None = None
+    """None: no cause recommends a repair that the ladder knows."""
+    rung: Rung | None = None
+    passed: tuple[tuple[Step, str], ...] = ()
+
+    @property
+    def clause(self) -> str:
+        """Why there is no rung, for a sentence."""
+        if self.begins is None:
+            return "its causes recommend no repair that the ladder knows"
+        return ", ".join(f"{step} {why}" for step, why in self.passed)
+
+
+def begins_at(actions: Iterable[str]) -> Step | None:
+    """The step that the gravest of the recommended actions asks for; unknown words ask for none."""
+    known = [_begin(action) for action in actions]
+    return max((step for step in known if step), key=lambda step: step.rank, default=None)
+
+
+def _begin(action: str) -> Step | None:
+    try:
+        return BEGINS[Action(action)]
+    except ValueError:
+        return None
+
+
+def climb(
+    begins: Step | None,
+    *,
+    adapters: Mapping[Step, str],
+    taken: Collection[str],
+    tried: Mapping[str, int],
+    attempts: int,
+) -> Climb:
+    """The lowest step from `begins` on that may be taken.
+
+    `adapters` names who takes a step; `taken` are the steps of this session, `tried` counts each
+    step of this node in the window, this session's included, `attempts` bounds them.
+    """
+    if begins is None:
+        return Climb()
+    passed: list[tuple[Step, str]] = []
+    for step in LADDER[begins.rank :]:
+        if step in taken:
+            passed.append((step, "was tried in this session"))
+        elif step not in adapters:
+            passed.append((step, "has no adapter"))
+        elif tried.get(step, 0) >= attempts:
+            times = "once" if attempts == 1 else f"{attempts} times"
+            passed.append((step, f"was tried {times} lately"))
+        else:
+            rung = Rung(step=step, adapter=adapters[step], attempt=tried.get(step, 0) + 1)
+            return Climb(begins=begins, rung=rung, passed=tuple(passed))
+    return Climb(begins=begins, passed=tuple(passed))

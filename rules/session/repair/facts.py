@@ -1,0 +1,79 @@
+"""The node before a repair step and after it, as the proof compares them (`rules.repair.proof`)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rules.api.health import GpuStatus
+from rules.api.quarantine import RepairBefore, RepairGpu
+from rules.api.timestamps import parse_time
+from rules.catalog.reason import ClosesKind
+from rules.repair.proof import Seen
+from rules.session.case import Case
+
+MAX_GPUS: Final = 32
+"""GPUs kept of one node; the CRD allows as many."""
+_NO_ACTION: Final = frozenset({"", "None"})
+_RESETS: Final = frozenset({str(ClosesKind.RESET), str(ClosesKind.REBOOT)})
+
+
+def before_of(case: Case) -> RepairBefore:
+    """What is recorded before anybody is asked for a step."""
+    accused = _accused(case)
+    gpus = sorted(_gpus(case), key=lambda gpu: (gpu.uuid not in accused, gpu.index))
+    return RepairBefore(
+        boot_id=case.node.boot_id,
+        node_uid=case.node.uid,
+        gpus=tuple(
+            RepairGpu(uuid=gpu.uuid, serial=gpu.serial, accused=gpu.uuid in accused)
+            for gpu in gpus[:MAX_GPUS]
+            if gpu.uuid
+        ),
+        reset_pending=_pending(case),
+    )
+
+
+def seen_of(case: Case, asked_at: float) -> Seen:
+    """What is seen now of a step asked for at `asked_at`."""
+    ready = case.node.condition("Ready")
+    beat = parse_time(ready.last_heartbeat_time or "") if ready is not None else None
+    ids = {cause.incident for cause in case.session.spec.causes if cause.incident}
+    incidents = case.seen.health.status.incidents if case.seen.health is not None else ()
+    return Seen(
+        node_uid=case.node.uid,
+        boot_id=case.node.boot_id,
+        ready=case.node.ready,
+        old_heartbeat=beat is not None and beat < asked_at,
+        stale=case.seen.stale,
+        serials={gpu.uuid: gpu.serial for gpu in _gpus(case) if gpu.uuid},
+        pending=_pending(case),
+        causes=len(case.causes),
+        reset_seen=any(
+            not incident.active and incident.id in ids and incident.closed_by in _RESETS
+            for incident in incidents
+        ),
+        expected_gpus=case.seen.health.status.expected_gpus.count if case.seen.health else 0,
+    )
+
+
+def _gpus(case: Case) -> tuple[GpuStatus, ...]:
+    return case.seen.health.status.gpus if case.seen.health is not None else ()
+
+
+def _accused(case: Case) -> set[str]:
+    """The GPUs that the session's causes name."""
+    if case.seen.health is None:
+        return set()
+    ids = {cause.incident for cause in case.session.spec.causes}
+    incidents = (i for i in case.seen.health.status.incidents if i.id in ids)
+    return {uuid for incident in incidents for uuid in incident.gpus}
+
+
+def _pending(case: Case) -> bool:
+    """Whether an accused GPU still asks for a reset; of a fault of the whole node, any GPU."""
+    accused = _accused(case)
+    return any(
+        gpu.reset_pending or gpu.recovery_action not in _NO_ACTION
+        for gpu in _gpus(case)
+        if not accused or gpu.uuid in accused
+    )

@@ -1,0 +1,327 @@
+"""Repairing: the step under way followed to its proof, and the next one begun when all allows it.
+
+One rule that reads `status.repair[]` and what is seen now, and nothing else: a restart, a crash
+between two writes and a change of leader all continue here. The entry is written before anybody
+is asked; whether the step happened, `rules.repair.proof` says. Called by `rules.session.phases`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from rules.api.names import ANNOTATION_HOLD
+from rules.api.quarantine import Phase, QuarantineStatus, RepairAttempt, RepairState
+from rules.api.sentences import bounded, causes_clause
+from rules.api.timestamps import clock, format_time, parse_time
+from rules.api.writes import Decision, Evicting
+from rules.catalog.why_not import Refusal, WhyNot
+from rules.drain.clock import was_away
+from rules.repair.ladder import Climb, Rung, Step
+from rules.repair.proof import prove
+from rules.session import status as st
+from rules.session.case import Case, is_fresh, touched
+from rules.session.halts import unreachable
+from rules.session.repair.facts import before_of, seen_of
+from rules.session.repair.requests import asked_already, asking, request_name, taking_back
+from rules.session.repair.wants import next_step, under_way
+
+ASK_S: Final = 600.0
+"""How long the API server may refuse to let anybody be asked before the step has failed."""
+HEALS_S: Final = 900.0
+"""How long after its proof a step's causes may still hold before the next one: a verdict of a new
+boot needs the start grace of the agent and a look at everything that was wrong before."""
+LISTS_FRESH_S: Final = 30.0
+"""A step rests on lists of pods no older than this."""
+_HARSH: Final = frozenset({Step.POWER_CYCLE, Step.REPLACE_NODE})
+"""Steps that a node which did not come back from an earlier one may still get."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What a drained node waits for, when no step can begin now."""
+
+    then: str
+    """What is next, a clause for the sentence."""
+    refusal: Refusal | None = None
+    """What blocks it; None where nothing does."""
+    looks: bool = False
+    """The node is to be listed until it is certain that nothing uses a GPU there."""
+    hand_over: bool = False
+    wake_at: float | None = None
+
+
+def follow_step(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decision | None:
+    """The step that is under way, judged by what is seen; None where there is none."""
+    attempt = under_way(status)
+    if attempt is None:
+        return _healing(case, status)
+    proof = prove(Step(attempt.step), attempt.before, seen_of(case, _started(case, attempt)))
+    asked = attempt.state == RepairState.ASKED
+    if proof.proven and (asked or not case.settled):
+        return _ended(case, status, attempt, RepairState.PROVEN, proof.clause)
+    if not asked:
+        return _plan_on(case, status, attempt, halt)
+    if case.now - _started(case, attempt) >= (timeout_s := _timeout_s(case, attempt)):
+        why = f"not proven within {timeout_s / 60:.0f} min: {proof.clause}"
+        return _ended(case, status, attempt, RepairState.FAILED, why)
+    until = clock(_started(case, attempt) + timeout_s)
+    sentence = (
+        f"{attempt.step} asked of {attempt.adapter} at {clock(_started(case, attempt))} for "
+        f"{causes_clause(case.causes)}; not proven yet ({proof.clause}), it has until {until}."
+    )
+    status = st.with_refusal(status, case.now, None)
+    status = st.enter(status, Phase.REPAIRING, bounded(sentence), case.now)
+    return case.decision(
+        "AwaitRepair",
+        status,
+        because=proof.clause,
+        evicting=Evicting.WATCH,
+        wake_at=_started(case, attempt) + timeout_s,
+    )
+
+
+def begin_step(
+    case: Case, status: QuarantineStatus, halt: Refusal | None
+) -> Decision | Outlook | None:
+    """The next step of a drained node: begun, or why not now; None where nobody wants one."""
+    if not _wanted(case) or not case.drains:
+        return None
+    led = _led(case)
+    if led.rung is None:
+        clause = f"no repair step is left ({led.clause}), a person decides"
+        refusal = Refusal(reason=WhyNot.NO_STEP_LEFT, why=clause, permanent=True)
+        return Outlook(then=clause, refusal=refusal)
+    rung = led.rung
+    waits = _not_now(case, rung.step, halt, f"{rung.step} by {rung.adapter} is next")
+    return waits or _planned(case, status, rung)
+
+
+def would_repair(case: Case) -> str:
+    """What Shadow says of the ladder, to go on with its sentence; "" where nobody wants it."""
+    if not _wanted(case):
+        return ""
+    led = _led(case)
+    if led.rung is None:
+        return f", then a person would decide ({led.clause})"
+    return f", then {led.rung.step} would be asked of {led.rung.adapter}"
+
+
+def _wanted(case: Case) -> bool:
+    """Whether there is anything for a ladder: what people ask for, people end."""
+    off = case.policy.repair.mode == "Off"
+    return not off and any(cause.source != "Human" for cause in case.causes)
+
+
+def _led(case: Case) -> Climb:
+    return next_step(
+        case.session, case.seen.siblings, case.causes, case.seen.health, case.policy, case.now
+    )
+
+
+def _planned(case: Case, status: QuarantineStatus, rung: Rung) -> Decision:
+    """The step on record; the call follows only after that."""
+    attempt = RepairAttempt(
+        step=rung.step,
+        adapter=rung.adapter,
+        attempt=rung.attempt,
+        started_at=format_time(case.now),
+        object=request_name(case.session.name, rung.step, rung.attempt),
+        before=before_of(case),
+        state=RepairState.PLANNED,
+    )
+    status = touched(status, repair=(*status.repair, attempt))
+    sentence = (
+        f"{attempt.step} is to be asked of {attempt.adapter} for {causes_clause(case.causes)} "
+        f"(attempt {attempt.attempt} on this node)."
+    )
+    status = st.with_refusal(status, case.now, None)
+    status = st.enter(status, Phase.REPAIRING, bounded(sentence), case.now)
+    return case.decision(
+        "PlanRepair", status, because=attempt.step, evicting=Evicting.LOOK, wake_at=case.now
+    )
+
+
+def _plan_on(
+    case: Case, status: QuarantineStatus, attempt: RepairAttempt, halt: Refusal | None
+) -> Decision:
+    """A step on record of which nobody knows whether it was asked for: ask, wait or give it up."""
+    if attempt.before.boot_id != case.node.boot_id and case.node.boot_id:
+        # Whoever led before may have asked, and this may be the answer: it is not asked again.
+        status = _with(status, _changed(attempt, state=RepairState.ASKED))
+        why = "the node booted anew"
+        return case.decision(
+            "FollowRepair", status, because=why, evicting=Evicting.WATCH, wake_at=case.now
+        )
+    wanted = case.policy.repair.steps.get(Step(attempt.step))
+    if case.settled:
+        why = "its causes closed before it was needed"
+        return _ended(case, status, attempt, RepairState.WITHDRAWN, why)
+    asks = _wanted(case) and case.drains and wanted is not None
+    if not asks or wanted is None or wanted.adapter != attempt.adapter:
+        why = "the policy or a person does not ask for it any more"
+        return _ended(case, status, attempt, RepairState.WITHDRAWN, why)
+    waits = _not_now(case, Step(attempt.step), halt, f"{attempt.step} waits")
+    if waits is not None:
+        return _held(case, status, attempt, waits)
+    if attempt.state == RepairState.HELD or was_away(case.now, case.seen.last_active_at):
+        # Time in which it could not be asked for is nobody's failure.
+        again = _changed(attempt, state=RepairState.PLANNED, started_at=format_time(case.now))
+        status = _with(status, again)
+        return case.decision(
+            "PlanRepair", status, because="it may go on", evicting=Evicting.LOOK, wake_at=case.now
+        )
+    return _ask(case, status, attempt)
+
+
+def _ask(case: Case, status: QuarantineStatus, attempt: RepairAttempt) -> Decision:
+    if not is_fresh(case.node):
+        return Decision(step="ReadNode", because="a repair is due", needs_fresh_node=True)
+    write = asking(case, attempt)
+    refusal = case.refusal(write) if write is not None else None
+    if write is None or (refusal and case.now - _started(case, attempt) > ASK_S):
+        why = f"nobody could be asked: {refusal.why if refusal else 'no such adapter'}"
+        return _ended(case, status, attempt, RepairState.FAILED, why)
+    if refusal is None:
+        status = _with(status, _changed(attempt, state=RepairState.ASKED))
+        message = f"{attempt.step} asked of {attempt.adapter}"
+        status = st.noted(status, "RepairAsked", message, case.now)
+        status = touched(status, message=f"{message} at {clock(case.now)}; its proof is awaited.")
+    return case.decision(
+        "AskRepair",
+        status,
+        because=attempt.step,
+        before=() if asked_already(case, attempt) else (write,),
+        evicting=Evicting.WATCH if refusal is None else Evicting.LOOK,
+        wake_at=case.now + 1.0,
+    )
+
+
+def _held(
+    case: Case, status: QuarantineStatus, attempt: RepairAttempt, waits: Outlook
+) -> Decision:
+    if waits.refusal is not None and attempt.state != RepairState.HELD:
+        status = _with(status, _changed(attempt, state=RepairState.HELD))
+    clause = waits.refusal.why if waits.refusal is not None else ""
+    status = st.with_refusal(status, case.now, waits.refusal, f"Not repaired: {clause}.")
+    sentence = bounded(f"Drained for {causes_clause(case.causes)}; {waits.then}.")
+    status = st.enter(status, Phase.REPAIRING, sentence, case.now)
+    return case.decision(
+        "HoldRepair",
+        status,
+        because=clause or waits.then,
+        blocked_by=waits.refusal.reason if waits.refusal is not None else None,
+        evicting=Evicting.LOOK if waits.looks else Evicting.WATCH,
+        hand_over=waits.hand_over,
+        wake_at=waits.wake_at,
+    )
+
+
+def _ended(
+    case: Case,
+    status: QuarantineStatus,
+    attempt: RepairAttempt,
+    state: RepairState,
+    proof: str,
+) -> Decision:
+    """The step is over; what asked for it comes off the node before that is written."""
+    ended = _changed(attempt, state=state, ended_at=format_time(case.now), proof=proof[:512])
+    status = _with(status, ended)
+    status = st.with_refusal(status, case.now, None)
+    said = f"{attempt.step} by {attempt.adapter}: {proof}"
+    status = st.noted(status, f"Repair{state}", said, case.now)
+    words = {RepairState.PROVEN: "Proven", RepairState.FAILED: "Failed"}.get(state, "Given up")
+    status = touched(status, message=bounded(f"{words}: {said}."))
+    return case.decision(
+        f"Repair{state}",
+        status,
+        because=proof,
+        before=taking_back(case, ends=False),
+        evicting=Evicting.WATCH,
+        wake_at=case.now,
+    )
+
+
+def _healing(case: Case, status: QuarantineStatus) -> Decision | None:
+    """A step was proven a moment ago: the verdict gets its time before the next one is thought of."""
+    last = status.repair[-1] if status.repair else None
+    if last is None or last.state != RepairState.PROVEN or case.phase is not Phase.REPAIRING:
+        return None
+    until = (parse_time(last.ended_at) or case.now) + HEALS_S
+    if case.settled or case.now >= until:
+        return None
+    sentence = (
+        f"{last.step} is proven ({last.proof}) and {causes_clause(case.causes)} holds still; the "
+        f"next step follows at {clock(until)} if it stays."
+    )
+    status = st.enter(status, Phase.REPAIRING, bounded(sentence), case.now)
+    return case.decision(
+        "Healing", status, because="its causes hold still", evicting=Evicting.WATCH, wake_at=until
+    )
+
+
+def _not_now(case: Case, step: Step, halt: Refusal | None, next_clause: str) -> Outlook | None:
+    """What forbids the step now, read afresh; None where nothing does."""
+
+    def waits(refusal: Refusal, *, hand_over: bool = False) -> Outlook:
+        then = f"{next_clause}: {refusal.why}"
+        return Outlook(then=then, refusal=refusal, hand_over=hand_over)
+
+    def no(reason: WhyNot, why: str) -> Outlook:
+        return waits(Refusal(reason=reason, why=why))
+
+    if halt is not None:
+        return waits(halt)
+    held = case.node.annotations.get(ANNOTATION_HOLD)
+    if case.session.spec.hold or held is not None:
+        why = f" ({held[:200]})" if held else ""
+        return no(WhyNot.HOLD, f"a person holds the node{why}")
+    # A node that did not come back from an earlier step is past being looked at.
+    lost = step in _HARSH and any(a.state == RepairState.FAILED for a in case.status.repair)
+    if unreachable(case) and not lost:
+        return no(WhyNot.NODE_UNREACHABLE, "the node's kubelet is silent")
+    if case.seen.stale and not lost:
+        return no(WhyNot.VERDICT_STALE, case.seen.stale)
+    plan = case.seen.plan
+    if plan is not None and plan.using_gpus:
+        return no(WhyNot.POD_USES_GPU, f"{', '.join(plan.using_gpus[:3])} still uses a GPU of it")
+    if plan is not None and plan.arrived:
+        return no(WhyNot.POD_ARRIVED, f"{', '.join(plan.arrived[:3])} came past the scheduler")
+    permit = case.seen.permit
+    if permit.refusal is not None:
+        return waits(permit.refusal, hand_over=permit.hand_over)
+    if not permit.repair:
+        # The fleet is judged in a moment, and the node woken.
+        return Outlook(then=next_clause, wake_at=case.now + 1.0)
+    settle_s = case.policy.drain.settle_s
+    if (
+        plan is None
+        or plan.clear_since is None
+        or plan.listed_at is None
+        or plan.listed_at - plan.clear_since < settle_s
+        or case.now - plan.listed_at > LISTS_FRESH_S
+    ):
+        then = f"{next_clause}, once two lists show it empty"
+        return Outlook(then=then, looks=True, wake_at=case.now + LISTS_FRESH_S)
+    return None
+
+
+def _changed(attempt: RepairAttempt, **changes: object) -> RepairAttempt:
+    return msgspec.structs.replace(attempt, **changes)
+
+
+def _with(status: QuarantineStatus, attempt: RepairAttempt) -> QuarantineStatus:
+    """`status` with the entry of the same request replaced."""
+    repair = tuple(attempt if a.object == attempt.object else a for a in status.repair)
+    return touched(status, repair=repair)
+
+
+def _started(case: Case, attempt: RepairAttempt) -> float:
+    return parse_time(attempt.started_at) or case.now
+
+
+def _timeout_s(case: Case, attempt: RepairAttempt) -> float:
+    wanted = case.policy.repair.steps.get(Step(attempt.step))
+    return wanted.timeout_s if wanted is not None else 3600.0

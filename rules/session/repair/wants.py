@@ -1,0 +1,82 @@
+"""What the ladder wants for one session: which step is next, and which one is under way.
+
+Read from session objects alone, for one decision (`rules.session.repair.phase`), for the turns of
+the whole fleet (`rules.fleet.repair_turns`) and for what Shadow and people are told.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Final
+
+from rules.api.nodes import HealthView, QuarantineView
+from rules.api.quarantine import Cause, QuarantineStatus, RepairAttempt, RepairState
+from rules.api.timestamps import parse_time
+from rules.catalog.reasons import REASONS
+from rules.policy.policy import Policy
+from rules.repair.ladder import Climb, begins_at, climb
+
+_OPEN: Final = frozenset({RepairState.PLANNED, RepairState.HELD, RepairState.ASKED})
+
+
+def under_way(status: QuarantineStatus) -> RepairAttempt | None:
+    """The step that was planned or asked for and has not ended."""
+    return next((attempt for attempt in reversed(status.repair) if attempt.state in _OPEN), None)
+
+
+def next_step(
+    session: QuarantineView,
+    siblings: Iterable[QuarantineView],
+    causes: Iterable[Cause],
+    health: HealthView | None,
+    policy: Policy,
+    now: float,
+) -> Climb:
+    """Where the ladder leads now for the causes that hold."""
+    repair = policy.repair
+    return climb(
+        begins_at(_actions(session, causes, health)),
+        adapters={step: wanted.adapter for step, wanted in repair.steps.items()},
+        taken={attempt.step for attempt in session.status.repair},
+        tried=tried((session, *siblings), repair.window_s, now),
+        attempts=repair.attempts,
+    )
+
+
+def tried(sessions: Iterable[QuarantineView], window_s: float, now: float) -> Counter[str]:
+    """How often each step was tried on one node lately, over all its sessions.
+
+    By the node's name: some repairs delete the Node and the same machine registers anew, and what
+    was tried on it was tried all the same.
+    """
+    return Counter(
+        attempt.step
+        for session in sessions
+        for attempt in session.status.repair
+        if (at := parse_time(attempt.started_at)) is None or now - at <= window_s
+    )
+
+
+def _actions(
+    session: QuarantineView, causes: Iterable[Cause], health: HealthView | None
+) -> list[str]:
+    """What each cause recommends: by its incident, by what the session kept of it, by its reason.
+
+    What people ask for recommends nothing.
+    """
+    kept: Any = session.status.evidence.get("incidents")
+    known = {
+        str(each.get("id")): str(each.get("recommendedAction"))
+        for each in (kept if isinstance(kept, list) else ())
+        if isinstance(each, dict)
+    }
+    if health is not None:
+        known |= {i.id: i.recommended_action for i in health.status.incidents}
+    found = []
+    for cause in causes:
+        row = REASONS.get(cause.reason)
+        default = str(row.action) if row is not None else ""
+        if cause.source != "Human":
+            found.append(known.get(cause.incident, default))
+    return found

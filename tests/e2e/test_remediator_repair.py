@@ -1,0 +1,59 @@
+"""A real remediator process asks for a repair, is killed while it runs, and believes what it sees."""
+
+from __future__ import annotations
+
+from hack.sim.cluster.fleet.fleet import Pool
+from hack.sim.cluster.fleet.fleet_health_objects import XID_79
+from tests.support.remediator.remediator_process import (
+    QUICK,
+    RemediatorProcess,
+    leads,
+    phase,
+    prepare,
+    running,
+)
+
+REPAIR = """
+repair:
+  mode: Auto
+  steps: {RestartNode: {adapter: NodeConditions, timeout: 5m}}
+"""
+
+
+async def test_issue13_02_a_restart_is_asked_for_once_and_its_new_boot_brings_the_node_back(
+    cluster, tmp_path
+):
+    await prepare(cluster)
+    await cluster.add(pool=Pool(name="gpu", nodes=3))
+    nodes = [f"gpu-000{n}" for n in range(3)]
+    await cluster.health.all_healthy(nodes)
+    node = nodes[0]
+    one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig, policy=QUICK + REPAIR)
+
+    async def asked():
+        conditions = (await cluster.node(node))["status"]["conditions"]
+        found = [c for c in conditions if c["type"] == "GPUNeedsRestart"]
+        return found[0] if found and found[0]["status"] == "True" else None
+
+    async def taken_back():
+        return await asked() is None
+
+    with running(one):
+        await leads(cluster, "one")
+        await cluster.health.fail(node, XID_79)
+        request = await cluster.until(asked, "the request for a restart")
+        session = await phase(cluster, node, "Repairing")
+        (attempt,) = session["status"]["repair"]
+        assert attempt["before"]["bootID"]
+        assert request["message"].startswith(f"{attempt['object']}: ")
+        assert request["reason"] == "RestartNode"
+
+        one.kill()
+        one.start()
+        await cluster.plane.controllers.kubelets.reboot(node)
+        await cluster.health.recreated(node)
+        session = await phase(cluster, node, "Released")
+        (ended,) = session["status"]["repair"]
+        assert (ended["object"], ended["state"]) == (attempt["object"], "Proven")
+        assert "new boot" in ended["proof"]
+        await cluster.until(taken_back, "the request taken back")

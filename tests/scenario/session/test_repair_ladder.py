@@ -1,0 +1,190 @@
+"""From Quarantined back to service: steps that heal, that do not, that hang, that lie (issue 13)."""
+
+from __future__ import annotations
+
+import pytest
+
+from rules.api import writes as d
+from tests.support.scenario.repair_world import NODE, REPLACE, RESTART, RepairWorld, repair_policy
+from tests.support.scenario.session_world import ROOMY, World, policy_of
+
+
+def test_issue13_01_off_by_default_nothing_is_asked_for() -> None:
+    world = World()
+    world.add_nodes(5)
+    world.incident(NODE)
+    world.run(3600, step=10)
+    assert world.phase(NODE) == "Quarantined"
+    assert world.session(NODE).status.repair == ()
+    assert not world.writes(d.SetRepairCondition)
+    assert "waiting for the repair" in world.message(NODE)
+
+
+def test_issue13_01_a_restart_heals_and_the_node_comes_back() -> None:
+    world = RepairWorld()
+    world.incident(NODE)
+    world.run_until(NODE, "Repairing", limit=60)
+    (attempt,) = world.session(NODE).status.repair
+    assert (attempt.step, attempt.adapter, attempt.attempt) == ("RestartNode", "NodeConditions", 1)
+    assert attempt.before.boot_id == "boot-n0-1"
+    assert attempt.object == f"{world.session(NODE).name}-restartnode-1"
+    world.run_until(NODE, "Released", limit=1800)
+    assert world.steps_of() == [("RestartNode", "Proven")]
+    assert "new boot" in world.session(NODE).status.repair[0].proof
+    assert world.phases(NODE) == [
+        "Marked", "Draining", "Quarantined", "Repairing", "Validating", "Released",
+    ]  # fmt: skip
+    assert len(world.asked()) == 1
+    assert not world.asks(NODE, RESTART)
+    assert not world.is_marked(NODE)
+
+
+def test_issue13_01_the_entry_is_written_before_anybody_is_asked() -> None:
+    world = RepairWorld(does="hangs")
+    world.incident(NODE)
+    world.run_until(NODE, "Repairing", limit=60)
+    world.run(5)
+    order = [
+        type(write).__name__
+        for _, write, _, _ in world.sent
+        if isinstance(write, d.SetRepairCondition)
+        or (isinstance(write, d.WriteSessionStatus) and write.status.repair)
+    ]
+    assert order[:3] == ["WriteSessionStatus", "SetRepairCondition", "WriteSessionStatus"]
+
+
+def test_s39_issue13_02_a_step_that_does_not_heal_is_followed_by_the_next_once_each() -> None:
+    world = RepairWorld(does="reboots")
+    world.incident(NODE)
+    world.run(4 * 3600, step=5)
+    assert world.steps_of() == [("RestartNode", "Proven"), ("ReplaceNode", "Failed")]
+    assert [w.step for w in world.asked()] == ["RestartNode", "ReplaceNode"]
+    assert world.phase(NODE) == "Quarantined"
+    assert world.condition(NODE, "NeedsHuman") == "NoStepLeft"
+    assert "no repair step is left" in world.message(NODE)
+    assert world.is_marked(NODE)
+
+
+@pytest.mark.parametrize("does", ["hangs", "lies"])
+def test_issue13_03_without_proof_nothing_counts_as_done(does: str) -> None:
+    """A provider that hangs, and one that says everything is well under the old boot."""
+    world = RepairWorld(does=does)
+    world.incident(NODE)
+    world.run_until(NODE, "Repairing", limit=60)
+    world.run(29 * 60, step=10)
+    assert world.steps_of() == [("RestartNode", "Asked")]
+    assert "the boot of before" in world.message(NODE)
+    world.run(4 * 3600, step=10)
+    assert world.steps_of() == [("RestartNode", "Failed"), ("ReplaceNode", "Failed")]
+    assert not world.asks(NODE, RESTART), "whoever wakes up late restarts nothing"
+    assert world.asks(NODE, REPLACE), "a request for a replacement stays"
+    assert world.phase(NODE) == "Quarantined"
+
+
+def test_s33_issue13_03_an_old_heartbeat_proves_no_reboot() -> None:
+    world = RepairWorld(does="hangs")
+    world.incident(NODE)
+    world.run_until(NODE, "Repairing", limit=60)
+    world.run(10)
+    world.nodes[NODE]["status"]["conditions"][0]["lastHeartbeatTime"] = "2020-01-01T00:00:00Z"
+    world.reboot(NODE)
+    world.close_all(NODE)
+    world.run(600, step=5)
+    assert world.phase(NODE) == "Repairing"
+    assert "last word is from before" in world.message(NODE)
+
+
+def test_issue13_03_a_cause_that_closes_by_itself_waits_for_the_restart_it_asked_for() -> None:
+    """A node must not serve again while somebody may still restart it."""
+    world = RepairWorld(does="hangs")
+    world.incident(NODE)
+    world.run_until(NODE, "Repairing", limit=60)
+    world.run(10)
+    world.close_all(NODE)
+    world.run(1200, step=5)
+    assert world.phase(NODE) == "Repairing"
+    assert world.is_marked(NODE)
+    world.run(3600, step=5)
+    assert world.steps_of() == [("RestartNode", "Failed")]
+    assert not world.asks(NODE, RESTART)
+    assert world.phase(NODE) == "Released"
+
+
+def test_issue13_02_a_reset_that_does_not_heal_climbs_to_a_restart() -> None:
+    world = RepairWorld(does="reboots")
+    world.incident(NODE)
+    world.healths[NODE]["status"]["incidents"][0]["recommendedAction"] = "ResetGPU"
+    world.run(2 * 3600, step=5)
+    assert world.steps_of()[:2] == [("ResetGPU", "Failed"), ("RestartNode", "Proven")]
+
+
+@pytest.mark.parametrize("action", ["Investigate", "RestartApp", "SomethingNew"])
+def test_issue13_02_an_action_without_a_ladder_leaves_a_person_in_charge(action: str) -> None:
+    world = RepairWorld()
+    world.incident(NODE)
+    world.healths[NODE]["status"]["incidents"][0]["recommendedAction"] = action
+    world.run(600, step=5)
+    assert world.phase(NODE) == "Quarantined"
+    assert world.condition(NODE, "NeedsHuman") == "NoStepLeft"
+    assert world.asked() == []
+
+
+def test_issue13_02_what_a_person_asked_for_is_never_repaired() -> None:
+    world = RepairWorld()
+    world.open_by_person(NODE)
+    world.run(600, step=5)
+    assert world.phase(NODE) == "Quarantined"
+    assert world.asked() == []
+    assert world.condition(NODE, "NeedsHuman") == ""
+
+
+def test_issue13_02_a_level_of_cordon_repairs_nothing() -> None:
+    world = RepairWorld()
+    world.incident(NODE, level="Cordon")
+    world.run(600, step=5)
+    assert world.phase(NODE) == "Marked"
+    assert world.asked() == []
+
+
+def test_issue13_03_a_node_replaced_under_its_name_ends_the_session_with_its_proof() -> None:
+    world = RepairWorld(does="reboots", steps={"ReplaceNode": {"adapter": "NodeConditions"}})
+    world.incident(NODE)
+    world.run_until(NODE, "Repairing", limit=60)
+    world.run(5)
+    del world.nodes[NODE]
+    world.run(5)
+    assert world.phase(NODE) == "NodeGone"
+    assert world.steps_of() == [("ReplaceNode", "Proven")]
+
+
+def test_issue13_02_a_node_that_does_not_come_back_is_replaced() -> None:
+    world = RepairWorld(does="hangs")
+    world.incident(NODE)
+    world.run_until(NODE, "Repairing", limit=60)
+    world.run(30)
+    world.set_ready(NODE, "Unknown")
+    world.silence(NODE)
+    world.run(2 * 3600, step=10)
+    assert [w.step for w in world.asked()] == ["RestartNode", "ReplaceNode"]
+
+
+def test_issue13_01_shadow_asks_for_nothing() -> None:
+    steps = {"RestartNode": {"adapter": "NodeConditions"}}
+    world = World(policy_of(mode="Shadow", budget=ROOMY, repair={"mode": "Auto", "steps": steps}))
+    world.add_nodes(5)
+    world.incident(NODE)
+    world.run(600, step=5)
+    assert not world.writes(d.SetRepairCondition)
+    assert "RestartNode" in world.message(NODE)
+
+
+def test_issue13_01_repair_switched_off_ends_with_the_step_under_way() -> None:
+    world = RepairWorld(does="hangs")
+    world.incident(NODE)
+    world.run_until(NODE, "Repairing", limit=60)
+    world.run(10)
+    world.policy = repair_policy(mode="Off")
+    world.run(3 * 3600, step=10)
+    assert world.steps_of() == [("RestartNode", "Failed")]
+    assert world.phase(NODE) == "Quarantined"
+    assert world.condition(NODE, "NeedsHuman") == ""

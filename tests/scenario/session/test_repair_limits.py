@@ -1,0 +1,318 @@
+"""What bounds repairs: attempts over days, places in the fleet, people, the API server (issue 13)."""
+
+from __future__ import annotations
+
+import pytest
+
+from rules.api import writes as d
+from rules.session.history import outlived
+from tests.support.scenario.repair_world import NODE, RESTART, STEPS, RepairWorld, repair_policy
+from tests.support.scenario.session_world import CrashError
+
+RESTART_ONLY = {"RestartNode": STEPS["RestartNode"]}
+
+
+def boots(world: RepairWorld, node: str = NODE) -> int:
+    return int(world.node(node).boot_id.rpartition("-")[2]) - 1
+
+
+def test_issue13_04_a_node_that_never_heals_gets_its_attempts_and_no_more() -> None:
+    """Over sessions that a person ends, restarts of the remediator, and days."""
+    world = RepairWorld(does="reboots", steps=RESTART_ONLY, attempts=2, window="7d")
+    for day in range(6):
+        world.incident(NODE)
+        world.run(3600, step=10)
+        world.restart()
+        session = world.session(NODE).name
+        world.quarantines[session]["spec"]["release"] = {"by": "ada", "reason": "again"}
+        world.touch(world.quarantines[session])
+        world.run(60, step=10)
+        world.close_all(NODE)
+        world.now += 12 * 3600
+        assert boots(world) == min(day + 1, 2)
+    assert len(world.sessions(NODE)) == 6
+
+
+def test_issue13_04_history_keeps_what_attempts_are_counted_from() -> None:
+    world = RepairWorld(does="heals", steps=RESTART_ONLY, window="60d")
+    world.incident(NODE)
+    world.run(3600, step=20)
+    session = world.session(NODE)
+    assert session.status.phase == "Released"
+    forty_days = world.now + 40 * 86_400
+    assert outlived([session], world.policy, forty_days) == ()
+    assert outlived([session], repair_policy(window="7d"), forty_days) != ()
+
+
+def test_issue13_04_attempts_come_back_when_the_window_is_over() -> None:
+    world = RepairWorld(does="heals", steps=RESTART_ONLY, attempts=1, window="1d")
+    for _ in range(2):
+        world.incident(NODE)
+        world.run(3600, step=10)
+        world.now += 2 * 86_400
+    assert boots(world) == 2
+
+
+def test_issue13_04_ten_nodes_at_once_keep_to_two_places() -> None:
+    world = RepairWorld(nodes=10, does="heals", steps=RESTART_ONLY)
+    for name in world.nodes:
+        world.incident(name)
+    most = 0
+    for _ in range(220):
+        world.run(20, step=20)
+        most = max(most, len(world.running()))
+    assert most == 2
+    assert {world.phase(name) for name in world.nodes} == {"Released"}
+    assert all(boots(world, name) == 1 for name in world.nodes)
+
+
+def test_issue13_04_no_two_nodes_of_a_rack_are_repaired_at_once() -> None:
+    world = RepairWorld(nodes=0, does="heals", steps=RESTART_ONLY, concurrent=4, per=["rack"])
+    for index in range(4):
+        world.add_node(f"n{index}", labels={"rack": f"r{index % 2}"})
+        world.incident(f"n{index}")
+    for _ in range(150):
+        world.run(20, step=20)
+        racks = [world.node(name).labels["rack"] for name in world.running()]
+        assert len(racks) == len(set(racks))
+    assert {world.phase(name) for name in world.nodes} == {"Released"}
+
+
+STOPS = ["pause", "hold", "annotation", "opt-out", "stand-down", "gpu-pod", "stale"]
+
+
+def _stop(world: RepairWorld, what: str) -> str:
+    """Put it in the way; the reason that the session names."""
+    match what:
+        case "pause":
+            world.pause()
+            return "Paused"
+        case "hold":
+            session = world.quarantines[world.session(NODE).name]
+            session["spec"]["hold"] = True
+            world.touch(session)
+            return "Hold"
+        case "annotation":
+            world.annotate(NODE, "gpuward.io/hold", "look at it first")
+            return "Hold"
+        case "opt-out":
+            world.nodes[NODE]["metadata"]["labels"]["gpuward.io/opt-out"] = "true"
+            world.touch(world.nodes[NODE])
+            return "OptOut"
+        case "stand-down":
+            world.taint(NODE, "ToBeDeletedByClusterAutoscaler")
+            return "StandDown"
+        case "gpu-pod":
+            world.add_pod("diag", NODE, owner=("apps/v1", "DaemonSet", "diag"), gpus=1)
+            world.add_daemonset_owner("DaemonSet-team-a-diag")
+            return "PodUsesGPU"
+        case _:
+            world.silence(NODE)
+            world.healths[NODE]["status"]["publisher"]["heartbeat"] = "2020-01-01T00:00:00Z"
+            return "VerdictStale"
+
+
+def _lift(world: RepairWorld, what: str) -> None:
+    world.pauses.clear()
+    world.nodes[NODE]["metadata"]["labels"].pop("gpuward.io/opt-out", None)
+    world.quarantines[world.session(NODE).name]["spec"].pop("hold", None)
+    world.touch(world.nodes[NODE])
+    world.touch(world.quarantines[world.session(NODE).name])
+
+
+@pytest.mark.parametrize("what", STOPS)
+def test_issue13_04_nothing_begins_while_somebody_forbids_it(what: str) -> None:
+    world = RepairWorld(steps=RESTART_ONLY)
+    if what == "gpu-pod":
+        _stop(world, what)
+    world.policy = repair_policy(mode="Off")
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=60)
+    reason = "PodUsesGPU" if what == "gpu-pod" else _stop(world, what)
+    world.policy = repair_policy(steps=RESTART_ONLY)
+    world.run(3600, step=5)
+    assert world.asked() == []
+    assert world.phase(NODE) == "Quarantined"
+    assert world.condition(NODE, "Blocked") == reason
+
+
+@pytest.mark.parametrize("what", STOPS)
+def test_issue13_04_the_next_step_waits_while_somebody_forbids_it(what: str) -> None:
+    """One step failed; before the next one everything is read again."""
+    world = RepairWorld(does="hangs")
+    world.incident(NODE)
+    world.run_until(NODE, "Repairing", limit=60)
+    world.run(10)
+    _stop(world, what)
+    world.run(3 * 3600, step=10)
+    if what == "stale":
+        # The node did not come back from its restart: it is past being looked at.
+        assert [w.step for w in world.asked()] == ["RestartNode", "ReplaceNode"]
+        return
+    assert [w.step for w in world.asked()] == ["RestartNode"]
+
+
+@pytest.mark.parametrize("what", ["pause", "hold", "opt-out"])
+def test_issue13_04_a_planned_step_is_held_and_goes_on_with_its_whole_time(what: str) -> None:
+    world = RepairWorld(does="heals", steps=RESTART_ONLY)
+    world.incident(NODE)
+
+    def dies(write: d.Write) -> None:
+        if isinstance(write, d.SetRepairCondition):
+            raise CrashError
+
+    world.meddler = dies
+    with pytest.raises(CrashError):
+        world.run(60)
+    world.restart()
+    assert world.steps_of() == [("RestartNode", "Planned")]
+    _stop(world, what)
+    world.meddler = None
+    world.run(3600, step=10)
+    assert world.asked() == []
+    assert world.steps_of() == [("RestartNode", "Held")]
+    _lift(world, what)
+    world.run_until(NODE, "Released", limit=3600)
+    assert world.steps_of() == [("RestartNode", "Proven")]
+
+
+@pytest.mark.parametrize("phase", ["planned", "asked"])
+def test_issue13_04_an_uncordon_ends_the_ladder_and_takes_the_request_back(phase: str) -> None:
+    world = RepairWorld(does="hangs")
+    world.incident(NODE)
+    world.run_until(NODE, "Repairing", limit=60)
+    if phase == "asked":
+        world.run(10)
+        assert world.asks(NODE, RESTART)
+    world.cordon(NODE, on=False)
+    world.run(10)
+    assert world.phase(NODE) == "Cancelled"
+    assert not world.asks(NODE, RESTART)
+    assert {state for _, state in world.steps_of()} == {"Withdrawn"}
+    world.restart()
+    world.run(7200, step=20)
+    assert not world.asks(NODE, RESTART)
+
+
+def test_issue13_04_a_session_deleted_while_it_repairs_leaves_no_request_behind() -> None:
+    world = RepairWorld(does="hangs")
+    world.incident(NODE)
+    world.run_until(NODE, "Repairing", limit=60)
+    world.run(10)
+    del world.quarantines[world.session(NODE).name]
+    world.close_all(NODE)
+    world.run(10)
+    assert not world.asks(NODE, RESTART)
+
+
+def test_issue13_04_a_refused_request_is_said_and_fails_in_time() -> None:
+    world = RepairWorld(does="heals", steps=RESTART_ONLY)
+    world.refusing = {d.SetRepairCondition: (403, "ValidatingAdmissionPolicy denied the request")}
+    world.incident(NODE)
+    world.run_until(NODE, "Repairing", limit=60)
+    world.run(300, step=5)
+    assert world.steps_of() == [("RestartNode", "Planned")]
+    assert "ask for a repair" in world.message(NODE)
+    world.run(900, step=5)
+    assert world.steps_of() == [("RestartNode", "Failed")]
+    assert "nobody could be asked" in world.session(NODE).status.repair[0].proof
+    assert world.condition(NODE, "NeedsHuman") == "NoStepLeft"
+
+
+def test_issue13_04_a_busy_api_server_is_asked_again() -> None:
+    world = RepairWorld(does="heals", steps=RESTART_ONLY)
+    world.refusing = {d.SetRepairCondition: (429, "not now")}
+    world.incident(NODE)
+    world.run_until(NODE, "Repairing", limit=60)
+    world.run(120, step=5)
+    world.refusing = {}
+    world.run_until(NODE, "Released", limit=1800)
+    assert world.steps_of() == [("RestartNode", "Proven")]
+
+
+@pytest.mark.parametrize(
+    ("does", "leads", "ends"),
+    [("heals", "restart", "Released"), ("reboots", "change_leader", "Quarantined")],
+)
+def test_issue13_04_a_leader_killed_before_any_write_changes_nothing(
+    does: str, leads: str, ends: str
+) -> None:
+    """At every write of a repair: the same end, each step asked for at most once."""
+    plain = RepairWorld(does=does, steps=RESTART_ONLY)
+    plain.incident(NODE)
+    _live(plain)
+    want = (ends, plain.steps_of(), 1)
+    assert plain.steps_of() == [("RestartNode", "Proven")]
+    repairs = [
+        isinstance(write, d.WriteSessionStatus) and bool(write.status.repair)
+        for _, write, _, _ in plain.sent
+    ]
+    first = repairs.index(True)
+    assert len(repairs) - first > 8
+    for crash_at in range(first, len(repairs)):
+        world = RepairWorld(does=does, steps=RESTART_ONLY)
+        world.incident(NODE)
+        world.crash_after = crash_at
+        _live(world, leads)
+        assert (world.phase(NODE), world.steps_of(), boots(world)) == want, crash_at
+        assert [kind for _, kind in world.done] == [RESTART], crash_at
+
+
+def test_issue13_04_who_finds_the_new_boot_of_a_step_on_record_asks_for_nothing_again() -> None:
+    """The leader died after it had asked and before that was written; the answer came meanwhile."""
+    world = RepairWorld(does="heals", steps=RESTART_ONLY)
+    world.incident(NODE)
+
+    def dies(write: d.Write) -> None:
+        if isinstance(write, d.WriteSessionStatus) and any(
+            attempt.state == "Asked" for attempt in write.status.repair
+        ):
+            raise CrashError
+
+    world.meddler = dies
+    with pytest.raises(CrashError):
+        world.run(60)
+    assert world.asks(NODE, RESTART)
+    world.meddler = None
+    world.sleep(120)
+    world.restart()
+    assert world.steps_of() == [("RestartNode", "Planned")]
+    world.run_until(NODE, "Released", limit=1800)
+    assert world.steps_of() == [("RestartNode", "Proven")]
+    assert boots(world) == 1
+    assert len(world.asked()) == 1
+
+
+def _live(world: RepairWorld, leads: str = "restart") -> None:
+    """The better part of an hour, with a new leader whenever one dies."""
+    end = world.now + 2000
+    while world.now < end:
+        try:
+            world.run(end - world.now, step=20)
+        except CrashError:
+            getattr(world, leads)()
+
+
+def test_issue13_04_the_own_node_hands_over_first_and_is_left_alone_without_a_second() -> None:
+    world = RepairWorld(steps=RESTART_ONLY)
+    world.own_node = NODE
+    world.nobody_took_over = True
+    world.incident(NODE)
+    world.run(1800, step=10)
+    assert world.asked() == []
+    assert world.condition(NODE, "Blocked") == "OwnNodeLast"
+    world.nobody_took_over = False
+    world.run(30)
+    assert world.hand_overs
+
+
+def test_issue13_04_control_plane_nodes_are_never_repaired() -> None:
+    world = RepairWorld(nodes=0, steps=RESTART_ONLY)
+    world.add_node(NODE, labels={"node-role.kubernetes.io/control-plane": ""})
+    world.add_node("other")
+    world.open_by_person(NODE)
+    world.incident(NODE)
+    world.run(1800, step=10)
+    assert world.phase(NODE) == "Quarantined"
+    assert world.asked() == []
+    assert world.condition(NODE, "Blocked") == "ControlPlane"
