@@ -234,9 +234,7 @@ class Gateway:
         return Sent(result=result, why=f"session not read: {answer.sentence()}")
 
     def _forbidden(self, write: d.Write) -> str:
-        if self._mode() is Mode.SHADOW and (
-            isinstance(write, _ON_NODES_OR_PODS) or _harms(write)
-        ):
+        if self._mode() is Mode.SHADOW and (isinstance(write, _ON_NODES_OR_PODS) or _harms(write)):
             return "mode is Shadow"
         if not self._leadership.may_write():
             return "another replica leads"
