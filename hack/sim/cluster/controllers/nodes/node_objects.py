@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from hack.sim.cluster.clients.client import Object
 from hack.sim.cluster.controllers.nodes.kubelet import node_ip
@@ -17,6 +17,8 @@ from hack.sim.cluster.controllers.timestamps import stamp, stamp_micro
 LEASE_NAMESPACE = "kube-node-lease"
 KERNEL = "6.8.0-1032-nvidia"
 KUBELET = "v1.34.2"
+_UP_FOR = timedelta(days=1)
+"""A node that only just came up has its first uncordon taken for its driver manager's."""
 _PRESSURES = (
     ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
     ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
@@ -42,7 +44,7 @@ def node_object(
     cpu: str = "192",
     memory: str = "2Ti",
 ) -> Object:
-    """A registered, Ready node. GPU labels are there only with GPUs."""
+    """A registered node that has been Ready for long. GPU labels are there only with GPUs."""
     gpu_labels = (
         {
             "nvidia.com/gpu.present": "true",
@@ -82,7 +84,9 @@ def node_object(
         "status": {
             "capacity": capacity,
             "allocatable": capacity,
-            "conditions": ready_conditions([], ready=True, now=now),
+            "conditions": ready_conditions(
+                ready_conditions([], ready=True, now=now - _UP_FOR), ready=True, now=now
+            ),
             "addresses": [
                 {"type": "InternalIP", "address": node_ip(name)},
                 {"type": "Hostname", "address": name},
