@@ -1,1 +1,1 @@
-"""The five calls the agent makes to the API server, and the objects they carry."""
+"""The calls the agent makes to the API server, and the objects they carry."""

@@ -9,7 +9,7 @@ that cannot be decoded never stops the stream.
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -22,6 +22,7 @@ from remediator.kube.api import Api
 from remediator.kube.clock import Clock
 from remediator.kube.isolation import Isolation
 from remediator.kube.pace import PaceLane
+from remediator.kube.watch_lines import RelistError, WatchEvent, decode_loosely, lines
 from rules.api.backoff import backoff_s
 from rules.api.nodes import ObjectMeta
 from rules.session.view_age import too_old
@@ -44,7 +45,6 @@ _OLDER_ANSWERS_DOUBTED = 3
 # Refusals of a watch that say nothing about the version it was to begin at.
 _NOT_OUR_VERSION = frozenset({401, 403, 404, 408, 429})
 _MAX_VERSION_CHARS = 40
-_MAX_EVENT_BYTES = 16 * 1024 * 1024
 
 
 class Named(Protocol):
@@ -57,25 +57,6 @@ class Named(Protocol):
 
 
 T = TypeVar("T", bound=Named)
-
-
-class _Event(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a watch."""
-
-    type: str
-    object: msgspec.Raw
-
-
-class _AnyObject(msgspec.Struct, frozen=True, kw_only=True):
-    """The metadata of an object whose other fields do not matter."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    code: int = 0
-    message: str = ""
-
-
-class _RelistError(Exception):
-    """The watch cannot go on from where it is; the reason is the text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +123,7 @@ class Reflector(Generic[T]):
                     await self._list()
                 await self._watch()
                 self._failures = 0
-            except _RelistError as reason:
+            except RelistError as reason:
                 _LOG.info("list again", resource=self.resource.name, why=str(reason))
                 self._version = ""
                 await self._clock.sleep(random.uniform(0.05, 0.3))
@@ -227,7 +208,7 @@ class Reflector(Generic[T]):
         while True:
             answer = await self._api.call(PaceLane.READ, "GET", resource.path, query=query)
             if answer.code == 410 and "continue" in query:
-                raise _RelistError("the list took longer than the server keeps its pages")
+                raise RelistError("the list took longer than the server keeps its pages")
             page = answer.envelope()
             for raw in page.items or ():
                 self._decode_into(found, raw)
@@ -235,11 +216,11 @@ class Reflector(Generic[T]):
                 break
             query["continue"] = page.metadata.continue_
         if resource is not self.resource:
-            raise _RelistError("the selection changed")
+            raise RelistError("the selection changed")
         if self._is_older(page.metadata.resource_version):
             self._older_answers += 1
             if self._older_answers <= _OLDER_ANSWERS_DOUBTED:
-                raise _RelistError("the server answered with an older state than shown before")
+                raise RelistError("the server answered with an older state than shown before")
         else:
             self._older_answers = 0
             self._keep_newer(found)
@@ -294,7 +275,7 @@ class Reflector(Generic[T]):
             if response.status != 200:
                 answer = await self._api.read_answer(response)
                 if answer.code == 410:
-                    raise _RelistError("the server no longer keeps our version")
+                    raise RelistError("the server no longer keeps our version")
                 if 400 <= answer.code < 500 and answer.code not in _NOT_OUR_VERSION:
                     # Asking the same again would be answered the same for ever.
                     self._version = ""
@@ -303,9 +284,9 @@ class Reflector(Generic[T]):
             resource, self._response = self.resource, response
             self.unfollowed_since, self._refused_watches = None, 0
             try:
-                async for line in _lines(response.content):
+                async for line in lines(response.content):
                     if resource is not self.resource:
-                        raise _RelistError("the selection changed")
+                        raise RelistError("the selection changed")
                     self._apply(line)
                     self._failures = 0
             finally:
@@ -313,15 +294,15 @@ class Reflector(Generic[T]):
 
     def _apply(self, line: bytes) -> None:
         try:
-            event = msgspec.json.decode(line, type=_Event)
+            event = msgspec.json.decode(line, type=WatchEvent)
         except UNREADABLE as error:
-            raise _RelistError(f"a line of the watch is not an event: {error}") from error
+            raise RelistError(f"a line of the watch is not an event: {error}") from error
         self._heard()
         if event.type == "ERROR":
-            said = _decode_loosely(event.object)
-            raise _RelistError(f"the watch ended with {said.code} {said.message}"[:200])
+            said = decode_loosely(event.object)
+            raise RelistError(f"the watch ended with {said.code} {said.message}"[:200])
         if event.type == "BOOKMARK":
-            self._advance(_decode_loosely(event.object).metadata.resource_version)
+            self._advance(decode_loosely(event.object).metadata.resource_version)
             return
         item = self._decode(event.object)
         if event.type == "DELETED":
@@ -330,10 +311,10 @@ class Reflector(Generic[T]):
             before = self.items.pop(key, None)
             if before is not None:
                 self._tell(key, before, None)
-            self._advance(_decode_loosely(event.object).metadata.resource_version)
+            self._advance(decode_loosely(event.object).metadata.resource_version)
             return
         if item is None:
-            self._advance(_decode_loosely(event.object).metadata.resource_version)
+            self._advance(decode_loosely(event.object).metadata.resource_version)
             return
         key = key_of(item.metadata)
         before = self.items.get(key)
@@ -383,21 +364,3 @@ def _newer(one: Named, other: Named) -> bool:
     left, right = one.metadata.resource_version, other.metadata.resource_version
     same = one.metadata.uid == other.metadata.uid
     return same and _is_number(left) and _is_number(right) and int(left) > int(right)
-
-
-def _decode_loosely(raw: msgspec.Raw) -> _AnyObject:
-    return understand(raw, _AnyObject).value or _AnyObject()
-
-
-async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Complete lines of a watch, of any length up to a bound."""
-    rest = bytearray()
-    async for chunk in stream.iter_any():
-        rest += chunk
-        *complete, tail = rest.split(b"\n")
-        for line in complete:
-            if line.strip():
-                yield bytes(line)
-        rest = bytearray(tail)
-        if len(rest) > _MAX_EVENT_BYTES:
-            raise _RelistError("one event of the watch is larger than 16 MiB")

@@ -2,7 +2,7 @@
 
 The mark describes itself: the session annotation carries the prior state, so crash safety, cancel,
 uninstall and orphan clean-up are one rule: reverse to the recorded state, touch nothing foreign.
-Called by `rules.session.decide` (through `rules.session_marking`) and by `uninstall`. Every patch
+Called by `rules.session.decide` (through `rules.session.phases`) and by `uninstall`. Every patch
 carries `metadata.resourceVersion`, because a taint list is replaced as a whole.
 """
 

@@ -1,6 +1,6 @@
 """The signals of one GPU: every name that a sense may report and a rule may read, in one place.
 
-`agent/nvml` and `agent/dcgm` fill them in, `rules` judges them, the metrics name them. A signal
+`agent/nvml` and `agent/senses/dcgm.py` fill them in, `rules` judges them, the metrics name them. A signal
 says what was measured, never what it means: meanings live with the rules. What each one
 means, its unit and its sources stand in `data/signals.csv`.
 

@@ -24,7 +24,8 @@ from hack.sim.driver.library import (
     put_text,
     referenced,
 )
-from hack.sim.driver.node import CLOCK_EVENTS, EccCounts, Gpu
+from hack.sim.driver.node import EccCounts, Gpu
+from hack.sim.driver.numbers import CLOCK_EVENTS
 
 
 @device_call("nvmlDeviceGetUUID", with_handle=True)

@@ -30,7 +30,8 @@ from hack.sim.driver.library import (
     referenced,
     system_call,
 )
-from hack.sim.driver.node import EVENT_TYPES, SYSTEM_EVENT_TYPES, Gpu, Node, PushedEvent
+from hack.sim.driver.node import Gpu, Node, PushedEvent
+from hack.sim.driver.numbers import EVENT_TYPES, SYSTEM_EVENT_TYPES
 from hack.sim.driver.since import EVENTS
 
 _LOOK_S = 0.2

@@ -25,7 +25,8 @@ from hack.sim.driver.library import (
     put,
     referenced,
 )
-from hack.sim.driver.node import REMOTE_TYPES, Gpu
+from hack.sim.driver.node import Gpu
+from hack.sim.driver.numbers import REMOTE_TYPES
 from hack.sim.driver.since import FABRIC_V3_BRANCH
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent.nvml.messages import Value
-from hack.sim.driver.node import CLOCK_EVENTS, EVENT_TYPES
+from hack.sim.driver.numbers import CLOCK_EVENTS, EVENT_TYPES
 from hack.sim.record.reading import GpuRead, NodeRead
 from rules.catalog.signals import Signal, bit_error_ratio
 from rules.judge.observation import HostSeen, PciFunction
