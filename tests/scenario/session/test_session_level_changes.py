@@ -77,7 +77,9 @@ class TestThePolicyOnlyReports:
         world = at("Quarantined")
         first = world.session(NODE).name
         world.now += 10
-        world.open_by_person(NODE)
+        # The word is the fault's own: who says it is what counts.
+        cause = {"source": "Human", "reason": FAULT, "severity": "Degraded", "by": "ada"}
+        world.open_by_person(NODE, causes=[cause])
         world.run(5)
         use(world, **REPORT)
         world.run(1200, step=20)

@@ -124,7 +124,9 @@ class RemediatorProcess:
     def lines(self) -> list[dict[str, Any]]:
         """What it logged so far."""
         text = self.log.read_text() if self.log.exists() else ""
-        return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+        # Hostile names may hold what else ends a line; the last one may be half written.
+        whole = text.split("\n")[:-1]
+        return [json.loads(line) for line in whole if line.startswith("{")]
 
     def said(self, pattern: str) -> bool:
         """Whether any log line matches."""

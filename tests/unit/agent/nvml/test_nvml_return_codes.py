@@ -162,7 +162,7 @@ def test_code_28_at_initialisation_is_a_count_of_zero(link, path):
     hello = hear(inbox, judged, lambda message: isinstance(message, Hello))
     assert hello.devices == []
     hear(inbox, judged, lambda message: isinstance(message, NvmlStatus))
-    assert judged.health() == ("Healthy", "AllChecksPassing")
+    assert judged.health() == ("Unknown", "NoGPU")
     set_node(path, init_error=0)
     link.request_refresh()
     found = hear(inbox, judged, lambda message: isinstance(message, Hello) and message.driver)
