@@ -23,6 +23,10 @@ BOOT_WORK_S: Final = 600.0
 """How long after a new boot a lost cordon counts as its doing. The driver container starts with
 the kubelet; pulling its image and waiting for its init containers takes minutes, not an hour.
 """
+JOINING_S: Final = 300.0
+"""A node that became Ready this soon after its object was made runs its first boot. A kubelet
+registers first and is Ready with its network, which takes seconds to a few minutes.
+"""
 NEW_BOOT: Final = "NewBoot"
 """Timeline step: the moment a new boot was seen."""
 _LOST: Final = "CordonLost"
@@ -112,6 +116,9 @@ def _boot_began(case: Case) -> float | None:
     back_at = _kubelet_back_at(case)
     if back_at is None or case.session.spec.boot_id != case.node.boot_id:
         return back_at
+    if back_at - case.node.metadata.created_at < JOINING_S:
+        # It has just joined: this is no reboot, and who uncordons a new node is heard.
+        return None
     return min(back_at, case.session.metadata.created_at)
 
 

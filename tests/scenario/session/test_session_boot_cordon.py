@@ -193,6 +193,7 @@ class TestASessionOpenedAfterTheBoot:
     def marked_after_boot(self, before_fault: float = 35.0) -> World:
         world = World()
         world.add_nodes(5)
+        world.nodes[NODE]["metadata"]["creationTimestamp"] = format_time(world.now - 86_400)
         world.reboot(NODE)
         world.run(before_fault, step=5)
         world.incident(NODE)
@@ -248,6 +249,24 @@ class TestASessionOpenedAfterTheBoot:
         world.run(30, step=5)
         world.set_ready(NODE, "True")
         world.run(30, step=5)
+        world.cordon(NODE, on=False)
+        world.run(3)
+        assert world.phase(NODE) == "Cancelled"
+        assert not restored(world)
+
+    def test_issue10_18_a_person_is_heard_at_once_on_a_node_that_has_just_joined(self) -> None:
+        """Its first boot is no reboot, so nobody has to say it twice in a young cluster."""
+        world = World()
+        world.add_nodes(5)
+        ready = world.now
+        node = world.nodes[NODE]
+        node["metadata"]["creationTimestamp"] = format_time(ready - 20)
+        for condition in node["status"]["conditions"]:
+            if condition["type"] == "Ready":
+                condition["lastTransitionTime"] = format_time(ready)
+        world.incident(NODE)
+        world.run(10)
+        assert world.is_marked(NODE)
         world.cordon(NODE, on=False)
         world.run(3)
         assert world.phase(NODE) == "Cancelled"
