@@ -13,11 +13,11 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeAlias
+from typing import Any, BinaryIO, Final
 
-from agent.commands.decode_choice import Choice, Chosen, since_of
+from agent.commands.decode_choice import Choice, Chosen, Found, Read, since_of
 from agent.commands.decode_json import JsonReader
 from agent.commands.terminal import silence
 from agent.kernel_log.whole import WholeLog, blocks_of
@@ -27,9 +27,7 @@ from rules.catalog.reason import Severity
 from rules.catalog.xid import applies_to, nearest_architecture
 from rules.kernel_log.parse import KernelLine, parse
 from rules.kernel_log.record import KIND_MEANINGS
-
-Reader: TypeAlias = Callable[[bytes], bytes | None]
-"""One raw line in; what is printed behind its number, or None, out."""
+from rules.kernel_log.stamps import stamp_of
 
 EXIT_USAGE: Final = 64
 EXIT_FAILED: Final = 1
@@ -41,14 +39,15 @@ EXIT_INTERRUPTED: Final = 130
 class TextReader:
     """Turns a raw line into a sentence for people; the line number is put before it."""
 
-    __slots__ = ("_driver", "_gpu")
+    __slots__ = ("_driver", "_gpu", "_now")
 
-    def __init__(self, driver: int | None, gpu: str | None) -> None:
+    def __init__(self, driver: int | None, gpu: str | None, now: float) -> None:
         self._driver = driver
         self._gpu = gpu
+        self._now = now
 
-    def __call__(self, raw: bytes) -> bytes | None:
-        """Return the sentence, newline included; None for a line that says nothing."""
+    def __call__(self, raw: bytes) -> Found | None:
+        """Return time and sentence, newline included; None for a line that says nothing."""
         line = parse(raw)
         if line is None:
             return None
@@ -59,7 +58,9 @@ class TextReader:
         what = f"{reason.severity} {reason.reason}" if reason else f"Record {line.kind}"
         does = f" -> {reason.level}, {reason.action}" if reason else ""
         notes = "".join(f" [{note}]" for note in self._notes(line))
-        return f"{where} {what}{does}{notes}: {line.text}\n".encode("utf-8", "backslashreplace")
+        says = f"{where} {what}{does}{notes}: {line.text}\n".encode("utf-8", "backslashreplace")
+        stamp = stamp_of(raw, self._now).text
+        return stamp and stamp + b" ", says
 
     def _notes(self, line: KernelLine) -> Iterator[str]:
         if line.user:
@@ -70,10 +71,10 @@ class TextReader:
             yield f"not expected on {self._gpu}"
 
 
-def decode(source: BinaryIO, sink: BinaryIO, read: Chosen, head: bytes) -> WholeLog[bytes]:
+def decode(source: BinaryIO, sink: BinaryIO, read: Read, head: bytes) -> WholeLog[Found]:
     """Read `source` to its end and write every finding to `sink` as soon as it is known.
 
-    `head` takes the line number and goes before what `read` makes of the line.
+    `head` takes the line number and the time, and goes before the rest of what `read` found.
     """
     log = WholeLog(read)
     for found in log.findings(blocks_of(source.fileno())):
@@ -85,10 +86,10 @@ class _CannotWriteError(Exception):
     """The findings have nowhere to go; carries the system's words."""
 
 
-def _write(sink: BinaryIO, head: bytes, found: list[tuple[int, bytes]]) -> None:
+def _write(sink: BinaryIO, head: bytes, found: list[tuple[int, Found]]) -> None:
     """Print the findings behind their line numbers."""
     if found:
-        _put(sink, b"".join([head % number + tail for number, tail in found]))
+        _put(sink, b"".join([head % (number, at) + tail for number, (at, tail) in found]))
 
 
 def _put(sink: BinaryIO, text: bytes) -> None:
@@ -151,11 +152,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.gpu is not None and gpu is None:
         return _usage(f"--gpu {arguments.gpu!r} is not known; give a model like h100 or a100")
 
-    since = since_of(arguments.since, time.time()) if arguments.since is not None else None
+    now = time.time()
+    since = since_of(arguments.since, now) if arguments.since is not None else None
     if arguments.since is not None and since is None:
         return _usage(f"--since {arguments.since!r} is no time; give one like 24h or 2026-03-01")
-    read = Chosen(
-        JsonReader(branch) if arguments.json else TextReader(branch, gpu),
+    chosen = Chosen(
+        JsonReader(branch, now) if arguments.json else TextReader(branch, gpu, now),
         Choice(
             since=since,
             least=_severity(arguments.min_severity),
@@ -164,18 +166,19 @@ def run(arguments: argparse.Namespace) -> int:
         ),
         driver=branch,
         as_json=arguments.json,
+        now=now,
     )
-    head = b'{"line":%d,' if arguments.json else b"%d: "
+    head = b'{"line":%d,"time":%s,' if arguments.json else b"%d: %s"
     sink = sys.stdout.buffer
     try:
         if arguments.file is None:
             if sys.stdin is None:
                 return _usage("there is no standard input; name a log file")
-            log = decode(sys.stdin.buffer, sink, read, head)
+            log = decode(sys.stdin.buffer, sink, chosen.reader, head)
         else:
             with Path(arguments.file).open("rb", buffering=0) as source:
-                log = decode(source, sink, read, head)
-        _put(sink, b"".join(read.summary()))
+                log = decode(source, sink, chosen.reader, head)
+        _put(sink, b"".join(chosen.summary()))
     except BrokenPipeError:
         # The reader has seen enough; keep the interpreter from flushing into it once more.
         silence(sys.stdout.fileno())
@@ -192,7 +195,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not log.understood:
         _say(f"{log.lines} lines, 0 understood; give a kernel log, as dmesg or journalctl has it")
         return EXIT_NOT_UNDERSTOOD
-    return EXIT_FOUND if read.failed else 0
+    return EXIT_FOUND if chosen.failed else 0
 
 
 def _severity(word: str | None) -> Severity | None:

@@ -6,11 +6,10 @@ Called by `agent.commands.decode` for every line that could matter. Imports `rul
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -18,14 +17,17 @@ from rules.catalog.line_reason import reason_for_kernel_line
 from rules.catalog.reason import Severity
 from rules.kernel_log.parse import parse
 from rules.kernel_log.stamps import Stamp, stamp_of
-from rules.kernel_log.text import BARE
 
 _DURATION: Final = re.compile(r"(\d{1,6})([smhd])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _MOST_GROUPS: Final = 4096
 """A hostile log can name any number of devices; what comes later is counted as one."""
 
-Read = Callable[[bytes], bytes | None]
+Found: TypeAlias = tuple[bytes, bytes]
+"""What is printed of a line: its time as it is printed, and the rest."""
+
+Read: TypeAlias = Callable[[bytes], Found | None]
+"""One raw line in; None for one of which nothing is printed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,29 +54,27 @@ class _Group:
 
 
 class Chosen:
-    """A reader around `read`: leaves out what was not asked for, adds the time."""
+    """A reader around `read`, which is given only the lines that were asked for."""
 
-    def __init__(self, read: Read, choice: Choice, *, driver: int | None, as_json: bool) -> None:
+    def __init__(
+        self, read: Read, choice: Choice, *, driver: int | None, as_json: bool, now: float
+    ) -> None:
         self.failed = False
         self._read = read
         self._choice = choice
-        self._chooses = choice.any
         self._driver = driver
         self._as_json = as_json
-        self._now = time.time()
+        self._now = now
         self._groups: dict[tuple[str, str, str], _Group] = {}
 
-    def __call__(self, raw: bytes) -> bytes | None:
+    def __call__(self, raw: bytes) -> Found | None:
         """What is printed behind the line number, or None."""
-        if self._chooses and not self._wanted(raw):
-            return None
-        found = self._read(raw)
-        if found is None:
-            return None
-        stamp = b"" if raw.startswith(BARE) else stamp_of(raw, self._now).text
-        if self._as_json:
-            return b'"time":"%s",%s' % (stamp, found) if stamp else b'"time":null,' + found
-        return b"%s %s" % (stamp, found) if stamp else found
+        return self._read(raw) if self._wanted(raw) else None
+
+    @property
+    def reader(self) -> Read:
+        """What reads each line: no more than `read` itself where nothing was asked for."""
+        return self if self._choice.any else self._read
 
     def _wanted(self, raw: bytes) -> bool:
         line = parse(raw)

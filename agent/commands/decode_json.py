@@ -1,7 +1,7 @@
 """The JSON objects of `gpuward-agent decode --json`: which keys, from what, how fast.
 
 Called by `agent.commands.decode` for every line that could matter. Every object has every key;
-what the line does not say is null. Imports `rules` only.
+what the line or its prefix does not say is null. Imports `rules` only.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from agent.commands.decode_template import Templates
 from rules.catalog.line_reason import reason_for_kernel_line
 from rules.catalog.xid import nvidia_buckets
 from rules.kernel_log.parse import KernelLine, parse_message
+from rules.kernel_log.stamps import USUAL, stamp_of, usual_time
 from rules.kernel_log.text import BARE, MAX_LINE, split_prefix
 
 _REMEMBERED: Final = 4096
 """Messages kept with their answer: at most a few megabytes."""
 
 _MISSING: Final = b""
+_NO_TIME: Final = b"null"
 
 
 class Nvidia(msgspec.Struct, frozen=True):
@@ -30,7 +32,7 @@ class Nvidia(msgspec.Struct, frozen=True):
 
 
 class DecodedLine(msgspec.Struct, frozen=True, gc=False):
-    """One object of `--json`, keys in this order, `line` (from 1) before them.
+    """One object of `--json`, keys in this order, `line` (from 1) and `time` before them.
 
     `kind` is one of `rules.kernel_log.parse.Kind`; `user` is true where the transport says that
     user space wrote the line; `severity`, `reason` and `action` are ours, null for a line
@@ -72,31 +74,50 @@ class JsonReader:
     remembered with what came out; the answer is the same with or without.
     """
 
-    __slots__ = ("_driver", "_encode", "_remembered", "_templates", "_verdicts")
+    __slots__ = ("_driver", "_encode", "_now", "_remembered", "_templates", "_verdicts")
 
-    def __init__(self, driver: int | None) -> None:
+    def __init__(self, driver: int | None, now: float) -> None:
         self._driver = driver
+        self._now = now
         self._encode = msgspec.json.Encoder().encode
         self._templates = Templates(self._tail)
         self._remembered: dict[tuple[bytes, bool], bytes | None] = {}
         self._verdicts: dict[tuple[Any, ...], _Verdict] = {}
 
-    def __call__(self, raw: bytes) -> bytes | None:
-        """Return everything behind `{"line":N,`, newline included; None for nothing."""
+    def __call__(self, raw: bytes) -> tuple[bytes, bytes] | None:
+        """Return the time and everything behind it, newline included; None for nothing.
+
+        Not joined: the second is long and the same object for every line that says the same.
+        """
         if len(raw) > MAX_LINE:
             raw = raw[:MAX_LINE]
-        key = (raw, False) if raw.startswith(BARE) else split_prefix(raw)
+        if raw.startswith(BARE):
+            tail = self._of_message(raw, False)
+            return None if tail is None else (_NO_TIME, tail)
+        usual = USUAL.match(raw)
+        if usual is not None:
+            tail = self._of_message(raw[usual.end() :], False)
+            stamp = usual_time(usual, self._now) if tail is not None else b""
+        else:
+            tail = self._of_message(*split_prefix(raw))
+            stamp = stamp_of(raw, self._now).text if tail is not None else b""
+        if tail is None:
+            return None
+        return b'"%s"' % stamp if stamp else _NO_TIME, tail
+
+    def _of_message(self, message: bytes, user: bool) -> bytes | None:
+        key = (message, user)
         tail = self._remembered.get(key, _MISSING)
         if tail is not _MISSING:
             return tail
-        tail = self._templates.fill(*key)
+        tail = self._templates.fill(message, user)
         if tail is not None:
             if len(self._remembered) < _REMEMBERED // 2:  # the others need the room more
                 self._remembered[key] = tail
             return tail
         if len(self._remembered) >= _REMEMBERED:
             self._remembered.clear()
-        line = parse_message(key[0], user=key[1])
+        line = parse_message(message, user=user)
         tail = self._remembered[key] = None if line is None else self._tail(line)
         return tail
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from agent.inbox import Inbox, Item, Log, NvmlSaid
 from agent.kernel_log.follow import DEFAULT_PATH, OFF, SYSLOG, OpenedLog, boot_id, open_kernel_log
+from agent.kernel_log.past import NotUnderstoodError, PastLog, is_another_format
 from agent.kernel_log.record import RecordCounts, Sieve
-from agent.kernel_log.whole import NotUnderstoodError, PastLog, is_another_format
 from agent.nvml.link import NvmlLink
 from agent.nvml.messages import Message as NvmlMessage
 from agent.senses.dcgm import DcgmScraper

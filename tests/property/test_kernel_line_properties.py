@@ -44,7 +44,8 @@ def test_any_bytes_are_survived_and_shown_safely(raw: bytes) -> None:
     assert line.detail is None or line.detail.isprintable()
     assert worth_parsing(raw)
     assert any(anchor in raw for anchor in ANCHORS)
-    json.loads(b'{"line":1,' + (JsonReader(None)(raw.partition(b"\n")[0]) or b'"x":1}'))
+    at, rest = JsonReader(None, 0.0)(raw.partition(b"\n")[0]) or (b"null", b'"x":1}')
+    json.loads(b'{"line":1,"time":' + at + b"," + rest)
 
 
 def slowly(log: bytes) -> list[tuple[int, KernelLine]]:
