@@ -158,6 +158,9 @@ FIELDS: dict[str, Field] = {
     "QuarantineSpec.release": Field("A person asks for release now."),
     "ReleaseRequest.by": Field("Who asked.", 256),
     "ReleaseRequest.reason": Field("Why.", 1024),
+    "QuarantineSpec.repair": Field("A person lets one step of the repair ladder go."),
+    "RepairRequest.step": Field("The step: the one proposed, or another that has an adapter.", 32),
+    "RepairRequest.by": Field("Who asked.", 256),
     "QuarantineStatus.mode": Field("Enforce or Shadow.", 16),
     "QuarantineStatus.phase": Field("Where the session stands.", 32),
     "QuarantineStatus.phaseSince": Field("Since when it stands there.", 40),
@@ -166,7 +169,7 @@ FIELDS: dict[str, Field] = {
         "One sentence: what was done, what is next, what blocks it.", 1024
     ),
     "QuarantineStatus.conditions": Field(
-        "Blocked, Paused, NeedsHuman, NodeUnreachable, Storm, Replace."
+        "Blocked, Paused, NeedsHuman, NodeUnreachable, Storm, Replace, RepairProposed."
     ),
     "Condition.type": Field("Name of the condition.", 63),
     "Condition.status": Field("True, False or Unknown.", 16),

@@ -23,6 +23,7 @@ from rules.api.quarantine import MAX_MESSAGE, Cause, Mode, QuarantineSpec
 from rules.api.timestamps import format_time
 from rules.catalog.reason import Severity
 from rules.session.causes import MAX_CAUSES
+from rules.session.status import condition
 
 HUMAN_REASON = "Requested"
 _MOST_NAMED = 6
@@ -139,6 +140,49 @@ async def _given_back(cluster: Cluster, session: QuarantineView) -> str:
         faults = "No fault is active."
     held = " It is held; a release goes over that." if session.spec.hold else ""
     return f"This gives {name} back now: taint and cordon come off. {faults}{held}"
+
+
+async def repair(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
+    """Let the proposed repair step go, or another one that the policy has an adapter for."""
+    name = options.node
+    session = open_session(await cluster.sessions(name))
+    if session is None:
+        raise CommandError(f"{name} is not in quarantine, there is nothing to repair")
+    proposed = condition(session.status, "RepairProposed")
+    asked = proposed is not None and proposed.status == "True"
+    step = options.step or (proposed.reason if proposed is not None and asked else "")
+    if not step:
+        raise CommandError(
+            f"no repair step is proposed for {name}, which is {session.status.phase or 'new'}; "
+            "name one with --step if you know better"
+        )
+    if any(attempt.step == step for attempt in session.status.repair):
+        raise CommandError(
+            f"{step} was tried in session {session.name} already, each step is once"
+        )
+    await _has_adapter(cluster, options, step)
+    by = await cluster.who()
+    await cluster.patch(
+        f"{GROUP_PATH}/gpuquarantines/{session.name}",
+        {"spec": {"repair": {"step": step, "by": by}}},
+    )
+    return (
+        f"{name}: {step} may begin once nothing uses a GPU there, as {by}\n"
+        f"see how it goes with: kubectl gpuward why {name}"
+    )
+
+
+async def _has_adapter(cluster: Cluster, options: argparse.Namespace, step: str) -> None:
+    """CommandError where the policy can be read and would do nothing about the step."""
+    try:
+        policy = await cluster.policy(options.namespace)
+    except CommandError:
+        return
+    if policy is not None and policy.repair.mode == "Off":
+        raise CommandError("the policy repairs nothing (repair.mode is Off)")
+    if policy is not None and step not in policy.repair.steps:
+        known = ", ".join(sorted(policy.repair.steps))
+        raise CommandError(f"the policy has no adapter for {step}; it has for {known}")
 
 
 async def repaired(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:

@@ -7,6 +7,7 @@ import argparse
 from remediator.kubectl.command import PLANNER
 from remediator.kubectl.options import LOOKS, Command, object_name
 from remediator.kubectl.pause_words import end, selector
+from rules.repair.ladder import LADDER
 
 _DATA = ("json", "yaml")
 
@@ -24,6 +25,12 @@ def _quarantine_more(parser: argparse.ArgumentParser) -> None:
         "--level", choices=("Cordon", "Drain"), default="Drain",
         help="Cordon only stops new work (default: %(default)s)",
     )  # fmt: skip
+
+
+def _repair_more(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--step", choices=tuple(map(str, LADDER)), help="this step instead of the one proposed"
+    )
 
 
 def _pause_more(parser: argparse.ArgumentParser) -> None:
@@ -151,6 +158,19 @@ COMMANDS = (
         reason=True,
         asks=True,
         examples=(('release gpu-7 --reason "tested by hand, it is fine"', "back to work"),),
+    ),
+    Command(
+        name="repair",
+        brief="let the proposed repair step of a drained node go",
+        about="With repair.mode: Ask in the policy every step of the repair ladder waits for this. It\n"
+        "lets exactly one go, once nothing uses a GPU on the node; the next one is proposed anew.",
+        run="act.repair",
+        node=True,
+        more=_repair_more,
+        examples=(
+            ("repair gpu-7", "the step that is proposed"),
+            ("repair gpu-7 --step RestartNode", "another one, however often it was tried"),
+        ),
     ),
     Command(
         name="repaired",

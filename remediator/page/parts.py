@@ -33,6 +33,7 @@ _SHAPES = {
     "Paused": "warn",
     "NodeUnreachable": "warn",
     "Replace": "bad",
+    "RepairProposed": "warn",
     "Shadow": "dim",
     "Enforce": "act",
 }

@@ -63,6 +63,13 @@ class ReleaseRequest(Wire, frozen=True):
     reason: str = ""
 
 
+class RepairRequest(Wire, frozen=True):
+    """A person lets one repair step go."""
+
+    step: str = ""
+    by: str = ""
+
+
 class QuarantineSpec(Wire, frozen=True):
     """What was asked for. People need only `nodeName` and one Human cause."""
 
@@ -73,6 +80,7 @@ class QuarantineSpec(Wire, frozen=True):
     level: str = "Drain"
     hold: bool = False
     release: ReleaseRequest | None = None
+    repair: RepairRequest | None = None
 
 
 class Condition(Wire, frozen=True):

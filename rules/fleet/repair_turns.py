@@ -16,7 +16,7 @@ from rules.fleet.pools import control_plane
 from rules.session.causes import open_causes, severity_rank, worst
 from rules.session.observation import Permit, opted_out, pause_covers, sessions_by_node, staleness
 from rules.session.owners import working_owner
-from rules.session.repair.wants import next_step, under_way
+from rules.session.repair.wants import let_go, next_step, under_way
 from rules.session.snapshot import FleetSnapshot
 
 _GOES: Final = Permit(start=True, drain=True, repair=True, unjudged=None)
@@ -76,7 +76,7 @@ def _wants(
     causes = open_causes(session, health, stale, snapshot.policy)
     others = (s for s in siblings if s.name != session.name)
     led = next_step(session, others, causes, health, snapshot.policy, snapshot.now)
-    return led.rung is not None
+    return led.rung is not None and let_go(session, led.rung, snapshot.policy)
 
 
 class _Turns:

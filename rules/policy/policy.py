@@ -122,7 +122,7 @@ class RepairStep(Section, frozen=True, kw_only=True):
 class Repair(Section, frozen=True, kw_only=True):
     """Whether drained nodes are repaired, by whom, how often and how many at once."""
 
-    mode: Literal["Off", "Auto"] = "Off"
+    mode: Literal["Off", "Ask", "Auto"] = "Off"
     steps: dict[Step, RepairStep] = {}
     """Steps that are not named here have nobody to do them, and the ladder climbs over them."""
     attempts: int = 2

@@ -97,12 +97,18 @@ def climb(
     taken: Collection[str],
     tried: Mapping[str, int],
     attempts: int,
+    chosen: str = "",
 ) -> Climb:
-    """The lowest step from `begins` on that may be taken.
+    """The lowest step from `begins` on that may be taken, or the one that a person chose.
+
+    What a person chose needs an adapter and is taken once, however often it was tried before.
 
     `adapters` names who takes a step; `taken` are the steps of this session, `tried` counts each
     step of this node in the window, this session's included, `attempts` bounds them.
     """
+    if (wanted := next((s for s in adapters if s == chosen and s not in taken), None)) is not None:
+        rung = Rung(step=wanted, adapter=adapters[wanted], attempt=tried.get(wanted, 0) + 1)
+        return Climb(begins=wanted, rung=rung)
     if begins is None:
         return Climb()
     passed: list[tuple[Step, str]] = []

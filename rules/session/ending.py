@@ -39,7 +39,7 @@ def end(
     sentence = ended(str(phase), why, left, annotations)
     begun = touched(case.status, evidence=evidence) if evidence else case.status
     status = st.enter(begun, phase, sentence, case.now, by)
-    for kind in ("Blocked", "Paused", "NeedsHuman", "NodeUnreachable", "Storm"):
+    for kind in ("Blocked", "Paused", "NeedsHuman", "NodeUnreachable", "Storm", "RepairProposed"):
         status = st.with_condition(status, kind, case.now)
     status = closed_repair(case, status, phase)
     after: tuple[UnmarkNode, ...] = ()

@@ -23,7 +23,7 @@ from rules.session.ending import end
 from rules.session.halts import halt_of, unreachable, with_halts
 from rules.session.history import needs_replacement
 from rules.session.observation import Unjudged, is_open
-from rules.session.repair.phase import Outlook, begin_step, follow_step, would_repair
+from rules.session.repair.phase import PROPOSED, Outlook, begin_step, follow_step, would_repair
 from rules.session.validating import begin_validation, validating
 
 
@@ -33,6 +33,8 @@ def in_phase(case: Case, halt: Refusal | None = None) -> Decision:
     """
     halt = halt or halt_of(case)
     status = with_halts(case, halt)
+    if case.phase is not Phase.QUARANTINED:
+        status = st.with_condition(status, PROPOSED, case.now)
     if case.phase is not Phase.PENDING and not case.shadow:
         status = _with_replace(case, status)
     if case.phase is Phase.PENDING:
@@ -282,6 +284,8 @@ def _quarantined(case: Case, status: QuarantineStatus, halt: Refusal | None) -> 
     unseen = arrived is None and st.blocked_by(status) == WhyNot.POD_ARRIVED
     if not unseen:
         status = st.with_refusal(status, case.now, kept, message)
+    proposal = st.sentence(outlook.then) if outlook.proposes else ""
+    status = st.with_condition(status, PROPOSED, case.now, outlook.proposes, proposal)
     if case.seen.stale:
         sentence = bounded(f"{sentence[:-1]}; {case.seen.stale}, so nothing is released.")
     if unseen:

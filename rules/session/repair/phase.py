@@ -26,8 +26,10 @@ from rules.session.case import Case, is_fresh, touched
 from rules.session.halts import unreachable
 from rules.session.repair.facts import before_of, seen_of
 from rules.session.repair.requests import asked_already, asking, request_name, taking_back
-from rules.session.repair.wants import next_step, under_way
+from rules.session.repair.wants import let_go, next_step, under_way
 
+PROPOSED: Final = "RepairProposed"
+"""Condition: a person is asked to let a step go; its reason is the step."""
 ASK_S: Final = 600.0
 """How long the API server may refuse to let anybody be asked before the step has failed."""
 HEALS_S: Final = 900.0
@@ -47,6 +49,8 @@ class Outlook:
     """What is next, a clause for the sentence."""
     refusal: Refusal | None = None
     """What blocks it; None where nothing does."""
+    proposes: str = ""
+    """The step that a person is to let go; "" where nobody is asked."""
     looks: bool = False
     """The node is to be listed until it is certain that nothing uses a GPU there."""
     hand_over: bool = False
@@ -95,6 +99,13 @@ def begin_step(
         refusal = Refusal(reason=WhyNot.NO_STEP_LEFT, why=clause, permanent=True)
         return Outlook(then=clause, refusal=refusal)
     rung = led.rung
+    if not let_go(case.session, rung, case.policy):
+        why = (
+            f"{rung.step} by {rung.adapter} is proposed (attempt {rung.attempt} on this node), a "
+            f"person lets it go: kubectl gpuward repair {case.node.name}"
+        )
+        refusal = Refusal(reason=WhyNot.APPROVAL, why=why, permanent=True)
+        return Outlook(then=why, refusal=refusal, proposes=rung.step)
     waits = _not_now(case, rung.step, halt, f"{rung.step} by {rung.adapter} is next")
     return waits or _planned(case, status, rung)
 
@@ -110,9 +121,10 @@ def would_repair(case: Case) -> str:
 
 
 def _wanted(case: Case) -> bool:
-    """Whether there is anything for a ladder: what people ask for, people end."""
+    """Whether there is anything for a ladder: what people ask for, people end, or repair."""
     off = case.policy.repair.mode == "Off"
-    return not off and any(cause.source != "Human" for cause in case.causes)
+    chosen = case.session.spec.repair is not None
+    return not off and (chosen or any(cause.source != "Human" for cause in case.causes))
 
 
 def _led(case: Case) -> Climb:
@@ -133,6 +145,7 @@ def _planned(case: Case, status: QuarantineStatus, rung: Rung) -> Decision:
         state=RepairState.PLANNED,
     )
     status = touched(status, repair=(*status.repair, attempt))
+    status = st.with_condition(status, PROPOSED, case.now)
     sentence = (
         f"{attempt.step} is to be asked of {attempt.adapter} for {causes_clause(case.causes)} "
         f"(attempt {attempt.attempt} on this node)."

@@ -15,7 +15,7 @@ from rules.api.quarantine import Cause, QuarantineStatus, RepairAttempt, RepairS
 from rules.api.timestamps import parse_time
 from rules.catalog.reasons import REASONS
 from rules.policy.policy import Policy
-from rules.repair.ladder import Climb, begins_at, climb
+from rules.repair.ladder import Climb, Rung, begins_at, climb
 
 _OPEN: Final = frozenset({RepairState.PLANNED, RepairState.HELD, RepairState.ASKED})
 
@@ -41,7 +41,14 @@ def next_step(
         taken={attempt.step for attempt in session.status.repair},
         tried=tried((session, *siblings), repair.window_s, now),
         attempts=repair.attempts,
+        chosen=session.spec.repair.step if session.spec.repair is not None else "",
     )
+
+
+def let_go(session: QuarantineView, rung: Rung, policy: Policy) -> bool:
+    """Whether the step may begin without another word: the policy says so, or a person did."""
+    asked = session.spec.repair
+    return policy.repair.mode == "Auto" or (asked is not None and asked.step == rung.step)
 
 
 def tried(sessions: Iterable[QuarantineView], window_s: float, now: float) -> Counter[str]:

@@ -188,3 +188,49 @@ def test_issue13_01_repair_switched_off_ends_with_the_step_under_way() -> None:
     assert world.steps_of() == [("RestartNode", "Failed")]
     assert world.phase(NODE) == "Quarantined"
     assert world.condition(NODE, "NeedsHuman") == ""
+
+
+def let_go(world: RepairWorld, step: str) -> None:
+    session = world.quarantines[world.session(NODE).name]
+    session["spec"]["repair"] = {"step": step, "by": "ada"}
+    world.touch(session)
+
+
+def test_issue13_01_ask_proposes_each_step_and_a_person_lets_exactly_that_one_go() -> None:
+    world = RepairWorld(does="reboots", mode="Ask")
+    world.incident(NODE)
+    world.run(600, step=5)
+    assert world.phase(NODE) == "Quarantined"
+    assert world.condition(NODE, "RepairProposed") == "RestartNode"
+    assert world.condition(NODE, "NeedsHuman") == "Approval"
+    assert "kubectl gpuward repair n0" in world.message(NODE)
+    assert world.asked() == []
+    let_go(world, "RestartNode")
+    world.run(30)
+    assert world.condition(NODE, "RepairProposed") == ""
+    world.run(3600, step=10)
+    assert world.steps_of() == [("RestartNode", "Proven")]
+    assert world.condition(NODE, "RepairProposed") == "ReplaceNode"
+    assert [w.step for w in world.asked()] == ["RestartNode"]
+
+
+def test_issue13_01_who_waits_for_a_person_takes_no_place() -> None:
+    world = RepairWorld(nodes=4, does="heals", mode="Ask", concurrent=1)
+    for name in world.nodes:
+        world.incident(name)
+    world.run(300, step=5)
+    let_go(world, "RestartNode")
+    world.run(1800, step=10)
+    assert world.phase(NODE) == "Released"
+    assert {world.phase(f"n{n}") for n in (1, 2, 3)} == {"Quarantined"}
+    assert world.condition("n1", "RepairProposed") == "RestartNode"
+
+
+def test_issue13_01_a_person_chooses_another_step_and_a_human_cause_can_be_repaired() -> None:
+    world = RepairWorld(does="hangs", mode="Ask")
+    world.open_by_person(NODE)
+    world.run(60)
+    assert world.condition(NODE, "RepairProposed") == ""
+    let_go(world, "ReplaceNode")
+    world.run(60)
+    assert world.steps_of() == [("ReplaceNode", "Asked")]

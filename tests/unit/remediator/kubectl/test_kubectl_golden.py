@@ -48,6 +48,10 @@ ACTS = {
     "quarantine": (*each("quarantine", after=(*REASON, "--yes")),
                    ("quarantine", "gpu-healthy", *REASON)),
     "release": (("release", "gpu-blocked", *REASON), *each("release", after=(*REASON, "--yes"))),
+    "repair": (
+        *each("repair"),
+        ("repair", "gpu-blocked", "--step", "RestartNode"),
+    ),
     "repaired": each("repaired", after=REASON),
     "hold": each("hold", after=REASON),
     "unhold": each("unhold", nodes=(*NODES, "gpu-held")),

@@ -32,6 +32,7 @@ LINES = {
     "quarantine": (HEALTHY, *BECAUSE, "--yes"),
     "hold": (BLOCKED, *BECAUSE),
     "unhold": ("gpu-held",),
+    "repair": (BLOCKED, "--step", "RestartNode"),
     "repaired": (BLOCKED, *BECAUSE),
     "release": (BLOCKED, *BECAUSE, "--yes"),
     "pause": BECAUSE,
