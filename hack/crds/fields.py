@@ -118,6 +118,10 @@ FIELDS: dict[str, Field] = {
         "Since when the state is good again of an incident that is kept open: it ended too often.",
         40,
     ),
+    "IncidentStatus.mendedBy": Field(
+        "Reboot or Reset: what may have ended it, until a look at the present has confirmed it.",
+        32,
+    ),
     "IncidentStatus.closesOn": Field("Which evidence closes it.", 96),
     "IncidentStatus.closedAt": Field("When it was closed.", 40),
     "IncidentStatus.closedBy": Field("Which evidence closed it.", 128),

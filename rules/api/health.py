@@ -136,6 +136,7 @@ class IncidentStatus(Wire, frozen=True):
     last_seen: str = ""
     count: int = 1
     held_since: str = ""
+    mended_by: str = ""
     closes_on: str = ""
     closed_at: str = ""
     closed_by: str = ""

@@ -32,8 +32,6 @@ _GPU_STATES: Final = frozenset({Signal.PRESENCE, Signal.RECOVERY_ACTION})
 """What nothing compares with an earlier boot's: a sound GPU of the new one ends it."""
 NOT_CONFIRMED: Final = "NotConfirmed"
 LINKS_DOWN: Final = "NVLinkDown"
-_BOOT_MARGIN_S: Final = 60.0
-"""The wall clock of a fresh boot may still be corrected by so much. Source: gpuward."""
 
 
 def mark_reset(
@@ -86,23 +84,6 @@ def mark_reboot(state: NodeState) -> NodeState:
         state,
         incidents=tuple(
             replace(incident, rebooted=True) if incident.active else incident
-            for incident in state.incidents
-        ),
-    )
-
-
-def mark_older_boot(state: NodeState) -> NodeState:
-    """Note a reboot for what was last seen before this boot began.
-
-    It finds again what an agent knew that was itself restarted after the reboot.
-    """
-    begin = state.node.booted_at - _BOOT_MARGIN_S
-    return replace(
-        state,
-        incidents=tuple(
-            replace(incident, rebooted=True)
-            if incident.active and incident.last_seen < begin
-            else incident
             for incident in state.incidents
         ),
     )

@@ -16,6 +16,7 @@ from rules.api.timestamps import format_micro_time, parse_time
 from rules.catalog.reason import (
     SILENCE_3M,
     Action,
+    ClosesKind,
     ClosesOn,
     Level,
     Reason,
@@ -69,6 +70,7 @@ def to_wire(incident: Incident) -> IncidentStatus:
         last_seen=format_micro_time(incident.last_seen),
         count=incident.count,
         held_since="" if incident.held_at is None else format_micro_time(incident.held_at),
+        mended_by=_mended_by(incident),
         closes_on=str(row.closes_on),
         closed_at=format_micro_time(incident.closed_at) if not incident.active else "",
         closed_by=incident.closed_by[:128],
@@ -113,12 +115,23 @@ def from_wire(status: IncidentStatus, now: float) -> Incident:
         touched_at=last_seen,
         count=max(1, status.count),
         held_at=parse_time(status.held_since) if status.active else None,
+        rebooted=status.active and status.mended_by == ClosesKind.REBOOT,
+        reset_at=now if status.active and status.mended_by == ClosesKind.RESET else None,
         closed_at=last_seen if closed_at is None else closed_at,
         closed_by="" if status.active else clipped(status.closed_by, 128),
         evidence=tuple(clipped(line) for line in status.evidence[:MAX_EVIDENCE] if line != _CUT),
         cut=status.active and _CUT in status.evidence[:MAX_EVIDENCE],
         restored_xids=status.xids[:MAX_XIDS],
     )
+
+
+def _mended_by(incident: Incident) -> str:
+    """Evidence of an end that no look has confirmed: the next agent looks from its own start."""
+    if not incident.active:
+        return ""
+    if incident.rebooted:
+        return ClosesKind.REBOOT.value
+    return "" if incident.reset_at is None else ClosesKind.RESET.value
 
 
 def _published_evidence(incident: Incident) -> tuple[str, ...]:

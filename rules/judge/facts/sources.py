@@ -23,7 +23,7 @@ from rules.api.names import (
 )
 from rules.catalog.reasons import REASONS
 from rules.catalog.thresholds import Threshold
-from rules.judge.closing import mark_older_boot, mark_reset, without_looks
+from rules.judge.closing import mark_reset, without_looks
 from rules.judge.expected_gpus import expected_gpus
 from rules.judge.facts.network import judge_ports
 from rules.judge.facts.port_errors import judge_port_errors
@@ -272,11 +272,7 @@ def take_host(on: Judging, seen: HostSeen) -> Judging:
         product_uuid=seen.product_uuid or on.state.node.product_uuid,
         cpu_numa_nodes=seen.cpu_numa_nodes or on.state.node.cpu_numa_nodes,
     )
-    first = not on.state.node.booted_at
     on = on.then(replace(on.state, node=node))
-    if first:
-        # Later looks say nothing new of it: they move with a wall clock that is set.
-        on = on.then(mark_older_boot(on.state))
     on = judge_ports(on, seen)
     on = judge_port_errors(on, seen)
     on = judge_processes(on, seen)

@@ -179,17 +179,10 @@ def difference(
 
 def is_under_way(state: NodeState) -> bool:
     """Whether something was seen and not judged yet: a burst and whose it was, an event,
-    looks that agree, evidence of a reset that no look has confirmed.
+    looks that agree, evidence that single ones of several GPUs were reset.
     """
     waits = any(
-        i.active
-        and (
-            i.phase is not IncidentPhase.SETTLED
-            or i.unasked
-            or i.rebooted
-            or i.resets
-            or i.reset_at is not None
-        )
+        i.active and (i.phase is not IncidentPhase.SETTLED or i.unasked or i.resets)
         for i in state.incidents
     )
     checks = [*state.checks.values()]
