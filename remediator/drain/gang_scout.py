@@ -20,8 +20,11 @@ from remediator.kube.answer import ApiError
 from remediator.kube.clock import Clock
 from remediator.kube.isolation import Isolation
 from remediator.world import World
+from rules.api.nodes import QuarantineView
+from rules.catalog.reason import Level
 from rules.drain.gangs import Gang, gangs_of
 from rules.session.causes import drains_now
+from rules.session.snapshot import FleetSnapshot
 
 _LOG = structlog.get_logger()
 
@@ -118,7 +121,13 @@ class GangScout:
             name
             for name, sessions in self._world.sessions.items()
             for session in sessions
-            if session.status.phase in _WAITING
-            and (node := snapshot.nodes.get(name)) is not None
-            and drains_now(session, node, snapshot)
+            if session.status.phase in _WAITING and _drains(session, snapshot)
         }
+
+
+def _drains(session: QuarantineView, snapshot: FleetSnapshot) -> bool:
+    """Whether its node is to be emptied; of a node that is not known (yet) what the session says."""
+    node = snapshot.nodes.get(session.spec.node_name)
+    if node is None:
+        return session.spec.level == Level.DRAIN
+    return drains_now(session, node, snapshot)
