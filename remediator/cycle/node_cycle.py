@@ -200,10 +200,12 @@ class NodeCycle:
                 looked = replace(looked, evicting=None)
                 wake_s = postponed_s if wake_s is None else min(wake_s, postponed_s)
             result = await self._writes.carry_out(name, writes)
+            accepted = result in {None, Result.DONE} and postponed_s is None
+            if session is not None and accepted:
+                # Before the next round: what it credits for an outage is on record now.
+                self._active[session.metadata.uid] = self._clock.now()
             if result is not None:
                 return result, looked, wake_s
-            if session is not None and postponed_s is None:
-                self._active[session.metadata.uid] = self._clock.now()
         if sessions == [None]:
             self._forget(name)
         return None, looked, wake_s

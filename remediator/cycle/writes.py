@@ -72,9 +72,9 @@ class Writes:
     ) -> tuple[tuple[d.Write, ...], float | None]:
         """At most one status write per session and second.
 
-        A change of phase never waits, nor does the record of who is about to be evicted or of a
-        repair. What the
-        API server would store as it did before is not sent again.
+        A change of phase never waits, nor does the record of who is about to be evicted, of a
+        repair, or of a mark that is put on: once it is there, nothing asks for its record and its
+        Event again. What the API server would store as it did before is not sent again.
         """
         if session is None:
             return decision.writes, None
@@ -91,7 +91,9 @@ class Writes:
         announces = decision.status is not None and announced(decision.status.drain)
         begins = announces and not announced(session.status.drain)
         repairs = decision.status is not None and decision.status.repair != session.status.repair
-        if not has_status or wait_s <= 0 or phase != written_phase or begins or repairs:
+        marks = any(isinstance(w, d.MarkNode) for w in decision.writes)
+        at_once = phase != written_phase or begins or repairs or marks
+        if not has_status or wait_s <= 0 or at_once:
             if has_status:
                 self._status_written[session.metadata.uid] = (self._clock.elapsed(), phase)
             return decision.writes, None

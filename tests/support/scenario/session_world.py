@@ -10,7 +10,7 @@ must never be sent.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -32,11 +32,10 @@ from rules.drain.budget import matching
 from rules.drain.eviction import EvictionOutcome, classify, no_answer
 from rules.drain.gangs import Gang, gangs_of
 from rules.drain.memory import DrainMemory, announced, answered, forced
-from rules.drain.plan import DrainInput, DrainPlan, plan_drain
+from rules.drain.plan import DrainInput, plan_drain
 from rules.drain.unseen import not_listed
 from rules.fleet.turns import FleetVerdict, judge_fleet
 from rules.policy.policy import Policy
-from rules.policy.reader import load_policy
 from rules.session.causes import causes_in_effect, worst
 from rules.session.decide import decide
 from rules.session.observation import Permit, is_open, observe, sessions_by_node
@@ -44,35 +43,11 @@ from rules.session.recheck import recheck
 from rules.session.snapshot import FleetSnapshot
 from tests.support.scenario.session_apiserver import ApiServer, CrashError
 from tests.support.scenario.session_cluster import START
+from tests.support.scenario.session_parts import ROOMY, Controller, Said, policy_of
 
 __all__ = ["ROOMY", "START", "CrashError", "World", "policy_of"]
 
 MAX_ROUNDS = 12
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """One change of what a session says."""
-
-    at: float
-    node: str
-    phase: str
-    message: str
-
-
-def policy_of(**sections: Any) -> Policy:
-    """An Enforce policy with the given sections, through the strict reader."""
-    loaded = load_policy({"mode": "Enforce", **sections})
-    assert isinstance(loaded, Policy), loaded
-    return loaded
-
-
-ROOMY = {
-    "maxUnavailable": {"percent": 100, "atMost": 1000},
-    "maxNew": {"count": 1000, "window": "10m"},
-    "perReason": {"count": 1000, "window": "24h"},
-}
-"""A budget that is in nobody's way, for scenarios about something else."""
 
 
 @dataclass(frozen=True)
@@ -88,18 +63,6 @@ class WorldClock:
 
     async def sleep(self, seconds: float) -> None:
         self.world.now += seconds
-
-
-@dataclass
-class Controller:
-    """What one process holds in memory; a crash or restart makes a new one."""
-
-    refusals: Refusals
-    queue: pdb_queue.PdbQueue = field(default_factory=pdb_queue.PdbQueue)
-    memories: dict[str, DrainMemory] = field(default_factory=dict)
-    plans: dict[str, DrainPlan] = field(default_factory=dict)
-    active_at: dict[str, float] = field(default_factory=dict)
-    reserved: set[str] = field(default_factory=set)
 
 
 class World(ApiServer):

@@ -383,10 +383,7 @@ async def test_issue10_12_a_view_that_is_listed_often_is_old_sooner(tmp_path):
         assert "nodes" in cache.too_old()
 
 
-@pytest.mark.parametrize(
-    "body",
-    [pytest.param({}, id="nothing"), pytest.param({"status": "ok"}, id="of something else")],
-)
+@pytest.mark.parametrize("body", [{}, {"status": "ok"}], ids=["nothing", "of something else"])
 async def test_issue10_12_json_that_is_no_list_does_not_empty_the_cache(tmp_path, body):
     answers = [page([node("a", 1)], 5)]
     asked = []

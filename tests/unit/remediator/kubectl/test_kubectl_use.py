@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ from tests.support.remediator.kubectl_cluster import (
     REPOSITORY,
     Kubectl,
     cluster,
-    load,
     run_command,
     viewer,
 )
@@ -381,60 +380,3 @@ def test_it_works_as_a_plugin_of_the_real_kubectl(fleet, tmp_path):
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"{BLOCKED}: Draining for 14m")
-
-
-def proposed(mode: str, *, tried: bool = False) -> Callable[[HostedServer], None]:
-    """A drained node whose repair is proposed, under a policy that repairs so."""
-
-    def fill(hosted: HostedServer) -> None:
-        load_fleet(hosted)
-        step = {"step": "RestartNode", "state": "Failed"}
-        condition = {"type": "RepairProposed", "reason": "RestartNode", "message": "It is."}
-        session = {
-            "apiVersion": "gpuward.io/v1alpha1",
-            "kind": "GPUQuarantine",
-            "metadata": {"name": "drained"},
-            "spec": {
-                "nodeName": "gpu-healthy",
-                "causes": [{"source": "Detector", "incident": "i1", "reason": "GPULost"}],
-            },
-            "status": {
-                "phase": "Quarantined",
-                "conditions": [{**condition, "status": "True"}],
-                **({"repair": [step]} if tried else {}),
-            },
-        }
-        load(hosted, QUARANTINES, session)
-        policy = {
-            "mode": "Enforce",
-            "repair": {"mode": mode, "steps": {"RestartNode": {"adapter": "NodeConditions"}}},
-        }
-        meta = {"name": "gpuward-policy", "namespace": "gpuward"}
-        load(hosted, r.CONFIGMAPS, {"metadata": meta, "data": {"policy.yaml": json.dumps(policy)}})
-
-    return fill
-
-
-def test_issue13_01_the_proposed_step_is_let_go_by_name(tmp_path):
-    with cluster(tmp_path, proposed("Ask")) as kubectl:
-        code, out, err = kubectl("repair", "gpu-healthy")
-        spec = kubectl.get(QUARANTINES, "drained")["spec"]
-        assert (code, err) == (0, "")
-        assert "RestartNode may begin once nothing uses a GPU there" in out
-        assert spec["repair"]["step"] == "RestartNode"
-        assert spec["repair"]["by"]
-        code, _, err = kubectl("repair", "gpu-healthy", "--step", "PowerCycle")
-        assert code == 1
-        assert "no adapter for PowerCycle; it has for RestartNode" in err
-
-
-@pytest.mark.parametrize(
-    ("mode", "tried", "why"),
-    [("Off", False, "repairs nothing"), ("Ask", True, "each step is once")],
-)
-def test_issue13_01_what_would_do_nothing_is_not_asked_for(tmp_path, mode, tried, why):
-    with cluster(tmp_path, proposed(mode, tried=tried)) as kubectl:
-        code, _, err = kubectl("repair", "gpu-healthy")
-        assert code == 1
-        assert why in err
-        assert "repair" not in kubectl.get(QUARANTINES, "drained")["spec"]

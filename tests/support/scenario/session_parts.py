@@ -1,0 +1,50 @@
+"""What a simulated cluster is made of: a policy, a process's memory, and what was said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from remediator.kube.refusals import Refusals
+from rules.drain import queue as pdb_queue
+from rules.drain.memory import DrainMemory
+from rules.drain.plan import DrainPlan
+from rules.policy.policy import Policy
+from rules.policy.reader import load_policy
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One change of what a session says."""
+
+    at: float
+    node: str
+    phase: str
+    message: str
+
+
+def policy_of(**sections: Any) -> Policy:
+    """An Enforce policy with the given sections, through the strict reader."""
+    loaded = load_policy({"mode": "Enforce", **sections})
+    assert isinstance(loaded, Policy), loaded
+    return loaded
+
+
+ROOMY = {
+    "maxUnavailable": {"percent": 100, "atMost": 1000},
+    "maxNew": {"count": 1000, "window": "10m"},
+    "perReason": {"count": 1000, "window": "24h"},
+}
+"""A budget that is in nobody's way, for scenarios about something else."""
+
+
+@dataclass
+class Controller:
+    """What one process holds in memory; a crash or restart makes a new one."""
+
+    refusals: Refusals
+    queue: pdb_queue.PdbQueue = field(default_factory=pdb_queue.PdbQueue)
+    memories: dict[str, DrainMemory] = field(default_factory=dict)
+    plans: dict[str, DrainPlan] = field(default_factory=dict)
+    active_at: dict[str, float] = field(default_factory=dict)
+    reserved: set[str] = field(default_factory=set)
