@@ -179,10 +179,13 @@ def difference(
 
 def is_under_way(state: NodeState) -> bool:
     """Whether something was seen and not judged yet: a burst and whose it was, an event,
-    looks that agree, evidence that single ones of several GPUs were reset.
+    looks that agree, evidence of a reset that looks have to agree with anew.
     """
     waits = any(
-        i.active and (i.phase is not IncidentPhase.SETTLED or i.unasked or i.resets)
+        i.active
+        and (
+            i.phase is not IncidentPhase.SETTLED or i.unasked or i.resets or i.reset_at is not None
+        )
         for i in state.incidents
     )
     checks = [*state.checks.values()]
