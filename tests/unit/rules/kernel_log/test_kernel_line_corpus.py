@@ -60,6 +60,14 @@ SPELLINGS = {
     "expected_bucket": "immediate",
 }
 
+# What the collection leaves open: a negative may be another kind with an address of its own, and
+# the driver's rate limit names the GPU that it speaks of, where the collection has none
+# (test_issue11_13_a_line_that_limits_its_rate_keeps_its_address).
+UNSETTLED = {
+    "negative": set(SPELLINGS) - {"expected_xid", "expected_sxid"},
+    "gsp_rate_limit": {"pci"},
+}
+
 
 def test_the_whole_shared_collection_matches() -> None:
     if not SHARED.exists():
@@ -68,8 +76,7 @@ def test_the_whole_shared_collection_matches() -> None:
     wrong = []
     for row in rows:
         line = parse(row["line"].encode())
-        # A negative may be another kind, with an address of its own.
-        keys = {"expected_xid", "expected_sxid"} if row["kind"] == "negative" else set(SPELLINGS)
+        keys = set(SPELLINGS) - UNSETTLED.get(row["kind"], set())
         wrong += [
             (row["line"], key, row[key], fact(line, SPELLINGS[key]))
             for key in keys & row.keys()
