@@ -16,8 +16,7 @@ from pathlib import Path
 
 import yaml
 
-from remediator.kube.access import AccessError
-from remediator.serve.server import ListenError
+from remediator.kube.access import AccessError, lacking_client
 from remediator.settings import EX_USAGE, fail, make_parser, run_settings
 from remediator.upkeep.policy_source import read_policy
 from rules.policy.policy import Policy, effective_view
@@ -37,7 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(parsed: argparse.Namespace) -> int:
     # Imported here, because `policy check` needs neither the client nor the server.
-    from remediator.run import run
+    try:
+        from remediator.run import run
+        from remediator.serve.server import ListenError
+    except ModuleNotFoundError as error:
+        return fail(lacking_client(error))
 
     try:
         return asyncio.run(run(run_settings(parsed, os.environ)))

@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import time
+from importlib.util import find_spec
 from typing import Any, Final
 
 import msgspec
@@ -112,8 +113,8 @@ def shown(status: HealthStatus, *, as_json: bool) -> str:
         return msgspec.json.encode(plain(status)).decode() + "\n"
     if not sys.stdout.isatty():
         return plain_text(status, host_name())
-    # NO_COLOR counts only when it is not empty (no-color.org).
-    if os.environ.get("NO_COLOR"):
+    # NO_COLOR counts only when it is not empty (no-color.org); the agent's image has no rich.
+    if os.environ.get("NO_COLOR") or find_spec("rich") is None:
         return plain_text(status, host_name(), shutil.get_terminal_size().columns)
     return rich_text(status, host_name())
 

@@ -1,4 +1,4 @@
-"""Write daemonset/requirements.txt and requirements-build.txt: one pip dry run per platform."""
+"""Write what the images are made of: requirements with hashes and bills of materials (CycloneDX)."""
 
 from __future__ import annotations
 
@@ -10,24 +10,35 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from hack.image.requirements import render
+from hack.image.requirements import bill_of_materials, render
 
 REPOSITORY = Path(__file__).parents[2]
 FOLDER = REPOSITORY / "daemonset"
 # The image's interpreter and platforms; wheels only, so that no compiler is needed anywhere.
 PYTHON = "3.11"
 MACHINES = ("x86_64", "aarch64")
+BILLS = {
+    f"requirements-{image}.txt": (f"gpuward-{image}", f"{image}.cdx.json")
+    for image in ("agent", "remediator")
+}
 TAGS = ("manylinux_2_28", "manylinux_2_17", "manylinux2014")
 
 
 def main() -> int:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    agent = project["project"]["dependencies"]
+    remediator = project["project"]["optional-dependencies"]["remediator"]
     for name, wanted in (
-        ("requirements.txt", project["project"]["dependencies"]),
+        ("requirements-agent.txt", agent),
+        ("requirements-remediator.txt", agent + remediator),
         ("requirements-build.txt", project["build-system"]["requires"]),
     ):
-        text = render([_resolved(wanted, machine) for machine in MACHINES])
-        (FOLDER / name).write_text(text, encoding="utf-8")
+        reports = [_resolved(wanted, machine) for machine in MACHINES]
+        (FOLDER / name).write_text(render(reports), encoding="utf-8")
+        if name in BILLS:
+            image, bill = BILLS[name]
+            text = bill_of_materials(image, project["project"]["version"], reports)
+            (FOLDER / bill).write_text(text, encoding="utf-8")
     return 0
 
 

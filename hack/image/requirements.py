@@ -1,4 +1,4 @@
-"""Requirements with hashes, as text, from what pip says it would install.
+"""Requirements with hashes and bills of materials, as text, from what pip says it would install.
 
 Pure; `hack.image.__main__` runs pip. The text names no index and no address: where packages come
 from is the builder's business, what they contain is pinned here.
@@ -6,8 +6,10 @@ from is the builder's business, what they contain is pinned here.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 HEADER = (
@@ -21,17 +23,67 @@ Report = Mapping[str, Any]
 
 def render(reports: Iterable[Report]) -> str:
     """One pinned requirement per package with the hash of each platform's wheel."""
-    hashes: dict[tuple[str, str], set[str]] = {}
+    lines = []
+    for package in _packages(reports):
+        pins = [f"    --hash=sha256:{digest}" for digest in sorted(package.digests)]
+        lines.append(" \\\n".join([f"{package.name}=={package.version}", *pins]))
+    return HEADER + "\n".join(lines) + "\n"
+
+
+def bill_of_materials(title: str, version: str, reports: Iterable[Report]) -> str:
+    """The same as CycloneDX 1.5 JSON, the image `title` on top: what a scanner reads."""
+    components = [
+        {
+            "type": "library",
+            "bom-ref": f"pkg:pypi/{package.name}@{package.version}",
+            "name": package.name,
+            "version": package.version,
+            "purl": f"pkg:pypi/{package.name}@{package.version}",
+            "hashes": [{"alg": "SHA-256", "content": d} for d in sorted(package.digests)],
+            **({"licenses": [{"license": {"name": package.license}}]} if package.license else {}),
+        }
+        for package in _packages(reports)
+    ]
+    itself = {"type": "container", "bom-ref": title, "name": title, "version": version}
+    known = [component["bom-ref"] for component in components]
+    bill = {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.5",
+        "version": 1,
+        "metadata": {"component": itself},
+        "components": components,
+        "dependencies": [{"ref": title, "dependsOn": known}],
+    }
+    return json.dumps(bill, indent=1) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """One installed package: its wheels differ by platform, its version does not."""
+
+    name: str
+    version: str
+    license: str
+    digests: frozenset[str]
+
+
+def _packages(reports: Iterable[Report]) -> list[Package]:
+    found: dict[tuple[str, str], Package] = {}
     for report in reports:
         for item in report["install"]:
-            package = (canonical(item["metadata"]["name"]), item["metadata"]["version"])
+            said = item["metadata"]
+            name, version = canonical(said["name"]), said["version"]
+            # Some packages put the whole text there.
+            terms = str(said.get("license_expression") or said.get("license") or "")
             digest = item["download_info"]["archive_info"]["hashes"]["sha256"]
-            hashes.setdefault(package, set()).add(digest)
-    lines = []
-    for (name, version), digests in sorted(hashes.items()):
-        pins = [f"    --hash=sha256:{digest}" for digest in sorted(digests)]
-        lines.append(" \\\n".join([f"{name}=={version}", *pins]))
-    return HEADER + "\n".join(lines) + "\n"
+            known = found.get((name, version))
+            found[name, version] = Package(
+                name=name,
+                version=version,
+                license=terms if len(terms) <= 80 and "\n" not in terms else "",
+                digests=(known.digests if known else frozenset()) | {digest},
+            )
+    return [package for _, package in sorted(found.items())]
 
 
 def pins(text: str) -> dict[str, str]:

@@ -112,6 +112,16 @@ class Access:
         return said + self.acting.headers()
 
 
+def lacking_client(error: ModuleNotFoundError) -> str:
+    """What to say where the client of a whole cluster is not installed; raises any other error."""
+    if (error.name or "").partition(".")[0] not in {"aiohttp", "kubernetes"}:
+        raise error
+    return (
+        f"This installation is the node agent's and lacks {error.name}; install the rest with "
+        "pip install 'gpuward[remediator]', or use the image gpuward-remediator."
+    )
+
+
 def kubeconfig_path(given: str | None) -> str:
     """The kubeconfig as kubectl finds it: the flag, $KUBECONFIG, then ~/.kube/config."""
     return given or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")

@@ -51,6 +51,11 @@ def main(arguments: list[str] | None = None) -> int:
         # The reader (head, less) has seen enough; the interpreter must not write again at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except ModuleNotFoundError as error:
+        from remediator.kube.access import lacking_client
+
+        print(f"{PROGRAM}: {lacking_client(error)}", file=sys.stderr)
+        return 1
     except Exception as error:  # a person gets a sentence, never a traceback
         if os.environ.get(TRACEBACK):
             raise

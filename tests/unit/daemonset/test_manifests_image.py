@@ -1,4 +1,4 @@
-"""The image: pinned by hash, built without an index address, installable from wheel and hashes."""
+"""The images: pinned by hash, built without an index address, installable from wheel and hashes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from hack.image.requirements import canonical, pins, render
 REPOSITORY = Path(__file__).parents[3]
 DAEMONSET = REPOSITORY / "daemonset"
 DOCKERFILE = (DAEMONSET / "Dockerfile").read_text()
-FILES = ("requirements.txt", "requirements-build.txt")
+IMAGES = ("agent", "remediator")
+FILES = tuple(f"requirements-{name}.txt" for name in (*IMAGES, "build"))
+MOST_MB = {"agent": 45, "remediator": 130}
 PACKAGES = ("agent", "remediator", "rules")
 
 
@@ -41,19 +43,34 @@ def test_every_requirement_has_a_hash_and_no_address(name: str) -> None:
 
 def test_the_versions_are_those_everything_was_tested_with() -> None:
     tested = pins((REPOSITORY / "constraints.txt").read_text())
-    shipped = pins(text("requirements.txt"))
+    shipped = pins(text("requirements-agent.txt")) | pins(text("requirements-remediator.txt"))
     assert {name: tested.get(name) for name in shipped} == shipped
 
 
-def test_every_dependency_is_shipped_and_no_tool_of_development() -> None:
+def test_each_image_has_its_dependencies_and_the_agents_no_more() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    shipped = pins(text("requirements.txt"))
+    extras = project["optional-dependencies"]
 
     def named(requirements: list[str]) -> set[str]:
         return {canonical(re.split(r"[<>=!~ ;\[]", each)[0]) for each in requirements}
 
-    assert named(project["dependencies"]) <= shipped.keys()
-    assert not named(project["optional-dependencies"]["dev"]) & shipped.keys()
+    agent = pins(text("requirements-agent.txt"))
+    remediator = pins(text("requirements-remediator.txt"))
+    assert agent.keys() == named(project["dependencies"])
+    assert agent.keys() | named(extras["remediator"]) <= remediator.keys()
+    tools = named(extras["dev"]) | named(extras["terminal"])
+    assert not tools & remediator.keys()
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_the_bill_of_materials_is_what_is_pinned(image: str) -> None:
+    bill = json.loads(text(f"{image}.cdx.json"))
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.5")
+    assert bill["metadata"]["component"]["name"] == f"gpuward-{image}"
+    pinned = pins(text(f"requirements-{image}.txt"))
+    assert {c["name"]: c["version"] for c in bill["components"]} == pinned
+    hashes = {h["content"] for c in bill["components"] for h in c["hashes"]}
+    assert hashes == set(re.findall(r"sha256:(\w+)", text(f"requirements-{image}.txt")))
 
 
 def test_a_package_with_a_wheel_per_platform_gets_a_hash_for_each() -> None:
@@ -75,7 +92,7 @@ def test_the_dockerfile_copies_no_hack_and_names_no_index() -> None:
     assert {"agent", "remediator", "rules"} <= sources
     assert not {word for word in sources if word.startswith(("hack", "tests", "."))}
     assert "--index" not in DOCKERFILE
-    assert DOCKERFILE.count("--require-hashes") == 2
+    assert DOCKERFILE.count("--require-hashes") == 3
     assert "unchecked-hash /opt/gpuward/lib" in DOCKERFILE
 
 
@@ -111,12 +128,12 @@ def run(*command: str | Path, cwd: Path, **environ: str) -> subprocess.Completed
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty virtual environment after the install steps of the Dockerfile."""
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Our wheel, built as the Dockerfile does."""
     if sys.version_info[:2] != (3, 11):
         pytest.skip("the hashes are those of the image's Python 3.11")
-    folder = tmp_path_factory.mktemp("image")
-    source, build, target = folder / "src", folder / "build", folder / "gpuward"
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "src"
     source.mkdir()
     for name in PACKAGES:
         shutil.copytree(
@@ -124,57 +141,97 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(REPOSITORY / name, source)
-    for place in (build, target):
-        venv.create(place, with_pip=True)
-    steps = (
-        (build, "install", "--require-hashes", "--requirement", DAEMONSET / FILES[1]),
-        (build, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, source),
-        (target, "install", "--only-binary", ":all:", "--require-hashes", "--requirement",
-         DAEMONSET / FILES[0]),
-        (target, "install", "--no-deps", folder / "gpuward-0.1.0-py3-none-any.whl"),
-        (target, "uninstall", "--yes", "pip", "setuptools"),
-    )  # fmt: skip
-    for place, *arguments in steps:
-        done = run(place / "bin" / "pip", *arguments, cwd=folder)
-        if "Max retries exceeded" in done.stderr or "NewConnectionError" in done.stderr:
-            pytest.skip("no package index can be reached")
-        assert done.returncode == 0, done.stderr
-    flags = ("-q", "--invalidation-mode", "unchecked-hash", target / "lib")
-    compiled = run(target / "bin" / "python", "-m", "compileall", *flags, cwd=folder)
-    assert compiled.returncode == 0, compiled.stdout
-    return target
+    place = folder / "build"
+    venv.create(place, with_pip=True)
+    pip(place, "install", "--require-hashes", "--requirement", DAEMONSET / "requirements-build.txt")
+    pip(place, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, source)
+    (built,) = folder.glob("gpuward-*.whl")
+    return built
+
+
+def pip(place: Path, *arguments: str | Path) -> None:
+    done = run(place / "bin" / "pip", *arguments, cwd=place)
+    if "Max retries exceeded" in done.stderr or "NewConnectionError" in done.stderr:
+        pytest.skip("no package index can be reached")
+    assert done.returncode == 0, done.stderr
+
+
+def install(image: str, wheel: Path, place: Path) -> Path:
+    """An empty virtual environment after the steps of the Dockerfile's stage `install-IMAGE`."""
+    (steps,) = re.findall(rf"AS install-{image}\n.*?\nRUN (.+?)\n(?=\n)", DOCKERFILE, re.DOTALL)
+    steps = steps.replace("\\\n", " ").replace("/opt/gpuward", str(place))
+    requirements = DAEMONSET / f"requirements-{image}.txt"
+    steps = steps.replace("/requirements.txt", str(requirements))
+    steps = steps.replace("/wheels/*.whl", str(wheel)).replace("/imported", f"{place}.imported")
+    steps = steps.replace("&& python ", f"&& {sys.executable} ")
+    steps = re.sub(r"^python ", f"{sys.executable} ", steps).replace("| python", f"| {sys.executable}")
+    done = run("sh", "-c", steps, cwd=wheel.parent)
+    if "Max retries exceeded" in done.stderr or "NewConnectionError" in done.stderr:
+        pytest.skip("no package index can be reached")
+    assert done.returncode == 0, done.stderr
+    return place
+
+
+@pytest.fixture(scope="module")
+def agent(wheel: Path) -> Path:
+    return install("agent", wheel, wheel.parent / "agent")
+
+
+@pytest.fixture(scope="module")
+def remediator(wheel: Path) -> Path:
+    return install("remediator", wheel, wheel.parent / "remediator")
+
+
+def megabytes(place: Path) -> float:
+    return sum(f.lstat().st_size for f in place.rglob("*") if not f.is_dir()) / 1e6
 
 
 @pytest.mark.slow
-def test_what_is_installed_looks_at_a_machine_without_the_checkout(
-    installed: Path, tmp_path: Path
-) -> None:
+def test_issue15_13_both_installations_keep_to_their_size(agent: Path, remediator: Path) -> None:
+    sizes = {"agent": megabytes(agent), "remediator": megabytes(remediator)}
+    assert {name for name, size in sizes.items() if size > MOST_MB[name]} == set(), sizes
+
+
+@pytest.mark.slow
+def test_issue15_13_the_agents_image_looks_at_a_machine(agent: Path, tmp_path: Path) -> None:
     check = ("check", "--json", "--nvml", "off", "--kmsg", "off")
-    done = run(installed / "bin" / "gpuward-agent", *check, cwd=tmp_path)
+    done = run(agent / "bin" / "gpuward-agent", *check, cwd=tmp_path)
     assert done.returncode in {0, 3}, done.stderr
     assert json.loads(done.stdout)["health"] in {"Healthy", "Unknown"}
-    done = run(installed / "bin" / "gpuward-remediator", "policy", "show", cwd=tmp_path)
+    for program, command in (("gpuward-remediator", "run"), ("kubectl-gpuward", "list")):
+        done = run(agent / "bin" / program, command, cwd=tmp_path)
+        assert "gpuward[remediator]" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_issue15_13_the_remediators_image_reads_its_policy(
+    remediator: Path, tmp_path: Path
+) -> None:
+    done = run(remediator / "bin" / "gpuward-remediator", "policy", "show", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert yaml.safe_load(done.stdout)["mode"] == "Shadow"
+    absent = ("run", "--kubeconfig", "/does/not/exist")
+    done = run(remediator / "bin" / "gpuward-remediator", *absent, cwd=tmp_path)
+    assert done.returncode == 64
+    assert "does not exist" in done.stderr
 
 
 @pytest.mark.slow
 def test_neither_hack_nor_an_installer_nor_a_tool_is_there(
-    installed: Path, tmp_path: Path
+    agent: Path, remediator: Path, wheel: Path, tmp_path: Path
 ) -> None:
-    for name in ("hack", "pip", "setuptools", "pytest", "tests"):
-        done = run(installed / "bin" / "python", "-c", f"import {name}", cwd=tmp_path)
-        assert "ModuleNotFoundError" in done.stderr, name
-    (wheel,) = installed.parent.glob("gpuward-*.whl")
+    for place in (agent, remediator):
+        for name in ("hack", "pip", "setuptools", "pytest", "tests", "rich"):
+            done = run(place / "bin" / "python", "-c", f"import {name}", cwd=tmp_path)
+            assert "ModuleNotFoundError" in done.stderr, name
     top = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
     assert {name for name in top if not name.endswith(".dist-info")} == set(PACKAGES)
 
 
 @pytest.mark.slow
-def test_a_simulated_driver_is_refused_by_name_in_the_image(
-    installed: Path, tmp_path: Path
-) -> None:
-    program = installed / "bin" / "gpuward-agent"
+def test_a_simulated_driver_is_refused_by_name_in_the_image(agent: Path, tmp_path: Path) -> None:
+    program = agent / "bin" / "gpuward-agent"
     done = run(program, "check", "--nvml", "sim:node.yaml", "--kmsg", "off", cwd=tmp_path)
     assert done.returncode == 64
     assert "Traceback" not in done.stderr

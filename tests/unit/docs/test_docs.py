@@ -51,10 +51,10 @@ def test_links_lead_somewhere(path: Path) -> None:
 def test_the_version_stands_in_one_place() -> None:
     with (ROOT / "pyproject.toml").open("rb") as file:
         version = tomllib.load(file)["project"]["version"]
-    named = re.compile(r"gpuward:(\d[\w.]*)|newTag: \"?(\d[\w.]*)")
+    named = re.compile(r"(?:gpuward-[\w$]+:|newTag: \"?|image\.version=)(\d[\w.]*)")
     pages = ("README.md", "docs/install.md", "daemonset/base/kustomization.yaml")
     found = {
-        page: {a or b for a, b in named.findall((ROOT / page).read_text(encoding="utf-8"))}
+        page: set(named.findall((ROOT / page).read_text(encoding="utf-8")))
         for page in (*pages, "daemonset/Dockerfile")
     }
 
