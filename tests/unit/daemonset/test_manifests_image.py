@@ -143,7 +143,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(REPOSITORY / name, source)
     place = folder / "build"
     venv.create(place, with_pip=True)
-    pip(place, "install", "--require-hashes", "--requirement", DAEMONSET / "requirements-build.txt")
+    pip(
+        place, "install", "--require-hashes", "--requirement", DAEMONSET / "requirements-build.txt"
+    )
     pip(place, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, source)
     (built,) = folder.glob("gpuward-*.whl")
     return built
@@ -164,7 +166,9 @@ def install(image: str, wheel: Path, place: Path) -> Path:
     steps = steps.replace("/requirements.txt", str(requirements))
     steps = steps.replace("/wheels/*.whl", str(wheel)).replace("/imported", f"{place}.imported")
     steps = steps.replace("&& python ", f"&& {sys.executable} ")
-    steps = re.sub(r"^python ", f"{sys.executable} ", steps).replace("| python", f"| {sys.executable}")
+    steps = re.sub(r"^python ", f"{sys.executable} ", steps).replace(
+        "| python", f"| {sys.executable}"
+    )
     done = run("sh", "-c", steps, cwd=wheel.parent)
     if "Max retries exceeded" in done.stderr or "NewConnectionError" in done.stderr:
         pytest.skip("no package index can be reached")
