@@ -18,6 +18,7 @@ import yaml
 
 from remediator.kube.access import AccessError, lacking_client
 from remediator.settings import EX_USAGE, fail, make_parser, run_settings
+from remediator.simulate import command as simulate
 from remediator.upkeep.policy_source import read_policy
 from rules.policy.policy import Policy, effective_view
 from rules.policy.reasons import unknown_reasons
@@ -29,6 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = make_parser(os.environ).parse_args(arguments)
     if parsed.command == "run":
         return _run(parsed)
+    if parsed.command == "simulate":
+        return simulate.run(parsed)
     if parsed.action == "check":
         return _check(Path(parsed.file))
     return _schema() if parsed.action == "schema" else _show(parsed.policy)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 EX_USAGE = 64
 """Wrong use or configuration (sysexits.h); 2 would read as an unhealthy node in the agent."""
@@ -107,7 +107,40 @@ def make_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
     actions.add_parser("schema", help="print the JSON Schema of a policy file, for editors")
     show = actions.add_parser("show", help="print the policy in effect, defaults included")
     _flag(show, env, "--policy", "FILE", "policy file; without one: the defaults")
+    _add_simulate(commands)
     return parser
+
+
+def _add_simulate(commands: Any) -> None:
+    asks: argparse.ArgumentParser = commands.add_parser(
+        "simulate",
+        help="a simulated fleet: what a policy would do to it, and how real it is",
+        description="Faults are made with fitted rates; no cluster is needed or touched.",
+    )
+    asks.add_argument(
+        "--compare-trace",
+        metavar="FILE",
+        required=True,
+        help="a recorded trace of faults (JSON events with node_id, event_time in days, event_type,"
+        " fault_type): print how far the generated faults are from it",
+    )
+    asks.add_argument(
+        "--nodes",
+        metavar="N",
+        type=_positive,
+        help="how many nodes there are, those that never failed included (default: 200)",
+    )
+    asks.add_argument(
+        "--seeds", metavar="K", type=_positive, help="how many fleets to make (default: 200)"
+    )
+    asks.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _positive(text: str) -> int:
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    if not 0 < number <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"{text!r:.40} is no whole number above 0")
+    return number
 
 
 def _flag(
