@@ -10,18 +10,20 @@ import argparse
 import re
 import secrets
 
+from remediator.kubectl.capacity import budget_warning
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.look import existing_node
-from remediator.kubectl.node_look import open_session
+from remediator.kubectl.node_look import look_at, open_session
 from remediator.kubectl.terminal import Terminal
+from remediator.kubectl.why.repaired import faults, objections
+from remediator.view.people import HELD
 from remediator.view.text import count
 from rules.api.health import plain
 from rules.api.names import ANNOTATION_HOLD, ANNOTATION_REPAIRED, API_VERSION
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import MAX_MESSAGE, Cause, Mode, QuarantineSpec
 from rules.api.timestamps import format_time
-from rules.catalog.reason import Severity
 from rules.session.causes import MAX_CAUSES
 from rules.session.status import condition
 
@@ -34,8 +36,10 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
     node = await existing_node(cluster, options.node)
     name = node.name
     session = open_session(await cluster.sessions(name))
+    warning = await budget_warning(cluster, options.namespace, name)
     if not options.yes:
-        terminal.ask(await _consequence(cluster, name, options.level))
+        said = await _consequence(cluster, name, options.level)
+        terminal.ask(f"{said} {warning}".rstrip())
     by = await cluster.who()
     cause = Cause(source="Human", reason=HUMAN_REASON, message=options.reason[:MAX_MESSAGE], by=by)
     if session is not None:
@@ -53,7 +57,8 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
     opened = created["metadata"]["name"]
     return (
         f"{name}: session {opened} is open{await _in_shadow(cluster, options)}\n"
-        f"see how it goes with: kubectl gpuward why {name}"
+        + (f"{warning}\n" if warning else "")
+        + f"see how it goes with: kubectl gpuward why {name}"
     )
 
 
@@ -113,7 +118,7 @@ async def release(cluster: Cluster, options: argparse.Namespace, terminal: Termi
             f"{cordoned if node.spec.unschedulable else ''}"
         )
     if not options.yes:
-        terminal.ask(await _given_back(cluster, session))
+        terminal.ask(await _given_back(cluster, session, options))
     asked = {"by": await cluster.who(), "reason": options.reason[:MAX_MESSAGE]}
     await cluster.patch(
         f"{GROUP_PATH}/gpuquarantines/{session.name}", {"spec": {"release": asked}}
@@ -121,25 +126,22 @@ async def release(cluster: Cluster, options: argparse.Namespace, terminal: Termi
     return f"{name}: release of session {session.name} is asked for, as {asked['by']}"
 
 
-async def _given_back(cluster: Cluster, session: QuarantineView) -> str:
+async def _given_back(
+    cluster: Cluster, session: QuarantineView, options: argparse.Namespace
+) -> str:
     """What a release means now, with the faults that are still there."""
     name = session.spec.node_name
-    health = await cluster.health(name)
-    incidents = health.status.incidents if health is not None else ()
-    active = [
-        f"{one.reason} ({one.severity})"
-        for one in incidents
-        if one.active and one.severity != Severity.INFO
-    ]
-    if health is None:
-        faults = "Nobody knows whether it is well: no agent has published."
+    look = await look_at(cluster, name, namespace=options.namespace)
+    active = [f"{one.reason} ({one.severity})" for one in faults(look)]
+    if look.health is None:
+        wrong = "Nobody knows whether it is well: no agent has published."
     elif active:
         shown = ", ".join(active[:_MOST_NAMED]) + (", ..." if len(active) > _MOST_NAMED else "")
-        faults = f"Still active: {shown}; nothing opens for them again until cancelExpiry."
+        wrong = f"Still active: {shown}; nothing opens for them again until cancelExpiry."
     else:
-        faults = "No fault is active."
-    held = " It is held; a release goes over that." if session.spec.hold else ""
-    return f"This gives {name} back now: taint and cordon come off. {faults}{held}"
+        wrong = "No fault is active."
+    held = " It is held; a release goes over that." if HELD in look.people else ""
+    return f"This gives {name} back now: taint and cordon come off. {wrong}{held}"
 
 
 async def repair(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
@@ -186,11 +188,20 @@ async def _has_adapter(cluster: Cluster, options: argparse.Namespace, step: str)
 
 
 async def repaired(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
-    """Tell the agent that a part was replaced: it closes what only a person can close."""
+    """Tell the agent that a part was replaced, and the person what the agent has against it."""
     await existing_node(cluster, options.node)
     value = f"{format_time(cluster.now())} {options.reason} ({await cluster.who()})"
     await _annotate(cluster, options.node, ANNOTATION_REPAIRED, value[:MAX_MESSAGE])
-    return f"{options.node}: the agent closes what a repair closes, if what it sees now agrees"
+    against = objections(await look_at(cluster, options.node, namespace=options.namespace))
+    if not against:
+        return f"{options.node}: the agent closes what a repair closes; it sees no fault now"
+    return "\n".join(
+        [
+            f"{options.node}: noted, but so far the agent disagrees:",
+            *(f"  {line}" for line in against),
+            f"what it says then: kubectl gpuward why {options.node}",
+        ]
+    )
 
 
 async def hold(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:

@@ -102,6 +102,15 @@ class Cluster:
         query = {"labelSelector": selector} if selector else {}
         return await self._list("/api/v1/nodes", NodeView, query)
 
+    async def readable_nodes(self, selector: str = "") -> list[NodeView] | None:
+        """Nodes by label selector; None where this person may not list them."""
+        try:
+            return await self.nodes(selector)
+        except CommandError as error:
+            if not error.forbidden:
+                raise
+            return None
+
     async def healths(self) -> list[HealthView]:
         """Every GPUNodeHealth."""
         return await self._list(f"{GROUP_PATH}/gpunodehealths", HealthView, {})

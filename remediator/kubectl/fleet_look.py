@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from remediator.kubectl.cluster import Cluster
-from remediator.kubectl.command import CommandError
+from remediator.kubectl.node_look import phase_of
 from remediator.kubectl.terminal import Terminal
+from remediator.view.people import HELD, OPTED_OUT, PAUSED, decided, pause_lines
 from remediator.view.text import columns, count, document
 from rules.api.names import LABEL_GPUS, LABEL_HEALTH
 from rules.api.nodes import HealthView, NodeView, QuarantineView
@@ -28,6 +29,8 @@ class _Row:
     node: NodeView | None
     health: HealthView | None
     session: QuarantineView | None
+    people: tuple[str, ...] = ()
+    """What people decided about it."""
 
     @property
     def word(self) -> str:
@@ -43,25 +46,28 @@ class _Row:
 
     @property
     def notable(self) -> bool:
-        return self.word != "Healthy" or self.session is not None or self.cordoned
+        ill = self.word != "Healthy"
+        return ill or self.session is not None or self.cordoned or bool(self.people)
 
 
 async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
     """One line of totals, then the nodes to look at; with -o wide every node."""
-    unseen = ""
-    try:
-        nodes: list[NodeView] | None = await cluster.nodes(LABEL_GPUS)
-    except CommandError as error:
-        if not error.forbidden:
-            raise
-        nodes, unseen = None, "you may not list nodes: cordons are not shown"
+    nodes = await cluster.readable_nodes(LABEL_GPUS)
     healths = {h.metadata.name: h for h in await cluster.healths()}
     sessions = {s.spec.node_name: s for s in await cluster.sessions() if is_open(s)}
+    pauses = await cluster.pauses()
+    now = cluster.now()
     by_name = {node.name: node for node in nodes or ()}
     names = by_name if nodes is not None else healths
     rows = sorted(
         (
-            _Row(name=n, node=by_name.get(n), health=healths.get(n), session=sessions.get(n))
+            _Row(
+                name=n,
+                node=by_name.get(n),
+                health=healths.get(n),
+                session=sessions.get(n),
+                people=decided(by_name.get(n), sessions.get(n), pauses, now),
+            )
             for n in names
         ),
         key=lambda row: (_GRAVITY.get(row.word, 1), row.name),
@@ -74,7 +80,8 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
             "kubectl get pods -A -l app.kubernetes.io/name=gpuward"
         )
     wide = options.output == "wide"
-    lines = [_totals(rows, sessions), *([unseen] if unseen else [])]
+    unseen = ["you may not list nodes: cordons and holds are not shown"] if nodes is None else []
+    lines = [_totals(rows, sessions), *unseen, *pause_lines(pauses, now)]
     shown = [row for row in rows if wide or row.notable]
     if shown:
         lines += ["", _table(shown, wide=wide)]
@@ -85,14 +92,16 @@ def _totals(rows: Sequence[_Row], sessions: dict[str, QuarantineView]) -> str:
     words = Counter(row.word.lower() for row in rows)
     parts = ", ".join(f"{words[word]} {word}" for word in _WORDS)
     cordoned = sum(row.cordoned for row in rows)
+    said = Counter(word for row in rows for word in row.people)
+    people = "".join(f", {said[word]} {word}" for word in (HELD, PAUSED, OPTED_OUT) if said[word])
     return (
         f"{count(len(rows), 'GPU node')}: {parts}; {cordoned} cordoned, "
-        f"{count(len(sessions), 'open session')}"
+        f"{count(len(sessions), 'open session')}{people}"
     )
 
 
 def _table(rows: Sequence[_Row], *, wide: bool) -> str:
-    header = ["NODE", "HEALTH", "GPUS", "PHASE", "REASON"]
+    header = ["NODE", "HEALTH", "GPUS", "PHASE", "PEOPLE", "REASON"]
     extra = ["CORDONED", "PRODUCT", "DRIVER", "INTERCONNECT", "SESSION"] if wide else []
     return columns([*header, *extra], [_cells(row, wide=wide) for row in rows])
 
@@ -103,7 +112,8 @@ def _cells(row: _Row, *, wide: bool) -> list[str]:
     cells = [
         row.word,
         status.gpus_healthy if status else "",
-        (session.status.phase or "Pending") if session else "",
+        phase_of(session) if session else "",
+        ", ".join(row.people),
         _reason(row),
     ]
     if not wide:
@@ -144,6 +154,7 @@ def _document(rows: Sequence[_Row]) -> dict[str, Any]:
                 "gpusHealthy": row.health.status.gpus_healthy if row.health else "",
                 "reason": _reason(row),
                 "unschedulable": row.cordoned,
+                "people": list(row.people),
                 "phase": (row.session.status.phase or "Pending") if row.session else "",
                 "session": row.session.name if row.session else "",
             }

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import argparse
 import difflib
+from collections.abc import Iterable
 from typing import Any
 
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.fleet_look import fleet
-from remediator.kubectl.node_look import NodeLook, look_at
+from remediator.kubectl.node_look import NodeLook, look_at, phase_of
 from remediator.kubectl.terminal import Terminal
 from remediator.kubectl.why.why import why
+from remediator.view.people import decided, pause_lines
 from remediator.view.text import NONE, age, columns, document, labelled, span
 from rules.api.health import plain
 from rules.api.mark import read_note
-from rules.api.names import ANNOTATION_HOLD, API_VERSION
-from rules.api.nodes import FreshNode, QuarantineView
+from rules.api.names import ANNOTATION_HOLD, API_VERSION, LABEL_GPUS
+from rules.api.nodes import FreshNode, NodeView, PauseView, QuarantineView
+from rules.api.sentences import some
 from rules.api.timestamps import parse_time
 from rules.session.observation import is_open, opted_out
 
@@ -24,15 +27,21 @@ __all__ = ["existing_node", "fleet", "history", "list_sessions", "show", "why_no
 
 
 async def list_sessions(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
-    """Open sessions, or all of them, by node."""
+    """Open sessions, or all of them, by node; above them what people decided for the fleet."""
     wide = options.output == "wide"
-    found = [s for s in await cluster.sessions() if options.all or is_open(s)]
+    sessions = await cluster.sessions()
+    pauses = await cluster.pauses()
+    nodes = await cluster.readable_nodes(LABEL_GPUS)
+    found = [s for s in sessions if options.all or is_open(s)]
     found.sort(key=lambda s: (s.spec.node_name, s.metadata.creation_timestamp, s.name))
     if options.output in {"json", "yaml"}:
         return document(_wire_list(found), options.output)
-    if not found:
-        return "no node is in quarantine" if not options.all else "there is no session yet"
     now = cluster.now()
+    by_name = {node.name: node for node in nodes or ()}
+    said = [*pause_lines(pauses, now), *_held_without(by_name.values(), sessions)]
+    if not found:
+        none = "no node is in quarantine" if not options.all else "there is no session yet"
+        return "\n".join([*said, none])
     rows = [
         [
             s.spec.node_name,
@@ -40,13 +49,33 @@ async def list_sessions(cluster: Cluster, options: argparse.Namespace, _: Termin
             age(s.status.phase_since or s.metadata.creation_timestamp, now),
             first_reason(s),
             _blocked(s),
+            _people(s, by_name.get(s.spec.node_name), pauses, now),
             s.name,
             *((s.spec.level, _askers(s), s.status.message) if wide else ()),
         ]
         for s in found
     ]
-    header = ["NODE", "PHASE", "SINCE", "REASON", "BLOCKED", "SESSION"]
-    return columns([*header, *(["LEVEL", "BY", "MESSAGE"] if wide else [])], rows)
+    header = ["NODE", "PHASE", "SINCE", "REASON", "BLOCKED", "PEOPLE", "SESSION"]
+    table = columns([*header, *(["LEVEL", "BY", "MESSAGE"] if wide else [])], rows)
+    return "\n".join([*said, *([""] if said else []), table])
+
+
+def _people(
+    session: QuarantineView, node: NodeView | None, pauses: list[PauseView], now: float
+) -> str:
+    """What people decided about the session's node; nothing matters to one that has ended."""
+    return ", ".join(decided(node, session, pauses, now)) if is_open(session) else ""
+
+
+def _held_without(nodes: Iterable[NodeView], sessions: list[QuarantineView]) -> list[str]:
+    """Held nodes that no row shows."""
+    opened = {session.spec.node_name for session in sessions if is_open(session)}
+    held = [
+        node.name
+        for node in nodes
+        if ANNOTATION_HOLD in node.annotations and node.name not in opened
+    ]
+    return [f"held without a session: {some(held)}"] if held else []
 
 
 async def why_node(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
@@ -70,6 +99,7 @@ def _why_document(look: NodeLook) -> dict[str, Any]:
         "mark": plain(note) if note else None,
         "hold": node.annotations.get(ANNOTATION_HOLD) if node else None,
         "optedOut": opted_out(node) if node else None,
+        "people": list(look.people),
         "stale": look.stale or None,
         "health": plain(look.health.status) if look.health else None,
         "session": wire(session) if session else None,
@@ -162,12 +192,6 @@ async def _nearest(cluster: Cluster, name: str) -> str:
     longer = sorted(known for known in names if known.startswith(name))
     near = longer or difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.75)
     return f"; did you mean {near[0]}?" if near else "; kubectl get nodes lists them"
-
-
-def phase_of(session: QuarantineView) -> str:
-    """The phase, and whether it is only a shadow."""
-    phase = session.status.phase or "Pending"
-    return f"{phase} (Shadow)" if session.status.mode == "Shadow" else phase
 
 
 def first_reason(session: QuarantineView) -> str:

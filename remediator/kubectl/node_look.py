@@ -11,8 +11,10 @@ from typing import TypeVar
 
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
+from remediator.view.people import decided
 from rules.api.mark import marked
 from rules.api.nodes import FreshNode, HealthView, PauseView, QuarantineView
+from rules.api.quarantine import Mode
 from rules.drain.daemon_sets import untolerating
 from rules.policy.policy import Policy
 from rules.session.observation import is_open, pause_covers, staleness
@@ -49,6 +51,17 @@ class NodeLook:
         return open_session(self.sessions)
 
     @property
+    def shadow(self) -> bool:
+        """Whether nothing is touched: by the open session's mode, else by the policy's."""
+        mode = self.session.status.mode if self.session is not None else ""
+        return (mode or (self.policy.mode if self.policy is not None else "")) == Mode.SHADOW
+
+    @property
+    def people(self) -> tuple[str, ...]:
+        """What people decided about the node: held, paused, opted out."""
+        return decided(self.node, self.session, self.pauses, self.now)
+
+    @property
     def stale(self) -> str:
         """Why the verdict cannot be believed; "" when it is fresh or nobody can tell."""
         if self.health is None or self.node is None:
@@ -64,6 +77,12 @@ def open_session(
 ) -> QuarantineView | None:
     """The session that has not ended; the oldest where one is still to join another."""
     return next((session for session in sessions if is_open(session)), None)
+
+
+def phase_of(session: QuarantineView) -> str:
+    """The phase, and whether it is only a shadow."""
+    phase = session.status.phase or "Pending"
+    return f"{phase} (Shadow)" if session.status.mode == Mode.SHADOW else phase
 
 
 async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:

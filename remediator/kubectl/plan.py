@@ -14,6 +14,7 @@ import msgspec
 
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import PLANNER, CommandError
+from remediator.view.people import decided, pause_lines
 from remediator.view.text import columns, count, document, labelled
 from rules.api.nodes import ObjectMeta, QuarantineView
 from rules.api.pods import OwnerView, PodView
@@ -29,9 +30,10 @@ from rules.drain.eviction import EvictionKind, classify
 from rules.drain.memory import DrainMemory, answered
 from rules.drain.plan import DrainInput, DrainPlan, plan_drain
 from rules.drain.room import asks_for_room, free_gpus, without_room
-from rules.fleet.turns import judge_fleet
+from rules.fleet.budget import BudgetLine
+from rules.fleet.turns import budget_book, judge_fleet, over_budget
 from rules.policy.policy import Policy
-from rules.session.causes import causes_in_effect, drains_now, worst
+from rules.session.causes import causes_in_effect, drains_now, has_human, worst
 from rules.session.decide import decide
 from rules.session.observation import Permit, is_open, observe, sessions_by_node
 from rules.session.snapshot import FleetSnapshot
@@ -53,6 +55,10 @@ class NodePlan:
     blocked: tuple[str, ...] = ()
     left: int = 0
     untolerating: tuple[str, ...] = ()
+    over_budget: str = ""
+    """Which budget it exceeds; only what a person asked for does."""
+    people: tuple[str, ...] = ()
+    """What people decided about the node: held, paused, opted out."""
 
 
 async def plan(cluster: Cluster, policy: Policy, source: str, *, node: str, form: str) -> str:
@@ -66,35 +72,70 @@ async def plan(cluster: Cluster, policy: Policy, source: str, *, node: str, form
     sessions = [s for s in _with_wanted(snapshot).values() if is_open(s)]
     wanted = [s for s in sessions if not node or s.spec.node_name == node]
     both = dict(snapshot.quarantines) | {s.name: s for s in sessions}
-    verdict = judge_fleet(replace(snapshot, quarantines=both))
-    planned = [
-        await _node_plan(cluster, snapshot, session, verdict.permits.get(session.name, Permit()))
-        for session in sorted(wanted, key=lambda s: (s.spec.node_name, s.name))
-    ]
+    judged = replace(snapshot, quarantines=both)
+    verdict = judge_fleet(judged)
+    over = _over_budget(judged, sessions)
+    planned = []
+    for session in sorted(wanted, key=lambda s: (s.spec.node_name, s.name)):
+        permit = verdict.permits.get(session.name, Permit())
+        made = await _node_plan(cluster, snapshot, session, permit)
+        planned.append(
+            replace(
+                made,
+                over_budget=over.get(session.name, ""),
+                people=decided(
+                    snapshot.nodes.get(made.node), session, snapshot.pauses.values(), snapshot.now
+                ),
+            )
+        )
     if form in {"json", "yaml"}:
         return document([msgspec.to_builtins(one) for one in planned], form)
     lines = [f"{source}, mode {policy.mode}; {count(verdict.selected, 'node')} selected"]
     if policy.mode == Mode.SHADOW:
         lines.append("this is what Enforce would do; in Shadow nothing is done")
-    lines += [f"budget: {line.clause}" for line in verdict.lines]
+    lines += [_budget_line(line) for line in verdict.lines]
+    lines += pause_lines(snapshot.pauses.values(), snapshot.now)
     if not planned:
         return "\n".join([*lines, "nothing would be done"])
     return "\n".join([*lines, "", _table(planned), *_details(planned, wide=form == "wide")])
 
 
+def _budget_line(line: BudgetLine) -> str:
+    standing = f": {line.standing}, no detector takes another" if line.standing else ""
+    return f"budget: {line.clause}{standing}"
+
+
+def _over_budget(snapshot: FleetSnapshot, sessions: Sequence[QuarantineView]) -> dict[str, str]:
+    """Sessions that people asked for and that take a node more than the budget allows."""
+    selected, book = budget_book(snapshot)
+    found = {}
+    for session in sorted(sessions, key=lambda s: (s.metadata.created_at, s.name)):
+        name = session.spec.node_name
+        if not has_human(session) or session.status.phase not in {"", Phase.PENDING}:
+            continue
+        if clause := over_budget(name, selected, book):
+            found[session.name] = f"exceeds the budget, as a person may: {clause}"
+        if name in selected:
+            book.take(selected[name])
+    return found
+
+
 def _table(planned: Sequence[NodePlan]) -> str:
     rows = [
-        [p.node, p.would, p.reason, str(p.evictable), str(len(p.blocked)), str(p.left)]
+        [
+            p.node, p.would, p.reason, ", ".join(p.people), str(p.evictable),
+            str(len(p.blocked)), str(p.left),
+        ]
         for p in planned
-    ]
-    return columns(["NODE", "WOULD", "REASON", "EVICT", "BLOCKED", "LEFT"], rows)
+    ]  # fmt: skip
+    return columns(["NODE", "WOULD", "REASON", "PEOPLE", "EVICT", "BLOCKED", "LEFT"], rows)
 
 
 def _details(planned: Sequence[NodePlan], *, wide: bool) -> list[str]:
     """Under the table, node by node: why it waits, what blocks it, what could not come back."""
     lines: list[str] = []
     for one in planned:
-        said = [one.because] if one.because else []
+        said = [text for text in (one.over_budget, one.because) if text]
         blocked = one.blocked if wide else one.blocked[:SHOWN_BLOCKS]
         said += [f"blocked: {text}" for text in blocked]
         if len(one.blocked) > len(blocked):

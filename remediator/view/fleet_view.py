@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from remediator.view.people import pause_scope
 from remediator.view.shapes import (
     BreakerState,
     BudgetRow,
@@ -18,10 +19,9 @@ from remediator.view.shapes import (
 from remediator.view.state import PageState, mode_of, phase_of
 from rules.api.health import HealthStatus
 from rules.api.names import LABEL_GPUS, LABEL_GPUS_HEALTHY, LABEL_HEALTH
-from rules.api.nodes import NodeView, PauseView
-from rules.api.quarantine import PauseSpec
-from rules.api.timestamps import format_time, parse_time
-from rules.session.observation import is_open, pause_doubt
+from rules.api.nodes import NodeView
+from rules.api.timestamps import format_time
+from rules.session.observation import is_open, pause_over
 from rules.session.status import is_true
 
 HEALTHS = ("unhealthy", "unknown", "degraded", "healthy")
@@ -161,25 +161,5 @@ def pauses(state: PageState) -> tuple[PauseRow, ...]:
             until=pause.spec.until,
         )
         for _, pause in sorted(state.snapshot.pauses.items())
-        if in_force(pause.spec, state.now)
+        if not pause_over(pause, state.now)
     )
-
-
-def in_force(spec: PauseSpec, now: float) -> bool:
-    """Whether a pause still holds; one whose end cannot be read holds."""
-    until = parse_time(spec.until) if spec.until else None
-    return until is None or now < until
-
-
-def pause_scope(pause: PauseView) -> str:
-    """Which nodes a pause covers, in words."""
-    scope = pause.spec.scope
-    if doubt := pause_doubt(pause):
-        return f"all nodes, because {doubt}"
-    if scope.all:
-        return "all nodes"
-    if scope.nodes:
-        more = len(scope.nodes) - 5
-        named = ", ".join(scope.nodes[:5])
-        return f"{named} and {more} more" if more > 0 else named
-    return "nodes of a selector"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from remediator.view.fleet_view import in_force, node_row, pause_scope
+from remediator.view.fleet_view import node_row
+from remediator.view.people import pause_scope
 from remediator.view.session_view import node_marks, rows_of
 from remediator.view.shapes import NodeDetail
 from remediator.view.state import PageState
@@ -32,7 +33,7 @@ def _notes(node: NodeView, state: PageState) -> list[str]:
     if node.labels.get(LABEL_OPT_OUT) == "true":
         notes.append("Opted out: this node is watched and reported, never touched.")
     for name, pause in sorted(state.snapshot.pauses.items()):
-        if in_force(pause.spec, state.now) and pause_covers(pause, node, state.now):
+        if pause_covers(pause, node, state.now):
             by = f" by {pause.spec.by}" if pause.spec.by else ""
             notes.append(f"Paused{by} ({name}, {pause_scope(pause)}): {pause.spec.reason}")
     return notes

@@ -40,6 +40,14 @@ class BudgetLine:
             f"{self.limit}"
         )
 
+    @property
+    def standing(self) -> str:
+        """`used up` or `exceeded by 2`; "" while there is room."""
+        if self.room:
+            return ""
+        over = self.unavailable - self.limit
+        return f"exceeded by {over}" if over else "used up"
+
 
 def limit_of(total: int, budget: Budget) -> int:
     """The smaller of percent (rounded down) and `atMost`, at least `minimum`."""
@@ -100,6 +108,13 @@ class BudgetBook:
     def tightest(self, node: NodeView) -> BudgetLine:
         """The line with the least room for this node."""
         return min((self.line(key) for key in self.keys_of(node)), key=lambda line: line.room)
+
+    def would_exceed(self, node: NodeView) -> tuple[BudgetLine, ...]:
+        """The lines that one more unavailable node exceeds; none where it is unavailable already."""
+        if self.is_gone(node):
+            return ()
+        lines = map(self.line, self.keys_of(node))
+        return tuple(line for line in lines if not line.room)
 
     def take(self, node: NodeView) -> None:
         """Book the node as unavailable."""

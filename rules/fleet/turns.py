@@ -69,14 +69,8 @@ class FleetVerdict:
 
 def judge_fleet(snapshot: FleetSnapshot) -> FleetVerdict:
     """Judge every open session of the snapshot."""
-    policy = snapshot.policy
-    selects = parse_selector(policy.node_selector)
-    selected = {name: node for name, node in snapshot.nodes.items() if selects(node.labels)}
+    selected, book = budget_book(snapshot)
     opened = [s for s in snapshot.quarantines.values() if is_open(s)]
-    taken = snapshot.reserved | {
-        s.spec.node_name for s in opened if s.status.phase in STARTED and _in_mode(s, policy.mode)
-    }
-    book = BudgetBook.of(selected.values(), taken, policy.budget, snapshot.now)
     lines = book.lines()
     breaker = judge_breaker(snapshot)
     turns = _Turns(snapshot, selected, book, breaker)
@@ -91,6 +85,29 @@ def judge_fleet(snapshot: FleetSnapshot) -> FleetVerdict:
         events=tuple(finding_event(finding, snapshot) for finding in breaker.findings),
         selected=len(selected),
     )
+
+
+def budget_book(snapshot: FleetSnapshot) -> tuple[dict[str, NodeView], BudgetBook]:
+    """The nodes that the policy selects, and how many of them are unavailable now."""
+    policy = snapshot.policy
+    selects = parse_selector(policy.node_selector)
+    selected = {name: node for name, node in snapshot.nodes.items() if selects(node.labels)}
+    taken = snapshot.reserved | {
+        s.spec.node_name
+        for s in snapshot.quarantines.values()
+        if is_open(s) and s.status.phase in STARTED and _in_mode(s, policy.mode)
+    }
+    return selected, BudgetBook.of(selected.values(), taken, policy.budget, snapshot.now)
+
+
+def over_budget(node: str, selected: Mapping[str, NodeView], book: BudgetBook) -> str:
+    """Which budgets one more unavailable node exceeds, in a clause; "" where it exceeds none.
+
+    A person's request waits for no budget, so whoever asks has to know.
+    """
+    if node not in selected:
+        return ""
+    return " and ".join(line.clause for line in book.would_exceed(selected[node]))
 
 
 def _in_mode(session: QuarantineView, mode: Mode) -> bool:

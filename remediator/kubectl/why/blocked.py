@@ -7,6 +7,7 @@ from typing import Final
 
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.remedies import REMEDIES
+from remediator.view.people import PAUSED
 from remediator.view.text import count
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import BlockedBy, Condition, Mode, Phase
@@ -88,12 +89,12 @@ def _order(condition: Condition) -> tuple[int, str]:
 def next_lines(look: NodeLook, session: QuarantineView) -> Iterator[str]:
     """What comes next, where the session's own sentence does not say it."""
     node = look.node
-    if session.status.mode == "Shadow":
+    if look.shadow:
         yield "nothing, in Shadow; mode Enforce in the policy would judge the node afresh"
         return
-    paused = any(c.type == "Paused" and c.status == "True" for c in session.status.conditions)
+    paused = PAUSED in look.people
     if paused and session.status.phase == Phase.DRAINING:
-        yield "evictions go on when that ends"
+        yield "evictions go on when the pause ends: kubectl gpuward resume"
         return
     policy = look.policy or Policy()
     causes = open_causes(session, look.health, look.stale, policy)
@@ -101,7 +102,8 @@ def next_lines(look: NodeLook, session: QuarantineView) -> Iterator[str]:
     match session.status.phase:
         case Phase.PENDING | "":
             then = "then its pods are evicted within their budgets" if drains else "no eviction"
-            yield f"taint and cordon, {then}"
+            first = "when the pause ends, " if paused else ""
+            yield f"{first}taint and cordon, {then}"
         case Phase.DRAINING:
             yield "evictions are tried again by themselves; with the last pod gone it is Quarantined"
         case Phase.QUARANTINED | Phase.MARKED if _only_people(session):

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from remediator.kubectl.node_look import NodeLook
-from remediator.view.text import age
+from remediator.kubectl.why.repaired import disagreement
+from remediator.view.people import pause_lines
 from rules.api.mark import cordon_stays, read_note
 from rules.api.names import (
     ANNOTATION_EXPECTED_GPUS,
@@ -80,12 +81,7 @@ def kept_lines(look: NodeLook) -> Iterator[str]:
             value = node.annotations.get(key)
             if value is not None and not (key == ANNOTATION_HOLD and quoted):
                 yield f"{words}: {value}"
+        yield from disagreement(look)
         if node.labels.get(LABEL_OPT_OUT) == "true":
             yield "opted out: watched and reported, never touched"
-    for pause in look.pauses:
-        spec = pause.spec
-        until = f", until {spec.until}" if spec.until else ""
-        since = age(pause.metadata.creation_timestamp, look.now)
-        yield (
-            f"paused for {since} by {spec.by or '?'}{until}: {spec.reason} ({pause.metadata.name})"
-        )
+    yield from pause_lines(look.pauses, look.now)

@@ -13,6 +13,8 @@ from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.blocked import blocked_lines, next_lines
 from remediator.kubectl.why.calm import calm_lines
 from remediator.kubectl.why.marks import kept_lines, mark_lines
+from remediator.kubectl.why.plain_words import closes, repair
+from remediator.view.people import HELD
 from remediator.view.text import age, count, labelled, quoted
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.mark import marked, read_note
@@ -62,18 +64,18 @@ def why(look: NodeLook, *, wide: bool = False) -> list[str]:
 
 
 def _headline(look: NodeLook, session: QuarantineView | None) -> str:
+    people = "".join(f", {word}" for word in look.people)
     if session is None:
         if look.node is None:
             return f"{look.name}: no open session"
         said = "in service" if not look.node.spec.unschedulable else "cordoned, but not by gpuward"
         if marked(look.node):
             said = "carries a mark of gpuward without an open session; it comes off"
-        return f"{look.name}: {said}"
+        return f"{look.name}: {said}{people}"
     phase = session.status.phase or Phase.PENDING
     since = age(session.status.phase_since or session.metadata.creation_timestamp, look.now)
-    shadow = ", Shadow: nothing is touched" if session.status.mode == "Shadow" else ""
-    held = ", held" if session.spec.hold else ""
-    return f"{look.name}: {phase} for {since}{shadow}{held} (session {session.name})"
+    shadow = ", Shadow: nothing is touched" if look.shadow else ""
+    return f"{look.name}: {phase} for {since}{shadow}{people} (session {session.name})"
 
 
 def _unmarking(look: NodeLook) -> QuarantineView | None:
@@ -173,9 +175,8 @@ def _incident(
         yield f"  and {count(len(incident.gpus) - len(uuids), 'more GPU')}"
     evidence = incident.evidence if wide else incident.evidence[-SHOWN_EVIDENCE:]
     yield from (f"  {quoted(line)}" for line in evidence)
-    repair = incident.recommended_action
-    closes = f"; closes on {incident.closes_on}" if incident.closes_on else ""
-    yield f"  repair: {repair if repair != 'None' else 'nothing to repair'}{closes}"
+    ends = closes(incident.closes_on)
+    yield f"  repair: {repair(incident.recommended_action)}{f'; {ends}' if ends else ''}"
 
 
 def _gpu(gpu: GpuStatus | None, uuid: str, *, wide: bool) -> str:
@@ -228,11 +229,13 @@ def _history(look: NodeLook) -> Iterator[str]:
 
 
 def _advice(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
-    if session is None:
-        return
     name = look.name
     can = []
-    if session.spec.hold:
+    if session is None:
+        if HELD in look.people:
+            yield f"kubectl gpuward unhold {name}"
+        return
+    if HELD in look.people:
         can.append((f"unhold {name}", "let it be released"))
     else:
         can.append(

@@ -1,0 +1,69 @@
+"""What people decided about a node or the fleet, in short words: held, paused, opted out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from remediator.view.text import age
+from rules.api.names import ANNOTATION_HOLD
+from rules.api.nodes import NodeView, PauseView, QuarantineView
+from rules.session.observation import opted_out, pause_covers, pause_doubt, pause_over
+from rules.session.status import is_true
+from rules.text.printable import printable
+
+HELD, PAUSED, OPTED_OUT = "held", "paused", "opted out"
+
+
+def decided(
+    node: NodeView | None,
+    session: QuarantineView | None,
+    pauses: Iterable[PauseView],
+    now: float,
+) -> tuple[str, ...]:
+    """What people said about one node; of a node that may not be read what its session shows."""
+    held = session is not None and session.spec.hold
+    paused = session is not None and is_true(session.status, "Paused")
+    if node is not None:
+        held = held or ANNOTATION_HOLD in node.annotations
+        paused = any(pause_covers(pause, node, now) for pause in pauses)
+    out = node is not None and opted_out(node)
+    words = ((HELD, held), (PAUSED, paused), (OPTED_OUT, out))
+    return tuple(word for word, said in words if said)
+
+
+def pause_lines(pauses: Iterable[PauseView], now: float) -> list[str]:
+    """The pauses in force, one line each: whoever looks at anything must know of them."""
+    return [
+        pause_line(pause, now)
+        for pause in sorted(pauses, key=lambda one: one.metadata.name)
+        if not pause_over(pause, now)
+    ]
+
+
+def pause_line(pause: PauseView, now: float) -> str:
+    """`paused for 20m by ann (pause-1a2b3c4d), all nodes, until TIME: reason`."""
+    spec = pause.spec
+    until = f", until {spec.until}" if spec.until else ""
+    since = age(pause.metadata.creation_timestamp, now)
+    return printable(
+        f"paused for {since} by {spec.by or 'a person'} ({pause.metadata.name}), "
+        f"{pause_scope(pause)}{until}: {spec.reason or 'no reason given'}"
+    )
+
+
+def pause_scope(pause: PauseView) -> str:
+    """Which nodes a pause covers, in words."""
+    scope = pause.spec.scope
+    if doubt := pause_doubt(pause):
+        return f"all nodes, because {doubt}"
+    if scope.all:
+        return "all nodes"
+    if scope.nodes:
+        more = len(scope.nodes) - 5
+        named = ", ".join(scope.nodes[:5])
+        return f"{named} and {more} more" if more > 0 else named
+    labels = (scope.node_selector or {}).get("matchLabels")
+    if isinstance(labels, dict) and len(scope.node_selector or {}) == 1:
+        pairs = ", ".join(f"{key}={value}" for key, value in sorted(labels.items())[:5])
+        return f"nodes with {pairs}"
+    return "nodes of a selector"

@@ -1,0 +1,155 @@
+"""What people decided is said by every command: pauses, holds, a budget that is exceeded, a repair."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hack.sim.cluster import resource as r
+from hack.sim.cluster.http.threaded import HostedServer
+from remediator.kubectl.node_look import NodeLook
+from remediator.kubectl.why.why import why
+from rules.api.names import ANNOTATION_HOLD, ANNOTATION_REPAIRED
+from rules.api.nodes import FreshNode, HealthView, PauseView, QuarantineView
+from rules.policy.policy import Policy
+from tests.support.remediator.kubectl_cluster import Kubectl, cluster, load
+from tests.support.remediator.kubectl_fleet import load_fleet
+from tests.support.remediator.kubectl_objects import (
+    BLOCKED,
+    HEALTHY,
+    NOW,
+    PAUSES,
+    Object,
+    ago,
+    node,
+    session,
+    sick,
+    waiting,
+)
+
+NAME = "gpu-7"
+EVERYWHERE: Object = {
+    "apiVersion": "gpuward.io/v1alpha1",
+    "kind": "GPUWardPause",
+    "metadata": {"name": "pause-all"},
+    "spec": {"scope": {"all": True}, "by": "ann", "reason": "switch upgrade"},
+}
+SAID = "paused for 20m by ann (pause-all), all nodes: switch upgrade"
+
+
+def fill(hosted: HostedServer) -> None:
+    load_fleet(hosted)
+    load(hosted, PAUSES, EVERYWHERE)
+    load(hosted, r.NODES, node("gpu-kept", annotations={ANNOTATION_HOLD: "vendor"}))
+
+
+@pytest.fixture(scope="module")
+def paused(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    with cluster(tmp_path_factory.mktemp("paused"), fill) as kubectl:
+        yield kubectl
+
+
+@pytest.mark.parametrize("command", [("list",), ("fleet",), ("plan",), ("why", HEALTHY)])
+def test_issue15_03_every_command_that_looks_names_the_pauses(paused, command):
+    code, out, _ = paused(*command)
+    assert code == 0
+    assert SAID in " ".join(out.split())
+
+
+def test_issue15_03_a_hold_is_seen_in_every_command(paused):
+    assert "held without a session: gpu-kept" in paused("list")[1]
+    assert "gpu-kept: in service, held, paused" in paused("why", "gpu-kept")[1]
+    rows = {line.split()[0]: line for line in paused("fleet")[1].splitlines()[4:]}
+    assert "held, paused" in rows["gpu-kept"]
+    assert "held, paused" in rows["gpu-held"]
+    listed = {line.split()[0]: line for line in paused("list")[1].splitlines()[4:]}
+    assert "held, paused" in listed["gpu-held"]
+    assert "held, paused" in next(
+        line for line in paused("plan")[1].splitlines() if line.startswith("gpu-held")
+    )
+    found = json.loads(paused("why", "gpu-kept", "-o", "json")[1])
+    assert found["people"] == ["held", "paused"]
+
+
+def look(*sessions: Object, on: Object | None = None, health: Object, pauses=()) -> NodeLook:
+    return NodeLook(
+        name=NAME,
+        now=NOW,
+        node=msgspec.convert(on or node(NAME), FreshNode),
+        health=msgspec.convert(health, HealthView),
+        sessions=tuple(msgspec.convert(one, QuarantineView) for one in sessions),
+        pauses=tuple(msgspec.convert(one, PauseView) for one in pauses),
+        agents=(),
+        policy=Policy(),
+    )
+
+
+@pytest.mark.parametrize("mode", ["Shadow", ""])
+def test_issue15_03_nothing_is_next_in_shadow(mode):
+    """Also of a session that the remediator has not looked at yet: the policy says it then."""
+    one = session("s", NAME, "Pending" if mode else "", "m", mode=mode)
+    text = "\n".join(why(look(one, health=sick(NAME))))
+    assert "nothing is touched" in text.splitlines()[0]
+    assert "taint and cordon, " not in text
+    assert "next     nothing, in Shadow" in text
+
+
+def test_issue15_03_what_is_next_waits_for_the_end_of_a_pause():
+    one = waiting(NAME, "Paused", "paused by ann")
+    seen = look(one, health=sick(NAME), pauses=[EVERYWHERE])
+    text = "\n".join(why(seen))
+    assert "next     when the pause ends, taint and cordon" in text
+
+
+def test_issue15_02_who_asks_for_a_node_hears_that_the_budget_is_exceeded(tmp_path):
+    with cluster(tmp_path, load_fleet) as kubectl:
+        code, out, err = kubectl("quarantine", HEALTHY, "--reason", "fan")
+        assert (code, out) == (1, "")
+        over = "It exceeds the budget (5 of 13 nodes are unavailable, the budget allows 1)"
+        assert over in err
+        code, out, err = kubectl("quarantine", HEALTHY, "--reason", "fan", "--yes")
+        assert (code, err) == (0, "")
+        assert over in out
+        code, out, _ = kubectl("quarantine", BLOCKED, "--reason", "fan", "--yes")
+        assert (code, "budget" in out) == (0, False)  # it is away already and costs nothing more
+        plan = " ".join(kubectl("plan", HEALTHY)[1].split())
+        assert "budget: 4 of 13 nodes are unavailable, the budget allows 1: exceeded by 3" in plan
+        assert "exceeds the budget, as a person may: 4 of 13 nodes" in plan
+
+
+def test_issue15_02_with_room_nobody_is_warned(tmp_path: Path):
+    def roomy(hosted: HostedServer) -> None:
+        load(hosted, r.NODES, *(node(f"n-{index}") for index in range(3)))
+
+    with cluster(tmp_path, roomy) as kubectl:
+        assert "budget" not in kubectl("quarantine", "n-0", "--reason", "fan", "--yes")[1]
+        assert "exceeded" not in kubectl("plan")[1]
+
+
+def test_issue15_06_a_repair_that_the_agent_does_not_see_is_answered_with_the_fault(tmp_path):
+    with cluster(tmp_path, load_fleet) as kubectl:
+        code, out, _ = kubectl("repaired", "gpu-budget", "--reason", "GPU 4 replaced")
+        assert code == 0
+        assert "so far the agent disagrees" in out
+        assert "Xid95UncontainedMemoryError (Fatal), last seen 14m ago" in out
+        assert "closes once the agent sees that the GPU was reset" in out
+        assert "it sees no fault now" in kubectl("repaired", HEALTHY, "--reason", "x")[1]
+
+
+@pytest.mark.parametrize(
+    ("said", "disagrees"),
+    [
+        pytest.param(ago(5), True, id="the fault was there before and is there still"),
+        pytest.param(ago(0), False, id="a moment ago: nobody has looked yet"),
+        pytest.param(ago(20), False, id="what began after the repair is another fault"),
+    ],
+)
+def test_issue15_06_why_says_that_the_agent_disagrees(said, disagrees):
+    on = node(NAME, annotations={ANNOTATION_REPAIRED: f"{said} GPU 4 replaced (ann)"})
+    text = " ".join(" ".join(why(look(on=on, health=sick(NAME)))).split())
+    sentence = "the agent disagrees with the repair: it still sees Xid95UncontainedMemoryError"
+    assert (sentence in text) is disagrees
