@@ -16,6 +16,7 @@ from rules.api.nodes import HealthView, LeaseView, NodeView, QuarantineView
 from rules.api.refusal import NodeWrite
 from rules.drain.gangs import Gang
 from rules.policy.policy import Policy
+from rules.session.external import first_seen
 from rules.session.observation import is_open
 from rules.session.snapshot import FleetSnapshot
 
@@ -47,6 +48,8 @@ class World:
         """Nodes under session or with a mark that the policy's selector does not select."""
         self.reserved: set[str] = set()
         """Nodes whose mark was decided and is not in the cache yet."""
+        self.external_seen: dict[str, Mapping[str, float]] = {}
+        """Since when we have seen what others say on a node, in every replica."""
         self.refusals = Refusals(clock)
         """Writes on nodes that the API server refused a moment ago."""
         self.gangs: dict[str, tuple[Gang, ...]] = {}
@@ -75,6 +78,7 @@ class World:
             pauses=self.caches.pauses.items,
             agents=self.caches.agents,
             maintenance_leases=self.maintenance_leases,
+            external_seen=self.external_seen,
             observing_since=self.observing_since,
             acting_since=self.acting_since,
             doubt=self.doubt(),
@@ -102,6 +106,17 @@ class World:
             self.unselected.pop(name, None)
         else:
             self.unselected[name] = node
+
+    def note_external(self, name: str, node: NodeView | None) -> bool:
+        """Keep since when others say what they say on the node; whether it is other than before."""
+        known = self.external_seen.get(name, {})
+        policy = self._policy()
+        said = first_seen(node, policy, known, self._clock.now()) if node is not None else {}
+        if said:
+            self.external_seen[name] = said
+        else:
+            self.external_seen.pop(name, None)
+        return said.keys() != known.keys()
 
     def open_sessions(self, node: str) -> list[QuarantineView]:
         """The node's sessions that have not ended, oldest first."""

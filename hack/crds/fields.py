@@ -143,7 +143,11 @@ FIELDS: dict[str, Field] = {
     "QuarantineSpec.causes": Field(
         "Why the node is out of service. The session ends with the last open cause.", max_items=64
     ),
-    "Cause.source": Field("Detector or Human.", enum=("Detector", "Human"), default="Human"),
+    "Cause.source": Field(
+        "Detector (an agent's verdict), External (others, by the policy) or Human.",
+        enum=("Detector", "External", "Human"),
+        default="Human",
+    ),
     "Cause.incident": Field("Id of the incident, for a detector's cause.", 64),
     "Cause.reason": Field("Stable CamelCase code.", 63),
     "Cause.severity": Field(

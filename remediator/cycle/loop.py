@@ -117,8 +117,11 @@ class ControlLoop:
             self._world.reserved.discard(name)
         if before is None or after is None or _availability(before) != _availability(after):
             self._fleet_changed()
+        if self._world.note_external(name, after):
+            self.wake(name)
         concerned = (
             name in self._world.healths
+            or name in self._world.external_seen
             or name in self._world.sessions
             or (after is not None and marked(after))
         )

@@ -12,11 +12,14 @@ from typing import TypeVar
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
 from remediator.view.people import decided
+from rules.api.health import IncidentStatus
 from rules.api.mark import marked
 from rules.api.nodes import FreshNode, HealthView, PauseView, QuarantineView
 from rules.api.quarantine import Mode
 from rules.drain.daemon_sets import untolerating
 from rules.policy.policy import Policy
+from rules.session.causes import CauseSight
+from rules.session.external import external_of
 from rules.session.observation import is_open, pause_covers, staleness
 from rules.session.snapshot import AgentPod
 
@@ -60,6 +63,24 @@ class NodeLook:
     def people(self) -> tuple[str, ...]:
         """What people decided about the node: held, paused, opted out."""
         return decided(self.node, self.session, self.pauses, self.now)
+
+    @property
+    def external(self) -> tuple[IncidentStatus, ...]:
+        """What others say on the node, by the policy, where that has a time of its own."""
+        if self.node is None or self.policy is None:
+            return ()
+        return external_of(self.node, self.policy, self.now, {}).incidents
+
+    @property
+    def sight(self) -> CauseSight:
+        """What says which causes of a session hold; without a policy, the default one."""
+        return CauseSight(
+            node=self.node,
+            health=self.health,
+            stale=self.stale,
+            policy=self.policy or Policy(),
+            now=self.now,
+        )
 
     @property
     def stale(self) -> str:

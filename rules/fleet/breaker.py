@@ -20,6 +20,7 @@ from rules.api.timestamps import clock, parse_time
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.policy.policy import Policy
 from rules.session.causes import has_human
+from rules.session.external import SOURCE as EXTERNAL
 from rules.session.observation import is_open
 from rules.session.reuse import joined, wanted_at
 from rules.session.snapshot import FleetSnapshot
@@ -31,6 +32,7 @@ _SHARED_LABELS: Final = (
     LABEL_DRIVER,
 )
 """What several nodes may share, the most specific first; the policy's `per` keys come before."""
+_LEAST_SPECIFIC: Final = 1000
 _SEVERAL: Final = 2
 """Two nodes are the least that can have something in common."""
 
@@ -242,6 +244,9 @@ def correlated_findings(
             if shared:
                 for reason in reasons_of(session):
                     groups[(reason, rank, shared)].append(session)
+        # What others say comes from one program on all nodes: that is what they share at least.
+        for reason in {c.reason for c in session.spec.causes if c.source == EXTERNAL}:
+            groups[(reason, _LEAST_SPECIFIC, "detector=External")].append(session)
     best: dict[str, tuple[int, int, FleetFinding]] = {}
     for (reason, rank, shared), members in sorted(groups.items()):
         once = _once_per_node(members, rate.window_s)

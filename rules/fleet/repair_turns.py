@@ -13,8 +13,8 @@ from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase, RepairAttempt
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.fleet.pools import control_plane
-from rules.session.causes import open_causes, severity_rank, worst
-from rules.session.observation import Permit, opted_out, pause_covers, sessions_by_node, staleness
+from rules.session.causes import open_causes, severity_rank, sight_of, worst
+from rules.session.observation import Permit, opted_out, pause_covers, sessions_by_node
 from rules.session.owners import working_owner
 from rules.session.repair.wants import let_go, next_step, under_way
 from rules.session.snapshot import FleetSnapshot
@@ -72,8 +72,7 @@ def _wants(
     if working_owner(node, snapshot.maintenance_leases.get(node.name), snapshot.now):
         return False
     health = snapshot.healths.get(node.name)
-    stale = staleness(health, node, snapshot.agents, snapshot.now)
-    causes = open_causes(session, health, stale, snapshot.policy)
+    causes = open_causes(session, sight_of(node, snapshot))
     others = (s for s in siblings if s.name != session.name)
     led = next_step(session, others, causes, health, snapshot.policy, snapshot.now)
     return led.rung is not None and let_go(session, led.rung, snapshot.policy)

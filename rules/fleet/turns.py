@@ -37,14 +37,21 @@ from rules.fleet.drain_turns import drain_permits
 from rules.fleet.gang_turns import unread_until
 from rules.fleet.pools import NodePools, control_plane
 from rules.fleet.repair_turns import repair_permits
-from rules.session.causes import drains_now, has_human, open_causes, severity_rank, worst
+from rules.session.causes import (
+    drains_now,
+    has_human,
+    needs_no_verdict,
+    open_causes,
+    severity_rank,
+    sight_of,
+    worst,
+)
 from rules.session.observation import (
     Permit,
     Unjudged,
     is_open,
     opted_out,
     pause_covers,
-    staleness,
 )
 from rules.session.owners import working_owner
 from rules.session.reuse import wanted_at
@@ -195,11 +202,9 @@ class _Turns:
             return False
         if working_owner(node, snapshot.maintenance_leases.get(node.name), snapshot.now):
             return False
-        health = snapshot.healths.get(node.name)
-        stale = staleness(health, node, snapshot.agents, snapshot.now)
-        if stale and not has_human(session):
-            return False
-        return bool(open_causes(session, health, stale, snapshot.policy))
+        sight = sight_of(node, snapshot)
+        causes = open_causes(session, sight)
+        return bool(causes) and (not sight.stale or needs_no_verdict(causes))
 
     def _refused(self, node: NodeView) -> Permit | None:
         if node.name not in self._selected:

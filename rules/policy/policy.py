@@ -15,16 +15,12 @@ from rules.api.names import LABEL_GPUS
 from rules.api.quarantine import Mode
 from rules.catalog.reason import Level, Severity
 from rules.policy.durations import Seconds, format_duration
+from rules.policy.external import ExternalTrigger
+from rules.policy.section import Section
 from rules.repair.ladder import Step
 
 MINUTE = 60.0
 DAY = 86_400.0
-
-
-class Section(
-    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
-):
-    """Base of every part of the policy: camelCase keys, none unknown."""
 
 
 class ReasonOverride(Section, frozen=True, kw_only=True):
@@ -123,7 +119,7 @@ class Repair(Section, frozen=True, kw_only=True):
     """Whether drained nodes are repaired, by whom, how often and how many at once."""
 
     mode: Literal["Off", "Ask", "Auto"] = "Off"
-    steps: dict[Step, RepairStep] = {}
+    steps: dict[Step, RepairStep] = msgspec.field(default_factory=dict)
     """Steps that are not named here have nobody to do them, and the ladder climbs over them."""
     attempts: int = 2
     """How often one step is tried on one node within `window`, over all its sessions."""
@@ -157,10 +153,11 @@ class Policy(Section, frozen=True, kw_only=True):
     mode: Mode = Mode.SHADOW
     node_selector: str = LABEL_GPUS
     mark: Literal["CordonAndTaint", "Taint", "Cordon"] = "CordonAndTaint"
-    reasons: dict[str, ReasonOverride] = {}
+    reasons: dict[str, ReasonOverride] = msgspec.field(default_factory=dict)
     budget: Budget = Budget()
     drain: Drain = Drain()
     pods: tuple[PodRule, ...] = ()
+    external: tuple[ExternalTrigger, ...] = ()
     release: Release = Release()
     repair: Repair = Repair()
     limits: Limits = Limits()

@@ -20,7 +20,9 @@ from rules.api.object_name import is_label_key
 from rules.api.selectors import parse_selector
 from rules.catalog.reason import is_reason_code
 from rules.policy.durations import Seconds, parse_duration
-from rules.policy.policy import Policy, Repair, Section
+from rules.policy.external import external_problems, spelled_out
+from rules.policy.policy import Policy, Repair
+from rules.policy.section import Section
 from rules.repair.adapter import ADAPTERS
 from rules.repair.ladder import LADDER
 
@@ -60,6 +62,8 @@ def load_policy(document: object) -> Policy | tuple[PolicyProblem, ...]:
 
 def _spelled_out(document: dict[Any, Any]) -> dict[Any, Any]:
     """YAML 1.1 reads an unquoted Off as false; whoever writes it means the word."""
+    if "external" in document:
+        document = {**document, "external": spelled_out(document["external"])}
     repair = document.get("repair")
     if isinstance(repair, dict) and repair.get("mode") is False:
         return {**document, "repair": {**repair, "mode": "Off"}}
@@ -205,6 +209,10 @@ def _nonsense(policy: Policy) -> list[PolicyProblem]:
         if not is_label_key(key)
     )
     problems.extend(_repair_problems(policy.repair))
+    problems.extend(
+        PolicyProblem(path=path, message=message)
+        for path, message in external_problems(policy.external)
+    )
     problems.extend(
         PolicyProblem(path=f"reasons.{reason[:80]}", message="is wrong: a reason is CamelCase")
         for reason in policy.reasons

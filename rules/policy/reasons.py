@@ -12,6 +12,7 @@ from typing import Final
 
 from rules.catalog.reasons import REASONS, RECOVERY_REASONS
 from rules.catalog.xid import catalog
+from rules.policy.external import reasons_of
 from rules.policy.policy import Policy
 
 _UNKNOWN_XID: Final = re.compile(r"Xid\d{1,4}Unknown")
@@ -20,6 +21,7 @@ _UNKNOWN_XID: Final = re.compile(r"Xid\d{1,4}Unknown")
 def unknown_reasons(policy: Policy) -> tuple[str, ...]:
     """One sentence for each, with the nearest reason there is."""
     known = {*REASONS, *RECOVERY_REASONS, *(row.reason().reason for row in catalog().values())}
+    known |= reasons_of(policy.external)
     return tuple(
         f"reasons.{reason} is no reason of this version{_nearest(reason, known)}; it changes nothing "
         "unless an agent publishes it"

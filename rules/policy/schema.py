@@ -15,7 +15,8 @@ from typing import Any, Final, Literal, Union, get_args, get_origin
 import msgspec
 
 from rules.policy.durations import Seconds
-from rules.policy.policy import Policy, Section, effective_view
+from rules.policy.policy import Policy, effective_view
+from rules.policy.section import Section
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 DURATION: Final = r"^([0-9]+(\.[0-9]+)?(ms|d|h|m|s))+$"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from rules.api.health import IncidentStatus
 from rules.api.mark import marked, own_taint, read_note
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Cause, Phase, QuarantineSpec, QuarantineStatus, ReleaseRequest
@@ -31,6 +32,7 @@ from rules.session.causes import (
     DELETED_BY,
     actionable,
     appended,
+    believed,
     cause_of,
     evidence_of,
     level_of,
@@ -97,19 +99,21 @@ def _unmarked(node: NodeView, seen: NodeObservation, now: float, policy: Policy)
         if gone.spec.node_uid not in {"", node.uid}:
             # A machine that is new under the old name inherits nobody's word about the old one.
             continue
-        if not _named(seen, gone.name) and actionable(seen.health, policy):
+        if not _named(seen, gone.name) and _acting(seen, policy):
             return _record_deletion(gone.name, node, seen, policy)
-    if seen.stale:
-        return Decision(step="Watch", because=seen.stale)
+    acting = believed(seen, policy)
+    due_at = seen.external.due_at
+    if seen.stale and not acting:
+        return Decision(step="Watch", because=seen.stale, wake_at=due_at)
     if opted_out(node) or not seen.selected:
         why = "the node is opted out" if seen.selected else "the policy does not select the node"
         return Decision(step="Watch", because=why)
-    acting = actionable(seen.health, policy)
     suppressed = suppressed_incidents(seen.siblings, policy, now)
     incidents = tuple(i for i in acting if i.id not in suppressed)
     if not incidents:
         # A fault that stays changes nothing that would wake anybody when the cancel expires.
-        wake_at = min((suppressed[i.id] for i in acting), default=None)
+        moments = [due_at] if due_at is not None else []
+        wake_at = min([*moments, *(suppressed[i.id] for i in acting)], default=None)
         why = "a person ended its session" if acting else "nothing asks for more than a report"
         return Decision(step="Watch", because=why, wake_at=wake_at)
     level = max((level_of(i, policy) for i in incidents), key=level_rank)
@@ -164,7 +168,7 @@ def _reopened(
         message=message,
         conditions=session.status.conditions,
         timeline=session.status.timeline,
-        evidence=evidence_of(seen.health.status, causes) if seen.health else {},
+        evidence=evidence_of(seen.health, causes, seen.external.incidents),
     )
     status = st.noted(begun, str(Phase.PENDING), message, now)
     return Decision(step="Reopen", because=because, writes=_written(session, status))
@@ -251,7 +255,12 @@ def _written(session: QuarantineView, status: QuarantineStatus) -> tuple[WriteSe
 
 def _reopening(seen: NodeObservation, policy: Policy, now: float) -> bool:
     suppressed = suppressed_incidents(seen.siblings, policy, now)
-    return any(i.id not in suppressed for i in actionable(seen.health, policy))
+    return any(i.id not in suppressed for i in _acting(seen, policy))
+
+
+def _acting(seen: NodeObservation, policy: Policy) -> tuple[IncidentStatus, ...]:
+    """What asks for more than a report, by the last verdict there is."""
+    return actionable(seen.health, seen.external.incidents, policy)
 
 
 def _record_deletion(name: str, node: NodeView, seen: NodeObservation, policy: Policy) -> Decision:
@@ -263,7 +272,7 @@ def _record_deletion(name: str, node: NodeView, seen: NodeObservation, policy: P
         node_name=node.name,
         node_uid=node.uid,
         boot_id=node.boot_id,
-        causes=appended((), (cause_of(i) for i in actionable(seen.health, policy))),
+        causes=appended((), (cause_of(i) for i in _acting(seen, policy))),
         release=ReleaseRequest(by=DELETED_BY, reason="deleting the object cancels the session"),
     )
     return Decision(

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from rules.api.mark import MarkState, mark_state, read_note, relabel_patch, unmark_patch
-from rules.api.names import LABEL_QUARANTINE
+from rules.api.names import LABEL_HEALTH, LABEL_QUARANTINE
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.quarantine import Cause, DrainStatus, Mode, Phase, QuarantineStatus
 from rules.api.refusal import NodeWrite
@@ -34,6 +34,7 @@ from rules.session import refused as session_refused
 from rules.session import status as st
 from rules.session.causes import (
     EVIDENCE_LEVEL,
+    CauseSight,
     evidence_of,
     level_evidence,
     level_in_effect,
@@ -41,7 +42,8 @@ from rules.session.causes import (
     reported_causes,
     worst,
 )
-from rules.session.observation import NodeObservation, is_open
+from rules.session.external import SOURCE as EXTERNAL
+from rules.session.observation import NodeObservation, Staleness, is_open
 
 RECHECK_S: Final = 60.0
 """Every open session is decided at least this often, whatever the watches say."""
@@ -76,16 +78,19 @@ class Case:
         if stored.phase == Phase.DRAINING and self.seen.plan is not None:
             return touched(stored, drain=self.seen.plan.status(stored.drain or DrainStatus()))
         if stored.phase:
-            return touched(stored, evidence=level_evidence(self.session, self.seen.health))
+            said = self.seen.external.incidents
+            evidence = level_evidence(self.session, self.seen.health, said)
+            return touched(stored, evidence=evidence)
         boot = self.seen.node.boot_id if self.seen.node else ""
-        health = self.seen.health
         begun = QuarantineStatus(
             mode=str(self.policy.mode),
             phase=str(Phase.PENDING),
             phase_since=format_time(self.now),
             boot_id=self.session.spec.boot_id or boot,
             evidence={
-                **(evidence_of(health.status, self.session.spec.causes) if health else {}),
+                **evidence_of(
+                    self.seen.health, self.session.spec.causes, self.seen.external.incidents
+                ),
                 EVIDENCE_LEVEL: self.session.spec.level,
             },
         )
@@ -121,12 +126,32 @@ class Case:
     @cached_property
     def causes(self) -> tuple[Cause, ...]:
         """The causes that hold and ask for more than a report."""
-        return open_causes(self.session, self.seen.health, self.seen.stale, self.policy)
+        return open_causes(self.session, self._sight)
 
     @cached_property
     def reported(self) -> tuple[Cause, ...]:
         """The causes that hold and that the policy only reports by now."""
-        return reported_causes(self.session, self.seen.health, self.seen.stale, self.policy)
+        return reported_causes(self.session, self._sight)
+
+    @property
+    def _sight(self) -> CauseSight:
+        return CauseSight(
+            node=self.seen.node,
+            health=self.seen.health,
+            stale=self.seen.stale,
+            policy=self.policy,
+            now=self.now,
+        )
+
+    @property
+    def blind(self) -> str:
+        """Why nothing can be said to be well; "" where the verdict can be believed, and for a node
+        that no agent ever judged: there nobody but those who brought it here could say more.
+        """
+        sources = {cause.source for cause in self.session.spec.causes}
+        if sources != {EXTERNAL} or self.seen.stale != Staleness.NO_VERDICT:
+            return self.seen.stale
+        return "" if LABEL_HEALTH not in self.node.labels else self.seen.stale
 
     @property
     def settled(self) -> bool:
@@ -134,7 +159,7 @@ class Case:
 
         A verdict that is stale closes nothing; what the policy says holds without one.
         """
-        return not self.causes and (not self.seen.stale or bool(self.reported))
+        return not self.causes and (not self.blind or bool(self.reported))
 
     @property
     def drains(self) -> bool:

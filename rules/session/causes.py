@@ -1,13 +1,15 @@
 """Causes: which incidents open a session, which keep it open, and what a session is called.
 
-Pure reading of a verdict, the sessions there are and the policy. A cause is open while its
-incident is active in a fresh verdict; while the verdict is stale every cause stays as it was.
+Pure reading of a verdict, of what others say on the Node, the sessions there are and the policy. A
+detector's cause is open while its incident is active in a fresh verdict; while the verdict is stale
+it stays as it was. What others say on the Node needs no verdict.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from rules.api.health import HealthStatus, IncidentStatus
@@ -17,7 +19,9 @@ from rules.api.quarantine import Cause
 from rules.api.timestamps import parse_time
 from rules.catalog.reason import Level, Severity
 from rules.policy.policy import Policy
-from rules.session.observation import is_open, staleness
+from rules.session.external import SOURCE as EXTERNAL
+from rules.session.external import holds, is_external, trigger_of
+from rules.session.observation import NodeObservation, is_open, staleness
 from rules.session.snapshot import FleetSnapshot
 
 MAX_CAUSES: Final = 32
@@ -30,6 +34,8 @@ EVIDENCE_LEVEL: Final = "level"
 """In `status.evidence`: the deepest level that the session has had."""
 EVIDENCE_KNOWN: Final = "knownWhenLowered"
 """In `status.evidence`: the incidents that were active when a person took the level down."""
+DETECTOR: Final = "Detector"
+"""`source` of a cause that an agent's verdict opens and closes."""
 DELETED_BY: Final = "deletion of the GPUQuarantine"
 """`spec.release.by` of the record that stands in for a session somebody deleted."""
 
@@ -55,16 +61,27 @@ def level_of(incident: IncidentStatus, policy: Policy) -> str:
     return policy.level_of(incident.reason, incident.level)
 
 
-def actionable(health: HealthView | None, policy: Policy) -> tuple[IncidentStatus, ...]:
+def actionable(
+    health: HealthView | None, external: Iterable[IncidentStatus], policy: Policy
+) -> tuple[IncidentStatus, ...]:
     """Active incidents that ask for more than a report: Fatal first, then oldest."""
-    if health is None:
-        return ()
     found = [
         incident
-        for incident in health.status.incidents
+        for incident in (*_of_agent(health), *external)
         if incident.active and level_rank(level_of(incident, policy)) > Level.REPORT.rank
     ]
     return tuple(sorted(found, key=_order))
+
+
+def believed(seen: NodeObservation, policy: Policy) -> tuple[IncidentStatus, ...]:
+    """The actionable incidents of a verdict that may be believed, and of others."""
+    return actionable(None if seen.stale else seen.health, seen.external.incidents, policy)
+
+
+def _of_agent(health: HealthView | None) -> tuple[IncidentStatus, ...]:
+    """An agent's incidents; one that claims to be of others is nobody's."""
+    incidents = health.status.incidents if health is not None else ()
+    return tuple(incident for incident in incidents if not is_external(incident.id))
 
 
 def _order(incident: IncidentStatus) -> tuple[int, str, str]:
@@ -124,7 +141,7 @@ def session_name(node: NodeView, incident: str, sessions: Iterable[QuarantineVie
 def cause_of(incident: IncidentStatus) -> Cause:
     """An incident as a cause in a session's spec."""
     return Cause(
-        source="Detector",
+        source=EXTERNAL if is_external(incident.id) else DETECTOR,
         incident=incident.id,
         reason=incident.reason[:63],
         severity=_known_severity(incident.severity),
@@ -141,57 +158,92 @@ def _evidence_line(incident: IncidentStatus) -> str:
     return incident.evidence[0][:512] if incident.evidence else ""
 
 
-def open_causes(
-    session: QuarantineView, health: HealthView | None, stale: str, policy: Policy
-) -> tuple[Cause, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CauseSight:
+    """What says at one moment which causes of a session hold."""
+
+    node: NodeView | None
+    health: HealthView | None
+    stale: str
+    """Why the verdict cannot be believed; "" when it can."""
+    policy: Policy
+    now: float
+
+
+def sight_of(node: NodeView, snapshot: FleetSnapshot) -> CauseSight:
+    """The node as the snapshot has it."""
+    health = snapshot.healths.get(node.name)
+    stale = staleness(health, node, snapshot.agents, snapshot.now)
+    return CauseSight(
+        node=node, health=health, stale=stale, policy=snapshot.policy, now=snapshot.now
+    )
+
+
+def open_causes(session: QuarantineView, sight: CauseSight) -> tuple[Cause, ...]:
     """The causes that hold and ask for more than a report."""
     return tuple(
         cause
-        for cause in _holding(session, health, stale)
-        if level_rank(_allowed(cause, policy)) > Level.REPORT.rank
+        for cause in _holding(session, sight)
+        if level_rank(_allowed(cause, session, sight.policy)) > Level.REPORT.rank
     )
 
 
-def reported_causes(
-    session: QuarantineView, health: HealthView | None, stale: str, policy: Policy
-) -> tuple[Cause, ...]:
+def reported_causes(session: QuarantineView, sight: CauseSight) -> tuple[Cause, ...]:
     """The causes that hold and that the policy, as it is now, only reports."""
-    asking = open_causes(session, health, stale, policy)
-    return tuple(c for c in _holding(session, health, stale) if c not in asking)
+    asking = open_causes(session, sight)
+    return tuple(c for c in _holding(session, sight) if c not in asking)
 
 
-def _holding(session: QuarantineView, health: HealthView | None, stale: str) -> tuple[Cause, ...]:
-    """People's causes always, detectors' while their incident is active."""
-    if stale or health is None:
-        return session.spec.causes
-    active = {incident.id for incident in health.status.incidents if incident.active}
-    return tuple(
-        cause
-        for cause in session.spec.causes
-        if cause.source == "Human" or cause.incident in active
-    )
+def _holding(session: QuarantineView, sight: CauseSight) -> tuple[Cause, ...]:
+    """People's causes always, detectors' while their incident is active, others' while they say so."""
+    blind = bool(sight.stale) or sight.health is None
+    active = active_ids(sight.health)
+    uid = session.spec.node_uid
+
+    def stands(cause: Cause) -> bool:
+        if cause.source == EXTERNAL:
+            return holds(cause, uid, sight.node, sight.policy, sight.now)
+        return blind or cause.source == "Human" or cause.incident in active
+
+    return tuple(cause for cause in session.spec.causes if stands(cause))
 
 
-def _allowed(cause: Cause, policy: Policy) -> str:
+def active_ids(
+    health: HealthView | None, external: Iterable[IncidentStatus] = ()
+) -> frozenset[str]:
+    """Ids of what is active by the verdict, and of what others say."""
+    incidents = health.status.incidents if health is not None else ()
+    return frozenset(i.id for i in (*incidents, *external) if i.active)
+
+
+def needs_no_verdict(causes: Iterable[Cause]) -> bool:
+    """Whether any of the causes stands without an agent's verdict: a person's, or of others."""
+    return any(cause.source in {"Human", EXTERNAL} for cause in causes)
+
+
+def _allowed(cause: Cause, session: QuarantineView, policy: Policy) -> str:
     """The most that the policy lets a cause ask for; what people ask for is theirs to say."""
     most = str(Level.DRAIN)
-    return most if cause.source == "Human" else policy.level_of(cause.reason, most)
+    if cause.source == "Human":
+        return most
+    trigger = trigger_of(cause, session.spec.node_uid, policy)
+    return policy.level_of(cause.reason, str(trigger.level) if trigger is not None else most)
 
 
 def level_in_effect(session: QuarantineView, causes: Iterable[Cause], policy: Policy) -> str:
     """What the session may do now for `causes`: its own level, and no more than the policy has
     for the gravest of them. Both may change while the session waits or drains.
     """
-    allowed = max((_allowed(c, policy) for c in causes), key=level_rank, default=str(Level.DRAIN))
+    allowed = max(
+        (_allowed(c, session, policy) for c in causes), key=level_rank, default=str(Level.DRAIN)
+    )
     return min(session.spec.level, allowed, key=level_rank)
 
 
 def _causes_now(
     session: QuarantineView, node: NodeView, snapshot: FleetSnapshot
 ) -> tuple[Cause, ...]:
-    health = snapshot.healths.get(node.name)
-    stale = staleness(health, node, snapshot.agents, snapshot.now)
-    return open_causes(session, health, stale, snapshot.policy)
+    return open_causes(session, sight_of(node, snapshot))
 
 
 def causes_in_effect(session: QuarantineView, snapshot: FleetSnapshot) -> tuple[Cause, ...]:
@@ -225,7 +277,9 @@ def lowered_by_person(session: QuarantineView) -> bool:
     return isinstance(had, str) and level_rank(session.spec.level) < level_rank(had)
 
 
-def level_evidence(session: QuarantineView, health: HealthView | None) -> dict[str, object]:
+def level_evidence(
+    session: QuarantineView, health: HealthView | None, external: Iterable[IncidentStatus] = ()
+) -> dict[str, object]:
     """The evidence of a session with what is remembered of its level."""
     evidence = dict(session.status.evidence)
     if not lowered_by_person(session):
@@ -234,8 +288,7 @@ def level_evidence(session: QuarantineView, health: HealthView | None) -> dict[s
             evidence[EVIDENCE_KNOWN] = None
         return {**evidence, EVIDENCE_LEVEL: session.spec.level}
     if not isinstance(evidence.get(EVIDENCE_KNOWN), list):
-        incidents = health.status.incidents if health is not None else ()
-        evidence[EVIDENCE_KNOWN] = sorted(i.id for i in incidents if i.active)
+        evidence[EVIDENCE_KNOWN] = sorted(active_ids(health, external))
     return evidence
 
 
@@ -259,7 +312,10 @@ def same_cause(one: Cause, other: Cause) -> bool:
 
 
 def appended(
-    causes: tuple[Cause, ...], new: Iterable[Cause], health: HealthView | None = None
+    causes: tuple[Cause, ...],
+    new: Iterable[Cause],
+    health: HealthView | None = None,
+    external: Iterable[IncidentStatus] = (),
 ) -> tuple[Cause, ...]:
     """`causes` with the missing ones of `new`, as many as there is room for.
 
@@ -274,7 +330,7 @@ def appended(
     room = min(CRD_CAUSES, max(MAX_CAUSES, len(causes)))
     if len(result) <= room:
         return tuple(result)
-    holding = {i.id for i in health.status.incidents if i.active} if health is not None else None
+    holding = active_ids(health, external) if health is not None else None
 
     def order(index: int) -> tuple[bool, bool, bool, int, int]:
         cause = result[index]
@@ -305,10 +361,18 @@ def has_human(session: QuarantineView) -> bool:
     return any(cause.source == "Human" for cause in session.spec.causes)
 
 
-def evidence_of(status: HealthStatus, causes: Iterable[Cause]) -> dict[str, object]:
-    """What the session keeps of the verdict: it must survive the node."""
+def evidence_of(
+    health: HealthView | None,
+    causes: Iterable[Cause],
+    external: Iterable[IncidentStatus] = (),
+) -> dict[str, object]:
+    """What the session keeps of the verdict and of what others said: it must survive the node."""
+    others = tuple(external)
+    if health is None and not others:
+        return {}
+    status = health.status if health is not None else HealthStatus()
     ids = {cause.incident for cause in causes if cause.incident}
-    incidents = [incident for incident in status.incidents if incident.id in ids][:8]
+    incidents = [each for each in (*_of_agent(health), *others) if each.id in ids][:8]
     return {
         "observedAt": status.observed_at,
         "driverVersion": status.driver_version,

@@ -27,8 +27,8 @@ from rules.session.boot_cordon import NEW_BOOT, awaits_booking, boot_unbooked, p
 from rules.session.case import RECHECK_S, Case, is_fresh, touched
 from rules.session.causes import (
     DELETED_BY,
-    actionable,
     appended,
+    believed,
     cause_of,
     is_taken,
     known_when_lowered,
@@ -154,9 +154,9 @@ def _append(case: Case) -> Decision | None:
     joining = [c for other in case.seen.siblings if is_open(other) for c in other.spec.causes]
     wanted_level = spec.level
     new = []
-    if not case.seen.stale and not opted_out(case.node):
+    if not opted_out(case.node):
         suppressed = suppressed_incidents(case.seen.siblings, case.policy, case.now)
-        for incident in actionable(case.seen.health, case.policy):
+        for incident in believed(case.seen, case.policy):
             if incident.id not in suppressed:
                 new.append(cause_of(incident))
                 if known_when_lowered(case.session, incident.id):
@@ -165,7 +165,8 @@ def _append(case: Case) -> Decision | None:
     for other in case.seen.siblings:
         if is_open(other):
             wanted_level = max(wanted_level, other.spec.level, key=level_rank)
-    causes = appended(spec.causes, [*joining, *new], case.seen.health)
+    said = case.seen.external.incidents
+    causes = appended(spec.causes, [*joining, *new], case.seen.health, said)
     if causes == spec.causes and wanted_level == spec.level:
         return None
     patch = PatchSessionSpec(

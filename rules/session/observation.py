@@ -26,6 +26,7 @@ from rules.api.selectors import Matcher, matcher, parse_selector
 from rules.api.timestamps import parse_time
 from rules.catalog.why_not import Refusal
 from rules.policy.policy import Policy
+from rules.session.external import External, external_of
 from rules.session.owners import working_owner
 from rules.session.snapshot import AgentPod, FleetSnapshot
 
@@ -89,6 +90,8 @@ class NodeObservation:
     """Whether the policy's `nodeSelector` selects it."""
     stale: str = ""
     """Why the verdict cannot be believed now; "" when it is fresh."""
+    external: External = field(default_factory=External)
+    """What others say on the node, by the policy."""
     pauses: tuple[PauseView, ...] = ()
     """Pauses that cover the node now."""
     doubt: str = ""
@@ -292,6 +295,7 @@ def observe(
         health=health,
         selected=seen is not None and selects_node(snapshot.policy, seen),
         stale=staleness(health, seen, snapshot.agents, snapshot.now) if seen else "no node",
+        external=_external(snapshot, seen),
         pauses=_pauses(snapshot, seen),
         doubt=snapshot.doubt,
         owner=_owner(snapshot, seen),
@@ -304,6 +308,13 @@ def observe(
         last_active_at=last_active_at,
         refused=refused or {},
     )
+
+
+def _external(snapshot: FleetSnapshot, node: NodeView | None) -> External:
+    if node is None or not snapshot.policy.external:
+        return External()
+    seen = snapshot.external_seen.get(node.name, {})
+    return external_of(node, snapshot.policy, snapshot.now, seen)
 
 
 def _pauses(snapshot: FleetSnapshot, node: NodeView | None) -> tuple[PauseView, ...]:

@@ -18,6 +18,7 @@ from rules.catalog.reason import is_reason_code
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched, unmark
+from rules.session.causes import needs_no_verdict
 from rules.session.draining import begin_drain, draining, probe
 from rules.session.ending import end
 from rules.session.halts import halt_of, unreachable, with_halts
@@ -78,12 +79,11 @@ def _pending(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Deci
         return _enter_marked(case, status)
     if not case.shadow and case.mark is MarkState.FOREIGN:
         return _clear_foreign(case, status)
-    by_person = any(cause.source == "Human" for cause in case.causes)
     refused = case.seen.refused.get(NodeWrite.MARK)
     marks = permit.start or permit.unjudged is Unjudged.MARK_REFUSED
     if halt is not None:
         refusal = halt
-    elif case.seen.stale and not by_person:
+    elif case.seen.stale and not needs_no_verdict(case.causes):
         refusal = Refusal(reason=WhyNot.VERDICT_STALE, why=case.seen.stale)
     elif refused is not None and not case.shadow and marks:
         refusal = refused
@@ -202,8 +202,8 @@ def _sentence(
             f"; DaemonSets {some(case.seen.untolerating)} do not tolerate the taint and could not "
             "come back"
         )
-    if case.seen.stale:
-        text += f"; {case.seen.stale}, so nothing is released"
+    if case.blind:
+        text += f"; {case.blind}, so nothing is released"
     note = read_note(case.node)
     mark = note.mark if note else case.policy.mark
     return marked_sentence(case.causes, since, text, mark)
@@ -286,8 +286,8 @@ def _quarantined(case: Case, status: QuarantineStatus, halt: Refusal | None) -> 
         status = st.with_refusal(status, case.now, kept, message)
     proposal = st.sentence(outlook.then) if outlook.proposes else ""
     status = st.with_condition(status, PROPOSED, case.now, outlook.proposes, proposal)
-    if case.seen.stale:
-        sentence = bounded(f"{sentence[:-1]}; {case.seen.stale}, so nothing is released.")
+    if case.blind:
+        sentence = bounded(f"{sentence[:-1]}; {case.blind}, so nothing is released.")
     if unseen:
         # Until somebody has looked again, what was said of them stands.
         sentence = status.message

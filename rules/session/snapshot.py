@@ -41,6 +41,9 @@ class FleetSnapshot:
     """By pod UID."""
     maintenance_leases: Mapping[str, LeaseView] = field(default_factory=dict)
     """Leases of other operators on nodes (medik8s), by node name."""
+    external_seen: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Since when this process has seen what others say on a node, by node name and finding
+    (`rules.session.external.first_seen`)."""
     observing_since: float = 0.0
     acting_since: float = 0.0
     """When this process took over: waits for what a leader has to find out count from here."""

@@ -16,7 +16,7 @@ from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.clock import was_away
 from rules.session import status as st
 from rules.session.case import Case
-from rules.session.causes import has_human
+from rules.session.causes import needs_no_verdict
 from rules.session.ending import end
 
 
@@ -31,10 +31,10 @@ def begin_validation(case: Case, status: QuarantineStatus) -> Decision:
 
 def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decision:
     """Back on a cause that returned; released when the time is over and nothing forbids it."""
-    # A person's cause needs no verdict: it holds until a person takes it back.
-    if case.causes and (not case.seen.stale or has_human(case.session)):
+    # What people or others said needs no verdict: it holds until they take it back.
+    if case.causes and (not case.seen.stale or needs_no_verdict(case.causes)):
         return _back(case, status)
-    blind = case.seen.stale or _not_ready(case)
+    blind = case.blind or _not_ready(case)
     refusal = Refusal(reason=WhyNot.VERDICT_STALE, why=blind) if blind else None
     # Nor does healthy time count that passed while nobody of ours looked.
     was_blind = _blind(case.status) or was_away(case.now, case.seen.last_active_at)

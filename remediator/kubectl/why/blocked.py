@@ -97,7 +97,7 @@ def next_lines(look: NodeLook, session: QuarantineView) -> Iterator[str]:
         yield "evictions go on when the pause ends: kubectl gpuward resume"
         return
     policy = look.policy or Policy()
-    causes = open_causes(session, look.health, look.stale, policy)
+    causes = open_causes(session, look.sight)
     drains = level_in_effect(session, causes, policy) == Level.DRAIN
     match session.status.phase:
         case Phase.PENDING | "":

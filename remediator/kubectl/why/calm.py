@@ -18,7 +18,8 @@ from rules.session.observation import opted_out
 
 def calm_lines(look: NodeLook) -> Iterator[str]:
     """Nothing to say about a healthy node; one reason for one that is not."""
-    active = [i for i in (look.health.status.incidents if look.health else ()) if i.active]
+    said = look.health.status.incidents if look.health else ()
+    active = [i for i in (*said, *look.external) if i.active]
     if look.node is None:
         return
     if not active:
@@ -26,7 +27,7 @@ def calm_lines(look: NodeLook) -> Iterator[str]:
             yield "nothing is done: not seeing is not failing"
         return
     policy = look.policy or Policy()
-    acting = actionable(look.health, policy)
+    acting = actionable(look.health, look.external, policy)
     if not acting:
         names = some(incident.reason for incident in active)
         yield f"nothing: {names} is only reported (level Report); the node stays in service"
@@ -38,7 +39,7 @@ def _reason(look: NodeLook, policy: Policy, acting: tuple[IncidentStatus, ...]) 
     """The first thing that keeps a session from opening."""
     if look.node is not None and opted_out(look.node):
         return f"nothing while it is opted out: kubectl label node {look.name} gpuward.io/opt-out-"
-    if look.stale:
+    if look.stale and not look.external:
         return "nothing on a verdict that cannot be believed: bring the agent back first"
     if look.node is not None and not parse_selector(policy.node_selector)(look.node.labels):
         return f"nothing: the policy's nodeSelector {policy.node_selector!r} does not select it"

@@ -21,6 +21,8 @@ from rules.api.mark import marked, read_note
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Cause, Mode, Phase
 from rules.api.sentences import blocked_clause
+from rules.session.causes import open_causes
+from rules.session.external import SOURCE as EXTERNAL
 from rules.session.observation import OF_THE_AGENT, is_open
 from rules.session.status import is_true
 from rules.text.printable import printable
@@ -144,7 +146,7 @@ def _see_agent(look: NodeLook) -> Iterator[str]:
 def _causes(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
     """Requests of people, then the active incidents; then causes that only the session knows."""
     status = look.health.status if look.health else HealthStatus()
-    active = [incident for incident in status.incidents if incident.active]
+    active = [incident for incident in (*status.incidents, *look.external) if incident.active]
     causes = session.spec.causes if session else ()
     for cause in causes:
         if cause.source == "Human":
@@ -155,8 +157,12 @@ def _causes(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> It
     if len(active) > len(shown):
         yield f"and {count(len(active) - len(shown), 'more active incident')}: -o wide"
     ids = {incident.id for incident in active}
+    holding = open_causes(session, look.sight) if session is not None else ()
     for cause in causes:
-        if cause.source != "Human" and cause.incident not in ids:
+        if cause.source == EXTERNAL and cause in holding and cause.incident not in ids:
+            yield f"{cause.reason} ({cause.severity}), said by others and not taken back"
+            yield f"  {quoted(cause.message)}"
+        elif cause.source != "Human" and cause.incident not in ids:
             yield from _closed(cause, status, look.now)
 
 

@@ -16,6 +16,7 @@ from rules.api.timestamps import parse_time
 from rules.catalog.reasons import REASONS
 from rules.policy.policy import Policy
 from rules.repair.ladder import Climb, Rung, begins_at, climb
+from rules.session.external import trigger_of
 
 _OPEN: Final = frozenset({RepairState.PLANNED, RepairState.HELD, RepairState.ASKED})
 
@@ -36,7 +37,7 @@ def next_step(
     """Where the ladder leads now for the causes that hold."""
     repair = policy.repair
     return climb(
-        begins_at(_actions(session, causes, health)),
+        begins_at(_actions(session, causes, health, policy)),
         adapters={step: wanted.adapter for step, wanted in repair.steps.items()},
         taken={attempt.step for attempt in session.status.repair},
         tried=tried((session, *siblings), repair.window_s, now),
@@ -66,7 +67,7 @@ def tried(sessions: Iterable[QuarantineView], window_s: float, now: float) -> Co
 
 
 def _actions(
-    session: QuarantineView, causes: Iterable[Cause], health: HealthView | None
+    session: QuarantineView, causes: Iterable[Cause], health: HealthView | None, policy: Policy
 ) -> list[str]:
     """What each cause recommends: by its incident, by what the session kept of it, by its reason.
 
@@ -84,6 +85,9 @@ def _actions(
     for cause in causes:
         row = REASONS.get(cause.reason)
         default = str(row.action) if row is not None else ""
-        if cause.source != "Human":
+        trigger = trigger_of(cause, session.spec.node_uid, policy)
+        if trigger is not None:
+            found.append(str(trigger.action))
+        elif cause.source != "Human":
             found.append(known.get(cause.incident, default))
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,3 +49,4 @@ class Controller:
     plans: dict[str, DrainPlan] = field(default_factory=dict)
     active_at: dict[str, float] = field(default_factory=dict)
     reserved: set[str] = field(default_factory=set)
+    external_seen: dict[str, Mapping[str, float]] = field(default_factory=dict)

@@ -10,6 +10,7 @@ must never be sent.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,6 +39,7 @@ from rules.fleet.turns import FleetVerdict, judge_fleet
 from rules.policy.policy import Policy
 from rules.session.causes import causes_in_effect, worst
 from rules.session.decide import decide
+from rules.session.external import first_seen
 from rules.session.observation import Permit, is_open, observe, sessions_by_node
 from rules.session.recheck import recheck
 from rules.session.snapshot import FleetSnapshot
@@ -110,6 +112,7 @@ class World(ApiServer):
             quarantines={n: convert(q, QuarantineView) for n, q in self.quarantines.items()},
             pauses={name: convert(p, PauseView) for name, p in self.pauses.items()},
             maintenance_leases={n: convert(le, LeaseView) for n, le in self.leases.items()},
+            external_seen=self._external_seen(),
             observing_since=self.observing_since,
             acting_since=self.acting_since,
             doubt=self.doubt,
@@ -120,6 +123,18 @@ class World(ApiServer):
             gangs=self._gangs(),
             kueue_unhealthy=self.kueue_unhealthy,
         )
+
+    def _external_seen(self) -> dict[str, Mapping[str, float]]:
+        """Noted at every cycle, as the loop does at every change of a node."""
+        known = self.controller.external_seen
+        self.controller.external_seen = {
+            name: first_seen(
+                msgspec.convert(node, NodeView), self.policy, known.get(name, {}), self.now
+            )
+            for name, node in self.nodes.items()
+            if self.policy.external
+        }
+        return self.controller.external_seen
 
     def _gangs(self) -> dict[str, tuple[Gang, ...]]:
         owners = {uid: msgspec.convert(o, OwnerView) for uid, o in self.owners.items()}

@@ -57,6 +57,7 @@ def test_the_defaults_are_these() -> None:
             "doNotDisrupt": {"Fatal": "10m", "Degraded": "24h"},
         },
         "pods": (),
+        "external": (),
         "release": {
             "approval": "Auto",
             "healthyFor": "10m",
@@ -121,7 +122,7 @@ def _lists(value: Any) -> Any:
         ),
         pytest.param(
             {"zzz": 1},
-            "policy.yaml: zzz is not a known key; known are apiVersion, budget, drain, history, "
+            "policy.yaml: zzz is not a known key; known are apiVersion, budget, drain, external, history, "
             "kind, limits, mark, mode, nodeSelector, pods, reasons, release, repair",
             id="nothing-near",
         ),
