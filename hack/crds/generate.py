@@ -165,6 +165,7 @@ def crds() -> dict[str, dict[str, Any]]:
                 _column("Health", ".status.health"),
                 _column("GPUs", ".status.gpusHealthy"),
                 _column("Reason", ".status.reason"),
+                _column("Changed", ".status.observedAt", "date"),
                 _column("Driver", ".status.driverVersion", wide=True),
                 _column("Message", ".status.message", wide=True),
                 age,

@@ -76,17 +76,22 @@ def _counts(counts: Counts) -> list[Element]:
         )
         for name, number, kind in shown
     ]
+    unseen = counts.gpus - counts.gpus_seen
     gpus = el(
         "div",
         {"class": "count wide"},
         el("dt", None, "GPUs healthy"),
-        el("dd", None, f"{counts.gpus_healthy:,}", el("small", None, f" of {counts.gpus:,}")),
-    )
+        el(
+            "dd", None, f"{counts.gpus_healthy:,}",
+            el("small", None, f" of {counts.gpus_seen:,} seen"),
+            el("small", None, f", {unseen:,} not seen") if unseen else None,
+        ),
+    )  # fmt: skip
     return [*tiles, gpus]
 
 
 def _alarms(fleet: FleetSummary) -> list[Element]:
-    found = []
+    found = _blind(fleet.counts)
     if fleet.breaker.open:
         found.append(
             el("p", {"class": "banner warn"}, el("strong", None, "The breaker is open. "),
@@ -100,6 +105,22 @@ def _alarms(fleet: FleetSummary) -> list[Element]:
         )  # fmt: skip
     told = [one for one in fleet.findings[:SHOWN_FINDINGS] if one != fleet.breaker.message]
     return [*found, *(el("p", {"class": "banner warn"}, sentence(finding)) for finding in told)]
+
+
+def _blind(counts: Counts) -> list[Element]:
+    """Most GPUs unseen: then a calm page means nothing, and that is the first thing to say."""
+    unseen = counts.gpus - counts.gpus_seen
+    if unseen * 2 <= counts.gpus:
+        return []
+    told = (
+        f"{unseen:,} of {counts.gpus:,}: their agents are silent or blind, so nothing is known of "
+        "them and nothing is done. Look at the agents: "
+    )
+    return [
+        el("p", {"class": "banner bad", "role": "alert"},
+           el("strong", None, "Most GPUs are not seen. "), told,
+           el("code", None, "kubectl get pods -A -l app.kubernetes.io/component=agent -o wide"))
+    ]  # fmt: skip
 
 
 def sentence(text: str) -> str:

@@ -31,6 +31,9 @@ _SHAPES = {
     "NeedsHuman": "bad",
     "Storm": "warn",
     "Paused": "warn",
+    "OptOut": "warn",
+    "StandDown": "warn",
+    "NotSelected": "dim",
     "NodeUnreachable": "warn",
     "Replace": "bad",
     "RepairProposed": "warn",
@@ -43,6 +46,11 @@ _SPELLED = {
     "NodeGone": "node gone",
     "Replace": "replace the part",
     "Storm": "breaker holds it",
+    "OptOut": "opted out",
+    "StandDown": "another owner works on it",
+    "NotSelected": "not selected by the policy",
+    "ViewTooOld": "view too old",
+    "PolicyIsShadow": "policy is Shadow",
 }
 
 

@@ -19,7 +19,8 @@ from remediator.page.parts import (
 )
 from remediator.view.shapes import ReplicaShown, SessionPage, SessionRow
 
-_TELLING = ("NeedsHuman", "Storm", "Paused", "NodeUnreachable", "Replace")
+_TELLING = ("NeedsHuman", "Storm", "Paused", "OptOut", "StandDown", "NotSelected",
+            "NodeUnreachable", "Replace")  # fmt: skip
 """Conditions worth a chip in a table; Blocked is said by NeedsHuman or by the sentence."""
 
 

@@ -110,6 +110,7 @@ def counts(state: PageState, rows: list[NodeRow]) -> Counts:
     """The fleet in numbers."""
     words = Counter(row.health for row in rows)
     opened = [s for s in state.snapshot.quarantines.values() if is_open(s)]
+    seen = [row for row in rows if row.health != "unknown"]
     return Counts(
         nodes=len(rows),
         healthy=words["healthy"],
@@ -118,7 +119,8 @@ def counts(state: PageState, rows: list[NodeRow]) -> Counts:
         unknown=words["unknown"],
         unschedulable=sum(row.unschedulable for row in rows),
         gpus=sum(row.gpus for row in rows),
-        gpus_healthy=sum(row.gpus_healthy for row in rows),
+        gpus_seen=sum(row.gpus for row in seen),
+        gpus_healthy=sum(row.gpus_healthy for row in seen),
         open_sessions=len(opened),
         need_human=sum(is_true(s.status, "NeedsHuman") for s in opened),
     )

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from remediator.view.text import age
 from rules.api.names import ANNOTATION_HOLD
 from rules.api.nodes import NodeView, PauseView, QuarantineView
+from rules.catalog.why_not import WhyNot
 from rules.session.observation import opted_out, pause_covers, pause_doubt, pause_over
-from rules.session.status import is_true
+from rules.session.status import condition
 from rules.text.printable import printable
 
 HELD, PAUSED, OPTED_OUT = "held", "paused", "opted out"
@@ -22,13 +23,19 @@ def decided(
 ) -> tuple[str, ...]:
     """What people said about one node; of a node that may not be read what its session shows."""
     held = session is not None and session.spec.hold
-    paused = session is not None and is_true(session.status, "Paused")
+    paused = session is not None and _paused(session)
     if node is not None:
         held = held or ANNOTATION_HOLD in node.annotations
         paused = any(pause_covers(pause, node, now) for pause in pauses)
     out = node is not None and opted_out(node)
     words = ((HELD, held), (PAUSED, paused), (OPTED_OUT, out))
     return tuple(word for word, said in words if said)
+
+
+def _paused(session: QuarantineView) -> bool:
+    """Of what halts a session only a pause; an opt-out or another owner is not one."""
+    found = condition(session.status, "Paused")
+    return found is not None and found.status == "True" and found.reason == WhyNot.PAUSED
 
 
 def pause_lines(pauses: Iterable[PauseView], now: float) -> list[str]:

@@ -18,7 +18,7 @@ from rules.api.health import GpuStatus, IncidentStatus
 from rules.api.mark import read_note
 from rules.api.names import TAINT_QUARANTINE
 from rules.api.nodes import NodeView, QuarantineView
-from rules.api.quarantine import DrainStatus
+from rules.api.quarantine import Condition, DrainStatus
 from rules.api.timestamps import parse_time
 from rules.session.causes import severity_rank, worst
 from rules.session.observation import is_open
@@ -44,11 +44,17 @@ def session_row(session: QuarantineView) -> SessionRow:
         opened_at=session.metadata.creation_timestamp,
         phase_since=status.phase_since or session.metadata.creation_timestamp,
         message=status.message or "The remediator has not looked at it yet.",
-        conditions=tuple(c.type for c in status.conditions if c.status == "True"),
+        conditions=tuple(condition_word(c) for c in status.conditions if c.status == "True"),
         evicted=drain.evicted,
         waiting=len(drain.waiting),
         blocked=len(drain.blocked),
     )
+
+
+def condition_word(condition: Condition) -> str:
+    """Its type; what halts a session by its reason, for an opt-out is no pause."""
+    halted = condition.type == "Paused" and bool(condition.reason)
+    return condition.reason if halted else condition.type
 
 
 def open_rows(state: PageState) -> list[SessionRow]:

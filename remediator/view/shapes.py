@@ -73,7 +73,8 @@ class SessionRow(Shown, frozen=True, kw_only=True):
     phase_since: str
     message: str
     conditions: tuple[str, ...]
-    """Conditions that are true, for example `Blocked`, `NeedsHuman`, `Storm`."""
+    """Conditions that are true, for example `Blocked`, `NeedsHuman`, `Storm`; what halts a session
+    by its reason: `Paused`, `OptOut`, `StandDown`."""
     evicted: int
     waiting: int
     blocked: int
@@ -159,7 +160,10 @@ class Counts(Shown, frozen=True, kw_only=True):
     unknown: int
     unschedulable: int
     gpus: int
+    gpus_seen: int
+    """GPUs of nodes whose agent is heard and sees them; of the others nothing is known."""
     gpus_healthy: int
+    """Of those that are seen."""
     open_sessions: int
     need_human: int
 

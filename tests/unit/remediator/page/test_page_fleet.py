@@ -13,8 +13,8 @@ from remediator.view.fleet_view import node_rows
 from remediator.view.shapes import Counts
 from remediator.view.state import PageState
 from rules.api.health import GpuStatus, HealthStatus
-from rules.api.nodes import HealthView, ObjectMeta, PauseView
-from rules.api.quarantine import Mode, PauseScope, PauseSpec
+from rules.api.nodes import HealthView, NodeView, ObjectMeta, PauseView
+from rules.api.quarantine import Condition, Mode, PauseScope, PauseSpec
 from rules.policy.policy import Budget, Policy
 from tests.support.remediator.page_fleet import (
     blocked_session,
@@ -68,7 +68,7 @@ def test_counts_budget_and_breaker() -> None:
 
     assert fleet.counts == Counts(
         nodes=3, healthy=2, degraded=0, unhealthy=1, unknown=0, unschedulable=1,
-        gpus=24, gpus_healthy=23, open_sessions=1, need_human=1,
+        gpus=24, gpus_seen=24, gpus_healthy=23, open_sessions=1, need_human=1,
     )  # fmt: skip
     assert [(row.scope, row.unavailable, row.limit) for row in fleet.budgets] == [
         ("all selected nodes", 2, 1)
@@ -97,7 +97,7 @@ def test_counts_budget_and_breaker() -> None:
 def test_the_fleet_in_one_sentence(changes: dict[str, int], expected: str) -> None:
     calm = Counts(
         nodes=5000, healthy=5000, degraded=0, unhealthy=0, unknown=0, unschedulable=0,
-        gpus=40_000, gpus_healthy=40_000, open_sessions=0, need_human=0,
+        gpus=40_000, gpus_seen=40_000, gpus_healthy=40_000, open_sessions=0, need_human=0,
     )  # fmt: skip
 
     assert headline(msgspec.structs.replace(calm, **changes)) == expected
@@ -223,3 +223,31 @@ def test_an_empty_fleet_says_where_to_look() -> None:
 
     assert "No node carries the label gpuward.io/gpus" in page
     assert "No node is in quarantine" in page
+
+
+def unseen(name: str) -> NodeView:
+    return node(name, labels={"gpuward.io/health": "unknown"})
+
+
+def test_issue15_04_only_gpus_that_are_seen_are_counted_as_healthy() -> None:
+    found = api_fleet(state([node("a"), unseen("b")])).counts
+
+    assert (found.gpus, found.gpus_seen, found.gpus_healthy) == (16, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("blind", "alarmed"), [pytest.param(1, False, id="half"), pytest.param(2, True, id="most")]
+)
+def test_issue15_04_a_fleet_that_is_mostly_unseen_raises_an_alarm(blind, alarmed) -> None:
+    page = front(state([node("a"), *(unseen(f"b{number}") for number in range(blind))]))
+
+    assert ("Most GPUs are not seen." in page) is alarmed
+    assert f"{8 * blind} not seen" in page
+
+
+def test_issue15_04_an_opt_out_is_not_called_a_pause() -> None:
+    halted = Condition(type="Paused", reason="OptOut", message="the node carries the label")
+    page = front(state([sick("a")], [session("a-1", "a", "Pending", conditions=(halted,))]))
+
+    assert "opted out" in page
+    assert "Paused" not in page
