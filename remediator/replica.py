@@ -41,6 +41,7 @@ from rules.api.quarantine import Phase
 from rules.api.timestamps import parse_time
 from rules.api.writes import MarkNode, SetRepairCondition, Write
 from rules.drain.daemon_sets import untolerating
+from rules.fleet.agent_silence import word_of
 from rules.policy.policy import Policy
 from rules.session.recheck import recheck
 from rules.session.status import sentence
@@ -206,7 +207,7 @@ class Replica:
         listeners.session = self._session_changed
         listeners.pause = self.loop.pauses_changed
         listeners.pdb = self.drains.pdb_changed
-        listeners.agent = self.loop.wake
+        listeners.agent = self._agent_changed
 
     def may_act(self) -> bool:
         """This replica leads and its caches are complete."""
@@ -278,6 +279,12 @@ class Replica:
             # Not selected any more is not gone: the mark stays ours.
             self.world.node_seen(name, self.caches.marked.items.get(name))
         self.loop.node_changed(name, before, after)
+        if before is not None and after is not None and word_of(before) != word_of(after):
+            self.housekeeping.look_again(name)
+
+    def _agent_changed(self, node: str) -> None:
+        self.loop.wake(node)
+        self.housekeeping.look_again(node)
 
     def _marked_changed(self, name: str, before: NodeView | None, after: NodeView | None) -> None:
         if name not in self.caches.nodes.items:

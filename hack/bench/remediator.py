@@ -1,11 +1,13 @@
 """How fast the remediator acts and what it costs idle, measured on a real process.
 
-    python -m hack.bench.remediator [storm|evictions|drain|idle ...] [--json FILE]
+    python -m hack.bench.remediator [storm|evictions|drain|idle|soak ...] [--json FILE]
 
-storm: half of 1,500 nodes fail at once, until all are unschedulable. evictions: per second over
-twelve PDBs and within one. drain: one node, beside `kubectl drain` of its neighbour. idle: memory,
-CPU and writes with 5,000 healthy nodes. The API server is the simulated one (in this process), or
-a real one where KUBEBUILDER_ASSETS names its programs: compare columns of one run, not runs.
+storm: half of 1,500 nodes fail at once, until all are unschedulable, then raw patches of the other
+half; then the same with the leader starting last. evictions: per second over twelve PDBs and
+within one, beside raw evictions of as many pods. drain: one node, beside `kubectl drain` of its
+neighbour. idle: memory, CPU and writes with 5,000 healthy nodes. soak: cycles of nodes that fall
+sick and heal, with the history they leave. The API server is the simulated one (in this process),
+or a real one where KUBEBUILDER_ASSETS names its programs: compare columns of one run, not runs.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ import asyncio
 import json
 import os
 import shutil
-import statistics
 import sys
 import tempfile
 import time
@@ -23,50 +24,15 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from hack.bench.remediator_replica import LIFTED, Replica, bench_cluster, publish_sick
+from hack.bench.remediator_compare import medians, ratios
+from hack.bench.remediator_floor import floor_of
+from hack.bench.remediator_replica import LIFTED, PROFILE, Replica, bench_cluster, verdicts_of
+from hack.bench.remediator_soak import soak
+from hack.bench.remediator_storm import AGENT, Figures, standing_storm, storm
 from hack.sim.cluster.controllers.pods import is_ready, is_terminating, node_of
 from hack.sim.cluster.fleet.fleet import Budget, Fleet, Pool, Serving
-from hack.sim.cluster.resource import NODES, PODS
+from hack.sim.cluster.resource import PODS
 from hack.sim.control_plane import ControlPlane
-
-AGENT = {"gpuward.io/gpus": "8"}
-Figures = dict[str, Any]
-
-
-async def storm(nodes: int = 1500, sick: int = 750) -> Figures:
-    """From the first sick verdict to the last node unschedulable."""
-    fleet = Fleet(pools=(Pool(name="gpu", nodes=nodes, labels=AGENT),))
-    async with bench_cluster(fleet, living=False) as plane:
-        names = fleet.node_names()[:sick]
-        verdicts = await publish_sick(plane, names, prepare=True)
-        with Replica(plane) as replica:
-            await replica.leads(plane)
-            began = time.time()
-            marked: dict[str, float] = {}
-            watcher = asyncio.create_task(_unschedulable(plane, set(names), marked))
-            await verdicts()
-            published_s = time.time() - began
-            async with asyncio.timeout(300):
-                await watcher
-            at = sorted(marked.values())
-            return {
-                "nodes": nodes,
-                "sick": sick,
-                "verdicts published after s": published_s,
-                "first unschedulable s": at[0] - began,
-                "half unschedulable s": at[len(at) // 2] - began,
-                "all unschedulable s": at[-1] - began,
-                "API calls": replica.calls(await replica.page()),
-            }
-
-
-async def _unschedulable(plane: ControlPlane, wanted: set[str], marked: dict[str, float]) -> None:
-    async for kind, node in plane.client.watch(NODES):
-        name = node["metadata"].get("name", "")  # a bookmark has none
-        if kind != "DELETED" and name in wanted and node["spec"].get("unschedulable"):
-            marked.setdefault(name, time.time())
-            if len(marked) == len(wanted):
-                return
 
 
 async def evictions(budgets: int = 12, nodes: int = 8, pods: int = 20) -> Figures:
@@ -85,20 +51,35 @@ async def evictions(budgets: int = 12, nodes: int = 8, pods: int = 20) -> Figure
     )
     async with bench_cluster(Fleet(pools=pools, workloads=served)) as plane:
         names = Fleet(pools=pools).node_names()[:nodes]
-        verdicts = await publish_sick(plane, names, prepare=True)
+        verdicts = await verdicts_of(plane, names)
         with Replica(plane) as replica:
             await replica.leads(plane)
             wanted = [pod for pod in await _pods(plane) if node_of(pod) in names]
-            await verdicts()
+            await verdicts.sicken()
+            cpu = replica.cpu_s()
             times = await _evicted(plane, len(wanted))
             span = max(0.001, times[-1] - times[0])
-            return {
+            figures = {
                 "PDBs": budgets,
                 "nodes": nodes,
                 "evicted": len(times),
                 "seconds": span,
                 "evictions per second": len(times) / span,
+                "remediator CPU s": replica.cpu_s() - cpu,
+                "API calls": replica.calls(await replica.page()),
             }
+        await _until(lambda: _all_ready(plane, each * budgets))
+        others = [pod for pod in await _pods(plane) if node_of(pod) not in names][: len(times)]
+        raw_s = await floor_of(plane.straight_kubeconfig, "evictions", [*map(_line, others)])
+        figures["floor: raw evictions per second"] = len(others) / raw_s
+        figures["of the floor"] = len(times) / span / (len(others) / raw_s)
+        return figures
+
+
+def _line(pod: Any) -> str:
+    """A pod for the floor: its budget is called as its app."""
+    metadata = pod["metadata"]
+    return f"{metadata['namespace']} {metadata['name']} {metadata['labels'].get('app', '')}"
 
 
 async def _evicted(plane: ControlPlane, count: int) -> list[float]:
@@ -139,11 +120,11 @@ async def drain(pods: int = 15) -> Figures:
         for pod in await _pods(plane):
             by_node[node_of(pod)] = by_node.get(node_of(pod), 0) + 1
         first, second = sorted(by_node, key=lambda name: -by_node[name])[:2]
-        verdicts = await publish_sick(plane, [first], prepare=True)
+        verdicts = await verdicts_of(plane, [first])
         with Replica(plane) as replica:
             await replica.leads(plane)
             began = time.time()
-            await verdicts()
+            await verdicts.sicken()
             await _until(lambda: _empty(plane, first))
             ours = time.time() - began
         await _until(lambda: _all_ready(plane, pods * 4))
@@ -229,10 +210,11 @@ async def one_budget() -> Figures:
 
 
 BENCHES: dict[str, list[tuple[str, Callable[[], Coroutine[Any, Any, Figures]]]]] = {
-    "storm": [("storm", storm)],
+    "storm": [("storm", storm), ("storm before the leader", standing_storm)],
     "evictions": [("evictions over 12 PDBs", evictions), ("evictions within one PDB", one_budget)],
     "drain": [("drain of one node", drain)],
     "idle": [("idle", idle)],
+    "soak": [("soak", soak)],
 }
 
 
@@ -250,7 +232,15 @@ def main() -> int:
     parser.add_argument("which", nargs="*", choices=[*BENCHES, []])
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
     parser.add_argument("--repeat", type=int, default=1, help="runs of each (default: 1)")
+    parser.add_argument(
+        "--compare", type=Path, metavar="FILE", help="ratios to the figures of an earlier --json"
+    )
+    parser.add_argument(
+        "--profile", metavar="FILE", help="where the remediator's profile goes (pstats; slower)"
+    )
     arguments = parser.parse_args()
+    if arguments.profile:
+        os.environ[PROFILE] = arguments.profile
     real = bool(os.environ.get("KUBEBUILDER_ASSETS"))
     results: dict[str, Any] = {"control plane": "real" if real else "simulated"}
     print(f"control plane: {results['control plane']}, limits lifted: {' '.join(LIFTED.split())}")
@@ -261,19 +251,15 @@ def main() -> int:
                 show(title, run)
             results[title] = runs
             if len(runs) > 1:
-                results[f"{title}, median"] = _medians(runs)
+                results[f"{title}, median"] = medians(runs)
                 show(f"{title}, median of {len(runs)}", results[f"{title}, median"])
+    if arguments.compare:
+        before = json.loads(arguments.compare.read_text())
+        for title, found in ratios(before, results).items():
+            show(f"{title}, by {arguments.compare}", found)
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=2) + "\n")
     return 0
-
-
-def _medians(runs: list[Figures]) -> Figures:
-    return {
-        name: statistics.median(run[name] for run in runs)
-        for name, value in runs[0].items()
-        if isinstance(value, int | float)
-    }
 
 
 if __name__ == "__main__":

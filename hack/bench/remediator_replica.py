@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import subprocess
 import sys
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Self
 
 from hack.bench.agent_processes import cpu_ns, memory
 from hack.sim.cluster.clients.client import Object
-from hack.sim.cluster.controllers.suite import Parts, utc_now
+from hack.sim.cluster.controllers.suite import Parts
 from hack.sim.cluster.fleet.fleet import Fleet
 from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS, facts_of, health_object
 from hack.sim.cluster.fleet.fleet_health_objects import (
@@ -41,6 +42,9 @@ budget:
   perReason: {count: 100000, window: 1m}
 drain: {settle: 1s, gangWindow: 1s, backoff: {min: 1s, max: 5s}}
 """
+PROFILE = "GPUWARD_BENCH_PROFILE"
+"""Environment variable: the file that the remediator's profile goes to (`pstats`)."""
+_GOODBYE_S = 30.0
 _PUBLISHERS = 64
 """Verdicts on their way at once: a real server answers each only after its store has synced."""
 
@@ -56,34 +60,52 @@ async def bench_cluster(fleet: Fleet, *, living: bool = True) -> AsyncIterator[C
         yield plane
 
 
-async def publish_sick(
-    plane: ControlPlane, names: list[str], *, prepare: bool
-) -> Callable[[], Awaitable[None]]:
-    """Publish healthy verdicts now; the result publishes all the sick ones at once."""
-    bodies = []
-    for name in names:
-        facts = facts_of(await plane.client.get(NODES, name))
-        stored = await plane.client.create(GPU_NODE_HEALTHS, health_object(facts))
-        if prepare:
-            stored["status"] = plain(health_status(facts, [], utc_now(), blind=False))
-            stored = await plane.client.update_status(GPU_NODE_HEALTHS, stored)
-        bodies.append((facts, stored))
+class Verdicts:
+    """What the agents of some nodes say, all at once."""
 
-    at_once = asyncio.Semaphore(_PUBLISHERS)
+    def __init__(self, plane: ControlPlane) -> None:
+        self._client = plane.client
+        self._told: dict[str, tuple[NodeFacts, Object]] = {}
+        self._round = 0
+        self._at_once = asyncio.Semaphore(_PUBLISHERS)
 
-    async def publish_one(facts: NodeFacts, stored: Object) -> None:
-        async with at_once:
+    async def begin(self, names: list[str]) -> None:
+        """Publish a first healthy verdict of each node."""
+        for name in names:
+            facts = facts_of(await self._client.get(NODES, name))
+            stored = await self._client.create(GPU_NODE_HEALTHS, health_object(facts))
+            self._told[name] = facts, stored
+        await self.heal()
+
+    async def sicken(self) -> None:
+        """Every node has a new fault now."""
+        self._round += 1
+        await self._say(sick=True)
+
+    async def heal(self) -> None:
+        """Every node is healthy."""
+        await self._say(sick=False)
+
+    async def _say(self, *, sick: bool) -> None:
+        await asyncio.gather(*(self._say_one(name, sick=sick) for name in self._told))
+
+    async def _say_one(self, name: str, *, sick: bool) -> None:
+        async with self._at_once:
             now = datetime.now(UTC)
-            incident = incident_of(XID_79, facts, now, 1)
-            stored["status"] = plain(health_status(facts, [incident], now, blind=False))
-            await plane.client.update_status(GPU_NODE_HEALTHS, stored)
+            facts, stored = self._told[name]
+            incidents = [incident_of(XID_79, facts, now, self._round)] if sick else []
+            stored["status"] = plain(health_status(facts, incidents, now, blind=False))
+            updated = await self._client.update_status(GPU_NODE_HEALTHS, stored)
+            self._told[name] = facts, updated
             # A fleet's agents are many programs; the server answers others in between.
             await asyncio.sleep(0)
 
-    async def publish() -> None:
-        await asyncio.gather(*(publish_one(facts, stored) for facts, stored in bodies))
 
-    return publish
+async def verdicts_of(plane: ControlPlane, names: list[str]) -> Verdicts:
+    """Healthy verdicts of those nodes, published."""
+    found = Verdicts(plane)
+    await found.begin(names)
+    return found
 
 
 class Replica:
@@ -91,7 +113,8 @@ class Replica:
 
     def __init__(self, plane: ControlPlane, policy: str = LIFTED) -> None:
         self._stack = contextlib.ExitStack()
-        self._kubeconfig, self._policy = plane.kubeconfig, policy
+        self._kubeconfig, self._policy = plane.straight_kubeconfig, policy
+        self._profile = os.environ.get(PROFILE, "")
         self.log = Path()
 
     def __enter__(self) -> Self:
@@ -100,8 +123,9 @@ class Replica:
         )
         (folder / "policy.yaml").write_text(self._policy)
         self.log = folder / "remediator.log"
+        profiled = ("-m", "cProfile", "-o", self._profile) if self._profile else ()
         command = [
-            *(sys.executable, "-m", "remediator.cli", "run"),
+            *(sys.executable, *profiled, "-m", "remediator.cli", "run"),
             f"--kubeconfig={self._kubeconfig}",
             f"--policy={folder / 'policy.yaml'}",
             "--listen=127.0.0.1:0",
@@ -118,6 +142,11 @@ class Replica:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._profile:
+            # It is written at the end only.
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_GOODBYE_S)
         # The cluster may live in this very process and cannot answer a goodbye now.
         self._process.kill()
         self._process.wait()

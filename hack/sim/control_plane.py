@@ -82,6 +82,8 @@ class ControlPlane:
     tokens: dict[str, str]
     faults: Faults
     requests: RequestLog
+    straight: Path | None = None
+    """An administrator's kubeconfig that passes no proxy; None where there is no proxy."""
 
     @property
     def is_real(self) -> bool:
@@ -92,6 +94,11 @@ class ControlPlane:
     def kubeconfig(self) -> Path:
         """The administrator's kubeconfig."""
         return self.user_kubeconfig(ADMIN)
+
+    @property
+    def straight_kubeconfig(self) -> Path:
+        """The administrator's, past the proxy: for whoever measures."""
+        return self.straight or self.kubeconfig
 
     def user_kubeconfig(self, user: str) -> Path:
         """The kubeconfig of a static user."""
@@ -230,6 +237,7 @@ async def _real(setup: Setup, folder: Path, assets: Path) -> AsyncIterator[Contr
                 tokens=tokens,
                 faults=proxy.faults,
                 requests=proxy.requests,
+                straight=running.layout.kubeconfig,
             )
     finally:
         if client is not None:

@@ -22,7 +22,7 @@ import msgspec
 from yarl import URL
 
 from remediator.kube.access import Access, AccessError
-from remediator.kube.answer import NO_ANSWER, Answer
+from remediator.kube.answer import NO_ANSWER, Answer, Page
 from remediator.kube.clock import SystemClock
 from remediator.kube.pace import Pace, PaceLane
 from remediator.version import release_version
@@ -38,7 +38,7 @@ JSON = "application/json"
 CALL_TIMEOUT_S = 30.0
 # Calls in flight per lane; evictions wait on the server, so they need the most.
 # Few records at a time leave the API server to the marks of a storm.
-_IN_FLIGHT = {
+IN_FLIGHT = {
     PaceLane.LEASE: 2,
     PaceLane.MARK: 48,
     PaceLane.EVICT: 64,
@@ -93,7 +93,7 @@ class Api:
         self._pace = pace
         self._observe = observe
         self._session: aiohttp.ClientSession | None = None
-        self._slots = {lane: asyncio.Semaphore(count) for lane, count in _IN_FLIGHT.items()}
+        self._slots = {lane: asyncio.Semaphore(count) for lane, count in IN_FLIGHT.items()}
         self._reloaded_at = float("-inf")
         self.last_answer_at: float | None = None
         """CLOCK_BOOTTIME of the last answer of any kind; None before the first."""
@@ -168,18 +168,31 @@ class Api:
 
         After `pages` pages the rest is left out: memory stays bounded.
         """
-        asked = {**(query or {}), **({"limit": str(limit)} if limit else {})}
         found: list[T] = []
         unread: list[str] = []
-        while pages is None or pages > 0:
-            page = (await self.call(PaceLane.READ, "GET", path, query=asked)).page(kind)
+        async for page in self.pages(path, kind, query=query, limit=limit, pages=pages):
             found += page.items
             unread += page.unread
+        return Items(found=tuple(found), unread=tuple(unread))
+
+    async def pages(
+        self,
+        path: str,
+        kind: type[T],
+        *,
+        query: Mapping[str, str] | None = None,
+        limit: int = 500,
+        pages: int | None = None,
+    ) -> AsyncIterator[Page[T]]:
+        """The same, one page at a time: for who need not hold them all."""
+        asked = {**(query or {}), **({"limit": str(limit)} if limit else {})}
+        while pages is None or pages > 0:
+            page = (await self.call(PaceLane.READ, "GET", path, query=asked)).page(kind)
+            yield page
             pages = pages - 1 if pages is not None else None
             if not page.metadata.continue_:
                 break
             asked["continue"] = page.metadata.continue_
-        return Items(found=tuple(found), unread=tuple(unread))
 
     @asynccontextmanager
     async def stream(

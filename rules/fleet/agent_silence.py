@@ -16,6 +16,12 @@ from rules.session.observation import AGENT_GONE_S, publisher_silence
 from rules.session.snapshot import AgentPod
 
 
+def word_of(node: NodeView) -> tuple[str, str]:
+    """What the node says of its agent's verdict: whoever publishes, or gives up, changes it."""
+    condition = node.condition(CONDITION_HEALTHY)
+    return condition.status if condition else "", node.labels.get(LABEL_HEALTH, "")
+
+
 def silent_since(
     health: HealthView, agents: Mapping[str, AgentPod], observing_since: float, now: float
 ) -> float | None:
@@ -40,9 +46,7 @@ def mark_unknown(
     since = silent_since(health, agents, observing_since, now)
     if since is None or (health.status.node_uid and health.status.node_uid != node.uid):
         return None
-    condition = node.condition(CONDITION_HEALTHY)
-    said = condition is not None and condition.status == "Unknown"
-    if said and node.labels.get(LABEL_HEALTH) == "unknown":
+    if word_of(node) == ("Unknown", "unknown"):
         return None
     why, _ = publisher_silence(health, agents, now)
     at = f" (since {clock(since)})" if since else ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
@@ -193,3 +195,77 @@ async def test_history_is_kept_by_age_and_number_and_open_sessions_always(cluste
         await housekeeping(setting).sweep()
         kept, _ = await cluster.client.list(QUARANTINES)
         assert {s["metadata"]["name"] for s in kept} == {"young", "two-days", "open"}
+
+
+async def reads(cluster, keeper, minutes):
+    """How often verdicts were asked for while so many minutes pass, a sweep every 20 s."""
+    before = cluster.server.requests.count(resource="gpunodehealths")
+    for _ in range(minutes * 3):
+        cluster.clock.ahead_s += 20
+        await keeper.sweep()
+    return cluster.server.requests.count(resource="gpunodehealths") - before
+
+
+async def test_issue16_01_nodes_without_a_verdict_are_asked_for_rarely_and_all_at_once(cluster):
+    for number in range(2, 60):
+        await cluster.add_node(f"n{number}")
+    async with edge_world(cluster, POLICY) as setting:
+        await until(lambda: len(setting.caches.nodes.items) == 59)
+        assert await reads(cluster, housekeeping(setting), minutes=30) <= 4
+
+
+async def test_issue16_01_a_node_that_says_that_nobody_looks_is_asked_for_rarely(cluster):
+    await publish(cluster, {"heartbeat": format_time(cluster.clock.now() - 3600)})
+    async with edge_world(cluster, POLICY) as setting:
+        keeper = housekeeping(setting)
+        cluster.clock.ahead_s = 6 * MINUTE
+        await keeper.sweep()
+        await until(
+            lambda: setting.caches.nodes.items["n1"].labels.get("gpuward.io/health") == "unknown"
+        )
+        cluster.clock.ahead_s += 12 * MINUTE
+        await keeper.sweep()
+        assert await reads(cluster, keeper, minutes=30) <= 3
+
+
+async def test_issue16_01_what_changes_on_the_node_is_looked_at_in_the_next_sweep(cluster):
+    async with edge_world(cluster, POLICY) as setting:
+        keeper = housekeeping(setting)
+        await keeper.sweep()
+        await publish(cluster, {"heartbeat": format_time(cluster.clock.now() - 3600)})
+        cluster.clock.ahead_s = 6 * MINUTE
+        await keeper.sweep()
+        assert await said(cluster) == ("", None), "there was no verdict a moment ago"
+        keeper.look_again("n1")
+        await keeper.sweep()
+        assert await said(cluster) == ("Unknown", "unknown")
+
+
+async def test_issue16_01_many_silent_agents_are_found_by_one_list(cluster):
+    await publish(cluster, {"heartbeat": format_time(cluster.clock.now() - 3600)})
+    for number in range(2, 60):
+        await cluster.add_node(f"n{number}")
+    async with edge_world(cluster, POLICY) as setting:
+        await until(lambda: len(setting.caches.nodes.items) == 59)
+        cluster.clock.ahead_s = 6 * MINUTE
+        await housekeeping(setting).sweep()
+        assert await said(cluster) == ("Unknown", "unknown")
+        assert cluster.server.requests.count(verb="get", resource="gpunodehealths") == 0
+
+
+def knows(setting, sessions):
+    """Whether the cache holds so many sessions."""
+    return len(setting.caches.quarantines.items) == sessions
+
+
+async def test_issue16_04_pruning_keeps_up_with_what_is_made(cluster, monkeypatch):
+    monkeypatch.setattr("remediator.upkeep.housekeeping._DELETIONS_PER_SWEEP", 2)
+    for number in range(5):
+        await ended_session(cluster, f"ancient-{number}", age_s=40 * 86400)
+    async with edge_world(cluster, POLICY) as setting:
+        keeper = housekeeping(setting)
+        for left in (3, 1, 0):
+            await keeper.sweep()
+            kept, _ = await cluster.client.list(QUARANTINES)
+            assert len(kept) == left
+            await until(partial(knows, setting, left))

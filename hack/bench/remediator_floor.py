@@ -1,0 +1,109 @@
+"""The floor under `hack.bench.remediator`: the same requests sent raw, by a process that decides nothing.
+
+    python -m hack.bench.remediator_floor KUBECONFIG marks < NODES
+    python -m hack.bench.remediator_floor KUBECONFIG evictions < "NAMESPACE POD BUDGET" a line
+
+marks: one patch per node, as a mark looks, as many in flight as the remediator has. evictions: one
+in flight per budget. The bench runs it as a process of its own beside the same API server, right
+after the remediator, so that both columns are of one machine in one state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+
+from hack.sim.cluster.clients.client import ApiError, Client
+from hack.sim.cluster.clients.http_client import HttpClient
+from hack.sim.cluster.resource import NODES
+from remediator.kube.api import IN_FLIGHT
+from remediator.kube.pace import PaceLane
+from rules.api.mark import mark_patch
+from rules.api.metadata import ObjectMeta
+from rules.api.nodes import NodeView
+
+_AGAIN_S = 0.05
+"""A budget that says no is asked again after this long: its controller needs a moment."""
+
+
+async def marks(client: Client, names: list[str]) -> list[float]:
+    """When each patch was answered."""
+    slots = asyncio.Semaphore(IN_FLIGHT[PaceLane.MARK])
+    answered: list[float] = []
+
+    async def one(name: str) -> None:
+        node = NodeView(metadata=ObjectMeta(name=name))
+        patch = mark_patch(
+            node,
+            session=f"{name}-floor",
+            reason="Xid79",
+            phase="Marked",
+            mark="CordonAndTaint",
+            now=time.time(),
+        )
+        del patch["metadata"]["resourceVersion"]
+        async with slots:
+            await client.patch(NODES, name, patch)
+        answered.append(time.time())
+
+    await asyncio.gather(*map(one, names))
+    return answered
+
+
+async def evictions(client: Client, lines: list[str]) -> list[float]:
+    """When each eviction was granted."""
+    lanes: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+    for line in lines:
+        namespace, name, budget = line.split()
+        lanes[budget].append((namespace, name))
+    granted: list[float] = []
+
+    async def lane(pods: list[tuple[str, str]]) -> None:
+        for namespace, name in pods:
+            while True:
+                try:
+                    await client.evict(namespace, name)
+                except ApiError as error:
+                    if error.code != 429:
+                        raise
+                    await asyncio.sleep(_AGAIN_S)
+                    continue
+                break
+            granted.append(time.time())
+
+    await asyncio.gather(*map(lane, lanes.values()))
+    return granted
+
+
+async def _run(kubeconfig: Path, what: str, lines: list[str]) -> list[float]:
+    async with HttpClient.from_kubeconfig(kubeconfig) as client:
+        return await (marks if what == "marks" else evictions)(client, lines)
+
+
+async def floor_of(kubeconfig: Path, what: str, lines: list[str]) -> float:
+    """Seconds from the first answer to the last, sent by a process of its own."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "hack.bench.remediator_floor", str(kubeconfig), what),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    said, _ = await process.communicate("\n".join(lines).encode())
+    if process.returncode != 0:
+        raise RuntimeError(f"the floor of {what} ended with {process.returncode}")
+    answered = sorted(json.loads(said))
+    return max(0.001, float(answered[-1] - answered[0]))
+
+
+def main() -> int:
+    """Send what standard input names; print when each was answered, as JSON."""
+    kubeconfig, what = sys.argv[1:3]
+    print(json.dumps(asyncio.run(_run(Path(kubeconfig), what, sys.stdin.read().splitlines()))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
