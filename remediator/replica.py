@@ -31,12 +31,13 @@ from remediator.settings import RemediatorSettings
 from remediator.upkeep.housekeeping import Housekeeping
 from remediator.upkeep.maintenance import MaintenanceLeases
 from remediator.upkeep.policy_source import PolicySource
+from remediator.upkeep.records import RecordKeeping, session_nodes
 from remediator.version import release_version
 from remediator.view.grouping import GroupKeys
 from remediator.view.live import LiveSource
 from remediator.view.verdict_reader import VerdictReader, reading
 from remediator.world import World
-from rules.api.nodes import FreshNode, NodeView, QuarantineView
+from rules.api.nodes import FreshNode, HealthView, NodeView, QuarantineView
 from rules.api.quarantine import Phase
 from rules.api.timestamps import parse_time
 from rules.api.writes import MarkNode, SetRepairCondition, Write
@@ -178,6 +179,14 @@ class Replica:
             may_act=self.may_act,
             isolation=self.isolation,
         )
+        self.records = RecordKeeping(
+            self.api,
+            self.gateway,
+            self.world,
+            self.clock,
+            may_act=self.may_act,
+            isolation=self.isolation,
+        )
         self.drains = Drains(
             self.api,
             self.gateway,
@@ -203,11 +212,12 @@ class Replica:
         )
         listeners.node = self._node_changed
         listeners.marked = self._marked_changed
-        listeners.health = self.loop.health_changed
+        listeners.health = self._health_changed
         listeners.session = self._session_changed
         listeners.pause = self.loop.pauses_changed
         listeners.pdb = self.drains.pdb_changed
         listeners.agent = self._agent_changed
+        listeners.record = self.records.record_changed
 
     def may_act(self) -> bool:
         """This replica leads and its caches are complete."""
@@ -226,7 +236,7 @@ class Replica:
         """Everything that runs in the background, each part kept apart from the others."""
         keep = self.isolation.keep
         return [
-            *(keep("watch", cache.run) for cache in self.caches.all),
+            *(keep("watch", cache.run) for cache in self.caches.followed),
             keep("policy", partial(self.policy.watch, self.clock)),
             keep("election", self.elector.run),
             keep("fleet", self.fleet.run),
@@ -235,6 +245,7 @@ class Replica:
             keep("gangs", self.scout.run),
             keep("maintenance", self.maintenance.run),
             keep("housekeeping", self.housekeeping.run),
+            keep("records", self.records.run),
         ]
 
     def page_source(self) -> LiveSource:
@@ -267,7 +278,7 @@ class Replica:
                 sessions,
                 self.clock.now(),
             )
-        for cache in self.caches.all:
+        for cache in self.caches.followed:
             name = cache.resource.name
             metrics.watch_synced.labels(name).set(1 if cache.synced else 0)
             metrics.undecodable.labels(name).set(cache.broken_objects)
@@ -291,9 +302,15 @@ class Replica:
             self.world.node_seen(name, after)
             self.loop.node_changed(name, before, after)
 
+    def _health_changed(self, name: str, health: HealthView | None) -> None:
+        self.loop.health_changed(name, health)
+        self.records.node_changed(name)
+
     def _session_changed(
         self, before: QuarantineView | None, after: QuarantineView | None
     ) -> None:
+        for name in session_nodes(before, after):
+            self.records.node_changed(name)
         self.loop.session_changed(before, after)
         self.scout.sessions_changed()
 
@@ -331,4 +348,5 @@ class Replica:
         at = parse_time(renewed)
         if at is not None:
             self.cycle.took_over_at(min(at, now), list(self.caches.quarantines.items.values()))
+        self.records.took_over()
         self.loop.wake_all()

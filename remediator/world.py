@@ -75,6 +75,7 @@ class World:
             nodes=self._nodes(),
             healths=self.healths,
             quarantines=self.caches.quarantines.items,
+            records=self.caches.records.items,
             pauses=self.caches.pauses.items,
             agents=self.caches.agents,
             maintenance_leases=self.maintenance_leases,

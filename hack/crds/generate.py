@@ -17,6 +17,7 @@ from hack.crds.fields import FIELDS, PARTS
 from rules.api.health import HealthStatus
 from rules.api.names import GROUP, VERSION
 from rules.api.quarantine import PauseSpec, QuarantineSpec, QuarantineStatus
+from rules.ledger.record import RecordStatus
 
 PRINTER = dict[str, Any]
 OPEN_OBJECT = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -190,6 +191,24 @@ def crds() -> dict[str, dict[str, Any]]:
                 age,
             ],
             selectable=[".spec.nodeName"],
+        ),
+        "gpurecords.yaml": _crd(
+            kind="GPURecord",
+            plural="gpurecords",
+            short="gr",
+            text="What happened to one GPU, wherever it was plugged in, or to one node.",
+            spec=None,
+            status=schema_of(RecordStatus),
+            columns=[
+                _column("Scope", ".status.scope", wide=True),
+                _column("Serial", ".status.serial", wide=True),
+                _column("Faults", ".status.counters.faults", "integer"),
+                _column("Score", ".status.score", "integer"),
+                _column("Lemon", ".status.lemon", "boolean"),
+                _column("Message", ".status.message", wide=True),
+                age,
+            ],
+            selectable=[".status.lemon"],
         ),
         "gpuwardpauses.yaml": _crd(
             kind="GPUWardPause",

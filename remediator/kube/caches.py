@@ -20,6 +20,7 @@ from rules.api.names import GROUP, LABEL_QUARANTINE, VERSION
 from rules.api.nodes import HealthView, NodeView, PauseView, QuarantineView
 from rules.api.pods import DaemonSetView
 from rules.api.timestamps import parse_time
+from rules.ledger.record import RecordView
 from rules.session.snapshot import AgentPod
 
 CUSTOM = f"/apis/{GROUP}/{VERSION}"
@@ -27,6 +28,7 @@ NODES = "/api/v1/nodes"
 HEALTHS = f"{CUSTOM}/gpunodehealths"
 QUARANTINES = f"{CUSTOM}/gpuquarantines"
 PAUSES = f"{CUSTOM}/gpuwardpauses"
+RECORDS = f"{CUSTOM}/gpurecords"
 PDBS = "/apis/policy/v1/poddisruptionbudgets"
 DAEMON_SETS = "/apis/apps/v1/daemonsets"
 # A few objects that exist to stop us: listed again after this long without a word of the watch.
@@ -82,6 +84,7 @@ class Listeners:
     pause: Callable[[], None] = _nobody
     pdb: Callable[[str], None] = _nobody
     agent: Callable[[str], None] = _nobody
+    record: Callable[[RecordView | None, RecordView | None], None] = _nobody
 
 
 class Watching(Protocol):
@@ -167,6 +170,15 @@ class Caches:
             lambda key, *_: to.pdb(key),
             isolation=apart,
         )
+        # Beside the others: without its history gpuward works as it did before there was any.
+        self.records = Reflector(
+            api,
+            clock,
+            _custom("gpurecords"),
+            RecordView,
+            lambda _, before, after: to.record(before, after),
+            isolation=apart,
+        )
         self.daemon_sets = Reflector(
             api,
             clock,
@@ -186,7 +198,7 @@ class Caches:
 
     @property
     def all(self) -> tuple[Watching, ...]:
-        """Every reflector."""
+        """Every reflector that must be complete before anything is done."""
         return (
             self.nodes,
             self.marked,
@@ -197,6 +209,11 @@ class Caches:
             self.daemon_sets,
             self.agent_pods,
         )
+
+    @property
+    def followed(self) -> tuple[Watching, ...]:
+        """Every reflector there is: those that must be complete, and the records."""
+        return (*self.all, self.records)
 
     def problem(self) -> str:
         """Why the caches are not all complete, one sentence; empty when they are."""

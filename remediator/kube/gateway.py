@@ -47,6 +47,9 @@ _LANES: dict[type, PaceLane] = {
     d.RelabelNode: PaceLane.RECORD,
     d.EmitEvent: PaceLane.RECORD,
     d.DeleteSession: PaceLane.RECORD,
+    d.CreateRecord: PaceLane.RECORD,
+    d.WriteRecord: PaceLane.RECORD,
+    d.DeleteRecord: PaceLane.RECORD,
 }
 # Not UnmarkNode: in Shadow a mark of an earlier Enforce may only come off, and a session that says
 # Released must not leave it on.

@@ -36,6 +36,7 @@ PARTS: Final = (
     "watch",
     "loop",
     "drains",
+    "records",
     "metrics",
 )
 """Every part that counts its surprises; counted from 0, so that the first one is an increase."""

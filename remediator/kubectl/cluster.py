@@ -41,7 +41,15 @@ POLICY_MAP = "gpuward-policy"
 MANAGER = "kubectl-gpuward"
 """Who wrote a field, in managedFields: uninstall takes off what these commands put there."""
 _MANAGER = {"fieldManager": MANAGER}
-_VIEWED = {"", "nodes", "configmaps", "gpunodehealths", "gpuquarantines", "gpuwardpauses"}
+_VIEWED = {
+    "",
+    "nodes",
+    "configmaps",
+    "gpunodehealths",
+    "gpuquarantines",
+    "gpurecords",
+    "gpuwardpauses",
+}
 """What the role of viewers shows."""
 
 

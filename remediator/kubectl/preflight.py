@@ -21,7 +21,7 @@ from rules.text.printable import printable
 
 OK, WARN, FAIL = "ok", "warn", "FAIL"
 MINIMUM_MINOR = 32
-KINDS = ("gpunodehealths", "gpuquarantines", "gpuwardpauses")
+KINDS = ("gpunodehealths", "gpuquarantines", "gpurecords", "gpuwardpauses")
 GPU_LABELS = ("nvidia.com/gpu.present", "feature.node.kubernetes.io/pci-10de.present")
 RIVAL_WORKLOADS = {
     "fault-quarantine": "NVSentinel",

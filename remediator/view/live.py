@@ -95,6 +95,7 @@ def _copied(snapshot: FleetSnapshot) -> FleetSnapshot:
         nodes=dict(snapshot.nodes),
         healths=dict(snapshot.healths),
         quarantines=dict(snapshot.quarantines),
+        records=dict(snapshot.records),
         pauses=dict(snapshot.pauses),
         agents=dict(snapshot.agents),
         maintenance_leases=dict(snapshot.maintenance_leases),

@@ -29,6 +29,7 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 JSON = "application/json"
 QUARANTINES = f"/apis/{GROUP}/{VERSION}/gpuquarantines"
+RECORDS = f"/apis/{GROUP}/{VERSION}/gpurecords"
 DEPLOYMENT = "gpuward-remediator"
 
 
@@ -64,8 +65,31 @@ def request(write: d.Write) -> Request:
                 path=f"/api/v1/namespaces/{segment(write.namespace)}/events",
                 body=_event(write),
             )
+        case d.CreateRecord() | d.WriteRecord() | d.DeleteRecord():
+            return _record_request(write)
         case _:
             return _session_request(write)
+
+
+def _record_request(write: d.CreateRecord | d.WriteRecord | d.DeleteRecord) -> Request:
+    path = f"{RECORDS}/{segment(write.name)}"
+    match write:
+        case d.CreateRecord():
+            body: dict[str, Any] = {
+                "apiVersion": API_VERSION,
+                "kind": "GPURecord",
+                "metadata": {"name": write.name},
+            }
+            return Request(method="POST", path=RECORDS, body=body)
+        case d.WriteRecord():
+            body = {
+                "metadata": {"resourceVersion": write.resource_version},
+                "status": dict(write.status),
+            }
+            path = f"{path}/status"
+            return Request(method="PATCH", path=path, content_type=MERGE_PATCH, body=body)
+        case d.DeleteRecord():
+            return Request(method="DELETE", path=path, body=_delete_options(write.uid))
 
 
 def _session_request(

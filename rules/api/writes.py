@@ -68,6 +68,36 @@ class DeleteSession:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CreateRecord:
+    """Open an empty GPURecord. 409 AlreadyExists: another writer did; its status is written then."""
+
+    harmful: ClassVar[bool] = False
+    name: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteRecord:
+    """Write the whole status of a GPURecord; guarded by the version."""
+
+    harmful: ClassVar[bool] = False
+    name: str
+    node: str
+    resource_version: str
+    status: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteRecord:
+    """Forget a GPURecord whose last event is long past; guarded by its UID."""
+
+    harmful: ClassVar[bool] = False
+    name: str
+    node: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MarkNode:
     """The whole mark in one merge patch that carries the node's version (`rules.api.mark`)."""
 
@@ -215,6 +245,9 @@ Write = (
     | PatchSessionSpec
     | WriteSessionStatus
     | DeleteSession
+    | CreateRecord
+    | WriteRecord
+    | DeleteRecord
     | MarkNode
     | UnmarkNode
     | RelabelNode

@@ -74,7 +74,9 @@ def _wants(
     health = snapshot.healths.get(node.name)
     causes = open_causes(session, sight_of(node, snapshot))
     others = (s for s in siblings if s.name != session.name)
-    led = next_step(session, others, causes, health, snapshot.policy, snapshot.now)
+    led = next_step(
+        session, others, causes, health, snapshot.policy, snapshot.now, snapshot.records
+    )
     return led.rung is not None and let_go(session, led.rung, snapshot.policy)
 
 

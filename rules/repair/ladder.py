@@ -68,6 +68,8 @@ class Climb:
     """None: no cause recommends a repair that the ladder knows."""
     rung: Rung | None = None
     passed: tuple[tuple[Step, str], ...] = ()
+    in_vain: bool = False
+    """No rung is left because what could be tried has failed on this part before."""
 
     @property
     def clause(self) -> str:
@@ -98,13 +100,15 @@ def climb(
     tried: Mapping[str, int],
     attempts: int,
     chosen: str = "",
+    failed: Collection[str] = (),
 ) -> Climb:
     """The lowest step from `begins` on that may be taken, or the one that a person chose.
 
     What a person chose needs an adapter and is taken once, however often it was tried before.
 
     `adapters` names who takes a step; `taken` are the steps of this session, `tried` counts each
-    step of this node in the window, this session's included, `attempts` bounds them.
+    step of this node in the window, this session's included, `attempts` bounds them. `failed` are
+    steps that did not hold on this very part before: a lemon's ladder begins above them.
     """
     if (wanted := next((s for s in adapters if s == chosen and s not in taken), None)) is not None:
         rung = Rung(step=wanted, adapter=adapters[wanted], attempt=tried.get(wanted, 0) + 1)
@@ -117,10 +121,13 @@ def climb(
             passed.append((step, "was tried in this session"))
         elif step not in adapters:
             passed.append((step, "has no adapter"))
+        elif step in failed:
+            passed.append((step, "did not hold before"))
         elif tried.get(step, 0) >= attempts:
             times = "once" if attempts == 1 else f"{attempts} times"
             passed.append((step, f"was tried {times} lately"))
         else:
             rung = Rung(step=step, adapter=adapters[step], attempt=tried.get(step, 0) + 1)
             return Climb(begins=begins, rung=rung, passed=tuple(passed))
-    return Climb(begins=begins, passed=tuple(passed))
+    vain = any(step in failed and step in adapters for step, _ in passed)
+    return Climb(begins=begins, passed=tuple(passed), in_vain=vain)

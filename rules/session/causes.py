@@ -385,6 +385,7 @@ def evidence_of(
                 "reason": incident.reason,
                 "severity": incident.severity,
                 "firstSeen": incident.first_seen,
+                "gpus": list(incident.gpus[:16]),
                 "recommendedAction": incident.recommended_action,
                 "evidence": [line[:512] for line in incident.evidence[:5]],
             }

@@ -25,6 +25,7 @@ from rules.api.refusal import NodeWrite
 from rules.api.selectors import Matcher, matcher, parse_selector
 from rules.api.timestamps import parse_time
 from rules.catalog.why_not import Refusal
+from rules.ledger.record import RecordView
 from rules.policy.policy import Policy
 from rules.session.external import External, external_of
 from rules.session.owners import working_owner
@@ -99,6 +100,8 @@ class NodeObservation:
     owner: str = ""
     """Who else works on the node (`rules.session.owners`)."""
     permit: Permit = Permit()
+    records: Mapping[str, RecordView] = field(default_factory=dict)
+    """Every record of a GPU or node, by object name."""
     siblings: tuple[QuarantineView, ...] = ()
     """Other sessions on this node, open and ended."""
     deleted: tuple[QuarantineView, ...] = ()
@@ -300,6 +303,7 @@ def observe(
         doubt=snapshot.doubt,
         owner=_owner(snapshot, seen),
         permit=permit,
+        records=snapshot.records,
         siblings=siblings,
         deleted=deleted,
         untolerating=untolerating,

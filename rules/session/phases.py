@@ -24,7 +24,15 @@ from rules.session.ending import end
 from rules.session.halts import halt_of, unreachable, with_halts
 from rules.session.history import needs_replacement
 from rules.session.observation import Unjudged, is_open
-from rules.session.repair.phase import PROPOSED, Outlook, begin_step, follow_step, would_repair
+from rules.session.repair.phase import (
+    PROPOSED,
+    Outlook,
+    begin_step,
+    follow_step,
+    led_to,
+    would_repair,
+)
+from rules.session.repair.wants import lessons
 from rules.session.validating import begin_validation, validating
 
 
@@ -57,6 +65,8 @@ def in_phase(case: Case, halt: Refusal | None = None) -> Decision:
 
 
 def _with_replace(case: Case, status: QuarantineStatus) -> QuarantineStatus:
+    if (vain := _repaired_in_vain(case)) is not None:
+        return st.with_condition(status, "Replace", case.now, "NoStepHeld", vain)
     if not needs_replacement(case.session, case.seen, case.policy, case.now):
         return status
     rate = case.policy.release.replace_after
@@ -67,6 +77,17 @@ def _with_replace(case: Case, status: QuarantineStatus) -> QuarantineStatus:
         "RepeatOffender",
         f"This is session {rate.count} or later of the node within {rate.window_s}; replace the "
         f'hardware, then release it: kubectl gpuward release {case.node.name} --reason "..."',
+    )
+
+
+def _repaired_in_vain(case: Case) -> str | None:
+    """What to say of a lemon that every repair there is was tried on; None where that is not so."""
+    learnt = lessons(case.session, case.seen.health, case.seen.records, case.now)
+    if not learnt.failed or not (led := led_to(case)).in_vain:
+        return None
+    return (
+        f"{some(learnt.lemons)} came back after every repair there is ({led.clause}); replace the "
+        f'hardware, then release it: kubectl gpuward release {case.node.name} --reason "..."'
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from rules.api.nodes import HealthView, LeaseView, NodeView, PauseView, QuarantineView
 from rules.drain.gangs import Gang
+from rules.ledger.record import RecordView
 from rules.policy.policy import Policy
 
 
@@ -36,6 +37,8 @@ class FleetSnapshot:
     healths: Mapping[str, HealthView] = field(default_factory=dict)
     quarantines: Mapping[str, QuarantineView] = field(default_factory=dict)
     """By object name."""
+    records: Mapping[str, RecordView] = field(default_factory=dict)
+    """What is known of GPUs and nodes from before, by object name; never a cause by itself."""
     pauses: Mapping[str, PauseView] = field(default_factory=dict)
     agents: Mapping[str, AgentPod] = field(default_factory=dict)
     """By pod UID."""

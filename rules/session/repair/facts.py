@@ -10,6 +10,7 @@ from rules.api.timestamps import parse_time
 from rules.catalog.reason import ClosesKind
 from rules.repair.proof import Seen
 from rules.session.case import Case
+from rules.session.repair.wants import accused_by
 
 MAX_GPUS: Final = 32
 """GPUs kept of one node; the CRD allows as many."""
@@ -19,7 +20,7 @@ _RESETS: Final = frozenset({str(ClosesKind.RESET), str(ClosesKind.REBOOT)})
 
 def before_of(case: Case) -> RepairBefore:
     """What is recorded before anybody is asked for a step."""
-    accused = _accused(case)
+    accused = accused_by(case.session, case.seen.health)
     gpus = sorted(_gpus(case), key=lambda gpu: (gpu.uuid not in accused, gpu.index))
     return RepairBefore(
         boot_id=case.node.boot_id,
@@ -60,18 +61,9 @@ def _gpus(case: Case) -> tuple[GpuStatus, ...]:
     return case.seen.health.status.gpus if case.seen.health is not None else ()
 
 
-def _accused(case: Case) -> set[str]:
-    """The GPUs that the session's causes name."""
-    if case.seen.health is None:
-        return set()
-    ids = {cause.incident for cause in case.session.spec.causes}
-    incidents = (i for i in case.seen.health.status.incidents if i.id in ids)
-    return {uuid for incident in incidents for uuid in incident.gpus}
-
-
 def _pending(case: Case) -> bool:
     """Whether an accused GPU still asks for a reset; of a fault of the whole node, any GPU."""
-    accused = _accused(case)
+    accused = accused_by(case.session, case.seen.health)
     return any(
         gpu.reset_pending or gpu.recovery_action not in _NO_ACTION
         for gpu in _gpus(case)

@@ -26,7 +26,7 @@ from rules.session.case import Case, is_fresh, touched
 from rules.session.halts import unreachable
 from rules.session.repair.facts import before_of, seen_of
 from rules.session.repair.requests import asked_already, asking, request_name, taking_back
-from rules.session.repair.wants import let_go, next_step, under_way
+from rules.session.repair.wants import lessons, let_go, next_step, under_way
 
 PROPOSED: Final = "RepairProposed"
 """Condition: a person is asked to let a step go; its reason is the step."""
@@ -93,7 +93,7 @@ def begin_step(
     """The next step of a drained node: begun, or why not now; None where nobody wants one."""
     if not _wanted(case) or not case.drains:
         return None
-    led = _led(case)
+    led = led_to(case)
     if led.rung is None:
         clause = f"no repair step is left ({led.clause}), a person decides"
         refusal = Refusal(reason=WhyNot.NO_STEP_LEFT, why=clause, permanent=True)
@@ -114,7 +114,7 @@ def would_repair(case: Case) -> str:
     """What Shadow says of the ladder, to go on with its sentence; "" where nobody wants it."""
     if not _wanted(case):
         return ""
-    led = _led(case)
+    led = led_to(case)
     if led.rung is None:
         return f", then a person would decide ({led.clause})"
     return f", then {led.rung.step} would be asked of {led.rung.adapter}"
@@ -127,9 +127,16 @@ def _wanted(case: Case) -> bool:
     return not off and (chosen or any(cause.source != "Human" for cause in case.causes))
 
 
-def _led(case: Case) -> Climb:
+def led_to(case: Case) -> Climb:
+    """Where the ladder leads now."""
     return next_step(
-        case.session, case.seen.siblings, case.causes, case.seen.health, case.policy, case.now
+        case.session,
+        case.seen.siblings,
+        case.causes,
+        case.seen.health,
+        case.policy,
+        case.now,
+        case.seen.records,
     )
 
 
@@ -148,13 +155,20 @@ def _planned(case: Case, status: QuarantineStatus, rung: Rung) -> Decision:
     status = st.with_condition(status, PROPOSED, case.now)
     sentence = (
         f"{attempt.step} is to be asked of {attempt.adapter} for {causes_clause(case.causes)} "
-        f"(attempt {attempt.attempt} on this node)."
+        f"(attempt {attempt.attempt} on this node{_skipped(case)})."
     )
     status = st.with_refusal(status, case.now, None)
     status = st.enter(status, Phase.REPAIRING, bounded(sentence), case.now)
     return case.decision(
         "PlanRepair", status, because=attempt.step, evicting=Evicting.LOOK, wake_at=case.now
     )
+
+
+def _skipped(case: Case) -> str:
+    """What history made the ladder begin above."""
+    failed = lessons(case.session, case.seen.health, case.seen.records, case.now).failed
+    skipped = [step for step, _ in led_to(case).passed if step in failed]
+    return f"; {', '.join(skipped)} did not hold before" if skipped else ""
 
 
 def _plan_on(

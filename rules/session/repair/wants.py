@@ -7,13 +7,15 @@ the whole fleet (`rules.fleet.repair_turns`) and for what Shadow and people are 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from rules.api.nodes import HealthView, QuarantineView
 from rules.api.quarantine import Cause, QuarantineStatus, RepairAttempt, RepairState
 from rules.api.timestamps import parse_time
 from rules.catalog.reasons import REASONS
+from rules.ledger.record import RecordView, record_names
+from rules.ledger.verdict import Lessons, lessons_of
 from rules.policy.policy import Policy
 from rules.repair.ladder import Climb, Rung, begins_at, climb
 from rules.session.external import trigger_of
@@ -33,8 +35,11 @@ def next_step(
     health: HealthView | None,
     policy: Policy,
     now: float,
+    records: Mapping[str, RecordView],
 ) -> Climb:
-    """Where the ladder leads now for the causes that hold."""
+    """Where the ladder leads now for the causes that hold; of a lemon it begins above the
+    steps that did not hold.
+    """
     repair = policy.repair
     return climb(
         begins_at(_actions(session, causes, health, policy)),
@@ -43,7 +48,36 @@ def next_step(
         tried=tried((session, *siblings), repair.window_s, now),
         attempts=repair.attempts,
         chosen=session.spec.repair.step if session.spec.repair is not None else "",
+        failed=lessons(session, health, records, now).failed,
     )
+
+
+def lessons(
+    session: QuarantineView,
+    health: HealthView | None,
+    records: Mapping[str, RecordView],
+    now: float,
+) -> Lessons:
+    """What the records of the parts that the session accuses have taught."""
+    if not records:
+        return Lessons()
+    uuids = accused_by(session, health)
+    names = record_names(session.spec.node_name, uuids)
+    # A fault of a GPU teaches nothing about its node, and the other way round.
+    its = names[1:] if uuids else names[:1]
+    known = (records[name] for name in its if name in records)
+    return lessons_of((one.status for one in known if not one.doubt), now)
+
+
+def accused_by(session: QuarantineView, health: HealthView | None) -> list[str]:
+    """The GPUs that the session's causes name, by its verdict, else by what it kept of it."""
+    ids = {cause.incident for cause in session.spec.causes if cause.incident}
+    incidents = health.status.incidents if health is not None else ()
+    named = {uuid for i in incidents if i.id in ids for uuid in i.gpus}
+    kept: Any = session.status.evidence.get("gpus")
+    if not named and isinstance(kept, list):
+        named = {uuid for uuid in kept if isinstance(uuid, str)}
+    return sorted(named)
 
 
 def let_go(session: QuarantineView, rung: Rung, policy: Policy) -> bool:

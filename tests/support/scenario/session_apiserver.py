@@ -168,6 +168,16 @@ class ApiServer(Cluster):
             case d.DeleteSession():
                 self.quarantines.pop(write.name)
                 return 200
+            case d.CreateRecord():
+                if write.name in self.records:
+                    return 409
+                self.records[write.name] = {"metadata": self._meta(write.name)}
+                return 201
+            case d.WriteRecord():
+                return self._patch(self.records, write.name, wire)
+            case d.DeleteRecord():
+                self.records.pop(write.name)
+                return 200
             case _:
                 raise AssertionError(f"unexpected {write}")
 

@@ -29,6 +29,7 @@ class Cluster:
         self.version = 100
         self.nodes: dict[str, dict[str, Any]] = {}
         self.quarantines: dict[str, dict[str, Any]] = {}
+        self.records: dict[str, dict[str, Any]] = {}
         self.healths: dict[str, dict[str, Any]] = {}
         self.pods: dict[tuple[str, str], dict[str, Any]] = {}
         self.pdbs: dict[tuple[str, str], dict[str, Any]] = {}

@@ -36,6 +36,7 @@ from rules.drain.memory import DrainMemory, announced, answered, forced
 from rules.drain.plan import DrainInput, plan_drain
 from rules.drain.unseen import not_listed
 from rules.fleet.turns import FleetVerdict, judge_fleet
+from rules.ledger.record import RecordView
 from rules.policy.policy import Policy
 from rules.session.causes import causes_in_effect, worst
 from rules.session.decide import decide
@@ -110,6 +111,7 @@ class World(ApiServer):
             nodes={name: convert(n, NodeView) for name, n in self.nodes.items()},
             healths={name: convert(h, HealthView) for name, h in self.healths.items()},
             quarantines={n: convert(q, QuarantineView) for n, q in self.quarantines.items()},
+            records={n: convert(r, RecordView) for n, r in self.records.items()},
             pauses={name: convert(p, PauseView) for name, p in self.pauses.items()},
             maintenance_leases={n: convert(le, LeaseView) for n, le in self.leases.items()},
             external_seen=self._external_seen(),

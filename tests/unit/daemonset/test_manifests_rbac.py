@@ -55,6 +55,9 @@ ORDINARY: list[d.Write] = [
     d.PatchSessionSpec(node="n", name="s", resource_version="1"),
     d.WriteSessionStatus(node="n", name="s", resource_version="1", status=QuarantineStatus()),
     d.DeleteSession(node="n", name="s", uid="u"),
+    d.CreateRecord(node="n", name="r"),
+    d.WriteRecord(node="n", name="r", resource_version="1", status={}),
+    d.DeleteRecord(node="n", name="r", uid="u"),
     d.EvictPod(node="n", namespace="x", name="p", uid="u"),
 ]
 FORCED: list[d.Write] = [
@@ -66,6 +69,7 @@ READS = {
     ("get", "nodes"): "gateway.fresh_node",
     ("get", "gpuward.io/gpunodehealths"): "node_cycle and housekeeping",
     ("get", "gpuward.io/gpuquarantines"): "node_cycle after a conflict",
+    ("get", "gpuward.io/gpurecords"): "records after a conflict",
     ("list", "pods"): "drain_look.pods_on",
     ("get", "pods"): "pod_look: a last look before an eviction",
     ("get", "persistentvolumeclaims"): "drain_look: volumes of evicted pods",
@@ -89,6 +93,7 @@ CALLERS = {
     "upkeep/housekeeping.py": "one GPUNodeHealth",
     "drain/kueue.py": "workloads",
     "upkeep/maintenance.py": "leases",
+    "upkeep/records.py": "one GPUNodeHealth, and one GPURecord after a conflict",
     "cycle/node_cycle.py": "one GPUNodeHealth",
     "cycle/writes.py": "one GPUQuarantine, after a conflict",
     "drain/owners.py": "owners of pods",
@@ -128,7 +133,7 @@ def watched() -> dict[str, str]:
         agent=nobody,
     )
     caches = Caches(nobody, VirtualClock(), node_selector="", namespace="gpuward", to=listeners)
-    return {of_path(cache.resource.path): cache.resource.path for cache in caches.all}
+    return {of_path(cache.resource.path): cache.resource.path for cache in caches.followed}
 
 
 def owner_reads() -> set[tuple[str, str]]:

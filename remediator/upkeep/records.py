@@ -1,0 +1,179 @@
+"""Keeps GPURecords: the leader writes down what became of each fault, and forgets after 90 days.
+
+Listeners say which nodes changed, a sweep looks at them (`rules.fleet.happenings` says what their
+records should hold) and writes what differs. Nothing waits for it: without records, or without
+their definition, everything else works as before there were any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from remediator.kube.answer import ApiError
+from remediator.kube.api import Api
+from remediator.kube.caches import HEALTHS, RECORDS
+from remediator.kube.clock import Clock
+from remediator.kube.gateway import Gateway
+from remediator.kube.isolation import Isolation
+from remediator.world import World
+from rules.api.nodes import HealthView, QuarantineView
+from rules.api.object_name import api_path, is_object_name
+from rules.api.writes import CreateRecord, DeleteRecord, Write
+from rules.fleet.happenings import RecordChange, aged, record_changes
+from rules.ledger.record import RecordView
+
+_LOG = structlog.get_logger()
+
+_SWEEP_S: Final = 10.0
+_NODES_PER_SWEEP: Final = 50
+_AGED_PER_SWEEP: Final = 50
+"""Records looked at for what time alone does to them: each once in an hour or so."""
+_LOOK_AGAIN_S: Final = 60.0
+"""One node is not looked at more often: a flapping fault is one line of its record."""
+MOST_RECORDS: Final = 20_000
+"""Beyond so many no new one is opened: a hostile verdict may name any number of GPUs."""
+
+
+class RecordKeeping:
+    """The records of one process; only the leader's writes anything."""
+
+    def __init__(
+        self,
+        api: Api,
+        gateway: Gateway,
+        world: World,
+        clock: Clock,
+        *,
+        may_act: Callable[[], bool],
+        isolation: Isolation | None = None,
+    ) -> None:
+        self._api = api
+        self._gateway = gateway
+        self._world = world
+        self._clock = clock
+        self._may_act = may_act
+        self._isolation = isolation or Isolation(clock)
+        self._due: dict[str, float] = {}
+        """When each changed node may be looked at (CLOCK_BOOTTIME)."""
+        self._looked: dict[str, float] = {}
+        self._told: set[str] = set()
+        """Records on which a person said something."""
+        self._round: list[str] = []
+
+    def node_changed(self, name: str) -> None:
+        """Its verdict or one of its sessions is another."""
+        self._due.setdefault(name, self._looked.get(name, float("-inf")) + _LOOK_AGAIN_S)
+
+    def record_changed(self, before: RecordView | None, after: RecordView | None) -> None:
+        """A person may have said something on it, or have deleted it."""
+        words = [one.metadata.annotations if one is not None else None for one in (before, after)]
+        if after is not None and words[0] != words[1]:
+            self._told.add(after.name)
+
+    def took_over(self) -> None:
+        """Whatever changed while nobody led is looked at once."""
+        for name in {*self._world.sessions, *self._world.healths}:
+            self.node_changed(name)
+
+    async def run(self) -> None:
+        """Sweep until cancelled."""
+        while True:
+            await self._clock.sleep(_SWEEP_S)
+            if self._may_act() and self._world.caches.records.synced:
+                await self.sweep()
+
+    async def sweep(self) -> None:
+        """Look at the nodes that are due, and now and then at what time does to records."""
+        now = self._clock.elapsed()
+        due = [name for name, at in self._due.items() if at <= now]
+        for name in due[:_NODES_PER_SWEEP]:
+            self._due.pop(name, None)
+            self._looked[name] = now
+            with self._isolation.guard("records", f"node {name}"):
+                await self._node(name)
+        self._looked = {n: at for n, at in self._looked.items() if now - at < _LOOK_AGAIN_S}
+        with self._isolation.guard("records", "records that grow old"):
+            await self._aged()
+
+    async def _node(self, name: str) -> None:
+        world = self._world
+        try:
+            health = world.healths.get(name) or await self._read(name)
+        except ApiError as error:
+            _LOG.warning("record keeping", node=name, why=str(error))
+            self.node_changed(name)
+            return
+        sessions = world.sessions.get(name, [])
+        records = world.caches.records.items
+        node = world.caches.nodes.items.get(name)
+        for change in record_changes(name, node, health, sessions, records, self._clock.now()):
+            if change.known is None and len(records) >= MOST_RECORDS:
+                _LOG.warning("record keeping", node=name, why=f"{MOST_RECORDS} records are kept")
+                continue
+            if not await self._write(change):
+                self.node_changed(name)
+
+    async def _read(self, name: str) -> HealthView | None:
+        """The verdict of a node that is well again; None where there is none."""
+        if not is_object_name(name):
+            return None
+        try:
+            return await self._api.get(api_path(HEALTHS, name), HealthView)
+        except ApiError as error:
+            if error.answer.code != 404:
+                raise
+            return None
+
+    async def _aged(self) -> None:
+        items = self._world.caches.records.items
+        self._round = self._round or list(items)
+        names = [*self._told, *self._round[:_AGED_PER_SWEEP]]
+        self._round = self._round[_AGED_PER_SWEEP:]
+        self._told.clear()
+        records = [items[name] for name in dict.fromkeys(names) if name in items]
+        for due in aged(records, self._clock.now()):
+            if isinstance(due, DeleteRecord):
+                await self._gateway.send(due)
+            else:
+                await self._write(due)
+
+    async def _write(self, change: RecordChange) -> bool:
+        """Whether the record is as it should be; what failed is tried at the next look."""
+        write: Write = change.write()
+        sent = await self._gateway.send(write)
+        if not sent.done or sent.answer is None:
+            return await self._catch_up(change.name)
+        stored = sent.answer.decode(RecordView)
+        if isinstance(write, CreateRecord):
+            filled = await self._gateway.send(change.write(stored.metadata.resource_version))
+            if not filled.done or filled.answer is None:
+                return await self._catch_up(change.name)
+            stored = filled.answer.decode(RecordView)
+        self._world.caches.records.learn(stored)
+        return True
+
+    async def _catch_up(self, name: str) -> bool:
+        """Somebody else wrote it, or nobody knows: read it, and look again later."""
+        try:
+            self._world.caches.records.learn(
+                await self._api.get(api_path(RECORDS, name), RecordView)
+            )
+        except ApiError as error:
+            _LOG.warning("record keeping", record=name, why=str(error))
+        return False
+
+
+def session_nodes(before: QuarantineView | None, after: QuarantineView | None) -> set[str]:
+    """The nodes that a changed session concerns, when it changed in what records hold of it."""
+    told = [(_told(one) if one is not None else None) for one in (before, after)]
+    if told[0] == told[1]:
+        return set()
+    return {one.spec.node_name for one in (before, after) if one is not None}
+
+
+def _told(session: QuarantineView) -> tuple[object, ...]:
+    status = session.status
+    return session.spec.causes, session.spec.release, status.phase, status.mode, status.repair

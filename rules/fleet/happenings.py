@@ -1,0 +1,273 @@
+"""What a node's verdict and sessions say of its GPUs and of itself, for their records.
+
+Reads objects and decides nothing; `rules.ledger.update` makes a record of it. Called by the
+leader's record keeping whenever a session or a verdict of the node changed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
+from rules.api.names import ANNOTATION_REPAIRED
+from rules.api.nodes import HealthView, NodeView, QuarantineView
+from rules.api.quarantine import Mode, Phase, RepairState
+from rules.api.timestamps import format_time, parse_time
+from rules.api.writes import CreateRecord, DeleteRecord, WriteRecord
+from rules.catalog.reason import Severity
+from rules.ledger.record import (
+    ANNOTATION_KEEP,
+    GPU_SCOPE,
+    NODE_SCOPE,
+    Outcome,
+    RecordStatus,
+    RecordView,
+    RecordWord,
+    gpu_record_name,
+    node_record_name,
+    record_patch,
+)
+from rules.ledger.update import (
+    Fault,
+    Identity,
+    outlived_record,
+    rejudged,
+    updated,
+    worth_writing,
+)
+from rules.session.causes import ended_by_person, severity_rank
+from rules.session.history import ended_at
+
+MOST_GPUS: Final = 64
+"""Records that one node's verdict may open: as many GPUs as it may list."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordChange:
+    """One record as it should be; `known` is how it is, None where there is none."""
+
+    name: str
+    node: str
+    status: RecordStatus
+    known: RecordView | None = None
+
+    def write(self, version: str = "") -> CreateRecord | WriteRecord:
+        """The next write: a record is made first and filled then, as its status is apart."""
+        version = version or (self.known.metadata.resource_version if self.known else "")
+        if not version:
+            return CreateRecord(name=self.name, node=self.node)
+        return WriteRecord(
+            name=self.name,
+            node=self.node,
+            resource_version=version,
+            status=record_patch(self.status),
+        )
+
+
+@dataclass(slots=True)
+class _Found:
+    identity: Identity
+    faults: list[Fault] = field(default_factory=list)
+
+
+def record_changes(
+    name: str,
+    node: NodeView | None,
+    health: HealthView | None,
+    sessions: Iterable[QuarantineView],
+    records: Mapping[str, RecordView],
+    now: float,
+) -> tuple[RecordChange, ...]:
+    """The records of one node that are not as they should be."""
+    found = _found(name, health, list(sessions))
+    changes = []
+    for record, one in sorted(found.items()):
+        known = records.get(record)
+        if known is not None and known.doubt:
+            # What cannot be read in full is not written over.
+            continue
+        before = known.status if known is not None else None
+        words = _words_of(known) if known is not None else []
+        if before is None or before.node in {"", name}:
+            words += _words_on(node)
+        after = updated(before, one.identity, one.faults, words, now)
+        if after is not None and worth_writing(before, after):
+            changes.append(RecordChange(name=record, node=name, status=after, known=known))
+    return tuple(changes)
+
+
+def aged(records: Iterable[RecordView], now: float) -> tuple[RecordChange | DeleteRecord, ...]:
+    """What time alone does to records: verdicts that change, people's words, and the end."""
+    due: list[RecordChange | DeleteRecord] = []
+    for record in records:
+        if record.doubt:
+            continue
+        if outlived_record(record, now):
+            due.append(
+                DeleteRecord(
+                    name=record.name, node=record.status.node, uid=record.metadata.uid
+                )
+            )
+            continue
+        after = rejudged(record.status, now)
+        told = updated(record.status, Identity(scope=after.scope), (), _words_of(record), now)
+        after = told or after
+        if worth_writing(record.status, after):
+            node = record.status.node
+            due.append(RecordChange(name=record.name, node=node, status=after, known=record))
+    return tuple(due)
+
+
+def _found(
+    name: str, health: HealthView | None, sessions: list[QuarantineView]
+) -> dict[str, _Found]:
+    status = health.status if health is not None and not health.doubt else HealthStatus()
+    gpus = {gpu.uuid: gpu for gpu in status.gpus if gpu.uuid}
+    by_incident = _sessions_by_incident(sessions)
+    found: dict[str, _Found] = {}
+    faults: defaultdict[str, list[Fault]] = defaultdict(list)
+    seen = set()
+    for incident in status.incidents:
+        if severity_rank(incident.severity) < Severity.DEGRADED.rank:
+            continue
+        seen.add(incident.id)
+        fault = _fault_of(name, incident, by_incident.get(incident.id))
+        for uuid in incident.gpus[:MOST_GPUS] or ("",):
+            faults[uuid].append(fault)
+    for session in sessions:
+        for uuid, fault in _kept_by(name, session, by_incident, seen):
+            faults[uuid].append(fault)
+    for uuid, its in list(faults.items())[:MOST_GPUS]:
+        identity = _identity(name, uuid, gpus.get(uuid), status)
+        record = gpu_record_name(uuid) if uuid else node_record_name(name)
+        found[record] = _Found(identity, its)
+    return found
+
+
+def _identity(name: str, uuid: str, gpu: GpuStatus | None, status: HealthStatus) -> Identity:
+    if not uuid:
+        return Identity(
+            scope=NODE_SCOPE,
+            node=name,
+            driver=status.driver_version[:64],
+            rules=status.rules_version[:64],
+        )
+    return Identity(
+        scope=GPU_SCOPE,
+        uuid=uuid[:96],
+        serial=gpu.serial if gpu is not None else "",
+        product=gpu.product if gpu is not None else "",
+        # A verdict that does not list the GPU says nothing of where it is now.
+        node=name if gpu is not None else "",
+        slot=gpu.pci if gpu is not None else "",
+        driver=status.driver_version[:64],
+        rules=status.rules_version[:64],
+    )
+
+
+def _sessions_by_incident(sessions: list[QuarantineView]) -> dict[str, QuarantineView]:
+    """The session that an incident belongs to; the latest where several name it."""
+    ordered = sorted(sessions, key=lambda s: (s.metadata.created_at, s.name))
+    return {
+        cause.incident: session
+        for session in ordered
+        for cause in session.spec.causes
+        if cause.incident
+    }
+
+
+def _fault_of(name: str, incident: IncidentStatus, session: QuarantineView | None) -> Fault:
+    outcome, ended = _ended(session, incident.closed_at, active=incident.active)
+    return Fault(
+        at=incident.first_seen,
+        reason=incident.reason,
+        severity=incident.severity,
+        node=name,
+        session=session.name if session is not None else "",
+        steps=steps_of(session) if session is not None else (),
+        ended_at=ended,
+        outcome=outcome,
+    )
+
+
+def _kept_by(
+    name: str,
+    session: QuarantineView,
+    by_incident: Mapping[str, QuarantineView],
+    seen: set[str],
+) -> list[tuple[str, Fault]]:
+    """Faults that only the session still knows: its verdict is gone or has forgotten them."""
+    evidence = session.status.evidence
+    kept: Any = evidence.get("incidents")
+    uuids: Any = evidence.get("gpus")
+    gpus = [uuid for uuid in uuids if isinstance(uuid, str)] if isinstance(uuids, list) else []
+    found = []
+    for one in kept if isinstance(kept, list) else ():
+        known = isinstance(one, dict) and by_incident.get(str(one.get("id"))) is session
+        if not known or str(one.get("id")) in seen:
+            continue
+        outcome, ended = _ended(session, "", active=True)
+        fault = Fault(
+            at=str(one.get("firstSeen", "")),
+            reason=str(one.get("reason", "")),
+            severity=str(one.get("severity", "")),
+            node=name,
+            session=session.name,
+            steps=steps_of(session),
+            ended_at=ended,
+            outcome=outcome,
+        )
+        # Which of several GPUs an incident was about is known only where it says so.
+        its = one.get("gpus")
+        about = [u for u in its if isinstance(u, str)] if isinstance(its, list) else gpus
+        found += [(uuid, fault) for uuid in about[:MOST_GPUS] or [""]]
+    return found
+
+
+def _ended(
+    session: QuarantineView | None, closed_at: str, *, active: bool
+) -> tuple[str, str]:
+    """What became of a fault, and since when the part is back in service."""
+    if session is None or session.status.mode == Mode.SHADOW:
+        return (Outcome.ACTIVE, "") if active else (Outcome.CLOSED, closed_at)
+    phase = session.status.phase
+    if phase not in {Phase.RELEASED, Phase.CANCELLED, Phase.NODE_GONE}:
+        return Outcome.ACTIVE, ""
+    at = format_time(ended_at(session))
+    if phase == Phase.NODE_GONE:
+        return Outcome.NODE_GONE, at
+    if ended_by_person(session) and not _mended_by_then(closed_at, at):
+        return Outcome.UNDONE, at
+    if phase == Phase.CANCELLED:
+        return (Outcome.ACTIVE, "") if active else (Outcome.CLOSED, closed_at or at)
+    return Outcome.RELEASED, at
+
+
+def _mended_by_then(closed_at: str, ended: str) -> bool:
+    closed, end = parse_time(closed_at), parse_time(ended)
+    return closed is not None and end is not None and closed <= end
+
+
+def steps_of(session: QuarantineView) -> tuple[str, ...]:
+    """The repair steps that were really taken, in order."""
+    taken = {RepairState.PROVEN, RepairState.FAILED}
+    return tuple(a.step for a in session.status.repair if a.state in taken)
+
+
+def _words_on(node: NodeView | None) -> list[RecordWord]:
+    said = node.annotations.get(ANNOTATION_REPAIRED, "") if node is not None else ""
+    return _word("repaired", said)
+
+
+def _words_of(record: RecordView) -> list[RecordWord]:
+    return _word("keep", record.metadata.annotations.get(ANNOTATION_KEEP, ""))
+
+
+def _word(word: str, said: str) -> list[RecordWord]:
+    at, _, reason = said.partition(" ")
+    if parse_time(at) is None:
+        return []
+    return [RecordWord(at=at, word=word, reason=" ".join(reason.split())[:256])]

@@ -1,0 +1,307 @@
+"""One record and what is known now come in; the record as it should be goes out.
+
+Level-triggered: the same facts again change nothing, so a restart, a second leader and a write
+that was lost all come to the same record. A fault is known by its reason and its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from rules.api.timestamps import format_time, parse_time
+from rules.ledger.record import (
+    GPU_SCOPE,
+    MAX_EVENTS,
+    MAX_PLACES,
+    MAX_SAID,
+    MAX_STEPS,
+    Outcome,
+    RecordCounters,
+    RecordEvent,
+    RecordPlace,
+    RecordStatus,
+    RecordView,
+    RecordWord,
+)
+from rules.ledger.score import DAY_S
+from rules.ledger.verdict import FATAL, judge_record
+
+KEPT_S: Final = 90 * DAY_S
+"""How long a record outlives its last event."""
+FORGOTTEN_S: Final = 365 * DAY_S
+"""A fault that never ended (its node is gone) is kept so long."""
+SAME_S: Final = 3600.0
+"""The same reason again within this time, nothing done meanwhile, is the same fault flapping."""
+STEP_POINTS: Final = 10
+"""The score moves with time; it is written when it moved so far, in points of percent."""
+_REASON_CHARS, _TEXT_CHARS = 63, 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What the record is about, as far as it is known now; "" where it is not."""
+
+    scope: str = GPU_SCOPE
+    uuid: str = ""
+    serial: str = ""
+    product: str = ""
+    node: str = ""
+    slot: str = ""
+    driver: str = ""
+    rules: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One fault as verdicts and sessions tell it; `at` as it is spelled there."""
+
+    at: str
+    reason: str
+    severity: str
+    node: str = ""
+    session: str = ""
+    steps: tuple[str, ...] = ()
+    ended_at: str = ""
+    outcome: str = Outcome.ACTIVE
+
+
+def updated(
+    status: RecordStatus | None,
+    identity: Identity,
+    faults: Iterable[Fault],
+    words: Iterable[RecordWord],
+    now: float,
+) -> RecordStatus | None:
+    """The record with what is known now; None where there is nothing to record."""
+    known = status or RecordStatus(scope=identity.scope, uuid=identity.uuid)
+    result = _identified(known, identity, now)
+    for fault in sorted(faults, key=lambda f: (parse_time(f.at) or 0.0, f.reason)):
+        result = _with_fault(result, fault, identity, now)
+    if not result.events and status is None:
+        return None
+    if result.events and not result.places:
+        last = result.events[-1]
+        here = RecordPlace(node=last.node, since=last.at)
+        result = msgspec.structs.replace(result, places=(here,) if last.node else ())
+    return _judged(_with_words(_bounded(result), words), now)
+
+
+def rejudged(status: RecordStatus, now: float) -> RecordStatus:
+    """The record with time gone by: score and verdict move without any event."""
+    return _judged(status, now)
+
+
+def worth_writing(before: RecordStatus | None, after: RecordStatus) -> bool:
+    """Whether the difference is more than a score that moved a little."""
+    if before is None or abs(after.score - before.score) >= STEP_POINTS:
+        return True
+    same = msgspec.structs.replace(after, score=before.score, message=before.message)
+    return same != before
+
+
+def outlived_record(record: RecordView, now: float) -> bool:
+    """Whether a record has had no event for so long that it is forgotten."""
+    events = record.status.events
+    if not events:
+        return now - record.metadata.created_at > KEPT_S
+    last = max(parse_time(e.ended_at or e.last_at or e.at) or 0.0 for e in events)
+    active = any(e.outcome == Outcome.ACTIVE for e in events)
+    return now - last > (FORGOTTEN_S if active else KEPT_S)
+
+
+def _judged(status: RecordStatus, now: float) -> RecordStatus:
+    found = judge_record(status, now)
+    since = status.lemon_since if status.lemon else format_time(now)
+    return msgspec.structs.replace(
+        status,
+        score=found.score,
+        lemon=found.lemon,
+        lemon_since=since if found.lemon else "",
+        message=found.message,
+    )
+
+
+def _identified(status: RecordStatus, identity: Identity, now: float) -> RecordStatus:
+    driver = identity.driver or status.driver_version
+    rules = identity.rules or status.rules_version
+    before = (status.driver_version, status.rules_version)
+    changed = any(before) and before != (driver, rules)
+    return msgspec.structs.replace(
+        status,
+        serial=identity.serial or status.serial,
+        product=identity.product or status.product,
+        places=_placed(status.places, identity, now),
+        driver_version=driver,
+        rules_version=rules,
+        baseline_at=format_time(now) if changed else status.baseline_at,
+    )
+
+
+def _placed(
+    places: tuple[RecordPlace, ...], identity: Identity, now: float
+) -> tuple[RecordPlace, ...]:
+    if not identity.node:
+        return places
+    last = places[-1] if places else None
+    if last is not None and last.node == identity.node:
+        if not identity.slot or last.slot == identity.slot:
+            return places
+        if not last.slot:
+            return (*places[:-1], msgspec.structs.replace(last, slot=identity.slot))
+    here = RecordPlace(node=identity.node, slot=identity.slot, since=format_time(now))
+    return (*places, here)[-MAX_PLACES:]
+
+
+def _with_fault(
+    status: RecordStatus, fault: Fault, identity: Identity, now: float
+) -> RecordStatus:
+    at = parse_time(fault.at)
+    if at is None or at > now + DAY_S:
+        return status
+    index = _index_of(status.events, fault, at)
+    if index is not None:
+        return _told_more(status, index, fault)
+    forgotten = parse_time(status.forgotten_until) or 0.0
+    if at <= forgotten or (now - at > KEPT_S and fault.outcome != Outcome.ACTIVE):
+        return status
+    same = _flapping(status.events, fault, at)
+    if same is not None:
+        return _flapped(status, same, fault)
+    return _added(status, fault, at, identity)
+
+
+def _index_of(events: tuple[RecordEvent, ...], fault: Fault, at: float) -> int | None:
+    """The event that holds this fault already, or a later one of the same flapping."""
+    for index, event in enumerate(events):
+        began, last = parse_time(event.at), parse_time(event.last_at or event.at)
+        if began is None or last is None or event.reason != fault.reason[:_REASON_CHARS]:
+            continue
+        if began <= at <= last:
+            return index
+    return None
+
+
+def _flapping(events: tuple[RecordEvent, ...], fault: Fault, at: float) -> int | None:
+    for index in reversed(range(len(events))):
+        event = events[index]
+        if event.reason != fault.reason[:_REASON_CHARS]:
+            continue
+        last = parse_time(event.ended_at or event.last_at or event.at) or 0.0
+        repaired = bool(event.steps) or event.outcome not in {Outcome.ACTIVE, Outcome.CLOSED}
+        return index if not repaired and 0 <= at - last <= SAME_S else None
+    return None
+
+
+def _flapped(status: RecordStatus, index: int, fault: Fault) -> RecordStatus:
+    event = status.events[index]
+    again = msgspec.structs.replace(event, last_at=fault.at, times=event.times + 1)
+    return _told_more(_put(status, index, again), index, fault)
+
+
+def _told_more(status: RecordStatus, index: int, fault: Fault) -> RecordStatus:
+    """What became of a known fault, where this is its latest sight."""
+    event = status.events[index]
+    if (event.last_at or event.at) != fault.at:
+        return status
+    # What sessions told is not forgotten when history forgets the session.
+    forgets = bool(event.session) and not fault.session
+    new = msgspec.structs.replace(
+        event,
+        session=fault.session or event.session,
+        steps=fault.steps[-MAX_STEPS:] or event.steps,
+        outcome=event.outcome if forgets else fault.outcome,
+        ended_at=event.ended_at if forgets else fault.ended_at,
+        severity=FATAL if FATAL in {event.severity, fault.severity} else fault.severity,
+    )
+    if new == event:
+        return status
+    counters = status.counters
+    return msgspec.structs.replace(
+        _put(status, index, new),
+        counters=msgspec.structs.replace(
+            counters,
+            sessions=counters.sessions + (bool(new.session) and new.session != event.session),
+            fatal=counters.fatal + (new.severity == FATAL != event.severity),
+            undone=counters.undone + (new.outcome == Outcome.UNDONE != event.outcome),
+        ),
+    )
+
+
+def _added(status: RecordStatus, fault: Fault, at: float, identity: Identity) -> RecordStatus:
+    event = RecordEvent(
+        at=fault.at,
+        last_at=fault.at,
+        node=fault.node or identity.node,
+        reason=fault.reason[:_REASON_CHARS],
+        severity=fault.severity[:32],
+        driver=identity.driver[:64],
+        session=fault.session,
+        steps=fault.steps[-MAX_STEPS:],
+        ended_at=fault.ended_at,
+        outcome=fault.outcome,
+    )
+    events = list(status.events)
+    came_back = 0
+    before = max(
+        (i for i, e in enumerate(events) if _ended_before(e, at)),
+        key=lambda i: parse_time(events[i].ended_at) or 0.0,
+        default=None,
+    )
+    if before is not None and events[before].came_back_after is None:
+        after_s = int(at - (parse_time(events[before].ended_at) or at))
+        events[before] = msgspec.structs.replace(events[before], came_back_after=after_s)
+        came_back = 1
+    events = sorted([*events, event], key=lambda e: (parse_time(e.at) or 0.0, e.reason))
+    counters = status.counters
+    return msgspec.structs.replace(
+        status,
+        events=tuple(events),
+        counters=RecordCounters(
+            faults=counters.faults + 1,
+            fatal=counters.fatal + (fault.severity == FATAL),
+            sessions=counters.sessions + bool(fault.session),
+            came_back=counters.came_back + came_back,
+            undone=counters.undone + (fault.outcome == Outcome.UNDONE),
+        ),
+    )
+
+
+def _ended_before(event: RecordEvent, at: float) -> bool:
+    """Whether the part was back in service after this fault when the next one came."""
+    ended = parse_time(event.ended_at)
+    return ended is not None and ended <= at
+
+
+def _put(status: RecordStatus, index: int, event: RecordEvent) -> RecordStatus:
+    events = (*status.events[:index], event, *status.events[index + 1 :])
+    return msgspec.structs.replace(status, events=events)
+
+
+def _bounded(status: RecordStatus) -> RecordStatus:
+    if len(status.events) <= MAX_EVENTS:
+        return status
+    dropped, kept = status.events[:-MAX_EVENTS], status.events[-MAX_EVENTS:]
+    ends = [status.forgotten_until, *(e.last_at or e.at for e in dropped)]
+    last = max(ends, key=lambda text: parse_time(text) or 0.0)
+    return msgspec.structs.replace(status, events=kept, forgotten_until=last)
+
+
+def _with_words(status: RecordStatus, words: Iterable[RecordWord]) -> RecordStatus:
+    """People's words, each once; one about a time before the first event says nothing here."""
+    first = min((parse_time(e.at) or 0.0 for e in status.events), default=0.0)
+    known = {(said.at, said.word) for said in status.said}
+    new = [
+        msgspec.structs.replace(word, reason=word.reason[:_TEXT_CHARS])
+        for word in words
+        if (word.at, word.word) not in known
+        and (at := parse_time(word.at)) is not None
+        and at >= first
+    ]
+    if not new:
+        return status
+    said = sorted([*status.said, *new], key=lambda one: parse_time(one.at) or 0.0)
+    return msgspec.structs.replace(status, said=tuple(said[-MAX_SAID:]))

@@ -1,0 +1,153 @@
+"""Lemon or not: a verdict with hysteresis on one record, and what its repairs have taught.
+
+A lemon is never a cause: nothing is taken out of service for it. It says how a fault that comes
+anyway is repaired (`rules.session.repair.wants`) and what a person should know.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from rules.api.timestamps import parse_time
+from rules.ledger.record import Outcome, RecordEvent, RecordStatus
+from rules.ledger.score import DAY_S, WEEK_S, Evidence, chance_of_return, is_memory
+
+WINDOW_S: Final = 28 * DAY_S
+"""The window in which faults make a lemon. Source: Meta's lemon nodes (RSC clusters, 2024)."""
+FAULTS: Final = 3
+"""So many faults within the window: at the trace's 4.18 faults per 1,000 node-days chance alone
+brings three in 28 days to 3 nodes of 10,000."""
+RETURNS: Final = 2
+"""So many returns within a week of a repair, in the window: 30 % return once, chance is 2.9 %."""
+QUIET_S: Final = 28 * DAY_S
+CLEARS_BELOW: Final = 6
+"""Hysteresis: a lemon is none any more when the chance of a return is below twice that of
+independent faults, in percent, and a whole window was quiet."""
+FATAL: Final = "Fatal"
+_WORDS: Final = {"keep", "repaired"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LemonVerdict:
+    """The verdict on one record now."""
+
+    score: int
+    """Chance of a return within 7 days, in percent."""
+    lemon: bool
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lessons:
+    """What the repairs of the lemons on a node have taught; empty where there is no lemon."""
+
+    lemons: tuple[str, ...] = ()
+    """Their names, for sentences."""
+    failed: frozenset[str] = frozenset()
+    """Steps after which the fault was back within a week, and that have not held since."""
+
+
+def counting(status: RecordStatus) -> list[RecordEvent]:
+    """The events that count: Fatal ones and those with a session; not what a person undid, nor
+    what was before a person's word. What was only reported makes no lemon: heat would.
+
+    A new driver or new rules judge anew: of what was before them only Fatal faults count, since a
+    release may count differently (one multiplied a counter 170 times).
+    """
+    words = [at for said in status.said if said.word in _WORDS and (at := parse_time(said.at))]
+    since = max(words, default=0.0)
+    baseline = parse_time(status.baseline_at) or 0.0
+    return [
+        event
+        for event in status.events
+        if event.outcome != Outcome.UNDONE
+        and (event.severity == FATAL or event.session)
+        and (at := parse_time(event.last_at or event.at)) is not None
+        and at > since
+        and (at >= baseline or event.severity == FATAL)
+    ]
+
+
+def judge_record(status: RecordStatus, now: float) -> LemonVerdict:
+    """Score and verdict of a record at `now`; `status.lemon` is the verdict before."""
+    events = counting(status)
+    score = round(100 * chance_of_return(_evidence(events, now)))
+    recent = [e for e in events if now - (parse_time(e.at) or 0.0) <= WINDOW_S]
+    returns = sum(_returned(event) for event in recent)
+    opens = len(recent) >= FAULTS or returns >= RETURNS
+    quiet = not events or now - max(_last(event, now) for event in events) > QUIET_S
+    stays = status.lemon and events and not (quiet and score < CLEARS_BELOW)
+    lemon = bool(opens or stays)
+    return LemonVerdict(score=score, lemon=lemon, message=_sentence(status, events, recent, score))
+
+
+def _evidence(events: list[RecordEvent], now: float) -> Evidence:
+    if not events:
+        return Evidence(faults=0, repair_s=None, quiet_s=0.0)
+    last = events[-1]
+    began, ended = parse_time(last.at), parse_time(last.ended_at)
+    took = ended - began if began is not None and ended is not None else None
+    return Evidence(
+        faults=len(events),
+        repair_s=max(0.0, took) if took is not None else None,
+        quiet_s=now - ended if ended is not None else 0.0,
+        memory=is_memory(last.reason),
+    )
+
+
+def _returned(event: RecordEvent) -> bool:
+    return event.came_back_after is not None and event.came_back_after <= WEEK_S
+
+
+def _last(event: RecordEvent, now: float) -> float:
+    """When the fault was last there; now while it is."""
+    if event.outcome == Outcome.ACTIVE:
+        return now
+    return parse_time(event.ended_at) or parse_time(event.last_at or event.at) or 0.0
+
+
+def _sentence(
+    status: RecordStatus, events: list[RecordEvent], recent: list[RecordEvent], score: int
+) -> str:
+    if not events:
+        return f"{status.called}: nothing on record counts against it."
+    reasons = [reason for reason, _ in Counter(e.reason for e in recent or events).most_common(3)]
+    back = sum(map(_returned, recent))
+    times = f"{len(recent)} faults in 28 days" if len(recent) != 1 else "1 fault in 28 days"
+    returned = f", back within a week after {back} of them" if back else ""
+    return (
+        f"{status.called}: {times} ({', '.join(reasons)}){returned}; "
+        f"{score} % chance of a return within 7 days."
+    )[:1024]
+
+
+def lessons_of(records: Iterable[RecordStatus], now: float) -> Lessons:
+    """What is known of the parts that a session accuses; only lemons teach."""
+    lemons = [record for record in records if record.lemon]
+    failed: set[str] = set()
+    for record in lemons:
+        failed |= failed_steps(counting(record), now)
+    return Lessons(lemons=tuple(r.called for r in lemons), failed=frozenset(failed))
+
+
+def failed_steps(events: Iterable[RecordEvent], now: float) -> frozenset[str]:
+    """Steps that did not hold the last time they were tried.
+
+    Of several steps for one fault only the last brought it back to service; the others failed. The
+    last one failed when the fault was back within a week, and held when a week went by without.
+    """
+    failed: set[str] = set()
+    for event in events:
+        *vain, last = event.steps or ("",)
+        failed |= set(vain)
+        if not last:
+            continue
+        ended = parse_time(event.ended_at)
+        if _returned(event):
+            failed.add(last)
+        elif event.outcome == Outcome.RELEASED and ended is not None and now - ended > WEEK_S:
+            failed.discard(last)
+    return frozenset(failed)

@@ -1,0 +1,138 @@
+"""What a GPU's record does to its repairs: it is never a cause, and it teaches (issue 14)."""
+
+from __future__ import annotations
+
+import pytest
+
+from rules.api.timestamps import format_time
+from rules.ledger.record import ANNOTATION_KEEP, Outcome, gpu_record_name
+from tests.support.scenario.record_world import DAY, RecordWorld
+from tests.support.scenario.repair_world import NODE
+
+GPU = f"GPU-{NODE}-0"
+
+
+def test_issue14_a_fault_and_its_repair_are_one_line_of_the_record() -> None:
+    world = RecordWorld()
+    world.fault()
+    record = world.record()
+    (event,) = record.events
+    assert (event.reason, event.severity, event.node) == ("Xid79GPUFallenOffBus", "Fatal", NODE)
+    assert (event.outcome, event.steps) == (Outcome.RELEASED, ("RestartNode",))
+    assert event.session == world.session(NODE).name
+    assert (record.uuid, record.node, record.lemon) == (GPU, NODE, False)
+    assert world.keep_records() == 0, "the same facts again write nothing"
+
+
+def test_issue14_a_fault_that_comes_back_says_after_how_long() -> None:
+    world = RecordWorld()
+    world.fault()
+    world.fault(days_later=2)
+    first, second = world.record().events
+    assert 2 * DAY <= (first.came_back_after or 0) < 2.1 * DAY
+    assert second.came_back_after is None
+    assert world.record().counters.came_back == 1
+
+
+def test_issue14_a_lemons_ladder_begins_above_what_did_not_hold() -> None:
+    world = RecordWorld()
+    world.lemon()
+    record = world.record()
+    assert record.lemon, record.message
+    assert "3 faults in 28 days" in record.message
+    world.now += DAY
+    world.incident(NODE)
+    world.run_until(NODE, "Repairing", limit=600, step=5)
+    (attempt,) = world.session(NODE).status.repair
+    assert attempt.step == "ReplaceNode"
+    assert any("RestartNode did not hold before" in said.message for said in world.said)
+
+
+def test_issue14_a_lemon_is_never_a_cause() -> None:
+    world = RecordWorld()
+    world.lemon()
+    ended = len(world.sessions(NODE))
+    world.run(3600, step=60)
+    world.keep_records()
+    assert world.record().lemon
+    assert len(world.sessions(NODE)) == ended
+    assert not world.is_marked(NODE)
+
+
+def test_issue14_where_no_step_held_it_asks_for_a_replacement() -> None:
+    world = RecordWorld("ResetGPU", "RestartNode")
+    world.lemon()
+    world.now += DAY
+    world.incident(NODE)
+    world.run(1200, step=10)
+    assert world.condition(NODE, "Replace") == "NoStepHeld"
+    assert world.condition(NODE, "Blocked") == "NoStepLeft"
+    assert world.session(NODE).status.repair == ()
+
+
+@pytest.mark.parametrize("word", ["keep", "repaired"])
+def test_issue14_a_persons_word_ends_the_verdict(word: str) -> None:
+    world = RecordWorld()
+    world.lemon()
+    assert world.record().lemon
+    said = f"{format_time(world.now)} board looks fine, ticket 4711"
+    if word == "keep":
+        world.records[gpu_record_name(GPU)]["metadata"]["annotations"] = {ANNOTATION_KEEP: said}
+    else:
+        world.annotate(NODE, "gpuward.io/repaired", said)
+    world.keep_records()
+    record = world.record()
+    assert not record.lemon
+    assert [(one.word, one.reason) for one in record.said] == [
+        (word, "board looks fine, ticket 4711")
+    ]
+
+
+def test_issue14_the_record_goes_with_the_gpu_to_another_node() -> None:
+    world = RecordWorld()
+    world.fault()
+    world.healths["n1"]["status"]["gpus"] = [
+        {"uuid": GPU, "serial": "S1", "pci": "0000:3b:00.0", "product": "NVIDIA H100"}
+    ]
+    world.now += DAY
+    world.incident("n1", gpu=GPU)
+    world.run_until("n1", "Released", limit=40_000, step=20)
+    world.keep_records()
+    record = world.record()
+    assert [place.node for place in record.places] == [NODE, "n1"]
+    assert (record.serial, record.places[-1].slot) == ("S1", "0000:3b:00.0")
+    assert [event.node for event in record.events] == [NODE, "n1"]
+    assert world.keep_records() == 0, "two nodes that know it do not fight"
+
+
+def test_issue14_quiet_weeks_end_the_verdict_and_90_days_the_record() -> None:
+    world = RecordWorld()
+    world.lemon()
+    world.healths[NODE]["status"]["incidents"] = []
+    world.now += 20 * DAY
+    world.keep_records()
+    assert world.record().lemon, "hysteresis: not yet"
+    world.now += 12 * DAY
+    world.keep_records()
+    assert not world.record().lemon
+    world.quarantines.clear()
+    world.now += 80 * DAY
+    world.keep_records()
+    assert world.records == {}
+
+
+def test_issue14_what_a_person_undid_counts_nothing() -> None:
+    world = RecordWorld(mode="Off")
+    for _ in range(3):
+        world.now += DAY
+        world.run(60, step=20)
+        world.incident(NODE)
+        world.run_until(NODE, "Quarantined", limit=600, step=5)
+        world.cordon(NODE, on=False)
+        world.run_until(NODE, "Cancelled", limit=600, step=5)
+        world.close_all(NODE)
+        world.keep_records()
+    record = world.record()
+    assert {event.outcome for event in record.events} == {Outcome.UNDONE}
+    assert record.counters.undone == 3
+    assert (record.lemon, record.score) == (False, 0)

@@ -1,0 +1,75 @@
+"""A cluster whose faults are kept in records, by the rules that the leader's record keeping uses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rules.api import writes as d
+from rules.fleet.happenings import RecordChange, aged, record_changes
+from rules.ledger.record import RecordStatus, gpu_record_name
+from rules.session.observation import sessions_by_node
+from tests.support.scenario.repair_world import NODE, STEPS, RepairWorld
+from tests.support.scenario.session_world import ROOMY, policy_of
+
+DAY = 86_400.0
+
+
+class RecordWorld(RepairWorld):
+    """Records are kept when a test says so; sessions in a row alone replace nothing here."""
+
+    def __init__(self, *steps: str, **repair: Any) -> None:
+        """`steps`: those that the policy has an adapter for."""
+        super().__init__()
+        asked = {step: STEPS[step] for step in steps or STEPS}
+        self.policy = policy_of(
+            budget=ROOMY,
+            repair={"mode": "Auto", "steps": asked, "attempts": 99, **repair},
+            release={"replaceAfter": {"count": 99, "window": "7d"}},
+        )
+
+    def keep_records(self) -> int:
+        """One sweep; how many writes it took."""
+        before = len(self.sent)
+        snapshot = self.snapshot()
+        by_node = sessions_by_node(snapshot.quarantines)
+        for name in sorted({*snapshot.healths, *by_node}):
+            changes = record_changes(
+                name,
+                snapshot.nodes.get(name),
+                snapshot.healths.get(name),
+                by_node.get(name, []),
+                snapshot.records,
+                self.now,
+            )
+            for change in changes:
+                self._change(change)
+        for due in aged(self.snapshot().records.values(), self.now):
+            if isinstance(due, d.DeleteRecord):
+                self._send(due)
+            else:
+                self._change(due)
+        return len(self.sent) - before
+
+    def _change(self, change: RecordChange) -> None:
+        write: d.Write = change.write()
+        assert self._send(write) < 300
+        if isinstance(write, d.CreateRecord):
+            version = self.records[change.name]["metadata"]["resourceVersion"]
+            assert self._send(change.write(version)) < 300
+
+    def record(self, gpu: str = f"GPU-{NODE}-0") -> RecordStatus:
+        """The record of a GPU."""
+        return self.snapshot().records[gpu_record_name(gpu)].status
+
+    def lemon(self) -> None:
+        """Three faults in three days, each mended by a restart."""
+        for _ in range(3):
+            self.fault(days_later=1)
+
+    def fault(self, days_later: float = 0.0, node: str = NODE) -> None:
+        """Time goes by in leaps; then a fault, its session and its end."""
+        self.now += days_later * DAY
+        self.run(120, step=20)
+        self.incident(node)
+        self.run_until(node, "Released", limit=40_000, step=20)
+        self.keep_records()

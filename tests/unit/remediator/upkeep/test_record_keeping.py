@@ -1,0 +1,97 @@
+"""The leader writes records over real HTTP; nothing else depends on them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
+from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, Resource
+from remediator.upkeep.records import RecordKeeping
+from rules.api.quarantine import Mode
+from rules.api.timestamps import format_time
+from rules.policy.policy import Policy
+from tests.support.remediator.edge import edge
+from tests.support.remediator.edge_world import edge_world
+from tests.support.remediator.scripted_server import until
+
+RECORDS = Resource("gpuward.io", "v1alpha1", "gpurecords", False, "GPURecord")
+GPU = "GPU-0badcafe-0000-0000-0000-000000000000"
+
+
+@pytest.fixture
+async def cluster(tmp_path):
+    async with edge(tmp_path) as found:
+        await found.add_node("n1")
+        yield found
+
+
+async def sick(cluster, *, active=True, gpu=GPU):
+    now = format_time(cluster.clock.now())
+    body = {"apiVersion": "gpuward.io/v1alpha1", "kind": "GPUNodeHealth",
+            "metadata": {"name": "n1"}}  # fmt: skip
+    health = await cluster.client.create(GPU_NODE_HEALTHS, body)
+    incident = {
+        "id": "i1", "reason": "Xid79GPUFallenOffBus", "severity": "Fatal", "level": "Drain",
+        "active": active, "firstSeen": now, "gpus": [gpu],
+    }  # fmt: skip
+    health["status"] = {
+        "health": "Unhealthy", "observedAt": now, "driverVersion": "580.82",
+        "gpus": [{"uuid": gpu, "serial": "42", "pci": "0000:3b:00.0"}], "incidents": [incident],
+    }  # fmt: skip
+    await cluster.client.update_status(GPU_NODE_HEALTHS, health)
+
+
+def keeping(setting):
+    return RecordKeeping(
+        setting.cluster.api,
+        setting.gateway,
+        setting.world,
+        setting.cluster.clock,
+        may_act=lambda: True,
+    )
+
+
+async def test_issue14_a_fault_becomes_a_record_with_two_writes_and_then_none(cluster):
+    await sick(cluster)
+    async with edge_world(cluster, Policy(mode=Mode.SHADOW)) as setting:
+        follow = asyncio.create_task(setting.caches.records.run())
+        await until(lambda: setting.caches.records.synced and setting.world.healths)
+        keeper = keeping(setting)
+        keeper.took_over()
+        await keeper.sweep()
+        found = await cluster.client.get(RECORDS, GPU.lower())
+        assert found["status"]["serial"] == "42"
+        assert found["status"]["events"][0]["reason"] == "Xid79GPUFallenOffBus"
+        assert found["status"]["counters"]["faults"] == 1
+        assert cluster.writes() == [("create", "gpurecords"), ("patch", "gpurecords")]
+        cluster.clock.ahead_s += 120
+        keeper.took_over()
+        await keeper.sweep()
+        assert len(cluster.writes()) == 2, "the same facts again write nothing"
+        follow.cancel()
+
+
+async def test_issue14_a_record_that_another_leader_made_meanwhile_is_taken_over(cluster):
+    await sick(cluster)
+    async with edge_world(cluster, Policy()) as setting:
+        await until(lambda: setting.world.healths)
+        empty = {"apiVersion": "gpuward.io/v1alpha1", "kind": "GPURecord",
+                 "metadata": {"name": GPU.lower()}}  # fmt: skip
+        await cluster.client.create(RECORDS, empty)
+        keeper = keeping(setting)
+        keeper.took_over()
+        await keeper.sweep()
+        cluster.clock.ahead_s += 120
+        await keeper.sweep()
+        found = await cluster.client.get(RECORDS, GPU.lower())
+        assert found["status"]["events"]
+
+
+async def test_issue14_without_the_definition_everything_else_is_ready(cluster):
+    await cluster.client.delete(CUSTOM_RESOURCE_DEFINITIONS, "gpurecords.gpuward.io")
+    async with edge_world(cluster, Policy()) as setting:
+        assert not setting.caches.problem()
+        assert not setting.caches.too_old()
+        assert not setting.caches.records.synced

@@ -1,0 +1,201 @@
+"""The record comes to rest, stays small, and forgets nothing that it may keep."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from rules.api.metadata import ObjectMeta
+from rules.api.object_name import is_object_name
+from rules.api.timestamps import format_time
+from rules.ledger.record import (
+    MAX_EVENTS,
+    Outcome,
+    RecordStatus,
+    RecordView,
+    RecordWord,
+    gpu_record_name,
+    node_record_name,
+    record_patch,
+)
+from rules.ledger.score import DAY_S
+from rules.ledger.update import (
+    Fault,
+    Identity,
+    outlived_record,
+    rejudged,
+    updated,
+    worth_writing,
+)
+
+T0 = 1_750_000_000.0
+WHO = Identity(uuid="GPU-1", serial="S", product="H100", node="n1", slot="0000:01:00.0",
+               driver="580.82", rules="1")  # fmt: skip
+
+
+def fault(at: float, reason: str = "Xid79", **more: object) -> Fault:
+    base = Fault(at=format_time(at), reason=reason, severity="Fatal", node="n1")
+    return replace(base, **more)  # type: ignore[arg-type]
+
+
+def mended(at: float, hours: float, session: str, *steps: str, reason: str = "Xid79") -> Fault:
+    end = format_time(at + hours * 3600)
+    return fault(at, reason, session=session, steps=steps, ended_at=end, outcome=Outcome.RELEASED)
+
+
+def record(*faults: Fault, now: float, before: RecordStatus | None = None) -> RecordStatus:
+    found = updated(before, WHO, faults, (), now)
+    assert found is not None
+    return found
+
+
+def test_nothing_happened_nothing_is_recorded() -> None:
+    assert updated(None, WHO, (), (), T0) is None
+
+
+def test_the_same_again_in_any_order_changes_nothing() -> None:
+    faults = [mended(T0 + n * DAY_S, 2, f"s{n}", "RestartNode") for n in range(6)]
+    now = T0 + 7 * DAY_S
+    once = record(*faults, now=now)
+    shuffled = random.Random(1).sample(faults, len(faults))
+    assert record(*shuffled, now=now) == once
+    assert record(*shuffled, now=now, before=once) == once
+    assert once.counters.faults == 6
+    assert once.counters.came_back == 5
+
+
+def test_a_flapping_fault_is_one_event() -> None:
+    now, status = T0, None
+    for n in range(30):
+        at = T0 + n * 600
+        closed = format_time(at + 60)
+        one = fault(at, "ThermalSlowdown", severity="Degraded", outcome=Outcome.CLOSED,
+                    ended_at=closed)  # fmt: skip
+        now = at + 90
+        status = record(one, now=now, before=status)
+    assert status is not None
+    (event,) = status.events
+    assert event.times == 30
+    assert (status.lemon, status.score) == (False, 0), "what is only reported makes no lemon"
+
+
+def test_64_events_are_kept_and_the_dropped_ones_stay_dropped() -> None:
+    faults = [mended(T0 + n * DAY_S / 2, 1, f"s{n}") for n in range(80)]
+    now = T0 + 41 * DAY_S
+    status = record(*faults, now=now)
+    assert len(status.events) == MAX_EVENTS
+    assert status.counters.faults == 80
+    assert record(*faults, now=now, before=status) == status
+    assert len(msgspec.json.encode(record_patch(status))) < 24_000
+
+
+def test_new_rules_count_only_fatal_faults_of_before() -> None:
+    soft = [
+        replace(mended(T0 + n * DAY_S, 2, f"s{n}", reason="NVLinkDown"), severity="Degraded")
+        for n in range(4)
+    ]
+    now = T0 + 5 * DAY_S
+    status = record(*soft, now=now)
+    assert status.lemon
+    again = updated(status, replace(WHO, rules="2"), soft, (), now + 60)
+    assert again is not None
+    assert (again.lemon, again.baseline_at) == (False, format_time(now + 60))
+    hard = record(*(mended(T0 + n * DAY_S, 2, f"s{n}") for n in range(4)), now=now)
+    after = updated(hard, replace(WHO, driver="590.1"), (), (), now + 60)
+    assert after is not None
+    assert after.lemon
+
+
+def test_what_a_session_told_outlives_the_session() -> None:
+    told = mended(T0, 2, "s1", "ResetGPU")
+    status = record(told, now=T0 + DAY_S)
+    bare = fault(T0, outcome=Outcome.CLOSED, ended_at=format_time(T0 + 5000))
+    assert record(bare, now=T0 + 2 * DAY_S, before=status).events == status.events
+
+
+def test_a_word_about_the_time_before_the_first_fault_says_nothing() -> None:
+    early = RecordWord(at=format_time(T0 - 60), word="repaired")
+    status = updated(None, WHO, [fault(T0)], [early], T0 + 60)
+    assert status is not None
+    assert status.said == ()
+
+
+@pytest.mark.parametrize("at", ["", "yesterday", format_time(T0 + 9 * DAY_S), "2020-01-01T00:00:00Z"])
+def test_a_time_that_is_none_or_not_near_is_left_out(at: str) -> None:
+    closed = Fault(at=at, reason="Xid79", severity="Fatal", outcome=Outcome.CLOSED)
+    assert updated(None, WHO, [closed], (), T0) is None
+
+
+@pytest.mark.parametrize("uuid", ["GPU-9f", "gpu-9f", "GPU-é", "x" * 300, "a/b", "..", "-"])
+def test_every_uuid_has_a_name_that_an_object_can_have(uuid: str) -> None:
+    assert is_object_name(gpu_record_name(uuid))
+    assert gpu_record_name("GPU-9f") == "gpu-9f"
+    assert is_object_name(node_record_name("n" * 253))
+    assert node_record_name("n" * 253) != node_record_name("n" * 252)
+
+
+class _Ledger:
+    """Records of a fleet, and what keeping them costs."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, RecordView] = {}
+        self.writes = 0
+
+    def take(self, name: str, identity: Identity, fault: Fault, now: float) -> None:
+        known = self.records.get(name)
+        before = known.status if known is not None else None
+        after = updated(before, identity, [fault], (), now)
+        if after is not None and worth_writing(before, after):
+            self._put(name, after, known, now)
+
+    def age(self, now: float) -> None:
+        for name, known in list(self.records.items()):
+            if outlived_record(known, now):
+                del self.records[name]
+                self.writes += 1
+            elif worth_writing(known.status, after := rejudged(known.status, now)):
+                self._put(name, after, known, now)
+
+    def _put(self, name: str, after: RecordStatus, known: RecordView | None, now: float) -> None:
+        self.writes += 1 if known is not None else 2
+        meta = ObjectMeta(name=name, creation_timestamp=format_time(now))
+        self.records[name] = RecordView(metadata=meta, status=after)
+
+
+@pytest.mark.parametrize(
+    "nodes", [1_000, pytest.param(10_000, marks=pytest.mark.slow, id="10000 nodes")]
+)
+def test_issue14_a_fleet_and_a_year_stay_bounded(nodes: int) -> None:
+    """Hazard and return as in the trace (fleet_data.md 1): 4.18 faults per 1,000 node-days."""
+    source, ledger = random.Random(7), _Ledger()
+    days = 365
+    due: dict[int, list[int]] = {}
+    for node in range(nodes):
+        mean = 4.18 / 1000 * days * source.gammavariate(0.93, 1 / 0.93) * 0.7
+        while mean > 0 and (gap := source.expovariate(mean / days)) < days:
+            due.setdefault(int(source.uniform(0, days)), []).append(node)
+            mean -= mean * min(1.0, gap / days)
+    faults = most = 0
+    for day in range(days):
+        now = T0 + day * DAY_S
+        for node in due.get(day, []):
+            faults += 1
+            who = Identity(uuid=f"GPU-{node}", node=f"n{node}", serial=str(node), product="H100")
+            opened = fault(now, session=f"n{node}-{day}")
+            ledger.take(f"gpu-{node}", who, opened, now)
+            ended = replace(opened, ended_at=format_time(now + 7200), outcome=Outcome.RELEASED)
+            ledger.take(f"gpu-{node}", who, replace(ended, steps=("RestartNode",)), now + 7200)
+            if source.random() < 0.3:
+                due.setdefault(day + 1 + int(source.expovariate(1 / 4)), []).append(node)
+        if day % 7 == 0:
+            ledger.age(now)
+            most = max(most, len(ledger.records))
+    biggest = max(len(msgspec.json.encode(record_patch(r.status))) for r in ledger.records.values())
+    assert 0.8 * nodes < faults < 2.5 * nodes
+    assert most < 0.5 * nodes, "records at once"
+    assert biggest < 24_000, "bytes of the largest"
+    assert ledger.writes / days < 0.02 * nodes, "writes a day"
+    print(f"{faults} faults, {most} records at most, {biggest} B, {ledger.writes / days:.0f} a day")
