@@ -198,4 +198,3 @@ def test_issue14_a_fleet_and_a_year_stay_bounded(nodes: int) -> None:
     assert most < 0.5 * nodes, "records at once"
     assert biggest < 24_000, "bytes of the largest"
     assert ledger.writes / days < 0.02 * nodes, "writes a day"
-    print(f"{faults} faults, {most} records at most, {biggest} B, {ledger.writes / days:.0f} a day")
