@@ -253,9 +253,13 @@ FIELDS: dict[str, Field] = {
     "RecordEvent.session": Field("The quarantine session that took its node out.", 253),
     "RecordEvent.steps": Field("Repair steps taken; the last one brought it back.", 32, 5),
     "RecordEvent.endedAt": Field("Since when it was back in service.", 40),
-    "RecordEvent.outcome": Field("Active, Closed, Released, Undone (by a person) or NodeGone.", 16),
+    "RecordEvent.outcome": Field(
+        "Active, Closed, Released, Undone (by a person) or NodeGone.", 16
+    ),
     "RecordEvent.cameBackAfter": Field("Seconds in service until the next fault."),
-    "RecordStatus.forgottenUntil": Field("Older events were dropped for room up to this time.", 40),
+    "RecordStatus.forgottenUntil": Field(
+        "Older events were dropped for room up to this time.", 40
+    ),
     "RecordStatus.counters": Field("Over its whole life, events that were dropped included."),
     "RecordCounters.faults": Field("Faults."),
     "RecordCounters.fatal": Field("Fatal ones."),

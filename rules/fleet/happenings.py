@@ -107,9 +107,7 @@ def aged(records: Iterable[RecordView], now: float) -> tuple[RecordChange | Dele
             continue
         if outlived_record(record, now):
             due.append(
-                DeleteRecord(
-                    name=record.name, node=record.status.node, uid=record.metadata.uid
-                )
+                DeleteRecord(name=record.name, node=record.status.node, uid=record.metadata.uid)
             )
             continue
         after = rejudged(record.status, now)
@@ -227,9 +225,7 @@ def _kept_by(
     return found
 
 
-def _ended(
-    session: QuarantineView | None, closed_at: str, *, active: bool
-) -> tuple[str, str]:
+def _ended(session: QuarantineView | None, closed_at: str, *, active: bool) -> tuple[str, str]:
     """What became of a fault, and since when the part is back in service."""
     if session is None or session.status.mode == Mode.SHADOW:
         return (Outcome.ACTIVE, "") if active else (Outcome.CLOSED, closed_at)

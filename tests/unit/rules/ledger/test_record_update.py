@@ -123,7 +123,9 @@ def test_a_word_about_the_time_before_the_first_fault_says_nothing() -> None:
     assert status.said == ()
 
 
-@pytest.mark.parametrize("at", ["", "yesterday", format_time(T0 + 9 * DAY_S), "2020-01-01T00:00:00Z"])
+@pytest.mark.parametrize(
+    "at", ["", "yesterday", format_time(T0 + 9 * DAY_S), "2020-01-01T00:00:00Z"]
+)
 def test_a_time_that_is_none_or_not_near_is_left_out(at: str) -> None:
     closed = Fault(at=at, reason="Xid79", severity="Fatal", outcome=Outcome.CLOSED)
     assert updated(None, WHO, [closed], (), T0) is None
@@ -193,7 +195,9 @@ def test_issue14_a_fleet_and_a_year_stay_bounded(nodes: int) -> None:
         if day % 7 == 0:
             ledger.age(now)
             most = max(most, len(ledger.records))
-    biggest = max(len(msgspec.json.encode(record_patch(r.status))) for r in ledger.records.values())
+    biggest = max(
+        len(msgspec.json.encode(record_patch(r.status))) for r in ledger.records.values()
+    )
     assert 0.8 * nodes < faults < 2.5 * nodes
     assert most < 0.5 * nodes, "records at once"
     assert biggest < 24_000, "bytes of the largest"
