@@ -140,7 +140,7 @@ def _see_agent(look: NodeLook) -> Iterator[str]:
         yield "no pod of gpuward-agent is on it:"
         yield "kubectl get daemonset -A -l app.kubernetes.io/name=gpuward"
         return
-    yield f"kubectl describe pod -A -l {AGENT_SELECTOR} --field-selector spec.nodeName={look.name}"
+    yield f"kubectl get pods -A -o wide -l {AGENT_SELECTOR} --field-selector spec.nodeName={look.name}"
 
 
 def _causes(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> Iterator[str]:

@@ -1,0 +1,98 @@
+"""The kubectl commands that people are told to type: in docs, runbooks, alerts, and by `why`."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[3]
+_FENCE = re.compile(r"^ *```[^\n]*\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+_INLINE = re.compile(r"`(kubectl [^`]*)`")
+_IN_TEXT = re.compile(r"\bkubectl (?=[a-z-])[^\n]*")
+_SHELL = {"|", ">", ">>", "2>&1", "&&", ";", "#", "<"}
+_PROSE = {"kubectl", "kubectl gpuward", "kubectl drain", "kubectl uncordon", "kubectl cordon",
+          "kubectl apply", "kubectl-gpuward", "kubectl delete pod", "kubectl gpuward why"}  # fmt: skip
+"""Named, not meant to be typed as it stands."""
+PLACES = {
+    "NODE": "gpu-blocked",
+    "OTHER-NODE": "gpu-healthy",
+    "NAMESPACE": "serving",
+    "PDB": "solo",
+    "POD": "solo-0",
+    "SESSION": "gpu-blocked-0badcafe",
+    "YOUR-OVERLAY": "daemonset",
+    "$labels.node": "gpu-blocked",
+}
+"""What a reader puts where a page has capitals; of the agent's page its own pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """One command, and where it stands."""
+
+    where: str
+    words: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return shlex.join(self.words)
+
+
+def printed_commands() -> list[Printed]:
+    """Every command once, with the first place it stands in."""
+    found: dict[tuple[str, ...], Printed] = {}
+    for path, text in _texts():
+        for line in text:
+            words = _words(line)
+            if words and not words[1].endswith(":") and " ".join(words) not in _PROSE:
+                found.setdefault(words, Printed(str(path.relative_to(REPOSITORY)), words))
+    return list(found.values())
+
+
+def _texts() -> Iterator[tuple[Path, list[str]]]:
+    pages = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")]
+    for page in sorted(pages):
+        if page.name not in {"CHANGELOG.md", "decisions.md"}:
+            yield page, list(_of_page(page.read_text(encoding="utf-8")))
+    for path in sorted((REPOSITORY / "rules" / "alerts").glob("*.yaml")):
+        whole = re.sub(r"\n\s+", " ", path.read_text(encoding="utf-8"))
+        whole = re.sub(r"\{\{ *(\S+) *\}\}", r"\1", whole)
+        yield path, _INLINE.findall(whole)
+    for path in sorted((REPOSITORY / "tests" / "golden" / "kubectl").glob("*.txt")):
+        text = path.read_text(encoding="utf-8")
+        if path.name != "why-yaml.txt":
+            lines = [line for line in text.split("\n") if not line.startswith(("$ ", "kubectl g"))]
+            yield (
+                path,
+                [re.split(r"   |, | \(", one)[0] for one in _IN_TEXT.findall("\n".join(lines))],
+            )
+
+
+def _of_page(text: str) -> Iterator[str]:
+    for block in _FENCE.findall(text):
+        for line in block.replace("\\\n", " ").split("\n"):
+            if line.strip().startswith(("kubectl ", "$ kubectl ")):
+                yield re.split(r"   ", line.strip().removeprefix("$ "))[0]
+    yield from (re.sub(r"\s+", " ", one) for one in _INLINE.findall(_FENCE.sub("", text)))
+
+
+def _words(line: str) -> tuple[str, ...]:
+    """The command up to what the shell does with its output."""
+    try:
+        words = shlex.split(line, comments=False)
+    except ValueError:
+        return ()
+    for at, word in enumerate(words):
+        if word in _SHELL or word.startswith("#"):
+            words = words[:at]
+            break
+    return tuple(_filled(word) for word in words)
+
+
+def _filled(word: str) -> str:
+    for name, value in PLACES.items():
+        word = re.sub(rf"(?<![A-Za-z-]){re.escape(name)}(?![A-Za-z-])", value, word)
+    return word

@@ -1,0 +1,124 @@
+"""Every command that docs, runbooks, alerts and `why` print is typed here, against a cluster."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from hack.sim.cluster import resource as r
+from hack.sim.cluster.http.threaded import HostedServer
+from hack.sim.manifests import post_manifests, read_manifests
+from tests.support.cluster.printed_commands import Printed, printed_commands
+from tests.support.remediator.kubectl_cluster import REPOSITORY, Kubectl, cluster, load
+from tests.support.remediator.kubectl_fleet import load_fleet
+
+KUBECTL = shutil.which("kubectl")
+OURS = [one for one in printed_commands() if one.words[1] == "gpuward"]
+PLAIN = [one for one in printed_commands() if one.words[1] != "gpuward"]
+LOOKS = {"fleet", "list", "why", "history", "show", "plan"}
+NOT_THERE = {"solo-0000": "gpu-blocked", "COMMAND": "list", "PAUSE": "pause-0badcafe",
+             "$labels.pause": "pause-0badcafe", "pause-XXXXXXXX": "pause-0badcafe",
+             "gpu-gone": "gpu-healthy", "FILE": ""}  # fmt: skip
+"""Names of examples, and what stands for them here."""
+WRITES = {"label", "annotate", "taint", "cordon", "uncordon", "patch", "scale", "delete"}
+UNDERSTOOD = {"logs", "port-forward", "rollout", "apply", "create", "delete", "scale", "--raw"}
+"""Need a kubelet, a file, an input or an address that the simulated cluster has not: `kubectl`
+only has to understand them.
+"""
+OTHERS_KINDS = ("clusterpolicies.nvidia.com", "workloads.kueue.x-k8s.io", "endpointslices")
+"""Of other projects, or not simulated."""
+MISUSE = ("unknown flag", "unknown shorthand", "unknown command", "usage", "see 'kubectl",
+          "required flag", "invalid argument", "error: you must", "cannot be")  # fmt: skip
+
+
+def fill(hosted: HostedServer) -> None:
+    load_fleet(hosted)
+    run = hosted.server.client
+    base = [one for file in sorted((REPOSITORY / "daemonset" / "base").glob("*.yaml"))
+            for one in read_manifests(file) if one["kind"] in {"ConfigMap", "Deployment", "DaemonSet"}]  # fmt: skip
+    hosted.run(post_manifests(run, base, namespace="gpuward"))
+    lease = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "gpuward-remediator", "namespace": "gpuward"},
+        "spec": {},
+    }
+    load(hosted, r.LEASES, lease)
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    with cluster(tmp_path_factory.mktemp("printed"), fill) as kubectl:
+        yield kubectl
+
+
+WAITS = ("uninstall", "--yes")
+"""It would wait for pods that nobody ends here."""
+
+
+def filled(words: tuple[str, ...]) -> list[str]:
+    return [NOT_THERE.get(word, word) for word in words]
+
+
+@pytest.mark.parametrize("printed", OURS, ids=[one.text for one in OURS])
+def test_issue15_05_every_printed_command_of_the_plugin_runs(there: Kubectl, printed: Printed):
+    """Wrong use is 64 and a fault of ours says so; what only looks has an answer."""
+    words = [word for word in filled(printed.words[2:]) if (printed.words[2], word) != WAITS]
+    code, out, err = there(*words)
+    assert code != 64, err
+    assert "unexpected" not in err
+    if words[0] in LOOKS:
+        assert (code, bool(out)) == (0, True), f"{printed.where}: {err}"
+
+
+def typed(there: Kubectl, printed: Printed, home: Path) -> str:
+    """What went wrong when `kubectl` was given the command; "" for nothing."""
+    words = [word for word in filled(printed.words[1:]) if word]
+    words = [word for word in words if word != "--kubeconfig"]
+    verb = next((word for word in words if word in WRITES | UNDERSTOOD), "")
+    if verb in WRITES and "auth" not in words:
+        words.append("--dry-run=server")
+    done = subprocess.run(
+        [str(KUBECTL), "--request-timeout=5s", *words],
+        env={"PATH": os.environ["PATH"], "HOME": str(home), "KUBECONFIG": str(there.kubeconfig)},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60,
+        cwd=REPOSITORY,
+    )  # fmt: skip
+    if done.returncode == 0 or any(kind in printed.text for kind in OTHERS_KINDS):
+        return ""
+    if verb == "taint" and "not found" in done.stderr:
+        return ""  # it takes off what is not on the node here
+    if verb in UNDERSTOOD and not any(word in done.stderr.lower() for word in MISUSE):
+        return ""
+    return f"{printed.where}: {printed.text}\n  {done.stderr.strip()[:300]}"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
+def test_issue15_05_every_printed_command_of_kubectl_runs(there: Kubectl, tmp_path: Path):
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda one: typed(there, one, tmp_path), PLAIN))
+    assert [one for one in found if one] == []
+
+
+def test_issue15_05_no_printed_command_looks_for_events_of_nodes_where_there_are_none():
+    """Events about Nodes, which have no namespace, stand in `default`."""
+    asked = [one for one in PLAIN if "events" in one.words and "involvedObject.name" in one.text]
+    assert [
+        one.text for one in asked if "default" not in one.words and "-A" not in one.words
+    ] == []
+
+
+def test_issue15_05_describe_knows_no_field_selector():
+    wrong = [
+        one.text
+        for one in PLAIN
+        if "describe" in one.words and any(w.startswith("--field-selector") for w in one.words)
+    ]
+    assert wrong == []
