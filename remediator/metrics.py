@@ -34,6 +34,7 @@ class Metrics:
         # A second series per counter that says when it was created doubles the page for nobody.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # unannotated upstream
         self.registry = CollectorRegistry()
+        self._call_series: dict[tuple[str, PaceLane, int], tuple[Counter, Histogram]] = {}
         self._sessions()
         self._fleet()
         self._drain()
@@ -230,8 +231,14 @@ class Metrics:
 
     def observe_call(self, method: str, lane: PaceLane, code: int, seconds: float) -> None:
         """Count one call of the transport."""
-        self.api_requests.labels(method, lane.value, str(code)).inc()
-        self.api_duration.labels(lane.value).observe(seconds)
+        known = self._call_series.get((method, lane, code))
+        if known is None:
+            known = self._call_series[method, lane, code] = (
+                self.api_requests.labels(method, lane.value, str(code)),
+                self.api_duration.labels(lane.value),
+            )
+        known[0].inc()
+        known[1].observe(seconds)
 
     def count_clock(self, jumps: int, contradictions: int) -> None:
         """Totals of the clock's estimate, which counts without knowing of metrics."""

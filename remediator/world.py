@@ -7,6 +7,7 @@ its way. Nothing here decides, and nothing here is needed after a restart.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping
 
 from remediator.kube.caches import Caches
@@ -86,7 +87,7 @@ class World:
             own_node=self._own_node,
             own_namespace=self._namespace(),
             nobody_took_over=self.nobody_took_over,
-            reserved=frozenset(self.reserved),
+            reserved=self.reserved,
             mark_refused=self.refusals.nodes(NodeWrite.MARK),
             gangs=self.gangs,
             kueue_unhealthy=self.kueue_unhealthy,
@@ -98,8 +99,7 @@ class World:
 
     def _nodes(self) -> Mapping[str, NodeView]:
         items = self.caches.nodes.items
-        others = {name: node for name, node in self.unselected.items() if name not in items}
-        return {**others, **items} if others else items
+        return ChainMap(items, self.unselected) if self.unselected else items
 
     def node_seen(self, name: str, node: NodeView | None) -> None:
         """A node as just read, written or watched outside the selection; None: it is gone."""

@@ -11,6 +11,8 @@ import os
 import ssl
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import yaml
 
@@ -38,6 +40,7 @@ class Access:
         self._chosen = ChosenContext()
         self._configuration: Any = None
         self._tls: ssl.SSLContext | None = None
+        self._proxy: str | None = None
 
     @property
     def host(self) -> str:
@@ -57,8 +60,8 @@ class Access:
 
     @property
     def proxy(self) -> str | None:
-        """The proxy the kubeconfig names."""
-        return str(self._configuration.proxy) if self._configuration.proxy else None
+        """The proxy the kubeconfig names, else the environment (`HTTPS_PROXY`, `NO_PROXY`)."""
+        return self._proxy
 
     async def load(self) -> None:
         """Read the configuration (again); AccessError when there is none that works."""
@@ -82,6 +85,9 @@ class Access:
                 "check certificate-authority, client-certificate and client-key."
             ) from error
         self._configuration, self._tls = configuration, tls
+        # Once and not with every request: the environment does not change.
+        named = str(configuration.proxy) if configuration.proxy else None
+        self._proxy = named or _proxy_of_environment(self.host)
 
     def namespaces(self, given: str) -> tuple[str, ...]:
         """Where the lease may be, best first: only `given` where somebody named one.
@@ -110,6 +116,13 @@ class Access:
             token = self._configuration.api_key.get("BearerToken")
         said = [("Authorization", str(token).strip())] if token else []
         return said + self.acting.headers()
+
+
+def _proxy_of_environment(host: str) -> str | None:
+    parts = urlsplit(host)
+    if not parts.hostname or proxy_bypass(parts.hostname):
+        return None
+    return getproxies().get(parts.scheme)
 
 
 def lacking_client(error: ModuleNotFoundError) -> str:

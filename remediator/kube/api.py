@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 import aiohttp
@@ -104,7 +105,6 @@ class Api:
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
             headers={"User-Agent": user_agent(), "Accept": JSON},
             timeout=aiohttp.ClientTimeout(total=CALL_TIMEOUT_S, sock_connect=10),
-            trust_env=True,
             request_class=_LastLookRequest,
         )
 
@@ -253,10 +253,10 @@ class Api:
                 method,
                 # Encoded already: what a name holds must not be normalised into another path.
                 URL(self._access.host + path, encoded=True),
-                params=dict(query or {}),
+                params=query,
                 data=data,
                 headers=headers,
-                timeout=aiohttp.ClientTimeout(total=timeout_s, sock_connect=10),
+                timeout=_timeout(timeout_s),
                 **self._connection(),
             ) as response:
                 if (response.content_length or 0) > _BODY_LIMIT:
@@ -278,11 +278,9 @@ class Api:
     def _learn_date(self, date: str, sent_at: float) -> None:
         if not date:
             return
-        try:
-            served_at = parsedate_to_datetime(date).timestamp()
-        except (ValueError, TypeError):
-            return
-        self._clock.learn(served_at, sent_at)
+        served_at = _served_at(date)
+        if served_at is not None:
+            self._clock.learn(served_at, sent_at)
 
     async def _renew_credentials(self) -> bool:
         """Read the credentials again after a 401; False when that was done a moment ago."""
@@ -295,6 +293,20 @@ class Api:
         except AccessError:
             return False
         return True
+
+
+@lru_cache(maxsize=16)
+def _served_at(date: str) -> float | None:
+    """The Date header in seconds since the epoch; it is the same for all answers of a second."""
+    try:
+        return parsedate_to_datetime(date).timestamp()
+    except (ValueError, TypeError):
+        return None
+
+
+@lru_cache(maxsize=16)
+def _timeout(total_s: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=total_s, sock_connect=10)
 
 
 def _answer(response: aiohttp.ClientResponse, body: bytes) -> Answer:

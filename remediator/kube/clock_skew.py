@@ -23,6 +23,8 @@ _TOLERANCE_S: Final = 2.0
 """Clocks of several API servers may differ by this much and still be called one clock."""
 _ONE_VOICE_S: Final = 1.0
 """Answers closer together than this come out of one burst and count as one."""
+_BURST_S: Final = 0.05
+"""Within this an answer that agrees is not folded in: it could say no more than so much."""
 
 
 @dataclass(slots=True)
@@ -56,6 +58,9 @@ class SkewEstimate:
     contradictions: int = 0
     """Answers whose Date contradicted the clock believed at that moment."""
     _samples: deque[_Sample] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    _folded_at: float = float("-inf")
+    _doubt: str | None = ""
+    """None: to be found out when it is asked for."""
 
     def add(self, server_date: float, sent_at: float, received_at: float) -> None:
         """Fold in one answer: its Date header was written between sending and receiving.
@@ -65,6 +70,9 @@ class SkewEstimate:
         heard = _Sample(
             server_date - received_at, server_date + _DATE_RESOLUTION_S - sent_at, received_at
         )
+        if self._says_nothing_new(heard):
+            return
+        self._doubt = None
         if self._believed.apart_s(heard) > _TOLERANCE_S:
             self.contradictions += 1
         self._remember(heard)
@@ -84,6 +92,11 @@ class SkewEstimate:
 
         Also before the first answer: whoever has heard nothing does nothing anyway.
         """
+        if self._doubt is None:
+            self._doubt = self._find_doubt()
+        return self._doubt
+
+    def _find_doubt(self) -> str:
         if not self._samples:
             return ""
         if self._unknown:
@@ -110,6 +123,15 @@ class SkewEstimate:
         if self.low_s <= _NEGLIGIBLE_SKEW_S and self.high_s >= -_NEGLIGIBLE_SKEW_S:
             return 0.0
         return self.low_s if self.low_s > 0 else self.high_s
+
+    def _says_nothing_new(self, heard: _Sample) -> bool:
+        """Of a burst of answers that agree one in a while is enough."""
+        last = self._samples[-1] if self._samples else None
+        agrees = last is not None and last.apart_s(heard) == self._believed.apart_s(heard) == 0
+        if agrees and 0.0 <= heard.at - self._folded_at < _BURST_S:
+            return True
+        self._folded_at = heard.at
+        return False
 
     def _remember(self, heard: _Sample) -> None:
         """Answers of one burst that agree are one voice, and so are those that contradict it."""

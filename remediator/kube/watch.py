@@ -146,8 +146,11 @@ class Reflector(Generic[T]):
 
     def too_old(self) -> str:
         """Why no harm may rest on what this cache holds, a clause; empty when it may."""
+        now, heard_at = self._clock.elapsed(), self.heard_at
+        followed = self.unfollowed_since is None and self._owed is None
+        if followed and heard_at is not None and now - heard_at <= self._silence_s:
+            return ""
         moments = [self.unfollowed_since, self._owed[1] if self._owed else None]
-        now = self._clock.elapsed()
         return too_old(
             self.resource.name,
             quiet_s=self._quiet_s(),

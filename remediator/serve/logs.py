@@ -5,10 +5,16 @@ Called once by `run`. No secret, token or whole object may be logged anywhere.
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
+from typing import Any
 
 import structlog
+
+
+def _encoded(said: Any, **options: Any) -> bytes:
+    return json.dumps(said, **options).encode()
 
 
 def configure_logs() -> None:
@@ -18,10 +24,11 @@ def configure_logs() -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
+            structlog.processors.JSONRenderer(serializer=_encoded),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        # One write a line: in a storm there are thousands.
+        logger_factory=structlog.BytesLoggerFactory(file=sys.stderr.buffer),
         cache_logger_on_first_use=True,
     )
     # The client library logs configuration problems that come back as our own sentences.

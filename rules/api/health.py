@@ -7,7 +7,8 @@ checked against them. Strings that may grow with a new agent (`class`, `recommen
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from typing import Any, Final
 
 import msgspec
 
@@ -29,17 +30,31 @@ def plain(value: Any) -> Any:
     empty value means what its owner says (`key=` of a label selector). The API server refuses null
     where the schema has no `nullable`, so every writer of these types must send this form.
     """
+    kind: Any = type(value)
+    if kind in _ALREADY_PLAIN:
+        return value
     if isinstance(value, msgspec.Struct):
-        fields = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
-        sent = {
-            encoded: plain(found)
-            for name, encoded in fields
-            if (found := getattr(value, name)) is not msgspec.UNSET
-        }
-        return {key: item for key, item in sent.items() if item not in (None, "", [], {})}
+        sent: dict[str, Any] = {}
+        for name, encoded in _fields_of(kind):
+            found = getattr(value, name)
+            if found is msgspec.UNSET:
+                continue
+            item = found if type(found) in _ALREADY_PLAIN else plain(found)
+            if item not in _EMPTY:
+                sent[encoded] = item
+        return sent
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     return msgspec.to_builtins(value)
+
+
+@functools.cache
+def _fields_of(kind: Any) -> tuple[tuple[str, str], ...]:
+    return tuple(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
+
+
+_ALREADY_PLAIN: Final = frozenset({str, int, float, bool, type(None)})
+_EMPTY: Final[tuple[Any, ...]] = (None, "", [], {})
 
 
 class PublisherPod(Wire, frozen=True):

@@ -8,7 +8,7 @@ quarantine.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 from rules.api.nodes import NodeView
@@ -65,7 +65,7 @@ class BudgetBook:
 
     @classmethod
     def of(
-        cls, nodes: Iterable[NodeView], taken: frozenset[str], budget: Budget, now: float
+        cls, nodes: Iterable[NodeView], taken: Set[str], budget: Budget, now: float
     ) -> BudgetBook:
         """Count `nodes`; `taken` are unavailable whatever the cache says (marks under way,
         virtual marks of Shadow).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from rules.api.nodes import HealthView, LeaseView, NodeView, PauseView, QuarantineView
@@ -59,7 +59,7 @@ class FleetSnapshot:
     """Where the remediator's Deployment lives: fleet findings become Events there."""
     nobody_took_over: bool = False
     """Leadership was handed over for the own node and came back: there is no other replica."""
-    reserved: frozenset[str] = frozenset()
+    reserved: Set[str] = frozenset()
     mark_refused: frozenset[str] = frozenset()
     """Nodes that the API server let nobody mark a moment ago: they get no turn meanwhile."""
     gangs: Mapping[str, tuple[Gang, ...]] = field(default_factory=dict)
