@@ -1,0 +1,149 @@
+"""A merged tree as a Helm template: block YAML, with conditions on lines of their own.
+
+Pure. Text of ours that a template engine would take for its own (alerts speak of `{{ $labels.node }}`)
+is quoted; text marked with `Template` is the engine's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from hack.chart.merge import MISSING, Choice, Fields, Items, Node, Plain
+
+STEP = 2
+
+
+class Template(str):
+    """A string that the template engine is to read."""
+
+    __slots__ = ()
+
+
+def template(node: Node) -> str:
+    """The text of one object's file."""
+    return "\n".join(_lines(node, 0)) + "\n"
+
+
+def holds(conditions: tuple[str, ...]) -> str:
+    """One expression for several conditions of which one is enough."""
+    if len(conditions) == 1:
+        return conditions[0]
+    return "or " + " ".join(f"({each})" if " " in each else each for each in conditions)
+
+
+def _lines(node: Node, indent: int) -> Iterator[str]:
+    """A node that stands at the beginning of lines."""
+    pad = " " * indent
+    if isinstance(node, Plain):
+        node = _opened(node.value)
+    if isinstance(node, Fields):
+        for key, value in node.fields.items():
+            yield from _placed(value, indent, lambda v, key=key: _field(key, v, indent))
+    elif isinstance(node, Items):
+        for item in node.items:
+            yield from _placed(item, indent, lambda v: _item(v, indent))
+    elif isinstance(node, Choice):
+        yield from _branches(node, lambda v: _lines(v, indent))
+    else:
+        yield pad + _scalar(node.value)
+
+
+def _placed(node: Node, indent: int, shown: Any) -> Iterator[str]:
+    """A field or an item, in the branches that have it."""
+    if isinstance(node, Choice):
+        yield from _branches(node, shown)
+    else:
+        yield from shown(node)
+
+
+def _branches(choice: Choice, shown: Any) -> Iterator[str]:
+    words = "if"
+    nothing = tuple(c for cs, value in choice.branches if value is MISSING for c in cs)
+    kept = [(cs, value) for cs, value in choice.branches if value is not MISSING]
+    if not kept:
+        yield f"{{{{- if not ({holds(nothing)}) }}}}"
+        yield from shown(Plain(choice.base))
+        yield "{{- end }}"
+        return
+    for conditions, value in kept:
+        yield f"{{{{- {words} {holds(conditions)} }}}}"
+        yield from shown(Plain(value))
+        words = "else if"
+    if choice.base is not MISSING:
+        yield f"{{{{- else if not ({holds(nothing)}) }}}}" if nothing else "{{- else }}"
+        yield from shown(Plain(choice.base))
+    yield "{{- end }}"
+
+
+def _opened(value: Any) -> Node:
+    if isinstance(value, dict) and value:
+        return Fields({key: Plain(each) for key, each in value.items()})
+    if isinstance(value, list) and value:
+        return Items([Plain(each) for each in value])
+    return Plain(value)
+
+
+def _nested(node: Node) -> bool:
+    if isinstance(node, Plain):
+        return isinstance(node.value, (dict, list)) and bool(node.value)
+    return True
+
+
+def _field(key: str, node: Node, indent: int) -> Iterator[str]:
+    name = " " * indent + _scalar(key) + ":"
+    if _nested(node):
+        yield name
+        deeper = isinstance(node, Items) or (isinstance(node, Plain) and isinstance(node.value, list))
+        yield from _lines(node, indent if deeper else indent + STEP)
+    elif isinstance(node, Plain) and isinstance(node.value, str) and "\n" in node.value:
+        yield from _text(name, node.value, indent + STEP)
+    elif isinstance(node, Plain):
+        yield f"{name} {_scalar(node.value)}"
+
+
+def _text(name: str, value: str, indent: int) -> Iterator[str]:
+    if value != value.rstrip("\n") + "\n" or value.startswith((" ", "\n")):
+        yield f"{name} {_scalar(value)}"
+        return
+    yield f"{name} |"
+    for line in value.splitlines():
+        shown = line if isinstance(value, Template) else _quoted(line)
+        # A line of the engine's own brings its own indentation.
+        own = isinstance(value, Template) and line.startswith("{{-")
+        yield shown if own or not line else " " * indent + shown
+
+
+def _item(node: Node, indent: int) -> Iterator[str]:
+    pad = " " * indent
+    if not _nested(node):
+        yield f"{pad}- {_scalar(node.value)}" if isinstance(node, Plain) else pad
+        return
+    lines = list(_lines(node, indent + STEP))
+    first = next(i for i, line in enumerate(lines) if not line.startswith("{{"))
+    if first:
+        # A condition before the first field: the dash gets a line of its own.
+        yield f"{pad}-"
+        yield from lines
+        return
+    yield f"{pad}- {lines[0][indent + STEP:]}"
+    yield from lines[1:]
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, Template):
+        return str(value)
+    if isinstance(value, str):
+        shown = json.dumps(value, ensure_ascii=False)
+        if "\\" not in shown:
+            plain = yaml.safe_dump(value, width=100_000, allow_unicode=True).removesuffix("...\n")
+            shown = plain.strip() if "\n" not in plain.strip() else shown
+        return _quoted(shown)
+    return json.dumps(value)
+
+
+def _quoted(text: str) -> str:
+    return text.replace("{{", "\0").replace("}}", "{{`}}`}}").replace("\0", "{{`{{`}}")

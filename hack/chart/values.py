@@ -1,0 +1,173 @@
+"""What an installer of the chart may set, and where it goes into the objects.
+
+Pure. `marked` replaces in a build what is the installer's choice; `switches` are the conditions under
+which objects differ; `default_values` and `schema` say the same to Helm.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import yaml
+
+from hack.chart.builds import PROFILES, Identity, Object
+from hack.chart.emit import Template
+from hack.chart.merge import Condition
+
+NAMESPACE: Final = "gpuward"
+KEEP: Final = ".Values.crds.keep"
+PULL_SECRETS: Final = ".Values.images.pullSecrets"
+PROGRAMS: Final = {("DaemonSet", "gpuward-agent"): "agent", ("Deployment", "gpuward-remediator"): "remediator"}
+_POLICY: Final = Template(
+    "apiVersion: gpuward.io/v1alpha1\n"
+    "kind: QuarantinePolicy\n"
+    "mode: {{ .Values.mode }}\n"
+    "{{- with .Values.policy }}\n"
+    "{{- toYaml . | nindent 4 }}\n"
+    "{{- end }}\n"
+)
+
+
+def component_key(name: str) -> str:
+    """The value's name of a component: `gpu-operator` is `gpuOperator`."""
+    return re.sub(r"-(\w)", lambda m: m.group(1).upper(), name)
+
+
+def profile_condition(name: str) -> Condition:
+    """Whether this profile was chosen."""
+    return f'eq .Values.profile "{name}"'
+
+
+def component_condition(name: str) -> Condition:
+    """Whether this component was switched on."""
+    return f".Values.components.{component_key(name)}"
+
+
+def whole_file(identity: Identity) -> Condition | None:
+    """What an object depends on as a whole, whatever components say; None for nothing."""
+    kinds = {"CustomResourceDefinition": ".Values.crds.install", "Namespace": ".Values.namespace.create"}
+    return kinds.get(identity[0])
+
+
+def marked(objects: Mapping[Identity, Object]) -> dict[Identity, Object]:
+    """The objects with templates where the installer decides."""
+    return {identity: _marked(identity, copy.deepcopy(obj)) for identity, obj in objects.items()}
+
+
+def installer_variants(base: Mapping[Identity, Object]) -> dict[Condition, dict[Identity, Object]]:
+    """Builds that no component makes: definitions that outlive the chart, secrets for images."""
+    kept, pulled = copy.deepcopy(dict(base)), copy.deepcopy(dict(base))
+    for identity, obj in kept.items():
+        if identity[0] == "CustomResourceDefinition":
+            notes = obj["metadata"].setdefault("annotations", {})
+            notes["helm.sh/resource-policy"] = "keep"
+    for identity in PROGRAMS:
+        spec = pulled[identity]["spec"]["template"]["spec"]
+        spec["imagePullSecrets"] = Template(f"{{{{ toJson {PULL_SECRETS} }}}}")
+    return {KEEP: kept, PULL_SECRETS: pulled}
+
+
+def _marked(identity: Identity, obj: Object) -> Object:
+    if identity == ("Namespace", NAMESPACE):
+        obj["metadata"]["name"] = Template("{{ .Release.Namespace }}")
+    if identity == ("ConfigMap", "gpuward-policy"):
+        obj["data"]["policy.yaml"] = _POLICY
+    program = PROGRAMS.get(identity)
+    if program is not None:
+        spec = obj["spec"]["template"]["spec"]
+        spec["tolerations"] = Template(f"{{{{ toJson .Values.{program}.tolerations }}}}")
+        image = f".Values.images.{program}"
+        for container in spec["containers"]:
+            container["image"] = Template(
+                f'"{{{{ {image}.repository }}}}:{{{{ {image}.tag | default .Chart.AppVersion }}}}"'
+            )
+    if program == "remediator":
+        obj["spec"]["replicas"] = Template("{{ .Values.remediator.replicas }}")
+    _walk(obj, lambda key, value: key == "namespace" and value == NAMESPACE)
+    return obj
+
+
+def _walk(value: Any, is_namespace: Callable[[str, Any], bool]) -> None:
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, each in list(items):
+        if is_namespace(key, each):
+            value[key] = Template("{{ .Release.Namespace }}")
+        elif isinstance(each, (dict, list)):
+            _walk(each, is_namespace)
+
+
+def default_values(base: Mapping[Identity, Object], switches: Mapping[str, str]) -> str:
+    """values.yaml: everything that may be set, with what it does; `switches` name components."""
+    tolerations = {
+        program: base[identity]["spec"]["template"]["spec"].get("tolerations", [])
+        for identity, program in PROGRAMS.items()
+    }
+    replicas = base["Deployment", "gpuward-remediator"]["spec"]["replicas"]
+    listed = "".join(
+        f"  # {says}\n  {component_key(name)}: false\n" for name, says in switches.items()
+    )
+    return f"""\
+# What the agent looks at: minimal (kernel log), nvml (runtime class nvidia) or full (host's devices).
+profile: minimal
+# Shadow says what would be done and writes nothing to nodes' specs or pods; Enforce acts.
+mode: Shadow
+# Every other key of the policy, as docs/reference.md has them, for instance drain or budget.
+policy: {{}}
+images:
+  agent: {{repository: gpuward-agent, tag: ""}}  # no tag: the chart's version
+  remediator: {{repository: gpuward-remediator, tag: ""}}
+  pullSecrets: []
+agent:
+  tolerations: {_flow(tolerations["agent"])}
+remediator:
+  replicas: {replicas}
+  tolerations: {_flow(tolerations["remediator"])}
+crds:
+  install: true
+  # They stay when the chart goes, and with them every record; false removes both.
+  keep: true
+namespace:
+  # Helm's --create-namespace makes one without the Pod Security labels that the agent needs.
+  create: false
+# Each adds exactly its permissions and objects; docs/install.md says what for.
+components:
+{listed}"""
+
+
+def _flow(value: Any) -> str:
+    return yaml.safe_dump(value, default_flow_style=True, width=1000).strip()
+
+
+def schema(switches: Mapping[str, str]) -> dict[str, Any]:
+    """values.schema.json: a value that does not exist or is of a wrong type is refused."""
+    text, flag = {"type": "string"}, {"type": "boolean"}
+    image = _closed({"repository": {**text, "minLength": 1}, "tag": text})
+    objects = {"type": "array", "items": {"type": "object"}}
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        **_closed(
+            {
+                "profile": {"enum": ["minimal", *PROFILES]},
+                "mode": {"enum": ["Shadow", "Enforce"]},
+                "policy": {"type": "object", "properties": {"mode": False}},
+                "images": _closed({"agent": image, "remediator": image, "pullSecrets": objects}),
+                "agent": _closed({"tolerations": objects}),
+                "remediator": _closed(
+                    {"replicas": {"type": "integer", "minimum": 1}, "tolerations": objects}
+                ),
+                "crds": _closed({"install": flag, "keep": flag}),
+                "namespace": _closed({"create": flag}),
+                "components": _closed(
+                    {component_key(name): {**flag, "description": s} for name, s in switches.items()}
+                ),
+                "global": {"type": "object"},
+            }
+        ),
+    }
+
+
+def _closed(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "additionalProperties": False}

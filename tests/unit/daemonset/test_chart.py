@@ -1,0 +1,142 @@
+"""The Helm chart makes the same objects as kustomize, whatever is switched on, and refuses the rest."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hack.chart.builds import components
+from hack.chart.values import component_key
+from tests.support.cluster.manifest_builds import REPOSITORY, Object, build
+
+CHART = REPOSITORY / "daemonset" / "chart"
+SWITCHES = components()
+CHOICES: list[Any] = [
+    ("minimal", ()),
+    ("full", tuple(SWITCHES)),
+    *(
+        pytest.param("minimal", (name,), marks=pytest.mark.slow, id=name)
+        for name in SWITCHES
+    ),
+    *(
+        pytest.param(profile, chosen, marks=pytest.mark.slow)
+        for profile in ("minimal", "nvml", "full")
+        for chosen in ((), tuple(SWITCHES[::2]), tuple(SWITCHES[1::2]), tuple(SWITCHES))
+    ),
+]
+pytestmark = pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not installed")
+
+
+def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["helm", "template", "gpuward", str(CHART), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def rendered(values: dict[str, Any], folder: Path, namespace: str = "gpuward") -> list[Object]:
+    file = folder / "values.yaml"
+    file.write_text(json.dumps(values))
+    done = helm("--namespace", namespace, "--values", str(file))
+    assert done.returncode == 0, done.stderr
+    objects = [obj for obj in yaml.load_all(done.stdout, yaml.CSafeLoader) if obj]
+    return sorted(objects, key=lambda o: (o["kind"], o["metadata"]["name"]))
+
+
+def compared(obj: Object) -> Object:
+    """An object without what may differ: the order of sets, a text's layout, helm's own word."""
+    notes = obj["metadata"].get("annotations", {})
+    notes.pop("helm.sh/resource-policy", None)
+    if not notes:
+        obj["metadata"].pop("annotations", None)
+    if obj["kind"] == "ConfigMap":
+        obj["data"] = {key: yaml.safe_load(text) for key, text in obj["data"].items()}
+    if "rules" in obj:
+        obj["rules"] = sorted(obj["rules"], key=json.dumps)
+    pod = obj.get("spec", {}).get("template", {}).get("spec", {})
+    for container in pod.get("containers", ()):
+        container["env"] = sorted(container.get("env", ()), key=lambda e: str(e["name"]))
+        mounts = container.get("volumeMounts", ())
+        container["volumeMounts"] = sorted(mounts, key=lambda m: str(m["mountPath"]))
+    if pod:
+        pod["volumes"] = sorted(pod.get("volumes", ()), key=lambda v: str(v["name"]))
+    return obj
+
+
+@pytest.mark.parametrize(("profile", "chosen"), CHOICES)
+def test_issue15_14_chart_and_kustomize_make_the_same(
+    profile: str, chosen: tuple[str, ...], tmp_path: Path
+) -> None:
+    values = {
+        "profile": profile,
+        "namespace": {"create": True},
+        "components": {component_key(name): True for name in chosen},
+    }
+    listed = chosen if profile == "minimal" else (profile, *chosen)
+    wanted = sorted(build(*listed), key=lambda o: (o["kind"], o["metadata"]["name"]))
+    found = rendered(values, tmp_path)
+    names = [[(o["kind"], o["metadata"]["name"]) for o in objects] for objects in (found, wanted)]
+    assert names[0] == names[1]
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert compared(ours) == compared(theirs)
+
+
+def test_issue15_14_values_reach_the_objects(tmp_path: Path) -> None:
+    values = {
+        "mode": "Enforce",
+        "policy": {"drain": {"timeout": "2h"}},
+        "images": {
+            "agent": {"repository": "registry.example/a", "tag": "7"},
+            "pullSecrets": [{"name": "registry"}],
+        },
+        "remediator": {"replicas": 3, "tolerations": []},
+        "crds": {"keep": False},
+    }
+    objects = {
+        (o["kind"], o["metadata"]["name"]): o for o in rendered(values, tmp_path, "gpu-health")
+    }
+    policy = yaml.safe_load(objects["ConfigMap", "gpuward-policy"]["data"]["policy.yaml"])
+    assert (policy["mode"], policy["drain"]) == ("Enforce", {"timeout": "2h"})
+    agent = objects["DaemonSet", "gpuward-agent"]
+    assert agent["metadata"]["namespace"] == "gpu-health"
+    pod = agent["spec"]["template"]["spec"]
+    assert pod["containers"][0]["image"] == "registry.example/a:7"
+    assert pod["imagePullSecrets"] == [{"name": "registry"}]
+    assert objects["Deployment", "gpuward-remediator"]["spec"]["replicas"] == 3
+    binding = objects["ClusterRoleBinding", "gpuward-remediator"]
+    assert {subject["namespace"] for subject in binding["subjects"]} == {"gpu-health"}
+    assert ("Namespace", "gpuward") not in objects
+    definition = objects["CustomResourceDefinition", "gpuquarantines.gpuward.io"]
+    assert "helm.sh/resource-policy" not in definition["metadata"].get("annotations", {})
+
+
+def test_issue15_14_definitions_stay_when_the_chart_goes_unless_asked(tmp_path: Path) -> None:
+    kept = [o for o in rendered({}, tmp_path) if o["kind"] == "CustomResourceDefinition"]
+    assert kept
+    assert {o["metadata"]["annotations"]["helm.sh/resource-policy"] for o in kept} == {"keep"}
+    without = rendered({"crds": {"install": False}}, tmp_path)
+    assert not [o for o in without if o["kind"] == "CustomResourceDefinition"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "profile=everything",
+        "mode=enforce",
+        "components.forced=true",
+        "policy.mode=Enforce",
+        "remediator.replicas=0",
+    ],
+)
+def test_issue15_14_a_value_that_means_nothing_is_refused(wrong: str) -> None:
+    done = helm("--set", wrong)
+    assert done.returncode != 0
+    assert wrong.partition("=")[0].rpartition(".")[2] in done.stderr
