@@ -40,7 +40,9 @@ Nothing is written to a node's spec or to a pod. Look at `kubectl gpuward plan` 
 
 def rendered() -> dict[str, str]:
     """File under the chart to its text."""
-    version = tomllib.loads((DAEMONSET.parent / "pyproject.toml").read_text())["project"]["version"]
+    version = tomllib.loads((DAEMONSET.parent / "pyproject.toml").read_text())["project"][
+        "version"
+    ]
     switches = {name: _says(name) for name in components()}
     plain = build()
     base = marked(plain)

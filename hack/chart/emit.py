@@ -97,7 +97,9 @@ def _field(key: str, node: Node, indent: int) -> Iterator[str]:
     name = " " * indent + _scalar(key) + ":"
     if _nested(node):
         yield name
-        deeper = isinstance(node, Items) or (isinstance(node, Plain) and isinstance(node.value, list))
+        deeper = isinstance(node, Items) or (
+            isinstance(node, Plain) and isinstance(node.value, list)
+        )
         yield from _lines(node, indent if deeper else indent + STEP)
     elif isinstance(node, Plain) and isinstance(node.value, str) and "\n" in node.value:
         yield from _text(name, node.value, indent + STEP)
@@ -129,7 +131,7 @@ def _item(node: Node, indent: int) -> Iterator[str]:
         yield f"{pad}-"
         yield from lines
         return
-    yield f"{pad}- {lines[0][indent + STEP:]}"
+    yield f"{pad}- {lines[0][indent + STEP :]}"
     yield from lines[1:]
 
 

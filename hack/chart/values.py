@@ -20,7 +20,10 @@ from hack.chart.merge import Condition
 NAMESPACE: Final = "gpuward"
 KEEP: Final = ".Values.crds.keep"
 PULL_SECRETS: Final = ".Values.images.pullSecrets"
-PROGRAMS: Final = {("DaemonSet", "gpuward-agent"): "agent", ("Deployment", "gpuward-remediator"): "remediator"}
+PROGRAMS: Final = {
+    ("DaemonSet", "gpuward-agent"): "agent",
+    ("Deployment", "gpuward-remediator"): "remediator",
+}
 _POLICY: Final = Template(
     "apiVersion: gpuward.io/v1alpha1\n"
     "kind: QuarantinePolicy\n"
@@ -48,7 +51,10 @@ def component_condition(name: str) -> Condition:
 
 def whole_file(identity: Identity) -> Condition | None:
     """What an object depends on as a whole, whatever components say; None for nothing."""
-    kinds = {"CustomResourceDefinition": ".Values.crds.install", "Namespace": ".Values.namespace.create"}
+    kinds = {
+        "CustomResourceDefinition": ".Values.crds.install",
+        "Namespace": ".Values.namespace.create",
+    }
     return kinds.get(identity[0])
 
 
@@ -161,7 +167,10 @@ def schema(switches: Mapping[str, str]) -> dict[str, Any]:
                 "crds": _closed({"install": flag, "keep": flag}),
                 "namespace": _closed({"create": flag}),
                 "components": _closed(
-                    {component_key(name): {**flag, "description": s} for name, s in switches.items()}
+                    {
+                        component_key(name): {**flag, "description": s}
+                        for name, s in switches.items()
+                    }
                 ),
                 "global": {"type": "object"},
             }

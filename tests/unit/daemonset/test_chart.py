@@ -20,10 +20,7 @@ SWITCHES = components()
 CHOICES: list[Any] = [
     ("minimal", ()),
     ("full", tuple(SWITCHES)),
-    *(
-        pytest.param("minimal", (name,), marks=pytest.mark.slow, id=name)
-        for name in SWITCHES
-    ),
+    *(pytest.param("minimal", (name,), marks=pytest.mark.slow, id=name) for name in SWITCHES),
     *(
         pytest.param(profile, chosen, marks=pytest.mark.slow)
         for profile in ("minimal", "nvml", "full")
