@@ -26,7 +26,7 @@ from remediator.kube.isolation import Isolation
 from remediator.kube.pace import Pace, PaceLane, Rates
 from remediator.kube.publisher_pods import PublisherPods
 from remediator.metrics import Metrics
-from remediator.serve.session_gauges import set_session_gauges, set_word_gauges
+from remediator.serve.session_gauges import set_record_gauges, set_session_gauges, set_word_gauges
 from remediator.settings import RemediatorSettings
 from remediator.upkeep.housekeeping import Housekeeping
 from remediator.upkeep.maintenance import MaintenanceLeases
@@ -271,6 +271,7 @@ class Replica:
         with self.isolation.guard("metrics", "the gauges of sessions"):
             sessions = self.caches.quarantines.items.values()
             set_session_gauges(metrics, sessions)
+            set_record_gauges(metrics, self.caches.records.items.values())
             set_word_gauges(
                 metrics,
                 self.caches.pauses.items.values(),

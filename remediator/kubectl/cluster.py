@@ -30,6 +30,7 @@ from rules.api.object_name import api_path, field_selector
 from rules.api.pods import DaemonSetView, PodView
 from rules.api.requests import Request
 from rules.api.sentences import some
+from rules.ledger.record import RecordView
 from rules.policy.policy import Policy
 from rules.session.snapshot import AgentPod
 
@@ -128,6 +129,14 @@ class Cluster:
         query = {"fieldSelector": field_selector("spec.nodeName", node)} if node else {}
         found = await self._list(f"{GROUP_PATH}/gpuquarantines", QuarantineView, query)
         return sorted(found, key=lambda s: (s.metadata.creation_timestamp or "", s.name))
+
+    async def records(self) -> list[RecordView]:
+        """Every GPURecord."""
+        return await self._list(f"{GROUP_PATH}/gpurecords", RecordView, {})
+
+    async def record(self, name: str) -> RecordView | None:
+        """A GPURecord by name."""
+        return await self._find(api_path(f"{GROUP_PATH}/gpurecords", name), RecordView)
 
     async def pauses(self) -> list[PauseView]:
         """Every GPUWardPause."""

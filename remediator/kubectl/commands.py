@@ -16,6 +16,20 @@ def _list_more(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="ended sessions as well")
 
 
+def _records_more(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--all", action="store_true", help="every record, lemon or not")
+
+
+def _uuid_more(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "uuid", metavar="UUID", nargs="?", default="", help="of a GPU, after the word gpu"
+    )
+
+
+def _kept_more(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("uuid", metavar="UUID", help="of the GPU, or the name of a node")
+
+
 def _show_more(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("session", metavar="SESSION", type=object_name, help="as list names it")
 
@@ -112,12 +126,39 @@ COMMANDS = (
     ),
     Command(
         name="history",
-        brief="all sessions of one node",
-        about="Every session of a node that is still kept, oldest first; of nodes that are gone too.",
+        brief="all sessions of one node, or all faults of one GPU",
+        about="Every session of a node that is still kept, oldest first; of nodes that are gone too.\n"
+        "history gpu UUID: every fault on the record of one GPU, wherever it was plugged in.",
         run="look.history",
         forms=LOOKS,
         node=True,
-        examples=(("history gpu-7", "is it a repeat offender?"),),
+        more=_uuid_more,
+        examples=(
+            ("history gpu-7", "is it a repeat offender?"),
+            ("history gpu GPU-0badcafe", "what happened to one GPU; the beginning is enough"),
+        ),
+    ),
+    Command(
+        name="lemons",
+        brief="GPUs and nodes that fail again and again",
+        about="Lemons: three faults, or two returns within a week of a repair, in 28 days. RETURN is\n"
+        "the chance that a fault comes back within 7 days. Nothing is drained for it.",
+        run="ledger_look.lemons",
+        forms=LOOKS,
+        more=_records_more,
+        examples=(
+            ("lemons", "what to send back to the vendor"),
+            ("lemons --all -o wide", "every record, each with its sentence"),
+        ),
+    ),
+    Command(
+        name="stats",
+        brief="fault rates, hours out, which repairs held, what people undid",
+        about="Faults per 1,000 GPU-days by product, driver, rack and reason with 95 % intervals,\n"
+        "time out of service, the share of repairs that held for a week, drains people undid.",
+        run="ledger_look.statistics",
+        forms=LOOKS,
+        examples=(("stats", "which driver or rack is worse than the others?"),),
     ),
     Command(
         name="plan",
@@ -181,6 +222,15 @@ COMMANDS = (
         node=True,
         reason=True,
         examples=(('repaired gpu-7 --reason "GPU 3 replaced, RMA 1234"', "after the visit"),),
+    ),
+    Command(
+        name="keep",
+        brief="say that a GPU on record is fine",
+        about="Kept on the GPU's record: what happened before it makes no lemon of it any more.",
+        run="ledger_look.keep",
+        reason=True,
+        more=_kept_more,
+        examples=(('keep GPU-0badcafe --reason "passed 48 h of tests"', "not a lemon"),),
     ),
     Command(
         name="hold",

@@ -10,6 +10,7 @@ from typing import Any
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.fleet_look import fleet
+from remediator.kubectl.ledger_look import gpu_history
 from remediator.kubectl.node_look import NodeLook, look_at, phase_of
 from remediator.kubectl.terminal import Terminal
 from remediator.kubectl.why.why import why
@@ -149,7 +150,11 @@ async def show(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> st
 
 
 async def history(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
-    """All sessions of one node, oldest first."""
+    """All sessions of one node, oldest first; with `gpu UUID` the record of one GPU."""
+    if options.uuid:
+        if options.node != "gpu":
+            raise CommandError("history takes one NODE, or: gpu UUID", exit_code=64)
+        return await gpu_history(cluster, options)
     sessions = await cluster.sessions(options.node)
     if options.output in {"json", "yaml"}:
         return document(_wire_list(sessions), options.output)

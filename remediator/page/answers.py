@@ -14,10 +14,12 @@ from remediator.page.layout import page
 from remediator.page.markup import Element, as_tree, el
 from remediator.page.node_page import node_page
 from remediator.page.parts import live_regions
+from remediator.page.records_page import records_page
 from remediator.page.session_page import session_page
 from remediator.page.session_table import sessions_page
 from remediator.view.fleet_view import node_rows, summary
 from remediator.view.history_view import history
+from remediator.view.ledger_view import StatsShown, stats
 from remediator.view.node_view import node_detail
 from remediator.view.paging import RequestError, page_of
 from remediator.view.session_view import ended_rows, open_rows, session_detail, urgency
@@ -102,6 +104,18 @@ def api_history(state: PageState) -> HistoryShown:
     return history(state)
 
 
+def api_records(state: PageState) -> StatsShown:
+    """`/api/records`."""
+    snapshot = state.snapshot
+    return stats(
+        snapshot.records.values(),
+        snapshot.nodes.values(),
+        snapshot.quarantines.values(),
+        state.now,
+        state.keys,
+    )
+
+
 def document_of(state: PageState, path: str, query: Query) -> Element:
     """The page at a path of this site; NotThereError where there is none."""
     replica, now = state.replica(), state.now
@@ -118,6 +132,8 @@ def document_of(state: PageState, path: str, query: Query) -> Element:
             return node_page(api_node(state, unquote(name)), replica, now)
         case ["history"]:
             return history_page(history(state), ended_rows(state), replica, now)
+        case ["records"]:
+            return records_page(api_records(state), replica, now)
     raise NotThereError(f"There is no page {path}; the fleet is at /.")
 
 

@@ -6,7 +6,12 @@ from remediator.page.markup import Content, Element, el
 from remediator.page.parts import chip, live
 from remediator.view.shapes import ReplicaShown
 
-PLACES = (("/", "Fleet"), ("/sessions", "Sessions"), ("/history", "History"))
+PLACES = (
+    ("/", "Fleet"),
+    ("/sessions", "Sessions"),
+    ("/history", "History"),
+    ("/records", "Records"),
+)
 
 
 def page(title: str, here: str, replica: ReplicaShown, *content: Content) -> Element:

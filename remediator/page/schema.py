@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from remediator.view import shapes
+from remediator.view.ledger_view import StatsShown
 
 ANSWERS: Final[dict[str, type[msgspec.Struct]]] = {
     "/api/fleet": shapes.FleetSummary,
@@ -16,6 +17,7 @@ ANSWERS: Final[dict[str, type[msgspec.Struct]]] = {
     "/api/sessions": shapes.SessionPage,
     "/api/sessions/{name}": shapes.SessionDetail,
     "/api/history": shapes.HistoryShown,
+    "/api/records": StatsShown,
     "/api/live": shapes.LivePage,
     "error": shapes.ProblemShown,
 }

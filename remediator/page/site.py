@@ -47,7 +47,7 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-_PAGES = ("/", "/sessions", "/sessions/{name}", "/nodes/{name}", "/history")
+_PAGES = ("/", "/sessions", "/sessions/{name}", "/nodes/{name}", "/history", "/records")
 _ANSWERS: Final[dict[str, Callable[[PageState, web.Request], object]]] = {
     "/api/fleet": lambda state, _: answers.api_fleet(state),
     "/api/nodes": lambda state, request: answers.api_nodes(state, request.query),
@@ -55,6 +55,7 @@ _ANSWERS: Final[dict[str, Callable[[PageState, web.Request], object]]] = {
     "/api/sessions": lambda state, request: answers.api_sessions(state, request.query),
     "/api/sessions/{name}": lambda state, request: answers.api_session(state, _name(request)),
     "/api/history": lambda state, _: answers.api_history(state),
+    "/api/records": lambda state, _: answers.api_records(state),
 }
 _MOST_KEPT = 64
 _COMPRESSED_FROM = 4096

@@ -15,6 +15,8 @@ from remediator.metrics import Metrics
 from rules.api.names import ANNOTATION_HOLD
 from rules.api.nodes import NodeView, PauseView, QuarantineView
 from rules.api.quarantine import Mode, Phase
+from rules.api.timestamps import parse_time
+from rules.ledger.record import GPU_SCOPE, NODE_SCOPE, RecordView
 from rules.session.causes import worst
 from rules.session.observation import is_open, pause_over
 from rules.session.status import is_true
@@ -63,6 +65,20 @@ def set_session_gauges(metrics: Metrics, sessions: Iterable[QuarantineView]) -> 
     lasting = sum(budgets.values())
     metrics.blocked_pdbs.labels("true").set(lasting)
     metrics.blocked_pdbs.labels("false").set(len(budgets) - lasting)
+
+
+def set_record_gauges(metrics: Metrics, records: Iterable[RecordView]) -> None:
+    """How many records there are, and which of them are lemons."""
+    scopes: Counter[str] = Counter()
+    metrics.lemon_since.clear()
+    for record in records:
+        status = record.status
+        scopes[status.scope] += 1
+        if status.lemon:
+            since = parse_time(status.lemon_since) or 0.0
+            metrics.lemon_since.labels(record.name, status.node).set(since)
+    for scope in (GPU_SCOPE, NODE_SCOPE):
+        metrics.records.labels(scope).set(scopes[scope])
 
 
 def set_word_gauges(

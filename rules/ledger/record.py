@@ -115,7 +115,9 @@ class RecordStatus(Wire, frozen=True):
     @property
     def called(self) -> str:
         """What a person calls it."""
-        return f"GPU {self.uuid}" if self.scope == GPU_SCOPE else f"node {self.node}"
+        if self.scope != GPU_SCOPE:
+            return f"node {self.node}"
+        return self.uuid if self.uuid.startswith("GPU-") else f"GPU {self.uuid}"
 
 
 class RecordView(View, frozen=True, kw_only=True):

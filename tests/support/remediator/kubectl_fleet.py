@@ -25,6 +25,7 @@ from tests.support.remediator.kubectl_objects import (
     verdict,
     waiting,
 )
+from tests.support.remediator.record_objects import RECORDS, records
 
 
 def load_nodes(hosted: HostedServer) -> None:
@@ -44,6 +45,7 @@ def load_fleet(hosted: HostedServer) -> None:
     pods, _ = hosted.run(hosted.server.client.list(r.PODS, "gpuward"))
     load(hosted, HEALTHS, *_verdicts(pods[0]["metadata"]["uid"]))
     load(hosted, QUARANTINES, *_sessions())
+    load(hosted, RECORDS, *records())
     load(
         hosted,
         PAUSES,

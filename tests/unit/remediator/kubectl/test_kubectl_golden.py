@@ -40,6 +40,11 @@ LOOKS = {
     "why-wide": each("-o", "wide", "why", nodes=("gpu-blocked",)),
     "why-yaml": each("why", after=("-o", "yaml")),
     "history": (*each("history"), ("history", "gpu-gone", "-o", "wide")),
+    "history-gpu": (
+        ("history", "gpu", "GPU-0badcafe"), ("history", "gpu", "GPU-9"), ("history", "a", "b"),
+    ),
+    "lemons": (("lemons",), ("lemons", "--all", "-o", "wide"), ("lemons", "-o", "json")),
+    "stats": (("stats",),),
     "show": (("show", "gpu-blocked-0badcafe"), ("show", "nothing")),
     "plan": (("plan",), *each("plan"), ("plan", "gpu-blocked", "-o", "json")),
     "preflight": (("preflight",), ("preflight", "-o", "json")),
@@ -53,6 +58,7 @@ ACTS = {
         ("repair", "gpu-blocked", "--step", "RestartNode"),
     ),
     "repaired": each("repaired", after=REASON),
+    "keep": (("keep", "GPU-0badcafe", *REASON), ("keep", "GPU-9", *REASON)),
     "hold": each("hold", after=REASON),
     "unhold": each("unhold", nodes=(*NODES, "gpu-held")),
     "pause": (

@@ -15,6 +15,7 @@ from remediator.kubectl.commands import COMMANDS
 from tests.support.remediator.kubectl_cluster import REPOSITORY, Kubectl, cluster, load, viewer
 from tests.support.remediator.kubectl_fleet import load_fleet
 from tests.support.remediator.kubectl_objects import BLOCKED, HEALTHY
+from tests.support.remediator.record_objects import LEMON
 
 BASE = REPOSITORY / "daemonset" / "base"
 INSTALLED = [BASE / "viewer-operator-roles.yaml", BASE / "remediator-rbac.yaml"]
@@ -27,6 +28,9 @@ LINES = {
     "why": (BLOCKED,),
     "show": (SESSION,),
     "history": (BLOCKED,),
+    "lemons": (),
+    "stats": (),
+    "keep": (LEMON, *BECAUSE),
     "plan": (),
     "preflight": (),
     "quarantine": (HEALTHY, *BECAUSE, "--yes"),
@@ -39,7 +43,7 @@ LINES = {
     "resume": (),
     "uninstall": ("--yes",),
 }
-LOOKS = {"fleet", "list", "why", "show", "history"}
+LOOKS = {"fleet", "list", "why", "show", "history", "lemons", "stats"}
 PLANS = {"plan", "preflight"}
 FOR_ADMINISTRATORS = {"uninstall"}
 LACKS = ("not allowed", "you may not", "unseen", "could not look", "forbidden")

@@ -1,0 +1,179 @@
+"""The commands about what happened before: lemons, one GPU's past, rates, and a person's word."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from remediator.kubectl.cluster import GROUP_PATH, Cluster
+from remediator.kubectl.command import CommandError
+from remediator.kubectl.terminal import Terminal
+from remediator.view.ledger_view import (
+    RateRow,
+    RecordRow,
+    ShareRow,
+    StatsShown,
+    is_node,
+    record_row,
+    record_rows,
+    stats,
+)
+from remediator.view.text import NONE, age, columns, document, labelled, span
+from rules.api.health import plain
+from rules.api.names import API_VERSION, LABEL_GPUS
+from rules.api.object_name import api_path
+from rules.api.quarantine import MAX_MESSAGE
+from rules.api.timestamps import format_time
+from rules.ledger.record import (
+    ANNOTATION_KEEP,
+    RecordEvent,
+    RecordView,
+    gpu_record_name,
+    node_record_name,
+)
+
+_SHOWN = 8
+
+
+async def lemons(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
+    """GPUs and nodes that fail again and again; with --all every record."""
+    found = record_rows(await cluster.records(), cluster.now())
+    rows = [row for row in found if row.lemon or options.all]
+    if options.output in {"json", "yaml"}:
+        return document(rows, options.output)
+    if not rows:
+        return f"no lemon among {len(found)} records" if found else "there is no record yet"
+    wide = options.output == "wide"
+    header = ["WHAT", "NODE", "FAULTS", "BACK", "RETURN", "LAST", "REASON", "LEMON"]
+    lines = [_cells(row, cluster.now(), wide=wide) for row in rows]
+    return columns([*header, *(["SERIAL", "MESSAGE"] if wide else [])], lines)
+
+
+def _cells(row: RecordRow, now: float, *, wide: bool) -> list[str]:
+    return [
+        "node" if is_node(row) else row.uuid,
+        row.node,
+        str(row.faults),
+        str(row.came_back),
+        f"{row.score} %",
+        age(row.last_at, now),
+        row.last_reason,
+        f"for {age(row.lemon_since, now)}" if row.lemon else "no",
+        *((row.serial, row.message) if wide else ()),
+    ]
+
+
+async def gpu_history(cluster: Cluster, options: argparse.Namespace) -> str:
+    """Every fault of one GPU, or of a node's own record, oldest first."""
+    record = await _record(cluster, options.uuid)
+    if options.output in {"json", "yaml"}:
+        return document(_wire(record), options.output)
+    status, now = record.status, cluster.now()
+    row = record_row(record, now)
+    places = " -> ".join(f"{p.node} {p.slot} since {p.since}".replace("  ", " ")
+                         for p in status.places)  # fmt: skip
+    lines = [row.message]
+    lines += labelled("where", [places] if places else [])
+    lines += labelled("is", [" ".join(filter(None, (status.product, status.serial)))])
+    lines += labelled("lemon", [f"since {row.lemon_since}"] if row.lemon else [])
+    lines += labelled("said", [f"{w.word} at {w.at}: {w.reason}" for w in status.said])
+    if status.forgotten_until:
+        lines += labelled("before", [f"older events up to {status.forgotten_until} are counted"])
+    if status.events:
+        header = ["AT", "NODE", "REASON", "SEVERITY", "TIMES", "STEPS", "OUTCOME", "BACK AFTER",
+                  "SESSION"]  # fmt: skip
+        lines += ["", columns(header, [_event(event) for event in status.events])]
+    return "\n".join(lines)
+
+
+def _event(event: RecordEvent) -> list[str]:
+    back = event.came_back_after
+    return [
+        event.at[:19],
+        event.node,
+        event.reason,
+        event.severity,
+        str(event.times),
+        ", ".join(event.steps),
+        event.outcome,
+        span(back) if back is not None else NONE,
+        event.session,
+    ]
+
+
+async def statistics(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
+    """Faults per 1,000 GPU-days, hours out, which repairs held, what people undid."""
+    nodes = await cluster.nodes(LABEL_GPUS)
+    found = stats(await cluster.records(), nodes, await cluster.sessions(), cluster.now())
+    if options.output in {"json", "yaml"}:
+        return document(found, options.output)
+    return "\n".join(_told(found))
+
+
+def _told(found: StatsShown) -> list[str]:
+    total = found.total
+    over, out = f"{total.gpu_days:,} GPU-days (at most {found.days} days)", found.out
+    lines = [
+        f"{total.faults} faults in {over}: {_interval(total)} per 1,000 GPU-days",
+        f"{out.absences} absences: median {out.median} h, 9 of 10 within {out.p90} h, {out.total} h in all",
+        f"drains that a person undid: {_share(found.undone)}; lemons: {found.lemons}",
+    ]
+    for what, rows in (
+        ("product", found.by_product),
+        ("driver", found.by_driver),
+        ("rack", found.by_rack),
+        ("reason", found.by_reason),
+    ):
+        if rows:
+            header = [what.upper(), "FAULTS", "GPU-DAYS", "PER 1,000 GPU-DAYS"]
+            lines += ["", columns(header, [_rate(row) for row in rows[:_SHOWN]])]
+    if found.steps:
+        held = [[step.what, _share(step)] for step in found.steps]
+        lines += ["", columns(["STEP", "HELD FOR A WEEK"], held)]
+    return lines
+
+
+def _rate(row: RateRow) -> list[str]:
+    return [row.group, str(row.faults), f"{row.gpu_days:,}", _interval(row)]
+
+
+def _interval(row: RateRow) -> str:
+    return f"{row.rate:.2f} ({row.low:.2f} to {row.high:.2f})"
+
+
+def _share(row: ShareRow) -> str:
+    if not row.of:
+        return "none to judge by yet"
+    return f"{row.hits} of {row.of}, {row.percent} % ({row.low} to {row.high})"
+
+
+async def keep(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
+    """Say that a GPU is fine: what was before makes no lemon of it."""
+    record = await _record(cluster, options.uuid)
+    word = f"{format_time(cluster.now())} {options.reason} ({await cluster.who()})"
+    await cluster.patch(
+        api_path(f"{GROUP_PATH}/gpurecords", record.name),
+        {"metadata": {"annotations": {ANNOTATION_KEEP: word[:MAX_MESSAGE]}}},
+    )
+    return f"{record.status.called}: what was before now makes no lemon of it"
+
+
+async def _record(cluster: Cluster, text: str) -> RecordView:
+    for name in dict.fromkeys((gpu_record_name(text), node_record_name(text))):
+        if (found := await cluster.record(name)) is not None:
+            return found
+    known = sorted(r.status.uuid for r in await cluster.records() if r.status.uuid)
+    near = [uuid for uuid in known if uuid.lower().startswith(text.lower())]
+    if len(near) == 1 and (found := await cluster.record(gpu_record_name(near[0]))) is not None:
+        return found
+    hint = f"; {len(near)} begin so" if near else "; it never failed, or longer than 90 days ago"
+    raise CommandError(f"there is no record of {text}{hint}")
+
+
+def _wire(record: RecordView) -> dict[str, Any]:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "GPURecord",
+        "metadata": {"name": record.name, "annotations": record.metadata.annotations},
+        "status": plain(record.status),
+    }

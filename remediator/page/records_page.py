@@ -1,0 +1,132 @@
+"""Records: which parts fail again and again, how often things fail, and which repairs hold."""
+
+from __future__ import annotations
+
+from remediator.page import plots
+from remediator.page.layout import page, trouble
+from remediator.page.markup import Content, Element, el
+from remediator.page.parts import ago, chip, facts, live, node_link, nothing, section, table
+from remediator.view.ledger_view import (
+    RateRow,
+    RecordRow,
+    ShareRow,
+    StatsShown,
+    is_node,
+)
+from remediator.view.shapes import ReplicaShown
+
+SHOWN = 25
+SHOWN_GROUPS = 10
+"""`/api/records` names more."""
+
+
+def records_page(found: StatsShown, replica: ReplicaShown, now: float) -> Element:
+    """The whole document."""
+    lemons = [row for row in found.records if row.lemon]
+    others = [row for row in found.records if not row.lemon]
+    return page(
+        "Records",
+        "/records",
+        replica,
+        trouble(replica),
+        el("h1", None, "Records"),
+        el("p", {"class": "under"}, _scope(found)),
+        section("lemons", "Lemons", live("lemon-rows", "div", {}, _rows(lemons, now, "lemon"))),
+        section("rates", "Faults per 1,000 GPU-days", live("rate-rows", "div", {}, _rates(found))),
+        section("repairs", "Repairs and drains", live("repair-rows", "div", {}, _repairs(found))),
+        section("all", "Likeliest to fail again", live("rows", "div", {}, _rows(others, now, ""))),
+    )
+
+
+def _scope(found: StatsShown) -> str:
+    return (
+        f"{found.total.faults:,} faults in {found.total.gpu_days:,} GPU-days, the last {found.days} "
+        "days at most. A lemon is never a cause: it changes how a fault is repaired."
+    )
+
+
+def _rows(rows: list[RecordRow], now: float, what: str) -> list[Element]:
+    if not rows:
+        return [nothing("No lemon." if what else "Nothing else is on record.")]
+    return [
+        table(
+            "Lemons, the likeliest to fail first" if what else "GPUs and nodes on record",
+            ("What", "Serial", "Node", "Faults", "Back", "Return in 7 days", "Last", "Reason"),
+            [_row(row, now) for row in rows[:SHOWN]],
+        )
+    ]
+
+
+def _row(row: RecordRow, now: float) -> tuple[Content, ...]:
+    name = "the node" if is_node(row) else row.uuid
+    return (
+        [chip("Lemon") if row.lemon else None, " ", el("code", {"class": "long"}, name)],
+        row.serial or "not known",
+        [node_link(row.node)] if row.node else "not known",
+        str(row.faults),
+        str(row.came_back),
+        f"{row.score} %",
+        ago(row.last_at, now, after=" ago"),
+        row.last_reason,
+    )
+
+
+def _rates(found: StatsShown) -> list[Element]:
+    drawn = []
+    for title, rows in (
+        ("product", found.by_product),
+        ("driver", found.by_driver),
+        ("rack", found.by_rack),
+        ("reason", found.by_reason),
+    ):
+        if any(row.faults for row in rows):
+            counts = [(row.group, row.faults) for row in rows[:SHOWN_GROUPS]]
+            drawn.append(plots.rows(f"Faults by {title}", counts))
+            drawn.append(_rate_table(title, rows))
+    return drawn or [nothing("No fault is on record.")]
+
+
+def _rate_table(title: str, rows: tuple[RateRow, ...]) -> Element:
+    return table(
+        f"Faults per 1,000 GPU-days by {title}, with 95 % intervals",
+        (title.capitalize(), "Faults", "GPU-days", "Rate", "Between"),
+        [
+            (
+                row.group,
+                str(row.faults),
+                f"{row.gpu_days:,}",
+                f"{row.rate:.2f}",
+                f"{row.low:.2f} and {row.high:.2f}",
+            )
+            for row in rows[:SHOWN_GROUPS]
+        ],
+    )
+
+
+def _repairs(found: StatsShown) -> list[Element]:
+    out = found.out
+    return [
+        facts(
+            [
+                ("Absences", f"{out.absences:,}"),
+                ("Median", f"{out.median} h"),
+                ("90 % within", f"{out.p90} h"),
+                ("In all", f"{out.total} h"),
+                ("Drains that a person undid", _share(found.undone)),
+            ],
+            kind="inline",
+        ),
+        table(
+            "Repair steps after which a week went by without a fault",
+            ("Step", "Held"),
+            [(step.what, _share(step)) for step in found.steps],
+        )
+        if found.steps
+        else nothing("No repair step can be judged yet."),
+    ]
+
+
+def _share(row: ShareRow) -> str:
+    if not row.of:
+        return "none to judge by yet"
+    return f"{row.hits} of {row.of}, {row.percent} % ({row.low} to {row.high})"

@@ -1,0 +1,62 @@
+"""What people see of records: lemons first, rates per group, and nothing broken by odd objects."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+import pytest
+
+from remediator.page.answers import api_records, document_of
+from remediator.page.markup import render
+from remediator.view.ledger_view import record_rows, stats
+from rules.ledger.record import RecordView
+from tests.support.remediator.page_fleet import NOW, node, session, state
+from tests.support.remediator.record_objects import LEMON, records
+
+KNOWN = [msgspec.convert(one, RecordView) for one in records()]
+NODES = [
+    node("gpu-healthy", rack="r1", labels={"gpuward.io/product": "H100", "gpuward.io/driver": "580.95.05"}),
+    node("gpu-blocked", rack="r2", labels={"gpuward.io/product": "A100", "gpuward.io/driver": "550.1"}),
+]  # fmt: skip
+
+
+def test_issue14_lemons_come_first_with_the_score_of_now() -> None:
+    first, *others = record_rows(KNOWN, NOW)
+    assert (first.uuid, first.lemon, first.faults) == (LEMON, True, 3)
+    assert 20 < first.score < 38, "two quiet days count"
+    assert "3 faults in 28 days" in first.message
+    assert not any(row.lemon for row in others)
+    doubtful = [msgspec.structs.replace(one, doubt="odd") for one in KNOWN]
+    assert record_rows(doubtful, NOW) == []
+
+
+def test_issue14_rates_by_product_driver_rack_and_reason() -> None:
+    undone = session("s1", "gpu-healthy", "Released", mode="Enforce")
+    found = stats(KNOWN, NODES, [undone], NOW)
+    assert (found.total.faults, found.total.gpu_days, found.days) == (4, 2 * 8 * 90, 90)
+    assert found.elsewhere == 1
+    assert found.total.low < found.total.rate < found.total.high
+    assert [(r.group, r.faults) for r in found.by_product] == [("H100", 3), ("A100", 1)]
+    assert [(r.group, r.faults) for r in found.by_rack] == [("r1", 3), ("r2", 1)]
+    assert {r.group: r.faults for r in found.by_reason}["Xid79GPUFallenOffBus"] == 3
+    assert [(s.what, s.hits, s.of) for s in found.steps] == [("RestartNode", 1, 3)]
+    assert (found.undone.hits, found.undone.of) == (0, 1)
+    assert found.out.absences == 4
+
+
+def test_issue14_nothing_on_record_is_no_error() -> None:
+    found = stats([], [], [], NOW)
+    assert (found.total.faults, found.lemons, found.records) == (0, 0, ())
+
+
+@pytest.mark.parametrize("with_records", [True, False])
+def test_issue14_the_page_shows_them(with_records: bool) -> None:
+    seen = state(NODES)
+    known = {one.name: one for one in KNOWN} if with_records else {}
+    seen = dataclasses.replace(seen, snapshot=dataclasses.replace(seen.snapshot, records=known))
+    text = render(document_of(seen, "/records", {}))
+    assert ("Lemon" in text) is True
+    assert (LEMON in text) is with_records
+    assert ("No lemon." in text) is not with_records
+    assert api_records(seen).lemons == int(with_records)
