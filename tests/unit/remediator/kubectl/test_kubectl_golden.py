@@ -41,7 +41,9 @@ LOOKS = {
     "why-yaml": each("why", after=("-o", "yaml")),
     "history": (*each("history"), ("history", "gpu-gone", "-o", "wide")),
     "history-gpu": (
-        ("history", "gpu", "GPU-0badcafe"), ("history", "gpu", "GPU-9"), ("history", "a", "b"),
+        ("history", "gpu", "GPU-0badcafe"),
+        ("history", "gpu", "GPU-9"),
+        ("history", "a", "b"),
     ),
     "lemons": (("lemons",), ("lemons", "--all", "-o", "wide"), ("lemons", "-o", "json")),
     "stats": (("stats",),),
