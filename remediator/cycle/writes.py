@@ -13,9 +13,9 @@ import structlog
 
 from remediator.kube.answer import Answer, ApiError
 from remediator.kube.api import Api
-from remediator.kube.caches import QUARANTINES
 from remediator.kube.clock import Clock
 from remediator.kube.gateway import Gateway, Result, Sent
+from remediator.kube.resources import QUARANTINES
 from remediator.metrics import Metrics
 from remediator.world import World
 from rules.api import writes as d

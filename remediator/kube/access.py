@@ -7,16 +7,17 @@ says 401 or a minute has passed. It must never log a credential.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import ssl
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import yaml
 
 from remediator.kube.kubeconfig import Acting, ChosenContext, chosen_context
+from remediator.kube.plain_login import PlainLogin
 
 DEFAULT_NAMESPACE = "gpuward"
 """Where the manifests install us."""
@@ -39,13 +40,16 @@ class Access:
         self._asked = acting
         self._chosen = ChosenContext()
         self._configuration: Any = None
+        self._plain: PlainLogin | None = None
+        """Instead of `_configuration`, where the kubeconfig is of the plain kind."""
         self._tls: ssl.SSLContext | None = None
         self._proxy: str | None = None
+        self._token = ""
 
     @property
     def host(self) -> str:
         """Scheme, name and port of the API server."""
-        return str(self._configuration.host).rstrip("/")
+        return self._plain.host if self._plain else str(self._configuration.host).rstrip("/")
 
     @property
     def tls(self) -> ssl.SSLContext | None:
@@ -55,7 +59,7 @@ class Access:
     @property
     def server_name(self) -> str | None:
         """The name to expect in the server's certificate, where it is not the host."""
-        name = self._configuration.tls_server_name
+        name = self._plain.server_name if self._plain else self._configuration.tls_server_name
         return str(name) if name else None
 
     @property
@@ -65,7 +69,10 @@ class Access:
 
     async def load(self) -> None:
         """Read the configuration (again); AccessError when there is none that works."""
-        # Imported here: half a second of which the help of a command needs nothing.
+        in_cluster = not self._kubeconfig and not self._context and _SERVICE_HOST in os.environ
+        if not in_cluster and self._load_plain():
+            return
+        # Imported here: half a second that a plain kubeconfig does not cost.
         from kubernetes.aio.client import Configuration
 
         configuration = Configuration()
@@ -84,10 +91,24 @@ class Access:
                 f"The certificates named by the cluster configuration cannot be used: {error}; "
                 "check certificate-authority, client-certificate and client-key."
             ) from error
-        self._configuration, self._tls = configuration, tls
-        # Once and not with every request: the environment does not change.
-        named = str(configuration.proxy) if configuration.proxy else None
-        self._proxy = named or _proxy_of_environment(self.host)
+        self._configuration, self._tls, self._plain = configuration, tls, None
+        self._proxy = _proxy(str(configuration.proxy or ""), self.host)
+
+    def _load_plain(self) -> bool:
+        """Whether the kubeconfig says plainly how to log in, and did; the library has the rest."""
+        path = kubeconfig_path(self._kubeconfig)
+        try:
+            chosen = chosen_context(path, self._context)
+            if chosen.plain is None:
+                return False
+            chosen.plain.bearer()
+            tls = chosen.plain.tls()
+        except (OSError, ssl.SSLError, yaml.YAMLError, ValueError, TypeError, AttributeError):
+            return False
+        self._plain, self._chosen = chosen.plain, chosen
+        self._proxy = _proxy(chosen.plain.proxy, self.host)
+        self._tls = _as_lenient_as_kubectl(tls) if tls is not None else None
+        return True
 
     def namespaces(self, given: str) -> tuple[str, ...]:
         """Where the lease may be, best first: only `given` where somebody named one.
@@ -107,6 +128,8 @@ class Access:
 
     async def headers(self) -> list[tuple[str, str]]:
         """Who we are, and whom we act as; a mounted token is read again every minute."""
+        if self._plain is not None:
+            return self._plain_headers(self._plain)
         from kubernetes.aio.config import ConfigException
 
         try:
@@ -117,8 +140,21 @@ class Access:
         said = [("Authorization", str(token).strip())] if token else []
         return said + self.acting.headers()
 
+    def _plain_headers(self, login: PlainLogin) -> list[tuple[str, str]]:
+        with contextlib.suppress(OSError):
+            # Whoever swaps the file is at it; the old token is still good.
+            self._token = login.bearer()
+        said = [("Authorization", f"Bearer {self._token}")] if self._token else []
+        return said + self.acting.headers()
 
-def _proxy_of_environment(host: str) -> str | None:
+
+def _proxy(named: str, host: str) -> str | None:
+    """Found once and not with every request: the environment does not change."""
+    if named:
+        return named
+    # Imported here: a command that asks one question has no other use for it.
+    from urllib.request import getproxies, proxy_bypass
+
     parts = urlsplit(host)
     if not parts.hostname or proxy_bypass(parts.hostname):
         return None
@@ -208,8 +244,12 @@ def _tls_context(configuration: Any) -> ssl.SSLContext | None:
     if not configuration.verify_ssl:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    # Clusters' own authorities often lack what RFC 5280 strictness asks for; kubectl accepts them.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if configuration.cert_file:
         context.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
+    return _as_lenient_as_kubectl(context)
+
+
+def _as_lenient_as_kubectl(context: ssl.SSLContext) -> ssl.SSLContext:
+    """Clusters' own authorities often lack what RFC 5280 strictness asks for."""
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context

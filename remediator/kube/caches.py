@@ -13,60 +13,25 @@ from typing import Protocol
 from remediator.kube.api import Api
 from remediator.kube.clock import Clock
 from remediator.kube.isolation import Isolation
+from remediator.kube.resources import (
+    AGENT_SELECTOR,
+    CUSTOM,
+    DAEMON_SETS,
+    NODES,
+    PDBS,
+    AgentPodObject,
+)
 from remediator.kube.watch import Reflector, Resource
 from rules.api.budgets import PdbView
-from rules.api.metadata import ObjectMeta, View
-from rules.api.names import GROUP, LABEL_QUARANTINE, VERSION
+from rules.api.metadata import ObjectMeta
+from rules.api.names import GROUP, LABEL_QUARANTINE
 from rules.api.nodes import HealthView, NodeView, PauseView, QuarantineView
 from rules.api.pods import DaemonSetView
-from rules.api.timestamps import parse_time
 from rules.ledger.record import RecordView
 from rules.session.snapshot import AgentPod
 
-CUSTOM = f"/apis/{GROUP}/{VERSION}"
-NODES = "/api/v1/nodes"
-HEALTHS = f"{CUSTOM}/gpunodehealths"
-QUARANTINES = f"{CUSTOM}/gpuquarantines"
-PAUSES = f"{CUSTOM}/gpuwardpauses"
-RECORDS = f"{CUSTOM}/gpurecords"
-PDBS = "/apis/policy/v1/poddisruptionbudgets"
-DAEMON_SETS = "/apis/apps/v1/daemonsets"
 # A few objects that exist to stop us: listed again after this long without a word of the watch.
 PAUSES_LISTED_S = 20.0
-AGENT_SELECTOR = "app.kubernetes.io/name=gpuward,app.kubernetes.io/component=agent"
-
-
-class _Condition(View, frozen=True, kw_only=True):
-    type: str
-    status: str = ""
-    last_transition_time: str | None = None
-
-
-class _AgentPodSpec(View, frozen=True, kw_only=True):
-    node_name: str = ""
-
-
-class _AgentPodStatus(View, frozen=True, kw_only=True):
-    conditions: tuple[_Condition, ...] = ()
-
-
-class AgentPodObject(View, frozen=True, kw_only=True):
-    """A pod of the agent: its node and whether it is Ready."""
-
-    metadata: ObjectMeta
-    spec: _AgentPodSpec = _AgentPodSpec()
-    status: _AgentPodStatus = _AgentPodStatus()
-
-    def as_agent(self) -> AgentPod:
-        """What the rules ask of it."""
-        ready = next((c for c in self.status.conditions if c.type == "Ready"), None)
-        changed = parse_time(ready.last_transition_time or "") if ready else None
-        return AgentPod(
-            uid=self.metadata.uid,
-            node=self.spec.node_name,
-            ready=ready is not None and ready.status == "True",
-            ready_changed_at=changed or self.metadata.created_at,
-        )
 
 
 def _nobody(*_: object) -> None:

@@ -13,11 +13,7 @@ import asyncio
 import time
 from typing import Protocol
 
-import structlog
-
 from remediator.kube.clock_skew import SkewEstimate
-
-_LOG = structlog.get_logger()
 
 
 class Clock(Protocol):
@@ -62,7 +58,9 @@ class SystemClock:
         before, known = self.skew.jumps, self.skew.seconds()
         self.skew.add(server_date, sent_at, self.local())
         if self.skew.jumps != before:
-            _LOG.warning(
+            import structlog  # here, for commands need no log and it takes long
+
+            structlog.get_logger().warning(
                 "clock",
                 message="most answers of the API server agree on another time than before; check "
                 "the clocks of its machines",

@@ -14,6 +14,8 @@ from urllib.parse import quote
 
 import yaml
 
+from remediator.kube.plain_login import PlainLogin, plain_login
+
 MOST_GROUPS: Final = 64
 
 
@@ -48,6 +50,8 @@ class ChosenContext:
     acting: Acting = Acting()
     exec_login: str = ""
     """The command of an exec login; empty where the user section has none."""
+    plain: PlainLogin | None = None
+    """How to log in, where the files say it plainly; None: only the library knows."""
 
 
 def chosen_context(path: str, name: str | None) -> ChosenContext:
@@ -59,6 +63,8 @@ def chosen_context(path: str, name: str | None) -> ChosenContext:
     """
     contexts: dict[str, Any] = {}
     users: dict[str, Any] = {}
+    clusters: dict[str, Any] = {}
+    folders: dict[tuple[str, str], Path] = {}
     current = ""
     for part in path.split(":"):
         if not part or not (file := Path(part).expanduser()).exists():
@@ -66,17 +72,27 @@ def chosen_context(path: str, name: str | None) -> ChosenContext:
         said = yaml.safe_load(file.read_text(encoding="utf-8"))
         if not isinstance(said, dict):
             continue
-        for section, found in (("contexts", contexts), ("users", users)):
+        sections = (("contexts", contexts), ("users", users), ("clusters", clusters))
+        for section, found in sections:
             for item in said.get(section) or ():
                 found.setdefault(str(item.get("name")), item.get(section[:-1]) or {})
+                folders.setdefault((section, str(item.get("name"))), file.parent.absolute())
         current = str(said.get("current-context") or current)
     context = contexts.get(name or current) or {}
     user = users.get(str(context.get("user"))) or {}
     login = user.get("exec") or {}
+    cluster, its = str(context.get("cluster")), str(context.get("user"))
+    plain = None
+    if cluster in clusters and its in users:
+        homes = {folders["clusters", cluster], folders["users", its]}
+        # Of two folders a relative name in either could be meant.
+        if len(homes) == 1:
+            plain = plain_login(clusters[cluster], users[its], homes.pop())
     return ChosenContext(
         namespace=str(context.get("namespace") or ""),
         acting=_acting(user),
         exec_login=str(login.get("command") or "") if isinstance(login, dict) else "",
+        plain=plain,
     )
 
 

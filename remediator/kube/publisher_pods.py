@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from remediator.kube.answer import ApiError
 from remediator.kube.api import Api
-from remediator.kube.caches import AgentPodObject, Caches
+from remediator.kube.caches import Caches
 from remediator.kube.clock import Clock
+from remediator.kube.resources import AgentPodObject
 from rules.api.nodes import HealthView
 from rules.api.object_name import api_path, is_object_name
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import sys
 
-from remediator.kube.answer import ApiError
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.commands import COMMANDS
-from remediator.kubectl.options import PROGRAM, Command, Parser, build, parsed
+from remediator.kubectl.options import PROGRAM, Command, Parser, build, parsed, plainly
 from remediator.view.text import coloured, wants_colour
 from rules.text.printable import printable
 
@@ -29,21 +27,23 @@ def main(arguments: list[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             # A terminal that cannot show a character gets its escape, not a crash.
             stream.reconfigure(errors="backslashreplace")
-    top = parser()
+    if (sys.argv[1:] if arguments is None else arguments)[:1] == ["__complete"]:
+        return _complete((sys.argv[1:] if arguments is None else arguments)[1:])
     try:
-        options = parsed(top, arguments)
+        given = plainly(sys.argv[1:] if arguments is None else arguments)
+        top = build(COMMANDS, spoken_of=frozenset(given))
+        options = parsed(top, given)
         if options is None:
             top.print_help()
             return 0
-        _print(asyncio.run(_run(options)), options)
+        import asyncio
+
+        asyncio.run(_run(options))
     except CommandError as error:
         if error.report:
             _print(error.report, None)
         print(f"{PROGRAM}: {printable(str(error))}", file=sys.stderr)
         return error.exit_code
-    except ApiError as error:
-        print(f"{PROGRAM}: {printable(str(error))}", file=sys.stderr)
-        return 1
     except KeyboardInterrupt:
         print(f"{PROGRAM}: interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -66,22 +66,53 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-async def _run(options: argparse.Namespace) -> str:
+def _complete(words: list[str]) -> int:
+    """At every Tab: never an error, never a trace."""
+    from remediator.kubectl.typed.completion import complete
+
+    try:
+        print("\n".join(printable(word) for word in complete(COMMANDS, words)))
+    except (Exception, SystemExit, KeyboardInterrupt):  # noqa: BLE001 - offers nothing then
+        return 0
+    return 0
+
+
+async def _run(options: argparse.Namespace) -> None:
     # Imported here: help and a mistyped word need none of it.
+    from remediator.kube.answer import ApiError
     from remediator.kube.kubeconfig import Acting
-    from remediator.kubectl.cluster import connect
+    from remediator.kubectl.cluster import Manner, connect
     from remediator.kubectl.terminal import Terminal
+    from remediator.kubectl.typed.running import run, watch
 
     terminal = Terminal(agreed=getattr(options, "yes", False))
     command: Command = options.command
     acting = None
     if options.acting:
         acting = Acting(user=options.acting, groups=tuple(options.acting_groups or ()))
-    connected = connect(
-        options.kubeconfig, options.context, role=command.role, acting=acting, say=terminal.say
+    if not command.connects:
+        _print(await command.load()(None, options, terminal), options)  # type: ignore[arg-type]
+        return
+    manner = Manner(
+        role=command.role,
+        dry_run=getattr(options, "dry_run", False),
+        timeout_s=options.request_timeout,
+        say=terminal.say,
     )
-    async with connected as cluster:
-        return await command.load()(cluster, options, terminal)
+    try:
+        async with connect(options.kubeconfig, options.context, manner, acting) as cluster:
+            if getattr(options, "watch", False):
+                await watch(cluster, options, terminal, lambda text: _again(text, options))
+            _print(await run(cluster, options, terminal), options)
+    except ApiError as error:
+        raise CommandError(str(error)) from error
+
+
+def _again(text: str, options: argparse.Namespace) -> None:
+    """What is new while watching: on a terminal in the place of what was there."""
+    if sys.stdout.isatty():
+        sys.stdout.write("\x1b[H\x1b[2J")
+    _print(text if sys.stdout.isatty() else f"{text}\n", options)
 
 
 def _print(text: str, options: argparse.Namespace | None) -> None:

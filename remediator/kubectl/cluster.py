@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -16,12 +17,13 @@ import msgspec
 
 from remediator.kube.access import Access, AccessError
 from remediator.kube.answer import Answer, ApiError
-from remediator.kube.api import MERGE_PATCH, Api
-from remediator.kube.caches import AGENT_SELECTOR, DAEMON_SETS, PDBS, AgentPodObject
+from remediator.kube.api import CALL_TIMEOUT_S, JSON, MERGE_PATCH, Api
 from remediator.kube.clock import SystemClock
 from remediator.kube.kubeconfig import Acting
 from remediator.kube.pace import Pace, PaceLane, Rates
-from remediator.kubectl.command import OPERATOR, VIEWER, CommandError
+from remediator.kube.resources import AGENT_SELECTOR, DAEMON_SETS, PDBS, AgentPodObject
+from remediator.kubectl.answers import checked, decoded, unreadable
+from remediator.kubectl.command import OPERATOR, CommandError
 from remediator.upkeep.policy_yaml import decode_policy
 from rules.api.budgets import PdbView
 from rules.api.names import API_VERSION
@@ -41,17 +43,8 @@ PAGE = 500
 POLICY_MAP = "gpuward-policy"
 MANAGER = "kubectl-gpuward"
 """Who wrote a field, in managedFields: uninstall takes off what these commands put there."""
+_NO_LIMIT_S = 86_400.0
 _MANAGER = {"fieldManager": MANAGER}
-_VIEWED = {
-    "",
-    "nodes",
-    "configmaps",
-    "gpunodehealths",
-    "gpuquarantines",
-    "gpurecords",
-    "gpuwardpauses",
-}
-"""What the role of viewers shows."""
 
 
 class _UserInfo(msgspec.Struct, frozen=True):
@@ -66,16 +59,30 @@ class _SelfSubjectReview(msgspec.Struct, frozen=True):
     status: _Reviewed = _Reviewed()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manner:
+    """How a command speaks with the API server."""
+
+    role: str = OPERATOR
+    """The ClusterRole that a refusal names where a viewer's is not enough."""
+    dry_run: bool = False
+    timeout_s: float | None = None
+    """For one request; None for the usual, 0 for no limit."""
+    say: Callable[[str], None] = lambda _: None
+    """Takes what a person should know beside the answer."""
+
+
 class Cluster:
     """One API server on behalf of one person."""
 
-    def __init__(
-        self, api: Api, clock: SystemClock, role: str, say: Callable[[str], None] = lambda _: None
-    ) -> None:
+    def __init__(self, api: Api, clock: SystemClock, manner: Manner) -> None:
         self._api = api
         self._clock = clock
-        self._role = role
-        self._say = say
+        self._role = manner.role
+        self._say = manner.say
+        self._timeout_s = manner.timeout_s
+        self.dry_run = manner.dry_run
+        """Whether the API server only checks what is written."""
         self._left_out: set[str] = set()
         """What was said already of objects that nobody can read."""
 
@@ -86,12 +93,12 @@ class Cluster:
     async def who(self) -> str:
         """The name the API server knows us by, for the record of who acted."""
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-        answer = await self._api.call(
+        answer = await self._call(
             PaceLane.READ, "POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body=review
         )
         if not answer.ok:
             return "unknown user"
-        found = _decoded(answer, _SelfSubjectReview)
+        found = decoded(answer, _SelfSubjectReview)
         return found.status.user_info.username or "unknown user"
 
     async def node(self, name: str) -> FreshNode | None:
@@ -175,10 +182,10 @@ class Cluster:
             },
         }
         path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-        answer = await self._api.call(PaceLane.READ, "POST", path, body=review)
+        answer = await self._call(PaceLane.READ, "POST", path, body=review)
         if answer.code in {403, 404}:
             return None
-        status = _decoded(self._read(answer), dict[str, Any]).get("status") or {}
+        status = decoded(self._read(answer), dict[str, Any]).get("status") or {}
         return bool(status.get("allowed"))
 
     async def policy(self, namespace: str) -> Policy | None:
@@ -215,48 +222,70 @@ class Cluster:
 
     async def get(self, path: str) -> dict[str, Any] | None:
         """Any object as plain values; None where there is none."""
-        answer = await self._api.call(PaceLane.READ, "GET", path)
-        return None if answer.code == 404 else _decoded(self._read(answer), dict[str, Any])
+        answer = await self._call(PaceLane.READ, "GET", path)
+        return None if answer.code == 404 else decoded(self._read(answer), dict[str, Any])
 
     async def send(self, request: Request) -> Answer:
         """One request of the rules, such as a dry-run eviction; the answer, whatever it is."""
         path, _, text = request.path.partition("?")
         query = dict(parse_qsl(text))
-        return await self._api.call(
+        if self.dry_run and request.method != "GET":
+            query["dryRun"] = "All"
+        return await self._call(
             PaceLane.READ, request.method, path, query=query, body=request.body,
             content_type=request.content_type,
         )  # fmt: skip
 
     async def create(self, plural: str, body: dict[str, Any]) -> dict[str, Any]:
         """POST one of our objects."""
-        answer = await self._api.call(
-            PaceLane.STATUS, "POST", f"{GROUP_PATH}/{plural}", body=body, query=_MANAGER
+        answer = await self._call(
+            PaceLane.STATUS, "POST", f"{GROUP_PATH}/{plural}", body=body, query=self._written
         )
-        return _decoded(checked(answer, writes=True), dict[str, Any])
+        return decoded(checked(answer, writes=True), dict[str, Any])
 
     async def patch(self, path: str, body: dict[str, Any]) -> None:
         """Merge patch of an object."""
-        answer = await self._api.call(
-            PaceLane.STATUS, "PATCH", path, body=body, content_type=MERGE_PATCH, query=_MANAGER
+        answer = await self._call(
+            PaceLane.STATUS,
+            "PATCH",
+            path,
+            body=body,
+            content_type=MERGE_PATCH,
+            query=self._written,
         )
         checked(answer, writes=True)
 
     async def delete(self, path: str) -> None:
         """Delete an object; one that is gone already is fine."""
-        answer = await self._api.call(PaceLane.STATUS, "DELETE", path)
+        query = {"dryRun": "All"} if self.dry_run else None
+        answer = await self._call(PaceLane.STATUS, "DELETE", path, query=query)
         if answer.code != 404:
             checked(answer, writes=True)
+
+    async def _call(
+        self, lane: PaceLane, method: str, path: str, *, query: dict[str, str] | None = None,
+        body: Any = None, content_type: str = JSON,
+    ) -> Answer:  # fmt: skip
+        timeout_s = CALL_TIMEOUT_S if self._timeout_s is None else self._timeout_s or _NO_LIMIT_S
+        return await self._api.call(
+            lane, method, path, query=query, body=body, content_type=content_type,
+            timeout_s=timeout_s,
+        )  # fmt: skip
+
+    @property
+    def _written(self) -> dict[str, str]:
+        return _MANAGER | ({"dryRun": "All"} if self.dry_run else {})
 
     def _read(self, answer: Answer) -> Answer:
         return checked(answer, role=self._role)
 
     async def _find(self, path: str, kind: type[T]) -> T | None:
-        answer = await self._api.call(PaceLane.READ, "GET", path)
+        answer = await self._call(PaceLane.READ, "GET", path)
         if answer.code == 404:
             if answer.status().details is None:
                 checked(answer)
             return None
-        return _decoded(self._read(answer), kind)
+        return decoded(self._read(answer), kind)
 
     async def _list(self, path: str, kind: type[T], query: dict[str, str]) -> list[T]:
         found: list[T] = []
@@ -264,13 +293,13 @@ class Cluster:
         token = ""
         while True:
             page_query = {**query, "limit": str(PAGE), **({"continue": token} if token else {})}
-            answer = self._read(await self._api.call(PaceLane.READ, "GET", path, query=page_query))
+            answer = self._read(await self._call(PaceLane.READ, "GET", path, query=page_query))
             try:
                 page = answer.page(kind)
             except ApiError as error:
-                raise CommandError(_unreadable(error)) from error
+                raise CommandError(unreadable(error)) from error
             if page.unread and not page.items:
-                raise CommandError(_unreadable(f"nothing of {path} is understood"))
+                raise CommandError(unreadable(f"nothing of {path} is understood"))
             found += page.items
             unread += page.unread
             token = page.metadata.continue_
@@ -292,71 +321,16 @@ class Cluster:
             self._say(line)
 
 
-def _decoded(answer: Answer, kind: type[T]) -> T:
-    try:
-        return answer.decode(kind)
-    except ApiError as error:
-        raise CommandError(_unreadable(error)) from error
-
-
-def _unreadable(why: object) -> str:
-    return f"the API server sent an unreadable object: {why}; is it one for this version?"
-
-
-def checked(answer: Answer, *, writes: bool = False, role: str = OPERATOR) -> Answer:
-    """The answer, or CommandError with the remedy; `role` allows what viewers may not."""
-    if answer.ok:
-        return answer
-    said = answer.sentence()
-    match answer.code:
-        case 404 if not answer.from_kubernetes and b"page not found" not in answer.body:
-            raise CommandError(
-                "what answers is not a Kubernetes API server; check the cluster's address in the "
-                "kubeconfig and the proxy settings"
-            )
-        case 404 if answer.status().details is None:
-            remedy = "install its definitions with kubectl apply -k daemonset/crds"
-            raise CommandError(f"this cluster does not know gpuward's objects; {remedy}")
-        case 403:
-            raise CommandError(
-                f"not allowed: {said}; {_remedy(answer, role, writes)}", forbidden=True
-            )
-        case 401:
-            raise CommandError(f"not logged in: {said}; renew the credentials of this kubeconfig")
-        case 0:
-            remedy = "check the cluster's address in the kubeconfig, --context and the network"
-            raise CommandError(f"{said}; {remedy}")
-        case 409:
-            raise CommandError(f"somebody else changed it at the same moment ({said}); try again")
-        case code if code >= 500 or code == 429:
-            raise CommandError(f"the API server could not answer ({said}); try again in a moment")
-    raise CommandError(said)
-
-
-def _remedy(answer: Answer, role: str, writes: bool) -> str:
-    """Which of the roles that ship would allow it (daemonset/base/viewer-operator-roles.yaml)."""
-    details = answer.status().details
-    kind = details.kind if details is not None else ""
-    seen = kind in _VIEWED
-    if writes and not seen:
-        return "this is for cluster administrators"
-    return f"ask for the ClusterRole {VIEWER if seen and not writes else role}"
-
-
 @asynccontextmanager
 async def connect(
     kubeconfig: str | None,
     context: str | None,
-    *,
-    role: str = OPERATOR,
+    manner: Manner,
     acting: Acting | None = None,
-    say: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[Cluster]:
     """A connection as kubectl would make it; CommandError 64 for an unusable configuration.
 
-    `role` is the ClusterRole that a refusal names where a viewer's is not enough; `acting` is
-    whom to act as instead of what the kubeconfig says; `say` takes what a person should know
-    beside the answer.
+    `acting` is whom to act as instead of what the kubeconfig says.
     """
     clock = SystemClock(first_agreeing=1)
     access = Access(kubeconfig, context, acting)
@@ -372,6 +346,6 @@ async def connect(
     api = Api(access, clock, Pace(Rates(per_second={}), clock))
     await api.open()
     try:
-        yield Cluster(api, clock, role, say)
+        yield Cluster(api, clock, manner)
     finally:
         await api.close()

@@ -1,13 +1,14 @@
-"""All commands of `kubectl gpuward`, in the order of its help: to look, to steer, to operate."""
+"""All commands of `kubectl gpuward`, in the order of its help: to look, to steer, to operate.
+
+What the options of one command need is imported when they are added: help is there at once.
+"""
 
 from __future__ import annotations
 
 import argparse
 
 from remediator.kubectl.command import PLANNER
-from remediator.kubectl.options import LOOKS, Command, object_name
-from remediator.kubectl.pause_words import end, selector
-from rules.repair.ladder import LADDER
+from remediator.kubectl.options import LOOKS, Command, node_name, object_name
 
 _DATA = ("json", "yaml")
 
@@ -42,14 +43,18 @@ def _quarantine_more(parser: argparse.ArgumentParser) -> None:
 
 
 def _repair_more(parser: argparse.ArgumentParser) -> None:
+    from rules.repair.ladder import LADDER
+
     parser.add_argument(
         "--step", choices=tuple(map(str, LADDER)), help="this step instead of the one proposed"
     )
 
 
 def _pause_more(parser: argparse.ArgumentParser) -> None:
+    from remediator.kubectl.typed.pause_words import end, selector
+
     parser.add_argument(
-        "nodes", metavar="NODE", nargs="*", type=object_name, help="only these (default: all)"
+        "nodes", metavar="NODE", nargs="*", type=node_name, help="only these (default: all)"
     )
     parser.add_argument(
         "--selector", "-l", type=selector, metavar="LABELS",
@@ -68,8 +73,14 @@ def _resume_more(parser: argparse.ArgumentParser) -> None:
 
 
 def _plan_more(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("node", metavar="NODE", nargs="?", type=object_name, help="only this one")
+    parser.add_argument(
+        "nodes", metavar="NODE", nargs="*", type=node_name, help="only these (default: all)"
+    )
     _policy_option(parser)
+
+
+def _completion_more(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=("bash", "zsh", "fish", "kubectl"), help="which")
 
 
 def _policy_option(parser: argparse.ArgumentParser) -> None:
@@ -86,6 +97,8 @@ COMMANDS = (
         about="How many GPU nodes are healthy, degraded, unhealthy or unknown, and which are not\n"
         "well or out of service, the gravest first.",
         run="look.fleet",
+        selects=True,
+        watches=True,
         forms=LOOKS,
         examples=(("fleet", "the state of everything"), ("fleet -o wide", "with every node")),
     ),
@@ -94,6 +107,8 @@ COMMANDS = (
         brief="open sessions: nodes being taken out, out, or on the way back",
         about="Open quarantine sessions by node.",
         run="look.list_sessions",
+        selects=True,
+        watches=True,
         forms=LOOKS,
         more=_list_more,
         examples=(
@@ -108,6 +123,7 @@ COMMANDS = (
         about="Cause with its evidence, since when, what was done by whom, what is next, what\n"
         "blocks it, who owns each mark, and what you can do.",
         run="look.why_node",
+        watches=True,
         forms=LOOKS,
         node=True,
         examples=(
@@ -130,8 +146,10 @@ COMMANDS = (
         about="Every session of a node that is still kept, oldest first; of nodes that are gone too.\n"
         "history gpu UUID: every fault on the record of one GPU, wherever it was plugged in.",
         run="look.history",
+        watches=True,
         forms=LOOKS,
         node=True,
+        several=False,
         more=_uuid_more,
         examples=(
             ("history gpu-7", "is it a repeat offender?"),
@@ -144,6 +162,7 @@ COMMANDS = (
         about="Lemons: three faults, or two returns within a week of a repair, in 28 days. RETURN is\n"
         "the chance that a fault comes back within 7 days. Nothing is drained for it.",
         run="ledger_look.lemons",
+        watches=True,
         forms=LOOKS,
         more=_records_more,
         examples=(
@@ -157,6 +176,7 @@ COMMANDS = (
         about="Faults per 1,000 GPU-days by product, driver, rack and reason with 95 % intervals,\n"
         "time out of service, the share of repairs that held for a week, drains people undid.",
         run="ledger_look.statistics",
+        watches=True,
         forms=LOOKS,
         examples=(("stats", "which driver or rack is worse than the others?"),),
     ),
@@ -166,6 +186,8 @@ COMMANDS = (
         about="What would be done now, node by node: the remediator's own rules on the live\n"
         "cluster, and one dry-run eviction per pod. Nothing is written.",
         run="operate.plan",
+        selects=True,
+        watches=True,
         role=PLANNER,
         forms=LOOKS,
         more=_plan_more,
@@ -180,6 +202,7 @@ COMMANDS = (
         about="Opens a session: taint and cordon, then evictions within PodDisruptionBudgets.\n"
         "Your reason is added where a session is open already. Asks first.",
         run="act.quarantine",
+        writes=True,
         node=True,
         reason=True,
         asks=True,
@@ -195,6 +218,7 @@ COMMANDS = (
         about="Ends the open session now: our taint and cordon come off. Incidents that are still\n"
         "active open no new session for a day (release.cancelExpiry).",
         run="act.release",
+        writes=True,
         node=True,
         reason=True,
         asks=True,
@@ -206,6 +230,7 @@ COMMANDS = (
         about="With repair.mode: Ask in the policy every step of the repair ladder waits for this. It\n"
         "lets exactly one go, once nothing uses a GPU on the node; the next one is proposed anew.",
         run="act.repair",
+        writes=True,
         node=True,
         more=_repair_more,
         examples=(
@@ -219,6 +244,7 @@ COMMANDS = (
         about="Tells the agent that a repair was made: it closes what only a person can close, if\n"
         "what it sees now agrees. The session then ends by the verdict.",
         run="act.repaired",
+        writes=True,
         node=True,
         reason=True,
         examples=(('repaired gpu-7 --reason "GPU 3 replaced, RMA 1234"', "after the visit"),),
@@ -228,6 +254,7 @@ COMMANDS = (
         brief="say that a GPU on record is fine",
         about="Kept on the GPU's record: what happened before it makes no lemon of it any more.",
         run="ledger_look.keep",
+        writes=True,
         reason=True,
         more=_kept_more,
         examples=(('keep GPU-0badcafe --reason "passed 48 h of tests"', "not a lemon"),),
@@ -238,6 +265,7 @@ COMMANDS = (
         about="Keeps a node out of service after its repair. Without an open session the node is\n"
         "annotated, so that a later session is not released either.",
         run="act.hold",
+        writes=True,
         node=True,
         reason=True,
         examples=(('hold gpu-7 --reason "vendor looks at it on Monday"', "keep it out"),),
@@ -247,6 +275,7 @@ COMMANDS = (
         brief="take a hold back",
         about="Takes the hold off the session and the node; release follows by the verdict.",
         run="act.unhold",
+        writes=True,
         node=True,
         examples=(("unhold gpu-7", "let it come back"),),
     ),
@@ -256,6 +285,7 @@ COMMANDS = (
         about="Stops new marks and evictions, also in the middle of a drain, within a second:\n"
         "on every node, on named nodes, or on those with some labels. Releases go on.",
         run="pause.pause",
+        writes=True,
         reason=True,
         more=_pause_more,
         examples=(
@@ -269,6 +299,7 @@ COMMANDS = (
         brief="end pauses",
         about="Ends the named pauses, or all of them; present state is judged afresh.",
         run="pause.resume",
+        writes=True,
         more=_resume_more,
         examples=(("resume", "all of them"), ("resume pause-1a2b3c4d", "one of them")),
     ),
@@ -284,12 +315,23 @@ COMMANDS = (
         examples=(("preflight", "before and after the installation"),),
     ),
     Command(
+        name="completion",
+        brief="what a shell loads to complete these commands",
+        about="Prints a script: bash, zsh or fish load it; kubectl itself asks one that is saved as\n"
+        "kubectl_complete-gpuward on the PATH.",
+        run="typed.completion.completion",
+        connects=False,
+        more=_completion_more,
+        examples=(("completion bash", "source <(kubectl gpuward completion bash)"),),
+    ),
+    Command(
         name="uninstall",
         brief="stop gpuward, take every mark and label off every node",
         about="Deletes the agents and the remediator, waits for their end, then takes marks, labels\n"
         "and conditions off every node. What people wrote stays and is listed. Can be\n"
         "repeated. Needs cluster-admin. Afterwards: kubectl delete -k YOUR-OVERLAY. Asks first.",
         run="operate.uninstall",
+        writes=True,
         asks=True,
         examples=(("uninstall", "the first of two commands"),),
     ),

@@ -52,9 +52,12 @@ class _Row:
 
 async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
     """One line of totals, then the nodes to look at; with -o wide every node."""
-    nodes = await cluster.readable_nodes(LABEL_GPUS)
+    nodes = await gpu_nodes(cluster, options.selector or "")
     healths = {h.metadata.name: h for h in await cluster.healths()}
     sessions = {s.spec.node_name: s for s in await cluster.sessions() if is_open(s)}
+    if options.selector:
+        meant = {node.name for node in nodes or ()}
+        sessions = {name: session for name, session in sessions.items() if name in meant}
     pauses = await cluster.pauses()
     now = cluster.now()
     by_name = {node.name: node for node in nodes or ()}
@@ -74,6 +77,8 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
     )
     if options.output in {"json", "yaml"}:
         return document(_document(rows), options.output)
+    if not rows and options.selector:
+        return f"no GPU node has the labels {options.selector}"
     if not rows:
         return (
             f"no node carries the label {LABEL_GPUS}: no agent has found a GPU yet; see "
@@ -86,6 +91,15 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
     if shown:
         lines += ["", _table(shown, wide=wide)]
     return "\n".join(lines)
+
+
+async def gpu_nodes(cluster: Cluster, selector: str) -> list[NodeView] | None:
+    """The GPU nodes, of those with these labels where some are named; None where they may not be
+    listed, which is an error where labels are to be compared.
+    """
+    if selector:
+        return await cluster.nodes(f"{LABEL_GPUS},{selector}")
+    return await cluster.readable_nodes(LABEL_GPUS)
 
 
 def _totals(rows: Sequence[_Row], sessions: dict[str, QuarantineView]) -> str:

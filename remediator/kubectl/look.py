@@ -9,7 +9,7 @@ from typing import Any
 
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
-from remediator.kubectl.fleet_look import fleet
+from remediator.kubectl.fleet_look import fleet, gpu_nodes
 from remediator.kubectl.ledger_look import gpu_history
 from remediator.kubectl.node_look import NodeLook, look_at, phase_of
 from remediator.kubectl.terminal import Terminal
@@ -18,7 +18,7 @@ from remediator.view.people import decided, pause_lines
 from remediator.view.text import NONE, age, columns, document, labelled, span
 from rules.api.health import plain
 from rules.api.mark import read_note
-from rules.api.names import ANNOTATION_HOLD, API_VERSION, LABEL_GPUS
+from rules.api.names import ANNOTATION_HOLD, API_VERSION
 from rules.api.nodes import FreshNode, NodeView, PauseView, QuarantineView
 from rules.api.sentences import some
 from rules.api.timestamps import parse_time
@@ -32,13 +32,17 @@ async def list_sessions(cluster: Cluster, options: argparse.Namespace, _: Termin
     wide = options.output == "wide"
     sessions = await cluster.sessions()
     pauses = await cluster.pauses()
-    nodes = await cluster.readable_nodes(LABEL_GPUS)
-    found = [s for s in sessions if options.all or is_open(s)]
+    nodes = await gpu_nodes(cluster, options.selector or "")
+    by_name = {node.name: node for node in nodes or ()}
+    found = [
+        s
+        for s in sessions
+        if (options.all or is_open(s)) and (not options.selector or s.spec.node_name in by_name)
+    ]
     found.sort(key=lambda s: (s.spec.node_name, s.metadata.creation_timestamp, s.name))
     if options.output in {"json", "yaml"}:
         return document(_wire_list(found), options.output)
     now = cluster.now()
-    by_name = {node.name: node for node in nodes or ()}
     said = [*pause_lines(pauses, now), *_held_without(by_name.values(), sessions)]
     if not found:
         none = "no node is in quarantine" if not options.all else "there is no session yet"

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from remediator.kubectl.cluster import MANAGER, Cluster, checked
+from remediator.kubectl.answers import checked
+from remediator.kubectl.cluster import MANAGER, Cluster
 from remediator.kubectl.command import CommandError
 from rules.api.mark import cordon_stays, marked, unmark_patch
 from rules.api.names import (

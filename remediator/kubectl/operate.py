@@ -22,7 +22,10 @@ from rules.policy.policy import Policy
 async def plan(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
     """What would happen now."""
     policy, source = await _policy(cluster, options)
-    return await plans.plan(cluster, policy, source, node=options.node or "", form=options.output)
+    return await plans.plan(
+        cluster, policy, source,
+        nodes=options.nodes, selector=options.selector or "", form=options.output,
+    )  # fmt: skip
 
 
 async def preflight(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:

@@ -16,7 +16,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from remediator.kubectl.command import OPERATOR
-from remediator.version import release_version
 
 if TYPE_CHECKING:
     from remediator.kubectl.cluster import Cluster
@@ -46,17 +45,36 @@ class Command:
     forms: tuple[str, ...] = ()
     """What `-o` may say; none where the answer is one sentence."""
     node: bool = False
+    several: bool = True
+    """Of `node`: whether it takes more than one."""
     reason: bool = False
     asks: bool = False
+    writes: bool = False
+    """Changes the cluster, so `--dry-run` is taken."""
+    selects: bool = False
+    """Takes `--selector` although it takes no nodes."""
+    watches: bool = False
+    connects: bool = True
+    """Whether it asks the cluster anything."""
     role: str = OPERATOR
     """The ClusterRole that allows what a viewer may not."""
     more: Callable[[argparse.ArgumentParser], None] | None = None
 
     def load(self) -> Run:
         """The function that carries the command out."""
-        module, _, function = self.run.partition(".")
+        module, _, function = self.run.rpartition(".")
         found: Run = getattr(import_module(f"{__package__}.{module}"), function)
         return found
+
+
+class _Version(argparse.Action):
+    """Prints the version: read from the installation only when somebody asks."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from remediator.version import release_version
+
+        sys.stdout.write(f"gpuward {release_version()}\n")
+        parser.exit()
 
 
 class Parser(argparse.ArgumentParser):
@@ -84,6 +102,37 @@ def object_name(text: str) -> str:
     )
 
 
+def node_name(text: str) -> str:
+    """A node as kubectl names one: NAME, node/NAME or nodes/NAME."""
+    kind, slash, name = text.partition("/")
+    return object_name(name if slash and kind in {"node", "nodes", "no"} else text)
+
+
+def label_selector(text: str) -> str:
+    """Labels as kubectl takes them; the API server's own grammar."""
+    from rules.api.selectors import parse_selector
+
+    try:
+        parse_selector(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if not text.strip():
+        raise argparse.ArgumentTypeError("is empty; name labels such as rack=a17")
+    return text
+
+
+def duration(text: str) -> float:
+    """Seconds of 5, 5s or 1m; 0 for no limit, as kubectl has it."""
+    from rules.policy.durations import parse_duration
+
+    if text == "0":
+        return 0.0
+    try:
+        return parse_duration(f"{text}s" if text.isdigit() else text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r:.40} is no duration such as 5s") from error
+
+
 def sentence(text: str) -> str:
     """A reason: something must be said."""
     if text.strip():
@@ -91,8 +140,10 @@ def sentence(text: str) -> str:
     raise argparse.ArgumentTypeError("is empty; say in one sentence why, it is kept as the record")
 
 
-def build(commands: tuple[Command, ...]) -> Parser:
-    """The parser of all commands."""
+def build(commands: tuple[Command, ...], spoken_of: frozenset[str] | None = None) -> Parser:
+    """The parser of all commands; with their options only those in `spoken_of`, if that is given:
+    what is not on the command line needs none.
+    """
     top = Parser(
         prog=PROGRAM,
         description="Which GPU nodes are out of service, why, and what you can do about it.",
@@ -106,15 +157,17 @@ def build(commands: tuple[Command, ...]) -> Parser:
         allow_abbrev=False,
     )
     top.words = tuple(command.name for command in commands)
-    top.add_argument("--version", action="version", version=f"gpuward {release_version()}")
     _shared(top, LOOKS, suppress=False)
     added = top.add_subparsers(metavar="COMMAND", dest="name", parser_class=Parser)
     for command in commands:
-        _add(added, command)
+        _add(added, command, whole=spoken_of is None or command.name in spoken_of)
     return top
 
 
-def _add(added: argparse._SubParsersAction[Parser], command: Command) -> None:
+def _add(added: argparse._SubParsersAction[Parser], command: Command, *, whole: bool) -> None:
+    if not whole:
+        added.add_parser(command.name, help=command.brief)
+        return
     examples = "\n".join(
         f"  {PROGRAM} {arguments}\n      {text}" for arguments, text in command.examples
     )
@@ -127,18 +180,38 @@ def _add(added: argparse._SubParsersAction[Parser], command: Command) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    if command.node:
-        one.add_argument("node", metavar="NODE", type=object_name, help="name of the node")
+    if command.node and not command.several:
+        one.add_argument("node", metavar="NODE", type=node_name, help="name of the node")
+    elif command.node:
+        one.add_argument(
+            "nodes", metavar="NODE", nargs="*", type=node_name,
+            help="names of nodes, node/NAME too (or --selector)",
+        )  # fmt: skip
+    if (command.node and command.several) or command.selects:
+        one.add_argument(
+            "-l", "--selector", type=label_selector, default=None, metavar="LABELS",
+            help="the nodes with these labels, as kubectl takes them: rack=a17,pool!=spare",
+        )  # fmt: skip
     if command.reason:
         one.add_argument(
             "--reason", required=True, type=sentence, help="one sentence, kept as the record"
         )
     if command.asks:
         one.add_argument("--yes", action="store_true", help="do not ask")
+    if command.writes:
+        one.add_argument(
+            "--dry-run", action="store_true",
+            help="let the API server check it and change nothing",
+        )  # fmt: skip
+    if command.watches:
+        one.add_argument(
+            "-w", "--watch", action="store_true",
+            help="look again every 2 s and print what changed, until Ctrl-C",
+        )  # fmt: skip
     if command.more is not None:
         command.more(one)
     _shared(one, command.forms, suppress=True)
-    one.set_defaults(command=command)
+    one.set_defaults(command=command, parser=one)
 
 
 def _shared(parser: Parser, forms: tuple[str, ...], *, suppress: bool) -> None:
@@ -167,11 +240,23 @@ def _shared(parser: Parser, forms: tuple[str, ...], *, suppress: bool) -> None:
         "-n", "--namespace", type=object_name, default=default("gpuward"),
         help="where gpuward is installed (default: gpuward)",
     )  # fmt: skip
+    group.add_argument(
+        "--request-timeout", metavar="TIME", type=duration,
+        default=argparse.SUPPRESS if suppress else None,
+        help="how long one request may take: 5s (default: 30s; 0 for no limit)",
+    )  # fmt: skip
+    group.add_argument("--version", action=_Version, nargs=0, help="print the version")
     if forms:
         group.add_argument(
             "-o", "--output", choices=forms, default=default(""),
             help="another form of the answer: " + ", ".join(forms),
         )  # fmt: skip
+
+
+def plainly(arguments: list[str]) -> list[str]:
+    """kubectl's `--dry-run=server` and its relatives as the flag that it is here."""
+    words = {"--dry-run=server": "--dry-run", "--dry-run=client": "--dry-run"}
+    return [words.get(word, word) for word in arguments if word != "--dry-run=none"]
 
 
 def parsed(top: Parser, arguments: list[str] | None) -> argparse.Namespace | None:
@@ -180,6 +265,13 @@ def parsed(top: Parser, arguments: list[str] | None) -> argparse.Namespace | Non
     command: Command | None = getattr(options, "command", None)
     if command is None:
         return None
+    if command.node and command.several and bool(options.nodes) == bool(options.selector):
+        parser: Parser = options.parser
+        parser.error(
+            "name nodes or give --selector, not both"
+            if options.nodes
+            else "the following arguments are required: NODE"
+        )
     if options.acting_groups and not options.acting:
         top.error("--as-group needs --as USER beside it")
     if options.output and options.output not in command.forms:

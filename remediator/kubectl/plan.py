@@ -20,6 +20,7 @@ from rules.api.nodes import ObjectMeta, QuarantineView
 from rules.api.pods import OwnerView, PodView
 from rules.api.quarantine import Mode, Phase, QuarantineStatus
 from rules.api.requests import request
+from rules.api.selectors import parse_selector
 from rules.api.sentences import some
 from rules.api.writes import CreateSession
 from rules.catalog.reason import Severity
@@ -61,16 +62,34 @@ class NodePlan:
     """What people decided about the node: held, paused, opted out."""
 
 
-async def plan(cluster: Cluster, policy: Policy, source: str, *, node: str, form: str) -> str:
-    """The plan as text, or as JSON or YAML. `source` says where the policy is from."""
+async def plan(
+    cluster: Cluster,
+    policy: Policy,
+    source: str,
+    *,
+    nodes: Sequence[str],
+    selector: str,
+    form: str,
+) -> str:
+    """The plan as text, or as JSON or YAML: of all nodes, of some, of those with some labels.
+
+    `source` says where the policy is from.
+    """
     snapshot = await _snapshot(cluster, msgspec.structs.replace(policy, mode=Mode.ENFORCE))
-    if node and node not in snapshot.nodes:
-        raise CommandError(
-            f"the policy's nodeSelector {policy.node_selector!r} selects no node {node}; "
-            f"kubectl gpuward why {node} says more"
-        )
+    for node in nodes:
+        if node not in snapshot.nodes:
+            raise CommandError(
+                f"the policy's nodeSelector {policy.node_selector!r} selects no node {node}; "
+                f"kubectl gpuward why {node} says more"
+            )
+    meant = parse_selector(selector)
+    shown = {
+        name
+        for name, found in snapshot.nodes.items()
+        if (not nodes or name in nodes) and meant(found.labels)
+    }
     sessions = [s for s in _with_wanted(snapshot).values() if is_open(s)]
-    wanted = [s for s in sessions if not node or s.spec.node_name == node]
+    wanted = [s for s in sessions if s.spec.node_name in shown or not (nodes or selector)]
     both = dict(snapshot.quarantines) | {s.name: s for s in sessions}
     judged = replace(snapshot, quarantines=both)
     verdict = judge_fleet(judged)

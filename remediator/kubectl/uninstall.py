@@ -69,6 +69,8 @@ async def _stop(cluster: Cluster, namespace: str, say: Say) -> None:
     base = f"/apis/apps/v1/namespaces/{namespace}"
     await cluster.delete(f"{base}/deployments/{COMPONENT_REMEDIATOR}")
     await cluster.delete(f"{base}/daemonsets/{COMPONENT_AGENT}")
+    if cluster.dry_run:
+        return  # nothing ends, so there is no end to wait for
     waited = 0.0
     while pods := await cluster.pods_of_gpuward():
         if waited == 0:

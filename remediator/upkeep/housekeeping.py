@@ -16,11 +16,11 @@ import structlog
 
 from remediator.kube.answer import ApiError
 from remediator.kube.api import Api
-from remediator.kube.caches import HEALTHS
 from remediator.kube.clock import Clock
 from remediator.kube.gateway import Gateway
 from remediator.kube.isolation import Isolation
 from remediator.kube.publisher_pods import PublisherPods
+from remediator.kube.resources import HEALTHS
 from remediator.metrics import Metrics
 from remediator.world import World
 from rules.api.nodes import HealthView

@@ -14,10 +14,10 @@ import structlog
 
 from remediator.kube.answer import ApiError
 from remediator.kube.api import Api
-from remediator.kube.caches import HEALTHS, RECORDS
 from remediator.kube.clock import Clock
 from remediator.kube.gateway import Gateway
 from remediator.kube.isolation import Isolation
+from remediator.kube.resources import HEALTHS, RECORDS
 from remediator.world import World
 from rules.api.nodes import HealthView, QuarantineView
 from rules.api.object_name import api_path, is_object_name

@@ -6,14 +6,10 @@ rewrite a terminal, so everything printed passes `printable`.
 
 from __future__ import annotations
 
-import json
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TextIO
-
-import msgspec
-import yaml
 
 from rules.api.timestamps import parse_time
 from rules.text.printable import printable
@@ -92,6 +88,12 @@ def quoted(text: str) -> str:
 
 def document(value: Any, form: str) -> str:
     """The value as `json` or `yaml`."""
+    # Imported here: most answers are lines.
+    import json
+
+    import msgspec
+    import yaml
+
     value = msgspec.to_builtins(value)
     if form == "json":
         return json.dumps(value, indent=2, ensure_ascii=True)

@@ -13,8 +13,8 @@ from typing import Final
 
 from remediator.kube.answer import ApiError
 from remediator.kube.api import Api
-from remediator.kube.caches import HEALTHS
 from remediator.kube.clock import Clock
+from remediator.kube.resources import HEALTHS
 from rules.api.nodes import HealthView
 from rules.api.object_name import api_path
 

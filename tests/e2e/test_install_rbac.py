@@ -20,7 +20,7 @@ from hack.sim.cluster.fleet.fleet_health_objects import XID_79
 from hack.sim.cluster.resource import CLUSTER_ROLES, PODS, ROLES
 from hack.sim.driver import NODES as DESCRIPTIONS
 from hack.sim.manifests import post_manifests, read_manifests
-from remediator.kube.caches import AGENT_SELECTOR
+from remediator.kube.resources import AGENT_SELECTOR
 from tests.support.agent.agent_process import XID79, AgentProcess
 from tests.support.agent.agent_process import running as agent_running
 from tests.support.cluster.either_cluster import Cluster, a_cluster

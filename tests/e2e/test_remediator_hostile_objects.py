@@ -32,7 +32,7 @@ from hack.sim.cluster.resource import (
 )
 from hack.sim.control_plane import ADMIN
 from hack.sim.proxy.server import proxy_before
-from remediator.kube.caches import AGENT_SELECTOR
+from remediator.kube.resources import AGENT_SELECTOR
 from tests.support.cluster.hostile_objects import HOSTILE, Mutator
 from tests.support.remediator.remediator_process import (
     PAUSES,

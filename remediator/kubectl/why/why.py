@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from remediator.kube.caches import AGENT_SELECTOR
+from remediator.kube.resources import AGENT_SELECTOR
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.blocked import blocked_lines, next_lines
 from remediator.kubectl.why.calm import calm_lines

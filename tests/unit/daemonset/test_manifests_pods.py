@@ -11,7 +11,7 @@ import pytest
 
 from agent.settings import OPTIONS, add_options, settings_of, variable_of
 from hack.sim.manifests import read_manifests
-from remediator.kube.caches import AGENT_SELECTOR
+from remediator.kube.resources import AGENT_SELECTOR
 from remediator.settings import make_parser, run_settings
 from rules.api.requests import DEPLOYMENT
 from tests.support.cluster.manifest_builds import DAEMONSET, build, environment

@@ -94,6 +94,8 @@ def typed(there: Kubectl, printed: Printed, home: Path) -> str:
         return ""
     if verb == "taint" and "not found" in done.stderr:
         return ""  # it takes off what is not on the node here
+    if "<" in printed.text and "NotFound" in done.stderr:
+        return ""  # a name that only the reader has
     if verb in UNDERSTOOD and not any(word in done.stderr.lower() for word in MISUSE):
         return ""
     return f"{printed.where}: {printed.text}\n  {done.stderr.strip()[:300]}"

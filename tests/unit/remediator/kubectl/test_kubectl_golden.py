@@ -49,6 +49,7 @@ LOOKS = {
     "stats": (("stats",),),
     "show": (("show", "gpu-blocked-0badcafe"), ("show", "nothing")),
     "plan": (("plan",), *each("plan"), ("plan", "gpu-blocked", "-o", "json")),
+    "completion": (("completion", "bash"),),
     "preflight": (("preflight",), ("preflight", "-o", "json")),
 }
 ACTS = {

@@ -42,8 +42,9 @@ LINES = {
     "pause": BECAUSE,
     "resume": (),
     "uninstall": ("--yes",),
+    "completion": ("bash",),
 }
-LOOKS = {"fleet", "list", "why", "show", "history", "lemons", "stats"}
+LOOKS = {"fleet", "list", "why", "show", "history", "lemons", "stats", "completion"}
 PLANS = {"plan", "preflight"}
 FOR_ADMINISTRATORS = {"uninstall"}
 LACKS = ("not allowed", "you may not", "unseen", "could not look", "forbidden")

@@ -23,7 +23,7 @@ from hack.sim.cluster.clients.kubeconfig import kubeconfig_text
 from hack.sim.cluster.http.threaded import HostedServer
 from hack.sim.manifests import post_manifests, read_manifests
 from remediator.kubectl.commands import COMMANDS
-from remediator.kubectl.pause_words import end, selector
+from remediator.kubectl.typed.pause_words import end, selector
 from remediator.kubectl.terminal import Terminal
 from tests.support.remediator.kubectl_cluster import (
     REPOSITORY,

@@ -1,0 +1,74 @@
+"""An answer of the API server as a value, or as one clear sentence with its remedy."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from remediator.kube.answer import Answer, ApiError
+from remediator.kubectl.command import OPERATOR, VIEWER, CommandError
+
+T = TypeVar("T")
+
+_VIEWED = {
+    "",
+    "nodes",
+    "configmaps",
+    "gpunodehealths",
+    "gpuquarantines",
+    "gpurecords",
+    "gpuwardpauses",
+}
+"""What the role of viewers shows."""
+
+
+def decoded(answer: Answer, kind: type[T]) -> T:
+    """The object of an answer; CommandError where it is none."""
+    try:
+        return answer.decode(kind)
+    except ApiError as error:
+        raise CommandError(unreadable(error)) from error
+
+
+def unreadable(why: object) -> str:
+    """What to say of an object that nobody understands."""
+    return f"the API server sent an unreadable object: {why}; is it one for this version?"
+
+
+def checked(answer: Answer, *, writes: bool = False, role: str = OPERATOR) -> Answer:
+    """The answer, or CommandError with the remedy; `role` allows what viewers may not."""
+    if answer.ok:
+        return answer
+    said = answer.sentence()
+    match answer.code:
+        case 404 if not answer.from_kubernetes and b"page not found" not in answer.body:
+            raise CommandError(
+                "what answers is not a Kubernetes API server; check the cluster's address in the "
+                "kubeconfig and the proxy settings"
+            )
+        case 404 if answer.status().details is None:
+            remedy = "install its definitions with kubectl apply -k daemonset/crds"
+            raise CommandError(f"this cluster does not know gpuward's objects; {remedy}")
+        case 403:
+            raise CommandError(
+                f"not allowed: {said}; {_remedy(answer, role, writes)}", forbidden=True
+            )
+        case 401:
+            raise CommandError(f"not logged in: {said}; renew the credentials of this kubeconfig")
+        case 0:
+            remedy = "check the cluster's address in the kubeconfig, --context and the network"
+            raise CommandError(f"{said}; {remedy}")
+        case 409:
+            raise CommandError(f"somebody else changed it at the same moment ({said}); try again")
+        case code if code >= 500 or code == 429:
+            raise CommandError(f"the API server could not answer ({said}); try again in a moment")
+    raise CommandError(said)
+
+
+def _remedy(answer: Answer, role: str, writes: bool) -> str:
+    """Which of the roles that ship would allow it (daemonset/base/viewer-operator-roles.yaml)."""
+    details = answer.status().details
+    kind = details.kind if details is not None else ""
+    seen = kind in _VIEWED
+    if writes and not seen:
+        return "this is for cluster administrators"
+    return f"ask for the ClusterRole {VIEWER if seen and not writes else role}"

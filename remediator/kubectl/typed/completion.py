@@ -1,0 +1,129 @@
+"""What may come next on the command line: commands, options, nodes, sessions, pauses.
+
+`kubectl gpuward completion SHELL` prints what a shell loads; that asks `kubectl-gpuward __complete
+WORD...` at every Tab. It never fails: where nothing is known it offers nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from remediator.kubectl.options import Command, build
+
+if TYPE_CHECKING:
+    from remediator.kubectl.cluster import Cluster
+    from remediator.kubectl.terminal import Terminal
+
+ASK: Final = "__complete"
+SHELLS: Final = ("bash", "zsh", "fish", "kubectl")
+WITHIN_S: Final = 2.0
+"""Whoever presses Tab waits no longer for a cluster that is away."""
+
+_SCRIPTS: Final = {
+    "bash": """# source <(kubectl gpuward completion bash)
+_kubectl_gpuward() {
+  COMPREPLY=($(kubectl-gpuward __complete "${COMP_WORDS[@]:1}" 2>/dev/null))
+}
+complete -F _kubectl_gpuward kubectl-gpuward""",
+    "zsh": """# source <(kubectl gpuward completion zsh)
+_kubectl_gpuward() {
+  compadd -- ${(f)"$(kubectl-gpuward __complete ${words[2,$CURRENT]} 2>/dev/null)"}
+}
+compdef _kubectl_gpuward kubectl-gpuward""",
+    "fish": """# kubectl gpuward completion fish | source
+complete -f -c kubectl-gpuward -a \
+  "(kubectl-gpuward __complete (commandline -opc)[2..] (commandline -ct) 2>/dev/null)\"""",
+    "kubectl": """#!/bin/sh
+# Save as kubectl_complete-gpuward on the PATH and make it executable: kubectl asks it at every Tab.
+kubectl-gpuward __complete "$@" 2>/dev/null
+echo :4""",
+}
+
+
+async def completion(_: Cluster | None, options: argparse.Namespace, __: Terminal) -> str:
+    """The script of one shell."""
+    return _SCRIPTS[options.shell]
+
+
+def complete(commands: tuple[Command, ...], words: list[str]) -> list[str]:
+    """What the last of `words`, which may be empty or a beginning, can become."""
+    *before, begun = words or [""]
+    parser = build(commands)
+    names = {command.name: command for command in commands}
+    command = next((names[word] for word in before if word in names), None)
+    one: argparse.ArgumentParser = parser
+    if command is not None:
+        one = _of(parser)[command.name]
+    option = _takes_value(one, before[-1]) if before else None
+    if option is not None:
+        offered: Iterable[str] = map(str, option.choices or ())
+    elif begun.startswith("-"):
+        offered = [word for action in one._actions for word in action.option_strings]  # noqa: SLF001
+    elif command is None:
+        offered = names
+    else:
+        offered = _things(parser, command, before) or _choices(one)
+    return sorted({word for word in offered if word.startswith(begun)})
+
+
+def _of(parser: argparse.ArgumentParser) -> dict[str, Any]:
+    """The parsers of the commands, by name."""
+    for action in parser._actions:  # noqa: SLF001
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            return dict(action.choices)
+    return {}
+
+
+def _takes_value(parser: argparse.ArgumentParser, word: str) -> argparse.Action | None:
+    """The option that `word` is, where a value has to follow it."""
+    for action in parser._actions:  # noqa: SLF001
+        if word in action.option_strings and action.nargs is None:
+            return action
+    return None
+
+
+def _choices(parser: argparse.ArgumentParser) -> list[str]:
+    """The words of an argument without a dash that takes one of a few."""
+    actions = parser._actions  # noqa: SLF001
+    found = [one.choices for one in actions if not one.option_strings and one.choices]
+    return [str(word) for choices in found for word in choices]
+
+
+def _things(parser: argparse.ArgumentParser, command: Command, before: list[str]) -> list[str]:
+    """Nodes, sessions or pauses of the cluster that the words so far name; none when it is away."""
+    wanted = {"show": "sessions", "resume": "pauses"}.get(command.name, "nodes")
+    if not command.node and command.name not in {"show", "resume", "pause", "plan"}:
+        return []
+    options, _ = parser.parse_known_args([*_connection(before), "fleet"])
+    return asyncio.run(_named(options, wanted))
+
+
+def _connection(before: list[str]) -> list[str]:
+    """The words that say which cluster, as whom."""
+    found: list[str] = []
+    for word, value in itertools.pairwise(before):
+        if word in {"--kubeconfig", "--context", "--as"}:
+            found += [word, value]
+        elif word.startswith(("--kubeconfig=", "--context=", "--as=")):
+            found.append(word)
+    return found
+
+
+async def _named(options: argparse.Namespace, wanted: str) -> list[str]:
+    # Imported here: commands and options are offered without it.
+    from remediator.kube.kubeconfig import Acting
+    from remediator.kubectl.cluster import Manner, connect
+    from rules.session.observation import is_open
+
+    acting = Acting(user=options.acting) if options.acting else None
+    manner = Manner(timeout_s=WITHIN_S)
+    async with connect(options.kubeconfig, options.context, manner, acting) as cluster:
+        if wanted == "sessions":
+            return [session.name for session in await cluster.sessions() if is_open(session)]
+        if wanted == "pauses":
+            return [pause.metadata.name for pause in await cluster.pauses()]
+        return [node.name for node in await cluster.nodes("gpuward.io/gpus")]

@@ -1,0 +1,90 @@
+"""One command as it was typed: on one node or several, once or again until somebody stops it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from remediator.kubectl.cluster import Cluster
+from remediator.kubectl.command import CommandError
+from remediator.kubectl.options import Command
+from remediator.kubectl.terminal import Terminal
+from remediator.view.text import count
+
+LOOKS_EVERY_S: Final = 2.0
+_BETWEEN: Final = {"json": "\n", "yaml": "\n---\n"}
+"""How several documents follow each other; lines for people get an empty one between."""
+DRY: Final = "nothing was changed: this was a dry run, checked by the API server"
+
+
+async def run(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
+    """The answer of one look or one act."""
+    command: Command = options.command
+    carry_out = command.load()
+    if not (command.node and command.several):
+        answer = await carry_out(cluster, options, terminal)
+    else:
+        answer = await _each(cluster, options, terminal)
+    return f"{answer}\n{DRY}" if getattr(options, "dry_run", False) else answer
+
+
+async def _each(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
+    """Node by node; what fails on one is said and does not keep the others."""
+    command: Command = options.command
+    carry_out = command.load()
+    names = list(dict.fromkeys(options.nodes)) or await _selected(cluster, options.selector)
+    if len(names) == 1:
+        options.node = names[0]
+        return await carry_out(cluster, options, terminal)
+    answers: list[str] = []
+    failed: list[str] = []
+    for name in names:
+        options.node = name
+        try:
+            answers.append(await carry_out(cluster, options, terminal))
+        except CommandError as error:
+            if error.exit_code != 1:
+                raise
+            terminal.say(f"{name}: {error}")
+            failed.append(name)
+    text = _BETWEEN.get(getattr(options, "output", ""), "\n\n").join(answers)
+    if failed:
+        raise CommandError(
+            f"{len(failed)} of {count(len(names), 'node')} failed, the lines above say why",
+            report=text,
+        )
+    return text
+
+
+async def _selected(cluster: Cluster, selector: str) -> list[str]:
+    names = sorted(node.name for node in await cluster.nodes(selector))
+    if not names:
+        raise CommandError(f"no node has the labels {selector}; kubectl get nodes --show-labels")
+    return names
+
+
+async def watch(
+    cluster: Cluster,
+    options: argparse.Namespace,
+    terminal: Terminal,
+    show: Callable[[str], None],
+) -> None:
+    """Look every two seconds and show what is different; an API server that is away is said once."""
+    shown = said = ""
+    while True:
+        try:
+            text = await run(cluster, options, terminal)
+        except CommandError as error:
+            if not shown or error.exit_code != 1:
+                raise
+            if str(error) != said:
+                terminal.say(str(error))
+            said = str(error)
+        else:
+            said = ""
+            if text != shown:
+                show(text)
+            shown = text
+        await asyncio.sleep(LOOKS_EVERY_S)

@@ -1,0 +1,202 @@
+"""Several nodes, labels, dry runs, watching, time limits and completion, as kubectl has them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hack.sim.cluster import resource as r
+from remediator.kubectl.command import CommandError
+from remediator.kubectl.commands import COMMANDS
+from remediator.kubectl.typed import running
+from remediator.kubectl.typed.completion import SHELLS, complete
+from tests.support.remediator.kubectl_cluster import REPOSITORY, Kubectl, cluster, run_command
+from tests.support.remediator.kubectl_fleet import load_fleet
+from tests.support.remediator.kubectl_objects import BLOCKED, HEALTHY, QUARANTINES
+
+REASON = ("--reason", "fan noise")
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    with cluster(tmp_path_factory.mktemp("typed"), load_fleet) as kubectl:
+        yield kubectl
+
+
+def test_issue15_09_a_node_is_named_as_kubectl_names_one(fleet):
+    assert fleet("why", f"node/{HEALTHY}") == fleet("why", HEALTHY)
+    assert fleet("plan", f"nodes/{BLOCKED}") == fleet("plan", BLOCKED)
+    assert fleet("why", f"pod/{HEALTHY}")[0] == 64
+
+
+def test_issue15_09_several_nodes_are_answered_one_after_the_other(fleet):
+    code, out, err = fleet("why", HEALTHY, BLOCKED)
+    assert (code, err) == (0, "")
+    assert out == f"{fleet('why', HEALTHY)[1]}\n{fleet('why', BLOCKED)[1]}"
+
+
+def test_issue15_09_what_fails_on_one_node_does_not_keep_the_others(fleet):
+    code, out, err = fleet("why", "gpu-never", HEALTHY)
+    assert code == 1
+    assert out.startswith(f"{HEALTHY}: in service")
+    assert "gpu-never: there is no node gpu-never" in err
+    assert "1 of 2 nodes failed" in err
+
+
+def test_issue15_09_nodes_are_chosen_by_label(fleet):
+    code, out, _ = fleet("why", "-l", "gpuward.io/opt-out=true")
+    assert (code, out.split(":")[0]) == (0, "gpu-opted-out")
+    assert fleet("why", "-l", "a=b")[2].startswith("kubectl gpuward: no node has the labels a=b")
+    listed = fleet("list", "-l", "gpuward.io/health=healthy")[1]
+    assert [line.split()[0] for line in listed.splitlines()[3:]] == ["gpu-held", "gpu-replace"]
+    assert fleet("fleet", "-l", "gpuward.io/opt-out")[1].startswith("1 GPU node: ")
+    assert "gpu-budget" not in fleet("plan", "-l", "gpuward.io/health=healthy")[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        pytest.param(("why", HEALTHY, "-l", "a=b"), "not both", id="names and labels"),
+        pytest.param(("why", "-l", "a in"), "a in", id="no selector"),
+        pytest.param(("list", "--request-timeout", "soon"), "no duration", id="no duration"),
+        pytest.param(("list", "--dry-run"), "unrecognized", id="a look has no dry run"),
+        pytest.param(("hold", "-w", HEALTHY, *REASON), "unrecognized", id="an act is not watched"),
+    ],
+)
+def test_issue15_09_wrong_use_is_said_in_one_line(words, said):
+    code, out, err = run_command(*words)
+    assert (code, out, err.count("\n")) == (64, "", 1)
+    assert said in err
+
+
+ACTS = [
+    ("quarantine", HEALTHY, "--yes", *REASON),
+    ("release", BLOCKED, "--yes", *REASON),
+    ("hold", BLOCKED, *REASON),
+    ("unhold", "gpu-held"),
+    ("repaired", BLOCKED, *REASON),
+    ("pause", *REASON),
+    ("resume",),
+    ("uninstall", "--yes"),
+]
+
+
+def everything(kubectl: Kubectl) -> str:
+    client = kubectl.hosted.server.client
+    kinds = (r.NODES, QUARANTINES, r.PODS)
+    found = [kubectl.hosted.run(client.list(kind))[0] for kind in kinds]
+    return json.dumps(found, sort_keys=True)
+
+
+@pytest.mark.parametrize("form", ["--dry-run", "--dry-run=server"])
+@pytest.mark.parametrize("words", ACTS, ids=[words[0] for words in ACTS])
+def test_issue15_09_a_dry_run_changes_nothing(fleet, words, form):
+    before = everything(fleet), fleet("pause", "--dry-run", *REASON)[0]
+    code, out, err = fleet(*words, form)
+    assert code == 0, err
+    assert out.rstrip().endswith(
+        "nothing was changed: this was a dry run, checked by the API server"
+    )
+    assert (everything(fleet), 0) == before
+    assert "pause-0badcafe" in fleet("list")[1]
+
+
+def test_issue15_09_every_command_that_writes_takes_a_dry_run():
+    looks = {"fleet", "list", "why", "show", "history", "plan", "preflight", "completion",
+             "bundle", "explain", "lemons", "stats"}  # fmt: skip
+    assert {one.name for one in COMMANDS if not one.writes} <= looks
+
+
+def test_issue15_09_watching_prints_what_changed_until_it_is_stopped(monkeypatch):
+    answers: Iterator[str | CommandError] = iter(["one", "one", CommandError("away"), CommandError("away"), "two"])
+    shown: list[str] = []
+    said: list[str] = []
+
+    class Teller:
+        def say(self, line: str) -> None:
+            said.append(line)
+
+    async def next_answer(*_: object) -> str:
+        found = next(answers, None)
+        if isinstance(found, str):
+            return found
+        raise found or KeyboardInterrupt
+
+    async def at_once(_: float) -> None:
+        return None
+
+    monkeypatch.setattr(running, "run", next_answer)
+    monkeypatch.setattr(asyncio, "sleep", at_once)
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(running.watch(None, None, Teller(), shown.append))  # type: ignore[arg-type]
+    assert (shown, said) == (["one", "two"], ["away"])
+
+
+@pytest.mark.parametrize("command", [None, *(one.name for one in COMMANDS)])
+def test_issue15_09_every_command_says_its_version(command):
+    code, out, _ = run_command(*([command] if command else []), "--version")
+    assert (code, out.startswith("gpuward ")) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        pytest.param(["wh"], ["why"], id="a command"),
+        pytest.param(["hold", "--rea"], ["--reason"], id="an option"),
+        pytest.param(["list", "-o", "w"], ["wide"], id="a value"),
+        pytest.param(["completion", "f"], ["fish"], id="one of a few words"),
+        pytest.param(["nonsense", "--"], None, id="nonsense"),
+    ],
+)
+def test_issue15_09_words_are_completed(words, offered):
+    found = complete(COMMANDS, words)
+    assert found == offered or (offered is None and "--kubeconfig" in found)
+
+
+def test_issue15_09_names_of_the_cluster_are_completed(fleet):
+    place = ("--kubeconfig", str(fleet.kubeconfig))
+    ask = lambda *words: run_command("__complete", *place, *words)[1].split()  # noqa: E731
+    assert ask("why", "gpu-b") == ["gpu-blocked", "gpu-budget"]
+    assert ask("show", "gpu-h") == ["gpu-held-0badcafe"]
+    assert ask("resume", "") == ["pause-0badcafe"]
+
+
+def test_issue15_09_completion_never_fails(tmp_path):
+    code, out, err = run_command("__complete", "--kubeconfig", str(tmp_path / "no"), "why", "")
+    assert (code, out.strip(), err) == (0, "", "")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_issue15_09_each_shell_gets_its_script(shell):
+    code, out, _ = run_command("completion", shell)
+    assert (code, "__complete" in out) == (0, True)
+
+
+def test_issue15_09_ctrl_c_ends_in_one_word_and_130(tmp_path):
+    """While an API server does not answer: what a person does then."""
+    silent = (
+        "import socket, sys, threading, os, signal, time\n"
+        "s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen()\n"
+        "open(sys.argv[1], 'w').write('''apiVersion: v1\n"
+        'clusters: [{name: c, cluster: {server: "http://127.0.0.1:%d"}}]\n'
+        "users: [{name: u, user: {token: t}}]\n"
+        "contexts: [{name: x, context: {cluster: c, user: u}}]\n"
+        "current-context: x\n''' % s.getsockname()[1])\n"
+        "def stop():\n"
+        "    s.accept(); os.kill(os.getpid(), signal.SIGINT)\n"
+        "threading.Thread(target=stop, daemon=True).start()\n"
+        "from remediator.kubectl.cli import main\n"
+        "sys.exit(main(['--kubeconfig', sys.argv[1], 'list']))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", silent, str(Path(tmp_path) / "kubeconfig")],
+        capture_output=True, text=True, check=False, cwd=REPOSITORY, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "kubectl gpuward: interrupted\n"
