@@ -9,8 +9,8 @@ from typing import Any
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.look import existing_node
-from remediator.kubectl.typed.pause_words import EQUAL
 from remediator.kubectl.terminal import Terminal
+from remediator.kubectl.typed.pause_words import EQUAL
 from rules.api.health import plain
 from rules.api.names import API_VERSION
 from rules.api.nodes import ObjectMeta, PauseView

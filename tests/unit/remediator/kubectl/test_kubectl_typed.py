@@ -114,7 +114,9 @@ def test_issue15_09_every_command_that_writes_takes_a_dry_run():
 
 
 def test_issue15_09_watching_prints_what_changed_until_it_is_stopped(monkeypatch):
-    answers: Iterator[str | CommandError] = iter(["one", "one", CommandError("away"), CommandError("away"), "two"])
+    answers: Iterator[str | CommandError] = iter(
+        ["one", "one", CommandError("away"), CommandError("away"), "two"]
+    )
     shown: list[str] = []
     said: list[str] = []
 

@@ -23,8 +23,8 @@ from hack.sim.cluster.clients.kubeconfig import kubeconfig_text
 from hack.sim.cluster.http.threaded import HostedServer
 from hack.sim.manifests import post_manifests, read_manifests
 from remediator.kubectl.commands import COMMANDS
-from remediator.kubectl.typed.pause_words import end, selector
 from remediator.kubectl.terminal import Terminal
+from remediator.kubectl.typed.pause_words import end, selector
 from tests.support.remediator.kubectl_cluster import (
     REPOSITORY,
     Kubectl,
