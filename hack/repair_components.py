@@ -1,7 +1,7 @@
 """Write the component of each repair adapter: exactly the permission that it needs, from its data.
 
 `python -m hack.repair_components` writes `daemonset/components/repair-*`, `--check` compares. What an
-adapter asks for and what its component grants cannot differ.
+adapter asks for and what its component grants cannot differ (`rules.repair.component`).
 """
 
 from __future__ import annotations
@@ -11,37 +11,24 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from rules.repair.adapter import REPAIR_CONDITIONS
+from rules.repair.component import actions_of, component, folder_of, needs_component
+from rules.repair.shipped import ADAPTERS
 
 FOLDER = Path(__file__).resolve().parents[1] / "daemonset" / "components"
-POLICY: Final = "gpuward-remediator-unknown"
 _HEAD: Final = """\
-# Generated from rules/repair/adapter.py by `python -m hack.repair_components`; change that instead.
+# Generated from rules/repair/shipped.py by `python -m hack.repair_components`; change that instead.
+# What adapter {name} needs. The policy must name it too: this alone asks for nothing.
 """
 
 
 def rendered() -> dict[str, str]:
     """File under `daemonset/components` to its text."""
-    return {"repair-node-conditions/kustomization.yaml": _node_conditions()}
-
-
-def _node_conditions() -> str:
-    listed = ", ".join(f"'{kind}'" for kind in REPAIR_CONDITIONS)
-    return f"""{_HEAD}\
-# The Node conditions that ask others for a repair. The policy must say so too (`repair`): this alone
-# asks for nothing.
-apiVersion: kustomize.config.k8s.io/v1alpha1
-kind: Component
-patches:
-  - target: {{kind: ValidatingAdmissionPolicy, name: {POLICY}}}
-    patch: |-
-      - op: test
-        path: /spec/variables/0/name
-        value: repairs
-      - op: replace
-        path: /spec/variables/0/expression
-        value: "[{listed}]"
-"""
+    return {
+        f"{folder_of(name)}/{file}": _HEAD.format(name=name) + text
+        for name, adapter in ADAPTERS.items()
+        if needs_component(actions_of(adapter))
+        for file, text in component(name, actions_of(adapter)).items()
+    }
 
 
 def main() -> int:

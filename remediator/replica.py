@@ -25,6 +25,7 @@ from remediator.kube.gateway import Gateway
 from remediator.kube.isolation import Isolation
 from remediator.kube.pace import Pace, PaceLane, Rates
 from remediator.kube.publisher_pods import PublisherPods
+from remediator.kube.repair_objects import RepairObjects
 from remediator.metrics import Metrics
 from remediator.serve.session_gauges import set_record_gauges, set_session_gauges, set_word_gauges
 from remediator.settings import RemediatorSettings
@@ -40,7 +41,7 @@ from remediator.world import World
 from rules.api.nodes import FreshNode, HealthView, NodeView, QuarantineView
 from rules.api.quarantine import Phase
 from rules.api.timestamps import parse_time
-from rules.api.writes import MarkNode, SetRepairCondition, Write
+from rules.api.writes import MarkNode, SetRepairCondition, Write, WriteRepairObject
 from rules.drain.daemon_sets import untolerating
 from rules.fleet.agent_silence import word_of
 from rules.policy.policy import Policy
@@ -130,6 +131,7 @@ class Replica:
             isolation=self.isolation,
         )
         publishers = PublisherPods(self.api, self.clock, self.caches)
+        groups = ApiGroups(self.api, self.clock)
         self.cycle = NodeCycle(
             self.api,
             self.gateway,
@@ -138,6 +140,7 @@ class Replica:
             self.metrics,
             policy=lambda: self.policy.policy,
             publishers=publishers,
+            objects=RepairObjects(self.api, groups, self.clock),
             senses=CycleSenses(
                 permit=self.fleet.permit,
                 judged=self.fleet.judged,
@@ -150,7 +153,6 @@ class Replica:
             isolation=self.isolation,
         )
         look = DrainLook(self.api, self.clock, self.caches)
-        groups = ApiGroups(self.api, self.clock)
         self.maintenance = MaintenanceLeases(
             self.api,
             groups,
@@ -325,7 +327,7 @@ class Replica:
     def _turn_over(self, write: Write) -> str:
         """Why a first mark or a repair must not go by now: the fleet moved on."""
         session = self.caches.quarantines.items.get(getattr(write, "session", ""))
-        if isinstance(write, SetRepairCondition):
+        if isinstance(write, SetRepairCondition | WriteRepairObject):
             permit = self.fleet.permit(write.session)
             return "" if permit.repair else f"its turn is over: {permit.why}"
         if not isinstance(write, MarkNode) or session is None or session.status.phase not in _NEW:

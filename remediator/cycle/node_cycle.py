@@ -20,6 +20,7 @@ from remediator.kube.clock import Clock
 from remediator.kube.gateway import Gateway, Result
 from remediator.kube.isolation import Isolation
 from remediator.kube.publisher_pods import PublisherPods
+from remediator.kube.repair_objects import RepairObjects
 from remediator.kube.resources import HEALTHS
 from remediator.metrics import Metrics
 from remediator.world import World
@@ -41,6 +42,8 @@ _LOG = structlog.get_logger()
 # A decision follows from the objects, so a handful of rounds reaches the end of what can be done
 # at once; a rule that never comes to rest must not keep the API server busy.
 _ROUNDS = 12
+# The node, the object and the template of a step, and the objects of every step that is taken back.
+_READS = 20
 _HEALTH_FRESH_S = 2.0
 _BACKOFF_S = (0.1, 30.0)
 # A look that failed in a way nobody foresaw is not tried again sooner, whatever wakes the node.
@@ -88,6 +91,7 @@ class NodeCycle:
         *,
         policy: Callable[[], Policy],
         publishers: PublisherPods,
+        objects: RepairObjects,
         senses: CycleSenses,
         isolation: Isolation | None = None,
     ) -> None:
@@ -98,6 +102,7 @@ class NodeCycle:
         self._metrics = metrics
         self._policy = policy
         self._publishers = publishers
+        self._objects = objects
         self._senses = senses
         self._isolation = isolation or Isolation(clock)
         self._not_before: dict[str, float] = {}
@@ -184,9 +189,14 @@ class NodeCycle:
                 # The fleet wakes this node with its permit, within milliseconds when it is quiet.
                 continue
             decision = self._decide(name, session, fresh, gone)
-            if decision.needs_fresh_node:
-                fresh = await self._fresh(name)
-                gone = fresh is None
+            for _ in range(_READS):
+                if decision.needs_fresh_node:
+                    fresh = await self._fresh(name)
+                    gone = fresh is None
+                elif decision.needs_object is not None:
+                    await self._objects.read(name, decision.needs_object)
+                else:
+                    break
                 decision = self._decide(name, session, fresh, gone)
             if session is sessions[0]:
                 looked = Looked(evicting=decision.evicting, hand_over=decision.hand_over)
@@ -200,6 +210,8 @@ class NodeCycle:
                 looked = replace(looked, evicting=None)
                 wake_s = postponed_s if wake_s is None else min(wake_s, postponed_s)
             result = await self._writes.carry_out(name, writes)
+            if any(isinstance(write, d.WriteRepairObject) for write in writes):
+                self._objects.forget(name)
             accepted = result in {None, Result.DONE} and postponed_s is None
             if session is not None and accepted:
                 # Before the next round: what it credits for an outage is on record now.
@@ -218,6 +230,7 @@ class NodeCycle:
         self._health_read.pop(name, None)
         self._world.refusals.forget(name)
         self._gateway.forget(name)
+        self._objects.forget(name)
         if name not in self._world.caches.healths.items:
             self._world.health_changed(name, None)
         for session in self._world.sessions.get(name, ()):
@@ -254,6 +267,7 @@ class NodeCycle:
             plan=self._senses.plan(name),
             last_active_at=self._active.get(uid),
             refused=self._world.refusals.of(name),
+            objects=self._objects.known(name),
         )
         decision = decide(session, seen, snapshot.now, snapshot.policy)
         if any(isinstance(write, d.MarkNode) for write in decision.writes):

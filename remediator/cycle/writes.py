@@ -165,6 +165,8 @@ class Writes:
         """Take what the API server returned, so that the next decision sees it."""
         if sent.answer is None or not sent.answer.ok:
             return
+        if isinstance(write, d.WriteRepairObject) and not _on_node(write):
+            return
         try:
             match write:
                 case d.CreateSession() | d.PatchSessionSpec() | d.WriteSessionStatus():
@@ -180,6 +182,7 @@ class Writes:
                     | d.RelabelNode()
                     | d.SetNodeUnknown()
                     | d.SetRepairCondition()
+                    | d.WriteRepairObject()
                 ):
                     self._gateway.forget(write.node)
                     if write.node in self._world.caches.nodes.items:
@@ -223,7 +226,12 @@ class Writes:
                 | d.RelabelNode()
                 | d.SetNodeUnknown()
                 | d.SetRepairCondition()
+                | d.WriteRepairObject()
             ):
                 self._gateway.forget(write.node)
             case _:
                 return
+
+
+def _on_node(write: d.WriteRepairObject) -> bool:
+    return (write.address.api_version, write.address.resource) == ("v1", "nodes")

@@ -40,6 +40,7 @@ _LANES: dict[type, PaceLane] = {
     d.MarkNode: PaceLane.MARK,
     d.UnmarkNode: PaceLane.MARK,
     d.SetRepairCondition: PaceLane.MARK,
+    d.WriteRepairObject: PaceLane.MARK,
     d.EvictPod: PaceLane.EVICT,
     d.SetDisruptionTarget: PaceLane.EVICT,
     d.DeletePod: PaceLane.EVICT,
@@ -312,7 +313,8 @@ def _lane(write: d.Write) -> PaceLane:
 
 def _harms(write: d.Write) -> bool:
     """Of the kinds that may or may not harm: an eviction, a request for a repair."""
-    return isinstance(write, d.EvictPod | d.SetRepairCondition) and write.harmful
+    kinds = d.EvictPod | d.SetRepairCondition | d.WriteRepairObject
+    return isinstance(write, kinds) and write.harmful
 
 
 def _log(write: d.Write, kind: str, sent: Sent) -> None:

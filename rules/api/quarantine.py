@@ -162,6 +162,17 @@ class RepairState(enum.StrEnum):
         return self in {RepairState.PROVEN, RepairState.FAILED, RepairState.WITHDRAWN}
 
 
+class RepairTarget(Wire, frozen=True):
+    """The object that a repair step is asked through, as it was found when the step was decided."""
+
+    api_version: str = ""
+    resource: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    """"" for one that the step itself creates."""
+
+
 class RepairAttempt(Wire, frozen=True):
     """One step of the repair ladder, written before anybody is asked for it."""
 
@@ -171,6 +182,7 @@ class RepairAttempt(Wire, frozen=True):
     started_at: str = ""
     ended_at: str = ""
     object: str = ""
+    target: RepairTarget | None = None
     before: RepairBefore = RepairBefore()
     state: str = ""
     proof: str = ""

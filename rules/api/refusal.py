@@ -28,6 +28,7 @@ class NodeWrite(StrEnum):
     SPEC = "write the causes of the session"
     STATUS = "write the status of the session"
     REPAIR = "ask for a repair of the node"
+    UNREPAIR = "take back what asked for a repair of the node"
 
 
 _ON_SESSIONS: Final = {
@@ -36,6 +37,8 @@ _ON_SESSIONS: Final = {
     NodeWrite.STATUS: "patch on gpuquarantines/status",
 }
 """Writes about a node that are not on the node, and the right that each needs."""
+_REPAIRS: Final = {NodeWrite.REPAIR, NodeWrite.UNREPAIR}
+"""They need the component of their adapter, and the object of a provider may say no."""
 
 
 def surprise(where: str) -> Refusal:
@@ -70,8 +73,21 @@ def refusal_of(write: NodeWrite, code: int, message: str) -> Refusal | None:
         return Refusal(
             reason=WhyNot.MISSING_PERMISSION,
             permanent=lasting,
-            why=f"the remediator may not {write} ({said}), grant it "
-            f"{_ON_SESSIONS.get(write, 'patch on nodes')}",
+            why=f"the remediator may not {write} ({said}), "
+            + (
+                "install the component of its adapter"
+                if write in _REPAIRS
+                else f"grant it {_ON_SESSIONS.get(write, 'patch on nodes')}"
+            ),
+        )
+    if write in _REPAIRS and 400 <= code < 500 and code not in _PASSES - {404}:
+        if code == 404 and write is NodeWrite.UNREPAIR:
+            return None
+        return Refusal(
+            reason=WhyNot.REPAIR_REFUSED,
+            permanent=True,
+            why=f"the API server does not let the remediator {write} ({said}), look at the adapter "
+            "in the policy, at what it writes to, and at admission policies and webhooks",
         )
     if 400 <= code < 500 and code not in _PASSES and write in _ON_SESSIONS:
         return Refusal(

@@ -8,7 +8,7 @@ Merge patches with `metadata.resourceVersion` answer 409 when stale (a failing J
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rules.api import writes as d
@@ -59,6 +59,8 @@ def request(write: d.Write) -> Request:
             return _set_unknown(write)
         case d.SetRepairCondition():
             return _repair_condition(write)
+        case d.WriteRepairObject():
+            return _repair_object(write)
         case d.EmitEvent():
             return Request(
                 method="POST",
@@ -218,6 +220,28 @@ def _repair_condition(write: d.SetRepairCondition) -> Request:
         content_type=STRATEGIC_PATCH,
         body={"metadata": {"uid": write.node_uid}, "status": {"conditions": [condition]}},
     )
+
+
+def _repair_object(write: d.WriteRepairObject) -> Request:
+    at, body = write.address, dict(write.body)
+    manager = f"?fieldManager={COMPONENT_REMEDIATOR}"
+    match write.verb:
+        case d.Verb.CREATE:
+            collection = replace(at, name="")
+            return Request(method="POST", path=f"{collection.path}{manager}", body=body)
+        case d.Verb.PATCH:
+            path = f"{at.path}{manager}"
+            return Request(method="PATCH", path=path, content_type=MERGE_PATCH, body=body)
+        case d.Verb.DELETE:
+            if (at.api_version, at.resource) == ("v1", "pods"):
+                eviction = {
+                    "apiVersion": "policy/v1",
+                    "kind": "Eviction",
+                    "metadata": {"name": at.name, "namespace": at.namespace},
+                    "deleteOptions": body,
+                }
+                return Request(method="POST", path=f"{at.path}/eviction", body=eviction)
+            return Request(method="DELETE", path=at.path, body=body)
 
 
 def _event(write: d.EmitEvent) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from rules.api.object_name import api_path
 from rules.api.quarantine import Cause, QuarantineSpec, QuarantineStatus
 from rules.catalog.why_not import WhyNot
 
@@ -169,6 +170,76 @@ class SetRepairCondition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectAddress:
+    """One object of any kind, or with `name` "" the collection it is in, as its URL says it."""
+
+    api_version: str
+    resource: str
+    """The plural in lower case."""
+    namespace: str = ""
+    name: str = ""
+
+    @property
+    def path(self) -> str:
+        """The URL's path. BadSegmentError for what cannot be a part of one."""
+        root = "/apis" if "/" in self.api_version else "/api"
+        parts = [*self.api_version.split("/")]
+        parts += ["namespaces", self.namespace] if self.namespace else []
+        return api_path(root, *parts, self.resource, *([self.name] if self.name else []))
+
+    @property
+    def words(self) -> str:
+        """For people: `machines.cluster.x-k8s.io capi/gpu-1`."""
+        group = self.api_version.rpartition("/")[0]
+        kind = f"{self.resource}.{group}" if group else self.resource
+        where = f"{self.namespace}/" if self.namespace else ""
+        return f"{kind} {where}{self.name}".strip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectQuery:
+    """An object that a decision rests on and nobody watches: the edge reads it when asked."""
+
+    address: ObjectAddress
+    selector: str = ""
+    """Of a collection: which labels."""
+    fields: tuple[tuple[str, str], ...] = ()
+    """Of a collection: which values the API server is to compare, by field."""
+
+
+class Verb(StrEnum):
+    """What is done to an object of a repair provider."""
+
+    CREATE = "create"
+    PATCH = "patch"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteRepairObject:
+    """Ask for a repair step by an object that others follow, or take that back.
+
+    A create answers 409 where the object exists; a patch carries UID or version in its body, a
+    deletion in its preconditions. A pod is not deleted but evicted, within its budget.
+    """
+
+    node: str
+    node_uid: str
+    session: str
+    step: str
+    verb: Verb
+    address: ObjectAddress
+    body: Mapping[str, Any]
+    asks: bool
+    """False takes a request back."""
+
+    @property
+    def harmful(self) -> bool:
+        """Whoever follows the object ends what runs on the node; taking it back ends nothing."""
+        return self.asks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EvictPod:
     """Ask the Eviction API to let the pod go; no grace override, UID precondition.
 
@@ -253,6 +324,7 @@ Write = (
     | RelabelNode
     | SetNodeUnknown
     | SetRepairCondition
+    | WriteRepairObject
     | EvictPod
     | SetDisruptionTarget
     | DeletePod
@@ -293,6 +365,8 @@ class Decision:
     """The status the session has or gets with this decision; None without a session."""
     needs_fresh_node: bool = False
     """Read the node (GET, decoded as `FreshNode`) and decide again: a mark or unmark is due."""
+    needs_object: ObjectQuery | None = None
+    """Read this and decide again: the decision rests on it."""
     evicting: Evicting = Evicting.NO
     hand_over: bool = False
     """Give up leadership first: the node to drain is the one this process runs on."""

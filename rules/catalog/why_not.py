@@ -60,6 +60,7 @@ class WhyNot(StrEnum):
     PODS_NOT_LISTED = "PodsNotListed"
     POLICY_IS_SHADOW = "PolicyIsShadow"
     REPAIR_LIMIT = "RepairLimit"
+    REPAIR_REFUSED = "RepairRefused"
     REPLACE = "Replace"
     SESSION_REFUSED = "SessionRefused"
     SESSION_UNREADABLE = "SessionUnreadable"

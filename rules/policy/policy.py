@@ -17,7 +17,9 @@ from rules.catalog.reason import Level, Severity
 from rules.policy.durations import Seconds, format_duration
 from rules.policy.external import ExternalTrigger
 from rules.policy.section import Section
+from rules.repair.adapter import Adapter, RepairAction
 from rules.repair.ladder import Step
+from rules.repair.shipped import ADAPTERS
 
 MINUTE = 60.0
 DAY = 86_400.0
@@ -113,12 +115,16 @@ class RepairStep(Section, frozen=True, kw_only=True):
 
     adapter: str
     timeout_s: Seconds = msgspec.field(name="timeout", default=Seconds(3600))
+    template: str = ""
+    """`namespace/name` of the template, for adapters that copy one."""
 
 
 class Repair(Section, frozen=True, kw_only=True):
     """Whether drained nodes are repaired, by whom, how often and how many at once."""
 
     mode: Literal["Off", "Ask", "Auto"] = "Off"
+    adapters: dict[str, Adapter] = msgspec.field(default_factory=dict)
+    """Adapters of this cluster's own, beside those that gpuward ships."""
     steps: dict[Step, RepairStep] = msgspec.field(default_factory=dict)
     """Steps that are not named here have nobody to do them, and the ladder climbs over them."""
     attempts: int = 2
@@ -128,6 +134,12 @@ class Repair(Section, frozen=True, kw_only=True):
     """How many nodes are under repair at once, besides the budget for quarantines."""
     per: tuple[str, ...] = ()
     """Node label keys: no two nodes with the same value of one are under repair at once."""
+
+    def action(self, adapter: str, step: str) -> RepairAction | None:
+        """How an adapter asks for a step; None where it cannot, or nobody knows it."""
+        known = ADAPTERS.get(adapter) or self.adapters.get(adapter)
+        found = {str(each): action for each, action in known.steps.items()} if known else {}
+        return found.get(step)
 
 
 class Limits(Section, frozen=True, kw_only=True):

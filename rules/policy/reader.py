@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from types import UnionType
@@ -21,10 +20,8 @@ from rules.api.selectors import parse_selector
 from rules.catalog.reason import is_reason_code
 from rules.policy.durations import Seconds, parse_duration
 from rules.policy.external import external_problems, spelled_out
-from rules.policy.policy import Policy, Repair
-from rules.policy.section import Section
-from rules.repair.adapter import ADAPTERS
-from rules.repair.ladder import LADDER
+from rules.policy.policy import Policy
+from rules.policy.repair_checks import repair_problems
 
 _MAX_PROBLEMS: Final = 20
 
@@ -108,10 +105,10 @@ def _inside(value: object, kind: object, path: str) -> list[PolicyProblem]:
     return problems
 
 
-def _section(kind: object) -> type[Section] | None:
+def _section(kind: object) -> type[msgspec.Struct] | None:
     candidates = get_args(kind) if get_origin(kind) in {Union, UnionType} else (kind,)
     for candidate in candidates:
-        if isinstance(candidate, type) and issubclass(candidate, Section):
+        if isinstance(candidate, type) and issubclass(candidate, msgspec.Struct):
             return candidate
     return None
 
@@ -146,23 +143,6 @@ def _choices(path: str) -> tuple[str, ...]:
         if isinstance(candidate, type) and issubclass(candidate, StrEnum):
             return tuple(candidate)
     return get_args(kind) if get_origin(kind) is Literal else ()
-
-
-def _repair_problems(repair: Repair) -> Iterator[PolicyProblem]:
-    """Steps that nobody could do."""
-    for step, wanted in sorted(repair.steps.items()):
-        path = f"repair.steps.{step}"
-        adapter = ADAPTERS.get(wanted.adapter)
-        if adapter is None:
-            known = ", ".join(sorted(ADAPTERS))
-            message = f"{wanted.adapter!r:.80} is no adapter; known are {known}"
-            yield PolicyProblem(path=f"{path}.adapter", message=message)
-        elif step not in adapter.steps:
-            can = ", ".join(each for each in LADDER if each in adapter.steps)
-            message = f"{adapter.name} cannot ask for a {step}; it can for {can}"
-            yield PolicyProblem(path=f"{path}.adapter", message=message)
-        if wanted.timeout_s <= 0:
-            yield PolicyProblem(path=f"{path}.timeout", message="must be longer than 0s")
 
 
 def _nonsense(policy: Policy) -> list[PolicyProblem]:
@@ -208,7 +188,10 @@ def _nonsense(policy: Policy) -> list[PolicyProblem]:
         for index, key in enumerate(keys)
         if not is_label_key(key)
     )
-    problems.extend(_repair_problems(policy.repair))
+    problems.extend(
+        PolicyProblem(path=path, message=message)
+        for path, message in repair_problems(policy.repair)
+    )
     problems.extend(
         PolicyProblem(path=path, message=message)
         for path, message in external_problems(policy.external)

@@ -16,7 +16,6 @@ import msgspec
 
 from rules.policy.durations import Seconds
 from rules.policy.policy import Policy, effective_view
-from rules.policy.section import Section
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 DURATION: Final = r"^([0-9]+(\.[0-9]+)?(ms|d|h|m|s))+$"
@@ -33,7 +32,7 @@ def policy_schema() -> Schema:
     return {"$schema": DIALECT, "title": title, **_section(Policy, defaults)}
 
 
-def _section(kind: type[Section], defaults: Any) -> Schema:
+def _section(kind: type[msgspec.Struct], defaults: Any) -> Schema:
     properties, required = {}, []
     for field in msgspec.structs.fields(kind):
         known = defaults.get(field.encode_name) if isinstance(defaults, dict) else None
@@ -50,7 +49,7 @@ def _section(kind: type[Section], defaults: Any) -> Schema:
 
 
 def _of(kind: Any, default: Any = None) -> Schema:
-    if isinstance(kind, type) and issubclass(kind, Section):
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return _section(kind, default)
     schema = _plain(kind)
     return schema if default is None else {**schema, "default": default}
@@ -60,6 +59,8 @@ def _plain(kind: Any) -> Schema:
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in {Union, UnionType}:
         return {"anyOf": [_of(each) for each in arguments]}
+    if kind is Any:
+        return {}
     if kind is type(None):
         return {"type": "null"}
     if origin is Literal:

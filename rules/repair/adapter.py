@@ -1,14 +1,16 @@
-"""Who is asked for a repair step, as data: the adapters that gpuward ships.
+"""Who is asked for a repair step, as data: the contract of an adapter.
 
-An adapter hands a step over to whatever does it in this cluster and does nothing itself. Read by
-`rules.session.repair`, which decides, and by `rules.policy`, which names one for each step.
+An adapter hands a step over to whatever does it in this cluster and does nothing itself. It names
+the object, when it is not to be asked, what is written, what a refusal looks like and what is taken
+back. Those that gpuward ships are rows of `rules.repair.shipped`; a policy may add its own in the
+same words. Judged by `rules.repair.judging`, filled in by `rules.repair.template`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Any, Literal
+
+import msgspec
 
 from rules.api.names import (
     CONDITION_NEEDS_REPLACE,
@@ -17,30 +19,111 @@ from rules.api.names import (
 )
 from rules.repair.ladder import Step
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adapter:
-    """One way to ask for repairs."""
-
-    name: str
-    conditions: Mapping[Step, str]
-    """The Node condition that asks for each step it can hand over: machine health checks match a
-    condition's type and status and nothing else, so each step has a type of its own."""
-
-    @property
-    def steps(self) -> frozenset[Step]:
-        """The steps it can hand over."""
-        return frozenset(self.conditions)
-
-
-NODE_CONDITIONS: Final = Adapter(
-    name="NodeConditions",
-    conditions={
-        Step.RESET_GPU: CONDITION_NEEDS_RESET,
-        Step.RESTART_NODE: CONDITION_NEEDS_RESTART,
-        Step.REPLACE_NODE: CONDITION_NEEDS_REPLACE,
-    },
-)
-ADAPTERS: Final[Mapping[str, Adapter]] = {each.name: each for each in (NODE_CONDITIONS,)}
-REPAIR_CONDITIONS: Final = tuple(sorted(NODE_CONDITIONS.conditions.values()))
+REPAIR_CONDITIONS = (CONDITION_NEEDS_REPLACE, CONDITION_NEEDS_RESET, CONDITION_NEEDS_RESTART)
 """Every Node condition that asks for a repair."""
+
+
+class AdapterPart(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
+):
+    """Base of every part of an adapter: as in the policy file, no key unknown."""
+
+
+class ObjectMatch(AdapterPart, frozen=True, kw_only=True):
+    """One thing that an object or the Node shows: an annotation, label, condition or field."""
+
+    on: Literal["Target", "Node"] = "Target"
+    annotation: str = ""
+    label: str = ""
+    condition: str = ""
+    """Type of a status condition."""
+    field: str = ""
+    """Path with dots, such as `status.poweredOn`."""
+    value: str | bool | int | None = None
+    """What it must be; unset: it is there, and a condition is True."""
+    negated: bool = msgspec.field(name="not", default=False)
+    """True: it must not be so."""
+    then: Literal["Wait", "Climb"] = "Wait"
+    """Of a refusal: wait as long as it lasts, or let the step fail so that the next one follows."""
+
+
+class NodeReference(AdapterPart, frozen=True, kw_only=True):
+    """Where the Node says which object belongs to it."""
+
+    annotation: str = ""
+    label: str = ""
+    provider_id: bool = msgspec.field(name="providerID", default=False)
+    pattern: str = "{name}"
+    """How name and namespace stand in it: `{namespace}/{name}`; `{}` is a part nobody needs, and
+    no part holds a slash."""
+
+
+class TargetSearch(AdapterPart, frozen=True, kw_only=True):
+    """A list in which exactly one object must match."""
+
+    selector: str = ""
+    """Label selector, as kubectl takes it."""
+    fields: dict[str, str] = {}
+    """Fields that the API server selects by, where the kind has such fields."""
+    match: dict[str, str] = {}
+    """Field to the template of its value; compared after the list has come."""
+
+
+class TargetRule(AdapterPart, frozen=True, kw_only=True):
+    """Which object is written: one the Node names, one of a list, or (create) a new one."""
+
+    api_version: str
+    """`group/*` is the version that the cluster prefers, for objects that are only marked."""
+    resource: str
+    """The plural in lower case, as in URLs."""
+    kind: str = ""
+    """Needed to create one."""
+    namespace: str = ""
+    """Empty: the kind has none, or the reference says it. `{namespace}` is the remediator's own."""
+    name: str = ""
+    """Template of a new object's name; empty: session, step and attempt."""
+    reference: tuple[NodeReference, ...] = ()
+    """Each says a part of name and namespace."""
+    search: TargetSearch | None = None
+
+
+class TakingBack(AdapterPart, frozen=True, kw_only=True):
+    """What becomes of the request afterwards: deleted where we made it, unset where we set it."""
+
+    at: Literal["Step", "Session", "Never"] = "Step"
+    """With the step, with the session, or never: a mark for replacement on a foreign object."""
+    when: tuple[ObjectMatch, ...] = ()
+    """Already as soon as the object shows one of these: power confirmed off, to be on again."""
+    patch: dict[str, Any] | None = None
+    """Merge patch instead of the reverse of what was set."""
+
+
+class RepairAction(AdapterPart, frozen=True, kw_only=True):
+    """How one step is asked for: exactly one of condition, create, patch and delete."""
+
+    target: TargetRule | None = None
+    """None: the Node itself."""
+    refuse: tuple[ObjectMatch, ...] = ()
+    """When nobody is asked. One that is being deleted is never asked."""
+    condition: str = ""
+    """The Node condition to set: health checks match type and status and nothing else, so each
+    step has a type of its own."""
+    create: dict[str, Any] | None = None
+    """Template of the new object, without apiVersion, kind and name."""
+    copies: str = ""
+    """Resource of the same version whose `spec.template.spec` the new object gets; the policy names
+    which one (`template`), and the new object is made beside it."""
+    patch: dict[str, Any] | None = None
+    """Template of a merge patch."""
+    overwrites: tuple[str, ...] = ()
+    """Values that a patch may replace; any other that is not ours is somebody else's word."""
+    delete: bool = False
+    failed: tuple[ObjectMatch, ...] = ()
+    """What on the object says that it was given up."""
+    withdraw: TakingBack = TakingBack()
+
+
+class Adapter(AdapterPart, frozen=True, kw_only=True):
+    """One way to ask for repairs: what it does for each step that it can hand over."""
+
+    steps: dict[Step, RepairAction]

@@ -50,7 +50,7 @@ def without_session(seen: NodeObservation, now: float, policy: Policy) -> Decisi
     decision = _decided(seen, now, policy)
     if seen.node is not None and not seen.node.doubt:
         # Before anything else: whoever follows a request would repair a node that serves.
-        left = orphaned(seen.node, now)
+        left = orphaned(seen.node, policy, now)
         decision = replace(decision, writes=(*left, *decision.writes)) if left else decision
     refusal = seen.refused.get(NodeWrite.OPEN)
     if refusal is None or not any(isinstance(w, CreateSession) for w in decision.writes):

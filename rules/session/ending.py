@@ -32,6 +32,9 @@ def end(
         carries = unread or (note is not None and note.session == case.session.name)
     if carries and not is_fresh(case.node):
         return Decision(step="ReadNode", because="a mark is to come off", needs_fresh_node=True)
+    requests = last_requests(case, phase)
+    if isinstance(requests, Decision):
+        return requests
     left = cordon_stays(case.node) if carries else ""
     # Once the mark was whole, a missing note is a person's doing, and what it recorded is lost.
     lost = node is not None and case.phase is not Phase.PENDING and not case.shadow
@@ -45,6 +48,4 @@ def end(
     after: tuple[UnmarkNode, ...] = ()
     if carries:
         after = (unmark(case.node, case.session.name),)
-    return case.decision(
-        str(phase), status, because=why, before=last_requests(case, phase), after=after
-    )
+    return case.decision(str(phase), status, because=why, before=requests, after=after)

@@ -24,9 +24,11 @@ from rules.api.quarantine import PauseSpec
 from rules.api.refusal import NodeWrite
 from rules.api.selectors import Matcher, matcher, parse_selector
 from rules.api.timestamps import parse_time
+from rules.api.writes import ObjectQuery
 from rules.catalog.why_not import Refusal
 from rules.ledger.record import RecordView
 from rules.policy.policy import Policy
+from rules.repair.judging import ObjectSeen
 from rules.session.external import External, external_of
 from rules.session.owners import working_owner
 from rules.session.snapshot import AgentPod, FleetSnapshot
@@ -116,6 +118,10 @@ class NodeObservation:
     """When this session was last decided with every write accepted, by any replica."""
     refused: Mapping[NodeWrite, Refusal] = field(default_factory=dict)
     """The API server's answer to writes on the node sent a moment ago, where it was no."""
+    objects: Mapping[ObjectQuery, ObjectSeen] = field(default_factory=dict)
+    """What decisions about the node had read of repair providers' objects, as last read."""
+    own_namespace: str = ""
+    """Where the remediator's Deployment lives."""
 
 
 class Staleness(StrEnum):
@@ -283,6 +289,7 @@ def observe(
     plan: DrainPlan | None = None,
     last_active_at: float | None = None,
     refused: Mapping[NodeWrite, Refusal] | None = None,
+    objects: Mapping[ObjectQuery, ObjectSeen] | None = None,
 ) -> NodeObservation:
     """Gather the observation of one node. `node` overrides the cache with a fresh read."""
     seen = node or snapshot.nodes.get(name)
@@ -311,6 +318,8 @@ def observe(
         plan=plan,
         last_active_at=last_active_at,
         refused=refused or {},
+        objects=objects or {},
+        own_namespace=snapshot.own_namespace,
     )
 
 

@@ -50,7 +50,7 @@ def _session(write: d.Write, node: NodeView, snapshot: FleetSnapshot) -> str:
             return "the node was replaced"
         session = snapshot.quarantines.get(write.session)
         return _open(session, node, snapshot) or _marks(session, node, snapshot)
-    if isinstance(write, d.SetRepairCondition):
+    if isinstance(write, d.SetRepairCondition | d.WriteRepairObject):
         return _repairs(write, node, snapshot)
     if node.ready == "Unknown":
         return "the node's kubelet is silent"
@@ -67,7 +67,9 @@ def _session(write: d.Write, node: NodeView, snapshot: FleetSnapshot) -> str:
     return _open(session, node, snapshot) or _drains(session, node, snapshot)
 
 
-def _repairs(write: d.SetRepairCondition, node: NodeView, snapshot: FleetSnapshot) -> str:
+def _repairs(
+    write: d.SetRepairCondition | d.WriteRepairObject, node: NodeView, snapshot: FleetSnapshot
+) -> str:
     """Whether a step may be asked for: the session has it on record, and nobody holds the node."""
     session = snapshot.quarantines.get(write.session)
     refusal = _open(session, node, snapshot)

@@ -24,6 +24,7 @@ from rules.api.writes import (
     SetRepairCondition,
     UnmarkNode,
     Write,
+    WriteRepairObject,
     WriteSessionStatus,
 )
 from rules.catalog.why_not import Refusal, WhyNot
@@ -62,8 +63,8 @@ def kind_of(write: Write) -> NodeWrite | None:
             return NodeWrite.OPEN
         case PatchSessionSpec():
             return NodeWrite.SPEC
-        case SetRepairCondition():
-            return NodeWrite.REPAIR
+        case SetRepairCondition() | WriteRepairObject():
+            return NodeWrite.REPAIR if write.asks else NodeWrite.UNREPAIR
         case _:
             return None
 

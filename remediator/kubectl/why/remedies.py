@@ -106,6 +106,10 @@ REMEDIES: Final = {
     WhyNot.PODS_NOT_LISTED: Remedy("the API server listing the pods of the node again"),
     WhyNot.POLICY_IS_SHADOW: Remedy("mode Enforce in the policy, or", _RELEASE),
     WhyNot.REPAIR_LIMIT: Remedy("another repair ending, or a larger repair.concurrent"),
+    WhyNot.REPAIR_REFUSED: Remedy(
+        "what the adapter of the step needs, named above; or another step, let go by a person",
+        "kubectl gpuward repair {node} --step STEP",
+    ),
     WhyNot.REPLACE: Remedy("the hardware being replaced, then a person", _RELEASE),
     WhyNot.SESSION_REFUSED: Remedy(
         "whoever runs the admission policy or webhook named above, or applying daemonset/crds again"

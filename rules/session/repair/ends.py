@@ -1,16 +1,22 @@
-"""A session that ends takes its repair with it: the entry is closed, the request comes off."""
+"""What ends takes its requests along: the entry is closed, and nobody is asked any more."""
 
 from __future__ import annotations
 
 import msgspec
 
-from rules.api.quarantine import Phase, QuarantineStatus, RepairState
+from rules.api.quarantine import Phase, QuarantineStatus, RepairAttempt, RepairState
+from rules.api.sentences import bounded
 from rules.api.timestamps import format_time
-from rules.api.writes import SetRepairCondition
+from rules.api.writes import Decision, Evicting, SetRepairCondition, WriteRepairObject
+from rules.catalog.why_not import Refusal, WhyNot
 from rules.repair.ladder import Step
+from rules.session import status as st
 from rules.session.case import Case, touched
-from rules.session.repair.requests import taking_back
+from rules.session.repair.asking import take_back
+from rules.session.repair.requests import action_of, taking_back
 from rules.session.repair.wants import under_way
+
+_AGAIN_S = 10.0
 
 
 def closed_repair(case: Case, status: QuarantineStatus, phase: Phase) -> QuarantineStatus:
@@ -29,6 +35,51 @@ def closed_repair(case: Case, status: QuarantineStatus, phase: Phase) -> Quarant
     return touched(status, repair=repair)
 
 
-def last_requests(case: Case, phase: Phase) -> tuple[SetRepairCondition, ...]:
-    """What is to come off the node before the session's end is written."""
-    return () if phase is Phase.NODE_GONE or case.shadow else taking_back(case, ends=True)
+def last_requests(
+    case: Case, phase: Phase
+) -> Decision | tuple[SetRepairCondition | WriteRepairObject, ...]:
+    """What is to be taken back before the session's end is written, or what is read first."""
+    if case.shadow:
+        return ()
+    running = under_way(case.status)
+    stand = tuple(
+        attempt
+        for attempt in case.status.repair
+        if attempt is running or _with_session(case, attempt)
+    )
+    off = off_objects(case, stand, case.status, ends=True)
+    if isinstance(off, Decision) or phase is Phase.NODE_GONE:
+        return off
+    return (*taking_back(case, ends=True), *off)
+
+
+def off_objects(
+    case: Case,
+    attempts: tuple[RepairAttempt, ...],
+    status: QuarantineStatus,
+    *,
+    ends: bool = False,
+) -> Decision | tuple[WriteRepairObject, ...]:
+    """What takes these requests off their objects, or a decision that has to come first."""
+    taken = take_back(case, attempts, ends=ends)
+    if taken.needs is not None:
+        because = f"a request is to come off {taken.needs.address.words}"
+        return Decision(step="ReadObject", because=because, needs_object=taken.needs)
+    if not taken.waits:
+        return taken.writes
+    refusal = Refusal(reason=WhyNot.REPAIR_REFUSED, why=f"a request still stands: {taken.waits}")
+    status = st.with_refusal(status, case.now, refusal, f"Not ended: {refusal.why}.")
+    status = touched(status, message=bounded(f"Not ended yet: {refusal.why}."))
+    return case.decision(
+        "TakeBack",
+        status,
+        because=refusal.why,
+        blocked_by=refusal.reason,
+        evicting=Evicting.WATCH,
+        wake_at=case.now + _AGAIN_S,
+    )
+
+
+def _with_session(case: Case, attempt: RepairAttempt) -> bool:
+    action = action_of(case.policy, attempt)
+    return action is not None and action.withdraw.at == "Session"

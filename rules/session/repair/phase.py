@@ -16,7 +16,7 @@ from rules.api.names import ANNOTATION_HOLD
 from rules.api.quarantine import Phase, QuarantineStatus, RepairAttempt, RepairState
 from rules.api.sentences import bounded, causes_clause
 from rules.api.timestamps import clock, format_time, parse_time
-from rules.api.writes import Decision, Evicting
+from rules.api.writes import Decision, Evicting, ObjectQuery
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.clock import was_away
 from rules.repair.ladder import Climb, Rung, Step
@@ -24,14 +24,18 @@ from rules.repair.proof import prove
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched
 from rules.session.halts import unreachable
+from rules.session.repair.asking import FOLLOWED_S, call_for, follow_call
+from rules.session.repair.ends import off_objects
 from rules.session.repair.facts import before_of, seen_of
-from rules.session.repair.requests import asked_already, asking, request_name, taking_back
+from rules.session.repair.requests import request_name, taking_back
 from rules.session.repair.wants import lessons, let_go, next_step, under_way
 
 PROPOSED: Final = "RepairProposed"
 """Condition: a person is asked to let a step go; its reason is the step."""
 ASK_S: Final = 600.0
 """How long the API server may refuse to let anybody be asked before the step has failed."""
+AGAIN_S: Final = 15.0
+"""How soon an object that says no is looked at again."""
 HEALS_S: Final = 900.0
 """How long after its proof a step's causes may still hold before the next one: a verdict of a new
 boot needs the start grace of the agent and a look at everything that was wrong before."""
@@ -71,6 +75,12 @@ def follow_step(case: Case, status: QuarantineStatus, halt: Refusal | None) -> D
     if case.now - _started(case, attempt) >= (timeout_s := _timeout_s(case, attempt)):
         why = f"not proven within {timeout_s / 60:.0f} min: {proof.clause}"
         return _ended(case, status, attempt, RepairState.FAILED, why)
+    followed = follow_call(case, attempt)
+    if followed.needs is not None:
+        return _reading(followed.needs)
+    if followed.gave_up:
+        why = f"{attempt.adapter} gave up: {followed.gave_up}"
+        return _ended(case, status, attempt, RepairState.FAILED, why)
     until = clock(_started(case, attempt) + timeout_s)
     sentence = (
         f"{attempt.step} asked of {attempt.adapter} at {clock(_started(case, attempt))} for "
@@ -82,8 +92,12 @@ def follow_step(case: Case, status: QuarantineStatus, halt: Refusal | None) -> D
         "AwaitRepair",
         status,
         because=proof.clause,
+        before=followed.writes,
         evicting=Evicting.WATCH,
-        wake_at=_started(case, attempt) + timeout_s,
+        wake_at=min(
+            _started(case, attempt) + timeout_s,
+            case.now + (FOLLOWED_S if followed.looks else timeout_s),
+        ),
     )
 
 
@@ -140,8 +154,8 @@ def led_to(case: Case) -> Climb:
     )
 
 
-def _planned(case: Case, status: QuarantineStatus, rung: Rung) -> Decision:
-    """The step on record; the call follows only after that."""
+def _planned(case: Case, status: QuarantineStatus, rung: Rung) -> Decision | Outlook:
+    """The step on record with what it is asked through; the call follows only after that."""
     attempt = RepairAttempt(
         step=rung.step,
         adapter=rung.adapter,
@@ -151,6 +165,13 @@ def _planned(case: Case, status: QuarantineStatus, rung: Rung) -> Decision:
         before=before_of(case),
         state=RepairState.PLANNED,
     )
+    call = call_for(case, attempt)
+    if call.needs is not None:
+        return _reading(call.needs)
+    if call.verdict.waits:
+        then = f"{rung.step} by {rung.adapter} is next: {call.verdict.waits}"
+        return Outlook(then=then, refusal=_refused(call.verdict.waits), wake_at=case.now + AGAIN_S)
+    attempt = _changed(attempt, target=call.target)
     status = touched(status, repair=(*status.repair, attempt))
     status = st.with_condition(status, PROPOSED, case.now)
     sentence = (
@@ -206,12 +227,31 @@ def _plan_on(
 def _ask(case: Case, status: QuarantineStatus, attempt: RepairAttempt) -> Decision:
     if not is_fresh(case.node):
         return Decision(step="ReadNode", because="a repair is due", needs_fresh_node=True)
-    write = asking(case, attempt)
-    refusal = case.refusal(write) if write is not None else None
-    if write is None or (refusal and case.now - _started(case, attempt) > ASK_S):
-        why = f"nobody could be asked: {refusal.why if refusal else 'no such adapter'}"
-        return _ended(case, status, attempt, RepairState.FAILED, why)
-    if refusal is None:
+    call = call_for(case, attempt)
+    if call.needs is not None:
+        return _reading(call.needs)
+    if call.target is not None and attempt.target is None:
+        # On record before anybody is asked through it.
+        found = _with(status, _changed(attempt, target=call.target))
+        why = "the object is known"
+        return case.decision(
+            "PlanRepair", found, because=why, evicting=Evicting.LOOK, wake_at=case.now
+        )
+    if call.verdict.waits:
+        refusal = _refused(call.verdict.waits)
+        then = f"{attempt.step} waits: {refusal.why}"
+        waits = Outlook(then=then, refusal=refusal, wake_at=case.now + AGAIN_S)
+        return _held(case, status, attempt, waits)
+    said = case.refusal(call.write) if call.write is not None else None
+    cannot = _refused(call.verdict.cannot) if call.verdict.cannot else said
+    overdue = case.now - _started(case, attempt) > ASK_S
+    if overdue and not call.verdict.asked:
+        why = cannot.why if cannot is not None else "the API server took no request"
+        ended = f"nobody could be asked: {why}"
+        return _ended(case, status, attempt, RepairState.FAILED, ended)
+    if cannot is not None and cannot is not said:
+        return _cannot(case, status, attempt, cannot)
+    if said is None:
         status = _with(status, _changed(attempt, state=RepairState.ASKED))
         message = f"{attempt.step} asked of {attempt.adapter}"
         status = st.noted(status, "RepairAsked", message, case.now)
@@ -220,10 +260,40 @@ def _ask(case: Case, status: QuarantineStatus, attempt: RepairAttempt) -> Decisi
         "AskRepair",
         status,
         because=attempt.step,
-        before=() if asked_already(case, attempt) else (write,),
-        evicting=Evicting.WATCH if refusal is None else Evicting.LOOK,
+        before=(call.write,) if call.write is not None else (),
+        evicting=Evicting.WATCH if said is None else Evicting.LOOK,
         wake_at=case.now + 1.0,
     )
+
+
+def _cannot(
+    case: Case, status: QuarantineStatus, attempt: RepairAttempt, refusal: Refusal
+) -> Decision:
+    """The step cannot be asked for: said, tried again, and failed when its time is over."""
+    status = st.with_refusal(status, case.now, refusal, f"Not repaired: {refusal.why}.")
+    until = clock(_started(case, attempt) + ASK_S)
+    sentence = (
+        f"{attempt.step} cannot be asked of {attempt.adapter}: {refusal.why}; it is tried again and "
+        f"has failed at {until}."
+    )
+    status = st.enter(status, Phase.REPAIRING, bounded(sentence), case.now)
+    return case.decision(
+        "CannotAsk",
+        status,
+        because=refusal.why,
+        blocked_by=refusal.reason,
+        evicting=Evicting.LOOK,
+        wake_at=case.now + AGAIN_S,
+    )
+
+
+def _refused(why: str) -> Refusal:
+    return Refusal(reason=WhyNot.REPAIR_REFUSED, why=why, permanent=True)
+
+
+def _reading(query: ObjectQuery) -> Decision:
+    because = f"the repair rests on {query.address.words}"
+    return Decision(step="ReadObject", because=because, needs_object=query)
 
 
 def _held(
@@ -253,7 +323,10 @@ def _ended(
     state: RepairState,
     proof: str,
 ) -> Decision:
-    """The step is over; what asked for it comes off the node before that is written."""
+    """The step is over; what asked for it comes off before that is written."""
+    off = off_objects(case, (attempt,), status)
+    if isinstance(off, Decision):
+        return off
     ended = _changed(attempt, state=state, ended_at=format_time(case.now), proof=proof[:512])
     status = _with(status, ended)
     status = st.with_refusal(status, case.now, None)
@@ -265,7 +338,7 @@ def _ended(
         f"Repair{state}",
         status,
         because=proof,
-        before=taking_back(case, ends=False),
+        before=(*taking_back(case, ends=False), *off),
         evicting=Evicting.WATCH,
         wake_at=case.now,
     )

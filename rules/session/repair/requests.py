@@ -1,40 +1,85 @@
-"""What is sent to ask for a step, and what takes it back: the adapter's data made into writes."""
+"""Requests for repairs as they stand on the Node and on objects, and what takes them off again."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rules.api.names import ANNOTATION_REPAIR
 from rules.api.nodes import NodeView
 from rules.api.object_name import name_from
 from rules.api.quarantine import RepairAttempt
 from rules.api.sentences import causes_clause
-from rules.api.writes import SetRepairCondition
-from rules.repair.adapter import ADAPTERS, REPAIR_CONDITIONS
+from rules.api.writes import ObjectAddress, SetRepairCondition, Verb, WriteRepairObject
+from rules.policy.policy import Policy
+from rules.repair.adapter import REPAIR_CONDITIONS, RepairAction
+from rules.repair.judging import is_ours, merged, taken_back
 from rules.repair.ladder import Step
+from rules.repair.matching import is_deleting, node_json, uid_of
+from rules.repair.target import address_of
+from rules.repair.template import RequestFacts, filled
 from rules.session.case import Case
+
+MAX_REQUEST: Final = 63
+"""What a label value takes: a Job's name stands in a label of its pods."""
 
 
 def request_name(session: str, step: Step, attempt: int) -> str:
     """What a request is called everywhere: a second leader finds the first one's by it."""
-    return name_from(session, f"-{step.lower()}-{attempt}")
+    suffix = f"-{step.lower()}-{attempt}"
+    if len(session) + len(suffix) <= MAX_REQUEST:
+        return f"{session}{suffix}"
+    digest = hashlib.sha256(session.encode()).hexdigest()[:8]
+    suffix = f"-{digest}{suffix}"
+    return name_from(session, suffix, MAX_REQUEST - len(suffix))
 
 
-def asked_already(case: Case, attempt: RepairAttempt) -> bool:
+def action_of(policy: Policy, attempt: RepairAttempt) -> RepairAction | None:
+    """How the attempt was, or is to be, asked for."""
+    return policy.repair.action(attempt.adapter, attempt.step)
+
+
+def facts_of(case: Case, attempt: RepairAttempt) -> RequestFacts:
+    """What the request may say: as it was when the step was planned, so that it stays the same."""
+    accused = tuple(gpu.uuid for gpu in attempt.before.gpus if gpu.accused)
+    causes = case.session.spec.causes
+    return RequestFacts(
+        node=case.seen.name,
+        node_uid=attempt.before.node_uid,
+        session=case.session.name,
+        boot_id=attempt.before.boot_id,
+        gpu_uuids=accused or tuple(gpu.uuid for gpu in attempt.before.gpus),
+        reason=causes[0].reason if causes else "",
+        step=attempt.step,
+    )
+
+
+def patch_of(case: Case, attempt: RepairAttempt, action: RepairAction) -> dict[str, Any]:
+    """What the step sets on its object; {} where it sets nothing."""
+    patch: dict[str, Any] = filled(action.patch or {}, facts_of(case, attempt))
+    return patch
+
+
+# ------------------------------------------------------------------ conditions of the Node
+
+
+def asked_by_condition(case: Case, attempt: RepairAttempt, action: RepairAction) -> bool:
     """Whether the node carries the request: the call was sent by whoever led before."""
-    kind = _condition_of(attempt)
-    found = case.node.condition(kind) if kind else None
+    found = case.node.condition(action.condition)
     return found is not None and found.status == "True" and _is(attempt, found.message)
 
 
-def asking(case: Case, attempt: RepairAttempt) -> SetRepairCondition | None:
-    """The write that asks for the step; None where its adapter cannot."""
-    kind = _condition_of(attempt)
-    if not kind:
-        return None
+def asking_by_condition(
+    case: Case, attempt: RepairAttempt, action: RepairAction
+) -> SetRepairCondition:
+    """The write that asks for the step by a condition of the Node."""
     return SetRepairCondition(
         node=case.node.name,
         node_uid=case.node.uid,
         session=case.session.name,
         step=attempt.step,
-        kind=kind,
+        kind=action.condition,
         asks=True,
         message=f"{attempt.object}: {attempt.step} of a drained node is asked for because of "
         f"{causes_clause(case.causes)}."[:1024],
@@ -64,9 +109,82 @@ def asked_of(node: NodeView) -> tuple[str, ...]:
     return tuple(kind for kind, known in found if known is not None and known.status == "True")
 
 
-def orphaned(node: NodeView, now: float) -> tuple[SetRepairCondition, ...]:
+# ------------------------------------------------------------------ labels, annotations, objects
+
+
+def taking_off_node(
+    case: Case, attempt: RepairAttempt, action: RepairAction
+) -> tuple[WriteRepairObject, ...]:
+    """What takes the request's labels and annotations off the Node."""
+    if case.seen.node is None:
+        return ()
+    patch = patch_of(case, attempt, action)
+    back = taken_back(action, attempt.object, node_json(case.node), patch)
+    return (_unset(case.node, case.session.name, back),) if back else ()
+
+
+def taking_off(
+    case: Case, attempt: RepairAttempt, action: RepairAction, json: Mapping[str, Any]
+) -> tuple[WriteRepairObject, ...]:
+    """What takes the request off its object as it was just read: only what is ours."""
+    target = attempt.target
+    if target is None or (target.uid and uid_of(json) != target.uid):
+        return ()
+    if action.create is not None:
+        if not is_ours(json, attempt.object) or is_deleting(json):
+            return ()
+        verb, body = (
+            Verb.DELETE,
+            {
+                "apiVersion": "v1",
+                "kind": "DeleteOptions",
+                "preconditions": {"uid": uid_of(json)},
+            },
+        )
+    else:
+        back = taken_back(action, attempt.object, json, patch_of(case, attempt, action))
+        if not back:
+            return ()
+        verb, body = Verb.PATCH, merged(back, {"metadata": {"uid": uid_of(json)}})
+    return (
+        WriteRepairObject(
+            node=case.seen.name,
+            node_uid=attempt.before.node_uid,
+            session=case.session.name,
+            step=attempt.step,
+            verb=verb,
+            address=address_of(target),
+            body=body,
+            asks=False,
+        ),
+    )
+
+
+def orphaned(
+    node: NodeView, policy: Policy, now: float
+) -> tuple[SetRepairCondition | WriteRepairObject, ...]:
     """Requests on a node that no open session concerns: it may serve again, so they come off."""
-    return tuple(_off(node, "", kind, now) for kind in asked_of(node))
+    conditions = tuple(_off(node, "", kind, now) for kind in asked_of(node))
+    words = node.annotations.get(ANNOTATION_REPAIR, "").split(" ")
+    action = policy.repair.action(words[2], words[1]) if len(words) == 3 else None
+    if action is None or action.patch is None or action.target is not None:
+        # Whose it is, nobody knows: an adapter that the policy does not have any more.
+        return conditions
+    back = taken_back(action, words[0], node_json(node), action.patch)
+    return (*conditions, _unset(node, "", back))
+
+
+def _unset(node: NodeView, session: str, back: dict[str, Any]) -> WriteRepairObject:
+    return WriteRepairObject(
+        node=node.name,
+        node_uid=node.uid,
+        session=session,
+        step="",
+        verb=Verb.PATCH,
+        address=ObjectAddress(api_version="v1", resource="nodes", name=node.name),
+        body=merged(back, {"metadata": {"uid": node.uid}}),
+        asks=False,
+    )
 
 
 def _off(node: NodeView, session: str, kind: str, now: float) -> SetRepairCondition:
@@ -80,14 +198,6 @@ def _off(node: NodeView, session: str, kind: str, now: float) -> SetRepairCondit
         message="No repair of this kind is asked for.",
         at=now,
     )
-
-
-def _condition_of(attempt: RepairAttempt) -> str:
-    adapter = ADAPTERS.get(attempt.adapter)
-    try:
-        return adapter.conditions.get(Step(attempt.step), "") if adapter is not None else ""
-    except ValueError:
-        return ""
 
 
 def _is(attempt: RepairAttempt, message: str) -> bool:

@@ -16,6 +16,8 @@ import pytest
 import yaml
 
 from hack.sim.manifests import LOADER
+from rules.repair.component import actions_of, folder_of, needs_component
+from rules.repair.shipped import ADAPTERS
 
 REPOSITORY = Path(__file__).parents[3]
 DAEMONSET = REPOSITORY / "daemonset"
@@ -28,8 +30,10 @@ COMPONENTS = (
     "gpu-operator",
     "prometheus-operator",
 )
-REPAIR_COMPONENTS = ("repair-node-conditions",)
-"""One for each adapter of `rules.repair.adapter` that needs a permission."""
+REPAIR_COMPONENTS = tuple(
+    folder_of(name) for name, adapter in ADAPTERS.items() if needs_component(actions_of(adapter))
+)
+"""One for each adapter of `rules.repair.shipped` that needs a permission."""
 OLDEST_MINOR = 27
 
 Object = dict[str, Any]

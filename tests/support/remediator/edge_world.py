@@ -6,10 +6,12 @@ import asyncio
 from contextlib import asynccontextmanager
 
 from remediator.cycle.node_cycle import CycleSenses, NodeCycle
+from remediator.kube.api_groups import ApiGroups
 from remediator.kube.caches import Caches, Listeners
 from remediator.kube.gateway import Gateway
 from remediator.kube.isolation import Isolation
 from remediator.kube.publisher_pods import PublisherPods
+from remediator.kube.repair_objects import RepairObjects
 from remediator.world import World
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode
@@ -108,6 +110,7 @@ def cycle_of(setting: EdgeWorld, counted: list[str]) -> NodeCycle:
         cluster.metrics,
         policy=lambda: setting.policy,
         publishers=PublisherPods(cluster.api, cluster.clock, setting.caches),
+        objects=RepairObjects(cluster.api, ApiGroups(cluster.api, cluster.clock), cluster.clock),
         senses=CycleSenses(
             permit=lambda name: Permit(start=True, drain=True, unjudged=None),
             judged=lambda session: True,

@@ -22,7 +22,7 @@ from rules.drain.budget import matching
 from rules.session.causes import CRD_CAUSES
 from rules.session.recheck import recheck
 from rules.session.snapshot import FleetSnapshot
-from tests.support.scenario.session_cluster import Cluster
+from tests.support.scenario.provider_objects import ProviderObjects, merge
 
 W = TypeVar("W", bound=d.Write)
 
@@ -31,7 +31,7 @@ class CrashError(Exception):
     """The controller died between two writes."""
 
 
-class ApiServer(Cluster):
+class ApiServer(ProviderObjects):
     """Applies requests; terminates pods as time passes."""
 
     def __init__(self) -> None:
@@ -146,6 +146,8 @@ class ApiServer(Cluster):
                 return self._patch(self.nodes, write.node, wire)
             case d.SetRepairCondition():
                 return self._condition(write, wire)
+            case d.WriteRepairObject():
+                return self.write_object(write, wire)
             case d.EmitEvent():
                 assert wire.body is not None
                 name = wire.body["metadata"]["name"]
@@ -219,7 +221,7 @@ class ApiServer(Cluster):
         if version != item["metadata"]["resourceVersion"]:
             return 409
         before = json.dumps(item, sort_keys=True)
-        _merge(item, patch)
+        merge(item, patch)
         if json.dumps(item, sort_keys=True) != before:
             self.touch(item)
         return 200
@@ -235,14 +237,3 @@ def _free(pod: dict[str, Any], pdb: PdbView) -> bool:
     healthy = pdb.status.current_healthy >= pdb.status.desired_healthy > 0
     always = pdb.spec.unhealthy_pod_eviction_policy == "AlwaysAllow"
     return not ready and (always or healthy)
-
-
-def _merge(target: dict[str, Any], patch: dict[str, Any]) -> None:
-    for key, value in patch.items():
-        if value is None:
-            target.pop(key, None)
-        elif isinstance(value, dict):
-            inner = target.setdefault(key, {})
-            _merge(inner, value)
-        else:
-            target[key] = value

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from remediator.kube.refusals import Refusals
+from rules.api.writes import ObjectQuery
 from rules.drain import queue as pdb_queue
 from rules.drain.memory import DrainMemory
 from rules.drain.plan import DrainPlan
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
+from rules.repair.judging import ObjectSeen
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +52,12 @@ class Controller:
     active_at: dict[str, float] = field(default_factory=dict)
     reserved: set[str] = field(default_factory=set)
     external_seen: dict[str, Mapping[str, float]] = field(default_factory=dict)
+    objects: dict[ObjectQuery, ObjectSeen] = field(default_factory=dict)
+    """What was read of repair providers' objects."""
+
+    def read(self, query: ObjectQuery, seen: ObjectSeen) -> None:
+        """Keep it as the edge does: since when reading fails is known here only."""
+        before = self.objects.get(query)
+        if seen.failing_since is not None and before is not None and before.failing_since:
+            seen = replace(seen, failing_since=before.failing_since)
+        self.objects[query] = seen

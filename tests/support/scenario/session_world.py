@@ -229,6 +229,8 @@ class World(ApiServer):
     def _sent(self, write: d.Write) -> bool:
         """Send as the edge does: what is refused is remembered and ends the round."""
         status = self._send(write)
+        if isinstance(write, d.WriteRepairObject):
+            self.controller.objects.clear()
         body = json.dumps({"message": self.refusing.get(type(write), (0, ""))[1]}).encode()
         answer = Answer(code=status, body=body, content_type="application/json")
         self.controller.refusals.note(write, answer)
@@ -245,7 +247,7 @@ class World(ApiServer):
         permit = verdict.permits.get(session.name, Permit()) if session else Permit()
         node: NodeView | None = None
         decision: d.Decision | None = None
-        for _ in range(2):
+        for _ in range(MAX_ROUNDS):
             seen = observe(
                 snapshot,
                 name,
@@ -256,13 +258,18 @@ class World(ApiServer):
                 plan=self.controller.plans.get(session.name) if session else None,
                 last_active_at=self.controller.active_at.get(session.name) if session else None,
                 refused=self.controller.refusals.of(name),
+                objects=self.controller.objects,
             )
             decision = decide(session, seen, self.now, self.policy)
-            if not decision.needs_fresh_node:
+            if decision.needs_fresh_node:
+                node = msgspec.convert(self.nodes[name], FreshNode)
+            elif (query := decision.needs_object) is not None:
+                self.controller.read(query, self.read_object(query))
+            else:
                 break
-            node = msgspec.convert(self.nodes[name], FreshNode)
         assert decision is not None
         assert not decision.needs_fresh_node
+        assert decision.needs_object is None
         self._say(name, session, decision)
         return decision
 

@@ -28,7 +28,7 @@ def blocks(text: str) -> list[Any]:
 
 
 def test_every_component_is_described_and_exists() -> None:
-    described = set(re.findall(r"^\| `([a-z-]+)` \|", INSTALL, re.MULTILINE))
+    described = set(re.findall(r"^\| `([a-z0-9-]+)` \|", INSTALL, re.MULTILINE))
     there = {path.parent.name for path in DAEMONSET.glob("components/*/kustomization.yaml")}
     assert described == there == {*COMPONENTS, *REPAIR_COMPONENTS}
 

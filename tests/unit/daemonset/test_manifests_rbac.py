@@ -59,6 +59,16 @@ ORDINARY: list[d.Write] = [
     d.WriteRecord(node="n", name="r", resource_version="1", status={}),
     d.DeleteRecord(node="n", name="r", uid="u"),
     d.EvictPod(node="n", namespace="x", name="p", uid="u"),
+    d.WriteRepairObject(
+        node="n",
+        node_uid="u",
+        session="s",
+        step="RestartNode",
+        verb=d.Verb.PATCH,
+        address=d.ObjectAddress(api_version="v1", resource="nodes", name="n"),
+        body={},
+        asks=True,
+    ),
 ]
 FORCED: list[d.Write] = [
     d.SetDisruptionTarget(node="n", namespace="x", name="p", uid="u", at=0.0, message="m"),
@@ -98,6 +108,7 @@ CALLERS = {
     "cycle/writes.py": "one GPUQuarantine, after a conflict",
     "drain/owners.py": "owners of pods",
     "kube/publisher_pods.py": "the pod a verdict names",
+    "kube/repair_objects.py": "what the component of a repair adapter grants, and pods",
     "kube/watch.py": "the caches",
     "kubectl/cluster.py": "a person's own reads, with a person's own permissions",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -9,11 +10,21 @@ import yaml
 
 pytest.importorskip("celpy", reason="cel-python is not installed")
 
-from hack.repair_components import FOLDER, POLICY, rendered
+from hack.repair_components import FOLDER, rendered
 from rules.api import names
 from rules.api.requests import request
 from rules.api.writes import SetRepairCondition
 from rules.repair.adapter import REPAIR_CONDITIONS
+from rules.repair.component import (
+    MARK_POLICY,
+    UNKNOWN_POLICY,
+    actions_of,
+    component,
+    folder_of,
+    slots,
+)
+from rules.repair.rights import needed, node_keys, to_grant
+from rules.repair.shipped import ADAPTERS
 from tests.support.cluster.admission_cel import Write, policies, refusals
 from tests.support.cluster.admission_nodes import REMEDIATOR, node
 from tests.support.cluster.manifest_builds import REPAIR_COMPONENTS, build, one
@@ -44,24 +55,23 @@ def asked(kind: str, *, asks: bool = True, annotations: dict[str, str] | None = 
     return Write(user=REMEDIATOR, resource="nodes/status", new=new, old=old)
 
 
-def patched() -> list[dict[str, Any]]:
-    """The shipped policies with the component's patch applied."""
-    component = yaml.safe_load(rendered()["repair-node-conditions/kustomization.yaml"])
-    (patch,) = component["patches"]
-    test, replace = yaml.safe_load(patch["patch"])
-    assert patch["target"]["name"] == POLICY
-    assert (test["path"], replace["path"]) == (
-        "/spec/variables/0/name",
-        "/spec/variables/0/expression",
-    )
-    found = []
-    for policy in policies():
-        if policy["metadata"]["name"] == POLICY:
-            first, *rest = policy["spec"]["variables"]
-            assert first["name"] == test["value"]
-            variables = [{**first, "expression": replace["value"]}, *rest]
-            policy = {**policy, "spec": {**policy["spec"], "variables": variables}}
-        found.append(policy)
+def patched(folder: str = "repair-node-conditions") -> list[dict[str, Any]]:
+    """The shipped policies with the component's patches of policies applied, and its own."""
+    found = copy.deepcopy(policies())
+    built = yaml.safe_load(rendered()[f"{folder}/kustomization.yaml"])
+    for patch in built["patches"]:
+        if patch["target"]["kind"] != "ValidatingAdmissionPolicy":
+            continue
+        test, replace = yaml.safe_load(patch["patch"])
+        (policy,) = [p for p in found if p["metadata"]["name"] == patch["target"]["name"]]
+        index = int(test["path"].split("/")[3])
+        variable = policy["spec"]["variables"][index]
+        assert variable["name"] == test["value"]
+        assert replace["path"] == f"/spec/variables/{index}/expression"
+        variable["expression"] = replace["value"]
+    for name in built.get("resources", ()):
+        documents = yaml.safe_load_all(rendered()[f"{folder}/{name}"])
+        found += [o for o in documents if o["kind"] == "ValidatingAdmissionPolicy"]
     return found
 
 
@@ -83,6 +93,115 @@ def test_issue13_03_other_conditions_stay_forbidden() -> None:
 
 
 def test_issue13_03_the_component_builds() -> None:
-    policy = one(build("repair-node-conditions"), "ValidatingAdmissionPolicy", POLICY)
+    policy = one(build("repair-node-conditions"), "ValidatingAdmissionPolicy", UNKNOWN_POLICY)
     expression = policy["spec"]["variables"][0]["expression"]
     assert all(f"'{kind}'" in expression for kind in REPAIR_CONDITIONS)
+
+
+def labelled(
+    keys: tuple[str, ...], *, annotations: dict[str, str], before: dict[str, str] | None = None
+) -> Write:
+    """A Node whose labels and annotations of these keys are set."""
+    old = node(metadata__annotations=annotations)
+    old["metadata"]["labels"] = {**old["metadata"]["labels"], **(before or {})}
+    new = copy.deepcopy(old)
+    for key in keys:
+        kind = "annotations" if "mcm" in key or key == names.ANNOTATION_REPAIR else "labels"
+        new["metadata"][kind][key] = "v"
+    return Write(user=REMEDIATOR, resource="nodes", new=new, old=old)
+
+
+ON_NODES = [
+    (folder_of(name), (*keys, names.ANNOTATION_REPAIR))
+    for name, adapter in ADAPTERS.items()
+    if (keys := node_keys(actions_of(adapter)))
+]
+
+
+@pytest.mark.parametrize(("folder", "keys"), ON_NODES)
+def test_issue13_02_a_label_that_asks_needs_its_component_and_the_mark(
+    folder: str, keys: tuple[str, ...]
+) -> None:
+    assert refusals(labelled(keys, annotations=MARKED))
+    assert refusals(labelled(keys, annotations=MARKED), patched(folder)) == []
+    (said,) = refusals(labelled(keys, annotations={}), patched(folder))
+    assert "only of a node that carries its mark" in said
+    assert refusals(labelled(("example.com/other",), annotations=MARKED), patched(folder))
+
+
+def test_issue13_02_the_slots_are_those_of_the_base() -> None:
+    (policy,) = [p for p in policies() if p["metadata"]["name"] == MARK_POLICY]
+    variables = policy["spec"]["variables"]
+    assert tuple(v["name"] for v in variables[: len(slots())]) == slots()
+    assert {v["expression"] for v in variables[: len(slots())]} == {"['']"}
+    (together,) = [v for v in variables if v["name"] == "repairs"]
+    assert all(f"variables.{slot}" in together["expression"] for slot in slots())
+
+
+@pytest.mark.parametrize(
+    ("folder", "group", "resource", "key"),
+    [
+        (
+            "repair-cluster-api",
+            "cluster.x-k8s.io",
+            "machines",
+            "cluster.x-k8s.io/remediate-machine",
+        ),
+        ("repair-metal3", "metal3.io", "baremetalhosts", "reboot.metal3.io"),
+    ],
+)
+def test_issue13_02_of_a_foreign_object_only_the_mark_is_written(
+    folder: str, group: str, resource: str, key: str
+) -> None:
+    old: dict[str, dict[str, Any]] = {
+        "metadata": {"name": "m", "annotations": {"theirs": "1"}, "labels": {"pool": "gpu"}},
+        "spec": {"online": True},
+    }
+
+    def said(**changes: Any) -> list[str]:
+        new = {**copy.deepcopy(old), **changes}
+        write = Write(user=REMEDIATOR, resource=resource, group=group, new=new, old=old)
+        return refusals(write, patched(folder))
+
+    meta = old["metadata"]
+    note = {key: "x", names.ANNOTATION_REPAIR: "r RestartNode A"}
+    assert said(metadata={**meta, "annotations": {"theirs": "1", **note}}) == []
+    assert said(metadata={**meta, "annotations": {"theirs": "2"}})
+    assert said(metadata={**meta, "annotations": {}})
+    assert said(metadata={**meta, "labels": {}})
+    assert said(spec={"online": False})
+    assert said(metadata={**meta, "finalizers": ["x"]})
+    assert said(metadata={**meta, "ownerReferences": [{"name": "x"}]})
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_issue13_02_what_is_granted_is_what_the_adapter_asks_for(name: str) -> None:
+    """The requests of all its writes and reads, against the rules of its component."""
+    actions = actions_of(ADAPTERS[name])
+    files = component(name, actions)
+    built = yaml.safe_load(files["kustomization.yaml"])
+    rules = [
+        operation["value"]
+        for patch in built["patches"] or ()
+        if patch["target"]["kind"] == "ClusterRole"
+        for operation in yaml.safe_load(patch["patch"])
+    ]
+    granted = {
+        (rule["apiGroups"][0], rule["resources"][0], verb)
+        for rule in rules
+        for verb in rule["verbs"]
+    }
+    assert granted == {(r.group, r.resource, v) for r in to_grant(actions) for v in r.verbs}
+    assert granted <= {(r.group, r.resource, v) for r in needed(actions) for v in r.verbs}
+    assert not any("*" in "".join(each) for each in granted)
+
+
+@pytest.mark.parametrize("folder", REPAIR_COMPONENTS)
+def test_issue13_02_every_component_builds(folder: str) -> None:
+    assert build(folder)
+
+
+def test_issue13_02_all_components_together_keep_each_others_slots() -> None:
+    policy = one(build(*REPAIR_COMPONENTS), "ValidatingAdmissionPolicy", MARK_POLICY)
+    for variable, (_, keys) in zip(policy["spec"]["variables"], ON_NODES, strict=False):
+        assert all(f"'{key}'" in variable["expression"] for key in keys)

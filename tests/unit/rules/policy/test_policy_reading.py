@@ -12,6 +12,7 @@ from rules.api.selectors import parse_selector
 from rules.policy.durations import Seconds, format_duration, parse_duration
 from rules.policy.policy import Policy, effective_view
 from rules.policy.reader import PolicyProblem, load_policy
+from rules.repair.shipped import ADAPTERS
 
 
 def problems(document: object) -> list[str]:
@@ -66,6 +67,7 @@ def test_the_defaults_are_these() -> None:
         },
         "repair": {
             "mode": "Off",
+            "adapters": {},
             "steps": {},
             "attempts": 2,
             "window": "7d",
@@ -196,7 +198,7 @@ def _lists(value: Any) -> Any:
         pytest.param(
             {"repair": {"steps": {"RestartNode": {"adapter": "Ansible"}}}},
             "policy.yaml: repair.steps.RestartNode.adapter 'Ansible' is no adapter; known are "
-            "NodeConditions",
+            + ", ".join(sorted(ADAPTERS)),
             id="no-such-adapter",
         ),
         pytest.param(

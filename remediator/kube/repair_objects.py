@@ -1,0 +1,123 @@
+"""Objects of repair providers: read when a decision rests on one, never watched.
+
+`remediator.cycle.node_cycle` asks with what the rules want to know and hands the answer back to
+them, refusals included. What was read is kept per node until no session concerns it, so that a
+decision that only follows an object need not ask each time. It never writes anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from remediator.kube.answer import Answer, ApiError
+from remediator.kube.api import Api
+from remediator.kube.api_groups import ApiGroups
+from remediator.kube.clock import Clock
+from remediator.kube.pace import PaceLane
+from rules.api.object_name import BadSegmentError, field_selector
+from rules.api.writes import ObjectAddress, ObjectQuery
+from rules.repair.judging import ObjectSeen, Sight
+from rules.text.tolerant import UNREADABLE
+
+_ANY_VERSION: Final = "*"
+_PAGE = 500
+_PAGES = 20
+"""A longer list is read as far as that; whoever must find one object in it then finds none."""
+_MAX_BYTES = 512 * 1024
+
+
+class RepairObjects:
+    """Reads them for one process."""
+
+    def __init__(self, api: Api, groups: ApiGroups, clock: Clock) -> None:
+        self._api = api
+        self._groups = groups
+        self._clock = clock
+        self._read: dict[str, dict[ObjectQuery, ObjectSeen]] = {}
+
+    def known(self, node: str) -> dict[ObjectQuery, ObjectSeen]:
+        """What decisions about the node had read, as last read."""
+        return self._read.get(node, {})
+
+    def forget(self, node: str) -> None:
+        """Nothing of it is needed any more, or it was just changed."""
+        self._read.pop(node, None)
+
+    async def read(self, node: str, query: ObjectQuery) -> None:
+        """Read it for decisions about this node."""
+        seen = await self._seen(query)
+        before = self.known(node).get(query)
+        if seen.sight is Sight.UNREAD:
+            since = before.failing_since if before is not None else None
+            seen = replace(seen, failing_since=seen.read_at if since is None else since)
+        self._read.setdefault(node, {})[query] = seen
+
+    async def _seen(self, query: ObjectQuery) -> ObjectSeen:
+        address = query.address
+        group, _, version = address.api_version.rpartition("/")
+        if version == _ANY_VERSION:
+            served = (await self._groups.served()).get(group, "")
+            if not served:
+                return self._no(Sight.NOT_SERVED, f"nobody serves {address.words}")
+            address = replace(address, api_version=f"{group}/{served}")
+        try:
+            if address.name:
+                return self._judged(address, await self._get(address))
+            return await self._listed(query, address)
+        except BadSegmentError as error:
+            return self._no(Sight.NOT_SERVED, str(error))
+        except ApiError as error:
+            return self._judged(address, error.answer)
+
+    async def _get(self, address: ObjectAddress) -> Answer:
+        return await self._api.call(PaceLane.READ, "GET", address.path)
+
+    async def _listed(self, query: ObjectQuery, address: ObjectAddress) -> ObjectSeen:
+        asked = {"labelSelector": query.selector} if query.selector else {}
+        if query.fields:
+            asked["fieldSelector"] = ",".join(field_selector(*each) for each in query.fields)
+        listed = await self._api.items(
+            address.path, dict[str, Any], query=asked, limit=_PAGE, pages=_PAGES
+        )
+        return ObjectSeen(
+            sight=Sight.FOUND,
+            read_at=self._clock.now(),
+            found=listed.found,
+            api_version=address.api_version,
+        )
+
+    def _judged(self, address: ObjectAddress, answer: Answer) -> ObjectSeen:
+        if answer.ok:
+            return self._decoded(address, answer)
+        if answer.says_gone(address.name):
+            return replace(
+                self._no(Sight.ABSENT, f"there is no {address.words}"),
+                api_version=address.api_version,
+            )
+        if answer.code == 404:
+            return self._no(Sight.NOT_SERVED, f"nobody serves {address.words}")
+        said = answer.sentence()
+        if answer.code in {401, 403}:
+            why = f"the remediator may not read {address.words} ({said})"
+            return self._no(Sight.FORBIDDEN, f"{why}, install the component of its adapter")
+        return self._no(Sight.UNREAD, f"{address.words} cannot be read: {said}")
+
+    def _decoded(self, address: ObjectAddress, answer: Answer) -> ObjectSeen:
+        if len(answer.body) > _MAX_BYTES:
+            return self._no(Sight.UNREAD, f"{address.words} is larger than 512 KiB")
+        try:
+            found = msgspec.json.decode(answer.body, type=dict[str, Any])
+        except UNREADABLE:
+            return self._no(Sight.UNREAD, f"{address.words} is no object")
+        return ObjectSeen(
+            sight=Sight.FOUND,
+            read_at=self._clock.now(),
+            found=(found,),
+            api_version=address.api_version,
+        )
+
+    def _no(self, sight: Sight, why: str) -> ObjectSeen:
+        return ObjectSeen(sight=sight, read_at=self._clock.now(), why=why[:300])

@@ -1,0 +1,155 @@
+"""Which object a repair is asked through: from the Node to the one object, or why there is none.
+
+Called by `rules.session.repair.asking`. A value of the Node (an annotation, a label, its provider
+ID) becomes a part of a path only if an object can be called so; of a list exactly one must match.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rules.api.nodes import NodeView
+from rules.api.object_name import is_object_name
+from rules.api.quarantine import RepairTarget
+from rules.api.writes import ObjectAddress, ObjectQuery
+from rules.repair.adapter import NodeReference, RepairAction, TargetRule
+from rules.repair.matching import at, uid_of
+from rules.repair.template import OWN_NAMESPACE, RequestFacts, filled_text
+
+_PART: Final = re.compile(r"\{(name|namespace|)\}")
+_MAX_VALUE: Final = 1024
+
+
+def query_of(
+    action: RepairAction,
+    request: str,
+    facts: RequestFacts,
+    node: NodeView,
+    *,
+    own_namespace: str,
+    beside: str = "",
+) -> ObjectQuery | str:
+    """What is to be read, or a clause that says why it cannot be known.
+
+    `beside` is the namespace of the template that a new object copies.
+    """
+    rule = action.target
+    if rule is None:
+        return "it is the Node itself"
+    namespace = filled_text(rule.namespace, {OWN_NAMESPACE: own_namespace}) or beside
+    address = ObjectAddress(
+        api_version=rule.api_version, resource=rule.resource, namespace=namespace
+    )
+    if rule.search is not None:
+        fields = {k: filled_text(v, facts.values) for k, v in rule.search.fields.items()}
+        return ObjectQuery(
+            address=address, selector=rule.search.selector, fields=tuple(sorted(fields.items()))
+        )
+    if rule.reference:
+        return _referred(rule, address, node)
+    name = filled_text(rule.name, facts.values) if rule.name else request
+    return _named(address, {"name": name}, "its name")
+
+
+def query_for(target: RepairTarget) -> ObjectQuery:
+    """The object on record, read by its name."""
+    return ObjectQuery(address=address_of(target))
+
+
+def address_of(target: RepairTarget) -> ObjectAddress:
+    """Where the object on record is."""
+    return ObjectAddress(
+        api_version=target.api_version,
+        resource=target.resource,
+        namespace=target.namespace,
+        name=target.name,
+    )
+
+
+def target_of(address: ObjectAddress, found: Mapping[str, Any] | None = None) -> RepairTarget:
+    """What goes on record of an object: as it was found, or as it is going to be called."""
+    meta = found or {}
+    name, namespace = at(meta, "metadata.name"), at(meta, "metadata.namespace")
+    return RepairTarget(
+        api_version=address.api_version,
+        resource=address.resource,
+        namespace=namespace if isinstance(namespace, str) else address.namespace,
+        name=name if isinstance(name, str) else address.name,
+        uid=uid_of(meta)[:64],
+    )
+
+
+def the_one(
+    rule: TargetRule, facts: RequestFacts, found: tuple[Mapping[str, Any], ...]
+) -> Mapping[str, Any] | str:
+    """The one object of a list that matches, or why there is not exactly one."""
+    wanted = rule.search.match if rule.search is not None else {}
+    values = facts.values
+    matching = [
+        json
+        for json in found
+        if all(at(json, path) == filled_text(text, values) for path, text in wanted.items())
+    ]
+    if len(matching) != 1:
+        count = "none" if not matching else f"{len(matching)}"
+        return f"{count} of the {rule.resource} belongs to the node"
+    name, namespace = at(matching[0], "metadata.name"), at(matching[0], "metadata.namespace")
+    good = isinstance(name, str) and is_object_name(name) and uid_of(matching[0])
+    if not good or (namespace is not None and not _is_name(namespace)):
+        return f"the one of the {rule.resource} that belongs to the node has no usable name"
+    return matching[0]
+
+
+def _referred(rule: TargetRule, address: ObjectAddress, node: NodeView) -> ObjectQuery | str:
+    parts: dict[str, str] = {}
+    for reference in rule.reference:
+        text, words = _said(reference, node)
+        if not text:
+            return f"the Node has no {words}"
+        found = _parted(reference.pattern, text[:_MAX_VALUE])
+        if found is None:
+            return f"the Node's {words} does not read {reference.pattern}"
+        parts |= found
+    return _named(address, parts, f"what the Node says of its {rule.resource}")
+
+
+def _named(address: ObjectAddress, parts: Mapping[str, str], words: str) -> ObjectQuery | str:
+    name, namespace = parts.get("name", ""), parts.get("namespace", address.namespace)
+    if not is_object_name(name) or (namespace and not is_object_name(namespace)):
+        return f"{words} is no name that an object can have"
+    return ObjectQuery(
+        address=ObjectAddress(
+            api_version=address.api_version,
+            resource=address.resource,
+            namespace=namespace,
+            name=name,
+        )
+    )
+
+
+def _said(reference: NodeReference, node: NodeView) -> tuple[str, str]:
+    if reference.annotation:
+        text = node.annotations.get(reference.annotation, "")
+        return text, f"annotation {reference.annotation}"
+    if reference.label:
+        return node.labels.get(reference.label, ""), f"label {reference.label}"
+    return node.spec.provider_id, "providerID"
+
+
+def _parted(pattern: str, text: str) -> dict[str, str] | None:
+    """The named parts of `text`; None where it does not have the pattern's form."""
+    pieces = _PART.split(pattern)
+    # Text and names take turns; a part is anything without a slash.
+    form = "".join(
+        re.escape(piece) if index % 2 == 0 else "([^/]+)" for index, piece in enumerate(pieces)
+    )
+    found = re.fullmatch(form, text)
+    if found is None:
+        return None
+    return {name: part for name, part in zip(pieces[1::2], found.groups(), strict=True) if name}
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and is_object_name(value)

@@ -1,0 +1,334 @@
+"""How a step stands with whoever is to do it: what to read, whether to ask, the write that asks.
+
+The adapter's data made into writes, for one decision of `rules.session.repair.phase`. Whatever
+the decision rests on is read anew just before; what is not known yet is asked of the edge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from rules.api.names import ANNOTATION_REPAIR, API_VERSION
+from rules.api.quarantine import RepairAttempt, RepairTarget
+from rules.api.writes import (
+    ObjectAddress,
+    ObjectQuery,
+    SetRepairCondition,
+    Verb,
+    WriteRepairObject,
+)
+from rules.repair.adapter import RepairAction
+from rules.repair.judging import AskVerdict, ObjectSeen, Sight, given_up, judged, merged, note_of
+from rules.repair.matching import at, first_holding, node_json, uid_of, version_of
+from rules.repair.target import address_of, query_for, query_of, target_of, the_one
+from rules.repair.template import RequestFacts, filled
+from rules.session.case import Case
+from rules.session.repair.requests import (
+    action_of,
+    asked_by_condition,
+    asking_by_condition,
+    facts_of,
+    patch_of,
+    taking_off,
+    taking_off_node,
+)
+
+FRESH_S: Final = 2.0
+"""Nobody is asked through an object that was read longer ago than this."""
+FOLLOWED_S: Final = 20.0
+"""How often an object is looked at while its step is awaited."""
+_GOES: Final = AskVerdict()
+_MANAGED: Final = {"app.kubernetes.io/managed-by": "gpuward"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """What is known of a call before it is made."""
+
+    needs: ObjectQuery | None = None
+    """Read this first."""
+    target: RepairTarget | None = None
+    """The object, to go on record; None for the Node and where it was not found."""
+    verdict: AskVerdict = _GOES
+    write: SetRepairCondition | WriteRepairObject | None = None
+    """What asks; None where the verdict says no, or that it was asked already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Followed:
+    """What the object of a step that was asked for shows."""
+
+    needs: ObjectQuery | None = None
+    gave_up: str = ""
+    """Why whoever was asked has given up, a clause."""
+    writes: tuple[WriteRepairObject, ...] = ()
+    looks: bool = False
+    """It is worth looking again soon."""
+
+
+def call_for(case: Case, attempt: RepairAttempt) -> Call:
+    """The call that asks for a step, as far as it is known."""
+    action = action_of(case.policy, attempt)
+    if action is None:
+        return _no(f"the policy knows no adapter {attempt.adapter} for a {attempt.step}")
+    if action.condition:
+        if asked_by_condition(case, attempt, action):
+            return Call(verdict=AskVerdict(asked=True))
+        return Call(write=asking_by_condition(case, attempt, action))
+    if action.target is None:
+        return _by_node(case, attempt, action)
+    return _by_object(case, attempt, action)
+
+
+def follow_call(case: Case, attempt: RepairAttempt) -> Followed:
+    """Whether whoever was asked has given up, and what is taken back meanwhile."""
+    action = action_of(case.policy, attempt)
+    if action is None or not (action.failed or action.withdraw.when):
+        return Followed()
+    node = node_json(case.node)
+    if action.target is None:
+        why = given_up(action, "the Node", node, node)
+        return Followed(gave_up=why, looks=True)
+    if attempt.target is None:
+        return Followed()
+    query = query_for(attempt.target)
+    seen = _read(case, query, FOLLOWED_S)
+    if seen is None:
+        return Followed(needs=query)
+    if seen.sight is not Sight.FOUND or not seen.found:
+        return Followed(looks=True)
+    json = seen.found[0]
+    if (why := given_up(action, query.address.words, json, node)) != "":
+        return Followed(gave_up=why)
+    writes: tuple[WriteRepairObject, ...] = ()
+    if first_holding(action.withdraw.when, json, node) is not None:
+        writes = taking_off(case, attempt, action, json)
+    return Followed(writes=writes, looks=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenBack:
+    """How requests come off: read this, wait for that, or send these."""
+
+    needs: ObjectQuery | None = None
+    waits: str = ""
+    """Why it is not known whether a request still stands, a clause."""
+    writes: tuple[WriteRepairObject, ...] = ()
+
+
+TAKE_BACK_S: Final = 600.0
+"""How long an object that cannot be read keeps a step or a session from ending."""
+
+
+def take_back(case: Case, attempts: tuple[RepairAttempt, ...], *, ends: bool) -> TakenBack:
+    """What takes the requests of these attempts off their objects; `ends`: the session does."""
+    writes: list[WriteRepairObject] = []
+    for attempt in attempts:
+        action = action_of(case.policy, attempt)
+        if action is None or action.condition or action.delete or not _is_due(action, ends):
+            continue
+        if action.target is None:
+            writes += taking_off_node(case, attempt, action)
+            continue
+        if attempt.target is None:
+            continue
+        query = query_for(attempt.target)
+        seen = _read(case, query, FRESH_S)
+        if seen is None:
+            return TakenBack(needs=query)
+        if seen.sight is Sight.UNREAD:
+            since = case.now if seen.failing_since is None else seen.failing_since
+            if case.now - since < TAKE_BACK_S:
+                return TakenBack(waits=f"{query.address.words} cannot be read ({seen.why})")
+        if seen.sight is Sight.FOUND and seen.found:
+            writes += taking_off(case, attempt, action, seen.found[0])
+    return TakenBack(writes=tuple(writes))
+
+
+def _is_due(action: RepairAction, ends: bool) -> bool:
+    return action.withdraw.at == "Step" or (ends and action.withdraw.at == "Session")
+
+
+def _no(why: str) -> Call:
+    return Call(verdict=AskVerdict(cannot=why))
+
+
+def _read(case: Case, query: ObjectQuery, at_most_s: float) -> ObjectSeen | None:
+    seen = case.seen.objects.get(query)
+    return seen if seen is not None and abs(case.now - seen.read_at) <= at_most_s else None
+
+
+def _by_node(case: Case, attempt: RepairAttempt, action: RepairAction) -> Call:
+    node, patch = node_json(case.node), patch_of(case, attempt, action)
+    verdict = judged(action, attempt.object, "the Node", node, node, patch=patch)
+    if verdict != _GOES:
+        return Call(verdict=verdict)
+    address = ObjectAddress(api_version="v1", resource="nodes", name=case.node.name)
+    version = case.node.metadata.resource_version
+    body = _noted(attempt, patch, uid=case.node.uid, version=version)
+    return Call(write=_write(case, attempt, Verb.PATCH, address, body))
+
+
+def _by_object(case: Case, attempt: RepairAttempt, action: RepairAction) -> Call:
+    facts, beside = facts_of(case, attempt), _template_of(case, attempt, action)
+    if isinstance(beside, str):
+        return _no(beside)
+    query: ObjectQuery | str
+    if attempt.target is not None:
+        query = query_for(attempt.target)
+    else:
+        query = query_of(
+            action,
+            attempt.object,
+            facts,
+            case.node,
+            own_namespace=case.seen.own_namespace,
+            beside=beside.address.namespace if beside is not None else "",
+        )
+    if isinstance(query, str):
+        return _no(query)
+    seen = _read(case, query, FRESH_S)
+    if seen is None:
+        return Call(needs=query)
+    if seen.sight not in {Sight.FOUND, Sight.ABSENT}:
+        return _no(seen.why or f"{query.address.words} cannot be read")
+    found = _the_object(action, facts, query, seen)
+    if isinstance(found, str):
+        return _no(found)
+    address = replace(query.address, api_version=seen.api_version or query.address.api_version)
+    target = attempt.target
+    if target is None and (found is not None or action.create is not None):
+        target = target_of(address, found)
+    at_hand = address_of(target) if target is not None else address
+    patch = patch_of(case, attempt, action)
+    verdict = judged(
+        action,
+        attempt.object,
+        at_hand.words,
+        found,
+        node_json(case.node),
+        uid=target.uid if target is not None else "",
+        patch=patch,
+    )
+    if verdict != _GOES:
+        return Call(target=target, verdict=verdict)
+    if action.create is not None:
+        return _creating(case, attempt, action, facts, at_hand, target, beside)
+    json = found or {}
+    uid, version = uid_of(json), version_of(json)
+    if action.delete:
+        body = _delete_options(uid, version)
+        return Call(target=target, write=_write(case, attempt, Verb.DELETE, at_hand, body))
+    body = _noted(attempt, patch, uid=uid, version=version)
+    return Call(target=target, write=_write(case, attempt, Verb.PATCH, at_hand, body))
+
+
+def _the_object(
+    action: RepairAction, facts: RequestFacts, query: ObjectQuery, seen: ObjectSeen
+) -> Any:
+    """The object that was read, None where it is certainly not there, or a clause."""
+    if query.address.name or action.target is None:
+        return seen.found[0] if seen.found else None
+    return the_one(action.target, facts, seen.found)
+
+
+def _template_of(
+    case: Case, attempt: RepairAttempt, action: RepairAction
+) -> ObjectQuery | str | None:
+    """Where the template is that the new object copies; None where it copies none."""
+    if not action.copies or action.target is None:
+        return None
+    wanted = {str(step): each for step, each in case.policy.repair.steps.items()}
+    namespace, _, name = (
+        wanted[attempt.step].template.partition("/") if (attempt.step in wanted) else ("", "", "")
+    )
+    if not namespace or not name:
+        return f"the policy names no template for {attempt.step} (repair.steps.{attempt.step})"
+    return ObjectQuery(
+        address=ObjectAddress(
+            api_version=action.target.api_version,
+            resource=action.copies,
+            namespace=namespace,
+            name=name,
+        )
+    )
+
+
+def _creating(
+    case: Case,
+    attempt: RepairAttempt,
+    action: RepairAction,
+    facts: RequestFacts,
+    address: ObjectAddress,
+    target: RepairTarget | None,
+    copied: ObjectQuery | None,
+) -> Call:
+    body: dict[str, Any] = filled(action.create or {}, facts)
+    if copied is not None:
+        seen = _read(case, copied, FRESH_S)
+        if seen is None:
+            return Call(needs=copied, target=target)
+        spec = at(seen.found[0], "spec.template.spec") if seen.found else None
+        if seen.sight is not Sight.FOUND or not isinstance(spec, dict):
+            why = seen.why or f"{copied.address.words} has no spec.template.spec"
+            return Call(target=target, verdict=AskVerdict(cannot=why))
+        body = merged({"spec": spec}, body)
+    kind = action.target.kind if action.target is not None else ""
+    owner = {
+        "apiVersion": API_VERSION,
+        "kind": "GPUQuarantine",
+        "name": case.session.name,
+        "uid": case.session.metadata.uid,
+    }
+    meta: dict[str, Any] = {
+        "name": address.name,
+        "labels": _MANAGED,
+        "annotations": {ANNOTATION_REPAIR: _note(attempt)},
+        # With the session's object whatever is left of its requests goes.
+        "ownerReferences": [owner],
+    }
+    if address.namespace:
+        meta["namespace"] = address.namespace
+    head = {"apiVersion": address.api_version, "kind": kind}
+    whole = merged({**body, **head}, {"metadata": meta})
+    return Call(target=target, write=_write(case, attempt, Verb.CREATE, address, whole))
+
+
+def _write(
+    case: Case, attempt: RepairAttempt, verb: Verb, address: ObjectAddress, body: dict[str, Any]
+) -> WriteRepairObject:
+    return WriteRepairObject(
+        node=case.node.name,
+        node_uid=case.node.uid,
+        session=case.session.name,
+        step=attempt.step,
+        verb=verb,
+        address=address,
+        body=body,
+        asks=True,
+    )
+
+
+def _noted(
+    attempt: RepairAttempt, patch: dict[str, Any], *, uid: str, version: str
+) -> dict[str, Any]:
+    """The patch with the request's name, for exactly the object that was judged."""
+    meta = {
+        "uid": uid,
+        "resourceVersion": version,
+        "annotations": {ANNOTATION_REPAIR: _note(attempt)},
+    }
+    return merged(patch, {"metadata": meta})
+
+
+def _note(attempt: RepairAttempt) -> str:
+    return note_of(attempt.object, attempt.step, attempt.adapter)
+
+
+def _delete_options(uid: str, version: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "preconditions": {"uid": uid, "resourceVersion": version},
+    }

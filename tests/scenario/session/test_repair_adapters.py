@@ -1,0 +1,151 @@
+"""Every shipped adapter against every way in which whoever it asks may end (issue 13)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rules.api import writes as d
+from rules.repair.judging import Sight
+from rules.repair.ladder import Step
+from tests.support.scenario.provider_world import ROWS, ProviderWorld
+from tests.support.scenario.repair_world import NODE
+from tests.support.scenario.session_world import CrashError
+
+GIVES_UP = [row for row in ROWS if row[0] == "Metal3" or row[0].endswith("Remediation")]
+FOREIGN = [
+    row
+    for row in ROWS
+    if row[0] not in {"GPUOperator", "GKE", "GKEMaintenance", "OKE", "HyperPod", "Gardener"}
+]
+"""Those that ask through an object with a definition of its own."""
+KINDS = [
+    ("NVSentinel", "RestartNode"),
+    ("SelfNodeRemediation", "RestartNode"),
+    ("Metal3", "RestartNode"),
+    ("Metal3", "PowerCycle"),
+    ("Karpenter", "ReplaceNode"),
+    ("GPUOperator", "RestartDriver"),
+    ("OKE", "RestartNode"),
+]
+"""Every way of asking: new, copied, marked, kept off, deleted, evicted, labelled."""
+
+
+def live(world: ProviderWorld, seconds: float, step: float = 20) -> None:
+    end = world.now + seconds
+    while world.now < end:
+        world.run(min(step, end - world.now), step=step)
+        if world.adapter == "Metal3":
+            world.power_comes_back()
+
+
+def broken(name: str, step: str, does: str = "heals", **repair: Any) -> ProviderWorld:
+    world = ProviderWorld(name, step, does, **repair)
+    world.fault()
+    return world
+
+
+@pytest.mark.parametrize(("name", "step"), ROWS)
+def test_issue13_02_a_provider_that_heals_brings_the_node_back(name: str, step: str) -> None:
+    world = broken(name, step)
+    live(world, 3600)
+    first = world.sessions(NODE)[0]
+    (attempt,) = first.status.repair
+    assert (attempt.step, attempt.state) == (step, "Proven"), attempt.proof
+    ends = "NodeGone" if step == Step.REPLACE_NODE else "Released"
+    assert first.status.phase == ends
+    assert len(world.asked_through()) == 1
+    assert world.rejected == []
+    assert not world.is_marked(NODE)
+    assert world.requests() == [], "nothing is left of the request"
+
+
+@pytest.mark.parametrize(("name", "step"), ROWS)
+@pytest.mark.parametrize("does", ["hangs", "lies"])
+def test_issue13_03_without_proof_nothing_counts_as_done(name: str, step: str, does: str) -> None:
+    world = broken(name, step, does)
+    live(world, 1200)
+    assert world.steps_of() == [(step, "Asked")]
+    live(world, 1800)
+    assert world.steps_of() == [(step, "Failed")]
+    assert "not proven within 30 min" in world.session(NODE).status.repair[0].proof
+    assert len(world.asked_through()) == 1
+    assert world.action is not None
+    stands = {"Step": False, "Session": world.phase(NODE) != "Released", "Never": True}
+    left = stands[world.action.withdraw.at] and not world.action.delete
+    assert bool(world.requests()) == left
+
+
+@pytest.mark.parametrize(("name", "step"), GIVES_UP)
+def test_issue13_02_who_gives_up_is_not_waited_for(name: str, step: str) -> None:
+    world = broken(name, step, "gives up")
+    live(world, 300)
+    assert world.steps_of() == [(step, "Failed")]
+    assert "gave up" in world.session(NODE).status.repair[0].proof
+    assert world.condition(NODE, "NeedsHuman") == "NoStepLeft"
+
+
+@pytest.mark.parametrize(("name", "step"), FOREIGN)
+@pytest.mark.parametrize("what", ["not installed", "forbidden", "no answer"])
+def test_issue13_05_what_cannot_be_read_is_said_and_fails_in_time(
+    name: str, step: str, what: str
+) -> None:
+    world = broken(name, step)
+    action = world.action
+    assert action is not None
+    assert action.target is not None
+    if what == "not installed":
+        world.unserved.add(action.target.api_version.partition("/")[0])
+    else:
+        sight = Sight.FORBIDDEN if what == "forbidden" else Sight.UNREAD
+        world.unreadable[action.target.resource] = sight
+    live(world, 300)
+    assert world.steps_of() == [(step, "Planned")]
+    assert world.condition(NODE, "Blocked") == "RepairRefused"
+    assert action.target.resource in world.message(NODE)
+    live(world, 900)
+    assert world.steps_of() == [(step, "Failed")]
+    assert "nobody could be asked" in world.session(NODE).status.repair[0].proof
+    assert world.asked_through() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "code"),
+    [(*row, 403) for row in ROWS] + [(*row, code) for row in KINDS for code in (422, 500)],
+)
+def test_issue13_05_a_refused_request_is_tried_again_and_fails_in_time(
+    name: str, step: str, code: int
+) -> None:
+    world = broken(name, step)
+    world.refusing = {d.WriteRepairObject: (code, "admission webhook denied the request")}
+    live(world, 300)
+    assert world.steps_of() == [(step, "Planned")]
+    live(world, 900)
+    assert world.steps_of() == [(step, "Failed")]
+    assert "nobody could be asked" in world.session(NODE).status.repair[0].proof
+
+
+@pytest.mark.parametrize(("name", "step"), KINDS)
+def test_issue13_04_a_leader_killed_at_any_write_asks_once(name: str, step: str) -> None:
+    plain = broken(name, step)
+    live(plain, 600)
+    want = [(a.step, a.state) for a in plain.sessions(NODE)[0].status.repair]
+    first = next(
+        index
+        for index, (_, write, _, _) in enumerate(plain.sent)
+        if isinstance(write, d.WriteSessionStatus) and write.status.repair
+    )
+    for crash_at in range(first, len(plain.sent)):
+        world = broken(name, step)
+        world.crash_after = crash_at
+        end = world.now + 700
+        while world.now < end:
+            try:
+                live(world, end - world.now, step=20)
+            except CrashError:
+                world.restart()
+        found = [(a.step, a.state) for a in world.sessions(NODE)[0].status.repair]
+        assert found == want, crash_at
+        assert len(world.asked_through()) == 1, crash_at
+        assert len(world.followed) == 1, crash_at

@@ -1,0 +1,189 @@
+"""Minimal definitions of the objects through which repairs are asked for, of our own making.
+
+Written from each system's published field documentation (Cluster API, Metal3, medik8s, Karpenter,
+NVSentinel): the fields that our adapters write or read, with their types and what must be there.
+Unknown fields are pruned, as a real API server does, so a misspelt field does not pass unseen.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+TEXT = {"type": "string"}
+FLAG = {"type": "boolean"}
+COUNT = {"type": "integer"}
+FREE = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+CONDITIONS = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "required": ["type", "status"],
+        "properties": {
+            "type": TEXT,
+            "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
+            "reason": TEXT,
+            "message": TEXT,
+            "lastTransitionTime": {"type": "string", "format": "date-time"},
+        },
+    },
+}
+
+
+def fields(required: tuple[str, ...] = (), **properties: Any) -> dict[str, Any]:
+    """An object schema."""
+    needed = {"required": list(required)} if required else {}
+    return {"type": "object", **needed, "properties": properties}
+
+
+def definition(
+    group: str, version: str, kind: str, *, scope: str, spec: Any, status: Any, plural: str = ""
+) -> dict[str, Any]:
+    """A CustomResourceDefinition with a status of its own."""
+    plural = plural or f"{kind.lower()}s"
+    schema = {
+        "type": "object",
+        "required": ["spec"],
+        "properties": {"spec": spec, "status": status},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "scope": scope,
+            "names": {
+                "plural": plural,
+                "singular": kind.lower(),
+                "kind": kind,
+                "listKind": f"{kind}List",
+            },
+            "versions": [
+                {
+                    "name": version,
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": schema},
+                    "subresources": {"status": {}},
+                }
+            ],
+        },
+    }
+
+
+_STATUS = fields(conditions=CONDITIONS)
+
+
+def _medik8s(kind: str, spec: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A remediation and the template that its spec comes from."""
+    words = {"SelfNode": "self-node", "FenceAgents": "fence-agents", "MachineDeletion": ""}
+    part = kind.removesuffix("Remediation")
+    group = f"{words[part] or 'machine-deletion'}-remediation.medik8s.io"
+    template = fields(("template",), template=fields(("spec",), spec=spec))
+    return (
+        definition(group, "v1alpha1", kind, scope="Namespaced", spec=spec, status=_STATUS),
+        definition(
+            group, "v1alpha1", f"{kind}Template", scope="Namespaced", spec=template, status=FREE
+        ),
+    )
+
+
+_STRATEGY = {"type": "string", "enum": ["Automatic", "ResourceDeletion", "OutOfServiceTaint"]}
+_JANITOR = "janitor.dgxc.nvidia.com"
+_NODE_NAME = {"type": "string", "minLength": 1}
+DEFINITIONS: tuple[dict[str, Any], ...] = (
+    definition(
+        "cluster.x-k8s.io",
+        "v1beta2",
+        "Machine",
+        scope="Namespaced",
+        spec=fields(("clusterName",), clusterName=TEXT, providerID=TEXT),
+        status=fields(phase=TEXT, conditions=CONDITIONS),
+    ),
+    definition(
+        "metal3.io",
+        "v1alpha1",
+        "BareMetalHost",
+        scope="Namespaced",
+        spec=fields(("online",), online=FLAG, bmc=fields(address=TEXT)),
+        status=fields(
+            poweredOn=FLAG,
+            operationalStatus={
+                "type": "string",
+                "enum": ["", "OK", "discovered", "error", "delayed", "detached", "servicing"],
+            },
+            errorMessage=TEXT,
+        ),
+    ),
+    definition(
+        "karpenter.sh",
+        "v1",
+        "NodeClaim",
+        scope="Cluster",
+        spec=fields(nodeClassRef=FREE, requirements={"type": "array", "items": FREE}),
+        status=fields(nodeName=TEXT, providerID=TEXT, conditions=CONDITIONS),
+    ),
+    *_medik8s("SelfNodeRemediation", fields(remediationStrategy=_STRATEGY)),
+    *_medik8s(
+        "FenceAgentsRemediation",
+        fields(
+            ("agent",),
+            agent={"type": "string", "pattern": "fence_.+"},
+            retrycount=COUNT,
+            retryinterval=TEXT,
+            timeout=TEXT,
+            sharedparameters={"type": "object", "additionalProperties": TEXT},
+            nodeparameters={
+                "type": "object",
+                "additionalProperties": {"type": "object", "additionalProperties": TEXT},
+            },
+            remediationStrategy=_STRATEGY,
+            sharedSecretName=TEXT,
+        ),
+    ),
+    *_medik8s("MachineDeletionRemediation", fields()),
+    definition(
+        _JANITOR,
+        "v1alpha1",
+        "RebootNode",
+        scope="Cluster",
+        spec=fields(("nodeName",), nodeName=_NODE_NAME, force=FLAG),
+        status=_STATUS,
+    ),
+    definition(
+        _JANITOR,
+        "v1alpha1",
+        "TerminateNode",
+        scope="Cluster",
+        spec=fields(("nodeName",), nodeName=_NODE_NAME, force=FLAG),
+        status=_STATUS,
+    ),
+    definition(
+        _JANITOR,
+        "v1alpha1",
+        "GPUReset",
+        scope="Cluster",
+        spec=fields(
+            ("nodeName",),
+            nodeName=_NODE_NAME,
+            selector=fields(
+                uuids={
+                    "type": "array",
+                    "items": {"type": "string", "pattern": "^GPU-[0-9A-Za-z-]+$"},
+                },
+                pciBusIDs={"type": "array", "items": TEXT},
+            ),
+        ),
+        status=_STATUS,
+    ),
+)
+"""All of them; `kubectl apply` takes each."""
+
+
+def schema_of(group: str, resource: str) -> tuple[str, dict[str, Any]]:
+    """Kind and OpenAPI schema of a resource; KeyError for one that is not defined here."""
+    for one in DEFINITIONS:
+        spec = one["spec"]
+        if (spec["group"], spec["names"]["plural"]) == (group, resource):
+            return spec["names"]["kind"], spec["versions"][0]["schema"]["openAPIV3Schema"]
+    raise KeyError(f"{resource}.{group}")

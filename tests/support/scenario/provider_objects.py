@@ -1,0 +1,192 @@
+"""Objects of repair providers in the virtual cluster, held to the schemas of their definitions."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+from hack.sim.cluster.validation.structural import StructuralSchema
+from rules.api import writes as d
+from rules.api.requests import MERGE_PATCH, Request
+from rules.repair.judging import ObjectSeen, Sight
+from tests.support.cluster.provider_definitions import DEFINITIONS, schema_of
+from tests.support.scenario.session_cluster import Cluster
+
+VERSIONS = {d["spec"]["group"]: d["spec"]["versions"][0]["name"] for d in DEFINITIONS}
+
+
+class ProviderObjects(Cluster):
+    """Holds them by path; strict about UID, version and schema."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.objects: dict[str, dict[str, Any]] = {}
+        self.unserved: set[str] = set()
+        """API groups that are not installed."""
+        self.unreadable: dict[str, Sight] = {}
+        """Resources whose reading fails, and how."""
+        self.rejected: list[str] = []
+        """What the schemas said of writes."""
+
+    def put(
+        self, api_version: str, resource: str, name: str, namespace: str = "", **body: Any
+    ) -> dict[str, Any]:
+        """Somebody else's object."""
+        at = d.ObjectAddress(
+            api_version=api_version, resource=resource, namespace=namespace, name=name
+        )
+        meta = self._meta(name, **body.pop("metadata", {}))
+        if namespace:
+            meta["namespace"] = namespace
+        made = {"apiVersion": api_version, "metadata": meta, **body}
+        self.objects[at.path] = made
+        return made
+
+    def held(self, resource: str) -> list[dict[str, Any]]:
+        """All objects of a resource."""
+        return [o for path, o in self.objects.items() if f"/{resource}/" in path]
+
+    def read_object(self, query: d.ObjectQuery) -> ObjectSeen:
+        """What the edge would hand to the rules."""
+        at = query.address
+        if at.resource == "pods":
+            return self._pods(query)
+        group, _, version = at.api_version.rpartition("/")
+        if group in self.unserved:
+            return self._seen(Sight.NOT_SERVED, f"nobody serves {at.words}")
+        if version == "*":
+            at = d.ObjectAddress(
+                api_version=f"{group}/{VERSIONS[group]}",
+                resource=at.resource,
+                namespace=at.namespace,
+                name=at.name,
+            )
+        if at.resource in self.unreadable:
+            sight = self.unreadable[at.resource]
+            since = self.now if sight is Sight.UNREAD else None
+            return self._seen(sight, f"{at.words} cannot be read", failing_since=since)
+        items: tuple[dict[str, Any], ...]
+        if at.name:
+            found = self.objects.get(at.path)
+            if found is None:
+                return self._seen(
+                    Sight.ABSENT, f"there is no {at.words}", api_version=at.api_version
+                )
+            items = (copy.deepcopy(found),)
+        else:
+            prefix = f"{at.path}/"
+            items = tuple(
+                copy.deepcopy(o) for path, o in self.objects.items() if path.startswith(prefix)
+            )
+        return self._seen(Sight.FOUND, found=items, api_version=at.api_version)
+
+    def _pods(self, query: d.ObjectQuery) -> ObjectSeen:
+        at, wanted = query.address, dict(query.fields)
+        key, _, value = query.selector.partition("=")
+        found = tuple(
+            copy.deepcopy(pod)
+            for (namespace, name), pod in self.pods.items()
+            if at.name in {"", name} and at.namespace in {"", namespace}
+            if not at.name or pod
+            if not key or pod["metadata"].get("labels", {}).get(key) == value
+            if wanted.get("spec.nodeName", pod["spec"]["nodeName"]) == pod["spec"]["nodeName"]
+        )
+        if at.name and not found:
+            return self._seen(Sight.ABSENT, f"there is no {at.words}", api_version="v1")
+        return self._seen(Sight.FOUND, found=found, api_version="v1")
+
+    def _seen(self, sight: Sight, why: str = "", **more: Any) -> ObjectSeen:
+        return ObjectSeen(sight=sight, read_at=self.now, why=why, **more)
+
+    def write_object(self, write: d.WriteRepairObject, wire: Request) -> int:
+        """The API server's answer to a request for a repair or its end."""
+        at = write.address
+        group = at.api_version.rpartition("/")[0]
+        if group in self.unserved:
+            return 404
+        assert "*" not in at.api_version, "a write names its version"
+        body = json.loads(json.dumps(wire.body))
+        if at.resource == "nodes":
+            return self._patch_object(self.nodes.get(at.name), body, wire)
+        if at.resource == "pods":
+            return self._evict_pod(at, body)
+        match write.verb:
+            case d.Verb.CREATE:
+                assert wire.method == "POST"
+                if at.path in self.objects:
+                    return 409
+                return self._store(at, body)
+            case d.Verb.PATCH:
+                return self._patch_object(self.objects.get(at.path), body, wire)
+            case d.Verb.DELETE:
+                return self._delete_object(at.path, body)
+
+    def _store(self, at: d.ObjectAddress, body: dict[str, Any]) -> int:
+        kind, schema = schema_of(at.api_version.rpartition("/")[0], at.resource)
+        assert (body["kind"], body["apiVersion"]) == (kind, at.api_version)
+        assert (body["metadata"]["name"], body["metadata"].get("namespace", "")) == (
+            at.name,
+            at.namespace,
+        )
+        structural = StructuralSchema(kind, schema)
+        complete, pruned = structural.complete(body)
+        self.rejected += pruned
+        if problems := structural.problems(complete):
+            self.rejected += [str(problem) for problem in problems]
+            return 422
+        assert not pruned, f"{kind} has no {pruned}"
+        complete["metadata"] = {**body["metadata"], **self._meta(at.name)}
+        if at.namespace:
+            complete["metadata"]["namespace"] = at.namespace
+        self.objects[at.path] = complete
+        return 201
+
+    def _patch_object(
+        self, item: dict[str, Any] | None, body: dict[str, Any], wire: Request
+    ) -> int:
+        if item is None:
+            return 404
+        assert wire.content_type == MERGE_PATCH
+        for field in ("uid", "resourceVersion"):
+            wanted = body["metadata"].pop(field, None)
+            if wanted is not None and wanted != item["metadata"][field]:
+                return 409
+        merge(item, body)
+        self.touch(item)
+        return 200
+
+    def _delete_object(self, path: str, body: dict[str, Any]) -> int:
+        item = self.objects.get(path)
+        if item is None:
+            return 404
+        for field, wanted in body["preconditions"].items():
+            if item["metadata"][field] != wanted:
+                return 409
+        if item["metadata"].get("finalizers"):
+            item["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+            self.touch(item)
+        else:
+            del self.objects[path]
+        return 200
+
+    def _evict_pod(self, at: d.ObjectAddress, body: dict[str, Any]) -> int:
+        assert body["kind"] == "Eviction"
+        pod = self.pods.get((at.namespace, at.name))
+        if pod is None:
+            return 404
+        if pod["metadata"]["uid"] != body["deleteOptions"]["preconditions"]["uid"]:
+            return 409
+        del self.pods[at.namespace, at.name]
+        return 201
+
+
+def merge(target: dict[str, Any], patch: dict[str, Any]) -> None:
+    """A JSON merge patch, in place."""
+    for key, value in patch.items():
+        if value is None:
+            target.pop(key, None)
+        elif isinstance(value, dict):
+            merge(target.setdefault(key, {}), value)
+        else:
+            target[key] = value
