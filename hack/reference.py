@@ -39,6 +39,7 @@ MEANINGS = {
     "TAINT_QUARANTINE": "taint `NoSchedule` with the reason at open, and label with the phase "
     "(remediator)",
     "ANNOTATION_SESSION": "whose mark it is and what was there before, as JSON (remediator)",
+    "ANNOTATION_REPAIR": "on whatever asks for a repair step: request, step and adapter (remediator)",
     "ANNOTATION_SCALE_DOWN_DISABLED": "set with the mark, its prior value comes back (remediator)",
     "ANNOTATION_DO_NOT_DISRUPT": "set with the mark, its prior value comes back (remediator)",
     "CONDITION_NEEDS_RESET": "node condition: True asks for a reset of GPUs of a drained node "

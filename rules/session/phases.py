@@ -24,9 +24,9 @@ from rules.session.ending import end
 from rules.session.halts import halt_of, unreachable, with_halts
 from rules.session.history import needs_replacement
 from rules.session.observation import Unjudged, is_open
+from rules.session.repair.outlook import Outlook
 from rules.session.repair.phase import (
     PROPOSED,
-    Outlook,
     begin_step,
     follow_step,
     led_to,

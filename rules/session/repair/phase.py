@@ -7,12 +7,10 @@ is asked; whether the step happened, `rules.repair.proof` says. Called by `rules
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
-from rules.api.names import ANNOTATION_HOLD
 from rules.api.quarantine import Phase, QuarantineStatus, RepairAttempt, RepairState
 from rules.api.sentences import bounded, causes_clause
 from rules.api.timestamps import clock, format_time, parse_time
@@ -23,10 +21,10 @@ from rules.repair.ladder import Climb, Rung, Step
 from rules.repair.proof import prove
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched
-from rules.session.halts import unreachable
 from rules.session.repair.asking import FOLLOWED_S, call_for, follow_call
 from rules.session.repair.ends import off_objects
 from rules.session.repair.facts import before_of, seen_of
+from rules.session.repair.outlook import Outlook, not_now
 from rules.session.repair.requests import request_name, taking_back
 from rules.session.repair.wants import lessons, let_go, next_step, under_way
 
@@ -39,26 +37,6 @@ AGAIN_S: Final = 15.0
 HEALS_S: Final = 900.0
 """How long after its proof a step's causes may still hold before the next one: a verdict of a new
 boot needs the start grace of the agent and a look at everything that was wrong before."""
-LISTS_FRESH_S: Final = 30.0
-"""A step rests on lists of pods no older than this."""
-_HARSH: Final = frozenset({Step.POWER_CYCLE, Step.REPLACE_NODE})
-"""Steps that a node which did not come back from an earlier one may still get."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
-    """What a drained node waits for, when no step can begin now."""
-
-    then: str
-    """What is next, a clause for the sentence."""
-    refusal: Refusal | None = None
-    """What blocks it; None where nothing does."""
-    proposes: str = ""
-    """The step that a person is to let go; "" where nobody is asked."""
-    looks: bool = False
-    """The node is to be listed until it is certain that nothing uses a GPU there."""
-    hand_over: bool = False
-    wake_at: float | None = None
 
 
 def follow_step(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decision | None:
@@ -120,7 +98,7 @@ def begin_step(
         )
         refusal = Refusal(reason=WhyNot.APPROVAL, why=why, permanent=True)
         return Outlook(then=why, refusal=refusal, proposes=rung.step)
-    waits = _not_now(case, rung.step, halt, f"{rung.step} by {rung.adapter} is next")
+    waits = not_now(case, rung.step, halt, f"{rung.step} by {rung.adapter} is next")
     return waits or _planned(case, status, rung)
 
 
@@ -211,7 +189,7 @@ def _plan_on(
     if not asks or wanted is None or wanted.adapter != attempt.adapter:
         why = "the policy or a person does not ask for it any more"
         return _ended(case, status, attempt, RepairState.WITHDRAWN, why)
-    waits = _not_now(case, Step(attempt.step), halt, f"{attempt.step} waits")
+    waits = not_now(case, Step(attempt.step), halt, f"{attempt.step} waits")
     if waits is not None:
         return _held(case, status, attempt, waits)
     if attempt.state == RepairState.HELD or was_away(case.now, case.seen.last_active_at):
@@ -360,52 +338,6 @@ def _healing(case: Case, status: QuarantineStatus) -> Decision | None:
     return case.decision(
         "Healing", status, because="its causes hold still", evicting=Evicting.WATCH, wake_at=until
     )
-
-
-def _not_now(case: Case, step: Step, halt: Refusal | None, next_clause: str) -> Outlook | None:
-    """What forbids the step now, read afresh; None where nothing does."""
-
-    def waits(refusal: Refusal, *, hand_over: bool = False) -> Outlook:
-        then = f"{next_clause}: {refusal.why}"
-        return Outlook(then=then, refusal=refusal, hand_over=hand_over)
-
-    def no(reason: WhyNot, why: str) -> Outlook:
-        return waits(Refusal(reason=reason, why=why))
-
-    if halt is not None:
-        return waits(halt)
-    held = case.node.annotations.get(ANNOTATION_HOLD)
-    if case.session.spec.hold or held is not None:
-        why = f" ({held[:200]})" if held else ""
-        return no(WhyNot.HOLD, f"a person holds the node{why}")
-    # A node that did not come back from an earlier step is past being looked at.
-    lost = step in _HARSH and any(a.state == RepairState.FAILED for a in case.status.repair)
-    if unreachable(case) and not lost:
-        return no(WhyNot.NODE_UNREACHABLE, "the node's kubelet is silent")
-    if case.seen.stale and not lost:
-        return no(WhyNot.VERDICT_STALE, case.seen.stale)
-    plan = case.seen.plan
-    if plan is not None and plan.using_gpus:
-        return no(WhyNot.POD_USES_GPU, f"{', '.join(plan.using_gpus[:3])} still uses a GPU of it")
-    if plan is not None and plan.arrived:
-        return no(WhyNot.POD_ARRIVED, f"{', '.join(plan.arrived[:3])} came past the scheduler")
-    permit = case.seen.permit
-    if permit.refusal is not None:
-        return waits(permit.refusal, hand_over=permit.hand_over)
-    if not permit.repair:
-        # The fleet is judged in a moment, and the node woken.
-        return Outlook(then=next_clause, wake_at=case.now + 1.0)
-    settle_s = case.policy.drain.settle_s
-    if (
-        plan is None
-        or plan.clear_since is None
-        or plan.listed_at is None
-        or plan.listed_at - plan.clear_since < settle_s
-        or case.now - plan.listed_at > LISTS_FRESH_S
-    ):
-        then = f"{next_clause}, once two lists show it empty"
-        return Outlook(then=then, looks=True, wake_at=case.now + LISTS_FRESH_S)
-    return None
 
 
 def _changed(attempt: RepairAttempt, **changes: object) -> RepairAttempt:

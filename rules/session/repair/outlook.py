@@ -1,0 +1,83 @@
+"""What a drained node waits for before a repair step: everything that may forbid it, read afresh.
+
+Called by `rules.session.repair.phase` before a step is recorded and again before it is asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from rules.api.names import ANNOTATION_HOLD
+from rules.api.quarantine import RepairState
+from rules.catalog.why_not import Refusal, WhyNot
+from rules.repair.ladder import Step
+from rules.session.case import Case
+from rules.session.halts import unreachable
+
+LISTS_FRESH_S: Final = 30.0
+"""A step rests on lists of pods no older than this."""
+_HARSH: Final = frozenset({Step.POWER_CYCLE, Step.REPLACE_NODE})
+"""Steps that a node which did not come back from an earlier one may still get."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What a drained node waits for, when no step can begin now."""
+
+    then: str
+    """What is next, a clause for the sentence."""
+    refusal: Refusal | None = None
+    """What blocks it; None where nothing does."""
+    proposes: str = ""
+    """The step that a person is to let go; "" where nobody is asked."""
+    looks: bool = False
+    """The node is to be listed until it is certain that nothing uses a GPU there."""
+    hand_over: bool = False
+    wake_at: float | None = None
+
+
+def not_now(case: Case, step: Step, halt: Refusal | None, next_clause: str) -> Outlook | None:
+    """What forbids the step now, read afresh; None where nothing does."""
+
+    def waits(refusal: Refusal, *, hand_over: bool = False) -> Outlook:
+        then = f"{next_clause}: {refusal.why}"
+        return Outlook(then=then, refusal=refusal, hand_over=hand_over)
+
+    def no(reason: WhyNot, why: str) -> Outlook:
+        return waits(Refusal(reason=reason, why=why))
+
+    if halt is not None:
+        return waits(halt)
+    held = case.node.annotations.get(ANNOTATION_HOLD)
+    if case.session.spec.hold or held is not None:
+        why = f" ({held[:200]})" if held else ""
+        return no(WhyNot.HOLD, f"a person holds the node{why}")
+    # A node that did not come back from an earlier step is past being looked at.
+    lost = step in _HARSH and any(a.state == RepairState.FAILED for a in case.status.repair)
+    if unreachable(case) and not lost:
+        return no(WhyNot.NODE_UNREACHABLE, "the node's kubelet is silent")
+    if case.seen.stale and not lost:
+        return no(WhyNot.VERDICT_STALE, case.seen.stale)
+    plan = case.seen.plan
+    if plan is not None and plan.using_gpus:
+        return no(WhyNot.POD_USES_GPU, f"{', '.join(plan.using_gpus[:3])} still uses a GPU of it")
+    if plan is not None and plan.arrived:
+        return no(WhyNot.POD_ARRIVED, f"{', '.join(plan.arrived[:3])} came past the scheduler")
+    permit = case.seen.permit
+    if permit.refusal is not None:
+        return waits(permit.refusal, hand_over=permit.hand_over)
+    if not permit.repair:
+        # The fleet is judged in a moment, and the node woken.
+        return Outlook(then=next_clause, wake_at=case.now + 1.0)
+    settle_s = case.policy.drain.settle_s
+    if (
+        plan is None
+        or plan.clear_since is None
+        or plan.listed_at is None
+        or plan.listed_at - plan.clear_since < settle_s
+        or case.now - plan.listed_at > LISTS_FRESH_S
+    ):
+        then = f"{next_clause}, once two lists show it empty"
+        return Outlook(then=then, looks=True, wake_at=case.now + LISTS_FRESH_S)
+    return None
