@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -28,17 +29,20 @@ from agent.daemon.rules_file import load_rules
 from agent.daemon.senses import Senses, SensesError
 from agent.daemon.stats import Latencies, XidCounts
 from agent.inbox import Inbox, Item, Log, Stop
+from agent.kernel_log.reread import NoRereadError, messages
 from agent.kube.client import Kube
 from agent.kube.config import KubeConfigError
 from agent.kube.config import load as load_kube_config
 from agent.kube.node_watch import NodeWatch, as_observation
 from agent.kube.objects import NodeObject
 from agent.memory import give_back
+from agent.publish.evidence import EvidenceKeeper
 from agent.publish.plan import Wanted
 from agent.publish.publish import Publisher
 from agent.settings import USAGE_ERROR, AgentSettings, SettingsError, add_options, settings_of
 from agent.version import USER_AGENT
 from agent.workloads.workloads import WorkloadLookup
+from rules.api.evidence.whose import session_of
 from rules.catalog.thresholds import RulesError
 from rules.judge.observation import (
     KernelLineSeen,
@@ -49,6 +53,7 @@ from rules.judge.observation import (
 )
 from rules.judge.state import NodeState
 from rules.publish.events import NodeEvent
+from rules.publish.evidence import KernelExcerpt, evidence
 from rules.publish.publication import Publication
 from rules.publish.verdict import verdict
 
@@ -116,6 +121,12 @@ class Agent:
                 Log(said or "the node is watched again", well=not said)
             ),
         )
+        self._evidence = EvidenceKeeper(
+            self._kube,
+            compose=self._evidence_of,
+            look=self._look_for_evidence,
+            tell=lambda said, well: self._inbox.put(Log(said, well=well)),
+        )
         self._workloads: WorkloadLookup | None = None
         if settings.workloads == "api":
             self._workloads = WorkloadLookup(self._kube, settings.node_name, self._inbox.put)
@@ -166,6 +177,7 @@ class Agent:
     def _shut_down(self, stop: Stop) -> int:
         self._senses.close_log()
         self._watch.close()
+        self._evidence.close()
         if self._workloads is not None:
             self._workloads.close()
         if not self._publisher.close(LAST_PUBLISH_S):
@@ -238,11 +250,42 @@ class Agent:
     def _node_seen(self, node: NodeObject) -> None:
         self._node_was_seen = True
         self._publisher.node_seen(node)
+        self._evidence.mark_seen(session_of(node.metadata.annotations))
         seen = as_observation(node, time.time())
         before = self._node_view
         if before is None or _without_time(before) != _without_time(seen):
             self._node_view = seen
             self._inbox.put(seen)
+
+    def _look_for_evidence(self) -> Callable[[], bool]:
+        """Ask NVML for everything; whether every GPU has answered since."""
+        asked_at = time.time()
+        self._senses.nvml.request_refresh()
+
+        def came() -> bool:
+            state = self._judgement.state
+            if not self._judgement.knows_past:
+                return False
+            if state.source(SourceName.NVML) in (SourceState.ABSENT, SourceState.RELEASED):
+                return True
+            gpus = state.gpus.values()
+            return bool(gpus) and all(v.read_at >= asked_at for v in gpus if v.enumerated)
+
+        return came
+
+    def _evidence_of(self, session: str) -> Mapping[str, Any]:
+        """What is known now; from the thread that keeps evidence."""
+        kernel, missing = KernelExcerpt(), []
+        try:
+            for message in messages(
+                self._settings.kmsg, accept_user=self._settings.accept_user_kmsg
+            ):
+                kernel.add(message)
+        except NoRereadError as error:
+            missing.append(str(error))
+        state, now = self._judgement.state, time.time()
+        status = self._composer.compose(state, now).status
+        return evidence(session, state, status, kernel, now, missing=missing)
 
     def _node_missing(self, sentence: str) -> None:
         """The API server answered that there is no such node."""

@@ -1,7 +1,7 @@
 """The agent's calls to the Kubernetes API, over urllib3 and nothing heavier.
 
 Read and watch its own node, patch that node's status, read and write its own GPUNodeHealth, create
-events; where that was asked for, read who the node's pods belong to. Used by the publishing
+events and evidence; where that was asked for, read who the node's pods belong to. Used by the publishing
 thread, the watching thread and the lookup of workloads; answers are decoded into the few fields
 needed. An unexpected answer is an `KubeError` by status; nothing of a request or a credential is
 ever part of its text.
@@ -27,6 +27,8 @@ from rules.judge.workload import WorkloadMeta
 from rules.text.tolerant import understand
 
 JSON: Final = "application/json"
+METADATA: Final = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+"""The answer without the object, of which up to 900 KiB would come back."""
 METADATA_ONLY: Final = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 MERGE: Final = "application/merge-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
@@ -58,6 +60,7 @@ HTTP_MULTIPLE_CHOICES: Final = 300
 T = TypeVar("T")
 
 _HEALTHS: Final = f"/apis/{GROUP}/{VERSION}/gpunodehealths"
+_EVIDENCES: Final = f"/apis/{GROUP}/{VERSION}/gpuevidences"
 
 
 class KubeError(Exception):
@@ -134,6 +137,20 @@ class Kube:
     def put_health_status(self, name: str, body: Mapping[str, Any]) -> HealthObject:
         """Replace the status; 409 when `metadata.resourceVersion` in `body` is not the latest."""
         return self._call("PUT", f"{_HEALTHS}/{quote(name)}/status", HealthObject, body=body)
+
+    def has_evidence(self, name: str) -> bool:
+        """Whether there is a GPUEvidence of that name; False too where its CRD is not there."""
+        try:
+            self._call("GET", f"{_EVIDENCES}/{quote(name)}", StatusAnswer, accept=METADATA)
+        except KubeError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            return False
+        return True
+
+    def create_evidence(self, body: Mapping[str, Any]) -> None:
+        """Create it; 409 when it is there already, 404 when its CRD is not."""
+        self._call("POST", _EVIDENCES, StatusAnswer, body=body, accept=METADATA)
 
     def create_event(self, namespace: str, body: Mapping[str, Any]) -> None:
         """Tell people what happened, beside the node."""

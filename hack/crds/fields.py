@@ -25,6 +25,7 @@ PARTS = {
     "QuarantineSpec": "What is asked for. People name a node and one Human cause; the rest is filled in.",
     "QuarantineStatus": "Where the session stands, what was done and what blocks it.",
     "RecordStatus": "What happened, what was done about it, and how likely it comes back.",
+    "EvidenceSpec": "What the agent knew when a session took its node; written once.",
     "PauseSpec": "Which nodes get no new harm, why, and until when.",
 }
 """What `kubectl explain` says of spec and status."""
@@ -287,6 +288,51 @@ FIELDS: dict[str, Field] = {
     ),
     "RecordStatus.lemonSince": Field("Since when.", 40),
     "RecordStatus.message": Field("One sentence.", 1024),
+    "EvidenceSpec.session": Field("The GPUQuarantine that it belongs to.", 253),
+    "EvidenceSpec.nodeName": Field("The node it was taken on.", 253),
+    "EvidenceSpec.nodeUID": Field("UID of that Node.", 64),
+    "EvidenceSpec.bootID": Field("Boot it was taken in.", 64),
+    "EvidenceSpec.takenAt": Field("When it was taken.", 40),
+    "EvidenceSpec.agentVersion": Field("Version of the agent.", 64),
+    "EvidenceSpec.rulesVersion": Field("Version of the rules and catalogs that judged.", 64),
+    "EvidenceSpec.driverVersion": Field("NVIDIA driver version as the driver reports it.", 64),
+    "EvidenceSpec.virtualization": Field("none, passthrough or vgpu.", 32),
+    "EvidenceSpec.sources": Field("The senses, and whether each worked."),
+    "EvidenceSpec.gpus": Field("The GPUs, those accused first.", max_items=64),
+    "EvidenceSpec.topology": Field("How the GPUs are joined by design."),
+    "EvidenceSpec.incidents": Field("The incidents as published.", max_items=64),
+    "EvidenceSpec.kernelLog": Field(
+        "Lines of the kernel log about the driver, the GPUs and the bus, with their times; what is "
+        "not printable is escaped.",
+        262144,
+    ),
+    "EvidenceSpec.kernelLinesDropped": Field(
+        "Lines between the first and the last ones that had no room."
+    ),
+    "EvidenceSpec.missing": Field("What could not be had, and why."),
+    "EvidenceSpec.sha256": Field(
+        "SHA-256 over the other fields as JSON with sorted keys and no spaces.", 64, immutable=True
+    ),
+    "EvidenceGpu.uuid": Field("UUID.", 96),
+    "EvidenceGpu.index": Field("Number in the driver's order."),
+    "EvidenceGpu.pci": Field("PCI address: its slot.", 16),
+    "EvidenceGpu.above": Field(
+        "PCI addresses of the bridges above it, the root port first.", 16, 8
+    ),
+    "EvidenceGpu.moduleId": Field("Position on the baseboard, as the driver numbers it.", 16),
+    "EvidenceGpu.serial": Field("Serial number.", 64),
+    "EvidenceGpu.product": Field("Product name.", 96),
+    "EvidenceGpu.board": Field("Board part number.", 64),
+    "EvidenceGpu.vbios": Field("VBIOS version.", 64),
+    "EvidenceGpu.inforom": Field("InfoROM image version.", 64),
+    "EvidenceGpu.readAt": Field("When it was last polled.", 40),
+    "EvidenceGpu.recoveryAction": Field("The driver's recommended action.", 64),
+    "EvidenceGpu.links": Field(
+        "How it is joined to each GPU, and what is at the end of each link.", 160, 128
+    ),
+    "EvidenceGpu.readings": Field("The last value of every reading.", max_items=192),
+    "EvidenceReading.signal": Field("Name of the reading.", 64),
+    "EvidenceReading.value": Field("Its value as text.", 256),
     "PauseSpec.scope": Field("Which nodes are paused."),
     "PauseScope.all": Field("Every node.", default=False),
     "PauseScope.nodeSelector": Field("Nodes this label selector matches."),

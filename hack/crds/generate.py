@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from hack.crds.fields import FIELDS, PARTS
+from rules.api.evidence.wire import EvidenceSpec
 from rules.api.health import HealthStatus
 from rules.api.names import GROUP, VERSION
 from rules.api.quarantine import PauseSpec, QuarantineSpec, QuarantineStatus
@@ -155,6 +156,22 @@ def crds() -> dict[str, dict[str, Any]]:
     quarantine_spec["properties"]["causes"]["minItems"] = 1
     age = _column("Age", ".metadata.creationTimestamp", "date")
     return {
+        "gpuevidences.yaml": _crd(
+            kind="GPUEvidence",
+            plural="gpuevidences",
+            short="gev",
+            text="What the agent knew of its node when a session took it. Named as the session.",
+            spec=schema_of(EvidenceSpec),
+            status=None,
+            columns=[
+                _column("Node", ".spec.nodeName"),
+                _column("Taken", ".spec.takenAt"),
+                _column("Driver", ".spec.driverVersion", wide=True),
+                _column("SHA-256", ".spec.sha256", wide=True),
+                age,
+            ],
+            selectable=[".spec.nodeName"],
+        ),
         "gpunodehealths.yaml": _crd(
             kind="GPUNodeHealth",
             plural="gpunodehealths",

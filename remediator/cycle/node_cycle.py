@@ -26,15 +26,18 @@ from remediator.metrics import Metrics
 from remediator.world import World
 from rules.api import writes as d
 from rules.api.backoff import backoff_s
+from rules.api.evidence.wire import EvidenceView
 from rules.api.mark import marked
 from rules.api.nodes import FreshNode, HealthView, NodeView, QuarantineView
 from rules.api.object_name import api_path, is_object_name
 from rules.api.refusal import surprise
+from rules.api.requests import EVIDENCES
 from rules.drain.plan import DrainPlan
 from rules.policy.policy import Policy
 from rules.session.decide import decide
 from rules.session.observation import NodeObservation, Permit, observe
 from rules.session.refused import saying
+from rules.session.repair.evidence import wanted_of
 from rules.session.status import steady
 
 _LOG = structlog.get_logger()
@@ -45,6 +48,7 @@ _ROUNDS = 12
 # The node, the object and the template of a step, and the objects of every step that is taken back.
 _READS = 20
 _HEALTH_FRESH_S = 2.0
+_EVIDENCE_FRESH_S = 4.0
 _BACKOFF_S = (0.1, 30.0)
 # A look that failed in a way nobody foresaw is not tried again sooner, whatever wakes the node.
 _SURPRISED_S = 5.0
@@ -111,6 +115,9 @@ class NodeCycle:
         self._said: dict[str, str] = {}
         self._active: dict[str, float] = {}
         self._health_read: dict[str, float] = {}
+        self._evidence: dict[str, EvidenceView] = {}
+        """By session, from the read until its digest is on record."""
+        self._evidence_read: dict[str, float] = {}
         self._writes = Writes(api, gateway, world, clock, metrics, senses.fleet_changed)
 
     def took_over_at(self, at: float, sessions: list[QuarantineView]) -> None:
@@ -179,6 +186,7 @@ class NodeCycle:
         await self._read_health(name)
         if (health := self._world.healths.get(name)) is not None:
             await self._publishers.look(health)
+        await self._read_evidence(name)
         fresh: FreshNode | None = None
         gone = False
         sessions: list[QuarantineView | None] = [*self._world.open_sessions(name)] or [None]
@@ -235,6 +243,8 @@ class NodeCycle:
             self._world.health_changed(name, None)
         for session in self._world.sessions.get(name, ()):
             self._writes.forget(session)
+            self._evidence.pop(session.name, None)
+            self._evidence_read.pop(session.name, None)
             self._active.pop(session.metadata.uid, None)
 
     def _judged(self, session: QuarantineView) -> bool:
@@ -268,6 +278,7 @@ class NodeCycle:
             last_active_at=self._active.get(uid),
             refused=self._world.refusals.of(name),
             objects=self._objects.known(name),
+            evidence=self._evidence.get(session.name) if session else None,
         )
         decision = decide(session, seen, snapshot.now, snapshot.policy)
         if any(isinstance(write, d.MarkNode) for write in decision.writes):
@@ -315,6 +326,25 @@ class NodeCycle:
             if name not in self._world.caches.healths.items:
                 self._world.health_changed(name, health)
         self._health_read[name] = now
+
+    async def _read_evidence(self, name: str) -> None:
+        """What the agent kept for a session that has none on record. Nothing waits for the answer
+        but a repair step, so a refusal is no failure of the look.
+        """
+        now = self._clock.elapsed()
+        for session in self._world.open_sessions(name):
+            if not wanted_of(session, self._clock.now()) or not is_object_name(session.name):
+                self._evidence.pop(session.name, None)
+                continue
+            if now - self._evidence_read.get(session.name, float("-inf")) < _EVIDENCE_FRESH_S:
+                continue
+            self._evidence_read[session.name] = now
+            try:
+                path = api_path(EVIDENCES, session.name)
+                self._evidence[session.name] = await self._api.get(path, EvidenceView)
+            except ApiError as error:
+                if error.answer.code != 404:
+                    _LOG.warning("evidence", node=name, session=session.name, why=str(error))
 
     def _back_off(self, name: str) -> float:
         failures = self._failures[name] = self._failures.get(name, 0) + 1

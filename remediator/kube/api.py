@@ -123,6 +123,7 @@ class Api:
         query: Mapping[str, str] | None = None,
         body: Any = None,
         content_type: str = JSON,
+        accept: str = JSON,
         timeout_s: float = CALL_TIMEOUT_S,
         before_send: Callable[[], None] | None = None,
         in_turn: bool = False,
@@ -136,11 +137,11 @@ class Api:
         data = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
         async with nullcontext() if in_turn else self.turn(lane):
             answer = await self._send(
-                lane, method, path, query, data, content_type, timeout_s, before_send
+                lane, method, path, query, data, (content_type, accept), timeout_s, before_send
             )
             if answer.code == 401 and await self._renew_credentials():
                 answer = await self._send(
-                    lane, method, path, query, data, content_type, timeout_s, before_send
+                    lane, method, path, query, data, (content_type, accept), timeout_s, before_send
                 )
         return answer
 
@@ -163,6 +164,7 @@ class Api:
         query: Mapping[str, str] | None = None,
         limit: int = 500,
         pages: int | None = None,
+        accept: str = JSON,
     ) -> Items[T]:
         """All items of a list, page by page, each understood by itself; ApiError for any refusal.
 
@@ -170,7 +172,9 @@ class Api:
         """
         found: list[T] = []
         unread: list[str] = []
-        async for page in self.pages(path, kind, query=query, limit=limit, pages=pages):
+        async for page in self.pages(
+            path, kind, query=query, limit=limit, pages=pages, accept=accept
+        ):
             found += page.items
             unread += page.unread
         return Items(found=tuple(found), unread=tuple(unread))
@@ -183,11 +187,13 @@ class Api:
         query: Mapping[str, str] | None = None,
         limit: int = 500,
         pages: int | None = None,
+        accept: str = JSON,
     ) -> AsyncIterator[Page[T]]:
         """The same, one page at a time: for who need not hold them all."""
         asked = {**(query or {}), **({"limit": str(limit)} if limit else {})}
         while pages is None or pages > 0:
-            page = (await self.call(PaceLane.READ, "GET", path, query=asked)).page(kind)
+            answer = await self.call(PaceLane.READ, "GET", path, query=asked, accept=accept)
+            page = answer.page(kind)
             yield page
             pages = pages - 1 if pages is not None else None
             if not page.metadata.continue_:
@@ -238,11 +244,13 @@ class Api:
         path: str,
         query: Mapping[str, str] | None,
         data: bytes | None,
-        content_type: str,
+        media: tuple[str, str],
         timeout_s: float,
         before_send: Callable[[], None] | None,
     ) -> Answer:
         headers = await self._access.headers()
+        content_type, accept = media
+        headers.append(("Accept", accept))
         if data is not None:
             headers.append(("Content-Type", content_type))
         session, local = self._opened(), self._clock

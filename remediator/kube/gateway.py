@@ -51,6 +51,7 @@ _LANES: dict[type, PaceLane] = {
     d.CreateRecord: PaceLane.RECORD,
     d.WriteRecord: PaceLane.RECORD,
     d.DeleteRecord: PaceLane.RECORD,
+    d.DeleteEvidence: PaceLane.RECORD,
 }
 # Not UnmarkNode: in Shadow a mark of an earlier Enforce may only come off, and a session that says
 # Released must not leave it on.

@@ -13,6 +13,7 @@ _VIEWED = {
     "",
     "nodes",
     "configmaps",
+    "gpuevidences",
     "gpunodehealths",
     "gpuquarantines",
     "gpurecords",

@@ -26,6 +26,7 @@ from remediator.kubectl.answers import checked, decoded, unreadable
 from remediator.kubectl.command import OPERATOR, CommandError
 from remediator.upkeep.policy_yaml import decode_policy
 from rules.api.budgets import PdbView
+from rules.api.evidence.wire import EvidenceView
 from rules.api.names import API_VERSION
 from rules.api.nodes import FreshNode, HealthView, NodeView, PauseView, QuarantineView
 from rules.api.object_name import api_path, field_selector
@@ -144,6 +145,23 @@ class Cluster:
     async def record(self, name: str) -> RecordView | None:
         """A GPURecord by name."""
         return await self._find(api_path(f"{GROUP_PATH}/gpurecords", name), RecordView)
+
+    async def evidence(self, name: str) -> EvidenceView | None:
+        """A GPUEvidence by name; None too where its definition is not installed."""
+        answer = await self._api.call(
+            PaceLane.READ, "GET", api_path(f"{GROUP_PATH}/gpuevidences", name)
+        )
+        return None if answer.code == 404 else decoded(self._read(answer), EvidenceView)
+
+    async def evidences(self, node: str) -> list[EvidenceView]:
+        """Every GPUEvidence of one node."""
+        query = {"fieldSelector": field_selector("spec.nodeName", node)}
+        answer = await self._api.call(
+            PaceLane.READ, "GET", f"{GROUP_PATH}/gpuevidences", query=query
+        )
+        if answer.code == 404:
+            return []
+        return list(self._read(answer).page(EvidenceView).items)
 
     async def pauses(self) -> list[PauseView]:
         """Every GPUWardPause."""

@@ -50,6 +50,17 @@ def _repair_more(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _evidence_more(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "name_of", metavar="NODE|SESSION", type=object_name,
+        help="a session, or a node: then its newest evidence",
+    )  # fmt: skip
+    parser.add_argument(
+        "--output", "-o", dest="folder", metavar="DIR", default="",
+        help="the folder to write, new or empty (default: gpuward-evidence-SESSION)",
+    )  # fmt: skip
+
+
 def _pause_more(parser: argparse.ArgumentParser) -> None:
     from remediator.kubectl.typed.pause_words import end, selector
 
@@ -179,6 +190,18 @@ COMMANDS = (
         watches=True,
         forms=LOOKS,
         examples=(("stats", "which driver or rack is worse than the others?"),),
+    ),
+    Command(
+        name="evidence",
+        brief="what a vendor asks for, as files: GPUs, readings, kernel log, incidents",
+        about="Writes what the agent kept when the session took its node: text for the return form and\n"
+        "JSON, its SHA-256 checked. It says what a vendor will ask for beside it. Overwrites nothing.",
+        run="evidence.evidence",
+        more=_evidence_more,
+        examples=(
+            ("evidence gpu-7", "the newest of one node, also after the node is gone"),
+            ("evidence gpu-7-0badcafe -o rma-4711", "of one session, into this folder"),
+        ),
     ),
     Command(
         name="plan",

@@ -49,6 +49,7 @@ its lease.
 ADMISSION_POLICIES = (
     "gpuward-agent-node-fields",
     "gpuward-agent-own-events",
+    "gpuward-agent-own-evidence",
     "gpuward-agent-own-node",
     "gpuward-node-keeps-mark",
     "gpuward-remediator-mark",

@@ -23,13 +23,16 @@ from remediator.kube.publisher_pods import PublisherPods
 from remediator.kube.resources import HEALTHS
 from remediator.metrics import Metrics
 from remediator.world import World
+from rules.api.metadata import ObjectMeta, View
 from rules.api.nodes import HealthView
 from rules.api.object_name import api_path
+from rules.api.requests import EVIDENCES
 from rules.api.timestamps import parse_time
 from rules.fleet.agent_silence import mark_unknown, silent_since
 from rules.policy.policy import Policy
 from rules.session.history import outlived
 from rules.session.observation import HEARTBEAT_FRESH_S
+from rules.session.repair.evidence import outlived_evidence
 
 _LOG = structlog.get_logger()
 
@@ -45,6 +48,13 @@ _PAGE = 250
 _HISTORY_S = 600.0
 # What is left is deleted by the next sweep: whatever is made, pruning keeps up with it.
 _DELETIONS_PER_SWEEP = 500
+METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
+
+class EvidenceMeta(View, frozen=True, kw_only=True):
+    """A GPUEvidence, of which only the metadata is asked for."""
+
+    metadata: ObjectMeta
 
 
 class Housekeeping:
@@ -184,5 +194,22 @@ class Housekeeping:
         for deletion in outlasted[:_DELETIONS_PER_SWEEP]:
             if self._policy() is not policy:
                 # It may keep by now what it did not keep a moment ago.
+                return
+            await self._gateway.send(deletion)
+        await self._evidence_history(policy)
+
+    async def _evidence_history(self, policy: Policy) -> None:
+        """Evidence outlives node and session, but not history. Only its metadata is listed."""
+        try:
+            kept = await self._api.items(EVIDENCES, EvidenceMeta, accept=METADATA_LIST)
+        except ApiError as error:
+            if error.answer.code not in {403, 404}:
+                raise
+            return
+        sessions = self._world.caches.quarantines.items
+        found = (each.metadata for each in kept.found)
+        deletions = outlived_evidence(found, sessions, policy, self._clock.now())
+        for deletion in deletions[:_DELETIONS_PER_SWEEP]:
+            if self._policy() is not policy:
                 return
             await self._gateway.send(deletion)

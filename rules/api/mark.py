@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from rules.api.evidence.whose import MarkNote, note_of
 from rules.api.names import (
     ANNOTATION_DO_NOT_DISRUPT,
     ANNOTATION_SCALE_DOWN_DISABLED,
@@ -22,29 +23,12 @@ from rules.api.names import (
 )
 from rules.api.node_managers import claimed_by_another
 from rules.api.nodes import NodeView, Taint
-from rules.api.object_name import is_object_name
 from rules.api.timestamps import format_time, parse_time
 from rules.catalog.reason import is_reason_code
-from rules.text.tolerant import UNREADABLE
 
 AUTOSCALER_ANNOTATIONS: Final = (ANNOTATION_SCALE_DOWN_DISABLED, ANNOTATION_DO_NOT_DISRUPT)
 EFFECT: Final = "NoSchedule"
-_MAX_NOTE_BYTES: Final = 4096
 _AUTOSCALER_VALUE: Final = "true"
-
-
-class MarkNote(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The session annotation: whose mark it is and what was there before."""
-
-    session: str
-    boot_id: str = msgspec.field(name="bootID", default="")
-    prior_unschedulable: bool = False
-    at: str = ""
-    mark: str = "CordonAndTaint"
-    """Which parts were set; the policy may change while the mark is on."""
-    prior_annotations: dict[str, str | None] = msgspec.field(default_factory=dict)
-    restored_boot: str = ""
-    """The boot in which a cordon that was lost right after it was put back, once."""
 
 
 class MarkState(StrEnum):
@@ -67,19 +51,8 @@ class MarkState(StrEnum):
 
 
 def read_note(node: NodeView) -> MarkNote | None:
-    """The node's session annotation; None where there is none or nobody can read it.
-
-    One that names a session which cannot exist was not written by us, and says nothing of what was
-    there before.
-    """
-    text = node.annotations.get(ANNOTATION_SESSION)
-    if text is None or len(text) > _MAX_NOTE_BYTES:
-        return None
-    try:
-        note = msgspec.json.decode(text, type=MarkNote)
-    except UNREADABLE:
-        return None
-    return note if is_object_name(note.session) else None
+    """The node's session annotation; None where there is none or nobody can read it."""
+    return note_of(node.annotations)
 
 
 def own_taint(node: NodeView) -> Taint | None:

@@ -30,6 +30,7 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 JSON = "application/json"
 QUARANTINES = f"/apis/{GROUP}/{VERSION}/gpuquarantines"
 RECORDS = f"/apis/{GROUP}/{VERSION}/gpurecords"
+EVIDENCES = f"/apis/{GROUP}/{VERSION}/gpuevidences"
 DEPLOYMENT = "gpuward-remediator"
 
 
@@ -61,6 +62,9 @@ def request(write: d.Write) -> Request:
             return _repair_condition(write)
         case d.WriteRepairObject():
             return _repair_object(write)
+        case d.DeleteEvidence():
+            path = f"{EVIDENCES}/{segment(write.name)}"
+            return Request(method="DELETE", path=path, body=_delete_options(write.uid))
         case d.EmitEvent():
             return Request(
                 method="POST",

@@ -99,6 +99,16 @@ class DeleteRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteEvidence:
+    """Remove evidence of a session that is gone, when history ends; guarded by its UID."""
+
+    harmful: ClassVar[bool] = False
+    name: str
+    uid: str
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MarkNode:
     """The whole mark in one merge patch that carries the node's version (`rules.api.mark`)."""
 
@@ -319,6 +329,7 @@ Write = (
     | CreateRecord
     | WriteRecord
     | DeleteRecord
+    | DeleteEvidence
     | MarkNode
     | UnmarkNode
     | RelabelNode

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from rules.api.evidence.wire import EvidenceView
 from rules.api.health import HealthStatus
 from rules.api.names import LABEL_OPT_OUT
 from rules.api.nodes import HealthView, LabelSelector, NodeView, PauseView, QuarantineView
@@ -93,6 +94,8 @@ class NodeObservation:
     """Whether the policy's `nodeSelector` selects it."""
     stale: str = ""
     """Why the verdict cannot be believed now; "" when it is fresh."""
+    evidence: EvidenceView | None = None
+    """The GPUEvidence of this session, while that is not on its record."""
     external: External = field(default_factory=External)
     """What others say on the node, by the policy."""
     pauses: tuple[PauseView, ...] = ()
@@ -290,6 +293,7 @@ def observe(
     last_active_at: float | None = None,
     refused: Mapping[NodeWrite, Refusal] | None = None,
     objects: Mapping[ObjectQuery, ObjectSeen] | None = None,
+    evidence: EvidenceView | None = None,
 ) -> NodeObservation:
     """Gather the observation of one node. `node` overrides the cache with a fresh read."""
     seen = node or snapshot.nodes.get(name)
@@ -305,6 +309,7 @@ def observe(
         health=health,
         selected=seen is not None and selects_node(snapshot.policy, seen),
         stale=staleness(health, seen, snapshot.agents, snapshot.now) if seen else "no node",
+        evidence=evidence,
         external=_external(snapshot, seen),
         pauses=_pauses(snapshot, seen),
         doubt=snapshot.doubt,

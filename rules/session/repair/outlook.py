@@ -10,11 +10,15 @@ from typing import Final
 
 from rules.api.names import ANNOTATION_HOLD
 from rules.api.quarantine import RepairState
+from rules.api.timestamps import clock
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.repair.ladder import Step
 from rules.session.case import Case
 from rules.session.halts import unreachable
+from rules.session.repair.evidence import awaited_until
 
+EVIDENCE_LOOK_S: Final = 5.0
+"""How often a step that waits for evidence looks again."""
 LISTS_FRESH_S: Final = 30.0
 """A step rests on lists of pods no older than this."""
 _HARSH: Final = frozenset({Step.POWER_CYCLE, Step.REPLACE_NODE})
@@ -80,4 +84,7 @@ def not_now(case: Case, step: Step, halt: Refusal | None, next_clause: str) -> O
     ):
         then = f"{next_clause}, once two lists show it empty"
         return Outlook(then=then, looks=True, wake_at=case.now + LISTS_FRESH_S)
+    if (until := awaited_until(case, step)) is not None:
+        then = f"{next_clause}, once its agent has kept evidence, or without at {clock(until)}"
+        return Outlook(then=then, looks=True, wake_at=min(until, case.now + EVIDENCE_LOOK_S))
     return None

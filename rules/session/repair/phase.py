@@ -23,6 +23,7 @@ from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched
 from rules.session.repair.asking import FOLLOWED_S, call_for, follow_call
 from rules.session.repair.ends import off_objects
+from rules.session.repair.evidence import noted_without
 from rules.session.repair.facts import before_of, seen_of
 from rules.session.repair.outlook import Outlook, not_now
 from rules.session.repair.requests import request_name, taking_back
@@ -150,6 +151,7 @@ def _planned(case: Case, status: QuarantineStatus, rung: Rung) -> Decision | Out
         then = f"{rung.step} by {rung.adapter} is next: {call.verdict.waits}"
         return Outlook(then=then, refusal=_refused(call.verdict.waits), wake_at=case.now + AGAIN_S)
     attempt = _changed(attempt, target=call.target)
+    status = noted_without(case, status, rung.step)
     status = touched(status, repair=(*status.repair, attempt))
     status = st.with_condition(status, PROPOSED, case.now)
     sentence = (

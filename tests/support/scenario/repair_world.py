@@ -9,8 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from rules.api import writes as d
+from rules.api.evidence.whose import session_of
+from rules.api.evidence.wire import digest
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import RepairAttempt
+from rules.api.timestamps import format_time
 from rules.session.repair.wants import under_way
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
@@ -35,12 +38,17 @@ class RepairWorld(World):
         self.add_nodes(nodes)
         self.does = does
         """heals, reboots (without healing), hangs, lies (an old boot, everything else well)"""
+        self.keeps_evidence = True
+        """Whether agents write evidence when a mark appears."""
         self.done: list[tuple[str, str]] = []
         """Node and condition of everything the provider did."""
         self.seen_at: dict[tuple[str, str], float] = {}
 
     def _controllers(self) -> None:
         super()._controllers()
+        if self.keeps_evidence:
+            for name in self.nodes:
+                self.keep_evidence(name)
         for name in list(self.nodes):
             for kind in ("GPUNeedsReset", RESTART, REPLACE):
                 self._provide(name, kind)
@@ -58,6 +66,17 @@ class RepairWorld(World):
             self.reboot(name)
         if self.does == "heals":
             self.close_all(name)
+
+    def keep_evidence(self, node: str, **changes: Any) -> None:
+        """The node's agent keeps evidence of the session whose mark it sees."""
+        metadata = self.nodes[node]["metadata"]
+        session = session_of(metadata["annotations"])
+        if not session or session in self.evidences or self.healths[node].get("silent"):
+            return
+        spec = {"session": session, "nodeName": node, "nodeUID": metadata["uid"]}
+        spec |= {"takenAt": format_time(self.now), "kernelLog": "NVRM: Xid 79", **changes}
+        spec = {**spec, "sha256": digest(spec)}
+        self.evidences[session] = {"metadata": self._meta(session), "spec": spec}
 
     def asks(self, node: str, kind: str) -> bool:
         """Whether the node carries the condition as True."""

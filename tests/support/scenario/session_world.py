@@ -20,6 +20,7 @@ from remediator.kube.answer import Answer
 from remediator.kube.refusals import Refusals
 from rules.api import writes as d
 from rules.api.budgets import PdbView
+from rules.api.evidence.wire import EvidenceView
 from rules.api.nodes import FreshNode, HealthView, LeaseView, NodeView, PauseView, QuarantineView
 from rules.api.pods import ClaimView, OwnerView, PodView, VolumeAttachmentView
 from rules.api.quarantine import QuarantineStatus
@@ -43,6 +44,7 @@ from rules.session.decide import decide
 from rules.session.external import first_seen
 from rules.session.observation import Permit, is_open, observe, sessions_by_node
 from rules.session.recheck import recheck
+from rules.session.repair.evidence import wanted_of
 from rules.session.snapshot import FleetSnapshot
 from tests.support.scenario.session_apiserver import ApiServer, CrashError
 from tests.support.scenario.session_cluster import START
@@ -81,6 +83,8 @@ class World(ApiServer):
         self.acting_since = self.observing_since = 0.0
         self.unlisted: tuple[int, str] | None = None
         """What the API server answers to the list of a node's pods, where it is no list."""
+        self.evidences: dict[str, dict[str, Any]] = {}
+        """GPUEvidence objects by name."""
         self.doubt = ""
         """Why nothing may rest on what our controller knows."""
         self.own_node = ""
@@ -259,6 +263,7 @@ class World(ApiServer):
                 last_active_at=self.controller.active_at.get(session.name) if session else None,
                 refused=self.controller.refusals.of(name),
                 objects=self.controller.objects,
+                evidence=self._evidence_for(session),
             )
             decision = decide(session, seen, self.now, self.policy)
             if decision.needs_fresh_node:
@@ -272,6 +277,12 @@ class World(ApiServer):
         assert decision.needs_object is None
         self._say(name, session, decision)
         return decision
+
+    def _evidence_for(self, session: QuarantineView | None) -> EvidenceView | None:
+        if session is None or not wanted_of(session, self.now):
+            return None
+        found = self.evidences.get(session.name)
+        return msgspec.convert(found, EvidenceView) if found is not None else None
 
     def _say(self, name: str, session: QuarantineView | None, decision: d.Decision) -> None:
         if not self.steps or self.steps[-1][1:] != (name, decision.step):

@@ -58,6 +58,7 @@ ORDINARY: list[d.Write] = [
     d.CreateRecord(node="n", name="r"),
     d.WriteRecord(node="n", name="r", resource_version="1", status={}),
     d.DeleteRecord(node="n", name="r", uid="u"),
+    d.DeleteEvidence(name="s", uid="u"),
     d.EvictPod(node="n", namespace="x", name="p", uid="u"),
     d.WriteRepairObject(
         node="n",
@@ -80,6 +81,8 @@ READS = {
     ("get", "gpuward.io/gpunodehealths"): "node_cycle and housekeeping",
     ("get", "gpuward.io/gpuquarantines"): "node_cycle after a conflict",
     ("get", "gpuward.io/gpurecords"): "records after a conflict",
+    ("get", "gpuward.io/gpuevidences"): "node_cycle, for a digest on record",
+    ("list", "gpuward.io/gpuevidences"): "housekeeping, metadata alone",
     ("list", "pods"): "drain_look.pods_on",
     ("get", "pods"): "pod_look: a last look before an eviction",
     ("get", "persistentvolumeclaims"): "drain_look: volumes of evicted pods",
@@ -210,7 +213,7 @@ def test_component_force_grants_what_force_asks_for_and_no_more() -> None:
     assert not added & granted(rules_of("gpuward-remediator", "ClusterRole"))
 
 
-def test_the_agent_writes_status_its_verdict_and_events_only() -> None:
+def test_the_agent_writes_status_its_verdict_events_and_evidence_only() -> None:
     writes = {
         each
         for each in granted(rules_of("gpuward-agent", "ClusterRole"))
@@ -221,6 +224,7 @@ def test_the_agent_writes_status_its_verdict_and_events_only() -> None:
         ("create", "gpuward.io/gpunodehealths"),
         ("patch", "gpuward.io/gpunodehealths"),
         ("update", "gpuward.io/gpunodehealths/status"),
+        ("create", "gpuward.io/gpuevidences"),
         ("create", "events"),
     }
 

@@ -68,7 +68,7 @@ def health(*incidents: dict[str, Any]) -> HealthView:
 def test_what_opens_a_session(row: dict[str, Any], overrides: dict[str, Any], acts: bool) -> None:
     policy = load_policy({"reasons": overrides})
     assert isinstance(policy, Policy)
-    assert bool(actionable(health(row), policy)) == acts
+    assert bool(actionable(health(row), (), policy)) == acts
 
 
 def test_fatal_first_then_oldest() -> None:
@@ -92,7 +92,7 @@ def test_fatal_first_then_oldest() -> None:
             "firstSeen": "2026-01-01T00:00:01Z",
         },
     ]
-    found: tuple[IncidentStatus, ...] = actionable(health(*rows), Policy())
+    found: tuple[IncidentStatus, ...] = actionable(health(*rows), (), Policy())
     assert [incident.reason for incident in found] == ["A", "B", "C"]
 
 

@@ -50,6 +50,12 @@ WRITES: list[Any] = [
         id="delete-session",
     ),
     pytest.param(
+        d.DeleteEvidence(name="s1", uid="u9"),
+        "DELETE /apis/gpuward.io/v1alpha1/gpuevidences/s1",
+        {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": "u9"}},
+        id="delete-evidence",
+    ),
+    pytest.param(
         d.MarkNode(node="n0", node_uid="u", session="s1", patch={"spec": {"unschedulable": True}}),
         "PATCH /api/v1/nodes/n0?fieldManager=gpuward-remediator",
         {"spec": {"unschedulable": True}},

@@ -1,0 +1,167 @@
+"""A GPUEvidence as the files that a vendor's return form asks for: text for people, JSON for the rest.
+
+Pure: names of files and their text come out, and what a vendor will ask for beside them. Everything
+in it was said by a node, so it is escaped again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from remediator.view.text import columns
+from rules.api.evidence.wire import EvidenceGpu, EvidenceSpec
+from rules.api.health import IncidentStatus
+from rules.text.printable import printable
+from rules.text.tolerant import understand
+
+NOT_KEPT: Final = (
+    "nvidia-bug-report.log.gz: run nvidia-bug-report.sh on the node while the fault is there",
+    "make, model and serial number of the server, and of the baseboard: from its BMC",
+    "results of the vendor's field diagnostics (fieldiag, NVQUAL, DCGM EUD), where it asks for them",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RmaFolder:
+    """What is to be written, and what will be missed."""
+
+    files: Mapping[str, str]
+    accused: tuple[EvidenceGpu, ...]
+    missing: tuple[str, ...]
+
+
+def rma_folder(spec: Mapping[str, Any]) -> RmaFolder | None:
+    """The files of one evidence; None where its spec is not understood at all."""
+    raw = msgspec.json.encode(spec)
+    known = understand(raw, EvidenceSpec).value
+    if known is None:
+        return None
+    uuids = {uuid for i in known.incidents if i.active for uuid in i.gpus}
+    accused = tuple(gpu for gpu in known.gpus if gpu.uuid in uuids)
+    missing = tuple(_missing(known, accused))
+    files = {
+        "summary.txt": _summary(known, accused, missing),
+        "gpus.txt": _gpus(known.gpus),
+        "readings.txt": _readings(known.gpus),
+        "links.txt": _links(known),
+        "incidents.txt": "\n\n".join(map(_incident, known.incidents)) + "\n",
+        "kernel.log": "\n".join(map(printable, known.kernel_log.split("\n"))) + "\n",
+        "evidence.json": msgspec.json.format(msgspec.json.encode(spec, order="sorted")).decode()
+        + "\n",
+    }
+    sums = (f"{hashlib.sha256(t.encode()).hexdigest()}  {n}" for n, t in sorted(files.items()))
+    return RmaFolder(
+        files={**files, "SHA256SUMS": "\n".join(sums) + "\n"}, accused=accused, missing=missing
+    )
+
+
+def _missing(spec: EvidenceSpec, accused: Sequence[EvidenceGpu]) -> Iterator[str]:
+    yield from map(printable, spec.missing)
+    if not spec.kernel_log:
+        yield "lines of the kernel log: there were none"
+    if spec.kernel_lines_dropped:
+        yield f"{spec.kernel_lines_dropped} lines in the middle of the kernel log had no room"
+    if not accused:
+        yield "which GPU is at fault: no active incident names one that was there"
+    for gpu in accused:
+        lacking = [
+            word
+            for word, value in (
+                ("serial number", gpu.serial),
+                ("board part number", gpu.board),
+                ("VBIOS version", gpu.vbios),
+                ("InfoROM version", gpu.inforom),
+            )
+            if not value
+        ]
+        if lacking:
+            yield f"GPU {printable(gpu.uuid)}: no {', '.join(lacking)}"
+    yield from NOT_KEPT
+
+
+def _summary(spec: EvidenceSpec, accused: Sequence[EvidenceGpu], missing: Sequence[str]) -> str:
+    facts = [
+        ("Node", spec.node_name),
+        ("Session", spec.session),
+        ("Taken", spec.taken_at),
+        ("Boot", spec.boot_id),
+        ("Driver", spec.driver_version),
+        ("Virtualization", spec.virtualization),
+        ("gpuward", f"agent {spec.agent_version}, rules {spec.rules_version}"),
+        ("SHA-256", spec.sha256),
+    ]
+    lines = [f"{name + ':':16}{printable(value) or 'not known'}" for name, value in facts]
+    lines += ["", "GPUs at fault"]
+    lines += [_gpu_line(gpu) for gpu in accused] or ["  none that was there; see incidents.txt"]
+    lines += ["", "Active incidents"]
+    active = [each for each in spec.incidents if each.active]
+    lines += [f"  {_headline(each)}" for each in active] or ["  none"]
+    lines += ["", "Missing", *(f"  {each}" for each in missing)]
+    lines += ["", "Files", "  gpus.txt readings.txt links.txt incidents.txt kernel.log"]
+    return "\n".join([*lines, "  evidence.json: all of it, with its digest", ""])
+
+
+def _gpu_line(gpu: EvidenceGpu) -> str:
+    parts = [
+        gpu.product or "GPU",
+        f"serial {gpu.serial or 'not known'}",
+        f"part {gpu.board or 'not known'}",
+        f"slot {gpu.pci or 'not known'}",
+        *([f"module {gpu.module_id}"] if gpu.module_id else []),
+        f"VBIOS {gpu.vbios or 'not known'}",
+        f"InfoROM {gpu.inforom or 'not known'}",
+        gpu.uuid,
+    ]
+    return f"  {printable(', '.join(parts))}"
+
+
+def _gpus(gpus: Sequence[EvidenceGpu]) -> str:
+    head = ["INDEX", "SLOT", "MODULE", "PRODUCT", "SERIAL", "PART", "VBIOS", "INFOROM", "UUID"]
+    rows = [
+        [
+            str(gpu.index), gpu.pci, gpu.module_id, gpu.product, gpu.serial, gpu.board, gpu.vbios,
+            gpu.inforom, gpu.uuid,
+        ]
+        for gpu in gpus
+    ]  # fmt: skip
+    cells = [[printable(cell) or "-" for cell in row] for row in rows]
+    return columns(head, cells) + "\n"
+
+
+def _readings(gpus: Sequence[EvidenceGpu]) -> str:
+    lines: list[str] = []
+    for gpu in gpus:
+        lines.append(printable(f"GPU {gpu.index} {gpu.uuid} read at {gpu.read_at or 'never'}"))
+        lines.append(printable(f"  recovery_action: {gpu.recovery_action or 'not known'}"))
+        lines += [printable(f"  {each.signal}: {each.value}") for each in gpu.readings]
+    return "\n".join(lines) + "\n"
+
+
+def _links(spec: EvidenceSpec) -> str:
+    topology = spec.topology
+    lines = [printable(f"{topology.interconnect or 'interconnect not known'}: {topology.links}")]
+    for gpu in spec.gpus:
+        above = f" below {' > '.join(gpu.above)}" if gpu.above else ""
+        lines.append(printable(f"GPU {gpu.index} {gpu.uuid} at {gpu.pci}{above}"))
+        lines += [printable(f"  {each}") for each in gpu.links]
+    return "\n".join(lines) + "\n"
+
+
+def _headline(incident: IncidentStatus) -> str:
+    gpus = f" on {', '.join(incident.gpus)}" if incident.gpus else ""
+    repair = incident.recommended_action
+    return printable(
+        f"{incident.reason} ({incident.severity}){gpus}, first {incident.first_seen}, last "
+        f"{incident.last_seen}, {incident.count} times, repair {repair}"
+    )
+
+
+def _incident(incident: IncidentStatus) -> str:
+    state = "active" if incident.active else f"closed {incident.closed_at} by {incident.closed_by}"
+    lines = [_headline(incident), printable(f"  {state}")]
+    return "\n".join([*lines, *(f"  {printable(line)}" for line in incident.evidence)])

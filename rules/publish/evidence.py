@@ -1,0 +1,216 @@
+"""From what the agent knows to one bounded GPUEvidence.
+
+Called once per session, when its mark appears on the node. Nothing is interpreted: lines are
+escaped and cut, readings are spelled as text. Where not all fits, the least telling goes first and
+`missing` says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from rules.api.evidence.wire import (
+    DIGEST_KEY,
+    MAX_EVIDENCE_GPUS,
+    MAX_EVIDENCE_OBJECT_BYTES,
+    MAX_KERNEL_BYTES,
+    MAX_MISSING,
+    MAX_READINGS,
+    EvidenceGpu,
+    EvidenceReading,
+    EvidenceSpec,
+    digest,
+)
+from rules.api.health import HealthStatus, plain
+from rules.api.names import API_VERSION
+from rules.api.timestamps import format_micro_time, format_time
+from rules.catalog.signals import Signal
+from rules.judge.observation import TopologySeen, Value
+from rules.judge.restore import action_word
+from rules.judge.state import GpuView, NodeState
+from rules.kernel_log.parse import parse_message
+from rules.text.printable import printable
+
+_LINE_CHARS: Final = 1024
+_VALUE_CHARS: Final = 256
+_HEAD_BYTES: Final = MAX_KERNEL_BYTES // 4
+"""A storm's beginning names its cause, its end what became of it: the middle goes."""
+_WORTH: Final = re.compile(
+    rb"NVRM|nvidia|nouveau|pcieport|pciehp|AER:|DPC:|PCIe Bus Error|\bpci[ _]|vfio|IOMMU|DMAR"
+    rb"|mce: |Hardware Error|gpuward"
+)
+"""What a vendor asks for beside the driver's own lines: the bus, its errors, the IOMMU."""
+
+
+def worth_keeping(message: bytes) -> bool:
+    """Whether a kernel message speaks of the driver, the GPUs or the bus they hang on."""
+    return _WORTH.search(message) is not None or parse_message(message) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelMessage:
+    """One message of the kernel log, whole."""
+
+    text: bytes
+    at: float | None = None
+    """Wall time in seconds; None where the log does not say."""
+    since_boot_s: float | None = None
+    """The kernel's own clock."""
+
+
+class KernelExcerpt:
+    """The lines worth keeping of a log of any length, within `MAX_KERNEL_BYTES`."""
+
+    def __init__(self) -> None:
+        self._head: list[str] = []
+        self._head_bytes = 0
+        self._tail: deque[str] = deque()
+        self._tail_bytes = 0
+        self.dropped = 0
+
+    def add(self, message: KernelMessage) -> None:
+        """One more message, in order; what is not worth keeping is passed over."""
+        if not worth_keeping(message.text):
+            return
+        line = _line(message)
+        size = len(line.encode()) + 1
+        if not self._tail and self._head_bytes + size <= _HEAD_BYTES:
+            self._head.append(line)
+            self._head_bytes += size
+            return
+        self._tail.append(line)
+        self._tail_bytes += size
+        while self._tail_bytes > MAX_KERNEL_BYTES - _HEAD_BYTES - _LINE_CHARS:
+            self._tail_bytes -= len(self._tail.popleft().encode()) + 1
+            self.dropped += 1
+
+    @property
+    def text(self) -> str:
+        """All of it, a line each."""
+        gap = [f"[... {self.dropped} lines left out ...]"] if self.dropped else []
+        return "\n".join([*self._head, *gap, *self._tail])
+
+
+def _line(message: KernelMessage) -> str:
+    text = message.text[: 4 * _LINE_CHARS].decode(errors="backslashreplace")
+    clock = "" if message.since_boot_s is None else f"[{message.since_boot_s:.6f}] "
+    at = "" if message.at is None else f"{format_micro_time(message.at)} "
+    return f"{at}{clock}{printable(text)[:_LINE_CHARS]}"
+
+
+def evidence(
+    session: str,
+    state: NodeState,
+    status: HealthStatus,
+    kernel: KernelExcerpt,
+    now: float,
+    *,
+    missing: Sequence[str] = (),
+) -> dict[str, Any]:
+    """The body of the object to create; `status` is what is published of `state`."""
+    accused = {uuid for i in status.incidents if i.active for uuid in i.gpus}
+    views = sorted(state.gpus.values(), key=lambda v: (v.seen.uuid not in accused, v.seen.index))
+    lacking = [*missing]
+    if len(views) > MAX_EVIDENCE_GPUS:
+        lacking.append(f"{len(views) - MAX_EVIDENCE_GPUS} GPUs have no room")
+    spec = EvidenceSpec(
+        session=session[:253],
+        node_name=state.node.name[:253],
+        node_uid=status.node_uid,
+        boot_id=status.boot_id,
+        taken_at=format_time(now),
+        agent_version=status.agent_version,
+        rules_version=status.rules_version,
+        driver_version=status.driver_version,
+        virtualization=status.virtualization,
+        sources=status.sources,
+        gpus=tuple(_gpu(view, state) for view in views[:MAX_EVIDENCE_GPUS]),
+        topology=status.topology,
+        incidents=status.incidents,
+        kernel_log=kernel.text,
+        kernel_lines_dropped=kernel.dropped,
+        missing=_bounded(lacking),
+    )
+    body: dict[str, Any] = plain(_fitted(spec, lacking))
+    body[DIGEST_KEY] = digest(body)
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "GPUEvidence",
+        "metadata": {"name": session},
+        "spec": body,
+    }
+
+
+def _bounded(missing: Iterable[str]) -> tuple[str, ...]:
+    return tuple(printable(each)[:_VALUE_CHARS] for each in missing)[:MAX_MISSING]
+
+
+def _fitted(spec: EvidenceSpec, lacking: list[str]) -> EvidenceSpec:
+    """The same within the bound: readings go first, of the GPUs that nobody accuses first."""
+    gpus = list(spec.gpus)
+    gone = 0
+    while _size(spec) > MAX_EVIDENCE_OBJECT_BYTES and gone < len(gpus):
+        gone = min(len(gpus), gone + max(1, len(gpus) // 8))
+        kept = len(gpus) - gone
+        cut = [*gpus[:kept], *(msgspec.structs.replace(gpu, readings=()) for gpu in gpus[kept:])]
+        said = _bounded([f"the readings of {gone} GPUs have no room", *lacking])
+        spec = msgspec.structs.replace(spec, gpus=tuple(cut), missing=said)
+    return spec
+
+
+def _size(spec: EvidenceSpec) -> int:
+    return len(msgspec.json.encode(spec))
+
+
+def _gpu(view: GpuView, state: NodeState) -> EvidenceGpu:
+    seen = view.seen
+    readings = sorted((str(signal), value) for signal, value in view.values.items())
+    return EvidenceGpu(
+        uuid=_text(seen.uuid, 96),
+        index=seen.index,
+        pci=_text(seen.pci, 16),
+        above=tuple(_text(each, 16) for each in state.bridges.get(view.pci, ())[:8]),
+        module_id="" if seen.module_id is None else str(seen.module_id),
+        serial=_text(seen.serial, 64),
+        product=_text(seen.product, 96),
+        board=_text(seen.board, 64),
+        vbios=_text(seen.vbios, 64),
+        inforom=_text(str(view.values.get(Signal.INFOROM_IMAGE) or ""), 64),
+        read_at=format_time(view.read_at) if view.read_at else "",
+        recovery_action=action_word(view.action, state.branch),
+        links=_links(seen.uuid or view.pci, state.topology),
+        readings=tuple(
+            EvidenceReading(signal=signal, value=_text(_spelled(value), _VALUE_CHARS))
+            for signal, value in readings[:MAX_READINGS]
+        ),
+    )
+
+
+def _links(gpu: str, topology: TopologySeen | None) -> tuple[str, ...]:
+    """How the GPU is joined to each other one, then what sits at the far end of each link."""
+    if topology is None or gpu not in topology.gpus:
+        return ()
+    row = topology.gpus.index(gpu)
+    joined = topology.links[row] if row < len(topology.links) else ()
+    remotes = topology.remotes[row] if row < len(topology.remotes) else ()
+    found = [f"to {peer}: {link}" for peer, link in zip(topology.gpus, joined, strict=False)]
+    found += [f"link {number}: {remote}" for number, remote in enumerate(remotes) if remote]
+    return tuple(_text(each, 160) for each in found[:128])
+
+
+def _spelled(value: Value) -> str:
+    if value is None:
+        return "not supported"
+    if isinstance(value, tuple):
+        return " ".join("-" if each is None else str(each) for each in value)
+    return str(value)
+
+
+def _text(text: str, most: int) -> str:
+    return printable(text)[:most]

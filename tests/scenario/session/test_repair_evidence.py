@@ -1,0 +1,132 @@
+"""Evidence first: a step that loses the kernel log waits for it, a minute and no longer (issue 13)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rules.api import writes as d
+from rules.api.metadata import ObjectMeta
+from rules.api.timestamps import format_time
+from rules.policy.policy import Policy
+from rules.session.repair.evidence import outlived_evidence, recorded
+from tests.support.scenario.repair_world import NODE, RepairWorld
+from tests.support.scenario.session_world import ROOMY, World, policy_of
+
+
+def notes(world: World, step: str) -> list[str]:
+    return [e.message for e in world.session(NODE).status.timeline if e.step == step]
+
+
+def test_issue13_05_the_digest_is_on_record_before_anybody_is_asked() -> None:
+    world = RepairWorld()
+    world.incident(NODE)
+    world.run_until(NODE, "Repairing", limit=60)
+    status = world.session(NODE).status
+    kept = world.evidences[world.session(NODE).name]["spec"]["sha256"]
+    assert recorded(status) == kept
+    assert notes(world, "Evidence") == [f"kept as GPUEvidence, SHA-256 {kept}"]
+    assert not notes(world, "WithoutEvidence")
+    world.run_until(NODE, "Released", limit=1800)
+    assert len(notes(world, "Evidence")) == 1
+
+
+def test_issue13_05_a_restart_waits_a_minute_and_then_goes_on_without() -> None:
+    world = RepairWorld()
+    world.keeps_evidence = False
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=60)
+    drained_at = world.now
+    world.run(50)
+    assert not world.asked()
+    assert "once its agent has kept evidence, or without at" in world.message(NODE)
+    world.run(30)
+    assert [w.step for w in world.asked()] == ["RestartNode"]
+    assert world.asked()[0].at - drained_at >= 59
+    (said,) = notes(world, "WithoutEvidence")
+    assert said.startswith("RestartNode goes on without evidence")
+    world.run_until(NODE, "Released", limit=1800)
+
+
+def test_issue13_05_evidence_that_comes_late_ends_the_wait() -> None:
+    world = RepairWorld()
+    world.keeps_evidence = False
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=60)
+    world.run(20)
+    world.keep_evidence(NODE)
+    world.run(12)
+    assert [w.step for w in world.asked()] == ["RestartNode"]
+    assert recorded(world.session(NODE).status)
+
+
+def test_issue13_05_a_reset_keeps_the_log_and_waits_for_nothing() -> None:
+    world = RepairWorld(does="hangs")
+    world.keeps_evidence = False
+    world.incident(NODE)
+    world.healths[NODE]["status"]["incidents"][0]["recommendedAction"] = "ResetGPU"
+    world.run_until(NODE, "Repairing", limit=60)
+    assert world.session(NODE).status.repair[0].step == "ResetGPU"
+    assert not notes(world, "WithoutEvidence")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"nodeName": "n1"},
+        {"nodeUID": "another"},
+        {"session": "another"},
+        {"sha256": "0" * 64},
+        {"sha256": ["x"]},
+        {"kernelLog": "changed afterwards"},
+    ],
+)
+def test_issue13_05_what_is_not_this_nodes_or_was_changed_is_not_believed(
+    wrong: dict[str, Any],
+) -> None:
+    world = RepairWorld()
+    world.keeps_evidence = False
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=60)
+    world.keep_evidence(NODE)
+    world.evidences[world.session(NODE).name]["spec"] |= wrong
+    world.run(90)
+    assert not recorded(world.session(NODE).status)
+    assert notes(world, "WithoutEvidence")
+
+
+def test_issue13_05_repair_off_keeps_evidence_all_the_same_and_shadow_keeps_none() -> None:
+    world = RepairWorld()
+    world.policy = policy_of(budget=ROOMY)
+    world.incident(NODE)
+    world.run(120, step=5)
+    assert recorded(world.session(NODE).status)
+    shadow = RepairWorld()
+    shadow.policy = policy_of(mode="Shadow", budget=ROOMY)
+    shadow.incident(NODE)
+    shadow.run(120, step=5)
+    assert not shadow.evidences, "there is no mark that an agent could see"
+    assert not recorded(shadow.session(NODE).status)
+
+
+def test_issue13_05_a_change_of_leader_records_it_once() -> None:
+    world = RepairWorld(does="hangs")
+    world.incident(NODE)
+    world.run_until(NODE, "Repairing", limit=60)
+    world.change_leader()
+    world.run(60, step=5)
+    assert len(notes(world, "Evidence")) == 1
+
+
+def test_issue13_05_evidence_goes_with_history_and_never_before_its_session() -> None:
+    day = 86_400.0
+    now = 100 * day
+
+    def kept(name: str, age_days: float) -> ObjectMeta:
+        at = format_time(now - age_days * day)
+        return ObjectMeta(name=name, uid=f"uid-{name}", creation_timestamp=at)
+
+    found = [kept("young", 1), kept("open", 90), kept("old", 29)]
+    deletions = outlived_evidence(found, ["open"], Policy(), now)
+    assert deletions == (d.DeleteEvidence(name="old", uid="uid-old"),)

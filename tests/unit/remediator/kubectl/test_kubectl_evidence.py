@@ -1,0 +1,130 @@
+"""`kubectl gpuward evidence`: files for the vendor, the digest checked, nothing overwritten."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hack.sim.cluster.http.threaded import HostedServer
+from hack.sim.cluster.resource import Resource
+from rules.api.evidence.wire import digest
+from tests.support.remediator.kubectl_cluster import cluster, load
+from tests.support.remediator.kubectl_objects import QUARANTINES
+
+EVIDENCES = Resource("gpuward.io", "v1alpha1", "gpuevidences", False, "GPUEvidence")
+NAME = "gpu-7-0a1b2c3d"
+
+
+def kept(name: str = NAME, **changes: Any) -> dict[str, Any]:
+    gpu = {
+        "uuid": "GPU-7", "index": 3, "pci": "0000:4e:00.0", "product": "NVIDIA H100 80GB HBM3",
+        "serial": "1650522003820", "board": "2G520-0000-000", "vbios": "96.00.74.00.01",
+        "readings": [{"signal": "ecc_uncorrected_volatile", "value": "4"}],
+        "links": ["to GPU-8: NV18"],
+    }  # fmt: skip
+    incident = {
+        "id": "i1", "reason": "Xid79GPUFallenOffBus", "severity": "Fatal", "active": True,
+        "gpus": ["GPU-7"], "evidence": ["NVRM: Xid 79 \x1b[2J"], "recommendedAction": "RestartNode",
+    }  # fmt: skip
+    spec: dict[str, Any] = {
+        "session": name, "nodeName": "gpu-7", "takenAt": "2026-03-05T11:00:00Z",
+        "driverVersion": "580.95.05", "gpus": [gpu], "incidents": [incident],
+        "kernelLog": "NVRM: first\nNVRM: last", "kernelLinesDropped": 0, **changes,
+    }  # fmt: skip
+    spec = {**spec, "sha256": changes.get("sha256") or digest(spec)}
+    return {
+        "apiVersion": "gpuward.io/v1alpha1",
+        "kind": "GPUEvidence",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def holding(*objects: dict[str, Any], recorded: str = "") -> Callable[[HostedServer], None]:
+    def fill(hosted: HostedServer) -> None:
+        load(hosted, EVIDENCES, *objects)
+        if recorded:
+            session = {
+                "apiVersion": "gpuward.io/v1alpha1",
+                "kind": "GPUQuarantine",
+                "metadata": {"name": NAME},
+                "spec": {"nodeName": "gpu-7", "causes": [{"reason": "R"}]},
+                "status": {"phase": "Released", "evidence": {"gpuEvidence": {"sha256": recorded}}},
+            }
+            load(hosted, QUARANTINES, session)
+
+    return fill
+
+
+def test_issue13_05_it_writes_what_a_vendor_asks_for(tmp_path: Path) -> None:
+    folder = tmp_path / "rma"
+    with cluster(tmp_path, holding(kept(), recorded=kept()["spec"]["sha256"])) as kubectl:
+        code, out, err = kubectl("evidence", NAME, "-o", str(folder))
+    assert (code, err) == (0, "")
+    assert "at fault: NVIDIA H100 80GB HBM3 serial 1650522003820 in slot 0000:4e:00.0" in out
+    assert "missing: GPU GPU-7: no InfoROM version" in out
+    assert "nvidia-bug-report.sh" in out
+    names = {each.name for each in folder.iterdir()}
+    assert names == {
+        "summary.txt", "gpus.txt", "readings.txt", "links.txt", "incidents.txt", "kernel.log",
+        "evidence.json", "SHA256SUMS",
+    }  # fmt: skip
+    assert (folder / "kernel.log").read_text() == "NVRM: first\nNVRM: last\n"
+    assert "\\x1b[2J" in (folder / "incidents.txt").read_text()
+    written = json.loads((folder / "evidence.json").read_text())
+    assert written.pop("sha256") == digest(written)
+    for line in (folder / "SHA256SUMS").read_text().splitlines():
+        sha256, _, name = line.partition("  ")
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == sha256
+
+
+def test_issue13_05_of_a_node_the_newest_also_when_the_node_is_gone(tmp_path: Path) -> None:
+    older = kept("gpu-7-older", takenAt="2026-03-01T11:00:00Z")
+    with cluster(tmp_path, holding(older, kept())) as kubectl:
+        code, out, err = kubectl("evidence", "gpu-7", "-o", str(tmp_path / "rma"))
+    assert (code, err) == (0, "")
+    assert f"session {NAME}" in out
+
+
+@pytest.mark.parametrize(
+    ("there", "recorded", "why"),
+    [
+        (kept(sha256="0" * 64), "", "does not match its own SHA-256"),
+        (kept(), "1" * 64, "is not the one on record of its session"),
+    ],
+)
+def test_issue13_05_what_was_changed_is_refused_and_nothing_is_written(
+    tmp_path: Path, there: dict[str, Any], recorded: str, why: str
+) -> None:
+    folder = tmp_path / "rma"
+    with cluster(tmp_path, holding(there, recorded=recorded)) as kubectl:
+        code, out, err = kubectl("evidence", NAME, "-o", str(folder))
+    assert (code, out) == (1, "")
+    assert why in err
+    assert not folder.exists()
+
+
+def test_issue13_05_nothing_is_overwritten(tmp_path: Path) -> None:
+    folder = tmp_path / "rma"
+    folder.mkdir()
+    (folder / "summary.txt").write_text("mine")
+    with cluster(tmp_path, holding(kept())) as kubectl:
+        code, _, err = kubectl("evidence", NAME, "-o", str(folder))
+        assert code == 1
+        assert "is not empty; name a new folder with -o" in err
+        code, _, err = kubectl("evidence", NAME, "-o", str(folder / "summary.txt"))
+        assert code == 1
+        assert "cannot be written" in err
+    assert (folder / "summary.txt").read_text() == "mine"
+
+
+def test_issue13_05_without_any_it_says_where_evidence_comes_from(tmp_path: Path) -> None:
+    with cluster(tmp_path, holding()) as kubectl:
+        code, _, err = kubectl("evidence", "gpu-9")
+    assert code == 1
+    assert "there is no evidence of gpu-9: an agent keeps it when a session takes its node" in err
