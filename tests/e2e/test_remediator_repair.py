@@ -41,12 +41,19 @@ async def test_issue13_02_a_restart_is_asked_for_once_and_its_new_boot_brings_th
     with running(one):
         await leads(cluster, "one")
         await cluster.health.fail(node, XID_79)
+
+        async def kept():
+            return await cluster.health.keep_evidence(node)
+
+        sha256 = await cluster.until(kept, "the mark that an agent keeps evidence for")
         request = await cluster.until(asked, "the request for a restart")
         session = await phase(cluster, node, "Repairing")
         (attempt,) = session["status"]["repair"]
         assert attempt["before"]["bootID"]
         assert request["message"].startswith(f"{attempt['object']}: ")
         assert request["reason"] == "RestartNode"
+        said = [e["message"] for e in session["status"]["timeline"] if e["step"] == "Evidence"]
+        assert said == [f"kept as GPUEvidence, SHA-256 {sha256}"]
 
         one.kill()
         one.start()

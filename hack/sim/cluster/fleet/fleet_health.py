@@ -25,9 +25,12 @@ from hack.sim.cluster.fleet.fleet_health_objects import (
     node_status_patch,
 )
 from hack.sim.cluster.resource import NODES, Resource
+from rules.api.evidence.whose import session_of
+from rules.api.evidence.wire import digest
 from rules.api.health import IncidentStatus, PublisherPod, plain
 from rules.api.names import API_VERSION, GROUP, VERSION
 
+GPU_EVIDENCES = Resource(GROUP, VERSION, "gpuevidences", False, "GPUEvidence")
 GPU_NODE_HEALTHS = Resource(GROUP, VERSION, "gpunodehealths", False, "GPUNodeHealth")
 HEARTBEAT_S = 240.0
 PARALLEL = 32
@@ -106,6 +109,28 @@ class FleetHealth:
             story.incidents = [_closed(incident, now, "Reboot") for incident in old.incidents]
             story.opened = old.opened
         await self._publish(story)
+
+    async def keep_evidence(self, node: str) -> str:
+        """What an agent does when a mark appears: the digest it wrote, "" while there is no mark."""
+        found = await self._client.get(NODES, node)
+        session = session_of(found["metadata"].get("annotations") or {})
+        if not session:
+            return ""
+        spec = {
+            "session": session,
+            "nodeName": node,
+            "nodeUID": found["metadata"]["uid"],
+            "takenAt": stamp(self._clock()),
+            "kernelLog": "NVRM: scripted",
+        }
+        spec["sha256"] = digest(spec)
+        body = {"apiVersion": API_VERSION, "kind": "GPUEvidence", "metadata": {"name": session}}
+        try:
+            await self._client.create(GPU_EVIDENCES, {**body, "spec": spec})
+        except ApiError as error:
+            if error.code != 409:
+                raise
+        return spec["sha256"]
 
     async def publish_from(self, node: str, pod: Object) -> None:
         """From now on the verdict names this pod as its publisher instead of a heartbeat."""
