@@ -1,4 +1,4 @@
-"""`gpuward-agent explain XID`: what an Xid means, what we do and why, what others do.
+"""`gpuward-agent explain`: what an Xid, SXid or reason means, what we do and why, what others do.
 
 For a person with an alert in hand. Prints from the same catalog that judges; imports `rules`
 only. `docs/xid.md` is made from the same sentences.
@@ -6,14 +6,18 @@ only. `docs/xid.md` is made from the same sentences.
 
 from __future__ import annotations
 
+import difflib
+import re
 import sys
 import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.commands.terminal import print_out
 from rules.catalog.driver_branch import driver_branch
+from rules.catalog.plain_words import closes, repair
 from rules.catalog.reason import Reason, ReasonClass
-from rules.catalog.reasons import reason_for_recovery_action
+from rules.catalog.reasons import REASONS, reason_for_recovery_action
+from rules.catalog.sxid import reason_for_sxid, sxid_catalog
 from rules.catalog.thresholds import DEFAULT_RULES
 from rules.catalog.words import BUCKETS, PEERS, peer_sentence
 from rules.catalog.xid import (
@@ -35,6 +39,11 @@ PROGRAM: Final = "gpuward-agent explain"
 EXIT_USAGE: Final = 64
 EXIT_FAILED: Final = 1
 
+_XID: Final = re.compile(r"(?:xid\s*)?0*([0-9]{1,5})", re.IGNORECASE)
+"""The number as people write it."""
+_XID_REASON: Final = re.compile(r"xid([0-9]{1,5})[a-z]\w*", re.IGNORECASE)
+"""A reason that is named for its Xid is explained as that."""
+_SXID: Final = re.compile(r"sxid\s*([0-9]{1,6})", re.IGNORECASE)
 LABEL: Final = 14
 WIDTH: Final = 80
 FIRST_UNNAMED_ACTION: Final = 8
@@ -54,10 +63,14 @@ def add_parser(subparsers: Any) -> None:
     """Add `explain` to the program's commands."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "explain",
-        help="say what an Xid means and what is done about it",
-        description="Explain an Xid: its meaning, our judgement and why, NVIDIA's and others'.",
+        help="say what an Xid, an SXid or a reason means and what is done about it",
+        description="Explain an Xid (79), an NVSwitch error (sxid 20009) or a reason of a verdict "
+        "(RowRemapFailure): its meaning, our judgement and why, NVIDIA's and others'.",
     )
-    parser.add_argument("xid", metavar="XID", help="the number, as in 'Xid (PCI:...): 79'")
+    parser.add_argument(
+        "subject", metavar="WHAT", nargs="+",
+        help="79 as in 'Xid (PCI:...): 79', sxid 20009, or a reason such as RowRemapFailure",
+    )  # fmt: skip
     parser.add_argument("--gpu", metavar="ARCH", help="GPU model, e.g. h100")
     parser.add_argument(
         "--driver", metavar="V", help="driver version or branch (580), default: a current one"
@@ -67,9 +80,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Explain as `arguments` say; returns the exit status."""
-    text = arguments.xid.lower().removeprefix("xid").strip()
-    if not (text.isascii() and text.isdigit() and len(text) <= 5):
-        return _usage(f"{arguments.xid!r} is no Xid; give its number, like 79")
+    asked = " ".join(arguments.subject).strip()
     branch = driver_branch(arguments.driver)
     if arguments.driver is not None and branch is None:
         return _usage(
@@ -78,12 +89,26 @@ def run(arguments: argparse.Namespace) -> int:
     gpu = nearest_architecture(arguments.gpu) if arguments.gpu is not None else None
     if arguments.gpu is not None and gpu is None:
         return _usage(f"--gpu {arguments.gpu!r} is not known; give a model like h100 or a100")
-    lines = explanation(int(text), gpu, branch)
+    number = _XID.fullmatch(asked) or _XID_REASON.fullmatch(asked)
+    sxid = _SXID.fullmatch(asked)
+    if number is not None:
+        lines = explanation(int(number[1]), gpu, branch, arguments.gpu or "")
+    elif sxid is not None:
+        lines = explained_sxid(int(sxid[1]))
+    else:
+        found = explained_reason(asked)
+        if isinstance(found, str):
+            return _usage(found)
+        lines = found
     return 0 if print_out("\n".join(lines) + "\n", PROGRAM) else EXIT_FAILED
 
 
-def explanation(xid: int, gpu: str | None = None, branch: int | None = None) -> list[str]:
-    """Return the lines of the explanation; `gpu` is a column of the catalog."""
+def explanation(
+    xid: int, gpu: str | None = None, branch: int | None = None, product: str = ""
+) -> list[str]:
+    """Return the lines of the explanation; `gpu` is a column of the catalog, `product` the GPU that
+    was asked about.
+    """
     row = catalog().get(xid)
     reason = reason_for_xid(xid, driver=branch)
     if row is None:
@@ -116,8 +141,51 @@ def explanation(xid: int, gpu: str | None = None, branch: int | None = None) -> 
     lines += [_entry(name, peer_sentence(row, key)) for key, name in PEERS]
     if gpu is not None:
         known = applies_to(xid, gpu)
-        words = {True: "yes.", False: "no (a line that says so is believed all the same)."}
-        lines.append(_entry(f"On {gpu}", "nothing published." if known is None else words[known]))
+        words = {True: "yes", False: "no (a line that says so is believed all the same)"}
+        said = "nothing published" if known is None else words[known]
+        nearest = (
+            f", by the column {gpu}, the nearest one published" if product not in {"", gpu} else ""
+        )
+        lines.append(_entry(f"On {product or gpu}", f"{said}{nearest}."))
+    return lines
+
+
+def explained_sxid(sxid: int) -> list[str]:
+    """An NVSwitch error: what its number is called; the line's own word decides."""
+    row = sxid_catalog().get(sxid)
+    name = row.mnemonic if row is not None else "unknown to the catalog"
+    published = row.fatality if row is not None else "unknown"
+    lines = [f"SXid {sxid}: {name}", ""]
+    lines.append(_entry("Means", "an error of an NVSwitch, which all GPUs of the node share."))
+    for word, fatal in (("fatal", True), ("non-fatal", False), ("neither", None)):
+        reason = reason_for_sxid(fatal)
+        lines.append(_entry(f"Line: {word}", f"{reason.reason}. {_judgement(reason)}"))
+    lines.append(
+        _entry("Published", f"{published}; the word of the line decides, not the number.")
+    )
+    return lines
+
+
+def explained_reason(asked: str) -> list[str] | str:
+    """A reason of a verdict, condition, label or taint; a sentence where there is none."""
+    by_name = {reason.reason.lower(): reason for reason in REASONS.values()}
+    reason = by_name.get(asked.lower())
+    if reason is None:
+        near = difflib.get_close_matches(asked.lower(), list(by_name), n=1)
+        hint = f"; did you mean {by_name[near[0]].reason}" if near else ""
+        what = "give a number like 79, sxid 20009, or a reason like RowRemapFailure"
+        return f"{asked[:80]!r} is no Xid, SXid or reason{hint or f'; {what}'}"
+    lines = [reason.reason, "", _entry("What we do", _judgement(reason))]
+    lines.append(_entry("Why", f"{WHY[reason.klass]}."))
+    lines.append(_entry("Repair", f"{repair(reason.action)}."))
+    if reason.needs:
+        lines.append(_entry("Waits for", f"{reason.needs}."))
+    lines.append(_entry("Ends with", f"{closes(str(reason.closes_on))}."))
+    if (limit := DEFAULT_RULES.thresholds.get(reason.reason)) is not None:
+        lines.append(_entry("Threshold", f"{limit.value:g} {limit.unit}."))
+    lines.append(
+        _entry("To change it", f"policy: reasons: {{{reason.reason}: {{level: Report}}}}")
+    )
     return lines
 
 

@@ -243,6 +243,24 @@ class Cluster:
         answer = await self._call(PaceLane.READ, "GET", path)
         return None if answer.code == 404 else decoded(self._read(answer), dict[str, Any])
 
+    async def everything(self, path: str, query: dict[str, str]) -> list[dict[str, Any]]:
+        """All items of a list as plain values, page by page."""
+        found: list[dict[str, Any]] = []
+        token = ""
+        while True:
+            asked = {**query, "limit": str(PAGE), **({"continue": token} if token else {})}
+            answer = self._read(await self._call(PaceLane.READ, "GET", path, query=asked))
+            page = decoded(answer, dict[str, Any])
+            found += [item for item in page.get("items") or () if isinstance(item, dict)]
+            token = str((page.get("metadata") or {}).get("continue") or "")
+            if not token:
+                return found
+
+    async def text(self, path: str, query: dict[str, str]) -> str:
+        """An answer that is no object, such as a log."""
+        answer = self._read(await self._call(PaceLane.READ, "GET", path, query=query))
+        return answer.body.decode("utf-8", "replace")
+
     async def send(self, request: Request) -> Answer:
         """One request of the rules, such as a dry-run eviction; the answer, whatever it is."""
         path, _, text = request.path.partition("?")

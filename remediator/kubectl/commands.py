@@ -90,6 +90,12 @@ def _plan_more(parser: argparse.ArgumentParser) -> None:
     _policy_option(parser)
 
 
+def _bundle_more(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--to", metavar="FILE", default="", help="write this file (default: one in this folder)"
+    )
+
+
 def _completion_more(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shell", choices=("bash", "zsh", "fish", "kubectl"), help="which")
 
@@ -336,6 +342,17 @@ COMMANDS = (
         forms=_DATA,
         more=_policy_option,
         examples=(("preflight", "before and after the installation"),),
+    ),
+    Command(
+        name="bundle",
+        brief="what support asks for, in one archive",
+        about="Objects, Events, sessions and the logs of gpuward's pods that concern one node, in one\n"
+        "archive. No Secret is read; environments, volumes and foreign annotations are left out.",
+        run="bundle.bundle.bundle",
+        node=True,
+        several=False,
+        more=_bundle_more,
+        examples=(("bundle gpu-7", "gpuward-gpu-7-TIME.tar.gz in this folder"),),
     ),
     Command(
         name="completion",

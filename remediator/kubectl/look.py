@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,7 +16,7 @@ from remediator.kubectl.node_look import NodeLook, look_at, phase_of
 from remediator.kubectl.terminal import Terminal
 from remediator.kubectl.why.why import why
 from remediator.view.people import decided, pause_lines
-from remediator.view.text import NONE, age, columns, document, labelled, span
+from remediator.view.text import NONE, age, columns, document, labelled, span, width_for
 from rules.api.health import plain
 from rules.api.mark import read_note
 from rules.api.names import ANNOTATION_HOLD, API_VERSION
@@ -91,7 +92,7 @@ async def why_node(cluster: Cluster, options: argparse.Namespace, _: Terminal) -
         return await _gone(cluster, look, form)
     if form in {"json", "yaml"}:
         return document(_why_document(look), form)
-    return "\n".join(why(look, wide=form == "wide"))
+    return "\n".join(why(look, wide=form == "wide", width=width_for(sys.stdout)))
 
 
 def _why_document(look: NodeLook) -> dict[str, Any]:

@@ -7,6 +7,7 @@ rewrite a terminal, so everything printed passes `printable`.
 from __future__ import annotations
 
 import re
+import shutil
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TextIO
@@ -16,6 +17,7 @@ from rules.text.printable import printable
 
 NONE: Final = "<none>"
 GUTTER: Final = 9
+NARROWEST: Final = 40
 WIDTH: Final = 100
 """Sentences are folded here; evidence, which somebody may copy, is not."""
 _SCREEN: Final = {"Unhealthy": 31, "FAIL": 31, "Unknown": 33, "Degraded": 33, "warn": 33,
@@ -61,22 +63,28 @@ def columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     )
 
 
-def labelled(label: str, lines: Iterable[str]) -> list[str]:
+def labelled(label: str, lines: Iterable[str], width: int = WIDTH) -> list[str]:
     """Lines under a label in the left gutter: `cause    Xid79 ...`. Long sentences are folded."""
     found: list[str] = []
     for line in lines:
-        found += fold(printable(line))
+        found += fold(printable(line), width)
     indent = " " * GUTTER
     return [(indent if i else label.ljust(GUTTER)) + line for i, line in enumerate(found)]
 
 
-def fold(line: str) -> list[str]:
-    """A sentence in pieces of at most `WIDTH`; evidence and commands, to copy, stay in one."""
+def width_for(stream: TextIO) -> int:
+    """How wide lines may be: as the terminal is, between 40 and `WIDTH` columns."""
+    columns_there = shutil.get_terminal_size((WIDTH, 24)).columns if stream.isatty() else WIDTH
+    return max(NARROWEST, min(WIDTH, columns_there))
+
+
+def fold(line: str, width: int = WIDTH) -> list[str]:
+    """A sentence in pieces of at most `width`; evidence and commands, to copy, stay in one."""
     if line.lstrip().startswith((_QUOTE, "kubectl ")):
         return [line]
     indent = " " * (len(line) - len(line.lstrip()))
     return textwrap.wrap(
-        line, WIDTH - GUTTER, subsequent_indent=indent + "  ", break_long_words=False,
+        line, width - GUTTER, subsequent_indent=indent + "  ", break_long_words=False,
         break_on_hyphens=False,
     ) or [""]  # fmt: skip
 

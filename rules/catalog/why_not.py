@@ -73,6 +73,11 @@ class WhyNot(StrEnum):
     WORKLOAD_UNHEALTHY = "WorkloadUnhealthy"
 
 
+def runbook(reason: str) -> str:
+    """Where the page of a reason stands, in the documentation."""
+    return f"docs/runbooks/blocked/{reason}.md"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
     """One no: its reason, a clause for people that completes a sentence, and what it is about."""

@@ -7,6 +7,7 @@ number that the catalog does not know reports and never acts.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -286,8 +287,16 @@ _NEAREST: Final = (
 
 def nearest_architecture(model: str) -> str | None:
     """Return the catalog's column for a GPU model or generation; None for an unknown name."""
-    plain = model.strip().lower().removeprefix("nvidia ")
-    return next((column for column, models in _NEAREST if plain in models), None)
+    words = re.split(r"[\s_-]+", model.strip().lower())
+    named = " ".join(
+        word for word in words if word not in {"nvidia", "geforce", "quadro", "tesla"}
+    )
+    known = [(len(one), one, column) for column, models in _NEAREST for one in models]
+    # A product as NVML or a label spells it holds more than the model: `NVIDIA-H100-80GB-HBM3`.
+    for _, one, column in sorted(known, reverse=True):
+        if f" {one} " in f" {named} ":
+            return column
+    return None
 
 
 def applies_to(xid: int, architecture: str) -> bool | None:

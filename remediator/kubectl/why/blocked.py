@@ -13,9 +13,10 @@ from rules.api.nodes import QuarantineView
 from rules.api.quarantine import BlockedBy, Condition, Mode, Phase
 from rules.api.sentences import some
 from rules.catalog.reason import Level
-from rules.catalog.why_not import WhyNot
+from rules.catalog.why_not import WhyNot, runbook
 from rules.policy.policy import Policy
 from rules.session.causes import level_in_effect, open_causes
+from rules.session.status import blocked_by
 
 SHOWN_BLOCKS: Final = 8
 _TOLD: Final = frozenset({"Blocked", "NeedsHuman", "Storm"})
@@ -36,6 +37,8 @@ def blocked_lines(node: str, session: QuarantineView | None) -> Iterator[str]:
     blocks = status.drain.blocked if status.drain and told_by_drain else ()
     for block in blocks[:SHOWN_BLOCKS]:
         yield from _block(block)
+    if blocks and (why := blocked_by(status)):
+        yield f"  runbook: {runbook(why)}"
     if len(blocks) > SHOWN_BLOCKS:
         yield f"and {len(blocks) - SHOWN_BLOCKS} more: kubectl gpuward show {session.name}"
     reasons: set[str] = set()
@@ -75,6 +78,8 @@ def _condition(node: str, condition: Condition) -> Iterator[str]:
     if remedy.words and command:
         # On a line of its own, to be copied.
         yield f"  {command}"
+    if any(why == condition.reason for why in WhyNot):
+        yield f"  runbook: {runbook(condition.reason)}"
 
 
 def _true(conditions: tuple[Condition, ...]) -> list[Condition]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from remediator.kubectl.node_look import NodeLook
-from remediator.kubectl.why.plain_words import closes
 from remediator.view.text import age
 from rules.api.health import IncidentStatus
 from rules.api.names import ANNOTATION_REPAIRED
 from rules.api.timestamps import parse_time
+from rules.catalog.plain_words import closes
 from rules.catalog.reason import Severity
 
 HEARD_WITHIN_S: Final = 60.0

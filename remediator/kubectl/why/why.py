@@ -13,14 +13,14 @@ from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.blocked import blocked_lines, next_lines
 from remediator.kubectl.why.calm import calm_lines
 from remediator.kubectl.why.marks import kept_lines, mark_lines
-from remediator.kubectl.why.plain_words import closes, repair
 from remediator.view.people import HELD
-from remediator.view.text import age, count, labelled, quoted
+from remediator.view.text import WIDTH, age, count, labelled, quoted
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.mark import marked, read_note
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Cause, Mode, Phase
 from rules.api.sentences import blocked_clause
+from rules.catalog.plain_words import closes, decoded, repair, repair_command
 from rules.session.causes import open_causes
 from rules.session.external import SOURCE as EXTERNAL
 from rules.session.observation import OF_THE_AGENT, is_open
@@ -42,8 +42,8 @@ _STEPS = {
 """A phase in few words; what its sentence said at the time is in `show`."""
 
 
-def why(look: NodeLook, *, wide: bool = False) -> list[str]:
-    """The answer to "why is my node gone", line by line."""
+def why(look: NodeLook, *, wide: bool = False, width: int = WIDTH) -> list[str]:
+    """The answer to "why is my node gone", line by line, for a terminal that is `width` wide."""
     session = look.session
     told = session or _unmarking(look)
     lines = [printable(_headline(look, session))]
@@ -61,7 +61,7 @@ def why(look: NodeLook, *, wide: bool = False) -> list[str]:
         ("you can", _advice(look, session)),
     )
     for label, text in sections:
-        lines += labelled(label, text)
+        lines += labelled(label, text, width)
     return lines
 
 
@@ -180,9 +180,17 @@ def _incident(
     if len(incident.gpus) > len(uuids):
         yield f"  and {count(len(incident.gpus) - len(uuids), 'more GPU')}"
     evidence = incident.evidence if wide else incident.evidence[-SHOWN_EVIDENCE:]
-    yield from (f"  {quoted(line)}" for line in evidence)
+    for line in evidence:
+        yield f"  {quoted(line)}"
+        if said := decoded(line):
+            yield f"    that is, {said}"
+    pci = next((gpus[one].pci for one in incident.gpus if one in gpus), "")
+    pci = pci or next(iter(incident.pci), "")
     ends = closes(incident.closes_on)
     yield f"  repair: {repair(incident.recommended_action)}{f'; {ends}' if ends else ''}"
+    if command := repair_command(incident.recommended_action, pci):
+        yield f"  on the node: {command}"
+    yield f"  more: gpuward-agent explain {incident.reason}"
 
 
 def _gpu(gpu: GpuStatus | None, uuid: str, *, wide: bool) -> str:

@@ -99,3 +99,41 @@ def test_what_repeats_of_a_programs_fault_become_is_said(xid: int, said: bool) -
     text = " ".join("\n".join(explanation(xid)).split())
     assert ("after 3 bursts within 24 h of 2 workloads or more" in text) is said
     assert ("at one place of the chip. Whose process" in text) is (xid == 13)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        pytest.param(["RowRemapFailure"], "replace the GPU or the node", id="reason"),
+        pytest.param(["rowremapfailure"], "RowRemapFailure", id="in any case"),
+        pytest.param(["ThermalSlowdown"], "3 of the last 5 readings", id="what ends it"),
+        pytest.param(["Xid79GPUFallenOffBus"], "Xid 79:", id="a reason named for its Xid"),
+        pytest.param(["sxid", "20009"], "SXid 20009: DLPL_RX_SHORT_ERROR_RATE", id="SXid"),
+        pytest.param(["SXid99999"], "unknown to the catalog", id="unknown SXid"),
+    ],
+)
+def test_issue15_08_reasons_and_sxids_are_explained(words, said, capsys) -> None:
+    assert main(["explain", *words]) == 0
+    assert said in capsys.readouterr().out
+
+
+def test_issue15_08_a_reason_that_is_nearly_one_is_named(capsys) -> None:
+    assert main(["explain", "RowRemapFailur"]) == 64
+    assert "did you mean RowRemapFailure" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("product", "column"),
+    [
+        pytest.param("NVIDIA-H100-80GB-HBM3", "h100", id="as a label spells it"),
+        pytest.param("NVIDIA L40S", "h100", id="as NVML spells it"),
+        pytest.param("Tesla T4", "a100", id="an old name"),
+        pytest.param("NVIDIA RTX A6000", "a100", id="two words"),
+        pytest.param("NVIDIA GB200", "gb200", id="not the b200 in it"),
+        pytest.param("NVIDIA B200", "b100", id="its generation"),
+    ],
+)
+def test_issue15_08_a_product_is_named_as_it_was_asked_for(product, column, capsys) -> None:
+    assert main(["explain", "79", "--gpu", product]) == 0
+    last = " ".join(capsys.readouterr().out.split()).partition(f"On {product}")[2]
+    assert f"by the column {column}, the nearest one published" in last

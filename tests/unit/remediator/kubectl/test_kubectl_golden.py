@@ -49,6 +49,7 @@ LOOKS = {
     "stats": (("stats",),),
     "show": (("show", "gpu-blocked-0badcafe"), ("show", "nothing")),
     "plan": (("plan",), *each("plan"), ("plan", "gpu-blocked", "-o", "json")),
+    "bundle": (("bundle", "gpu-blocked"),),
     "completion": (("completion", "bash"),),
     "preflight": (("preflight",), ("preflight", "-o", "json")),
 }
@@ -91,7 +92,10 @@ def compare(name: str, kubectl: Kubectl, commands: tuple[tuple[str, ...], ...]) 
 
 
 @pytest.mark.parametrize("name", sorted(LOOKS))
-def test_looking_prints_this(name: str, looked_at: Kubectl) -> None:
+def test_looking_prints_this(
+    name: str, looked_at: Kubectl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     compare(name, looked_at, LOOKS[name])
 
 

@@ -43,8 +43,9 @@ LINES = {
     "resume": (),
     "uninstall": ("--yes",),
     "completion": ("bash",),
+    "bundle": (BLOCKED, "--to", "/dev/null"),
 }
-LOOKS = {"fleet", "list", "why", "show", "history", "lemons", "stats", "completion"}
+LOOKS = {"fleet", "list", "why", "show", "history", "lemons", "stats", "completion", "bundle"}
 PLANS = {"plan", "preflight"}
 FOR_ADMINISTRATORS = {"uninstall"}
 LACKS = ("not allowed", "you may not", "unseen", "could not look", "forbidden")

@@ -193,3 +193,42 @@ def test_a_mark_that_cannot_come_off_says_who_refuses_and_what_to_do() -> None:
     assert f"refused: {clause}." in text
     assert "blocked MarkRefused" in text
     assert "ends with: whoever runs the admission policy or webhook" in text
+
+
+@pytest.mark.parametrize(
+    ("evidence", "said"),
+    [
+        pytest.param(
+            "clock_event_reasons=0x48", "hardware slowdown, heat, in hardware", id="bits"
+        ),
+        pytest.param(
+            "fabric_health_mask=0x11", "bandwidth degraded, route unhealthy", id="fields"
+        ),
+        pytest.param("something_else=0x48", "", id="a mask nobody published"),
+    ],
+)
+def test_issue15_08_bit_masks_are_said_in_words(evidence: str, said: str) -> None:
+    text = "\n".join(why(look(sick(NAME, line=evidence))))
+    assert f"> {evidence}" in text
+    assert (f": {said}" in text) if said else ("that is, " not in text)
+
+
+def test_issue15_08_the_repair_is_a_command_that_names_the_gpu() -> None:
+    text = "\n".join(why(look(sick(NAME))))
+    assert "on the node: nvidia-smi --gpu-reset -i 0000:9d:00.0" in text
+    assert "more: gpuward-agent explain Xid95UncontainedMemoryError" in text
+
+
+def test_issue15_08_what_blocks_names_its_runbook() -> None:
+    for path in ("why.txt", "why-other-states.txt"):
+        text = (GOLDEN / path).read_text(encoding="utf-8")
+        for named in re.findall(r"runbook: (\S+)", text):
+            assert (REPOSITORY / named).is_file()
+        assert "runbook: docs/runbooks/blocked/" in text
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_issue15_08_lines_fit_the_terminal(width: int) -> None:
+    one = session("s", NAME, "Draining", "word " * 60, steps=("Draining",))
+    for line in why(look(sick(NAME), one), width=width)[1:]:
+        assert len(line) <= width or re.search("> |kubectl |nvidia-smi|explain|20..-..-..T", line)

@@ -1,0 +1,96 @@
+"""Codes of a verdict in plain words: what would close an incident, what would repair it, and which
+bits of a mask are set. For `why` and `explain`; data and small functions only.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from rules.catalog.reason import Action, ClosesKind, ClosesOn
+
+_CLOSES: Final = {
+    ClosesKind.RESET: "closes once the agent sees that the GPU was reset (or the node rebooted) "
+    "and works",
+    ClosesKind.REBOOT: "closes once the agent sees that the node was rebooted and its GPUs work",
+    ClosesKind.HUMAN: "closes once a person says repaired and the agent sees nothing against it",
+}
+_REPAIR: Final = {
+    Action.NONE: "nothing to repair",
+    Action.RESTART_APP: "restart the program; the GPU is not at fault",
+    Action.RESET_GPU: "reset the GPU, or reboot the node",
+    Action.RESTART_NODE: "reboot the node",
+    Action.POWER_CYCLE: "power the node off and on; a reboot is not enough",
+    Action.REPLACE_NODE: "replace the GPU or the node: open a case with the vendor",
+    Action.INVESTIGATE: "a person looks at it: the evidence does not say what would help",
+    Action.DRAIN_P2P: "end what uses GPU to GPU traffic, then reset the GPU",
+    Action.RECOVER_IMEX_DOMAIN: "recover the IMEX domain of the rack",
+    Action.RESTART_FABRIC_MANAGER: "restart the fabric manager",
+    Action.RUN_DIAGNOSTICS: "run diagnostics under load",
+    Action.CHECK_MECHANICALS: "check seating, cables and cooling",
+    Action.UPDATE_FIRMWARE: "update the firmware",
+}
+
+
+def closes(text: str) -> str:
+    """What ends an incident; the code itself where a newer agent wrote one not known here."""
+    try:
+        ends = ClosesOn.parse(text)
+    except ValueError:
+        return f"closes on {text}" if text else ""
+    if ends.kind is ClosesKind.SILENCE:
+        return f"closes by itself {str(ends)[8:-1]} after it was last seen"
+    if ends.kind is ClosesKind.STATE:
+        return f"closes when {ends.count} of the last {ends.window} readings of {ends.signal} are good"
+    return _CLOSES[ends.kind]
+
+
+def repair(action: str) -> str:
+    """What would repair it; the code itself where it is not known here."""
+    return next((words for known, words in _REPAIR.items() if known == action), action)
+
+
+_COMMANDS: Final = {
+    Action.RESET_GPU: "nvidia-smi --gpu-reset -i {pci}",
+    Action.RESTART_NODE: "systemctl reboot",
+    Action.POWER_CYCLE: "ipmitool chassis power cycle",
+    Action.RESTART_FABRIC_MANAGER: "systemctl restart nvidia-fabricmanager",
+    Action.RUN_DIAGNOSTICS: "gpuward-agent validate",
+}
+"""What somebody types on the node, once nothing uses a GPU there."""
+
+
+def repair_command(action: str, pci: str = "") -> str:
+    """The command on the node that repairs; "" where no command does."""
+    command = next((text for known, text in _COMMANDS.items() if known == action), "")
+    return "" if "{pci}" in command and not pci else command.format(pci=pci)
+
+
+_BITS: Final = {
+    "clock_event_reasons": {
+        0x1: "idle", 0x2: "clocks set by a program", 0x4: "power cap in software",
+        0x8: "hardware slowdown", 0x10: "kept in step with others", 0x20: "heat, in software",
+        0x40: "heat, in hardware", 0x80: "power brake from outside", 0x100: "display clocks",
+    },
+}  # fmt: skip
+"""Bits of a reading, as evidence names it. Source: NVML reference, nvmlClocksEventReasons."""
+_FIELDS: Final = {
+    "fabric_health_mask": (
+        (0, "bandwidth degraded"), (2, "route recovering"), (4, "route unhealthy"),
+        (6, "access timed out"),
+    ),
+}  # fmt: skip
+"""Fields of two bits, of which 1 says that it is so. Source: NVML reference, nvmlGpuFabricInfo."""
+_READING: Final = re.compile(r"\b([a-z_]+)=0x([0-9a-f]{1,16})\b")
+
+
+def decoded(evidence: str) -> str:
+    """What the bit masks in a line of evidence say; "" where it has none that are known."""
+    said = []
+    for name, digits in _READING.findall(evidence):
+        value = int(digits, 16)
+        words = [word for bit, word in _BITS.get(name, {}).items() if value & bit]
+        words += [word for at, word in _FIELDS.get(name, ()) if value >> at & 0b11 == 1]
+        if words:
+            said.append(f"{name}: {', '.join(words)}")
+    return "; ".join(said)
