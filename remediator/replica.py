@@ -82,6 +82,7 @@ class Replica:
         self.policy = PolicySource(
             settings.policy,
             shadow=settings.shadow,
+            builtin_validation=settings.builtin_validation,
             metrics=self.metrics,
             on_change=self._policy_changed,
         )

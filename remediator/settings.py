@@ -28,6 +28,8 @@ class RemediatorSettings:
     policy: str | None
     kubeconfig: str | None
     shadow: bool
+    builtin_validation: bool
+    """Component `validate` is installed: nodes are tested unless the policy says otherwise."""
     listen: str
     namespace: str
     """Of the lease and of the agent's pods; empty where nobody named one."""
@@ -75,6 +77,13 @@ def make_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
         default=env.get("GPUWARD_SHADOW", "").lower() in _TRUE,
         help="say what would be done and touch no node and no pod, whatever the policy says "
         "(GPUWARD_SHADOW)",
+    )
+    run.add_argument(
+        "--builtin-validation",
+        action="store_true",
+        default=env.get("GPUWARD_BUILTIN_VALIDATION", "").lower() in _TRUE,
+        help="test drained nodes under load before their release, unless the policy says otherwise "
+        "(validate.provider); set by component validate (GPUWARD_BUILTIN_VALIDATION)",
     )
     _flag(run, env, "--listen", "HOST:PORT", "metrics and probes (default: :9413)", ":9413")
     _flag(
@@ -164,6 +173,7 @@ def run_settings(arguments: argparse.Namespace, env: Mapping[str, str]) -> Remed
         policy=arguments.policy,
         kubeconfig=arguments.kubeconfig,
         shadow=arguments.shadow,
+        builtin_validation=arguments.builtin_validation,
         listen=arguments.listen,
         namespace=arguments.namespace or env.get("POD_NAMESPACE") or _own_namespace(),
         identity=arguments.identity or env.get("POD_NAME") or f"{host}-{os.getpid()}",

@@ -85,15 +85,22 @@ def _marked(identity: Identity, obj: Object) -> Object:
     if program is not None:
         spec = obj["spec"]["template"]["spec"]
         spec["tolerations"] = Template(f"{{{{ toJson .Values.{program}.tolerations }}}}")
-        image = f".Values.images.{program}"
         for container in spec["containers"]:
-            container["image"] = Template(
-                f'"{{{{ {image}.repository }}}}:{{{{ {image}.tag | default .Chart.AppVersion }}}}"'
-            )
+            container["image"] = _image(program)
+    if identity[0] == "PodTemplate":
+        # Our own tests run the agent's program.
+        for container in obj["template"]["spec"]["containers"]:
+            container["image"] = _image("agent")
     if program == "remediator":
         obj["spec"]["replicas"] = Template("{{ .Values.remediator.replicas }}")
     _walk(obj, lambda key, value: key == "namespace" and value == NAMESPACE)
     return obj
+
+
+def _image(program: str) -> Template:
+    image = f".Values.images.{program}"
+    tag = f"{{{{ {image}.tag | default .Chart.AppVersion }}}}"
+    return Template(f'"{{{{ {image}.repository }}}}:{tag}"')
 
 
 def _walk(value: Any, is_namespace: Callable[[str, Any], bool]) -> None:

@@ -79,6 +79,8 @@ def _item(hint: Any, key: str) -> dict[str, Any]:
         return {"type": "boolean"}
     if hint is int:
         return {"type": "integer", "format": "int64"}
+    if hint is float:
+        return {"type": "number"}
     if hint is str:
         if bounds.enum:
             return {"type": "string", "enum": list(bounds.enum)}

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
+from remediator.cycle.job_look import JobLook
 from remediator.cycle.writes import Writes
 from remediator.kube.answer import ApiError
 from remediator.kube.api import Api
@@ -118,6 +119,7 @@ class NodeCycle:
         self._evidence: dict[str, EvidenceView] = {}
         """By session, from the read until its digest is on record."""
         self._evidence_read: dict[str, float] = {}
+        self._jobs = JobLook(api, clock, namespace=lambda: world.snapshot().own_namespace)
         self._writes = Writes(api, gateway, world, clock, metrics, senses.fleet_changed)
 
     def took_over_at(self, at: float, sessions: list[QuarantineView]) -> None:
@@ -184,6 +186,7 @@ class NodeCycle:
     async def _round(self, name: str) -> tuple[Result | None, Looked, float | None]:
         """Decide once for each open session (or for none); what became of the first write."""
         await self._read_health(name)
+        await self._jobs.look(name, self._world.open_sessions(name)[:1])
         if (health := self._world.healths.get(name)) is not None:
             await self._publishers.look(health)
         await self._read_evidence(name)
@@ -220,6 +223,8 @@ class NodeCycle:
             result = await self._writes.carry_out(name, writes)
             if any(isinstance(write, d.WriteRepairObject) for write in writes):
                 self._objects.forget(name)
+            if any(isinstance(write, d.CreateTestJob | d.DeleteTestJob) for write in writes):
+                self._jobs.forget(name)
             accepted = result in {None, Result.DONE} and postponed_s is None
             if session is not None and accepted:
                 # Before the next round: what it credits for an outage is on record now.
@@ -236,6 +241,7 @@ class NodeCycle:
         if name not in self._world.caches.marked.items:
             self._world.unselected.pop(name, None)
         self._health_read.pop(name, None)
+        self._jobs.forget(name)
         self._world.refusals.forget(name)
         self._gateway.forget(name)
         self._objects.forget(name)
@@ -276,6 +282,7 @@ class NodeCycle:
             untolerating=self._senses.untolerating(node) if node and session else (),
             plan=self._senses.plan(name),
             last_active_at=self._active.get(uid),
+            job=self._jobs.seen(name),
             refused=self._world.refusals.of(name),
             objects=self._objects.known(name),
             evidence=self._evidence.get(session.name) if session else None,

@@ -73,7 +73,7 @@ class Writes:
         """At most one status write per session and second.
 
         A change of phase never waits, nor does the record of who is about to be evicted, of a
-        repair, or of a mark that is put on: once it is there, nothing asks for its record and its
+        repair or a test, or of a mark that is put on: once it is there, nothing asks for its record and its
         Event again. What the API server would store as it did before is not sent again.
         """
         if session is None:
@@ -90,7 +90,7 @@ class Writes:
         has_status = any(isinstance(w, d.WriteSessionStatus) for w in decision.writes)
         announces = decision.status is not None and announced(decision.status.drain)
         begins = announces and not announced(session.status.drain)
-        repairs = decision.status is not None and decision.status.repair != session.status.repair
+        repairs = decision.status is not None and _proof(decision.status) != _proof(session.status)
         marks = any(isinstance(w, d.MarkNode) for w in decision.writes)
         at_once = phase != written_phase or begins or repairs or marks
         if not has_status or wait_s <= 0 or at_once:
@@ -116,7 +116,8 @@ class Writes:
                 if isinstance(write, d.MarkNode) and not sent.done:
                     # Its place in the budget is another node's until it is tried again.
                     self._fleet_changed()
-            if sent.done:
+            gone = sent.result in {Result.GONE, Result.CONFLICT}
+            if sent.done or (isinstance(write, d.DeleteTestJob) and gone):
                 self.learn(write, sent)
                 done = Result.DONE
                 continue
@@ -235,3 +236,8 @@ class Writes:
 
 def _on_node(write: d.WriteRepairObject) -> bool:
     return (write.address.api_version, write.address.resource) == ("v1", "nodes")
+
+
+def _proof(status: QuarantineStatus) -> tuple[object, ...]:
+    """What is on record before something is asked for: it never waits."""
+    return status.repair, status.validation

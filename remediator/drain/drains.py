@@ -219,6 +219,7 @@ class Drains:
             drain.plan,
             last_active_at=self._last_active_at(drain.session_uid),
             dry_run=drain.dry_run,
+            own_namespace=self._world.snapshot().own_namespace,
         )
         now = self._clock.now()
         plan = plan_drain(look, self._policy(), drain.memory, now)
@@ -251,6 +252,7 @@ class Drains:
             now=now,
             before=before,
             certain=close,
+            own_namespace=self._world.snapshot().own_namespace,
         )
         if close or before is None or before.arrived != drain.plan.arrived:
             self._wake(node)

@@ -83,6 +83,7 @@ class DrainLook:
         *,
         last_active_at: float | None,
         dry_run: bool,
+        own_namespace: str = "",
     ) -> DrainInput:
         """One look at the session's node; ApiError when its pods cannot be listed. `causes`: those
         in effect (`rules.session.causes`).
@@ -108,6 +109,7 @@ class DrainLook:
             drain=session.status.drain or DrainStatus(),
             last_active_at=last_active_at,
             dry_run=dry_run,
+            own_namespace=own_namespace,
         )
 
     def _daemon_sets(self) -> dict[str, OwnerView]:

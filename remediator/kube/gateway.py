@@ -41,6 +41,8 @@ _LANES: dict[type, PaceLane] = {
     d.UnmarkNode: PaceLane.MARK,
     d.SetRepairCondition: PaceLane.MARK,
     d.WriteRepairObject: PaceLane.MARK,
+    d.CreateTestJob: PaceLane.MARK,
+    d.DeleteTestJob: PaceLane.RECORD,
     d.EvictPod: PaceLane.EVICT,
     d.SetDisruptionTarget: PaceLane.EVICT,
     d.DeletePod: PaceLane.EVICT,
@@ -61,6 +63,7 @@ _ON_NODES_OR_PODS = (
     d.SetNodeUnknown,
     d.SetDisruptionTarget,
     d.DeletePod,
+    d.CreateTestJob,
 )
 
 

@@ -26,7 +26,7 @@ from remediator.view.shapes import (
     ReplicaShown,
     SessionDetail,
 )
-from rules.api.quarantine import BlockedBy, TimelineEntry
+from rules.api.quarantine import BlockedBy, TimelineEntry, ValidationAttempt
 
 SHOWN_PODS = 20
 
@@ -47,6 +47,7 @@ def session_page(detail: SessionDetail, replica: ReplicaShown, now: float) -> El
         section("drain", "DrainShown", live("drained", "div", {}, _drain(detail.drain, now))),
         section("marks", "What keeps work off the node", live("marked", "div", {}, marks_list(
             detail.marks, "Nothing of ours is on the node."))),
+        *_tested(detail, now),
         section("timeline", "Timeline (UTC)", live("steps", "div", {}, _timeline(detail.timeline, now))),
         section("acts", "What you can do", *_acts(detail)),
     )  # fmt: skip
@@ -215,6 +216,38 @@ def marks_list(marks: Sequence[NodeMark], none: str) -> list[Element]:
             ],
         )
     ]  # fmt: skip
+
+
+def _tested(detail: SessionDetail, now: float) -> list[Element]:
+    """The tests under load, the last first; nothing where there was none."""
+    if not detail.validation:
+        return []
+    told = [_test(test, now) for test in reversed(detail.validation)]
+    return [section("tests", "Tests under load", live("tested", "div", {}, told))]
+
+
+def _test(test: ValidationAttempt, now: float) -> Element:
+    checks: list[Child] = [
+        el("li", None, chip(check.verdict), " ", check.id, " ", el("code", None, check.gpu),
+           f" {check.value:g} {check.unit}" if check.value is not None else "",
+           f", at least {check.floor:g}" if check.floor is not None else "",
+           f"; {check.note}" if check.note else "")
+        for check in test.checks
+    ]  # fmt: skip
+    return el(
+        "article",
+        None,
+        el("h3", None, f"{test.provider} {test.attempt} ", chip(test.state)),
+        el("p", None, test.message) if test.message else None,
+        facts(
+            [
+                ("Began", ago(test.started_at, now, after=" ago")),
+                ("Ended", ago(test.ended_at, now, after=" ago") if test.ended_at else None),
+                ("Job", el("code", None, test.object)),
+            ]
+        ),
+        el("ul", {"class": "pods"}, checks) if checks else None,
+    )
 
 
 def _timeline(timeline: Sequence[TimelineEntry], now: float) -> list[Element]:

@@ -17,7 +17,7 @@ from remediator.kube.clock import Clock
 from remediator.metrics import Metrics
 from remediator.upkeep.policy_yaml import decode_policy
 from rules.api.quarantine import Mode
-from rules.policy.policy import Policy
+from rules.policy.policy import Policy, with_installed
 
 _LOG = structlog.get_logger()
 
@@ -48,11 +48,13 @@ class PolicySource:
         shadow: bool,
         metrics: Metrics,
         on_change: Callable[[Policy], None],
+        builtin_validation: bool = False,
     ) -> None:
         self.problems: list[str] = []
         """What is wrong with the file now; empty when it is in effect."""
         self._path = Path(path) if path else None
         self._shadow = shadow
+        self._builtin_validation = builtin_validation
         self._metrics = metrics
         self._on_change = on_change
         self._stamp: tuple[int, int, int] | None = None
@@ -99,6 +101,7 @@ class PolicySource:
     def _use(self, policy: Policy, *, first: bool) -> None:
         if self._shadow:
             policy = msgspec.structs.replace(policy, mode=Mode.SHADOW)
+        policy = with_installed(policy, builtin=self._builtin_validation)
         changed = policy != self._policy
         self._policy = policy
         self._metrics.enforcing.set(1 if policy.mode is Mode.ENFORCE else 0)

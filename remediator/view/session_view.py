@@ -89,6 +89,7 @@ def session_detail(session: QuarantineView, state: PageState) -> SessionDetail:
         evidence=evidence_of(session, state),
         drain=_drain(status.drain) if status.drain else None,
         marks=node_marks(node) if node is not None and is_open(session) else (),
+        validation=status.validation,
         timeline=status.timeline,
     )
 

@@ -11,7 +11,13 @@ from typing import Any
 import msgspec
 
 from rules.api.health import HealthStatus
-from rules.api.quarantine import BlockedBy, Cause, Condition, TimelineEntry
+from rules.api.quarantine import (
+    BlockedBy,
+    Cause,
+    Condition,
+    TimelineEntry,
+    ValidationAttempt,
+)
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -133,6 +139,8 @@ class SessionDetail(Shown, frozen=True, kw_only=True):
     evidence: tuple[IncidentEvidence, ...]
     drain: DrainShown | None
     marks: tuple[NodeMark, ...]
+    validation: tuple[ValidationAttempt, ...]
+    """The tests under load before its release."""
     timeline: tuple[TimelineEntry, ...]
 
 

@@ -86,3 +86,6 @@ PAUSED = "paused-for-"
 # Who says so in events, managedFields and user agents.
 COMPONENT_AGENT = "gpuward-agent"
 COMPONENT_REMEDIATOR = "gpuward-remediator"
+
+# Of `app.kubernetes.io/component`: the pods that test a node under load.
+COMPONENT_VALIDATE = "validate"

@@ -188,6 +188,54 @@ class RepairAttempt(Wire, frozen=True):
     proof: str = ""
 
 
+class ValidationState(enum.StrEnum):
+    """What became of one test under load."""
+
+    PLANNED = "Planned"
+    """On record; its Job may or may not have been made."""
+    ASKED = "Asked"
+    """Its Job is there."""
+    PASSED = "Passed"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+    """It could not be run, or said nothing that can be believed: never a pass."""
+    OUTDATED = "Outdated"
+    """It passed, and a cause came back after it."""
+    WITHDRAWN = "Withdrawn"
+    """It is not needed any more, or a person ended the session first."""
+
+
+class ValidationCheck(Wire, frozen=True):
+    """One thing that the test measured, as its Job says."""
+
+    id: str
+    gpu: str = ""
+    verdict: str = ""
+    value: float | None = None
+    unit: str = ""
+    floor: float | None = None
+    note: str = ""
+
+
+class ValidationAttempt(Wire, frozen=True):
+    """One test under load before a release, written before its Job is made."""
+
+    object: str
+    """What its Job is called."""
+    attempt: int = 1
+    provider: str = ""
+    template: str = ""
+    started_at: str = ""
+    ended_at: str = ""
+    boot_id: str = msgspec.field(name="bootID", default="")
+    job_uid: str = msgspec.field(name="jobUID", default="")
+    state: str = ""
+    verdict: str = ""
+    message: str = ""
+    checks: tuple[ValidationCheck, ...] = ()
+    """The gravest ones."""
+
+
 class QuarantineStatus(Wire, frozen=True):
     """Where the session stands. `drain` is present from the first drain pass on."""
 
@@ -199,6 +247,7 @@ class QuarantineStatus(Wire, frozen=True):
     conditions: tuple[Condition, ...] = ()
     drain: DrainStatus | None = None
     repair: tuple[RepairAttempt, ...] = ()
+    validation: tuple[ValidationAttempt, ...] = ()
     timeline: tuple[TimelineEntry, ...] = ()
     evidence: dict[str, Any] = msgspec.field(default_factory=dict)
 

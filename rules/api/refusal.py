@@ -29,6 +29,7 @@ class NodeWrite(StrEnum):
     STATUS = "write the status of the session"
     REPAIR = "ask for a repair of the node"
     UNREPAIR = "take back what asked for a repair of the node"
+    TEST = "make the Job that tests the node"
 
 
 _ON_SESSIONS: Final = {
@@ -39,6 +40,7 @@ _ON_SESSIONS: Final = {
 """Writes about a node that are not on the node, and the right that each needs."""
 _REPAIRS: Final = {NodeWrite.REPAIR, NodeWrite.UNREPAIR}
 """They need the component of their adapter, and the object of a provider may say no."""
+_RIGHTS: Final = {**_ON_SESSIONS, NodeWrite.TEST: "create on jobs of its namespace"}
 
 
 def surprise(where: str) -> Refusal:
@@ -77,7 +79,7 @@ def refusal_of(write: NodeWrite, code: int, message: str) -> Refusal | None:
             + (
                 "install the component of its adapter"
                 if write in _REPAIRS
-                else f"grant it {_ON_SESSIONS.get(write, 'patch on nodes')}"
+                else f"grant it {_RIGHTS.get(write, 'patch on nodes')}"
             ),
         )
     if write in _REPAIRS and 400 <= code < 500 and code not in _PASSES - {404}:

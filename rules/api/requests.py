@@ -65,6 +65,8 @@ def request(write: d.Write) -> Request:
         case d.DeleteEvidence():
             path = f"{EVIDENCES}/{segment(write.name)}"
             return Request(method="DELETE", path=path, body=_delete_options(write.uid))
+        case d.CreateTestJob() | d.DeleteTestJob():
+            return _job_request(write)
         case d.EmitEvent():
             return Request(
                 method="POST",
@@ -137,6 +139,14 @@ def status_patch(status: QuarantineStatus) -> dict[str, Any]:
         drain: dict[str, Any] = dict.fromkeys(status.drain.__struct_encode_fields__)
         patch["drain"] = {**drain, **plain(status.drain)}
     return patch
+
+
+def _job_request(write: d.CreateTestJob | d.DeleteTestJob) -> Request:
+    path = f"/apis/batch/v1/namespaces/{segment(write.namespace)}/jobs"
+    if isinstance(write, d.CreateTestJob):
+        return Request(method="POST", path=path, body=dict(write.body))
+    body = {**_delete_options(write.uid), "propagationPolicy": "Background"}
+    return Request(method="DELETE", path=f"{path}/{segment(write.name)}", body=body)
 
 
 def _pod_request(write: d.EvictPod | d.DeletePod | d.SetDisruptionTarget) -> Request:

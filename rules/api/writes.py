@@ -250,6 +250,30 @@ class WriteRepairObject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTestJob:
+    """Make the Job that tests a node under load; 409 AlreadyExists where there is one of the name."""
+
+    harmful: ClassVar[bool] = True
+    node: str
+    node_uid: str
+    session: str
+    namespace: str
+    name: str
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteTestJob:
+    """End a Job of ours and its pod; UID precondition."""
+
+    harmful: ClassVar[bool] = False
+    node: str
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EvictPod:
     """Ask the Eviction API to let the pod go; no grace override, UID precondition.
 
@@ -336,6 +360,8 @@ Write = (
     | SetNodeUnknown
     | SetRepairCondition
     | WriteRepairObject
+    | CreateTestJob
+    | DeleteTestJob
     | EvictPod
     | SetDisruptionTarget
     | DeletePod

@@ -66,6 +66,8 @@ class WhyNot(StrEnum):
     SESSION_UNREADABLE = "SessionUnreadable"
     STAND_DOWN = "StandDown"
     UNEXPECTED_ERROR = "UnexpectedError"
+    VALIDATION_FAILED = "ValidationFailed"
+    VALIDATION_UNKNOWN = "ValidationUnknown"
     VERDICT_STALE = "VerdictStale"
     VIEW_TOO_OLD = "ViewTooOld"
     WAIT_COMPLETED = "WaitCompleted"

@@ -14,6 +14,7 @@ from rules.drain.fate import Fate, LeftBy, Moment, fate_of
 from rules.drain.memory import DrainMemory
 from rules.drain.plan import DrainPlan
 from rules.policy.policy import Policy
+from rules.validate.jobs import is_own_test
 
 _GOING = frozenset({Fate.EVICT, Fate.WAITS, Fate.STUCK})
 _BY_POLICY = frozenset({LeftBy.POLICY_SKIP, LeftBy.POLICY_UNMANAGED, LeftBy.POLICY_EMPTY_DIR})
@@ -33,6 +34,7 @@ def plan_watch(
     now: float,
     before: DrainPlan | None = None,
     certain: bool = False,
+    own_namespace: str = "",
 ) -> DrainPlan:
     """Who arrived: all that a drain would not have left, and any new GPU pod that policy leaves.
 
@@ -41,7 +43,9 @@ def plan_watch(
     rest on it.
     """
     pods = tuple(pods)
-    at = Moment(now=now, started_at=since, severity=severity, policy=policy)
+    at = Moment(
+        now=now, started_at=since, severity=severity, policy=policy, own_namespace=own_namespace
+    )
     arrived = [
         _named(pod)
         for pod in sorted(pods, key=lambda pod: pod.key)
@@ -50,7 +54,10 @@ def plan_watch(
     using = tuple(
         _named(pod)
         for pod in sorted(pods, key=lambda pod: pod.key)
-        if pod.spec.node_name == node and not pod.finished and (pod.gpus > 0 or pod.doubt)
+        if pod.spec.node_name == node
+        and not pod.finished
+        # Our own test sees all GPUs and asks the scheduler for none.
+        and (pod.gpus > 0 or pod.doubt or is_own_test(pod, own_namespace))
     )
     clear = certain and not arrived and not using
     known = before.clear_since if before is not None else None

@@ -55,6 +55,7 @@ class DrainInput:
     drain: DrainStatus = field(default_factory=DrainStatus)
     last_active_at: float | None = None
     dry_run: bool = False
+    own_namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +128,7 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
         started_at=worked_since(look.drain, now, look.last_active_at),
         severity=look.severity,
         policy=policy,
+        own_namespace=look.own_namespace,
     )
     verdicts = [(pod, fate_of(pod, look.missing_owners, at)) for pod in pods]
     late = (

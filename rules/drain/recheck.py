@@ -37,6 +37,7 @@ def _fate(pod: PodView, look: DrainInput, policy: Policy, now: float) -> PodVerd
         started_at=worked_since(look.drain, now, look.last_active_at),
         severity=look.severity,
         policy=policy,
+        own_namespace=look.own_namespace,
     )
     return fate_of(pod, look.missing_owners, moment)
 

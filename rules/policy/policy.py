@@ -17,6 +17,7 @@ from rules.catalog.reason import Level, Severity
 from rules.policy.durations import Seconds, format_duration
 from rules.policy.external import ExternalTrigger
 from rules.policy.section import Section
+from rules.policy.validation import Provider, Validation
 from rules.repair.adapter import Adapter, RepairAction
 from rules.repair.ladder import Step
 from rules.repair.shipped import ADAPTERS
@@ -172,6 +173,7 @@ class Policy(Section, frozen=True, kw_only=True):
     external: tuple[ExternalTrigger, ...] = ()
     release: Release = Release()
     repair: Repair = Repair()
+    validate: Validation = Validation()
     limits: Limits = Limits()
     history: History = History()
 
@@ -196,6 +198,15 @@ class Policy(Section, frozen=True, kw_only=True):
         """Seconds a do-not-disrupt annotation holds a pod at most."""
         bounds = self.drain.do_not_disrupt
         return bounds.fatal_s if severity == Severity.FATAL else bounds.degraded_s
+
+
+def with_installed(policy: Policy, *, builtin: bool) -> Policy:
+    """The policy where provider Auto says who tests here: Builtin where that is installed."""
+    if policy.validate.provider != "Auto":
+        return policy
+    provider: Provider = "Builtin" if builtin else "None"
+    validation = msgspec.structs.replace(policy.validate, provider=provider)
+    return msgspec.structs.replace(policy, validate=validation)
 
 
 def effective_view(policy: Policy) -> dict[str, Any]:

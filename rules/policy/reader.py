@@ -22,6 +22,7 @@ from rules.policy.durations import Seconds, parse_duration
 from rules.policy.external import external_problems, spelled_out
 from rules.policy.policy import Policy
 from rules.policy.repair_checks import repair_problems
+from rules.policy.validation import validation_problems
 
 _MAX_PROBLEMS: Final = 20
 
@@ -194,7 +195,10 @@ def _nonsense(policy: Policy) -> list[PolicyProblem]:
     )
     problems.extend(
         PolicyProblem(path=path, message=message)
-        for path, message in external_problems(policy.external)
+        for path, message in (
+            *external_problems(policy.external),
+            *validation_problems(policy.validate),
+        )
     )
     problems.extend(
         PolicyProblem(path=f"reasons.{reason[:80]}", message="is wrong: a reason is CamelCase")

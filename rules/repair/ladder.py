@@ -49,6 +49,9 @@ BEGINS: Final[Mapping[Action, Step | None]] = {
     Action.UPDATE_FIRMWARE: None,
 }
 """Where the ladder begins for each action that a cause may recommend; None: nowhere."""
+AFTER_A_FAILED_TEST: Final = Action.RESTART_NODE
+"""What a failed test under load asks for. Not a reset: the agent saw nothing wrong, so nothing that
+it sees afterwards could prove that one happened; a new boot can be proven."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +86,15 @@ def begins_at(actions: Iterable[str]) -> Step | None:
     """The step that the gravest of the recommended actions asks for; unknown words ask for none."""
     known = [_begin(action) for action in actions]
     return max((step for step in known if step), key=lambda step: step.rank, default=None)
+
+
+def above(begins: Step | None, taken: Iterable[str]) -> Step | None:
+    """Where to go on when what was taken did not help: at `begins`, or above the highest step of
+    `taken`, the last step standing for what would be above it.
+    """
+    ranks = [step.rank + 1 for step in LADDER if step in set(taken)]
+    rank = max([begins.rank if begins is not None else 0, *ranks])
+    return LADDER[min(rank, len(LADDER) - 1)]
 
 
 def _begin(action: str) -> Step | None:

@@ -23,6 +23,7 @@ from rules.session.external import SOURCE as EXTERNAL
 from rules.session.external import holds, is_external, trigger_of
 from rules.session.observation import NodeObservation, is_open, staleness
 from rules.session.snapshot import FleetSnapshot
+from rules.session.validation import verdicts
 
 MAX_CAUSES: Final = 32
 """How many causes we write into a session; the others are in the verdict."""
@@ -195,7 +196,9 @@ def reported_causes(session: QuarantineView, sight: CauseSight) -> tuple[Cause, 
 
 
 def _holding(session: QuarantineView, sight: CauseSight) -> tuple[Cause, ...]:
-    """People's causes always, detectors' while their incident is active, others' while they say so."""
+    """People's causes always, detectors' while their incident is active, others' while they say
+    so, a failed test until something was done about it.
+    """
     blind = bool(sight.stale) or sight.health is None
     active = active_ids(sight.health)
     uid = session.spec.node_uid
@@ -203,6 +206,8 @@ def _holding(session: QuarantineView, sight: CauseSight) -> tuple[Cause, ...]:
     def stands(cause: Cause) -> bool:
         if cause.source == EXTERNAL:
             return holds(cause, uid, sight.node, sight.policy, sight.now)
+        if cause.source == verdicts.SOURCE:
+            return verdicts.holds(cause, session)
         return blind or cause.source == "Human" or cause.incident in active
 
     return tuple(cause for cause in session.spec.causes if stands(cause))
@@ -217,8 +222,8 @@ def active_ids(
 
 
 def needs_no_verdict(causes: Iterable[Cause]) -> bool:
-    """Whether any of the causes stands without an agent's verdict: a person's, or of others."""
-    return any(cause.source in {"Human", EXTERNAL} for cause in causes)
+    """Whether any of the causes stands without an agent's verdict: a person's, of others, a test's."""
+    return any(cause.source in {"Human", EXTERNAL, verdicts.SOURCE} for cause in causes)
 
 
 def _allowed(cause: Cause, session: QuarantineView, policy: Policy) -> str:

@@ -41,6 +41,7 @@ from rules.session.halts import EVIDENCE_PART_TAKEN, PART_OF_MARK, halt_of, with
 from rules.session.observation import NodeObservation, is_open, opted_out
 from rules.session.phases import in_phase, mark_write
 from rules.session.reuse import EVIDENCE_JOINED
+from rules.session.validation.verdicts import failed_cause
 
 __all__ = ["decide"]
 
@@ -153,7 +154,7 @@ def _append(case: Case) -> Decision | None:
     spec = case.session.spec
     joining = [c for other in case.seen.siblings if is_open(other) for c in other.spec.causes]
     wanted_level = spec.level
-    new = []
+    new = list(filter(None, [failed_cause(case.session)]))
     if not opted_out(case.node):
         suppressed = suppressed_incidents(case.seen.siblings, case.policy, case.now)
         for incident in believed(case.seen, case.policy):

@@ -33,6 +33,7 @@ from rules.repair.judging import ObjectSeen
 from rules.session.external import External, external_of
 from rules.session.owners import working_owner
 from rules.session.snapshot import AgentPod, FleetSnapshot
+from rules.validate.jobs import JobSeen
 
 if TYPE_CHECKING:
     from rules.drain.plan import DrainPlan
@@ -119,6 +120,8 @@ class NodeObservation:
     """The drain as of the last uncached lists; None before the first."""
     last_active_at: float | None = None
     """When this session was last decided with every write accepted, by any replica."""
+    job: JobSeen | None = None
+    """The Job of the test under load, as read for this decision; None before it was read."""
     refused: Mapping[NodeWrite, Refusal] = field(default_factory=dict)
     """The API server's answer to writes on the node sent a moment ago, where it was no."""
     objects: Mapping[ObjectQuery, ObjectSeen] = field(default_factory=dict)
@@ -291,6 +294,7 @@ def observe(
     untolerating: tuple[str, ...] = (),
     plan: DrainPlan | None = None,
     last_active_at: float | None = None,
+    job: JobSeen | None = None,
     refused: Mapping[NodeWrite, Refusal] | None = None,
     objects: Mapping[ObjectQuery, ObjectSeen] | None = None,
     evidence: EvidenceView | None = None,
@@ -322,6 +326,7 @@ def observe(
         gangs=tuple(gang.key for gang in snapshot.gangs.get(name, ())),
         plan=plan,
         last_active_at=last_active_at,
+        job=job,
         refused=refused or {},
         objects=objects or {},
         own_namespace=snapshot.own_namespace,

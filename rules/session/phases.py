@@ -35,6 +35,7 @@ from rules.session.repair.phase import (
 )
 from rules.session.repair.wants import lessons
 from rules.session.validating import begin_validation, validating
+from rules.session.validation import verdicts
 
 
 def in_phase(case: Case, halt: Refusal | None = None) -> Decision:
@@ -298,7 +299,7 @@ def _quarantined(case: Case, status: QuarantineStatus, halt: Refusal | None) -> 
     arrived = case.seen.plan.arrived if case.seen.plan is not None else None
     since = case.phase_since if case.phase is Phase.QUARANTINED else case.now
     sentence = quarantined_sentence(case.causes, since, status.drain, outlook.then)
-    kept = outlook.refusal
+    kept = outlook.refusal if step is not None else _failed_test(case)
     message = f"Not repaired: {kept.why}." if kept is not None else ""
     if arrived and (came := _arrived(arrived)) is not None:
         kept, message = came, f"Not empty: {came.why}."
@@ -323,6 +324,20 @@ def _quarantined(case: Case, status: QuarantineStatus, halt: Refusal | None) -> 
         hand_over=outlook.hand_over,
         wake_at=outlook.wake_at,
     )
+
+
+def _failed_test(case: Case) -> Refusal | None:
+    """A test that failed on a node that nobody is asked to repair: no verdict would ever say so."""
+    if case.policy.repair.mode != "Off":
+        return None
+    failed = next((c for c in case.causes if c.source == verdicts.SOURCE), None)
+    if failed is None:
+        return None
+    why = (
+        f"its test under load failed ({failed.message[:300].rstrip('.')}) and repair.mode is Off, "
+        "repair it by hand: after its next boot it is tested again"
+    )
+    return Refusal(reason=WhyNot.VALIDATION_FAILED, why=why, permanent=True)
 
 
 def _arrived(pods: tuple[str, ...]) -> Refusal | None:

@@ -19,6 +19,7 @@ from rules.session.observation import is_open, opted_out, pause_covers, selects_
 from rules.session.owners import working_owner
 from rules.session.repair.wants import under_way
 from rules.session.snapshot import FleetSnapshot
+from rules.session.validation import verdicts
 
 
 def recheck(write: d.Write, node: NodeView, snapshot: FleetSnapshot) -> str:
@@ -52,6 +53,8 @@ def _session(write: d.Write, node: NodeView, snapshot: FleetSnapshot) -> str:
         return _open(session, node, snapshot) or _marks(session, node, snapshot)
     if isinstance(write, d.SetRepairCondition | d.WriteRepairObject):
         return _repairs(write, node, snapshot)
+    if isinstance(write, d.CreateTestJob):
+        return _tests(write, node, snapshot)
     if node.ready == "Unknown":
         return "the node's kubelet is silent"
     note = read_note(node)
@@ -85,6 +88,24 @@ def _repairs(
     if session.spec.hold or ANNOTATION_HOLD in node.annotations:
         return "a person holds the node"
     return _drained(session, node, snapshot)
+
+
+def _tests(write: d.CreateTestJob, node: NodeView, snapshot: FleetSnapshot) -> str:
+    """Whether a test may begin: the session has it on record, no cause is back, nobody holds it."""
+    session = snapshot.quarantines.get(write.session)
+    refusal = _open(session, node, snapshot)
+    if refusal or session is None:
+        return refusal
+    if mark_state(node, session.name) is not MarkState.WHOLE:
+        return "the mark on the node is not whole"
+    test = verdicts.under_way(session.status)
+    if session.status.phase != Phase.VALIDATING or test is None or test.object != write.name:
+        return "the test is not on record"
+    if test.boot_id != node.boot_id:
+        return "the node rebooted"
+    if session.spec.hold or ANNOTATION_HOLD in node.annotations:
+        return "a person holds the node"
+    return "a cause came back" if session.spec.causes and holds_now(session, node, snapshot) else ""
 
 
 def _drained(session: QuarantineView, node: NodeView, snapshot: FleetSnapshot) -> str:

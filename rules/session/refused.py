@@ -17,6 +17,7 @@ from rules.api.refusal import NodeWrite
 from rules.api.sentences import bounded
 from rules.api.writes import (
     CreateSession,
+    CreateTestJob,
     EmitEvent,
     MarkNode,
     PatchSessionSpec,
@@ -65,6 +66,8 @@ def kind_of(write: Write) -> NodeWrite | None:
             return NodeWrite.SPEC
         case SetRepairCondition() | WriteRepairObject():
             return NodeWrite.REPAIR if write.asks else NodeWrite.UNREPAIR
+        case CreateTestJob():
+            return NodeWrite.TEST
         case _:
             return None
 

@@ -10,7 +10,7 @@ from rules.api.names import ANNOTATION_HOLD
 from rules.api.quarantine import Phase, QuarantineStatus
 from rules.api.sentences import bounded, marked, settled_clause
 from rules.api.sentences import validating as validating_sentence
-from rules.api.timestamps import format_time
+from rules.api.timestamps import clock, format_time
 from rules.api.writes import Decision
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.clock import was_away
@@ -18,6 +18,9 @@ from rules.session import status as st
 from rules.session.case import Case
 from rules.session.causes import needs_no_verdict
 from rules.session.ending import end
+from rules.session.validation.phase import closed_test, tested_first
+from rules.session.validation.requests import taking_away
+from rules.session.validation.verdicts import outdated, passed_at
 
 
 def begin_validation(case: Case, status: QuarantineStatus) -> Decision:
@@ -35,6 +38,8 @@ def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> De
     if case.causes and (not case.seen.stale or needs_no_verdict(case.causes)):
         return _back(case, status)
     blind = case.blind or _not_ready(case)
+    if (test := tested_first(case, status, halt, blind)) is not None:
+        return test
     refusal = Refusal(reason=WhyNot.VERDICT_STALE, why=blind) if blind else None
     # Nor does healthy time count that passed while nobody of ours looked.
     was_blind = _blind(case.status) or was_away(case.now, case.seen.last_active_at)
@@ -42,6 +47,8 @@ def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> De
         # The clock counts healthy time that was seen; it starts again with sight.
         status = msgspec.structs.replace(status, phase_since=format_time(case.now))
     began = case.now if was_blind and not blind else case.phase_since
+    tested_at = passed_at(status, case.node.boot_id)
+    began = max(began, tested_at or began)
     until = began + case.policy.release.healthy_for_s
     if not blind:
         refusal = _forbidden(case, status, halt)
@@ -49,10 +56,14 @@ def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> De
             why = f"healthy for {case.policy.release.healthy_for_s}"
             if case.reported:
                 why = settled_clause(case.reported)
+            if tested_at is not None:
+                why = f"{why}, its test under load passed"
             return end(case, Phase.RELEASED, why)
     why = refusal.why if refusal is not None else ""
     status = st.with_refusal(status, case.now, refusal, f"Not released: {why}.")
     sentence = validating_sentence(began, until, why, case.reported)
+    if tested_at is not None:
+        sentence = bounded(f"{sentence[:-1]}; its test under load passed at {clock(tested_at)}.")
     flaps = st.times(status, "CauseReturned")
     if flaps:
         sentence = bounded(f"{sentence[:-1]}; the cause came back {flaps} times before.")
@@ -102,7 +113,14 @@ def _back(case: Case, status: QuarantineStatus) -> Decision:
     Its pods leave by the one rule that there is: a marked node waits for its turn to drain.
     """
     status = st.with_refusal(status, case.now, None)
+    status = outdated(closed_test(case, status, "a cause came back"))
     status = st.noted(status, "CauseReturned", case.causes[-1].reason, case.now)
     sentence = marked(case.causes, case.now, "a cause came back", case.policy.mark)
     status = st.enter(status, Phase.MARKED, sentence, case.now)
-    return case.decision("CauseReturned", status, because=case.causes[-1].reason, wake_at=case.now)
+    return case.decision(
+        "CauseReturned",
+        status,
+        because=case.causes[-1].reason,
+        after=taking_away(case),
+        wake_at=case.now,
+    )

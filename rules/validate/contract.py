@@ -21,6 +21,7 @@ __all__ = [
     "Check",
     "Result",
     "Verdict",
+    "by_gravity",
     "read",
     "within",
     "worst",
@@ -89,9 +90,14 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
     return max(verdicts, key=_BY_GRAVITY.__getitem__, default=Verdict.UNKNOWN)
 
 
+def by_gravity(checks: Iterable[Check]) -> list[Check]:
+    """The gravest first."""
+    return sorted(checks, key=lambda check: -_BY_GRAVITY[check.verdict])
+
+
 def within(result: Result, most: int = MAX_BYTES) -> bytes:
     """The result as JSON of at most `most` bytes (512 or more): the gravest checks stay longest."""
-    ordered = sorted(result.checks, key=lambda check: -_BY_GRAVITY[check.verdict])
+    ordered = by_gravity(result.checks)
     body = msgspec.json.encode(msgspec.structs.replace(result, checks=ordered))
     if len(body) <= most:
         return body

@@ -121,6 +121,13 @@ REMEDIES: Final = {
     WhyNot.UNEXPECTED_ERROR: Remedy(
         "a correction of gpuward, or of the object at fault: report it with a support bundle"
     ),
+    WhyNot.VALIDATION_FAILED: Remedy(
+        "a repair by hand: after its next boot the node is tested again; as it is", _RELEASE
+    ),
+    WhyNot.VALIDATION_UNKNOWN: Remedy(
+        "a person who repairs what kept the test from running and reboots the node, or, untested",
+        _RELEASE,
+    ),
     WhyNot.VERDICT_STALE: Remedy("the agent seeing the GPUs again: see the health line above"),
     WhyNot.VIEW_TOO_OLD: Remedy(
         "the API server answering the list or watch named above; /readyz and the log of the "

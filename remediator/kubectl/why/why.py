@@ -18,7 +18,7 @@ from remediator.view.text import WIDTH, age, count, labelled, quoted
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.mark import marked, read_note
 from rules.api.nodes import QuarantineView
-from rules.api.quarantine import Cause, Mode, Phase
+from rules.api.quarantine import Cause, Mode, Phase, ValidationCheck
 from rules.api.sentences import blocked_clause
 from rules.catalog.plain_words import closes, decoded, repair, repair_command
 from rules.session.causes import open_causes
@@ -52,6 +52,7 @@ def why(look: NodeLook, *, wide: bool = False, width: int = WIDTH) -> list[str]:
         ("health", _health(look)),
         ("cause", _causes(look, session, wide=wide)),
         ("done", _done(session, wide=wide)),
+        ("tested", _tests(session, wide=wide)),
         ("blocked", blocked_lines(look.name, told)),
         ("next", next_lines(look, session) if session else calm_lines(look)),
         ("marks", mark_lines(look, session)),
@@ -229,6 +230,25 @@ def _done(session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
     if session.spec.release is not None:
         asked = session.spec.release
         yield f"release asked for by {asked.by or '?'}: {asked.reason}"
+
+
+def _tests(session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
+    """The tests under load before the release: the last one, and what it found wrong."""
+    tests = session.status.validation if session is not None else ()
+    for test in tests if wide else tests[-1:]:
+        said = f": {test.message}" if test.message else ""
+        yield f"{test.ended_at or test.started_at} {test.state} by {test.provider}, Job {test.object}{said}"
+        for check in test.checks:
+            if wide or check.verdict != "pass":
+                yield f"  {_check(check)}"
+
+
+def _check(check: ValidationCheck) -> str:
+    gpu = f" on {check.gpu}" if check.gpu else ""
+    value = f", {check.value:g} {check.unit}".rstrip() if check.value is not None else ""
+    floor = f", at least {check.floor:g}" if check.floor is not None else ""
+    note = f"; {check.note}" if check.note else ""
+    return f"{check.verdict}: {check.id}{gpu}{value}{floor}{note}"
 
 
 def _history(look: NodeLook) -> Iterator[str]:

@@ -15,12 +15,11 @@ from rules.catalog.why_not import Refusal, WhyNot
 from rules.repair.ladder import Step
 from rules.session.case import Case
 from rules.session.halts import unreachable
+from rules.session.repair.empty import LISTS_FRESH_S, is_certain, pods_in_the_way
 from rules.session.repair.evidence import awaited_until
 
 EVIDENCE_LOOK_S: Final = 5.0
 """How often a step that waits for evidence looks again."""
-LISTS_FRESH_S: Final = 30.0
-"""A step rests on lists of pods no older than this."""
 _HARSH: Final = frozenset({Step.POWER_CYCLE, Step.REPLACE_NODE})
 """Steps that a node which did not come back from an earlier one may still get."""
 
@@ -63,25 +62,15 @@ def not_now(case: Case, step: Step, halt: Refusal | None, next_clause: str) -> O
         return no(WhyNot.NODE_UNREACHABLE, "the node's kubelet is silent")
     if case.seen.stale and not lost:
         return no(WhyNot.VERDICT_STALE, case.seen.stale)
-    plan = case.seen.plan
-    if plan is not None and plan.using_gpus:
-        return no(WhyNot.POD_USES_GPU, f"{', '.join(plan.using_gpus[:3])} still uses a GPU of it")
-    if plan is not None and plan.arrived:
-        return no(WhyNot.POD_ARRIVED, f"{', '.join(plan.arrived[:3])} came past the scheduler")
+    if (pods := pods_in_the_way(case)) is not None:
+        return waits(pods)
     permit = case.seen.permit
     if permit.refusal is not None:
         return waits(permit.refusal, hand_over=permit.hand_over)
     if not permit.repair:
         # The fleet is judged in a moment, and the node woken.
         return Outlook(then=next_clause, wake_at=case.now + 1.0)
-    settle_s = case.policy.drain.settle_s
-    if (
-        plan is None
-        or plan.clear_since is None
-        or plan.listed_at is None
-        or plan.listed_at - plan.clear_since < settle_s
-        or case.now - plan.listed_at > LISTS_FRESH_S
-    ):
+    if not is_certain(case):
         then = f"{next_clause}, once two lists show it empty"
         return Outlook(then=then, looks=True, wake_at=case.now + LISTS_FRESH_S)
     if (until := awaited_until(case, step)) is not None:

@@ -17,8 +17,9 @@ from rules.catalog.reasons import REASONS
 from rules.ledger.record import RecordView, record_names
 from rules.ledger.verdict import Lessons, lessons_of
 from rules.policy.policy import Policy
-from rules.repair.ladder import Climb, Rung, begins_at, climb
+from rules.repair.ladder import AFTER_A_FAILED_TEST, Climb, Rung, above, begins_at, climb
 from rules.session.external import trigger_of
+from rules.session.validation import verdicts
 
 _OPEN: Final = frozenset({RepairState.PLANNED, RepairState.HELD, RepairState.ASKED})
 
@@ -41,8 +42,12 @@ def next_step(
     steps that did not hold.
     """
     repair = policy.repair
+    causes = tuple(causes)
+    begins = begins_at(_actions(session, causes, health, policy))
+    if any(cause.source == verdicts.SOURCE for cause in causes):
+        begins = above(begins, (attempt.step for attempt in session.status.repair))
     return climb(
-        begins_at(_actions(session, causes, health, policy)),
+        begins,
         adapters={step: wanted.adapter for step, wanted in repair.steps.items()},
         taken={attempt.step for attempt in session.status.repair},
         tried=tried((session, *siblings), repair.window_s, now),
@@ -119,6 +124,8 @@ def _actions(
     for cause in causes:
         row = REASONS.get(cause.reason)
         default = str(row.action) if row is not None else ""
+        if cause.source == verdicts.SOURCE:
+            default = str(AFTER_A_FAILED_TEST)
         trigger = trigger_of(cause, session.spec.node_uid, policy)
         if trigger is not None:
             found.append(str(trigger.action))

@@ -30,6 +30,8 @@ COMPONENTS = (
     "gpu-operator",
     "prometheus-operator",
 )
+PROOF_COMPONENTS = ("validate",)
+"""What a node is tested with before it comes back; independent of all others."""
 REPAIR_COMPONENTS = tuple(
     folder_of(name) for name, adapter in ADAPTERS.items() if needs_component(actions_of(adapter))
 )

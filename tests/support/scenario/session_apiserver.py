@@ -25,6 +25,8 @@ from rules.session.snapshot import FleetSnapshot
 from tests.support.scenario.provider_objects import ProviderObjects, merge
 
 W = TypeVar("W", bound=d.Write)
+OWN = "gpuward"
+"""Our own namespace."""
 
 
 class CrashError(Exception):
@@ -148,6 +150,8 @@ class ApiServer(ProviderObjects):
                 return self._condition(write, wire)
             case d.WriteRepairObject():
                 return self.write_object(write, wire)
+            case d.CreateTestJob() | d.DeleteTestJob():
+                return self._job(write, wire)
             case d.EmitEvent():
                 assert wire.body is not None
                 name = wire.body["metadata"]["name"]
@@ -196,6 +200,29 @@ class ApiServer(ProviderObjects):
         node["status"]["conditions"] = [*others, new]
         self.touch(node)
         return 200
+
+    def _job(self, write: d.CreateTestJob | d.DeleteTestJob, wire: Request) -> int:
+        known = self.jobs.get(write.name)
+        assert wire.body is not None
+        if isinstance(write, d.CreateTestJob):
+            if known is not None:
+                return 409
+            meta = {**self._meta(write.name, namespace=OWN), **wire.body["metadata"]}
+            self.jobs[write.name] = {**copy.deepcopy(dict(wire.body)), "metadata": meta}
+            return 201
+        if known is None:
+            return 404
+        if known["metadata"]["uid"] != wire.body["preconditions"]["uid"]:
+            return 409
+        self.delete_job(write.name)
+        return 200
+
+    def delete_job(self, name: str) -> None:
+        """A Job goes, and its pods with it."""
+        uid = self.jobs.pop(name)["metadata"]["uid"]
+        for key, pod in list(self.pods.items()):
+            if any(owner["uid"] == uid for owner in pod["metadata"]["ownerReferences"]):
+                del self.pods[key]
 
     def _create(self, wire: Request) -> int:
         assert wire.body is not None

@@ -40,6 +40,9 @@ class Cluster:
         self.attachments: list[dict[str, Any]] = []
         self.claims: dict[str, dict[str, Any]] = {}
         self.events: dict[str, dict[str, Any]] = {}
+        self.jobs: dict[str, dict[str, Any]] = {}
+        """Of our own namespace, by name."""
+        self.templates: dict[str, dict[str, Any]] = {}
 
     # ------------------------------------------------------------------ building the cluster
 

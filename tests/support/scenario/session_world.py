@@ -46,7 +46,9 @@ from rules.session.observation import Permit, is_open, observe, sessions_by_node
 from rules.session.recheck import recheck
 from rules.session.repair.evidence import wanted_of
 from rules.session.snapshot import FleetSnapshot
-from tests.support.scenario.session_apiserver import ApiServer, CrashError
+from rules.session.validation.verdicts import under_way
+from rules.validate.jobs import LABEL_JOB, JobSeen, JobView, PodTemplateView
+from tests.support.scenario.session_apiserver import OWN, ApiServer, CrashError
 from tests.support.scenario.session_cluster import START
 from tests.support.scenario.session_parts import ROOMY, Controller, Said, policy_of
 
@@ -261,6 +263,7 @@ class World(ApiServer):
                 node=node,
                 plan=self.controller.plans.get(session.name) if session else None,
                 last_active_at=self.controller.active_at.get(session.name) if session else None,
+                job=self._job_seen(session),
                 refused=self.controller.refusals.of(name),
                 objects=self.controller.objects,
                 evidence=self._evidence_for(session),
@@ -330,6 +333,7 @@ class World(ApiServer):
             severity=max((c.severity for c in causes), key=lambda s: Severity(s).rank),
             reasons=tuple(c.reason for c in causes),
             dry_run=dry_run,
+            own_namespace=OWN,
             last_active_at=self.controller.active_at.get(session.name),
             **({"drain": drain} if drain else {}),
         )
@@ -358,8 +362,27 @@ class World(ApiServer):
             now=self.now,
             before=self.controller.plans.get(session.name),
             certain=certain,
+            own_namespace=OWN,
         )
         self.controller.plans[session.name] = plan
+
+    def _job_seen(self, session: QuarantineView | None) -> JobSeen | None:
+        """What `remediator.cycle.job_look` reads."""
+        test = under_way(session.status) if session is not None else None
+        if test is None:
+            return None
+        template = self.templates.get(test.template)
+        job = self.jobs.get(test.object)
+        return JobSeen(
+            name=test.object,
+            job=msgspec.convert(job, JobView) if job is not None else None,
+            pods=tuple(
+                msgspec.convert(pod, PodView)
+                for pod in self.pods.values()
+                if pod["metadata"]["labels"].get(LABEL_JOB) == test.object
+            ),
+            template=msgspec.convert(template, PodTemplateView) if template is not None else None,
+        )
 
     def _send_evictions(self) -> None:
         wanted = [

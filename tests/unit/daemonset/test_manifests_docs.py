@@ -14,6 +14,7 @@ from rules.api import mark, names
 from tests.support.cluster.manifest_builds import (
     COMPONENTS,
     DAEMONSET,
+    PROOF_COMPONENTS,
     REPAIR_COMPONENTS,
     REPOSITORY,
 )
@@ -30,7 +31,7 @@ def blocks(text: str) -> list[Any]:
 def test_every_component_is_described_and_exists() -> None:
     described = set(re.findall(r"^\| `([a-z0-9-]+)` \|", INSTALL, re.MULTILINE))
     there = {path.parent.name for path in DAEMONSET.glob("components/*/kustomization.yaml")}
-    assert described == there == {*COMPONENTS, *REPAIR_COMPONENTS}
+    assert described == there == {*COMPONENTS, *PROOF_COMPONENTS, *REPAIR_COMPONENTS}
 
 
 def test_the_overlay_shown_names_what_exists() -> None:

@@ -75,6 +75,10 @@ FORCED: list[d.Write] = [
     d.SetDisruptionTarget(node="n", namespace="x", name="p", uid="u", at=0.0, message="m"),
     d.DeletePod(node="n", namespace="x", name="p", uid="u", grace_s=1, by_policy="drain"),
 ]
+TESTED: list[d.Write] = [
+    d.CreateTestJob(node="n", node_uid="u", session="s", namespace="x", name="j", body={}),
+    d.DeleteTestJob(node="n", namespace="x", name="j", uid="u"),
+]
 # Reads of single objects and uncached lists, and who makes them.
 READS = {
     ("get", "nodes"): "gateway.fresh_node",
@@ -107,6 +111,7 @@ CALLERS = {
     "drain/kueue.py": "workloads",
     "upkeep/maintenance.py": "leases",
     "upkeep/records.py": "one GPUNodeHealth, and one GPURecord after a conflict",
+    "cycle/job_look.py": "the Job of a test, its pods and its PodTemplate, with component validate",
     "cycle/node_cycle.py": "one GPUNodeHealth",
     "cycle/writes.py": "one GPUQuarantine, after a conflict",
     "drain/owners.py": "owners of pods",
@@ -176,7 +181,7 @@ def granted(rules: list[dict[str, Any]]) -> set[tuple[str, str]]:
 
 
 def test_all_writes_of_the_remediator_are_in_this_table() -> None:
-    assert {type(write) for write in (*ORDINARY, *FORCED)} == set(get_args(d.Write))
+    assert {type(write) for write in (*ORDINARY, *FORCED, *TESTED)} == set(get_args(d.Write))
 
 
 def test_every_caller_of_the_api_server_is_known_here() -> None:
@@ -211,6 +216,18 @@ def test_component_force_grants_what_force_asks_for_and_no_more() -> None:
     added = granted([operation["value"] for operation in yaml.safe_load(patch["patch"])])
     assert added == needed(FORCED)
     assert not added & granted(rules_of("gpuward-remediator", "ClusterRole"))
+
+
+def test_issue13_03_component_validate_grants_a_test_in_its_own_namespace_and_no_more() -> None:
+    objects = read_manifests(DAEMONSET / "components" / "validate" / "rbac.yaml")
+    (role,) = [o for o in objects if o["kind"] == "Role"]
+    # The Job and its pods are read by what base grants.
+    assert granted(role["rules"]) == needed(TESTED) | {("get", "podtemplates")}
+    assert ("get", "batch/jobs") in granted(rules_of("gpuward-remediator", "ClusterRole"))
+    (account,) = [o for o in objects if o["kind"] == "ServiceAccount"]
+    bound = [s["name"] for o in objects if o["kind"] == "RoleBinding" for s in o["subjects"]]
+    assert account["metadata"]["name"] not in bound
+    assert account["automountServiceAccountToken"] is False
 
 
 def test_the_agent_writes_status_its_verdict_events_and_evidence_only() -> None:

@@ -143,6 +143,7 @@ def builtin_kinds() -> tuple[Kind, ...]:
         _kind(r.CONFIGMAPS, "cm"),
         _kind(r.SECRETS, fields={"type": _at("type")}),
         _kind(r.SERVICES, "svc", categories="all", subresources="status"),
+        _kind(r.POD_TEMPLATES),
         _kind(r.SERVICE_ACCOUNTS, "sa", subresources="token"),
         _kind(
             r.REPLICATION_CONTROLLERS,

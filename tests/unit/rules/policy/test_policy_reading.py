@@ -74,6 +74,13 @@ def test_the_defaults_are_these() -> None:
             "concurrent": 2,
             "per": (),
         },
+        "validate": {
+            "provider": "Auto",
+            "timeout": "30m",
+            "template": "",
+            "severity": {},
+            "step": {},
+        },
         "limits": {"marksPerSecond": 500, "evictionsPerSecond": 100, "nodesDraining": 20},
         "history": {"keep": "28d", "maxPerNode": 20},
     }
@@ -125,7 +132,7 @@ def _lists(value: Any) -> Any:
         pytest.param(
             {"zzz": 1},
             "policy.yaml: zzz is not a known key; known are apiVersion, budget, drain, external, history, "
-            "kind, limits, mark, mode, nodeSelector, pods, reasons, release, repair",
+            "kind, limits, mark, mode, nodeSelector, pods, reasons, release, repair, validate",
             id="nothing-near",
         ),
         pytest.param(

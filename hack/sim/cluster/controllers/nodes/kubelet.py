@@ -14,6 +14,7 @@ Annotations on a pod change its behaviour:
 | `sim.gpuward.io/hang-terminating` | `true` | cannot be killed (D state) until its node reboots |
 | `sim.gpuward.io/finish-after` | duration | ends by itself that long after its start |
 | `sim.gpuward.io/exit-code` | integer | with which code it ends by itself |
+| `sim.gpuward.io/message` | text | what it leaves in its termination log then |
 """
 
 from __future__ import annotations
@@ -119,7 +120,8 @@ def _finish(pod: Object, now: datetime) -> Outcome:
     end = parse_stamp(_started_at(pod)) + timedelta(seconds=after_s)
     if now < end:
         return Outcome(again_in_s=(end - now).total_seconds())
-    return Outcome(writes=(_put(pod, _ended_status(pod, _exit_code(pod), now)),))
+    status = _ended_status(pod, _exit_code(pod), now, _annotation(pod, "message") or "")
+    return Outcome(writes=(_put(pod, status),))
 
 
 def _stop(
@@ -149,7 +151,7 @@ def _exit_matters(pod: Object) -> bool:
     return bool(pod["metadata"].get("finalizers")) or (owner or {}).get("kind") == "Job"
 
 
-def _ended_status(pod: Object, exit_code: int, now: datetime) -> Object:
+def _ended_status(pod: Object, exit_code: int, now: datetime, message: str = "") -> Object:
     status = pod.get("status") or {}
     reason = "Completed" if exit_code == 0 else "Error"
     ended = {
@@ -158,6 +160,8 @@ def _ended_status(pod: Object, exit_code: int, now: datetime) -> Object:
         "startedAt": _started_at(pod) or stamp(now),
         "finishedAt": stamp(now),
     }
+    if message:
+        ended["message"] = message
     conditions = status.get("conditions")
     for kind in ("Ready", "ContainersReady"):
         entry = {

@@ -1,0 +1,89 @@
+"""Which nodes are tested under load before they come back: part `validate` of the policy.
+
+`rules.session.validation` asks it who tests a node; what a test says is judged in `rules.validate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import msgspec
+
+from rules.api.object_name import is_object_name
+from rules.catalog.reason import Severity
+from rules.policy.durations import Seconds
+from rules.policy.section import Section
+from rules.repair.ladder import Step
+
+Provider = Literal["Auto", "None", "Builtin", "Job"]
+"""Who tests a node under load before it comes back. Auto: Builtin where component `validate` says
+so, else None."""
+BUILTIN_TEMPLATE: Final = "gpuward-validate"
+"""The PodTemplate of provider Builtin, which component `validate` installs."""
+
+
+class ValidationRule(Section, frozen=True, kw_only=True):
+    """What is different for one severity or after one step; unset means as in general."""
+
+    provider: Provider | None = None
+    timeout_s: Seconds | None = msgspec.field(name="timeout", default=None)
+    template: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationChoice:
+    """Who tests a node, from which PodTemplate, and how long that may take."""
+
+    provider: Provider
+    template: str
+    timeout_s: float
+
+
+class Validation(Section, frozen=True, kw_only=True):
+    """Whether a drained node is tested under load before it comes back, and by whom."""
+
+    provider: Provider = "Auto"
+    timeout_s: Seconds = msgspec.field(name="timeout", default=Seconds(1800))
+    template: str = ""
+    """A PodTemplate in the remediator's namespace, for provider Job."""
+    severity: dict[Severity, ValidationRule] = msgspec.field(default_factory=dict)
+    """For sessions of that severity."""
+    step: dict[Step, ValidationRule] = msgspec.field(default_factory=dict)
+    """After that repair step; this wins over the severity."""
+
+    def chosen(self, severity: str, step: str) -> ValidationChoice | None:
+        """Who tests the node of a session of `severity` after `step` ("": after none); None:
+        nobody.
+        """
+        rules = [self.step.get(s) for s in Step if s == step]
+        rules += [self.severity.get(s) for s in Severity if s == severity]
+        found = [rule for rule in rules if rule is not None]
+        provider = next((r.provider for r in found if r.provider is not None), self.provider)
+        template = next((r.template for r in found if r.template is not None), self.template)
+        timeout_s = next((r.timeout_s for r in found if r.timeout_s is not None), self.timeout_s)
+        if provider in {"Auto", "None"}:
+            return None
+        named = template if provider == "Job" else BUILTIN_TEMPLATE
+        return ValidationChoice(provider=provider, template=named, timeout_s=timeout_s)
+
+
+def validation_problems(validation: Validation) -> Iterator[tuple[str, str]]:
+    """Path and message of tests that nobody could make, or that could never end."""
+    whole = ValidationRule(timeout_s=validation.timeout_s)
+    rules = {"": whole}
+    rules |= {f".severity.{key}": rule for key, rule in sorted(validation.severity.items())}
+    rules |= {f".step.{key}": rule for key, rule in sorted(validation.step.items())}
+    for where, rule in rules.items():
+        path = f"validate{where}"
+        provider = rule.provider if rule.provider is not None else validation.provider
+        template = rule.template if rule.template is not None else validation.template
+        if provider == "Job" and not is_object_name(template):
+            message = (
+                f"{template!r:.80} is no name of a PodTemplate; provider Job needs one that is in "
+                "gpuward's namespace"
+            )
+            yield f"{path}.template", message
+        if rule.timeout_s is not None and rule.timeout_s < 1:
+            yield f"{path}.timeout", "must be at least 1s"

@@ -1,0 +1,320 @@
+"""The test under load that stands between closed causes and `healthyFor`.
+
+One rule that reads `status.validation[]`, what was read of the Job, and nothing else: a restart, a
+crash between two writes and a change of leader all continue here. The entry is written before the
+Job is made; what the Job's word is worth, `rules.validate.outcome` says. Called by
+`rules.session.validating` at every decision of that phase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from rules.api.names import ANNOTATION_HOLD
+from rules.api.quarantine import (
+    Phase,
+    QuarantineStatus,
+    RepairState,
+    ValidationAttempt,
+    ValidationCheck,
+    ValidationState,
+)
+from rules.api.sentences import bounded, settled_clause
+from rules.api.timestamps import clock, format_time, parse_time
+from rules.api.writes import Decision, Evicting
+from rules.catalog.reason import Level
+from rules.catalog.why_not import Refusal, WhyNot
+from rules.policy.validation import ValidationChoice
+from rules.session import status as st
+from rules.session.case import Case, is_fresh, touched
+from rules.session.causes import level_rank
+from rules.session.repair.empty import LISTS_FRESH_S, is_certain, pods_in_the_way
+from rules.session.validation.requests import job_name, making, taking_away
+from rules.session.validation.verdicts import (
+    REASON,
+    changed,
+    failed_cause,
+    latest,
+    passed_at,
+    under_way,
+    unknown_in_a_row,
+)
+from rules.validate.contract import Check, Result, Verdict, by_gravity
+from rules.validate.outcome import outcome_of
+
+TRIES: Final = 2
+"""So often a test may come to nothing before a person has to look."""
+SLACK_S: Final = 60.0
+"""What Job controller and kubelet need to say that a Job is over its own deadline."""
+LOOK_S: Final = 5.0
+"""How often the Job is read while it runs."""
+_KEPT: Final = 16
+"""Tests kept in the session; the CRD allows as many."""
+_CHECKS: Final = 8
+_STATES: Final = {
+    Verdict.PASS: ValidationState.PASSED,
+    Verdict.DEGRADED: ValidationState.FAILED,
+    Verdict.FAIL: ValidationState.FAILED,
+    Verdict.UNKNOWN: ValidationState.UNKNOWN,
+}
+
+
+def tested_first(
+    case: Case, status: QuarantineStatus, halt: Refusal | None, blind: str
+) -> Decision | None:
+    """The test before the release; None where none is wanted, or the last one passed.
+
+    `blind` says why the node cannot be seen now; then no test begins.
+    """
+    if (test := under_way(status)) is not None:
+        return _follow(case, status, test, _not_now(case, halt, blind))
+    choice = wanted(case)
+    if choice is None or passed_at(status, case.node.boot_id) is not None:
+        return None
+    if failed_cause(case.session) is not None:
+        if level_rank(case.policy.level_of(REASON, Level.DRAIN)) <= Level.REPORT.rank:
+            return None
+        why = "its last test failed"
+        return _held(case, status, Refusal(reason=WhyNot.VALIDATION_FAILED, why=why, permanent=True))
+    if unknown_in_a_row(status) >= TRIES:
+        return _held(case, status, _given_up(status))
+    if (refusal := _not_now(case, halt, blind)) is not None:
+        return _held(case, status, refusal)
+    if not is_certain(case):
+        return _held(case, status, None)
+    return _planned(case, status, choice)
+
+
+def wanted(case: Case) -> ValidationChoice | None:
+    """Who is to test the node; None where the policy says nobody, and for a node that was never
+    drained: its pods compute on, and were never in the way of a repair.
+    """
+    status = case.session.status
+    drained = bool(status.repair) or bool(st.times(status, Phase.QUARANTINED))
+    proven = [a.step for a in status.repair if a.state == RepairState.PROVEN]
+    choice = case.policy.validate.chosen(case.severity, proven[-1] if proven else "")
+    return choice if drained and not case.shadow else None
+
+
+def closed_test(case: Case, status: QuarantineStatus, why: str) -> QuarantineStatus:
+    """`status` whose test under way is over: nobody needs its word any more."""
+    test = under_way(status)
+    if test is None:
+        return status
+    return changed(status, _over(case, test, ValidationState.WITHDRAWN, why))
+
+
+def _not_now(case: Case, halt: Refusal | None, blind: str) -> Refusal | None:
+    """What forbids to begin a test now, read afresh; None where nothing does."""
+    if halt is not None:
+        return halt
+    held = case.node.annotations.get(ANNOTATION_HOLD)
+    if case.session.spec.hold or held is not None:
+        why = f" ({held[:200]})" if held else ""
+        return Refusal(reason=WhyNot.HOLD, why=f"a person holds it{why}, unhold it to go on")
+    if blind:
+        return Refusal(reason=WhyNot.VERDICT_STALE, why=blind)
+    return pods_in_the_way(case)
+
+
+def _given_up(status: QuarantineStatus) -> Refusal:
+    last = latest(status)
+    said = f" (the last time because {last.message[:300]})" if last is not None else ""
+    why = (
+        f"its test under load could not be run {TRIES} times{said}, a person repairs that and reboots "
+        "the node, or releases it untested"
+    )
+    return Refusal(reason=WhyNot.VALIDATION_UNKNOWN, why=why, permanent=True)
+
+
+def _held(case: Case, status: QuarantineStatus, refusal: Refusal | None) -> Decision:
+    """Not tested yet; without a refusal only the lists that show it empty are missing."""
+    why = refusal.why if refusal is not None else "two lists are to show that it is empty"
+    status = st.with_refusal(status, case.now, refusal, f"Not tested: {why}.")
+    return _said(case, status, "HoldTest", f"not released: {why}", refusal)
+
+
+def _said(
+    case: Case,
+    status: QuarantineStatus,
+    step: str,
+    clause: str,
+    refusal: Refusal | None = None,
+    wake_s: float = LISTS_FRESH_S,
+) -> Decision:
+    settled = settled_clause(case.reported)
+    sentence = bounded(f"{settled[0].upper()}{settled[1:]}; {clause}.")
+    status = st.enter(status, Phase.VALIDATING, sentence, case.now)
+    over = refusal is not None and refusal.permanent
+    return case.decision(
+        step,
+        status,
+        because=clause,
+        blocked_by=refusal.reason if refusal is not None else None,
+        evicting=Evicting.WATCH if over or under_way(status) else Evicting.LOOK,
+        wake_at=case.now + wake_s,
+    )
+
+
+def _planned(case: Case, status: QuarantineStatus, choice: ValidationChoice) -> Decision:
+    """The test on record; its Job follows only after that."""
+    last = latest(status)
+    number = last.attempt + 1 if last is not None else 1
+    test = ValidationAttempt(
+        object=job_name(case.session.name, number),
+        attempt=number,
+        provider=choice.provider,
+        template=choice.template,
+        started_at=format_time(case.now),
+        boot_id=case.node.boot_id,
+        state=ValidationState.PLANNED,
+    )
+    status = touched(status, validation=(*status.validation, test)[-_KEPT:])
+    status = st.with_refusal(status, case.now, None)
+    clause = f"its GPUs are to be tested under load by {choice.provider} ({choice.template})"
+    return _said(case, status, "PlanTest", clause, wake_s=0.0)
+
+
+def _follow(
+    case: Case, status: QuarantineStatus, test: ValidationAttempt, refusal: Refusal | None
+) -> Decision:
+    """A test on record: made, read, or given up."""
+    started = parse_time(test.started_at) or case.now
+    choice = wanted(case)
+    timeout_s = choice.timeout_s if choice is not None else case.policy.validate.timeout_s
+    late = case.now - started > timeout_s + SLACK_S
+    anew = bool(case.node.boot_id) and case.node.boot_id != test.boot_id
+    seen = case.seen.job
+    if seen is None or seen.name != test.object or seen.unread:
+        why = seen.unread if seen is not None and seen.unread else "its Job is read in a moment"
+        if late:
+            return _ended(case, status, test, _nothing(f"nothing was heard of it in time, {why}"))
+        return _said(case, status, "LookAtTest", f"its test is not known yet, {why}", wake_s=1.0)
+    if test.state == ValidationState.PLANNED and seen.job is None:
+        if anew or choice is None or (choice.provider, choice.template) != (
+            test.provider,
+            test.template,
+        ):
+            why = "the node booted anew" if anew else "the policy asks for another test now"
+            return _withdrawn(case, status, test, why)
+        if refusal is not None:
+            return _withdrawn(case, status, test, refusal.why)
+        return _make(case, status, test, timeout_s, late=late)
+    if anew:
+        return _ended(case, status, test, _nothing("the node booted anew while it ran"))
+    outcome = outcome_of(
+        seen, node=case.node.name, session_uid=case.session.metadata.uid, job_uid=test.job_uid
+    )
+    if outcome.result is not None:
+        return _ended(case, status, test, outcome.result)
+    if late:
+        why = f"it was not over within {timeout_s / 60:.0f} min ({outcome.clause})"
+        return _ended(case, status, test, _nothing(why))
+    if (test.state, test.job_uid) != (ValidationState.ASKED, outcome.job_uid):
+        known = msgspec.structs.replace(
+            test, state=ValidationState.ASKED, job_uid=outcome.job_uid
+        )
+        status = changed(status, known)
+    clause = (
+        f"{test.provider} tests its GPUs under load since {clock(started)} (Job {test.object}, "
+        f"{outcome.clause}), it has until {clock(started + timeout_s)}"
+    )
+    return _said(case, status, "AwaitTest", clause, wake_s=LOOK_S)
+
+
+def _make(
+    case: Case, status: QuarantineStatus, test: ValidationAttempt, timeout_s: float, *, late: bool
+) -> Decision:
+    if not is_fresh(case.node):
+        return Decision(step="ReadNode", because="a test is due", needs_fresh_node=True)
+    write = making(case, test, timeout_s)
+    missing = f"there is no PodTemplate {test.template} in {case.seen.own_namespace}"
+    refused = case.refusal(write) if write is not None else None
+    if write is None or refused is not None:
+        why = refused.why if refused is not None else missing
+        if late:
+            return _ended(case, status, test, _nothing(why))
+        kept = refused or Refusal(reason=WhyNot.VALIDATION_UNKNOWN, why=why, permanent=True)
+        status = st.with_refusal(status, case.now, kept, f"Not tested: {why}.")
+        return _said(case, status, "HoldTest", f"not released: {why}", kept, wake_s=LOOK_S)
+    status = changed(status, msgspec.structs.replace(test, state=ValidationState.ASKED))
+    message = f"Job {test.object} tests its GPUs under load"
+    status = st.noted(status, "TestAsked", message, case.now)
+    status = touched(status, message=f"{message} since {clock(case.now)}; its result is awaited.")
+    return case.decision(
+        "MakeTest",
+        status,
+        because=test.provider,
+        before=(write,),
+        evicting=Evicting.WATCH,
+        wake_at=case.now + LOOK_S,
+    )
+
+
+def _withdrawn(
+    case: Case, status: QuarantineStatus, test: ValidationAttempt, why: str
+) -> Decision:
+    """It was never made: this counts as no try."""
+    status = changed(status, _over(case, test, ValidationState.WITHDRAWN, why))
+    return _said(case, status, "WithdrawTest", f"its test waits: {why}", wake_s=0.0)
+
+
+def _nothing(why: str) -> Result:
+    return Result(verdict=Verdict.UNKNOWN, message=why)
+
+
+def _over(
+    case: Case,
+    test: ValidationAttempt,
+    state: ValidationState,
+    message: str,
+    verdict: str = "",
+    checks: Iterable[Check] = (),
+) -> ValidationAttempt:
+    return msgspec.structs.replace(
+        test,
+        state=state,
+        ended_at=format_time(case.now),
+        verdict=verdict,
+        message=bounded(message)[:512],
+        checks=tuple(_kept(check) for check in checks),
+    )
+
+
+def _kept(check: Check) -> ValidationCheck:
+    return ValidationCheck(
+        id=check.id[:64],
+        gpu=check.gpu[:96],
+        verdict=str(check.verdict),
+        value=check.value,
+        unit=check.unit[:32],
+        floor=check.floor,
+        note=check.note[:256],
+    )
+
+
+def _ended(
+    case: Case, status: QuarantineStatus, test: ValidationAttempt, result: Result
+) -> Decision:
+    """Its word is in, or is not to come: on record, and what follows is decided next."""
+    state = _STATES[result.verdict]
+    checks = by_gravity(result.checks)[:_CHECKS]
+    message = result.message or f"{len(result.checks)} checks, verdict {result.verdict}"
+    ended = _over(case, test, state, message, str(result.verdict), checks)
+    status = st.with_refusal(changed(status, ended), case.now, None)
+    said = f"Test {test.attempt} by {test.provider}: {result.verdict}, {ended.message}"
+    status = st.noted(status, f"Test{state}", said, case.now)
+    status = touched(status, message=bounded(said))
+    # What it left is kept for people to read; what may still run is ended.
+    running = result.verdict is Verdict.UNKNOWN
+    return case.decision(
+        f"Test{state}",
+        status,
+        because=ended.message,
+        after=taking_away(case) if running else (),
+        evicting=Evicting.WATCH,
+        wake_at=case.now,
+    )

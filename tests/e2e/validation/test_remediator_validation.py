@@ -1,0 +1,116 @@
+"""A real remediator process has a drained node tested by a Job, and believes only a pass of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hack.sim.cluster.clients.client import Object
+from hack.sim.cluster.fleet.fleet import Pool
+from hack.sim.cluster.fleet.fleet_health_objects import XID_79
+from hack.sim.cluster.resource import JOBS, POD_TEMPLATES, PODS
+from tests.support.remediator.remediator_process import (
+    QUICK,
+    RemediatorProcess,
+    leads,
+    phase,
+    prepare,
+    running,
+    sessions,
+)
+
+TESTED = "validate: {provider: Builtin, timeout: 2m}\n"
+NODES = [f"gpu-000{n}" for n in range(3)]
+NODE = NODES[0]
+
+
+def says(verdict: str, **check: Any) -> str:
+    checks = [{"id": "memory", "verdict": verdict, **check}]
+    return json.dumps({"verdict": verdict, "message": f"It is {verdict}.", "checks": checks})
+
+
+async def ends_with(cluster: Any, exit_code: int, message: str, after: str = "300ms") -> None:
+    """The PodTemplate whose pod the simulated kubelet ends so."""
+    annotations = {
+        "sim.gpuward.io/finish-after": after,
+        "sim.gpuward.io/exit-code": str(exit_code),
+        "sim.gpuward.io/message": message,
+    }
+    template: Object = {
+        "metadata": {"annotations": annotations},
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [{"name": "validate", "image": "registry.example/gpuward:1"}],
+        },
+    }
+    body = {
+        "apiVersion": "v1",
+        "kind": "PodTemplate",
+        "metadata": {"name": "gpuward-validate"},
+        "template": template,
+    }
+    await cluster.client.create(POD_TEMPLATES, body, "gpuward")
+
+
+async def three_nodes(cluster: Any) -> None:
+    await prepare(cluster)
+    await cluster.add(pool=Pool(name="gpu", nodes=len(NODES)))
+    await cluster.health.all_healthy(NODES)
+
+
+async def test_s35_issue13_03_a_node_comes_back_after_a_pass_whoever_leads(cluster, tmp_path):
+    await three_nodes(cluster)
+    await ends_with(cluster, 0, says("pass"), after="3s")
+    one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig, policy=QUICK + TESTED)
+
+    async def asked():
+        found = [t for s in await sessions(cluster, NODE) for t in s["status"].get("validation", ())]
+        return found[-1] if found and found[-1].get("jobUID") else None
+
+    with running(one):
+        await leads(cluster, "one")
+        await cluster.health.fail(NODE, XID_79)
+        await phase(cluster, NODE, "Quarantined")
+        await cluster.health.healthy(NODE)
+        test = await cluster.until(asked, "the test on record")
+        one.kill()
+        job = await cluster.client.get(JOBS, test["object"], "gpuward")
+        assert job["metadata"]["uid"] == test["jobUID"]
+        assert job["spec"]["template"]["spec"]["nodeName"] == NODE
+        assert (await cluster.node(NODE))["spec"]["unschedulable"]
+        one.start()
+        session = await phase(cluster, NODE, "Released")
+        (ended,) = session["status"]["validation"]
+        assert (ended["state"], ended["verdict"], ended["jobUID"]) == (
+            "Passed",
+            "pass",
+            test["jobUID"],
+        )
+        jobs, _ = await cluster.client.list(JOBS, "gpuward")
+        assert len(jobs) == 1
+
+
+async def test_issue13_03_a_failed_test_and_one_that_lies_keep_the_node(cluster, tmp_path):
+    await three_nodes(cluster)
+    await ends_with(cluster, 2, says("fail", value=7, unit="wrong words"))
+    one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig, policy=QUICK + TESTED)
+
+    async def called():
+        found = (await sessions(cluster, NODE))[-1]
+        causes = [c["reason"] for c in found["spec"]["causes"]]
+        conditions = {c["type"]: c for c in found["status"].get("conditions", ())}
+        needed = conditions.get("NeedsHuman", {"status": ""})
+        return found if "ValidationFailed" in causes and needed["status"] == "True" else None
+
+    with running(one):
+        await leads(cluster, "one")
+        await cluster.health.fail(NODE, XID_79)
+        await phase(cluster, NODE, "Quarantined")
+        await cluster.health.healthy(NODE)
+        session = await cluster.until(called, "a person called after the failed test")
+        assert session["status"]["phase"] == "Quarantined"
+        (test,) = session["status"]["validation"]
+        assert (test["state"], test["checks"][0]["value"]) == ("Failed", 7)
+        assert (await cluster.node(NODE))["spec"]["unschedulable"]
+        pods, _ = await cluster.client.list(PODS, "gpuward")
+        assert [p["spec"]["nodeName"] for p in pods] == [NODE]
