@@ -105,7 +105,9 @@ def _tests(write: d.CreateTestJob, node: NodeView, snapshot: FleetSnapshot) -> s
         return "the node rebooted"
     if session.spec.hold or ANNOTATION_HOLD in node.annotations:
         return "a person holds the node"
-    return "a cause came back" if session.spec.causes and holds_now(session, node, snapshot) else ""
+    return (
+        "a cause came back" if session.spec.causes and holds_now(session, node, snapshot) else ""
+    )
 
 
 def _drained(session: QuarantineView, node: NodeView, snapshot: FleetSnapshot) -> str:

@@ -78,7 +78,9 @@ def tested_first(
         if level_rank(case.policy.level_of(REASON, Level.DRAIN)) <= Level.REPORT.rank:
             return None
         why = "its last test failed"
-        return _held(case, status, Refusal(reason=WhyNot.VALIDATION_FAILED, why=why, permanent=True))
+        return _held(
+            case, status, Refusal(reason=WhyNot.VALIDATION_FAILED, why=why, permanent=True)
+        )
     if unknown_in_a_row(status) >= TRIES:
         return _held(case, status, _given_up(status))
     if (refusal := _not_now(case, halt, blind)) is not None:
@@ -194,9 +196,14 @@ def _follow(
             return _ended(case, status, test, _nothing(f"nothing was heard of it in time, {why}"))
         return _said(case, status, "LookAtTest", f"its test is not known yet, {why}", wake_s=1.0)
     if test.state == ValidationState.PLANNED and seen.job is None:
-        if anew or choice is None or (choice.provider, choice.template) != (
-            test.provider,
-            test.template,
+        if (
+            anew
+            or choice is None
+            or (choice.provider, choice.template)
+            != (
+                test.provider,
+                test.template,
+            )
         ):
             why = "the node booted anew" if anew else "the policy asks for another test now"
             return _withdrawn(case, status, test, why)
@@ -214,9 +221,7 @@ def _follow(
         why = f"it was not over within {timeout_s / 60:.0f} min ({outcome.clause})"
         return _ended(case, status, test, _nothing(why))
     if (test.state, test.job_uid) != (ValidationState.ASKED, outcome.job_uid):
-        known = msgspec.structs.replace(
-            test, state=ValidationState.ASKED, job_uid=outcome.job_uid
-        )
+        known = msgspec.structs.replace(test, state=ValidationState.ASKED, job_uid=outcome.job_uid)
         status = changed(status, known)
     clause = (
         f"{test.provider} tests its GPUs under load since {clock(started)} (Job {test.object}, "

@@ -64,7 +64,9 @@ async def test_s35_issue13_03_a_node_comes_back_after_a_pass_whoever_leads(clust
     one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig, policy=QUICK + TESTED)
 
     async def asked():
-        found = [t for s in await sessions(cluster, NODE) for t in s["status"].get("validation", ())]
+        found = [
+            t for s in await sessions(cluster, NODE) for t in s["status"].get("validation", ())
+        ]
         return found[-1] if found and found[-1].get("jobUID") else None
 
     with running(one):

@@ -58,7 +58,9 @@ def test_issue13_03_the_entry_is_written_before_the_job_is_made() -> None:
 
 
 @pytest.mark.parametrize("becomes", ["fails", "is slow"])
-def test_issue13_03_a_failed_test_goes_on_with_the_next_step_and_another_test(becomes: str) -> None:
+def test_issue13_03_a_failed_test_goes_on_with_the_next_step_and_another_test(
+    becomes: str,
+) -> None:
     world = ValidationWorld(becomes, "passes")
     world.fall_ill_and_heal()
     world.run_until(NODE, "Repairing", limit=600)

@@ -29,7 +29,9 @@ def test_issue13_04_the_floors_of_the_page_are_those_of_the_rules() -> None:
 
 
 def test_the_job_of_the_page_asks_for_no_gpu_and_no_privilege() -> None:
-    job = yaml.safe_load(PAGE.partition("## In a pod")[2].partition("```yaml\n")[2].partition("```")[0])
+    job = yaml.safe_load(
+        PAGE.partition("## In a pod")[2].partition("```yaml\n")[2].partition("```")[0]
+    )
     (container,) = job["spec"]["template"]["spec"]["containers"]
     assert "nvidia.com/gpu" not in container["resources"]["limits"]
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
