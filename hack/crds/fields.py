@@ -82,6 +82,7 @@ FIELDS: dict[str, Field] = {
     "GpuStatus.health": Field("Healthy, Degraded, Unhealthy or Unknown.", 32),
     "GpuStatus.reason": Field("Stable CamelCase code of this GPU's gravest finding.", 63),
     "GpuStatus.recoveryAction": Field("What the driver asks for, as last reported.", 64),
+    "GpuStatus.resetAt": Field("When evidence of a reset of it was seen last; whole seconds.", 40),
     "GpuStatus.resetPending": Field("True when a remap waits for the next reset."),
     "GpuStatus.migMode": Field("MIG mode: Enabled, Disabled, or empty.", 32),
     "HealthStatus.topology": Field("The design topology; it does not change when a link fails."),

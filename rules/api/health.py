@@ -103,6 +103,7 @@ class GpuStatus(Wire, frozen=True):
     reason: str = ""
     recovery_action: str = ""
     reset_pending: bool = False
+    reset_at: str = ""
     mig_mode: str = ""
 
 

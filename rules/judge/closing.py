@@ -46,7 +46,13 @@ def mark_reset(
     everything = not any(who)
     hit = find_gpu(on.state, *who) if not everything else None
     gpus = {
-        key: replace(view, reset_pending=False, counters={}, checks=without_looks(view))
+        key: replace(
+            view,
+            reset_pending=False,
+            reset_at=max(view.reset_at, on.now if since is None else since),
+            counters={},
+            checks=without_looks(view),
+        )
         if everything or view is hit
         else view
         for key, view in on.state.gpus.items()

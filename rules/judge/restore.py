@@ -237,6 +237,7 @@ def _view(gpu: GpuStatus, incidents: tuple[Incident, ...]) -> GpuView:
         enumerated=gpu.health != "Unknown",
         action=_action_asked(mine) or _action_value(gpu.recovery_action),
         reset_pending=gpu.reset_pending,
+        reset_at=parse_time(gpu.reset_at) or 0.0,
         lost=Gauge(raised=missed is not None),
         lost_at=missed.last_seen if missed is not None else 0.0,
         lost_since=missed.first_seen if missed is not None else 0.0,

@@ -74,6 +74,7 @@ class GpuView:
     the driver's recovery action, `action_seen` a polled value that awaits its re-read. `lost`
     counts lost polls, the last of them at `lost_at`, unbroken since `lost_since`; `told_at` is
     when the driver said that it needs something else now, `unavailable_at` that it is unavailable.
+    `reset_at` is the latest moment at which evidence of a reset of it was seen.
     `aer` are the kernel's PCIe error counters at the last look, `aer_base` those that growth is
     measured from. `best_generation` is the highest PCIe generation its link was seen at, `links_up` how many looks in a row found
     all NVLinks up since the last error of one.
@@ -87,6 +88,7 @@ class GpuView:
     action: int | None = None
     action_seen: int | None = None
     reset_pending: bool = False
+    reset_at: float = 0.0
     lost: Gauge = field(default_factory=Gauge)
     lost_at: float = 0.0
     lost_since: float = 0.0

@@ -244,6 +244,7 @@ def _gpu(view: GpuView, judged: GpuVerdict, branch: int | None) -> GpuStatus:
         reason=judged.reason[:63],
         recovery_action=action_word(view.action, branch),
         reset_pending=view.reset_pending,
+        reset_at=format_time(view.reset_at) if view.reset_at else "",
         mig_mode=_MIG_MODE[seen.mig_mode],
     )
 

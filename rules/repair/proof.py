@@ -32,8 +32,9 @@ class Seen:
     """A reset is still asked for: a remap waits, or the driver recommends an action."""
     causes: int
     """How many causes hold."""
-    reset_seen: bool
-    """A cause of the session was closed by a reset or reboot that the agent saw."""
+    resets: frozenset[str]
+    """UUIDs of the GPUs whose reset the agent saw since the step was asked for; a load of the
+    driver is a reset of all."""
     expected_gpus: int
 
 
@@ -63,14 +64,20 @@ def _reset(before: RepairBefore, seen: Seen) -> Proof:
         return _missing("the driver still asks for a reset")
     if seen.causes:
         return _missing("no reset that closes its causes was seen")
-    how = "a reset was seen" if seen.reset_seen else "nothing is pending any more"
+    accused = [gpu.uuid for gpu in before.gpus if gpu.accused]
+    whole = bool(accused) and seen.resets.issuperset(accused)
+    if not whole and not seen.resets.isdisjoint(accused):
+        other = next(uuid for uuid in accused if uuid not in seen.resets)
+        return _missing(f"no reset of GPU {other[:64]} was seen, only of others")
+    how = "a reset of each GPU accused was seen" if whole else "nothing is pending any more"
     return Proof(proven=True, clause=f"{how}, its causes closed, all its GPUs are there")
 
 
 def _restart_driver(before: RepairBefore, seen: Seen) -> Proof:
     if seen.stale:
         return _missing(seen.stale)
-    if not (seen.reset_seen or _rebooted(before, seen)):
+    loaded = bool(before.gpus) and seen.resets.issuperset(gpu.uuid for gpu in before.gpus)
+    if not (loaded or _rebooted(before, seen)):
         return _missing("no new load of the driver was seen")
     wanted = max(seen.expected_gpus, len(before.gpus))
     if len(seen.serials) < wanted:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from rules.api.health import GpuStatus
 from rules.api.quarantine import RepairBefore, RepairGpu
 from rules.api.timestamps import parse_time
-from rules.catalog.reason import ClosesKind
 from rules.repair.proof import Seen
 from rules.session.case import Case
 from rules.session.repair.wants import accused_by
@@ -15,7 +15,6 @@ from rules.session.repair.wants import accused_by
 MAX_GPUS: Final = 32
 """GPUs kept of one node; the CRD allows as many."""
 _NO_ACTION: Final = frozenset({"", "None"})
-_RESETS: Final = frozenset({str(ClosesKind.RESET), str(ClosesKind.REBOOT)})
 
 
 def before_of(case: Case) -> RepairBefore:
@@ -38,8 +37,6 @@ def seen_of(case: Case, asked_at: float) -> Seen:
     """What is seen now of a step asked for at `asked_at`."""
     ready = case.node.condition("Ready")
     beat = parse_time(ready.last_heartbeat_time or "") if ready is not None else None
-    ids = {cause.incident for cause in case.session.spec.causes if cause.incident}
-    incidents = case.seen.health.status.incidents if case.seen.health is not None else ()
     return Seen(
         node_uid=case.node.uid,
         boot_id=case.node.boot_id,
@@ -49,9 +46,10 @@ def seen_of(case: Case, asked_at: float) -> Seen:
         serials={gpu.uuid: gpu.serial for gpu in _gpus(case) if gpu.uuid},
         pending=_pending(case),
         causes=len(case.causes),
-        reset_seen=any(
-            not incident.active and incident.id in ids and incident.closed_by in _RESETS
-            for incident in incidents
+        resets=frozenset(
+            gpu.uuid
+            for gpu in _gpus(case)
+            if gpu.uuid and (parse_time(gpu.reset_at) or 0.0) >= math.floor(asked_at)
         ),
         expected_gpus=case.seen.health.status.expected_gpus.count if case.seen.health else 0,
     )

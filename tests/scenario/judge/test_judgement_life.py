@@ -339,3 +339,22 @@ def test_another_machine_under_the_name_restores_nothing(world: World) -> None:
     assert not state.incidents
     same = restore(status, world.now, boot_id="boot-1", node_uid="another", node_name="n1")
     assert same.incidents
+
+
+def test_issue13_06_the_reset_of_one_gpu_is_stamped_on_it_alone(world: World) -> None:
+    def stamps() -> list[str]:
+        return [gpu.reset_at for gpu in world.published().status.gpus]
+
+    world.start()
+    assert not any(stamps())
+    world.xid(95, gpu=2)
+    world.action_line(1, gpu=2)
+    world.advance(60)
+    world.action_line(0, gpu=2, before=1)
+    before = stamps()
+    assert [bool(each) for each in before] == [index == 2 for index in range(len(before))]
+    world.restart_agent()
+    world.start()
+    assert stamps() == before, "a restarted agent knows it again"
+    world.kernel("NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.65.06")
+    assert all(stamps()), "a load of the driver is a reset of all"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from rules.api.quarantine import RepairBefore, RepairGpu
@@ -26,7 +27,7 @@ SAME = Seen(
     serials={"G0": "S0", "G1": "S1"},
     pending=False,
     causes=0,
-    reset_seen=False,
+    resets=frozenset(),
     expected_gpus=2,
 )
 ILL = replace(SAME, causes=1, pending=True)
@@ -37,9 +38,9 @@ EXCHANGED = replace(SAME, serials={"G9": "S9", "G1": "S1"})
 @pytest.mark.parametrize(
     ("step", "seen", "says"),
     [
-        (Step.RESET_GPU, replace(SAME, reset_seen=True), "a reset was seen"),
+        (Step.RESET_GPU, replace(SAME, resets=frozenset({"G0"})), "a reset of each GPU"),
         (Step.RESET_GPU, SAME, "nothing is pending"),
-        (Step.RESTART_DRIVER, replace(ILL, reset_seen=True), "loaded anew with 2 GPUs"),
+        (Step.RESTART_DRIVER, replace(ILL, resets=frozenset({"G0", "G1"})), "loaded anew with 2 GPUs"),
         (Step.RESTART_DRIVER, BOOTED, "loaded anew"),
         (Step.RESTART_NODE, BOOTED, "new boot, Ready"),
         (Step.RESTART_NODE, replace(BOOTED, causes=1), "new boot, Ready"),
@@ -62,6 +63,7 @@ def test_issue13_03_proven(step: Step, seen: Seen, says: str) -> None:
         (Step.RESET_GPU, replace(SAME, pending=True), "still asks for a reset"),
         (Step.RESET_GPU, replace(SAME, causes=1), "no reset that closes"),
         (Step.RESTART_DRIVER, SAME, "no new load"),
+        (Step.RESTART_DRIVER, replace(SAME, resets=frozenset({"G0"})), "no new load"),
         (Step.RESTART_DRIVER, replace(BOOTED, serials={"G1": ""}), "1 of 2 GPUs"),
         (Step.RESTART_NODE, SAME, "the boot of before"),
         (Step.RESTART_NODE, replace(SAME, boot_id=""), "the boot of before"),
@@ -87,3 +89,15 @@ def test_issue13_03_a_node_as_it_was_proves_nothing(step: Step) -> None:
 def test_issue13_03_without_serials_only_another_node_proves_a_replacement() -> None:
     unknown: Any = RepairBefore(node_uid="n1", gpus=(RepairGpu(uuid="G0", accused=True),))
     assert not prove(Step.REPLACE_NODE, unknown, EXCHANGED).proven
+
+
+def test_issue13_06_each_gpu_accused_must_be_reset_and_others_prove_nothing() -> None:
+    both = msgspec.structs.replace(
+        BEFORE, gpus=tuple(msgspec.structs.replace(g, accused=True) for g in BEFORE.gpus)
+    )
+    half = prove(Step.RESET_GPU, both, replace(SAME, resets=frozenset({"G1"})))
+    assert not half.proven
+    assert "no reset of GPU G0 was seen" in half.clause
+    assert prove(Step.RESET_GPU, both, replace(SAME, resets=frozenset({"G0", "G1"}))).proven
+    other = prove(Step.RESET_GPU, BEFORE, replace(SAME, resets=frozenset({"G1"}), pending=True))
+    assert not other.proven, "a GPU beside the accused one was reset"
