@@ -40,7 +40,11 @@ EXCHANGED = replace(SAME, serials={"G9": "S9", "G1": "S1"})
     [
         (Step.RESET_GPU, replace(SAME, resets=frozenset({"G0"})), "a reset of each GPU"),
         (Step.RESET_GPU, SAME, "nothing is pending"),
-        (Step.RESTART_DRIVER, replace(ILL, resets=frozenset({"G0", "G1"})), "loaded anew with 2 GPUs"),
+        (
+            Step.RESTART_DRIVER,
+            replace(ILL, resets=frozenset({"G0", "G1"})),
+            "loaded anew with 2 GPUs",
+        ),
         (Step.RESTART_DRIVER, BOOTED, "loaded anew"),
         (Step.RESTART_NODE, BOOTED, "new boot, Ready"),
         (Step.RESTART_NODE, replace(BOOTED, causes=1), "new boot, Ready"),
