@@ -342,6 +342,7 @@ class Replica:
 
     def _policy_changed(self, policy: Policy) -> None:
         self.pace.apply(rates_of(policy))
+        self.world.count_anew()
         if self.caches.nodes.resource != (selected := nodes_selected(policy.node_selector)):
             self.caches.nodes.use(selected)
         self.loop.wake_all()

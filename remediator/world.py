@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping
+from heapq import heappop, heappush
 
 from remediator.kube.caches import Caches
 from remediator.kube.clock import Clock
@@ -18,6 +19,7 @@ from rules.api.refusal import NodeWrite
 from rules.drain.gangs import Gang
 from rules.policy.policy import Policy
 from rules.session.external import first_seen
+from rules.session.history import counts_until
 from rules.session.observation import is_open
 from rules.session.snapshot import FleetSnapshot
 
@@ -40,6 +42,10 @@ class World:
         self.caches = caches
         self.sessions: dict[str, list[QuarantineView]] = {}
         """All sessions by node name, oldest first."""
+        self.counting: dict[str, QuarantineView] = {}
+        """Sessions by name that the fleet rules may still count, however much history is kept."""
+        self._counted_until: list[tuple[float, str]] = []
+        """A heap of when ended sessions stop to count."""
         self.deleted: dict[str, tuple[QuarantineView, ...]] = {}
         """Sessions that were deleted while open, by node name."""
         self.healths: dict[str, HealthView] = {}
@@ -134,12 +140,38 @@ class World:
         concerned = {session.spec.node_name for session in (before, after) if session is not None}
         if before is not None:
             self._index(before, None)
+            self.counting.pop(before.name, None)
         if after is not None:
             self._index(after, after)
+            self._count(after)
         elif before is not None and is_open(before):
             known = self.deleted.get(before.spec.node_name, ())
             self.deleted[before.spec.node_name] = (*known, before)[-_DELETIONS_KEPT:]
         return concerned
+
+    def _count(self, session: QuarantineView) -> None:
+        until = counts_until(session, self._policy())
+        if until > self._clock.now():
+            self.counting[session.name] = session
+            if not is_open(session):
+                heappush(self._counted_until, (until, session.name))
+
+    def drop_uncounted(self) -> None:
+        """Leave out the ended sessions whose windows are over."""
+        now, policy = self._clock.now(), self._policy()
+        while self._counted_until and self._counted_until[0][0] <= now:
+            _, name = heappop(self._counted_until)
+            session = self.counting.get(name)
+            # It may have been taken up again, and have ended again, since.
+            if session is not None and counts_until(session, policy) <= now:
+                del self.counting[name]
+
+    def count_anew(self) -> None:
+        """The policy's windows may have changed."""
+        self.counting.clear()
+        self._counted_until.clear()
+        for session in self.caches.quarantines.items.values():
+            self._count(session)
 
     def learn_session(self, session: QuarantineView) -> None:
         """Take in a session that a write returned."""

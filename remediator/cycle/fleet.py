@@ -19,6 +19,7 @@ from remediator.metrics import Metrics
 from remediator.world import World
 from rules.api.nodes import QuarantineView
 from rules.api.writes import EmitEvent
+from rules.fleet.remembered import FleetMemory
 from rules.fleet.turns import FleetVerdict, judge_fleet
 from rules.session.observation import Permit, is_open
 from rules.session.snapshot import FleetSnapshot
@@ -60,6 +61,7 @@ class Fleet:
         self._changed = asyncio.Event()
         self._reported: set[str] = set()
         self._phases: dict[str, str] = {}
+        self._memory = FleetMemory()
 
     def changed(self) -> None:
         """Something the verdict rests on changed."""
@@ -96,7 +98,8 @@ class Fleet:
     def _judge(self) -> None:
         began = self._clock.elapsed()
         before, phases = self.verdict.permits, self._phases
-        sessions = self._world.caches.quarantines.items
+        self._world.drop_uncounted()
+        sessions = self._world.counting
         self._phases = {name: s.status.phase for name, s in sessions.items() if is_open(s)}
         self._dirty = False
         self.verdict = self._judged_apart(self._world.snapshot())
@@ -114,15 +117,16 @@ class Fleet:
         that the others go on. It gets no permit, and what it holds still counts by its node.
         """
         try:
-            return judge_fleet(snapshot)
+            return judge_fleet(snapshot, self._memory)
         except Exception:  # noqa: BLE001 - the object at fault is looked for and named below
+            self._memory = FleetMemory()
             sound = {
                 name: session
-                for name, session in snapshot.quarantines.items()
-                if self._is_sound(name, replace(snapshot, quarantines={name: session}))
+                for name, session in snapshot.counted.items()
+                if self._is_sound(name, replace(snapshot, counting={name: session}))
             }
         with self._isolation.guard("fleet", "the whole fleet"):
-            return judge_fleet(replace(snapshot, quarantines=sound))
+            return judge_fleet(replace(snapshot, counting=sound))
         return FleetVerdict()
 
     def _is_sound(self, name: str, alone: FleetSnapshot) -> bool:

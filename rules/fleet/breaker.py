@@ -9,20 +9,19 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from rules.api.names import LABEL_DRIVER, LABEL_NVLINK_DOMAIN
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.sentences import some
-from rules.api.timestamps import clock, parse_time
+from rules.api.timestamps import clock
 from rules.catalog.why_not import Refusal, WhyNot
+from rules.fleet.remembered import FleetMemory
 from rules.policy.policy import Policy
-from rules.session.causes import has_human
 from rules.session.external import SOURCE as EXTERNAL
 from rules.session.observation import is_open
-from rules.session.reuse import joined, wanted_at
 from rules.session.snapshot import FleetSnapshot
 
 _SHARED_LABELS: Final = (
@@ -66,60 +65,43 @@ class Breaker:
 
     def correlated(self, session: QuarantineView) -> FleetFinding | None:
         """The finding this session is a part of, if any."""
-        reasons = reasons_of(session)
+        reasons = {cause.reason for cause in session.spec.causes if cause.source != "Human"}
         for finding in self.findings:
             if finding.reason in reasons and session.spec.node_name in finding.nodes:
                 return finding
         return None
 
 
-def reasons_of(session: QuarantineView) -> frozenset[str]:
-    """The detectors' reasons of a session."""
-    return frozenset(c.reason for c in session.spec.causes if c.source != "Human")
-
-
-def versions_of(session: QuarantineView, snapshot: FleetSnapshot) -> tuple[str, str, str]:
-    """Driver, agent and rules version behind a session's verdict."""
-    evidence = session.status.evidence
-    keys = ("driverVersion", "agentVersion", "rulesVersion")
-    if any(evidence.get(key) for key in keys):
-        driver, agent, rules = (str(evidence.get(key, "")) for key in keys)
-        return driver, agent, rules
-    health = snapshot.healths.get(session.spec.node_name)
-    if health is None:
-        return "", "", ""
-    status = health.status
-    return status.driver_version, status.agent_version, status.rules_version
-
-
-def counted(snapshot: FleetSnapshot) -> tuple[QuarantineView, ...]:
+def counted(snapshot: FleetSnapshot, memory: FleetMemory) -> tuple[QuarantineView, ...]:
     """Detector sessions of the policy's mode, oldest first; those a person confirmed are not a
     storm.
     """
     mode = snapshot.policy.mode
-    sessions = [
-        session
-        for session in snapshot.quarantines.values()
-        if not has_human(session)
-        and session.spec.causes
-        and session.status.mode in {"", mode}
-        and not joined(session)
+    found = [
+        (facts.wanted_at, name, session)
+        for name, session in snapshot.counted.items()
+        if (facts := memory.facts(session)).may_be_storm and session.status.mode in {"", mode}
     ]
-    return tuple(sorted(sessions, key=lambda s: (wanted_at(s), s.name)))
+    return tuple(session for _, _, session in sorted(found, key=_by_time))
 
 
-def judge_breaker(snapshot: FleetSnapshot) -> Breaker:
+def _by_time(found: tuple[float, str, QuarantineView]) -> tuple[float, str]:
+    return found[0], found[1]
+
+
+def judge_breaker(snapshot: FleetSnapshot, memory: FleetMemory | None = None) -> Breaker:
     """The breaker as the objects say now."""
-    sessions = counted(snapshot)
-    findings = correlated_findings(snapshot, sessions)
+    memory = memory or FleetMemory()
+    sessions = counted(snapshot, memory)
+    findings = correlated_findings(snapshot, sessions, memory)
     cooldown_s = snapshot.policy.budget.cooldown_s
     excesses = [
         *(
             _Excess(0, finding.at, WhyNot.CORRELATED_CAUSE, finding.message)
             for finding in findings
         ),
-        *_per_reason(snapshot, sessions),
-        *_too_many(snapshot.policy, sessions),
+        *_per_reason(snapshot, sessions, memory),
+        *_too_many(snapshot.policy, sessions, memory),
     ]
     live = [excess for excess in excesses if snapshot.now < excess.at + cooldown_s]
     if not live:
@@ -146,10 +128,13 @@ class _Excess(NamedTuple):
     what: str
 
 
-def _too_many(policy: Policy, sessions: Iterable[QuarantineView]) -> list[_Excess]:
+def _too_many(
+    policy: Policy, sessions: Iterable[QuarantineView], memory: FleetMemory
+) -> list[_Excess]:
     """The latest node that was one too many within `maxNew.window`."""
     rate = policy.budget.max_new
-    times = [wanted_at(session) for session in _once_per_node(sessions, rate.window_s)]
+    once = _once_per_node(sessions, rate.window_s, memory)
+    times = [memory.facts(session).wanted_at for session in once]
     late = [
         at
         for position, at in enumerate(times)
@@ -161,70 +146,67 @@ def _too_many(policy: Policy, sessions: Iterable[QuarantineView]) -> list[_Exces
     return [_Excess(2, late[-1], WhyNot.MAX_NEW, message)]
 
 
-def _once_per_node(sessions: Iterable[QuarantineView], window_s: float) -> list[QuarantineView]:
+def _once_per_node(
+    sessions: Iterable[QuarantineView], window_s: float, memory: FleetMemory
+) -> list[QuarantineView]:
     """The sessions in their order, of each node one per window: a node that asks again and again
     is still one node.
     """
     last: dict[str, float] = {}
     kept = []
     for session in sessions:
-        node, at = session.spec.node_name, wanted_at(session)
+        node, at = session.spec.node_name, memory.facts(session).wanted_at
         if node not in last or at - last[node] >= window_s:
             last[node] = at
             kept.append(session)
     return kept
 
 
-def marked_at(session: QuarantineView) -> float | None:
-    """When the session took its node, by its timeline; None when it never did."""
-    for entry in session.status.timeline:
-        if entry.step == "Marked":
-            return parse_time(entry.at)
-    return None
-
-
 ReasonKey = tuple[str, str, str, str]
 
 
-def reason_keys(session: QuarantineView, snapshot: FleetSnapshot) -> list[ReasonKey]:
+def reason_keys(
+    session: QuarantineView, snapshot: FleetSnapshot, memory: FleetMemory
+) -> list[ReasonKey]:
     """(reason, driver, agent version, rules version) for each reason of the session."""
-    versions = versions_of(session, snapshot)
-    return [(reason, *versions) for reason in sorted(reasons_of(session))]
+    versions = memory.versions(session, snapshot.healths.get(session.spec.node_name))
+    return [(reason, *versions) for reason in memory.facts(session).reasons]
 
 
 def used_reasons(
-    snapshot: FleetSnapshot, sessions: Iterable[QuarantineView]
-) -> Mapping[ReasonKey, frozenset[str]]:
+    snapshot: FleetSnapshot, sessions: Iterable[QuarantineView], memory: FleetMemory
+) -> dict[ReasonKey, set[str]]:
     """Which nodes each reason has taken within `perReason.window`."""
     window_s = snapshot.policy.budget.per_reason.window_s
-    used: defaultdict[ReasonKey, frozenset[str]] = defaultdict(frozenset)
+    used: dict[ReasonKey, set[str]] = {}
     for session in sessions:
-        at = marked_at(session)
+        at = memory.facts(session).marked_at
         if at is not None and snapshot.now - at < window_s:
-            for key in reason_keys(session, snapshot):
-                used[key] |= {session.spec.node_name}
+            for key in reason_keys(session, snapshot, memory):
+                used.setdefault(key, set()).add(session.spec.node_name)
     return used
 
 
-def used_up(
-    used: Mapping[ReasonKey, frozenset[str]], key: ReasonKey, node: str, count: int
-) -> bool:
+def used_up(used: Mapping[ReasonKey, Set[str]], key: ReasonKey, node: str, count: int) -> bool:
     """Whether the reason has taken its nodes; one that it took before is no further one."""
     nodes = used.get(key, frozenset())
     return node not in nodes and len(nodes) >= count
 
 
-def _per_reason(snapshot: FleetSnapshot, sessions: tuple[QuarantineView, ...]) -> list[_Excess]:
+def _per_reason(
+    snapshot: FleetSnapshot, sessions: tuple[QuarantineView, ...], memory: FleetMemory
+) -> list[_Excess]:
     """Since when a node waits for a reason that has taken its nodes; later flaps change nothing."""
     rate = snapshot.policy.budget.per_reason
-    used = used_reasons(snapshot, sessions)
+    used = used_reasons(snapshot, sessions, memory)
     first: dict[tuple[str, ReasonKey], float] = {}
     excesses = []
     for session in sessions:
-        if marked_at(session) is not None or snapshot.now - wanted_at(session) >= rate.window_s:
+        facts = memory.facts(session)
+        if facts.marked_at is not None or snapshot.now - facts.wanted_at >= rate.window_s:
             continue
         node = session.spec.node_name
-        for key in reason_keys(session, snapshot):
+        for key in reason_keys(session, snapshot, memory):
             at = first.setdefault((node, key), session.metadata.created_at)
             if is_open(session) and used_up(used, key, node, rate.count):
                 message = f"{key[0]} took {rate.count} nodes within {rate.window_s}"
@@ -233,24 +215,24 @@ def _per_reason(snapshot: FleetSnapshot, sessions: tuple[QuarantineView, ...]) -
 
 
 def correlated_findings(
-    snapshot: FleetSnapshot, sessions: Iterable[QuarantineView]
+    snapshot: FleetSnapshot, sessions: Iterable[QuarantineView], memory: FleetMemory
 ) -> tuple[FleetFinding, ...]:
     """One finding per reason that several nodes with something in common show within a window."""
     rate = snapshot.policy.budget.max_new
     several = max(_SEVERAL, rate.count)
     groups: defaultdict[tuple[str, int, str], list[QuarantineView]] = defaultdict(list)
     for session in sessions:
-        for rank, shared in enumerate(_shared(session, snapshot)):
+        for rank, shared in enumerate(_shared(session, snapshot, memory)):
             if shared:
-                for reason in reasons_of(session):
+                for reason in memory.facts(session).reasons:
                     groups[(reason, rank, shared)].append(session)
         # What others say comes from one program on all nodes: that is what they share at least.
         for reason in {c.reason for c in session.spec.causes if c.source == EXTERNAL}:
             groups[(reason, _LEAST_SPECIFIC, "detector=External")].append(session)
     best: dict[str, tuple[int, int, FleetFinding]] = {}
     for (reason, rank, shared), members in sorted(groups.items()):
-        once = _once_per_node(members, rate.window_s)
-        burst = _last_burst(once, several, rate.window_s)
+        once = _once_per_node(members, rate.window_s, memory)
+        burst = _last_burst(once, several, rate.window_s, memory)
         if burst is None:
             continue
         nodes = tuple(sorted({session.spec.node_name for session in burst}))
@@ -259,7 +241,7 @@ def correlated_findings(
             reason=reason,
             shared=shared,
             nodes=nodes,
-            at=wanted_at(burst[-1]),
+            at=memory.facts(burst[-1]).wanted_at,
             message=f"{reason} on {len(nodes)} nodes that share {shared} ({some(nodes)})",
         )
         known = best.get(reason)
@@ -269,10 +251,10 @@ def correlated_findings(
 
 
 def _last_burst(
-    members: list[QuarantineView], several: int, window_s: float
+    members: list[QuarantineView], several: int, window_s: float, memory: FleetMemory
 ) -> list[QuarantineView] | None:
     """The latest run of sessions on at least `several` nodes, each within the window."""
-    times = [wanted_at(member) for member in members]
+    times = [memory.facts(member).wanted_at for member in members]
     for end in range(len(members) - 1, several - 2, -1):
         run = members[bisect_right(times, times[end] - window_s) : end + 1]
         if len(run) >= several and len({m.spec.node_name for m in run}) >= several:
@@ -280,13 +262,14 @@ def _last_burst(
     return None
 
 
-def _shared(session: QuarantineView, snapshot: FleetSnapshot) -> list[str]:
+def _shared(session: QuarantineView, snapshot: FleetSnapshot, memory: FleetMemory) -> list[str]:
     """What the session's node may have in common with others, the most specific first."""
     node: NodeView | None = snapshot.nodes.get(session.spec.node_name)
     labels = node.labels if node else {}
     keys = (*snapshot.policy.budget.per, *_SHARED_LABELS)
     found = [f"{key}={labels[key]}" if labels.get(key) else "" for key in keys]
-    driver, agent, rules = versions_of(session, snapshot)
+    health = snapshot.healths.get(session.spec.node_name)
+    driver, agent, rules = memory.versions(session, health)
     found.append(f"driver={driver}" if driver and not labels.get(LABEL_DRIVER) else "")
     found.append(f"agent={agent} rules={rules}" if agent else "")
     return found

@@ -8,11 +8,9 @@ quarantine.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 from rules.api.nodes import NodeView
-from rules.drain.availability import being_built, is_unavailable
 from rules.policy.policy import Budget
 
 
@@ -55,38 +53,29 @@ def limit_of(total: int, budget: Budget) -> int:
     return max(budget.minimum, min(share, budget.max_unavailable.at_most))
 
 
+LineKey = tuple[str, str]
+"""Label key and value; both empty for the whole selection."""
+
+
+def keys_of(node: NodeView, per: tuple[str, ...]) -> tuple[LineKey, ...]:
+    """The lines a node counts in: the whole, and each `per` label it has."""
+    labels = node.labels
+    return ("", ""), *((key, labels[key]) for key in per if key in labels)
+
+
 @dataclass(slots=True)
 class BudgetBook:
     """The lines of one judgement; `take` books a node that gets its turn."""
 
     budget: Budget
-    totals: dict[tuple[str, str], int] = field(default_factory=dict)
-    gone: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    totals: dict[LineKey, int] = field(default_factory=dict)
+    gone: dict[LineKey, set[str]] = field(default_factory=dict)
 
-    @classmethod
-    def of(
-        cls, nodes: Iterable[NodeView], taken: Set[str], budget: Budget, now: float
-    ) -> BudgetBook:
-        """Count `nodes`; `taken` are unavailable whatever the cache says (marks under way,
-        virtual marks of Shadow).
-        """
-        book = cls(budget=budget)
-        for node in nodes:
-            lost = node.name in taken or is_unavailable(node)
-            if node.name not in taken and being_built(node, now):
-                continue
-            for line in book.keys_of(node):
-                book.totals[line] = book.totals.get(line, 0) + 1
-                if lost:
-                    book.gone.setdefault(line, set()).add(node.name)
-        return book
+    def keys_of(self, node: NodeView) -> tuple[LineKey, ...]:
+        """The lines a node counts in."""
+        return keys_of(node, self.budget.per)
 
-    def keys_of(self, node: NodeView) -> list[tuple[str, str]]:
-        """The lines a node counts in: the whole, and each `per` label it has."""
-        labels: Mapping[str, str] = node.labels
-        return [("", ""), *((key, labels[key]) for key in self.budget.per if key in labels)]
-
-    def line(self, key: tuple[str, str]) -> BudgetLine:
+    def line(self, key: LineKey) -> BudgetLine:
         """One line as it stands."""
         total = self.totals.get(key, 0)
         return BudgetLine(

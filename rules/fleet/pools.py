@@ -45,6 +45,13 @@ class NodePools:
     def __init__(self, selected: Iterable[NodeView]) -> None:
         self._sizes = Counter(pool_of(node) for node in selected)
 
+    @classmethod
+    def of(cls, sizes: Counter[str]) -> NodePools:
+        """The pools as somebody counted them, live."""
+        found = cls(())
+        found._sizes = sizes
+        return found
+
     def alone(self, node: NodeView) -> str:
         """Why the node is the only one of its pool, as a clause; "" when it has company."""
         pool = pool_of(node)

@@ -13,7 +13,7 @@ from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase, RepairAttempt
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.fleet.pools import control_plane
-from rules.session.causes import open_causes, severity_rank, sight_of, worst
+from rules.session.causes import causes_now, severity_rank, worst
 from rules.session.observation import Permit, opted_out, pause_covers, sessions_by_node
 from rules.session.owners import working_owner
 from rules.session.repair.wants import let_go, next_step, under_way
@@ -39,7 +39,7 @@ def repair_permits(
     permits = {session.name: turns.judge(session) for _, session in running}
     if repair.mode == "Off":
         return permits
-    by_node = sessions_by_node(snapshot.quarantines)
+    by_node = sessions_by_node(snapshot.counted)
     wanting = [
         s
         for s in sessions
@@ -72,7 +72,7 @@ def _wants(
     if working_owner(node, snapshot.maintenance_leases.get(node.name), snapshot.now):
         return False
     health = snapshot.healths.get(node.name)
-    causes = open_causes(session, sight_of(node, snapshot))
+    causes = causes_now(session, node, snapshot)
     others = (s for s in siblings if s.name != session.name)
     led = next_step(
         session, others, causes, health, snapshot.policy, snapshot.now, snapshot.records

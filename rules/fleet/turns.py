@@ -7,14 +7,14 @@ come to the same answer. Nothing here blocks a release.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase
-from rules.api.selectors import parse_selector
 from rules.api.timestamps import clock
 from rules.api.writes import EmitEvent
 from rules.catalog.reason import Severity
@@ -24,10 +24,8 @@ from rules.drain.gangs import Gang
 from rules.fleet.breaker import (
     Breaker,
     FleetFinding,
-    ReasonKey,
     counted,
     judge_breaker,
-    marked_at,
     reason_keys,
     used_reasons,
     used_up,
@@ -35,13 +33,14 @@ from rules.fleet.breaker import (
 from rules.fleet.budget import BudgetBook, BudgetLine
 from rules.fleet.drain_turns import drain_permits
 from rules.fleet.gang_turns import unread_until
-from rules.fleet.pools import NodePools, control_plane
+from rules.fleet.pools import control_plane
+from rules.fleet.remembered import FleetMemory
 from rules.fleet.repair_turns import repair_permits
 from rules.session.causes import (
+    causes_now,
     drains_now,
     has_human,
     needs_no_verdict,
-    open_causes,
     severity_rank,
     sight_of,
     worst,
@@ -54,7 +53,6 @@ from rules.session.observation import (
     pause_covers,
 )
 from rules.session.owners import working_owner
-from rules.session.reuse import wanted_at
 from rules.session.snapshot import FleetSnapshot
 
 STARTED: Final = frozenset({"Marked", "Draining", "Quarantined", "Repairing", "Validating"})
@@ -74,15 +72,17 @@ class FleetVerdict:
     """How many nodes the policy selects; an alert fires at 0."""
 
 
-def judge_fleet(snapshot: FleetSnapshot) -> FleetVerdict:
-    """Judge every open session of the snapshot."""
-    selected, book = budget_book(snapshot)
-    opened = [s for s in snapshot.quarantines.values() if is_open(s)]
+def judge_fleet(snapshot: FleetSnapshot, memory: FleetMemory | None = None) -> FleetVerdict:
+    """Judge every open session of the snapshot; `memory` is of earlier judgements."""
+    memory = memory or FleetMemory()
+    memory.keep(snapshot.counted)
+    selected, book = budget_book(snapshot, memory)
+    opened = [s for s in snapshot.counted.values() if is_open(s)]
     lines = book.lines()
-    breaker = judge_breaker(snapshot)
-    turns = _Turns(snapshot, selected, book, breaker)
+    breaker = judge_breaker(snapshot, memory)
+    turns = _Turns(snapshot, opened, book, breaker, memory)
     permits = {**drain_permits(opened, snapshot), **repair_permits(opened, snapshot)}
-    for session in _in_order(opened, snapshot):
+    for session in _in_order(opened, snapshot, memory):
         permits[session.name] = turns.judge(session)
     return FleetVerdict(
         permits=permits,
@@ -94,17 +94,19 @@ def judge_fleet(snapshot: FleetSnapshot) -> FleetVerdict:
     )
 
 
-def budget_book(snapshot: FleetSnapshot) -> tuple[dict[str, NodeView], BudgetBook]:
+def budget_book(
+    snapshot: FleetSnapshot, memory: FleetMemory | None = None
+) -> tuple[Mapping[str, NodeView], BudgetBook]:
     """The nodes that the policy selects, and how many of them are unavailable now."""
     policy = snapshot.policy
-    selects = parse_selector(policy.node_selector)
-    selected = {name: node for name, node in snapshot.nodes.items() if selects(node.labels)}
+    census = (memory or FleetMemory()).census
+    census.look(snapshot.nodes, policy)
     taken = snapshot.reserved | {
         s.spec.node_name
-        for s in snapshot.quarantines.values()
+        for s in snapshot.counted.values()
         if is_open(s) and s.status.phase in STARTED and _in_mode(s, policy.mode)
     }
-    return selected, BudgetBook.of(selected.values(), taken, policy.budget, snapshot.now)
+    return census.selected, census.book(taken, policy, snapshot.now)
 
 
 def over_budget(node: str, selected: Mapping[str, NodeView], book: BudgetBook) -> str:
@@ -122,17 +124,19 @@ def _in_mode(session: QuarantineView, mode: Mode) -> bool:
     return session.status.mode == mode
 
 
-def _in_order(opened: list[QuarantineView], snapshot: FleetSnapshot) -> list[QuarantineView]:
+def _in_order(
+    opened: list[QuarantineView], snapshot: FleetSnapshot, memory: FleetMemory
+) -> list[QuarantineView]:
     """Pending sessions: Fatal before Degraded, gang mates together, then oldest."""
     pending = [s for s in opened if s.status.phase in {"", "Pending"}]
     first: dict[str, float] = {}
     for session in opened:
         for gang in snapshot.gangs.get(session.spec.node_name, ()):
-            created = wanted_at(session)
+            created = memory.facts(session).wanted_at
             first[gang.key] = min(first.get(gang.key, created), created)
 
     def order(session: QuarantineView) -> tuple[int, float, str, float, str]:
-        created = wanted_at(session)
+        created = memory.facts(session).wanted_at
         gangs = snapshot.gangs.get(session.spec.node_name, ())
         key = min((g.key for g in gangs), key=lambda k: (first[k], k), default="")
         severity = severity_rank(worst(session.spec.causes))
@@ -147,29 +151,32 @@ class _Turns:
     def __init__(
         self,
         snapshot: FleetSnapshot,
-        selected: Mapping[str, NodeView],
+        opened: Iterable[QuarantineView],
         book: BudgetBook,
         breaker: Breaker,
+        memory: FleetMemory,
     ) -> None:
         self._snapshot = snapshot
-        self._selected = selected
+        self._memory = memory
         self._book = book
         self._breaker = breaker
-        sessions = counted(snapshot)
-        self._used: dict[ReasonKey, frozenset[str]] = dict(used_reasons(snapshot, sessions))
+        self._selected: Mapping[str, NodeView] = memory.census.selected
+        self._pools = memory.census.pools()
+        sessions = counted(snapshot, memory)
+        self._used = used_reasons(snapshot, sessions, memory)
         window_s = snapshot.policy.budget.max_new.window_s
-        self._new = sorted(
-            (at, session.spec.node_name)
-            for session in sessions
-            if (at := marked_at(session)) is not None and snapshot.now - at < window_s
-        )
-        self._pools = NodePools(selected.values())
-        self._gang_needs = self._count_gang_needs()
+        self._new: dict[str, list[float]] = {}
+        """When each node was marked within `maxNew.window`, oldest first."""
+        for session in sessions:
+            at = memory.facts(session).marked_at
+            if at is not None and snapshot.now - at < window_s:
+                insort(self._new.setdefault(session.spec.node_name, []), at)
+        pending = [s for s in opened if s.status.phase in {"", Phase.PENDING}]
+        self._gang_needs = self._count_gang_needs(pending)
         self._unread = {
             session.spec.node_name
-            for session in snapshot.quarantines.values()
-            if session.status.phase in {"", Phase.PENDING}
-            and session.spec.node_name not in snapshot.gangs
+            for session in pending
+            if session.spec.node_name not in snapshot.gangs
             and (node := snapshot.nodes.get(session.spec.node_name)) is not None
             and drains_now(session, node, snapshot)
         }
@@ -202,9 +209,8 @@ class _Turns:
             return False
         if working_owner(node, snapshot.maintenance_leases.get(node.name), snapshot.now):
             return False
-        sight = sight_of(node, snapshot)
-        causes = open_causes(session, sight)
-        return bool(causes) and (not sight.stale or needs_no_verdict(causes))
+        causes = causes_now(session, node, snapshot)
+        return bool(causes) and (not sight_of(node, snapshot).stale or needs_no_verdict(causes))
 
     def _refused(self, node: NodeView) -> Permit | None:
         if node.name not in self._selected:
@@ -226,7 +232,7 @@ class _Turns:
 
     def _limits(self, session: QuarantineView, node: NodeView) -> Permit | None:
         budget = self._snapshot.policy.budget
-        for key in reason_keys(session, self._snapshot):
+        for key in reason_keys(session, self._snapshot, self._memory):
             if used_up(self._used, key, node.name, budget.per_reason.count):
                 return _no(
                     WhyNot.PER_REASON,
@@ -234,9 +240,8 @@ class _Turns:
                     f"{budget.per_reason.window_s}, a person confirms with kubectl gpuward "
                     f'quarantine {node.name} --reason "..."',
                 )
-        new_at = self._new_at(node.name)
-        if len(new_at) >= budget.max_new.count:
-            until = new_at[-budget.max_new.count] + budget.max_new.window_s
+        if self._new_count(node.name) >= budget.max_new.count:
+            until = self._new_at(node.name)[-budget.max_new.count] + budget.max_new.window_s
             return _no(
                 WhyNot.MAX_NEW,
                 f"{budget.max_new.count} nodes were quarantined within "
@@ -250,12 +255,17 @@ class _Turns:
             return _no(WhyNot.BUDGET, line.clause)
         return self._gang_fits(session, node, line)
 
-    def _new_at(self, name: str) -> list[float]:
-        """When nodes were marked, as far as it counts for this one: each of its own marks, and the
-        last of every other node, which cannot take more than one place.
+    def _new_count(self, name: str) -> int:
+        """How many marks count for this node: each of its own, and one of every other node, which
+        cannot take more than one place.
         """
-        others = {node: at for at, node in self._new if node != name}
-        return sorted([*others.values(), *(at for at, node in self._new if node == name)])
+        own = self._new.get(name, ())
+        return len(self._new) - bool(own) + len(own)
+
+    def _new_at(self, name: str) -> list[float]:
+        """When those were."""
+        others = (times[-1] for node, times in self._new.items() if node != name)
+        return sorted([*others, *self._new.get(name, ())])
 
     def _overtaken(self, node: NodeView) -> Permit | None:
         """A place held for a mark on its way is lost when others became unavailable meanwhile."""
@@ -295,14 +305,12 @@ class _Turns:
         since = session.metadata.created_at
         return any(unread_until(one, since, snapshot) is not None for one in asked)
 
-    def _count_gang_needs(self) -> dict[str, set[str]]:
+    def _count_gang_needs(self, pending: Iterable[QuarantineView]) -> dict[str, set[str]]:
         """Available nodes with a Pending session, by gang."""
         needs: defaultdict[str, set[str]] = defaultdict(set)
-        for session in self._snapshot.quarantines.values():
+        for session in pending:
             node = self._snapshot.nodes.get(session.spec.node_name)
-            if node is None or session.status.phase not in {"", Phase.PENDING}:
-                continue
-            if self._book.is_gone(node):
+            if node is None or self._book.is_gone(node):
                 continue
             gangs: tuple[Gang, ...] = self._snapshot.gangs.get(node.name, ())
             for gang in gangs:
@@ -311,11 +319,11 @@ class _Turns:
 
     def _give(self, session: QuarantineView, node: NodeView) -> None:
         self._book.take(node)
-        self._new.append((self._snapshot.now, node.name))
-        for key in reason_keys(session, self._snapshot):
-            self._used[key] = self._used.get(key, frozenset()) | {node.name}
-        for nodes in self._gang_needs.values():
-            nodes.discard(node.name)
+        self._new.setdefault(node.name, []).append(self._snapshot.now)
+        for key in reason_keys(session, self._snapshot, self._memory):
+            self._used.setdefault(key, set()).add(node.name)
+        for gang in self._snapshot.gangs.get(node.name, ()):
+            self._gang_needs.get(gang.key, set()).discard(node.name)
 
 
 def _no(reason: WhyNot, why: str, until: float | None = None) -> Permit:

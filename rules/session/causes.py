@@ -173,11 +173,13 @@ class CauseSight:
 
 def sight_of(node: NodeView, snapshot: FleetSnapshot) -> CauseSight:
     """The node as the snapshot has it."""
-    health = snapshot.healths.get(node.name)
-    stale = staleness(health, node, snapshot.agents, snapshot.now)
-    return CauseSight(
-        node=node, health=health, stale=stale, policy=snapshot.policy, now=snapshot.now
-    )
+    known = snapshot.memo.get(node.name)
+    if not isinstance(known, CauseSight) or known.node is not node:
+        health, policy, now = snapshot.healths.get(node.name), snapshot.policy, snapshot.now
+        stale = staleness(health, node, snapshot.agents, now)
+        known = CauseSight(node=node, health=health, stale=stale, policy=policy, now=now)
+        snapshot.memo[node.name] = known
+    return known
 
 
 def open_causes(session: QuarantineView, sight: CauseSight) -> tuple[Cause, ...]:
@@ -245,24 +247,28 @@ def level_in_effect(session: QuarantineView, causes: Iterable[Cause], policy: Po
     return min(session.spec.level, allowed, key=level_rank)
 
 
-def _causes_now(
+def causes_now(
     session: QuarantineView, node: NodeView, snapshot: FleetSnapshot
 ) -> tuple[Cause, ...]:
-    return open_causes(session, sight_of(node, snapshot))
+    """The causes that hold at the snapshot's moment and ask for more than a report."""
+    sight = sight_of(node, snapshot)
+    key = f"causes of {session.name}"
+    known = snapshot.memo.get(key)
+    if known is None or known[0] is not session or known[1] is not sight:
+        known = snapshot.memo[key] = (session, sight, open_causes(session, sight))
+    return tuple(known[2])
 
 
 def causes_in_effect(session: QuarantineView, snapshot: FleetSnapshot) -> tuple[Cause, ...]:
-    """The causes whose severity and reasons count now, as `Case.severity` has it: those that hold
-    and ask for more than a report; all of them while none does.
-    """
+    """The causes whose severity and reasons count now (`Case.severity`): `causes_now`, else all."""
     node = snapshot.nodes.get(session.spec.node_name)
-    found = _causes_now(session, node, snapshot) if node is not None else ()
+    found = causes_now(session, node, snapshot) if node is not None else ()
     return found or session.spec.causes
 
 
 def holds_now(session: QuarantineView, node: NodeView, snapshot: FleetSnapshot) -> bool:
     """Whether a cause of the session still holds and asks for more than a report."""
-    return not session.spec.causes or bool(_causes_now(session, node, snapshot))
+    return not session.spec.causes or bool(causes_now(session, node, snapshot))
 
 
 def drains_now(session: QuarantineView, node: NodeView, snapshot: FleetSnapshot) -> bool:
@@ -270,9 +276,9 @@ def drains_now(session: QuarantineView, node: NodeView, snapshot: FleetSnapshot)
 
     The level in its spec was right when it was written; policy, people and verdict go on.
     """
-    if not holds_now(session, node, snapshot):
+    causes = causes_now(session, node, snapshot)
+    if not causes and session.spec.causes:
         return False
-    causes = _causes_now(session, node, snapshot)
     return level_in_effect(session, causes, snapshot.policy) == Level.DRAIN
 
 

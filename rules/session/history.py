@@ -71,6 +71,19 @@ def remembered_s(session: QuarantineView, policy: Policy) -> float:
     return max(windows)
 
 
+def counts_until(session: QuarantineView, policy: Policy) -> float:
+    """Until when the fleet rules count a session: for ever while it is open, and then for the
+    longest of the windows that they look back.
+    """
+    if is_open(session):
+        return float("inf")
+    budget = policy.budget
+    windows = [budget.per_reason.window_s, budget.max_new.window_s + budget.cooldown_s]
+    if session.status.repair:
+        windows.append(policy.repair.window_s)
+    return ended_at(session) + max(windows)
+
+
 def outlived(
     sessions: Iterable[QuarantineView], policy: Policy, now: float
 ) -> tuple[DeleteSession, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
+from typing import Any
 
 from rules.api.nodes import HealthView, LeaseView, NodeView, PauseView, QuarantineView
 from rules.drain.gangs import Gang
@@ -39,6 +40,9 @@ class FleetSnapshot:
     """By object name."""
     records: Mapping[str, RecordView] = field(default_factory=dict)
     """What is known of GPUs and nodes from before, by object name; never a cause by itself."""
+    counting: Mapping[str, QuarantineView] | None = None
+    """Those of `quarantines` that the fleet rules may still count: open ones, and ended ones within
+    their windows (`rules.session.history.counts_until`); None where nobody picked them out."""
     pauses: Mapping[str, PauseView] = field(default_factory=dict)
     agents: Mapping[str, AgentPod] = field(default_factory=dict)
     """By pod UID."""
@@ -67,3 +71,10 @@ class FleetSnapshot:
     whose session has not begun to drain. Empty says none; a missing node was not read lately."""
     kueue_unhealthy: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Node names in `status.unhealthyNodes` of a gang's Kueue Workload, by gang key."""
+    memo: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
+    """What was worked out from this snapshot (`rules.session.causes`): one moment has one answer."""
+
+    @property
+    def counted(self) -> Mapping[str, QuarantineView]:
+        """The sessions that the fleet rules look at."""
+        return self.quarantines if self.counting is None else self.counting

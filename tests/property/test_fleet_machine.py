@@ -9,6 +9,8 @@ on the node, every mark owned, every wait explained, nothing touched in Shadow.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -17,6 +19,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from rules.api import writes as d
 from rules.api.mark import own_taint, read_note
 from rules.drain.availability import being_built
+from rules.fleet.remembered import FleetMemory
+from rules.fleet.turns import judge_fleet
+from rules.session.history import counts_until
 from rules.session.observation import is_open
 from tests.support.scenario.examples import examples
 from tests.support.scenario.session_world import CrashError, World, policy_of
@@ -26,6 +31,13 @@ PERCENT = 25
 SHADOW_KINDS = (d.CreateSession, d.PatchSessionSpec, d.WriteSessionStatus, d.EmitEvent)
 
 nodes = st.sampled_from(NODES)
+
+
+def _kept(views: dict[str, Any], name: str, view: Any) -> Any:
+    """The view that is known already, where it says the same."""
+    if views.get(name) != view:
+        views[name] = view
+    return views[name]
 
 
 class Fleet(RuleBasedStateMachine):
@@ -46,6 +58,9 @@ class Fleet(RuleBasedStateMachine):
         )
         self.shadow = shadow
         self.world = World(policy)
+        self.memory = FleetMemory()
+        self.views: dict[str, Any] = {}
+        """The last view of every object: the same one while nothing changes, as in a cache."""
         self.cordoned: set[str] = set()
         """Nodes a person cordoned while they were not ours."""
         for name in NODES:
@@ -202,6 +217,24 @@ class Fleet(RuleBasedStateMachine):
         self.world.run(seconds, step=max(1, seconds // 20))
 
     # ------------------------------------------------------------------ what must hold
+
+    @invariant()
+    def what_is_remembered_changes_no_verdict(self) -> None:
+        """Judged by what changed since the last time, and by what still counts: the same."""
+        snapshot = self.world.snapshot()
+        fresh = judge_fleet(snapshot)
+        nodes = {name: _kept(self.views, f"node {name}", v) for name, v in snapshot.nodes.items()}
+        sessions = {n: _kept(self.views, n, v) for n, v in snapshot.quarantines.items()}
+        healths = {n: _kept(self.views, f"health {n}", v) for n, v in snapshot.healths.items()}
+        counting = {
+            name: session
+            for name, session in sessions.items()
+            if counts_until(session, snapshot.policy) > snapshot.now
+        }
+        remembered = replace(
+            snapshot, nodes=nodes, quarantines=sessions, healths=healths, counting=counting
+        )
+        assert judge_fleet(remembered, self.memory) == fresh
 
     @invariant()
     def every_mark_is_owned(self) -> None:

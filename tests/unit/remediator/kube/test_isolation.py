@@ -128,10 +128,10 @@ async def test_a_session_that_the_fleet_rules_stumble_over_holds_up_no_other(
     for node in ("n1", "n2"):
         await open_session(setting, node)
 
-    def stumbles(snapshot):
-        if "s-n1" in snapshot.quarantines:
+    def stumbles(snapshot, memory=None):
+        if "s-n1" in snapshot.counted:
             raise KeyError("s-n1")
-        return judge_fleet(snapshot)
+        return judge_fleet(snapshot, memory)
 
     monkeypatch.setattr(fleet_module, "judge_fleet", stumbles)
     counted: list[str] = []

@@ -1,0 +1,118 @@
+"""What the fleet rules worked out before and that still holds: a judgement costs what changed.
+
+A process that judges again and again hands the same `FleetMemory` to `rules.fleet.turns.judge_fleet`;
+whoever judges once makes a new one. It holds nothing that the snapshot does not say: with a memory
+or without, the verdict is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from rules.api.nodes import HealthView, QuarantineView
+from rules.api.timestamps import parse_time
+from rules.fleet.census import NodeCensus
+from rules.session.causes import has_human
+from rules.session.reuse import joined, wanted_at
+
+T = TypeVar("T")
+
+_SPARE: Final = 64
+"""So many names that are gone may stay remembered before they are looked for."""
+
+
+class Remembered(Generic[T]):
+    """Values by name, each good while the very objects that it was worked out from are the same."""
+
+    def __init__(self, work_out: Callable[..., T]) -> None:
+        self._work_out = work_out
+        self._kept: dict[str, tuple[tuple[object, ...], T]] = {}
+
+    def of(self, name: str, *sources: object) -> T:
+        """The value of `name`, worked out from `sources` unless it was."""
+        known = self._kept.get(name)
+        if known is not None and all(map(_same, known[0], sources)):
+            return known[1]
+        value = self._work_out(*sources)
+        self._kept[name] = sources, value
+        return value
+
+    def keep(self, names: Collection[str]) -> None:
+        """Forget the others, once there are many."""
+        if len(self._kept) > 2 * len(names) + _SPARE:
+            self._kept = {name: kept for name, kept in self._kept.items() if name in names}
+
+
+def _same(one: object, other: object) -> bool:
+    return one is other
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionFacts:
+    """What the fleet rules ask of one session, whatever else there is."""
+
+    wanted_at: float
+    marked_at: float | None
+    """When it took its node, by its timeline; None when it never did."""
+    reasons: tuple[str, ...]
+    """Those of detectors, sorted."""
+    may_be_storm: bool
+    """It is a detector's, by itself: what a person confirmed or another session took over is not."""
+
+
+Versions = tuple[str, str, str]
+"""Driver, agent and rules version behind a session's verdict."""
+
+
+class FleetMemory:
+    """Of one process, or of one judgement."""
+
+    def __init__(self) -> None:
+        self.census = NodeCensus()
+        self._facts = Remembered(_facts_of)
+        self._versions = Remembered(_versions_of)
+
+    def facts(self, session: QuarantineView) -> SessionFacts:
+        """Of one session as it is now."""
+        return self._facts.of(session.metadata.name, session)
+
+    def versions(self, session: QuarantineView, health: HealthView | None) -> Versions:
+        """Of what its verdict came from."""
+        return self._versions.of(session.metadata.name, session, health)
+
+    def keep(self, sessions: Collection[str]) -> None:
+        """Forget the sessions that are not among these, now and then."""
+        self._facts.keep(sessions)
+        self._versions.keep(sessions)
+
+
+def marked_at(session: QuarantineView) -> float | None:
+    """When the session took its node, by its timeline; None when it never did."""
+    for entry in session.status.timeline:
+        if entry.step == "Marked":
+            return parse_time(entry.at)
+    return None
+
+
+def _facts_of(session: QuarantineView) -> SessionFacts:
+    causes = session.spec.causes
+    return SessionFacts(
+        wanted_at=wanted_at(session),
+        marked_at=marked_at(session),
+        reasons=tuple(sorted({c.reason for c in causes if c.source != "Human"})),
+        may_be_storm=bool(causes) and not has_human(session) and not joined(session),
+    )
+
+
+def _versions_of(session: QuarantineView, health: HealthView | None) -> Versions:
+    evidence = session.status.evidence
+    keys = ("driverVersion", "agentVersion", "rulesVersion")
+    if any(evidence.get(key) for key in keys):
+        driver, agent, rules = (str(evidence.get(key, "")) for key in keys)
+        return driver, agent, rules
+    if health is None:
+        return "", "", ""
+    status = health.status
+    return status.driver_version, status.agent_version, status.rules_version
