@@ -111,6 +111,14 @@ OPTIONS: Sequence[Option] = (
         senses=False,
     ),
     Option(
+        name="metrics",
+        default="basic",
+        metavar="basic|full",
+        help="which series /metrics has: basic leaves out GPU flags that are not raised, counters of"
+        " GPUs that are 0, links that are up, and fixed limits; full has all of them",
+        senses=False,
+    ),
+    Option(
         name="rules",
         default="",
         metavar="FILE",
@@ -153,6 +161,7 @@ class AgentSettings:
     node_name: str = ""
     workloads: str = "off"
     listen: str = "off"
+    metrics: str = "basic"
     rules: str = ""
     expected_gpus: int | None = None
     boot_id: str = "/proc/sys/kernel/random/boot_id"
@@ -207,6 +216,9 @@ def settings_of(
     workloads = given.get("workloads", "off")
     if workloads not in ("api", "off"):
         raise SettingsError(f"--workloads {workloads!r} is neither api nor off")
+    metrics = given.get("metrics", "basic")
+    if metrics not in ("basic", "full"):
+        raise SettingsError(f"--metrics {metrics!r} is neither basic nor full")
     log = given.get("log", "auto")
     if log not in ("auto", "json", "console"):
         raise SettingsError(f"--log {log!r} is none of auto, json and console")
@@ -221,6 +233,7 @@ def settings_of(
         node_name=given.get("node_name") or environ.get("NODE_NAME", "") or host_name(),
         workloads=workloads,
         listen=given.get("listen", "off"),
+        metrics=metrics,
         rules=given["rules"],
         expected_gpus=count_of_gpus(given["expected_gpus"]),
         boot_id=given["boot_id"],

@@ -9,25 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from agent.daemon.metrics_table import CLOCK_EVENTS, FAMILIES, GPU_LABELS, LISTS, ROWS, ListRow
+from agent.daemon.gpu_metrics import HEALTHS, gpu_labels, gpu_metrics
+from agent.daemon.metrics_table import GPU_LABELS
 from agent.daemon.stats import XidCounts
 from agent.kernel_log.record import RecordCounts
 from agent.publish.publish import PublishReport
 from agent.version import VERSION
-from rules.catalog.signals import Signal
 from rules.judge.observation import SourceName, SourceState
-from rules.judge.present import gone_from_pci, present_values
-from rules.judge.state import GpuView, NodeState, identify
-from rules.publish.verdict import Health, Verdict
-
-HEALTHS: Final = tuple(health.value for health in Health)
+from rules.judge.state import NodeState, identify
+from rules.publish.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,18 +40,17 @@ class Snapshot:
 
 
 class AgentCollector(Collector):
-    """Turns a snapshot into metrics."""
+    """Turns a snapshot into metrics: the full set, or the basic one (`agent.daemon.gpu_metrics`)."""
 
-    def __init__(self, snapshot: Callable[[], Snapshot]) -> None:
+    def __init__(self, snapshot: Callable[[], Snapshot], *, full: bool) -> None:
         self._snapshot = snapshot
+        self._full = full
 
     def collect(self) -> Iterator[Metric]:
         """All metrics of the agent but its histograms."""
         now = self._snapshot()
         yield from _node(now)
-        yield from _gpus(now)
-        yield from _signals(now.state)
-        yield _aer(now.state)
+        yield from gpu_metrics(now.state, now.verdict, full=self._full)
         yield _services(now.state)
         yield from _incidents(now)
         yield from _sources(now)
@@ -94,86 +89,6 @@ def _node(now: Snapshot) -> Iterator[Metric]:
     if now.verdict.gpus_healthy is not None:
         healthy.add_metric([], now.verdict.gpus_healthy)
     yield healthy
-
-
-def _gpus(now: Snapshot) -> Iterator[Metric]:
-    info = GaugeMetricFamily(
-        "gpuward_gpu_info",
-        "What is known about a GPU; always 1.",
-        labels=[*GPU_LABELS, "product", "serial", "vbios", "driver"],
-    )
-    health = GaugeMetricFamily(
-        "gpuward_gpu_health",
-        "1 for the GPU's present health, 0 for the others.",
-        labels=[*GPU_LABELS, "health"],
-    )
-    for key, view in now.state.gpus.items():
-        labels = _labels(view)
-        seen = view.seen
-        info.add_metric([*labels, seen.product, seen.serial, seen.vbios, now.state.driver], 1)
-        judged = now.verdict.gpus.get(key)
-        word = judged.health.value if judged is not None else Health.UNKNOWN.value
-        for candidate in HEALTHS:
-            health.add_metric([*labels, candidate], float(candidate == word))
-    yield info
-    yield health
-
-
-def _signals(state: NodeState) -> Iterator[Metric]:
-    families: dict[str, Metric] = {}
-    for name, family in FAMILIES.items():
-        made = CounterMetricFamily if family.counter else GaugeMetricFamily
-        families[name] = made(name, family.help, labels=[*GPU_LABELS, *family.labels])
-    clock = GaugeMetricFamily(
-        "gpuward_gpu_clock_event",
-        "1 while this keeps the GPU's clocks down, by reason.",
-        labels=[*GPU_LABELS, "reason"],
-    )
-    lists = {
-        signal: GaugeMetricFamily(row.name, row.help, labels=[*GPU_LABELS, row.label])
-        for signal, row in LISTS.items()
-    }
-    for view in state.gpus.values():
-        labels = _labels(view)
-        for signal, value in present_values(state, view).items():
-            row = ROWS.get(signal)
-            if row is not None and isinstance(value, int | float):
-                families[row.family].add_metric(  # type: ignore[attr-defined]  # of both families, not of their base
-                    [*labels, *row.labels], value * row.factor
-                )
-            elif signal is Signal.CLOCK_EVENT_REASONS and isinstance(value, int):
-                for bit, reason in CLOCK_EVENTS.items():
-                    clock.add_metric([*labels, reason], float(bool(value & bit)))
-            elif signal in LISTS and isinstance(value, tuple):
-                _add_list(lists[signal], LISTS[signal], labels, value)
-    yield from families.values()
-    yield clock
-    yield from lists.values()
-
-
-def _add_list(
-    family: GaugeMetricFamily, row: ListRow, labels: list[str], value: tuple[int | None, ...]
-) -> None:
-    places = row.places or tuple(map(str, range(len(value))))
-    for place, number in zip(places, value, strict=False):
-        if number is not None:
-            family.add_metric([*labels, place], float(number in row.up if row.up else number))
-
-
-def _aer(state: NodeState) -> Metric:
-    errors = CounterMetricFamily(
-        "gpuward_pcie_aer_errors",
-        "PCIe errors that the kernel counted on the GPU since it found it, by kind.",
-        labels=[*GPU_LABELS, "kind"],
-    )
-    for view in state.gpus.values():
-        if view.aer is None or gone_from_pci(state, view.pci, since=0.0):
-            continue
-        for kind in ("correctable", "nonfatal", "fatal"):
-            count = getattr(view.aer, kind)
-            if count is not None:
-                errors.add_metric([*_labels(view), kind], count)
-    return errors
 
 
 def _services(state: NodeState) -> Metric:
@@ -282,11 +197,6 @@ def _agent(now: Snapshot) -> Iterator[Metric]:
     yield accepted
 
 
-def _labels(view: GpuView) -> list[str]:
-    index = str(view.seen.index) if view.seen.index >= 0 else ""
-    return [view.seen.uuid, view.pci, index]
-
-
 def _concerned(
     state: NodeState, gpus: Iterable[str], pci: Iterable[str]
 ) -> Iterator[tuple[str, ...]]:
@@ -302,4 +212,4 @@ def _at_address(state: NodeState, pci: str) -> list[str]:
 
 def _of(state: NodeState, uuid: str, pci: str) -> list[str]:
     view = state.gpus.get(uuid)
-    return _labels(view) if view is not None else [uuid, pci, ""]
+    return gpu_labels(view) if view is not None else [uuid, pci, ""]

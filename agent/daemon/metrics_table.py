@@ -1,7 +1,7 @@
 """Which metric each GPU signal becomes: name, unit, labels, help, in one table.
 
-Read by `agent.daemon.metrics` alone. Base units and Prometheus' naming: seconds, hertz, ratios of
-1, and `_total` for what only grows. A signal without a row is judged but not exported.
+Read by `agent.daemon.gpu_metrics` alone. Base units and Prometheus' naming: seconds, hertz, ratios
+of 1, and `_total` for what only grows. A signal without a row is judged but not exported.
 """
 
 from __future__ import annotations
@@ -12,25 +12,37 @@ from rules.catalog.signals import Signal
 
 
 class Family(NamedTuple):
-    """One metric: its help, its type and the labels it has besides those of the GPU."""
+    """One metric: its help, its type and the labels it has besides those of the GPU.
+
+    `flag` is a count or flag of what is broken or waits: 0 on a sound GPU. `fixed` never changes
+    while the GPU is the same.
+    """
 
     help: str
     counter: bool = False
     labels: tuple[str, ...] = ()
+    flag: bool = False
+    fixed: bool = False
 
 
 class Row(NamedTuple):
-    """One signal in a metric; `factor` converts to base units."""
+    """One signal in a metric; `factor` converts to base units.
+
+    `lasting` counters are in the basic set at 0 too: alerts compare them with a week ago, and what
+    was not there then is not known to have been 0.
+    """
 
     family: str
     labels: tuple[str, ...] = ()
     factor: float = 1.0
+    lasting: bool = False
 
 
 class ListRow(NamedTuple):
     """One metric of a reading that is a list: a series for each place.
 
-    `places` names them (else their number does); `up` are the states that count as 1.
+    `places` names them (else their number does); `up` are the states that count as 1. The basic
+    set leaves out the places that are as they should be: up, or else 0 or `usual`.
     """
 
     name: str
@@ -38,6 +50,7 @@ class ListRow(NamedTuple):
     label: str
     places: tuple[str, ...] = ()
     up: tuple[int, ...] = ()
+    usual: frozenset[int] = frozenset()
 
 
 GPU_LABELS: Final = ("uuid", "pci", "index")
@@ -47,6 +60,7 @@ FAMILIES: Final[dict[str, Family]] = {
     "gpuward_gpu_temperature_limit_celsius": Family(
         "Temperature at which the GPU slows down, shuts down or its memory is out of range.",
         labels=("limit",),
+        fixed=True,
     ),
     "gpuward_gpu_thermal_margin_celsius": Family(
         "Distance to the nearest slowdown threshold; falls as the GPU gets hotter."
@@ -65,18 +79,22 @@ FAMILIES: Final[dict[str, Family]] = {
         labels=("memory", "kind", "scope"),
     ),
     "gpuward_gpu_sram_threshold_exceeded": Family(
-        "1 when uncorrectable SRAM errors went over the vendor's threshold."
+        "1 when uncorrectable SRAM errors went over the vendor's threshold.", flag=True
     ),
     "gpuward_gpu_remapped_rows": Family(
         "Memory rows that were replaced, by cause.", counter=True, labels=("cause",)
     ),
     "gpuward_gpu_repair_pending": Family(
-        "1 when a repair waits for a GPU reset, by what is repaired.", labels=("repair",)
+        "1 when a repair waits for a GPU reset, by what is repaired.",
+        labels=("repair",),
+        flag=True,
     ),
-    "gpuward_gpu_row_remap_failed": Family("1 when a row could not be replaced."),
-    "gpuward_gpu_unrepairable_memory": Family("1 when memory is beyond repair."),
+    "gpuward_gpu_row_remap_failed": Family("1 when a row could not be replaced.", flag=True),
+    "gpuward_gpu_unrepairable_memory": Family("1 when memory is beyond repair.", flag=True),
     "gpuward_gpu_remapped_banks": Family("Memory banks that were replaced.", counter=True),
-    "gpuward_gpu_bank_groups_exhausted": Family("Groups of memory banks without a spare bank."),
+    "gpuward_gpu_bank_groups_exhausted": Family(
+        "Groups of memory banks without a spare bank.", flag=True
+    ),
     "gpuward_gpu_retired_pages": Family(
         "Memory pages taken out of use, by cause.", counter=True, labels=("cause",)
     ),
@@ -90,6 +108,7 @@ FAMILIES: Final[dict[str, Family]] = {
     "gpuward_gpu_nvlink_bit_error_ratio": Family(
         "Share of bits (effective) or symbols that error correction leaves wrong, worst NVLink.",
         labels=("kind",),
+        flag=True,
     ),
     "gpuward_gpu_c2c_errors": Family("CRC errors of all links between GPU and CPU.", counter=True),
     "gpuward_gpu_recovery_action": Family(
@@ -125,7 +144,7 @@ ROWS: Final[dict[Signal, Row]] = {
         "gpuward_gpu_ecc_errors", ("all", "corrected", "aggregate")
     ),
     Signal.ECC_UNCORRECTED_AGGREGATE: Row(
-        "gpuward_gpu_ecc_errors", ("all", "uncorrected", "aggregate")
+        "gpuward_gpu_ecc_errors", ("all", "uncorrected", "aggregate"), lasting=True
     ),
     Signal.DRAM_CORRECTED_AGGREGATE: Row(
         "gpuward_gpu_ecc_errors", ("dram", "corrected", "aggregate")
@@ -140,8 +159,12 @@ ROWS: Final[dict[Signal, Row]] = {
         "gpuward_gpu_ecc_errors", ("sram", "uncorrected", "aggregate")
     ),
     Signal.SRAM_THRESHOLD_EXCEEDED: Row("gpuward_gpu_sram_threshold_exceeded"),
-    Signal.REMAPPED_ROWS_CORRECTABLE: Row("gpuward_gpu_remapped_rows", ("correctable",)),
-    Signal.REMAPPED_ROWS_UNCORRECTABLE: Row("gpuward_gpu_remapped_rows", ("uncorrectable",)),
+    Signal.REMAPPED_ROWS_CORRECTABLE: Row(
+        "gpuward_gpu_remapped_rows", ("correctable",), lasting=True
+    ),
+    Signal.REMAPPED_ROWS_UNCORRECTABLE: Row(
+        "gpuward_gpu_remapped_rows", ("uncorrectable",), lasting=True
+    ),
     Signal.REMAP_PENDING: Row("gpuward_gpu_repair_pending", ("row",)),
     Signal.BANK_REMAP_PENDING: Row("gpuward_gpu_repair_pending", ("bank",)),
     Signal.CHANNEL_REPAIR_PENDING: Row("gpuward_gpu_repair_pending", ("channel",)),
@@ -192,7 +215,13 @@ LISTS: Final[dict[Signal, ListRow]] = {
         "Memory banks by how many of their spare rows are left.",
         "spare",
         places=("max", "high", "partial", "low", "none"),
+        usual=frozenset({0}),
     ),
+}
+
+NVLINK_COUNTS: Final[dict[str, str]] = {
+    "gpuward_gpu_nvlinks_expected": "NVLinks that the GPU has by design; absent where there are none.",
+    "gpuward_gpu_nvlinks_up": "NVLinks that are up; absent where there are none.",
 }
 
 CLOCK_EVENTS: Final = {
@@ -209,3 +238,9 @@ CLOCK_EVENTS: Final = {
     0x400: "reliability",
 }
 """Bits of NVML's clock event reasons (nvml.h, nvmlClocksEventReason)."""
+
+
+def is_basic(row: Row, value: float) -> bool:
+    """Whether the basic set has a series for this value: not for what has not happened."""
+    family = FAMILIES[row.family]
+    return not family.fixed and (value != 0 or row.lasting or not (family.counter or family.flag))

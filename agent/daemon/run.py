@@ -133,14 +133,15 @@ class Agent:
         self._node_was_seen = False
         self._node_view: NodeSeen | None = None
         self._registry = CollectorRegistry()
-        self._registry.register(AgentCollector(self._snapshot))
+        full = settings.metrics == "full"
+        self._registry.register(AgentCollector(self._snapshot, full=full))
         self._xids = XidCounts()
         self._loop = JudgingLoop(
             self._inbox,
             self._judgement,
             self,
             log=self._log,
-            latencies=Latencies(self._registry),
+            latencies=Latencies(self._registry, full=full),
             xids=self._xids,
         )
         self._server = self._make_server()

@@ -33,15 +33,18 @@ class XidCounts:
 
 
 class Latencies:
-    """How long a kernel line takes: read to observed, decided, published."""
+    """How long a kernel line takes: read to observed, decided, published.
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        def histogram(step: str, help_text: str) -> Histogram:
+    The steps on the way are measured always and exported in the full set only (`--metrics`).
+    """
+
+    def __init__(self, registry: CollectorRegistry, *, full: bool) -> None:
+        def histogram(step: str, help_text: str, *, exported: bool = full) -> Histogram:
             return Histogram(
                 f"gpuward_kernel_line_{step}_seconds",
                 help_text,
                 buckets=LATENCY_BUCKETS_S,
-                registry=registry,
+                registry=registry if exported else None,
             )
 
         self.observed = histogram(
@@ -51,6 +54,7 @@ class Latencies:
         self.published = histogram(
             "published",
             "From reading a kernel line that changed the verdict to the API server's acceptance.",
+            exported=True,
         )
         self._awaiting: deque[tuple[int, float]] = deque(maxlen=MAX_AWAITING)
 

@@ -56,7 +56,7 @@ def make(count: int, share: float, unique: bool) -> bytes:
             if unique:
                 line = re.sub(r"pid=\d+", f"pid={number}", line, count=1)
                 line = re.sub(
-                    r"(?<=:)[0-9a-f]{2}:[0-9a-f]{2}\b",
+                    r"(?<=\b[0-9a-f]{4}:)[0-9a-f]{2}:[0-9a-f]{2}\b",
                     f"{chance.randrange(256):02x}:00",
                     line,
                     count=1,

@@ -16,6 +16,11 @@ from hack.dashboards.grafana import (
     series,
     table,
 )
+from hack.dashboards.promql import grown
+
+_XIDS_A_DAY = grown(
+    "gpuward_xid_total", "node, uuid, pci, xid", "1d", watched="gpuward_node_health", on="node"
+)
 
 _NOW = Section(
     title="Now",
@@ -54,7 +59,7 @@ _FAULTS = Section(
         series("Faults by reason",
                Query(expr="topk(10, sum by (reason) (gpuward_incident_active"
                           '{severity=~"Fatal|Degraded"}))', legend="{{reason}}")),
-        series("Xids a day", Query(expr="topk(10, sum by (xid) (increase(gpuward_xid_total[1d])))",
+        series("Xids a day", Query(expr=f"topk(10, sum by (xid) ({_XIDS_A_DAY}) > 0)",
                                    legend="Xid {{xid}}"),
                help="Most Xids are the program's; a number that climbs over weeks is the fleet's."),
     ),

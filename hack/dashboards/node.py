@@ -18,6 +18,7 @@ from hack.dashboards.grafana import (
     table,
     variable,
 )
+from hack.dashboards.promql import grown
 
 _N = 'node="$node"'
 
@@ -26,9 +27,20 @@ def _gpu(title: str, metric: str, legend: str = "GPU {{index}}", **options: Any)
     return series(title, Query(expr=f"{metric}{{{_N}}}", legend=legend), **options)
 
 
-def _rate(title: str, metric: str, label: str, **options: Any) -> Panel:
-    expr = f"sum by (index, {label}) (increase({metric}{{{_N}}}[1h])) > 0"
-    return series(title, Query(expr=expr, legend=f"GPU {{{{index}}}} {{{{{label}}}}}"), **options)
+def _grown(
+    title: str, counter: str, label: str = "", watched: str = "gpuward_gpu_read", **more: str
+) -> Panel:
+    """Events within an hour by GPU; none is no line."""
+    matchers = ", ".join([_N, *(f'{name}="{value}"' for name, value in more.items())])
+    expr = grown(
+        f"{counter}{{{matchers}}}",
+        f"index, {label}" if label else "index",
+        "1h",
+        watched=f"{watched}{{{_N}}}",
+        on="index" if watched == "gpuward_gpu_read" else "",
+    )
+    legend = f"GPU {{{{index}}}} {{{{{label}}}}}" if label else "GPU {{index}}"
+    return series(title, Query(expr=f"{expr} > 0", legend=legend))
 
 
 _NOW = Section(
@@ -69,10 +81,8 @@ _HEAT = Section(
 _MEMORY = Section(
     title="Memory",
     panels=(
-        series("ECC errors an hour",
-               Query(expr="sum by (index, kind) (increase(gpuward_gpu_ecc_errors_total{" + _N
-                     + ', memory="all", scope="volatile"}[1h])) > 0',
-                     legend="GPU {{index}} {{kind}}")),
+        _grown("ECC errors an hour", "gpuward_gpu_ecc_errors_total", "kind",
+               memory="all", scope="volatile"),
         _gpu("Remapped rows", "gpuward_gpu_remapped_rows_total", "GPU {{index}} {{cause}}"),
         table("Repairs that wait for a reset",
               f"max by (index, pci, repair) (gpuward_gpu_repair_pending{{{_N}}}) == 1"),
@@ -88,13 +98,11 @@ _LINKS = Section(
     title="Links",
     panels=(
         _gpu("PCIe lanes", "gpuward_gpu_pcie_lanes", "GPU {{index}} {{value}}"),
-        _rate("PCIe errors an hour", "gpuward_gpu_pcie_errors_total", "kind"),
-        series("PCIe replays a minute",
-               Query(expr=f"sum by (index) (rate(gpuward_gpu_pcie_replays_total{{{_N}}}[5m])) * 60",
-                     legend="GPU {{index}}")),
-        _rate("NVLink errors an hour", "gpuward_gpu_nvlink_errors_total", "kind"),
+        _grown("PCIe errors an hour", "gpuward_gpu_pcie_errors_total", "kind"),
+        _grown("PCIe replays an hour", "gpuward_gpu_pcie_replays_total"),
+        _grown("NVLink errors an hour", "gpuward_gpu_nvlink_errors_total", "kind"),
         table("NVLinks down", f"max by (index, pci, link) (gpuward_gpu_nvlink_up{{{_N}}}) == 0"),
-        _rate("Xids an hour", "gpuward_xid_total", "xid"),
+        _grown("Xids an hour", "gpuward_xid_total", "xid", watched="gpuward_node_health"),
     ),
 )  # fmt: skip
 

@@ -8,11 +8,11 @@ different actions, so the layout needs no driver version. Never looks at the lin
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
 from typing import Final, NamedTuple
 
 import msgspec
 
+from rules.catalog.data_file import data_file
 from rules.catalog.reason import Action, Severity
 
 _STRENGTH: Final = {"RESET_GPU": 2, "XID_154_EVAL": 1, "IGNORE": 0}
@@ -46,7 +46,7 @@ class _NvlinkFile(msgspec.Struct, frozen=True):
 @cache
 def nvlink5_rules() -> tuple[Nvlink5Rule, ...]:
     """Return the rules in the catalog's order."""
-    text = files("rules").joinpath("data/nvlink5.json").read_bytes()
+    text = data_file("nvlink5.json")
     return msgspec.json.decode(text, type=_NvlinkFile).rules
 
 

@@ -168,9 +168,10 @@ def signal_table() -> dict[Signal, SignalInfo]:
     """The documentation of every signal, from `data/signals.csv` (package data)."""
     # Imported here: the NVML child needs the names only and must stay small.
     import csv
-    from importlib.resources import files
 
-    text = files("rules").joinpath("data/signals.csv").read_text(encoding="utf-8")
+    from rules.catalog.data_file import data_file
+
+    text = data_file("signals.csv").decode()
     return {
         Signal(row["signal"]): SignalInfo(
             kind=SignalKind(row["kind"]),

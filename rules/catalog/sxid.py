@@ -7,12 +7,12 @@ names numbers: for 183 of 420 nobody published whether they are fatal, so it nev
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from rules.catalog.data_file import data_file
 from rules.catalog.reasons import REASONS
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class _SxidFile(msgspec.Struct, frozen=True):
 @cache
 def sxid_catalog() -> Mapping[int, SxidRow]:
     """Every NVSwitch error that the driver knows, by its number."""
-    text = files("rules").joinpath("data/sxids.json").read_bytes()
+    text = data_file("sxids.json")
     return MappingProxyType(
         {row.sxid: row for row in msgspec.json.decode(text, type=_SxidFile).sxids}
     )

@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import cache
-from importlib.resources import files
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from rules.catalog.data_file import data_file
 from rules.catalog.nvlink import nvlink4_verdict, nvlink5_rule
 from rules.catalog.reason import (
     BY_HUMAN,
@@ -100,7 +100,7 @@ class _XidFile(msgspec.Struct, frozen=True):
 
 @cache
 def _file() -> _XidFile:
-    text = files("rules").joinpath("data/xids.json").read_bytes()
+    text = data_file("xids.json")
     return msgspec.json.decode(text, type=_XidFile)
 
 

@@ -108,7 +108,13 @@ def all_links_up(state: NodeState, view: GpuView) -> bool:
 
 
 def expected_links(state: NodeState, uuid: str) -> int | None:
-    """How many NVLinks the GPU has by design; None when that is not known.
+    """How many NVLinks the GPU has by design; None when that is not known."""
+    links = links_by_design(state, uuid)
+    return None if links is None else len(links)
+
+
+def links_by_design(state: NodeState, uuid: str) -> tuple[int, ...] | None:
+    """Which of the GPU's NVLinks lead somewhere, up or down; None when that is not known.
 
     On a switch all GPUs have as many, so one that lost a link before it was first described is
     measured by the others.
@@ -116,11 +122,16 @@ def expected_links(state: NodeState, uuid: str) -> int | None:
     topology = state.topology
     if topology is None or uuid not in topology.gpus:
         return None
-    counts = [sum(remote != "" for remote in remotes) for remotes in topology.remotes]
     row = topology.gpus.index(uuid)
-    if row >= len(counts):
+    joined = [
+        tuple(link for link, remote in enumerate(remotes) if remote != "")
+        for remotes in topology.remotes
+    ]
+    if row >= len(joined):
         return None
-    return max(counts) if interconnect(topology) is Interconnect.NVSWITCH else counts[row]
+    if interconnect(topology) is Interconnect.NVSWITCH:
+        return tuple(range(max(map(len, joined))))
+    return joined[row]
 
 
 def _unknown_gpu(state: NodeState, incident: Incident, since: float) -> Present:

@@ -93,11 +93,11 @@ class LineScanner(Generic[T]):
         self._keep(block[end:])
         first = self._lines
         if _is_dense(whole):
-            found, lines = _scan_dense(whole, self._read)
+            found, lines = _scan_dense(whole, self._read, first + 1)
         else:
-            found, lines = _scan_sparse(whole, self._read, self._anchors)
+            found, lines = _scan_sparse(whole, self._read, self._anchors, first + 1)
         self._lines += lines
-        return [(first + number, line) for number, line in found]
+        return found
 
     @property
     def lines(self) -> int:
@@ -127,19 +127,19 @@ def _is_dense(block: bytes) -> bool:
 
 
 def _scan_dense(
-    block: bytes, read: Callable[[bytes], T | None]
+    block: bytes, read: Callable[[bytes], T | None], first: int
 ) -> tuple[list[tuple[int, T]], int]:
     lines = block.split(b"\n")
     found = [
         (number, line)
-        for number, raw in enumerate(lines, 1)
+        for number, raw in enumerate(lines, first)
         if raw and (line := read(raw)) is not None
     ]
     return found, len(lines) - 1
 
 
 def _scan_sparse(
-    block: bytes, read: Callable[[bytes], T | None], anchors: tuple[bytes, ...]
+    block: bytes, read: Callable[[bytes], T | None], anchors: tuple[bytes, ...], first: int
 ) -> tuple[list[tuple[int, T]], int]:
     starts: set[int] = set()
     find, rfind = block.find, block.rfind
@@ -149,10 +149,10 @@ def _scan_sparse(
             starts.add(rfind(b"\n", 0, hit) + 1)
             hit = find(anchor, find(b"\n", hit))
     found = []
-    number, counted = 1, 0
+    number, counted = first, 0
     for start in sorted(starts):
         if (line := read(block[start : find(b"\n", start)])) is not None:
             number += block.count(b"\n", counted, start)
             counted = start
             found.append((number, line))
-    return found, number - 1 + block.count(b"\n", counted)
+    return found, number - first + block.count(b"\n", counted)

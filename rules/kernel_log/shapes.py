@@ -9,6 +9,7 @@ none of its words is there yet). Never decides what a line means.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from rules.kernel_log.record import KernelLine, LineKind
@@ -36,10 +37,9 @@ _NV_TASK: Final = (
 )
 
 
-class _Shape(NamedTuple):
-    kind: LineKind
-    pattern: re.Pattern[bytes]
-    heads: tuple[bytes, ...]
+class _Groups(NamedTuple):
+    """The number of each named group; 0 where a shape has none of that name."""
+
     pci: int
     gpu_uuid: int
     pid: int
@@ -49,11 +49,27 @@ class _Shape(NamedTuple):
     erring: int
 
 
+class _Shape:
+    """A row. Compiled when it is first tried: most nodes never print most of these lines."""
+
+    __slots__ = ("groups", "heads", "kind", "match", "source")
+
+    def __init__(self, kind: LineKind, heads: tuple[bytes, ...], source: bytes) -> None:
+        self.kind = kind
+        self.heads = heads
+        self.source = source
+        self.match: Callable[..., re.Match[bytes] | None] = self._first_match
+
+    def _first_match(self, message: bytes, start: int) -> re.Match[bytes] | None:
+        compiled = re.compile(self.source)
+        self.groups = _Groups(*(compiled.groupindex.get(name, 0) for name in _Groups._fields))
+        self.match = compiled.match
+        return compiled.match(message, start)
+
+
 def _shape(kind: LineKind, heads: tuple[bytes, ...], pattern: bytes) -> _Shape:
     """Return a row; a message that can match begins with one of `heads` (none: any may)."""
-    compiled = re.compile(pattern)
-    groups = (compiled.groupindex.get(name, 0) for name in _Shape._fields[3:])
-    return _Shape(kind, compiled, heads, *groups)
+    return _Shape(kind, heads, pattern)
 
 
 _NVRM_SHAPES: Final = (
@@ -252,7 +268,7 @@ class ShapeTable:
     def parse(self, message: bytes, start: int, user: bool) -> KernelLine | None:
         """Read `message` from `start` by the first shape that fits; None when none does."""
         for shape in self._by_head.get(message[start : start + _HEAD], self._any):
-            if found := shape.pattern.match(message, start):
+            if found := shape.match(message, start):
                 return _line(shape, found, message, user)
         return None
 
@@ -262,14 +278,15 @@ OTHER: Final = ShapeTable(_OTHER_SHAPES)
 
 
 def _line(shape: _Shape, found: re.Match[bytes], message: bytes, user: bool) -> KernelLine:
+    groups = shape.groups
     # Group 0 is the whole match: a shape without a group of that name has the index 0.
-    pci = found[shape.pci] if shape.pci else None
+    pci = found[groups.pci] if groups.pci else None
     if pci and pci.count(b":") == 1:
         pci = b"0000:" + pci
-    uuid = found[shape.gpu_uuid] if shape.gpu_uuid else None
-    pid = found[shape.pid] if shape.pid else None
-    process = found[shape.process] if shape.process else None
-    erring = found[shape.erring] if shape.erring else None
+    uuid = found[groups.gpu_uuid] if groups.gpu_uuid else None
+    pid = found[groups.pid] if groups.pid else None
+    process = found[groups.process] if groups.process else None
+    erring = found[groups.erring] if groups.erring else None
     return KernelLine(
         shape.kind,
         pci=normal_pci(pci.decode("ascii")) if pci else None,
@@ -279,12 +296,12 @@ def _line(shape: _Shape, found: re.Match[bytes], message: bytes, user: bool) -> 
         erring=normal_pci(erring.decode("ascii")) if erring else None,
         user=user,
         text=printable(message),
-        detail=_detail(shape, found) if shape.detail else None,
+        detail=_detail(shape, found) if groups.detail else None,
     )
 
 
 def _detail(shape: _Shape, found: re.Match[bytes]) -> str | None:
-    raw = found[shape.detail]
+    raw = found[shape.groups.detail]
     if raw is None:
         return None
     detail = printable(raw)
@@ -293,6 +310,6 @@ def _detail(shape: _Shape, found: re.Match[bytes]) -> str | None:
         if word.startswith("correct"):
             return "corrected"
         return "nonfatal" if "non-fatal" in word else "fatal"
-    if shape.of:
-        return f"{detail} of {printable(found[shape.of])} Gb/s"
+    if shape.groups.of:
+        return f"{detail} of {printable(found[shape.groups.of])} Gb/s"
     return detail

@@ -28,21 +28,6 @@ _LEVEL: Final = re.compile(rb"[a-z]{2,9} *:[a-z]{3,7} *: ")
 _RECORD: Final = re.compile(rb"\d{1,10},\d{1,20},(\d{1,18})[,;]")
 
 
-_SINCE: Final = rb"\[ *(?:\d{1,12}\.\d{1,9})\] "
-USUAL: Final = re.compile(
-    rb"(?:(?:<[0-7]>)?\[ *(\d{1,12}\.\d{1,9})\] "
-    rb"|\[[A-Z][a-z]{2} ([A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})\] "
-    rb"|(?:(?:([A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d)"
-    rb"|(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d{1,9})?(Z|[+-]\d\d:\d\d))"
-    rb" [a-z][\w.-]{0,63} )?kernel: (?:" + _SINCE + rb")?)"
-    rb"(?=NVRM: |nvidia-nvswitch\d{1,3}: |(?:mlx5_core|pcieport) [0-9a-f]{4}:[0-9a-f]{2}:)"
-)
-"""How nearly every line of a dense log begins, up to its message and never written by user space.
-
-Only saves the time that `split_prefix` and `stamp_of` take, and answers as they do; `usual_time`
-reads the match."""
-
-
 class Stamp(NamedTuple):
     """`wall` is seconds since the epoch, None where not known; `text` is for people."""
 
@@ -61,20 +46,6 @@ def stamp_of(line: bytes, now: float) -> Stamp:
     return NO_STAMP
 
 
-def usual_time(found: re.Match[bytes], now: float) -> bytes:
-    """The text of `stamp_of` for a line that USUAL matches."""
-    since_boot, dmesg, day, iso, zone = found.groups()
-    if since_boot is not None:
-        return b"+" + since_boot
-    stamp = dmesg or day or (iso and iso + zone)
-    return _second(stamp, int(now) // 3600) if stamp else b""
-
-
-@lru_cache(maxsize=1024)
-def _second(stamp: bytes, hours: int) -> bytes:
-    return stamp_of(stamp, hours * 3600.0).text
-
-
 def _since_boot(found: re.Match[bytes], _now: float) -> Stamp:
     return Stamp(b"+" + found[1], None)
 
@@ -90,7 +61,12 @@ def _ctime(found: re.Match[bytes], now: float) -> Stamp:
 
 
 def _record(found: re.Match[bytes], _now: float) -> Stamp:
-    return Stamp(b"+%.6f" % (int(found[1]) / 1e6), None)
+    return Stamp(since_boot_text(found[1]), None)
+
+
+def since_boot_text(microseconds: bytes) -> bytes:
+    """The time of a record of /dev/kmsg."""
+    return b"+%.6f" % (int(microseconds) / 1e6)
 
 
 def _epoch(found: re.Match[bytes], _now: float) -> Stamp:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rules.kernel_log.stamps import USUAL, stamp_of, usual_time
+from rules.kernel_log.stamps import stamp_of
+from rules.kernel_log.starts import BARE, USUAL, UsualStamps
+from rules.kernel_log.text import BARE as ALWAYS_BARE
 from rules.kernel_log.text import split_prefix
 from tests.support.scenario.examples import examples
 
 NOW = 1_740_400_000.0
+STAMPS = UsualStamps(NOW)
 parts = st.sampled_from(
     [
         b"[  12.345678] ",
@@ -33,6 +36,21 @@ parts = st.sampled_from(
         b"kernel[7]: ",
         b" ",
         b"6,1,2,-;",
+        b"3,1202,9876600,-;",
+        b"11,1,2,-;",
+        b"4,1227,437812449932,c,caller=T1;",
+        b"kern  :err   : ",
+        b"user  :notice: ",
+        b"[ T1946]",
+        b"[ T1946] ",
+        b"[12.5]",
+        b",123456",
+        b"+0200",
+        b"1740327858.123456 ",
+        b"174032785.1 ",
+        b" 4u8",
+        b"gpu-1 ",
+        b"Gpu1 ",
     ]
 )
 messages = st.sampled_from(
@@ -45,6 +63,21 @@ messages = st.sampled_from(
         b"mlx5_core 0000:a0:00.0 kernel: x",
         b"pcieport 0000:c0:03.1: AER: x",
         b"kernel: NVRM: x",
+        b"traps: kern: info: [2025-02-23T16:24:18Z]: x",
+        b"traps: a.py[71] general protection kernel: x",
+        b"a[71] kernel: x",
+        b"a[71]: kernel: x",
+        b"INFO: task kernel: x",
+        b"watchdog: BUG: kernel: x",
+        b"DMAR:[DMA] kernel: x",
+        rb"NVRM: a\x0ab \x",
+        b"nvidia 0000:c1:00.0: AMD-Vi: x",
+        b"nvidia: probe of 0000:c1:00.0 failed",
+        b"nvidia-peermem nv_get_p2p_free_callback:127 ERROR",
+        b"mlx5_cmd_out_err:838:(pid 268269): kernel: x",
+        b"mlx5_cmd_out_err:838:(pid kernel: x",
+        b"pci 0000:01:00.0: can't change",
+        b"PCIe Bus Error: severity=",
     ]
 )
 
@@ -58,8 +91,11 @@ def test_issue11_20_the_usual_start_of_a_line_is_read_as_by_the_whole_grammar(
     start: bytes, message: bytes
 ) -> None:
     line = start + message
+    if line.startswith(tuple({*BARE} - {*ALWAYS_BARE})):
+        assert (line, False) == split_prefix(line)
+        assert stamp_of(line, NOW).text == b""
     usual = USUAL.match(line)
     if usual is None:
         return
     assert (line[usual.end() :], False) == split_prefix(line)
-    assert usual_time(usual, NOW) == stamp_of(line, NOW).text
+    assert STAMPS.of(usual) == stamp_of(line, NOW).text

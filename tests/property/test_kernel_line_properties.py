@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agent.commands.decode_json import JsonReader
+from agent.commands.decode_json import json_reader
 from rules.kernel_log.parse import KernelLine, parse
 from rules.kernel_log.scan import ANCHORS, LineScanner, worth_parsing
 from rules.kernel_log.text import MAX_TEXT
@@ -44,7 +44,7 @@ def test_any_bytes_are_survived_and_shown_safely(raw: bytes) -> None:
     assert line.detail is None or line.detail.isprintable()
     assert worth_parsing(raw)
     assert any(anchor in raw for anchor in ANCHORS)
-    at, rest = JsonReader(None, 0.0)(raw.partition(b"\n")[0]) or (b"null", b'"x":1}')
+    at, rest = json_reader(None, 0.0)(raw.partition(b"\n")[0]) or (b"null", b'"x":1}')
     json.loads(b'{"line":1,"time":' + at + b"," + rest)
 
 

@@ -202,7 +202,7 @@ def page(world: World) -> str:
         dcgm_bad_lines=0,
     )
     registry = CollectorRegistry()
-    registry.register(AgentCollector(lambda: snapshot))
+    registry.register(AgentCollector(lambda: snapshot, full=True))
     return exposition(registry).decode()
 
 
@@ -276,7 +276,7 @@ def test_issue11_12_a_field_that_dcgm_exporter_stopped_exporting_goes_absent() -
     world.dcgm({name: {Signal.TEMPERATURE: 40, Signal.POWER: 300}})
     assert "gpuward_gpu_power_watts" in readings_of(world, 0)
     world.dcgm({name: {Signal.TEMPERATURE: 41}})
-    assert readings_of(world, 0) == {"gpuward_gpu_temperature_celsius"}
+    assert readings_of(world, 0) == {"gpuward_gpu_read", "gpuward_gpu_temperature_celsius"}
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")

@@ -19,10 +19,9 @@ from hack.sim.manifests import LOADER
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 ALERTS = REPOSITORY / "rules" / "alerts"
-GOLDEN_PAGES = (
-    REPOSITORY / "tests" / "golden" / "agent_metrics.prom",
-    REPOSITORY / "tests" / "golden" / "remediator_metrics.prom",
-)
+GOLDEN = REPOSITORY / "tests" / "golden"
+AGENT_PAGES = {"full": GOLDEN / "agent_metrics.prom", "basic": GOLDEN / "agent_metrics_basic.prom"}
+GOLDEN_PAGES = (*AGENT_PAGES.values(), GOLDEN / "remediator_metrics.prom")
 TARGET_LABELS = frozenset({"node", "instance", "job"})
 """What the scrape adds: `node` by our PodMonitor and by the example in docs/alerting.md."""
 ELSEWHERE = {
@@ -57,10 +56,10 @@ def rules() -> list[dict[str, Any]]:
     return list(_rules())
 
 
-def known() -> dict[str, frozenset[str]]:
-    """Every metric with its labels, those of the scrape included."""
+def known(which: str = "full") -> dict[str, frozenset[str]]:
+    """Every metric with its labels, those of the scrape included; of the agent, this set of them."""
     found: dict[str, frozenset[str]] = dict(ELSEWHERE)
-    for page in GOLDEN_PAGES:
+    for page in (AGENT_PAGES[which], GOLDEN_PAGES[-1]):
         for line in page.read_text().splitlines():
             if (one := _SERIES.match(line)) and not line.startswith("#"):
                 labels = {name for name, _ in _LABEL.findall(one["labels"] or "")}

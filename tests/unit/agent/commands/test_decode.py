@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from agent.cli import main
-from agent.commands.decode_json import DecodedLine, JsonReader
+from agent.commands.decode_json import DecodedLine, json_reader
 from rules.kernel_log.parse import LineKind, parse
 from rules.kernel_log.record import KIND_MEANINGS
 
@@ -84,9 +84,9 @@ def test_the_driver_version_changes_what_a_line_means(
 
 def test_remembered_messages_change_nothing() -> None:
     raw = [json.loads(row)["line"].encode() for row in LINES.read_text("utf-8").splitlines()]
-    one = JsonReader(None, 0.0)
+    one = json_reader(None, 0.0)
     twice = [one(line) for line in raw + raw]
-    fresh = [JsonReader(None, 0.0)(line) for line in raw]
+    fresh = [json_reader(None, 0.0)(line) for line in raw]
     assert twice == fresh + fresh
     assert [tail is not None for tail in fresh] == [parse(line) is not None for line in raw]
     shared = DecodedLine.__struct_fields__

@@ -85,7 +85,7 @@ class Agent:
             self.judgement,
             self.outside,
             log=log.get(),
-            latencies=Latencies(self.registry),
+            latencies=Latencies(self.registry, full=True),
             xids=self.xids,
         )
 

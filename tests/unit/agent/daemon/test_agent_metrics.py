@@ -29,14 +29,19 @@ from rules.judge.observation import (
     SourceChanged,
     SourceName,
     SourceState,
+    Value,
 )
 from rules.judge.state import GpuView, NodeState, initial, with_gpu
 from rules.kernel_log.parse import parse
 from rules.publish.verdict import verdict
+from tests.support.agent import metric_pages
 from tests.support.agent.kernel_log_parts import XID79
 
 ROOT = Path(__file__).parents[4]
-GOLDEN = ROOT / "tests" / "golden" / "agent_metrics.prom"
+GOLDEN = {
+    "full": ROOT / "tests" / "golden" / "agent_metrics.prom",
+    "basic": ROOT / "tests" / "golden" / "agent_metrics_basic.prom",
+}
 DOCS = ROOT / "docs" / "metrics.md"
 AT = 1_800_000_000.0
 GPU = GpuSeen(
@@ -51,11 +56,12 @@ GPU = GpuSeen(
 
 def a_state() -> NodeState:
     """One GPU that reports every signal, and an Xid 79 on it."""
-    values = {
+    values: dict[Signal, Value] = {
         signal: 1 if info.shape is SignalShape.SCALAR else (1, 0)
         for signal, info in signal_table().items()
     }
     values[Signal.CLOCK_EVENT_REASONS] = 0x48
+    values[Signal.REMAP_HISTOGRAM] = (1, 0, 2, 0, 0)
     state = replace(initial(AT, boot_id="boot-1", node_name="gpu-1"), driver="580.95.05")
     aer = AerCounters(address="0000:3b:00.0", correctable=7, nonfatal=0)
     view = GpuView(seen=GPU, enumerated=True, answered_at=AT, values=values, aer=aer)
@@ -88,14 +94,18 @@ def a_snapshot() -> Snapshot:
     )
 
 
-@pytest.fixture(scope="module")
-def page() -> str:
+def page_of(snapshot: Snapshot, *, full: bool) -> str:
     registry = CollectorRegistry()
-    registry.register(AgentCollector(a_snapshot))
-    latencies = Latencies(registry)
+    registry.register(AgentCollector(lambda: snapshot, full=full))
+    latencies = Latencies(registry, full=full)
     latencies.observed.observe(0.004)
     text = exposition(registry).decode()
     return re.sub(r'version="[^"]*"', 'version="V"', text)
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return page_of(a_snapshot(), full=True)
 
 
 def families(text: str) -> Iterator[tuple[str, str, tuple[str, ...]]]:
@@ -106,10 +116,12 @@ def families(text: str) -> Iterator[tuple[str, str, tuple[str, ...]]]:
         yield name, family.type, tuple(sorted(labels))
 
 
-def test_names_helps_and_labels_are_those_of_the_golden_file(page: str) -> None:
+@pytest.mark.parametrize("which", GOLDEN)
+def test_names_helps_and_labels_are_those_of_the_golden_file(which: str) -> None:
+    found = page_of(a_snapshot(), full=which == "full")
     if os.environ.get("UPDATE_GOLDEN"):
-        GOLDEN.write_text(page)
-    assert page == GOLDEN.read_text()
+        GOLDEN[which].write_text(found)
+    assert found == GOLDEN[which].read_text()
 
 
 def test_every_family_of_the_table_has_a_sample(page: str) -> None:
@@ -124,6 +136,28 @@ def test_the_documentation_lists_exactly_what_is_exported(page: str) -> None:
         (name, kind, tuple(sorted(re.findall(r"`(\w+)`", labels)))) for name, kind, labels in rows
     }
     assert documented == set(families(page))
+
+
+def test_issue16_7_the_documentation_says_what_the_basic_set_has(tmp_path: Path) -> None:
+    """`no` of what it never has, `yes` of what a healthy node has and of what is no GPU's."""
+    rows = re.findall(
+        r"^\| `(gpuward_\w+)` \| \w+ \| (.*?) \| (.*?) \|", DOCS.read_text(), re.MULTILINE
+    )
+    assert len(rows) > 40
+    page = page_of(a_snapshot(), full=False)
+    sick = {name for name, _, labels in families(page) if labels or f"\n{name} " in page}
+    sick.add("gpuward_kernel_line_published_seconds")
+    well = metric_pages.page(
+        metric_pages.snapshot_of(metric_pages.simulated(tmp_path), AT), full=False
+    )
+    sampled = {re.split(r"[{ ]", one)[0] for one in metric_pages.series(well)}
+    for name, labels, said in rows:
+        assert (name in sick) == (said != "no"), name
+        if "`uuid`" not in labels or "_xid_" in name or "_sxid_" in name or "incident" in name:
+            assert said in ("yes", "no"), name
+        elif "yes" not in said and said != "present one":
+            left = {"gpuward_gpu_clock_event"}  # an idle GPU says that it is idle
+            assert name not in sampled - left, name
 
 
 def test_counters_are_signals_that_only_grow() -> None:
@@ -145,10 +179,8 @@ def test_an_unknown_count_of_healthy_gpus_is_absent_not_zero() -> None:
         AT,
         DEFAULT_RULES,
     )
-    registry = CollectorRegistry()
     snapshot = replace(a_snapshot(), state=state, verdict=verdict(state, AT))
-    registry.register(AgentCollector(lambda: snapshot))
-    assert "\ngpuward_node_gpus_healthy " not in exposition(registry).decode()
+    assert "\ngpuward_node_gpus_healthy " not in page_of(snapshot, full=True)
 
 
 def test_hostile_kernel_lines_cannot_grow_the_page_without_bound() -> None:

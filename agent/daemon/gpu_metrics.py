@@ -1,0 +1,180 @@
+"""The metrics of each GPU: its health, what it reads, and what of that the basic set leaves out.
+
+Called by `agent.daemon.metrics` at each scrape. The full set has a series for everything that is
+read; the basic one for what says something (`--metrics`): of flags those that are raised, of counters
+those that have counted, of links those that are down beside how many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from agent.daemon.metrics_table import (
+    CLOCK_EVENTS,
+    FAMILIES,
+    GPU_LABELS,
+    LISTS,
+    NVLINK_COUNTS,
+    ROWS,
+    ListRow,
+    is_basic,
+)
+from rules.catalog.signals import Signal
+from rules.judge.facts.checks import LINKS_UP
+from rules.judge.observation import Value
+from rules.judge.present import gone_from_pci, links_by_design, present_values
+from rules.judge.state import GpuView, NodeState
+from rules.publish.verdict import Health, Verdict
+
+HEALTHS: Final = tuple(health.value for health in Health)
+
+
+def gpu_labels(view: GpuView) -> list[str]:
+    """The values of GPU_LABELS."""
+    index = str(view.seen.index) if view.seen.index >= 0 else ""
+    return [view.seen.uuid, view.pci, index]
+
+
+def gpu_metrics(state: NodeState, verdict: Verdict, *, full: bool) -> Iterator[Metric]:
+    """Every metric that is about one GPU, its incidents and Xids apart."""
+    yield from _who_and_how(state, verdict, full=full)
+    yield from _signals(state, full=full)
+    yield _aer(state, full=full)
+
+
+def _who_and_how(state: NodeState, verdict: Verdict, *, full: bool) -> Iterator[Metric]:
+    info = GaugeMetricFamily(
+        "gpuward_gpu_info",
+        "What is known about a GPU; always 1.",
+        labels=[*GPU_LABELS, "product", "serial", "vbios", "driver"],
+    )
+    health = GaugeMetricFamily(
+        "gpuward_gpu_health",
+        "1 for the GPU's present health, 0 for the others.",
+        labels=[*GPU_LABELS, "health"],
+    )
+    for key, view in state.gpus.items():
+        labels = gpu_labels(view)
+        seen = view.seen
+        info.add_metric([*labels, seen.product, seen.serial, seen.vbios, state.driver], 1)
+        judged = verdict.gpus.get(key)
+        word = judged.health.value if judged is not None else Health.UNKNOWN.value
+        for candidate in HEALTHS if full else (word,):
+            health.add_metric([*labels, candidate], float(candidate == word))
+    yield info
+    yield health
+
+
+def _signals(state: NodeState, *, full: bool) -> Iterator[Metric]:
+    families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+    for name, family in FAMILIES.items():
+        made = CounterMetricFamily if family.counter else GaugeMetricFamily
+        families[name] = made(name, family.help, labels=[*GPU_LABELS, *family.labels])
+    read = GaugeMetricFamily(
+        "gpuward_gpu_read",
+        "1 while the GPU is read: what has no series then is 0, or not there to be read.",
+        labels=GPU_LABELS,
+    )
+    clock = GaugeMetricFamily(
+        "gpuward_gpu_clock_event",
+        "1 while this keeps the GPU's clocks down, by reason.",
+        labels=[*GPU_LABELS, "reason"],
+    )
+    counts = [
+        GaugeMetricFamily(name, text, labels=GPU_LABELS) for name, text in NVLINK_COUNTS.items()
+    ]
+    lists = {
+        signal: GaugeMetricFamily(row.name, row.help, labels=[*GPU_LABELS, row.label])
+        for signal, row in LISTS.items()
+    }
+    for view in state.gpus.values():
+        labels, values = gpu_labels(view), present_values(state, view)
+        if values:
+            read.add_metric(labels, 1)
+        for signal, value in values.items():
+            row = ROWS.get(signal)
+            if row is not None and isinstance(value, int | float):
+                if full or is_basic(row, value):
+                    families[row.family].add_metric([*labels, *row.labels], value * row.factor)
+            elif signal is Signal.CLOCK_EVENT_REASONS and isinstance(value, int):
+                for bit, reason in CLOCK_EVENTS.items():
+                    if full or value & bit:
+                        clock.add_metric([*labels, reason], float(bool(value & bit)))
+            elif signal in LISTS and isinstance(value, tuple):
+                left_out = frozenset[int]() if full else _as_they_should(state, view, signal)
+                _add_list(lists[signal], LISTS[signal], labels, value, left_out)
+        for family_, number in zip(counts, _nvlink_counts(state, view, values), strict=False):
+            family_.add_metric(labels, number)
+    yield read
+    yield from families.values()
+    yield clock
+    yield from counts
+    yield from lists.values()
+
+
+def _add_list(
+    family: GaugeMetricFamily,
+    row: ListRow,
+    labels: list[str],
+    value: tuple[int | None, ...],
+    left_out: frozenset[int],
+) -> None:
+    places = row.places or tuple(map(str, range(len(value))))
+    for number, (place, read) in enumerate(zip(places, value, strict=False)):
+        if read is not None and number not in left_out:
+            family.add_metric([*labels, place], float(read in row.up if row.up else read))
+
+
+def _as_they_should(state: NodeState, view: GpuView, signal: Signal) -> frozenset[int]:
+    """The places of a list that the basic set has no series for."""
+    row, value = LISTS[signal], view.values.get(signal)
+    if not isinstance(value, tuple):
+        return frozenset()
+    if not row.up:
+        return frozenset(n for n, read in enumerate(value) if not read) | row.usual
+    well = frozenset(n for n, read in enumerate(value) if read in row.up)
+    if signal is Signal.NVLINK_STATES:
+        used = _used_links(state, view)
+        return well if used is None else well | (frozenset(range(len(value))) - used)
+    # All down is a board that uses none.
+    return well or frozenset(range(len(value)))
+
+
+def _used_links(state: NodeState, view: GpuView) -> frozenset[int] | None:
+    """The NVLinks that should be up; None where the design is not known."""
+    if view.seen.mig_mode:
+        return frozenset()  # with MIG on, links are off by design
+    links = links_by_design(state, view.seen.uuid)
+    return None if links is None else frozenset(links)
+
+
+def _nvlink_counts(
+    state: NodeState, view: GpuView, values: Mapping[Signal, Value]
+) -> tuple[int, ...]:
+    """NVLinks that should be up and that are, in the order of NVLINK_COUNTS; empty without any."""
+    states = values.get(Signal.NVLINK_STATES)
+    if not isinstance(states, tuple):
+        return ()
+    used = _used_links(state, view)
+    expected = len(used) if used is not None else sum(link is not None for link in states)
+    return (expected, sum(link in LINKS_UP for link in states)) if expected else ()
+
+
+def _aer(state: NodeState, *, full: bool) -> Metric:
+    errors = CounterMetricFamily(
+        "gpuward_pcie_aer_errors",
+        "PCIe errors that the kernel counted on the GPU since it found it, by kind.",
+        labels=[*GPU_LABELS, "kind"],
+    )
+    for view in state.gpus.values():
+        if view.aer is None or gone_from_pci(state, view.pci, since=0.0):
+            continue
+        for kind in ("correctable", "nonfatal", "fatal"):
+            count = getattr(view.aer, kind)
+            if count is not None and (full or count):
+                errors.add_metric([*gpu_labels(view), kind], count)
+    return errors

@@ -1,0 +1,60 @@
+"""The page that `/metrics` answers for a state of judgement, and the pages of a simulated node."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from agent.daemon.metrics import AgentCollector, Snapshot, exposition
+from agent.daemon.stats import Latencies, XidCounts
+from agent.kernel_log.record import RecordCounts
+from agent.publish.publish import PublishReport
+from hack.sim.driver import NODES, install
+from rules.judge.observation import SourceName
+from rules.judge.state import NodeState
+from rules.publish.verdict import verdict
+from tests.support.agent.nvml_sense import Judged, Sense, polled
+
+SETS = ("basic", "full")
+
+
+def page(snapshot: Snapshot, *, full: bool) -> str:
+    """The whole page, histograms included."""
+    registry = CollectorRegistry()
+    registry.register(AgentCollector(lambda: snapshot, full=full))
+    Latencies(registry, full=full)
+    return re.sub(r'version="[^"]*"', 'version="V"', exposition(registry).decode())
+
+
+def snapshot_of(state: NodeState, now: float, xids: XidCounts | None = None) -> Snapshot:
+    """What a scrape reads of an agent that publishes and has read some lines."""
+    return Snapshot(
+        state=state,
+        verdict=verdict(state, now),
+        records=RecordCounts(read=5),
+        heard_at=dict.fromkeys(SourceName, now),
+        xids=xids or XidCounts(),
+        publishing=PublishReport(accepted_at=now, settled=True, failures=0, writes=3),
+        dcgm_bad_lines=0,
+    )
+
+
+def series(text: str) -> list[str]:
+    """Every series of a page, with its labels and its value."""
+    return [line for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def simulated(
+    folder: Path, name: str = "h100-8-nvswitch", edit: Callable[[Path], None] = lambda _: None
+) -> NodeState:
+    """What judgement holds of a simulated node after some polls, once `edit` broke it."""
+    path = folder / "node.yaml"
+    path.write_bytes((NODES / f"{name}.yaml").read_bytes())
+    edit(path)
+    with install(path):
+        judged = Judged(path)
+        polled(Sense(path), judged)
+    return judged.judgement.state
