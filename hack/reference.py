@@ -141,7 +141,7 @@ def _remediator() -> list[str]:
     return [
         "## gpuward-remediator",
         "",
-        "Commands: `run`, `policy check FILE`, `policy show`, `policy schema`.",
+        "Commands: `run`, `policy check FILE`, `policy rbac FILE`, `policy show`, `policy schema`.",
         "",
         *_table(("flag", "meaning"), _flags(make_parser({}))),
     ]

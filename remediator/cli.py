@@ -22,6 +22,7 @@ from remediator.simulate import command as simulate
 from remediator.upkeep.policy_source import read_policy
 from rules.policy.policy import Policy, effective_view
 from rules.policy.reasons import unknown_reasons
+from rules.policy.repair_rights import repair_needs
 from rules.policy.schema import policy_schema
 
 
@@ -34,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return simulate.run(parsed)
     if parsed.action == "check":
         return _check(Path(parsed.file))
+    if parsed.action == "rbac":
+        return _rbac(Path(parsed.file), parsed.output)
     return _schema() if parsed.action == "schema" else _show(parsed.policy)
 
 
@@ -63,6 +66,31 @@ def _check(path: Path) -> int:
     for problem in found:
         sys.stderr.write(f"{problem}\n")
     return EX_USAGE
+
+
+def _rbac(path: Path, output: str | None) -> int:
+    """Print, or write into a folder, the component that the policy's own adapters need."""
+    found = read_policy(path)
+    if not isinstance(found, Policy):
+        for problem in found:
+            sys.stderr.write(f"{problem}\n")
+        return EX_USAGE
+    needs = repair_needs(found.repair)
+    listed = ", ".join(needs.components) or "none"
+    sys.stderr.write(f"{path}: components of shipped adapters that it needs: {listed}\n")
+    if not needs.own:
+        sys.stderr.write(f"{path}: its own adapters need no component\n")
+        return 0
+    try:
+        for name, text in needs.own.items():
+            if output is None:
+                sys.stdout.write(f"# {name}\n{text}")
+                continue
+            Path(output).mkdir(parents=True, exist_ok=True)
+            (Path(output) / name).write_text(text, "utf-8")
+    except OSError as error:
+        return fail(f"{output}: cannot be written ({error.strerror}); name another --output")
+    return 0
 
 
 def _schema() -> int:

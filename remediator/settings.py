@@ -113,6 +113,13 @@ def make_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
     actions = policy.add_subparsers(dest="action", required=True, metavar="ACTION")
     check = actions.add_parser("check", help="say whether a policy file is valid, and why not")
     check.add_argument("file", metavar="FILE")
+    rbac = actions.add_parser(
+        "rbac", help="print the kustomize component that the adapters of a policy file need"
+    )
+    rbac.add_argument("file", metavar="FILE")
+    rbac.add_argument(
+        "--output", metavar="DIR", help="write its files there instead of printing them"
+    )
     actions.add_parser("schema", help="print the JSON Schema of a policy file, for editors")
     show = actions.add_parser("show", help="print the policy in effect, defaults included")
     _flag(show, env, "--policy", "FILE", "policy file; without one: the defaults")

@@ -13,10 +13,15 @@ from remediator.kube.elector import LEASE_NAME
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import PLANNER, CommandError
 from rules.api.names import COMPONENT_REMEDIATOR
+from rules.api.object_name import api_path
 from rules.api.sentences import some
 from rules.drain.daemon_sets import untolerating
 from rules.fleet.pools import NodePools, control_plane
-from rules.policy.policy import Policy
+from rules.policy.policy import Policy, Repair
+from rules.policy.repair_rights import actions_in_use
+from rules.repair.adapter import RepairAction
+from rules.repair.component import MARK_POLICY, UNKNOWN_POLICY, folder_of
+from rules.repair.rights import conditions_of, needed, node_keys
 from rules.text.printable import printable
 
 OK, WARN, FAIL = "ok", "warn", "FAIL"
@@ -79,6 +84,7 @@ async def preflight(cluster: Cluster, policy: Policy, *, namespace: str) -> list
         lambda: _rivals(cluster),
         lambda: _permissions(cluster, namespace),
         lambda: _admission(cluster),
+        lambda: _repair(cluster, policy.repair, namespace),
     )
     for step in steps:
         try:
@@ -215,6 +221,74 @@ async def _admission(cluster: Cluster) -> list[Check]:
         "part, apply the manifests of daemonset/base"
     )
     return [Check(verdict=WARN, name="admission policies", found=found)]
+
+
+async def _repair(cluster: Cluster, repair: Repair, namespace: str) -> list[Check]:
+    """What the adapters of the policy's steps need, one line for each adapter."""
+    checks = []
+    for adapter, actions in sorted(actions_in_use(repair).items()):
+        lacking = [
+            *await _not_served(cluster, actions),
+            *await _not_granted(cluster, actions, namespace),
+            *await _not_admitted(cluster, actions),
+        ]
+        name = f"repair adapter {adapter}"
+        if not lacking:
+            steps = sorted(s for s, each in repair.steps.items() if each.adapter == adapter)
+            found = f"what {', '.join(steps)} needs is there"
+            checks.append(Check(verdict=OK, name=name, found=found))
+            continue
+        own = adapter in repair.adapters
+        remedy = (
+            "apply the component that gpuward-remediator policy rbac prints"
+            if own
+            else f"apply daemonset/components/{folder_of(adapter)} and install what it asks"
+        )
+        found = f"{'; '.join(dict.fromkeys(lacking))}; {remedy}"
+        checks.append(Check(verdict=FAIL, name=name, found=found))
+    return checks
+
+
+async def _not_served(cluster: Cluster, actions: Sequence[RepairAction]) -> list[str]:
+    lacking = []
+    for rule in (action.target for action in actions if action.target is not None):
+        group, _, version = rule.api_version.rpartition("/")
+        if version == "*":
+            found = await cluster.get(api_path("/apis", group)) or {}
+            version = (found.get("preferredVersion") or {}).get("version") or "v1"
+        path = api_path("/apis", group, version) if group else f"/api/{version}"
+        served = {r["name"] for r in ((await cluster.get(path)) or {}).get("resources", ())}
+        if rule.resource not in served:
+            lacking.append(f"nobody serves {rule.resource} of {rule.api_version}")
+    return lacking
+
+
+async def _not_granted(
+    cluster: Cluster, actions: Sequence[RepairAction], namespace: str
+) -> list[str]:
+    user, lacking = f"system:serviceaccount:{namespace}:{COMPONENT_REMEDIATOR}", []
+    for right in needed(actions):
+        for verb in right.verbs:
+            if await cluster.may(user, right.group, right.resource, verb, "") is False:
+                where = f".{right.group}" if right.group else ""
+                lacking.append(f"the remediator may not {verb} {right.resource}{where}")
+    return lacking
+
+
+async def _not_admitted(cluster: Cluster, actions: Sequence[RepairAction]) -> list[str]:
+    """Its own admission policies refuse the remediator what no component has named."""
+    lacking = []
+    wanted = ((MARK_POLICY, node_keys(actions)), (UNKNOWN_POLICY, conditions_of(actions)))
+    page = await cluster.get(f"{_ADMISSION_PATH}/validatingadmissionpolicies") or {}
+    there = {item["metadata"]["name"]: item for item in page.get("items", ())}
+    for policy, words in wanted:
+        if not words or policy not in there:
+            continue
+        variables = (there[policy].get("spec") or {}).get("variables") or ()
+        text = " ".join(str(each.get("expression")) for each in variables)
+        unnamed = [word for word in words if f"'{word}'" not in text]
+        lacking += [f"policy {policy} does not name {word}" for word in unnamed]
+    return lacking
 
 
 def _denies(binding: dict[str, Any], policy: str) -> bool:

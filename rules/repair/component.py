@@ -46,8 +46,14 @@ def needs_component(actions: Sequence[RepairAction]) -> bool:
     return bool(to_grant(actions) or node_keys(actions) or conditions_of(actions))
 
 
-def component(name: str, actions: Sequence[RepairAction]) -> dict[str, str]:
-    """The files of the component of these actions, by name; `name` is an adapter's, or OWN."""
+def component(
+    name: str, actions: Sequence[RepairAction], beside: Sequence[str] = ()
+) -> dict[str, str]:
+    """The files of the component of these actions, by name; `name` is an adapter's, or OWN.
+
+    `beside` names shipped adapters whose components are listed before: two policies about one kind
+    would refuse each other's marks, so this one adds to theirs.
+    """
     patches: list[str] = []
     if conditions := conditions_of(actions):
         patches.append(_variable(UNKNOWN_POLICY, 0, "repairs", conditions))
@@ -58,10 +64,16 @@ def component(name: str, actions: Sequence[RepairAction]) -> dict[str, str]:
         patches.append(
             _variable(MARK_POLICY, slots().index(slot), slot, (*keys, ANNOTATION_REPAIR))
         )
-    limits = [
-        _limits(name, group, resource, keys, _touches_spec(actions, resource))
-        for (group, resource), keys in object_keys(actions).items()
-    ]
+    limits: list[str] = []
+    for (group, resource), marks in object_keys(actions).items():
+        there = _limited(beside, group, resource)
+        if there is None:
+            spec = _touches_spec(actions, resource)
+            limits.append(_limits(name, group, resource, marks, spec))
+            continue
+        other, known = there
+        ours = tuple(sorted({*marks, *known, ANNOTATION_REPAIR}))
+        patches.append(_variable(_limit_name(other, resource), 0, "ours", ours))
     lines = [
         "apiVersion: kustomize.config.k8s.io/v1alpha1",
         "kind: Component",
@@ -101,6 +113,21 @@ def _variable(policy: str, index: int, name: str, values: tuple[str, ...]) -> st
         value: "[{listed}]\""""
 
 
+def _limited(
+    beside: Sequence[str], group: str, resource: str
+) -> tuple[str, tuple[str, ...]] | None:
+    """The shipped adapter that limits this kind already, and what it may set there."""
+    for name in beside:
+        keys = object_keys(actions_of(ADAPTERS[name])).get((group, resource))
+        if keys is not None:
+            return name, keys
+    return None
+
+
+def _limit_name(name: str, resource: str) -> str:
+    return f"{COMPONENT_REMEDIATOR}-{folder_of(name)}-{resource}"
+
+
 def _touches_spec(actions: Sequence[RepairAction], resource: str) -> bool:
     return any(
         path[0] == "spec"
@@ -114,7 +141,7 @@ def _limits(name: str, group: str, resource: str, keys: tuple[str, ...], spec: b
     """RBAC says which objects may be patched; this says what of them."""
     words = ", ".join(keys)
     listed = ", ".join(f"'{key}'" for key in (*keys, ANNOTATION_REPAIR))
-    policy = f"{COMPONENT_REMEDIATOR}-{folder_of(name)}-{resource}"
+    policy = _limit_name(name, resource)
     same = "" if spec else _unchanged("its spec", "spec", "{}")
     return f"""\
 # Of {resource} the remediator may set {words}, and the note beside it, and nothing else.

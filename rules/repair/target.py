@@ -94,7 +94,8 @@ def the_one(
     ]
     if len(matching) != 1:
         count = "none" if not matching else f"{len(matching)}"
-        return f"{count} of the {rule.resource} belongs to the node"
+        verb = "belong" if len(matching) > 1 else "belongs"
+        return f"{count} of the {rule.resource} {verb} to the node"
     name, namespace = at(matching[0], "metadata.name"), at(matching[0], "metadata.namespace")
     good = isinstance(name, str) and is_object_name(name) and uid_of(matching[0])
     if not good or (namespace is not None and not _is_name(namespace)):

@@ -36,7 +36,7 @@ from rules.session.repair.requests import (
 
 FRESH_S: Final = 2.0
 """Nobody is asked through an object that was read longer ago than this."""
-FOLLOWED_S: Final = 20.0
+FOLLOWED_S: Final = 10.0
 """How often an object is looked at while its step is awaited."""
 _GOES: Final = AskVerdict()
 _MANAGED: Final = {"app.kubernetes.io/managed-by": "gpuward"}

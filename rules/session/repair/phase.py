@@ -33,7 +33,7 @@ PROPOSED: Final = "RepairProposed"
 """Condition: a person is asked to let a step go; its reason is the step."""
 ASK_S: Final = 600.0
 """How long the API server may refuse to let anybody be asked before the step has failed."""
-AGAIN_S: Final = 15.0
+AGAIN_S: Final = 5.0
 """How soon an object that says no is looked at again."""
 HEALS_S: Final = 900.0
 """How long after its proof a step's causes may still hold before the next one: a verdict of a new

@@ -1,0 +1,168 @@
+"""Adapters of a policy: every mistake with its place and the remedy, and the shipped ones have none."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import yaml
+
+from rules.policy.policy import Policy, effective_view
+from rules.policy.reader import load_policy
+from rules.policy.repair_checks import action_problems
+from rules.policy.repair_rights import repair_needs
+from rules.policy.schema import policy_schema
+from rules.repair.shipped import ADAPTERS
+
+GOOD: dict[str, Any] = {
+    "target": {"apiVersion": "example.io/v1", "resource": "reboots", "kind": "Reboot"},
+    "create": {"spec": {"node": "{node}"}},
+    "failed": [{"condition": "Failed"}],
+}
+FOUND: dict[str, Any] = {
+    "target": {
+        "apiVersion": "example.io/*",
+        "resource": "machines",
+        "reference": [{"annotation": "example.io/machine"}],
+    },
+    "patch": {"metadata": {"annotations": {"example.io/reboot": "{session}"}}},
+}
+
+
+def said(step: Any, name: str = "Mine", **repair: Any) -> list[str]:
+    document = {"repair": {"adapters": {name: {"steps": {"RestartNode": step}}}, **repair}}
+    loaded = load_policy(document)
+    if isinstance(loaded, Policy):
+        return []
+    return [problem.sentence("p") for problem in loaded]
+
+
+def changed(base: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    made = copy.deepcopy(base)
+    *inner, last = path.split(".")
+    at: Any = made
+    for name in inner:
+        at = at[int(name)] if name.isdigit() else at.setdefault(name, {})
+    if value is None:
+        del at[last]
+    else:
+        at[last] = value
+    return made
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_issue13_02_what_is_shipped_is_right(name: str) -> None:
+    for action in ADAPTERS[name].steps.values():
+        assert list(action_problems(action, name)) == []
+
+
+def test_issue13_02_good_adapters_are_taken_and_used() -> None:
+    assert said(GOOD, steps={"RestartNode": {"adapter": "Mine"}}) == []
+    assert said(FOUND) == []
+
+
+AT = "p: repair.adapters.Mine.steps.RestartNode"
+
+
+@pytest.mark.parametrize(
+    ("step", "sentence"),
+    [
+        (changed(GOOD, "create", None), f"{AT} says none; write exactly one of condition, create"),
+        (changed(GOOD, "delete", True), f"{AT} says all of create, delete; write exactly one"),
+        (changed(GOOD, "create.spec.node", "{host}"), f"{AT}.create.spec.node names {{host}}, which"),
+        (changed(GOOD, "create.metadata", {"name": "x"}), f"{AT}.create.metadata.name cannot be set"),
+        (changed(GOOD, "create.kind", "X"), f"{AT}.create.kind stands in the target; leave it out"),
+        (changed(GOOD, "create.status", {}), f"{AT}.create.status is the provider's word"),
+        (changed(GOOD, "target.kind", "reboot"), f"{AT}.target.kind is needed to create an object"),
+        (changed(GOOD, "target.resource", "Reboots"), f"{AT}.target.resource must be the plural"),
+        (changed(GOOD, "target.apiVersion", "example.io/*"), f"{AT}.target.apiVersion must name"),
+        (changed(GOOD, "target.apiVersion", "x//y"), f"{AT}.target.apiVersion 'x//y' is none"),
+        (changed(GOOD, "target.apiVersion", "gpuward.io/v1alpha1"), f"{AT}.target.apiVersion is gpu"),
+        (changed(GOOD, "target.namespace", "A/b"), f"{AT}.target.namespace is no namespace"),
+        (changed(GOOD, "target.search", {"match": {"a": "b"}}), f"{AT}.target says of which kind"),
+        (changed(GOOD, "failed", [{}]), f"{AT}.failed[0] names exactly one of annotation, label"),
+        (changed(GOOD, "failed", [{"field": "a[0]"}]), f"{AT}.failed[0].field is no path with dots"),
+        (changed(GOOD, "tarqet", {}), f"{AT}.tarqet is not a known key; did you mean target?"),
+        (changed(GOOD, "failed", [{"conditon": "x"}]), f"{AT}.failed[0].conditon is not a known key"),
+        (changed(FOUND, "target.reference", []), f"{AT}.target says by reference or search which"),
+        (changed(FOUND, "target.reference.0.pattern", "x"), f"{AT}.target.reference[0].pattern must"),
+        (changed(FOUND, "target.reference.0.label", "x"), f"{AT}.target.reference[0] names exactly"),
+        (changed(FOUND, "patch.spec", {"off": True}), f"{AT}.withdraw must say how spec.off is taken"),
+        (changed(FOUND, "patch", {}), f"{AT}.patch is empty"),
+        (changed(FOUND, "withdraw", {"at": "Later"}), "at is wrong"),
+        ({"delete": True}, f"{AT}.delete never deletes the Node itself; name a target"),
+        ({"condition": "Ready"}, f"{AT}.condition is none of GPUNeedsReplace"),
+        ({"condition": "GPUNeedsReset", "target": GOOD["target"]}, f"{AT}.target is the Node"),
+        (["create"], "is wrong"),
+    ],
+)  # fmt: skip
+def test_issue13_02_a_mistake_is_named_with_its_place(step: Any, sentence: str) -> None:
+    assert any(sentence in one for one in said(step)), said(step)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("mine", "CamelCase"), ("Metal3", "gpuward ships"), ("A" * 64, "63"), ("A b", "CamelCase")],
+)
+def test_issue13_02_a_name_of_its_own(name: str, why: str) -> None:
+    assert any(why in one for one in said(GOOD, name))
+
+
+@pytest.mark.parametrize(
+    ("template", "why"),
+    [
+        ("", "names the selfnoderemediationtemplates to copy"),
+        ("a", "namespace/name"),
+        ("A/b", "names"),
+    ],
+)
+def test_issue13_02_a_template_is_named_as_namespace_and_name(template: str, why: str) -> None:
+    wanted = {"adapter": "SelfNodeRemediation", "template": template}
+    loaded = load_policy({"repair": {"steps": {"RestartNode": wanted}}})
+    assert isinstance(loaded, tuple)
+    assert why in loaded[0].sentence("p")
+
+
+def test_issue13_02_a_shown_policy_can_be_read_back_and_has_a_schema() -> None:
+    document = {"repair": {"adapters": {"Mine": {"steps": {"RestartNode": GOOD}}}}}
+    loaded = load_policy(document)
+    assert isinstance(loaded, Policy)
+    shown = yaml.safe_load(yaml.safe_dump(effective_view(loaded)))
+    assert load_policy(shown) == loaded
+    schema = policy_schema()["properties"]["repair"]["properties"]["adapters"]
+    step = schema["additionalProperties"]["properties"]["steps"]["additionalProperties"]
+    assert set(GOOD) <= set(step["properties"])
+
+
+def needs(adapters: dict[str, Any], **steps: Any) -> Any:
+    document = {"repair": {"adapters": adapters, "steps": steps}}
+    loaded = load_policy(document)
+    assert isinstance(loaded, Policy), loaded
+    return repair_needs(loaded.repair)
+
+
+def test_issue13_02_the_component_of_own_adapters_is_what_they_need() -> None:
+    node = {"patch": {"metadata": {"labels": {"example.io/do": "it"}}}}
+    found = needs(
+        {"A": {"steps": {"RestartNode": GOOD}}, "B": {"steps": {"RestartNode": node}}},
+        RestartNode={"adapter": "A"}, ReplaceNode={"adapter": "ClusterAPI"},
+        RestartDriver={"adapter": "GPUOperator"},
+    )  # fmt: skip
+    assert found.components == ("repair-cluster-api",)
+    text = found.own["kustomization.yaml"]
+    assert "resources: [reboots], verbs: [get, create, delete]" in text
+    assert "'example.io/do', 'gpuward.io/repair'" in text
+    assert "machines" not in text
+    assert set(found.own) == {"kustomization.yaml"}
+
+
+def test_issue13_02_two_policies_about_one_kind_do_not_refuse_each_other() -> None:
+    nico = changed(FOUND, "target.apiVersion", "cluster.x-k8s.io/*")
+    alone = needs({"N": {"steps": {"RestartNode": nico}}})
+    assert "gpuward-remediator-repair-own-machines" in alone.own["admission.yaml"]
+    beside = needs({"N": {"steps": {"RestartNode": nico}}}, ReplaceNode={"adapter": "ClusterAPI"})
+    assert "admission.yaml" not in beside.own
+    text = beside.own["kustomization.yaml"]
+    assert "name: gpuward-remediator-repair-cluster-api-machines" in text
+    assert "'cluster.x-k8s.io/remediate-machine', 'example.io/reboot', 'gpuward.io/repair'" in text
