@@ -33,6 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(parsed)
     if parsed.command == "simulate":
         return simulate.run(parsed)
+    if parsed.command == "backtest":
+        # Imported here, because nothing else needs all rules at once.
+        from remediator.backtest.command import run as backtest
+
+        return backtest(parsed)
     if parsed.action == "check":
         return _check(Path(parsed.file))
     if parsed.action == "rbac":

@@ -116,6 +116,9 @@ def _again(text: str, options: argparse.Namespace) -> None:
 
 
 def _print(text: str, options: argparse.Namespace | None) -> None:
+    if not text:
+        # What there is to say is on standard output already (an archive).
+        return
     if options is None or getattr(options, "output", "") not in {"json", "yaml"}:
         # The commands escape each hostile text where they place it; this catches a forgotten one.
         text = "\n".join(printable(line) for line in text.split("\n"))

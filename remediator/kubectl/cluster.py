@@ -222,6 +222,10 @@ class Cluster:
         query = {"fieldSelector": field_selector("spec.nodeName", node)}
         return tuple(await self._list("/api/v1/pods", PodView, query))
 
+    async def pods(self) -> tuple[PodView, ...]:
+        """Every pod."""
+        return tuple(await self._list("/api/v1/pods", PodView, {}))
+
     async def gpus_requested(self) -> dict[str, int]:
         """GPUs that live pods request, by node."""
         query = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}

@@ -27,6 +27,13 @@ def _uuid_more(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _export_more(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--anonymise", action="store_true", help="no names, no words of people")
+    parser.add_argument(
+        "--file", "-f", metavar="FILE", default="", help="write here (default: standard output)"
+    )
+
+
 def _kept_more(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("uuid", metavar="UUID", help="of the GPU, or the name of a node")
 
@@ -178,7 +185,7 @@ COMMANDS = (
         brief="GPUs and nodes that fail again and again",
         about="Lemons: three faults, or two returns within a week of a repair, in 28 days. RETURN is\n"
         "the chance that a fault comes back within 7 days. Nothing is drained for it.",
-        run="ledger_look.lemons",
+        run="past.ledger_look.lemons",
         watches=True,
         forms=LOOKS,
         more=_records_more,
@@ -192,7 +199,7 @@ COMMANDS = (
         brief="fault rates, hours out, which repairs held, what people undid",
         about="Faults per 1,000 GPU-days by product, driver, rack and reason with 95 % intervals,\n"
         "time out of service, the share of repairs that held for a week, drains people undid.",
-        run="ledger_look.statistics",
+        run="past.ledger_look.statistics",
         watches=True,
         forms=LOOKS,
         examples=(("stats", "which driver or rack is worse than the others?"),),
@@ -282,7 +289,7 @@ COMMANDS = (
         name="keep",
         brief="say that a GPU on record is fine",
         about="Kept on the GPU's record: what happened before it makes no lemon of it any more.",
-        run="ledger_look.keep",
+        run="past.ledger_look.keep",
         writes=True,
         reason=True,
         more=_kept_more,
@@ -363,6 +370,19 @@ COMMANDS = (
         connects=False,
         more=_completion_more,
         examples=(("completion bash", "source <(kubectl gpuward completion bash)"),),
+    ),
+    Command(
+        name="export",
+        brief="nodes, verdicts, sessions and records as one archive",
+        about="Writes what a back-test needs: nodes, pods by owner and PodDisruptionBudget, verdicts,\n"
+        "sessions, records and the policy. No pod spec, no environment, no secret.\n"
+        "--anonymise replaces every name by a digest, the same in each export of one cluster.",
+        run="past.export.export",
+        more=_export_more,
+        examples=(
+            ("export > cluster.tar.gz", "then: gpuward-remediator backtest --records cluster.tar.gz"),
+            ("export --anonymise -f cluster.tar.gz", "to show to others"),
+        ),
     ),
     Command(
         name="uninstall",

@@ -11,7 +11,7 @@ from typing import Any
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.fleet_look import fleet, gpu_nodes
-from remediator.kubectl.ledger_look import gpu_history
+from remediator.kubectl.past.ledger_look import gpu_history
 from remediator.kubectl.node_look import NodeLook, look_at, phase_of
 from remediator.kubectl.terminal import Terminal
 from remediator.kubectl.why.why import why

@@ -51,6 +51,7 @@ LOOKS = {
     "plan": (("plan",), *each("plan"), ("plan", "gpu-blocked", "-o", "json")),
     "bundle": (("bundle", "gpu-blocked"),),
     "completion": (("completion", "bash"),),
+    "export": (("export", "-f", "/dev/null"),),
     "preflight": (("preflight",), ("preflight", "-o", "json")),
 }
 ACTS = {

@@ -1,0 +1,1 @@
+"""The commands about the past: what is on record of GPUs and rates, and all of it as one archive."""
