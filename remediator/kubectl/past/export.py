@@ -40,8 +40,8 @@ T = TypeVar("T")
 async def export(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
     """Write the archive; the answer is empty where the archive itself is on standard output."""
     out = options.file
-    if not out and sys.stdout.isatty():
-        raise CommandError("an archive is no text: name a file with -f, or redirect to one", exit_code=64)
+    if not out and (sys.stdout.isatty() or not hasattr(sys.stdout, "buffer")):
+        raise CommandError("an archive is no text: name a file with -f, or redirect to one")
     archive = await _read(cluster, options.namespace)
     if options.anonymise:
         archive = Anonymiser(await _key(cluster)).archive(archive)
