@@ -11,8 +11,8 @@ from typing import Any
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.fleet_look import fleet, gpu_nodes
-from remediator.kubectl.past.ledger_look import gpu_history
 from remediator.kubectl.node_look import NodeLook, look_at, phase_of
+from remediator.kubectl.past.ledger_look import gpu_history
 from remediator.kubectl.terminal import Terminal
 from remediator.kubectl.why.why import why
 from remediator.view.people import decided, pause_lines
