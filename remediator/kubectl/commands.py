@@ -380,7 +380,10 @@ COMMANDS = (
         run="past.export.export",
         more=_export_more,
         examples=(
-            ("export > cluster.tar.gz", "then: gpuward-remediator backtest --records cluster.tar.gz"),
+            (
+                "export > cluster.tar.gz",
+                "then: gpuward-remediator backtest --records cluster.tar.gz",
+            ),
             ("export --anonymise -f cluster.tar.gz", "to show to others"),
         ),
     ),

@@ -26,7 +26,17 @@ T = TypeVar("T")
 
 FORMAT: Final = 1
 MAX_FILE_BYTES: Final = 512 * 1024 * 1024
-FILES: Final = ("meta", "nodes", "pods", "pdbs", "healths", "sessions", "records", "pauses", "policy")
+FILES: Final = (
+    "meta",
+    "nodes",
+    "pods",
+    "pdbs",
+    "healths",
+    "sessions",
+    "records",
+    "pauses",
+    "policy",
+)
 _LABELS_OF: Final = (
     f"{PREFIX}/",
     "nvidia.com/",

@@ -252,9 +252,7 @@ class Engine:
             took = closest.drain_s or 0.0
         return began + took
 
-    def _follow(
-        self, name: str, session: QuarantineView | None, decision: d.Decision
-    ) -> None:
+    def _follow(self, name: str, session: QuarantineView | None, decision: d.Decision) -> None:
         if decision.wake_at is not None:
             status = decision.status
             rest = RESTS_S.get(status.phase if status is not None else "", 0.0)

@@ -203,7 +203,9 @@ def _missed(past: Past, sessions: Sequence[QuarantineView]) -> tuple[Missed, ...
         if not fault.fatal:
             continue
         ended = fault.ended if fault.ended is not None else past.ended
-        out = any(begin <= ended and end >= fault.began for begin, end in spans.get(fault.node, ()))
+        out = any(
+            begin <= ended and end >= fault.began for begin, end in spans.get(fault.node, ())
+        )
         if not out:
             found.append(
                 Missed(

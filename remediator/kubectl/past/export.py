@@ -66,7 +66,9 @@ def _put(out: str, body: bytes) -> None:
             sys.stdout.buffer.write(body)
             sys.stdout.buffer.flush()
     except OSError as error:
-        raise CommandError(f"{out or 'the archive'} cannot be written: {error.strerror}") from error
+        raise CommandError(
+            f"{out or 'the archive'} cannot be written: {error.strerror}"
+        ) from error
 
 
 async def _read(cluster: Cluster, namespace: str) -> Archive:

@@ -40,7 +40,9 @@ def exported(world: World) -> Archive:
     convert = msgspec.convert
     archive = Archive(
         meta=ExportMeta(at=format_time(world.now)),
-        nodes=tuple(exported_node(convert(n, NodeView), world.policy) for n in world.nodes.values()),
+        nodes=tuple(
+            exported_node(convert(n, NodeView), world.policy) for n in world.nodes.values()
+        ),
         healths=tuple(exported_object(convert(h, HealthView)) for h in world.healths.values()),
         sessions=tuple(
             exported_object(convert(q, QuarantineView)) for q in world.quarantines.values()
@@ -98,7 +100,10 @@ def a_month(world: Month) -> Month:
 
 @pytest.fixture(scope="module")
 def month() -> Month:
-    budget = {"maxUnavailable": {"percent": 40, "atMost": 3}, "maxNew": {"count": 9, "window": "10m"}}
+    budget = {
+        "maxUnavailable": {"percent": 40, "atMost": 3},
+        "maxNew": {"count": 9, "window": "10m"},
+    }
     return a_month(Month(policy_of(budget=budget)))
 
 
@@ -114,7 +119,9 @@ def test_issue14_no_name_is_needed_for_it(month: World) -> None:
     for name in (*month.nodes, "GPU-n1-0", "ada", "it smells", "web-"):
         assert f'"{name}'.encode() not in text, name
     replayed = replay(past_of(from_files(to_files(archive))), month.policy)
-    shape = sorted(tuple(sorted(s.items())) for s in decisions(replayed.sessions.values()).values())
+    shape = sorted(
+        tuple(sorted(s.items())) for s in decisions(replayed.sessions.values()).values()
+    )
     real = [session_view(one) for one in exported(month).sessions]
     assert [len(s) for s in shape] == [
         len(s) for s in sorted(tuple(sorted(x.items())) for x in decisions(real).values())

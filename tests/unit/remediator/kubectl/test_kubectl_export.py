@@ -34,7 +34,13 @@ def with_secrets(hosted: HostedServer) -> None:
         "env": [{"name": "TOKEN", "value": SECRET}],
         "resources": {"limits": {"nvidia.com/gpu": "2"}},
     }  # fmt: skip
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
+    owner = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": "train",
+        "uid": "u",
+        "controller": True,
+    }
     pod = {
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "train-0", "namespace": "serving", "annotations": {"a": SECRET},

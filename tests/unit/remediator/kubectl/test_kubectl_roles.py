@@ -182,7 +182,9 @@ def test_a_viewer_is_told_what_it_does_not_see_and_sees_no_pods(as_viewer: Kubec
     assert "the policy" not in out
 
 
-@pytest.mark.parametrize("name", [name for name in LINES if name not in LOOKS | READS | {"preflight"}])
+@pytest.mark.parametrize(
+    "name", [name for name in LINES if name not in LOOKS | READS | {"preflight"}]
+)
 def test_a_viewer_acts_on_nothing(as_viewer: Kubectl, name: str) -> None:
     code, out, err = as_viewer(name, *LINES[name])
     assert (code, out) == (1, "")
