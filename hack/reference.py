@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from agent.commands import check, decode, explain
 from agent.commands.validate import OPTIONS as LOAD_OPTIONS
 from agent.settings import OPTIONS, variable_of
 from remediator.kubectl import cli as kubectl_cli
@@ -113,6 +114,9 @@ def _agent() -> list[str]:
                 for o in OPTIONS
             ),
         ),
+        "Flags of `check`, `decode` and `explain`:",
+        "",
+        *_table(("flag", "commands", "meaning"), _flags(_agent_parser())),
         "Flags of `validate` ([validate.md](validate.md)):",
         "",
         *_table(
@@ -122,28 +126,52 @@ def _agent() -> list[str]:
     ]
 
 
-def _flags(parser: argparse.ArgumentParser) -> list[tuple[str, str]]:
-    found: dict[str, str] = {}
+def _agent_parser() -> argparse.ArgumentParser:
+    """The agent's commands for people; those of `run` and `validate` come from their own tables."""
+    parser = argparse.ArgumentParser()
+    added = parser.add_subparsers()
+    for command in (check, decode, explain):
+        command.add_parser(added)
+    return parser
+
+
+def _flags(parser: argparse.ArgumentParser) -> list[tuple[str, str, str]]:
+    """Every flag with its meaning and the commands that mean it so, `all` for all of them."""
+    found: dict[tuple[str, str], list[str]] = {}
+    commands = _collect(parser, "", found)
+    return sorted(
+        (flag, "all" if len(set(those)) == commands else ", ".join(sorted(set(those))), text)
+        for (flag, text), those in found.items()
+    )
+
+
+def _collect(
+    parser: argparse.ArgumentParser, name: str, found: dict[tuple[str, str], list[str]]
+) -> int:
+    """Fill `found`; how many commands without further ones there are."""
+    commands = 0
     for action in parser._actions:  # noqa: SLF001  # argparse offers no other way to list them
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001  # the same
-            for child in action.choices.values():
-                found |= dict(_flags(child))
-        elif action.option_strings and action.dest != "help":
+            for word, child in action.choices.items():
+                commands += _collect(child, f"{name} {word}".strip(), found)
+        elif action.option_strings and action.dest != "help" and name:
             flag = next((s for s in action.option_strings if s.startswith("--")), "")
-            found[f"`{flag or action.option_strings[0]}`"] = (action.help or "") % {
-                "default": action.default,
-                "prog": parser.prog,
-            }
-    return sorted(found.items())
+            text = (action.help or "") % {"default": action.default, "prog": parser.prog}
+            key = (f"`{flag or action.option_strings[0]}`", text)
+            found.setdefault(key, []).append(f"`{name}`")
+    return commands or 1
 
 
 def _remediator() -> list[str]:
     return [
         "## gpuward-remediator",
         "",
-        "Commands: `run`, `policy check FILE`, `policy rbac FILE`, `policy show`, `policy schema`.",
+        (
+            "Commands: `run`, `simulate`, `backtest`, `policy check FILE`, `policy diff A B`, "
+            "`policy rbac FILE`, `policy show`, `policy schema`."
+        ),
         "",
-        *_table(("flag", "meaning"), _flags(make_parser({}))),
+        *_table(("flag", "commands", "meaning"), _flags(make_parser({}))),
     ]
 
 
@@ -151,7 +179,7 @@ def _kubectl() -> list[str]:
     return [
         "## kubectl gpuward",
         "",
-        *_table(("flag", "meaning"), _flags(kubectl_cli.parser())),
+        *_table(("flag", "commands", "meaning"), _flags(kubectl_cli.parser())),
     ]
 
 

@@ -19,7 +19,8 @@ import yaml
 from remediator.kube.access import AccessError, lacking_client
 from remediator.settings import EX_USAGE, fail, make_parser, run_settings
 from remediator.simulate import command as simulate
-from remediator.upkeep.policy_source import read_policy
+from remediator.upkeep.policy_source import given_policy
+from rules.policy.differences import differences
 from rules.policy.policy import Policy, effective_view
 from rules.policy.reasons import unknown_reasons
 from rules.policy.repair_rights import repair_needs
@@ -39,9 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return backtest(parsed)
     if parsed.action == "check":
-        return _check(Path(parsed.file))
+        return _check(parsed.file)
     if parsed.action == "rbac":
-        return _rbac(Path(parsed.file), parsed.output)
+        return _rbac(parsed.file, parsed.output)
+    if parsed.action == "diff":
+        return _diff(parsed.before, parsed.after)
     return _schema() if parsed.action == "schema" else _show(parsed.policy)
 
 
@@ -61,25 +64,28 @@ def _run(parsed: argparse.Namespace) -> int:
         return 130
 
 
-def _check(path: Path) -> int:
-    found = read_policy(path)
+def _check(path: str) -> int:
+    found = given_policy(path)
     if isinstance(found, Policy):
-        sys.stdout.write(f"{path}: valid, mode {found.mode}\n")
+        source = "standard input" if path == "-" else path
+        sys.stdout.write(f"{source}: valid, mode {found.mode}\n")
         for note in unknown_reasons(found):
-            sys.stderr.write(f"{path}: note: {note}\n")
+            sys.stderr.write(f"{source}: note: {note}\n")
         return 0
-    for problem in found:
+    return _wrong(found)
+
+
+def _wrong(problems: Sequence[str]) -> int:
+    for problem in problems:
         sys.stderr.write(f"{problem}\n")
     return EX_USAGE
 
 
-def _rbac(path: Path, output: str | None) -> int:
+def _rbac(path: str, output: str | None) -> int:
     """Print, or write into a folder, the component that the policy's own adapters need."""
-    found = read_policy(path)
+    found = given_policy(path)
     if not isinstance(found, Policy):
-        for problem in found:
-            sys.stderr.write(f"{problem}\n")
-        return EX_USAGE
+        return _wrong(found)
     needs = repair_needs(found.repair)
     listed = ", ".join(needs.components) or "none"
     sys.stderr.write(f"{path}: components of shipped adapters that it needs: {listed}\n")
@@ -98,17 +104,29 @@ def _rbac(path: Path, output: str | None) -> int:
     return 0
 
 
+def _diff(before: str, after: str) -> int:
+    """What is in effect by the one and not by the other, defaults included; 1 where they differ."""
+    old, new = given_policy(before), given_policy(after)
+    problems = [one for found in (old, new) if not isinstance(found, Policy) for one in found]
+    if problems or not isinstance(old, Policy) or not isinstance(new, Policy):
+        return _wrong(problems)
+    changes = differences(effective_view(old), effective_view(new))
+    for change in changes:
+        sys.stdout.write(f"{change}\n")
+    if not changes:
+        sys.stdout.write("the same policy is in effect by both\n")
+    return 1 if changes else 0
+
+
 def _schema() -> int:
     sys.stdout.write(f"{json.dumps(policy_schema(), indent=2)}\n")
     return 0
 
 
 def _show(path: str | None) -> int:
-    found = read_policy(Path(path)) if path else Policy()
+    found = given_policy(path) if path else Policy()
     if not isinstance(found, Policy):
-        for problem in found:
-            sys.stderr.write(f"{problem}\n")
-        return EX_USAGE
+        return _wrong(found)
     sys.stdout.write(yaml.safe_dump(effective_view(found), sort_keys=False))
     return 0
 

@@ -112,7 +112,6 @@ def make_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
     policy = commands.add_parser("policy", help="check or show a policy file")
     actions = policy.add_subparsers(dest="action", required=True, metavar="ACTION")
     check = actions.add_parser("check", help="say whether a policy file is valid, and why not")
-    check.add_argument("file", metavar="FILE")
     rbac = actions.add_parser(
         "rbac", help="print the kustomize component that the adapters of a policy file need"
     )
@@ -120,6 +119,12 @@ def make_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
     rbac.add_argument(
         "--output", metavar="DIR", help="write its files there instead of printing them"
     )
+    check.add_argument(
+        "file", metavar="FILE", help="a policy or its ConfigMap; - for standard input"
+    )
+    diff = actions.add_parser("diff", help="say what differs between two policies, in effect")
+    for name in ("before", "after"):
+        diff.add_argument(name, metavar="FILE", help="as for check; default: the defaults")
     actions.add_parser("schema", help="print the JSON Schema of a policy file, for editors")
     show = actions.add_parser("show", help="print the policy in effect, defaults included")
     _flag(show, env, "--policy", "FILE", "policy file; without one: the defaults")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 import msgspec
 
@@ -14,7 +13,7 @@ from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.options import USAGE_ERROR
 from remediator.kubectl.terminal import Terminal
-from remediator.upkeep.policy_source import read_policy
+from remediator.upkeep.policy_source import given_policy
 from remediator.view.text import document
 from rules.policy.policy import Policy
 
@@ -53,7 +52,7 @@ async def uninstall(cluster: Cluster, options: argparse.Namespace, terminal: Ter
 async def _policy(cluster: Cluster, options: argparse.Namespace) -> tuple[Policy, str]:
     """The policy and where it is from."""
     if options.policy:
-        found = read_policy(Path(options.policy))
+        found = given_policy(options.policy)
         if isinstance(found, Policy):
             return found, f"policy {options.policy}"
         raise CommandError("; ".join(found), exit_code=USAGE_ERROR)

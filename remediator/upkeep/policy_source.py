@@ -7,6 +7,7 @@ show`.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,7 +27,7 @@ _LOOK_EVERY_S = 1.0
 _MAX_BYTES = 1024 * 1024
 
 
-def read_policy(path: Path) -> Policy | list[str]:
+def read_policy(path: Path, *, config_map: bool = False) -> Policy | list[str]:
     """The policy in the file, or one sentence for every problem with it."""
     try:
         with path.open("rb") as file:
@@ -35,7 +36,19 @@ def read_policy(path: Path) -> Policy | list[str]:
         return [f"{path}: cannot be read ({error.strerror}); name a readable file"]
     if len(data) > _MAX_BYTES:
         return [f"{path}: is larger than 1 MiB; a policy is a page of YAML"]
-    return decode_policy(data, str(path))
+    return decode_policy(data, str(path), config_map=config_map)
+
+
+def given_policy(name: str) -> Policy | list[str]:
+    """The policy that a person names: a file, `-` for standard input, `default`; a ConfigMap too."""
+    if name == "default":
+        return Policy()
+    if name != "-":
+        return read_policy(Path(name), config_map=True)
+    data = sys.stdin.buffer.read(_MAX_BYTES + 1)
+    if len(data) > _MAX_BYTES:
+        return ["standard input: is larger than 1 MiB; a policy is a page of YAML"]
+    return decode_policy(data, "standard input", config_map=True)
 
 
 class PolicySource:

@@ -6,15 +6,25 @@ Whatever the text is, the answer is a policy or sentences; no exception leaves.
 
 from __future__ import annotations
 
+from typing import Final
+
 import yaml
 
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
 from rules.text.yaml_keys import duplicate_keys
 
+POLICY_KEY: Final = "policy.yaml"
+"""Where a ConfigMap holds the policy."""
 
-def decode_policy(text: bytes | str, source: str) -> Policy | list[str]:
-    """The policy, or one sentence for every problem with it; `source` names the file."""
+
+def decode_policy(
+    text: bytes | str, source: str, *, config_map: bool = False
+) -> Policy | list[str]:
+    """The policy, or one sentence for every problem with it; `source` names the file.
+
+    `config_map`: the text may be a ConfigMap that holds one, as it is in a cluster or a manifest.
+    """
     try:
         loader = yaml.SafeLoader(text)
         try:
@@ -32,6 +42,12 @@ def decode_policy(text: bytes | str, source: str) -> Policy | list[str]:
         return [f"{source}: is nested too deeply; a policy is a page of YAML"]
     if twice:
         return [f"{source}: {found.sentence}" for found in twice]
+    if config_map and isinstance(document, dict) and document.get("kind") == "ConfigMap":
+        held = document.get("data")
+        inner = held.get(POLICY_KEY) if isinstance(held, dict) else None
+        if not isinstance(inner, str):
+            return [f"{source}: is a ConfigMap without data.{POLICY_KEY}; name the one of gpuward"]
+        return decode_policy(inner, f"{source}, {POLICY_KEY}")
     found = load_policy(document)
     if isinstance(found, Policy):
         return found

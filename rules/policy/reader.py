@@ -49,13 +49,25 @@ def load_policy(document: object) -> Policy | tuple[PolicyProblem, ...]:
         return (PolicyProblem(path="", message="is no mapping; start with apiVersion and kind"),)
     document = _spelled_out(document)
     problems = _unknown_keys(document, Policy, "")
-    if problems:
-        return tuple(problems[:_MAX_PROBLEMS])
-    try:
-        policy = msgspec.convert(document, Policy, dec_hook=_decode)
-    except msgspec.ValidationError as error:
-        return (_of_error(str(error), document),)
-    return tuple(_nonsense(policy)) or policy
+    rest: Any = document
+    for problem in problems:
+        rest = without(rest, problem.path)
+    # What is wrong is taken out, so that everything else is looked at, too: whoever mends a policy
+    # wants the whole list. What is reported is never a policy.
+    while len(problems) < _MAX_PROBLEMS:
+        try:
+            policy = msgspec.convert(rest, Policy, dec_hook=_decode)
+        except msgspec.ValidationError as error:
+            problems.append(_of_error(str(error), rest))
+            smaller = without(rest, _path_of(str(error)))
+            if smaller == rest:
+                break
+            rest = smaller
+            continue
+        told = ({one.path for one in problems} | {_above(one.path) for one in problems}) - {""}
+        problems += [one for one in _nonsense(policy) if not {one.path, _above(one.path)} & told]
+        return tuple(problems[:_MAX_PROBLEMS]) or policy
+    return tuple(problems[:_MAX_PROBLEMS])
 
 
 def _spelled_out(document: dict[Any, Any]) -> dict[Any, Any]:
@@ -114,11 +126,42 @@ def _section(kind: object) -> type[msgspec.Struct] | None:
     return None
 
 
+def _above(path: str) -> str:
+    return path.rpartition(".")[0]
+
+
+def _path_of(text: str) -> str:
+    """Where msgspec found something wrong."""
+    at = text.partition(" - at `")[2].removeprefix("key` in `")
+    return at.rstrip("`").removeprefix("$").removeprefix(".")
+
+
+def without(document: Any, path: str) -> Any:
+    """A copy without what stands at `a.b[0].c`; all of a mapping where its key is hidden (`[...]`);
+    the same document where there is nothing at the path.
+    """
+    steps = re.findall(r"[^.\[\]]+|\[\d+\]", path.partition("[...]")[0])
+    return _cut(document, steps) if steps else document
+
+
+def _cut(value: Any, steps: list[str]) -> Any:
+    first, *deeper = steps
+    if isinstance(value, dict) and first in value:
+        inner = _cut(value[first], deeper) if deeper else None
+        kept = {key: item for key, item in value.items() if key != first}
+        return {**kept, first: inner} if deeper else kept
+    if isinstance(value, list) and first.startswith("[") and int(first[1:-1]) < len(value):
+        at = int(first[1:-1])
+        inner = [_cut(value[at], deeper)] if deeper else []
+        return [*value[:at], *inner, *value[at + 1 :]]
+    return value
+
+
 def _of_error(text: str, document: dict[Any, Any]) -> PolicyProblem:
     """msgspec says `what - at `$.path` `; where it hides a key, the document names it."""
     what, _, at = text.partition(" - at `")
     at = at.removeprefix("key` in `")
-    path = at.rstrip("`").removeprefix("$").removeprefix(".")
+    path = _path_of(text)
     if "[...]" in path:
         inner: Any = document
         for name in path.partition("[...]")[0].split("."):

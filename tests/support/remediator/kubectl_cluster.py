@@ -25,6 +25,7 @@ LOADED = NOW - 20 * 60 - 30
 _RANDOM = (
     (re.compile(r"(by-hand|pause)-(?!0badcafe)[0-9a-f]{8}\b"), r"\1-XXXXXXXX"),
     (re.compile(r"\b[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}\b"), "UID"),
+    (re.compile(r"\b\d{8}T\d{6}Z"), "TIME"),
     (re.compile(r"(resourceVersion: ')\d+"), r"\1N"),
     (re.compile(r'("resourceVersion": ")\d+'), r"\1N"),
 )

@@ -1,0 +1,52 @@
+"""`gpuward-remediator policy check` and `diff`: files, ConfigMaps, standard input."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from remediator.cli import main
+
+GOOD = "apiVersion: gpuward.io/v1alpha1\nkind: QuarantinePolicy\nmode: Enforce\n"
+MAP = (
+    "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: gpuward-policy}\n"
+    "data:\n  policy.yaml: |\n    mode: Enforce\n    drain: {settle: 7s}\n"
+)
+
+
+def test_issue15_10_a_config_map_is_checked_by_what_it_holds(tmp_path, capsys):
+    path = tmp_path / "map.yaml"
+    path.write_text(MAP)
+    assert main(["policy", "check", str(path)]) == 0
+    assert "valid, mode Enforce" in capsys.readouterr().out
+    path.write_text(MAP.replace("settle", "setle"))
+    assert main(["policy", "check", str(path)]) == 64
+    assert "map.yaml, policy.yaml: drain.setle is not a known key" in capsys.readouterr().err
+
+
+def test_issue15_10_a_config_map_of_something_else_is_said(tmp_path, capsys):
+    path = tmp_path / "map.yaml"
+    path.write_text("apiVersion: v1\nkind: ConfigMap\ndata: {x: y}\n")
+    assert main(["policy", "check", str(path)]) == 64
+    assert "is a ConfigMap without data.policy.yaml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("text", "code"), [(GOOD, 0), ("mode: Enforce\nmod: x\nmark: 7\n", 64)])
+def test_issue15_10_a_dash_is_standard_input(text, code, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert main(["policy", "check", "-"]) == code
+    said = capsys.readouterr()
+    assert "standard input" in said.out + said.err
+    assert said.err.count("\n") == (2 if code else 0)
+
+
+def test_issue15_10_two_policies_are_compared_in_effect(tmp_path, capsys):
+    path = tmp_path / "map.yaml"
+    path.write_text(MAP)
+    assert main(["policy", "diff", "default", str(path)]) == 1
+    assert capsys.readouterr().out == "drain.settle: 5s -> 7s\nmode: Shadow -> Enforce\n"
+    assert main(["policy", "diff", str(path), str(path)]) == 0
+    assert "the same policy is in effect" in capsys.readouterr().out
+    assert main(["policy", "diff", str(path), str(tmp_path / "no")]) == 64

@@ -1,0 +1,66 @@
+"""Everything that is wrong with a policy is said at once, and what is right is not accused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rules.policy.differences import differences
+from rules.policy.policy import Policy, effective_view
+from rules.policy.reader import load_policy, without
+
+
+def paths(document: dict[str, Any]) -> list[str]:
+    found = load_policy(document)
+    return [] if isinstance(found, Policy) else [one.path for one in found]
+
+
+def test_issue15_10_all_errors_are_listed_at_once():
+    document = {
+        "mod": "Enforce",
+        "mark": "Nothing",
+        "drain": {"settle": "soon", "backoff": {"min": "2m", "max": "1m"}},
+        "budget": {"minimum": -1},
+        "nodeSelector": "a in",
+    }
+    assert set(paths(document)) == {
+        "mod", "mark", "drain.settle", "drain.backoff.min", "budget.minimum", "nodeSelector"
+    }  # fmt: skip
+
+
+def test_issue15_10_what_follows_from_an_error_is_not_told_as_another():
+    assert paths({"repair": {"mode": "Ask", "stepz": {}}}) == ["repair.stepz"]
+
+
+def test_issue15_10_a_wrong_entry_of_a_mapping_hides_nothing_beside_it():
+    document = {"reasons": {"Xid79GPUFallenOffBus": {"level": "Nuke"}}, "mark": 7}
+    found = paths(document)
+    assert any(path.startswith("reasons") for path in found)
+    assert "mark" in found
+
+
+@pytest.mark.parametrize("document", [{"mode": 1}, {"mode": "x", "pods": [{"a": 1}]}, {"a": {}}])
+def test_issue15_10_what_has_an_error_is_never_a_policy(document):
+    assert not isinstance(load_policy(document), Policy)
+
+
+@pytest.mark.parametrize(
+    ("path", "left"),
+    [
+        ("a.b", {"a": {"c": [1, 2]}}),
+        ("a.c[0]", {"a": {"b": 1, "c": [2]}}),
+        ("a[...]", {}),
+        ("x.y", {"a": {"b": 1, "c": [1, 2]}}),
+    ],
+)
+def test_issue15_10_one_place_is_taken_out(path, left):
+    assert without({"a": {"b": 1, "c": [1, 2]}}, path) == left
+
+
+def test_issue15_10_differences_are_those_in_effect():
+    policy = load_policy({"budget": {"maxNew": {"count": 5, "window": "10m"}}, "mode": "Shadow"})
+    assert isinstance(policy, Policy)
+    assert differences(effective_view(Policy()), effective_view(policy)) == [
+        "budget.maxNew.count: 3 -> 5"
+    ]
