@@ -160,3 +160,12 @@ def test_pods_are_bounded_named_and_prioritised(spec: dict[str, Any]) -> None:
     assert {"cpu", "memory"} <= resources["requests"].keys()
     assert "memory" in resources["limits"]
     assert container(spec)["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+
+
+def test_issue15_15_nothing_of_ours_pushes_out_a_training_pod_unless_asked() -> None:
+    def policies(*components: str) -> set[str]:
+        classes = [o for o in build(*components) if o["kind"] == "PriorityClass"]
+        return {o["preemptionPolicy"] for o in classes if o["value"] >= 0}
+
+    assert policies() == {"Never"}
+    assert policies("preempting") == {"PreemptLowerPriority"}

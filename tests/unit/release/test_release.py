@@ -1,0 +1,55 @@
+"""A release's notes and manifest, and the workflows that name only what the repository has."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hack.release.krew import krew
+from hack.release.notes import NoSectionError, notes
+
+REPOSITORY = Path(__file__).parents[3]
+WORKFLOWS = sorted((REPOSITORY / ".github" / "workflows").glob("*.yaml"))
+CHANGELOG = (
+    "# Changelog\n\n## Unreleased\n\n- a\n\n## [1.2.0] - 2026-11-22\n\n- b\n\n## 1.1.0\n\n- c\n"
+)
+
+
+def test_issue15_16_the_notes_are_the_versions_own_section() -> None:
+    assert notes(CHANGELOG, "1.2.0") == "- b\n"
+    assert notes(CHANGELOG, "1.1.0") == "- c\n"
+    with pytest.raises(NoSectionError, match=r"has no section 2\.0\.0"):
+        notes(CHANGELOG, "2.0.0")
+
+
+def test_issue15_16_the_krew_manifest_lists_each_archive_with_its_digest() -> None:
+    digests = {
+        "kubectl-gpuward-linux-amd64.tar.gz": "a" * 64,
+        "kubectl-gpuward-darwin-arm64.tar.gz": "b" * 64,
+        "gpuward-1.2.0.tgz": "c" * 64,
+    }
+    manifest = yaml.safe_load(krew("1.2.0", "https://example.org/v1.2.0", digests))
+    assert manifest["spec"]["version"] == "v1.2.0"
+    assert [
+        (p["selector"]["matchLabels"], p["uri"].rpartition("/")[2], p["sha256"])
+        for p in manifest["spec"]["platforms"]
+    ] == [
+        ({"os": "darwin", "arch": "arm64"}, "kubectl-gpuward-darwin-arm64.tar.gz", "b" * 64),
+        ({"os": "linux", "arch": "amd64"}, "kubectl-gpuward-linux-amd64.tar.gz", "a" * 64),
+    ]
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
+def test_issue15_16_a_workflow_names_only_what_is_here(workflow: Path) -> None:
+    text = workflow.read_text()
+    assert yaml.safe_load(text)["jobs"]
+    for module in re.findall(r"python -m (hack\.\w+)", text):
+        assert (REPOSITORY / module.replace(".", "/")).exists(), module
+    for path in re.findall(r"(?:daemonset|hack)/[\w/]+(?:\.\w+)?|\.ci/run", text):
+        assert (REPOSITORY / path).exists(), path
+    stages = set(re.findall(r" AS (\w+)\n", (REPOSITORY / "daemonset/Dockerfile").read_text()))
+    for images in re.findall(r"image: \[(.+?)\]", text):
+        assert set(images.split(", ")) <= stages
