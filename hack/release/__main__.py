@@ -4,21 +4,35 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
+import tomllib
 from pathlib import Path
 
 from hack.release.krew import krew
 from hack.release.notes import NoSectionError, notes
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+PYTHON = "3.11"
 # Platform tags of the wheels that the plugin's dependencies publish.
 PLATFORMS = {
-    "linux-amd64": "manylinux_2_28_x86_64-cp-3.11-cp311",
-    "linux-arm64": "manylinux_2_28_aarch64-cp-3.11-cp311",
-    "darwin-arm64": "macosx_11_0_arm64-cp-3.11-cp311",
+    "linux-amd64": ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64"),
+    "linux-arm64": ("manylinux_2_28_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64"),
+    "darwin-arm64": ("macosx_11_0_arm64", "macosx_12_0_arm64"),
 }
+LAUNCHER = f"""\
+#!/bin/sh
+# The libraries beside it are compiled for one Python.
+here=$(CDPATH='' cd -- "$(dirname -- "$(readlink -f -- "$0")")" && pwd)
+command -v python{PYTHON} >/dev/null || {{
+\techo "kubectl gpuward needs python{PYTHON} on PATH; or: pipx install 'gpuward[kubectl]'" >&2
+\texit 1
+}}
+PYTHONPATH=$here/lib exec python{PYTHON} -m remediator.kubectl.cli "$@"
+"""
 
 
 def main() -> int:
@@ -43,27 +57,32 @@ def main() -> int:
         }
         sys.stdout.write(krew(args.version, args.address, digests))
     else:
-        for platform, tag in PLATFORMS.items():
-            _plugin(args.out, args.version, platform, tag)
+        for platform, tags in PLATFORMS.items():
+            _plugin(args.out, args.version, platform, tags)
     return 0
 
 
-def _plugin(out: Path, version: str, platform: str, tag: str) -> None:
-    """One executable file by pex, in the archive that krew unpacks."""
-    built = out / "kubectl-gpuward"
+def _plugin(out: Path, version: str, platform: str, tags: tuple[str, ...]) -> None:
+    """The plugin with its libraries, in the archive that krew unpacks."""
     (wheel,) = out.glob(f"gpuward-{version}-*.whl")
-    subprocess.run(
-        [
-            "pex", f"{wheel}[kubectl]", "--constraints", str(REPOSITORY / "constraints.txt"),
-            "--platform", tag, "--console-script", "kubectl-gpuward",
-            "--python-shebang", "/usr/bin/env python3", "--output-file", str(built),
-        ],
-        check=True,
-    )  # fmt: skip
-    with tarfile.open(out / f"kubectl-gpuward-{platform}.tar.gz", "w:gz") as archive:
-        archive.add(built, arcname="kubectl-gpuward")
-        archive.add(REPOSITORY / "LICENSE", arcname="LICENSE")
-    built.unlink()
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    wanted = project["dependencies"] + project["optional-dependencies"]["remediator"]
+    with tempfile.TemporaryDirectory() as folder:
+        built = Path(folder)
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", f"--target={built / 'lib'}"]
+        pip += ["--only-binary=:all:", "--implementation=cp", f"--python-version={PYTHON}"]
+        pip += [f"--platform={tag}" for tag in tags]
+        pip += [f"--constraint={REPOSITORY / 'constraints.txt'}", "--no-compile"]
+        subprocess.run([*pip, *wanted], check=True)
+        subprocess.run([*pip, "--no-deps", "--upgrade", str(wheel)], check=True)
+        shutil.rmtree(built / "lib" / "bin", ignore_errors=True)
+        launcher = built / "kubectl-gpuward"
+        launcher.write_text(LAUNCHER)
+        launcher.chmod(0o755)
+        shutil.copy(REPOSITORY / "LICENSE", built)
+        with tarfile.open(out / f"kubectl-gpuward-{platform}.tar.gz", "w:gz") as archive:
+            for path in sorted(built.iterdir()):
+                archive.add(path, arcname=path.name)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import yaml
 ARCHIVE = re.compile(r"kubectl-gpuward-(?P<os>linux|darwin)-(?P<arch>amd64|arm64)\.tar\.gz")
 DESCRIPTION = """\
 Says why a GPU node was taken out of service and what brings it back, and lets people quarantine,
-hold, repair, release and pause. Needs Python 3.11 or later on this machine.
+hold, repair, release and pause. Needs Python 3.11 on this machine.
 """
 
 

@@ -13,9 +13,9 @@ from hack.sim.manifests import read_manifests
 from rules.api import mark, names
 from tests.support.cluster.manifest_builds import (
     COMPONENTS,
-    OTHER_COMPONENTS,
     DAEMONSET,
     PROOF_COMPONENTS,
+    OTHER_COMPONENTS,
     REPAIR_COMPONENTS,
     REPOSITORY,
 )
