@@ -14,8 +14,8 @@ from rules.api import mark, names
 from tests.support.cluster.manifest_builds import (
     COMPONENTS,
     DAEMONSET,
-    PROOF_COMPONENTS,
     OTHER_COMPONENTS,
+    PROOF_COMPONENTS,
     REPAIR_COMPONENTS,
     REPOSITORY,
 )
