@@ -20,6 +20,7 @@ _COMMANDS: Final = {
     "check": ("agent.commands.check", "look at this machine once, without Kubernetes"),
     "validate": ("agent.commands.validate", "put this machine's GPUs under load and judge them"),
     "decode": ("agent.commands.decode", "say what the lines of a kernel log mean"),
+    "replay": ("agent.commands.replay", "say what recorded logs of a node would have meant"),
     "explain": ("agent.commands.explain", "say what an Xid means and what is done about it"),
 }
 
