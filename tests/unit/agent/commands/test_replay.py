@@ -26,7 +26,9 @@ def replay(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, li
     return code, capsys.readouterr().out.splitlines()
 
 
-def test_issue14_a_fault_opens_and_a_reboot_is_known_but_not_believed_unseen(tmp_path, capsys) -> None:
+def test_issue14_a_fault_opens_and_a_reboot_is_known_but_not_believed_unseen(
+    tmp_path, capsys
+) -> None:
     path = log(
         tmp_path,
         f"2026-01-31T12:00:00Z n1 kernel: {XID_79}",
