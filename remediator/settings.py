@@ -9,7 +9,7 @@ import argparse
 import os
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -156,25 +156,39 @@ def _add_simulate(commands: Any) -> None:
     asks: argparse.ArgumentParser = commands.add_parser(
         "simulate",
         help="a simulated fleet: what a policy would do to it, and how real it is",
-        description="Faults are made with fitted rates; no cluster is needed or touched.",
+        description="Plays a fleet of eight-GPU nodes with fitted faults in virtual time, under a"
+        " policy of ours or a peer's. No cluster is needed or touched.",
     )
+
+    def add(flag: str, metavar: str, text: str, kind: Callable[[str], Any] = str) -> None:
+        asks.add_argument(flag, metavar=metavar, type=kind, help=text)
+
+    add("--nodes", "N", "how many nodes (default: 500; of a trace 200, those that never failed"
+        " included)", _positive)  # fmt: skip
+    add("--days", "D", "how many days (default: 365)", _positive)
+    add("--policy", "P", "a policy file, `default` (ours in Enforce), or a peer: nvsentinel-like,"
+        " karpenter-like, machine-health-check-like, any-xid, nothing (default: default)")  # fmt: skip
     asks.add_argument(
-        "--compare-trace",
-        metavar="FILE",
-        required=True,
-        help="a recorded trace of faults (JSON events with node_id, event_time in days, event_type,"
-        " fault_type): print how far the generated faults are from it",
+        "--seed", metavar="S", type=_positive, default=1, help="the first seed (default: 1)"
     )
-    asks.add_argument(
-        "--nodes",
-        metavar="N",
-        type=_positive,
-        help="how many nodes there are, those that never failed included (default: 200)",
-    )
-    asks.add_argument(
-        "--seeds", metavar="K", type=_positive, help="how many fleets to make (default: 200)"
-    )
+    add("--seeds", "K", "how many seeds (default: 1; 5 for the benchmark, 200 for a trace)",
+        _positive)  # fmt: skip
+    add("--false-alarms", "R", "plant a detector that is wrong: alarms per 1,000 node-days", _rate)
+    add("--bad-driver-day", "D", "plant a driver that breaks every node on this day", _rate)
     asks.add_argument("--json", action="store_true", help="print JSON")
+    add("--benchmark", "DIR", "play every policy and write benchmark.md and its plots there")
+    add("--compare-trace", "FILE", "a recorded trace of faults (JSON events with node_id,"
+        " event_time in days, event_type, fault_type): print how far the generator is from it")  # fmt: skip
+
+
+def _rate(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0.0 <= number <= 100_000.0:
+        raise argparse.ArgumentTypeError(f"{text!r:.40} is no number from 0 on")
+    return number
 
 
 def _positive(text: str) -> int:

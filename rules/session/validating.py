@@ -73,7 +73,8 @@ def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> De
         status,
         because=settled_clause(case.reported),
         blocked_by=refusal.reason if refusal is not None else None,
-        wake_at=until,
+        # Past that moment only a change can release it: time alone has nothing to add.
+        wake_at=until if until > case.now else None,
     )
 
 

@@ -260,3 +260,33 @@ def test_daemonsets_that_could_not_come_back_are_named() -> None:
     )
     message = decide(session, seen, world.now, world.policy).message
     assert "DaemonSets gpu/driver, gpu/plugin do not tolerate the taint" in message
+
+
+class TestAfterHealthyFor:
+    def test_issue14_a_node_that_waits_for_a_person_is_not_looked_at_without_end(self) -> None:
+        """Past `healthyFor` only a person releases it: time alone changes nothing any more. The
+        moment that is over was asked for again and again, twenty times a second.
+        """
+        world = World(policy_of(budget=ROOMY, release={"approval": "Manual"}))
+        world.add_nodes(10)
+        incident = world.incident(NODE)
+        world.run(60)
+        world.close(NODE, incident)
+        world.run(700, step=10.0)
+        assert world.condition(NODE, "Blocked") == "Approval"
+
+        snapshot = world.snapshot()
+        session = world.session(NODE)
+        seen = observe(
+            snapshot,
+            NODE,
+            permit=judge_fleet(snapshot).permits[session.name],
+            sessions=sessions_by_node(snapshot.quarantines),
+            session=session,
+            last_active_at=world.now,
+        )
+        decision = decide(session, seen, world.now, world.policy)
+
+        assert decision.writes == ()
+        assert decision.wake_at is not None
+        assert decision.wake_at >= world.now + 30.0

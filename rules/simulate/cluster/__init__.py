@@ -1,0 +1,1 @@
+"""Faults, jobs and a controller come in; what became of nodes and work in virtual time goes out."""

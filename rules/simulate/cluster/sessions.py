@@ -1,0 +1,62 @@
+"""GPUQuarantine objects as the simulated API server keeps them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from rules.api.metadata import ObjectMeta
+from rules.api.nodes import QuarantineView
+from rules.api.quarantine import QuarantineStatus
+from rules.api.requests import request
+from rules.api.timestamps import format_time
+from rules.api.writes import CreateSession, PatchSessionSpec
+from rules.session.observation import is_open, sessions_by_node
+
+
+class Sessions:
+    """All sessions, open and ended, by name."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, QuarantineView] = {}
+        self._serial = 0
+
+    def create(self, write: CreateSession, now: float) -> None:
+        """POST."""
+        if write.name in self.objects:
+            raise RuntimeError(f"session {write.name} is there already")
+        self._serial += 1
+        meta = ObjectMeta(
+            name=write.name,
+            uid=f"gq-{self._serial}",
+            resource_version=str(self._serial),
+            creation_timestamp=format_time(now),
+        )
+        self.objects[write.name] = QuarantineView(metadata=meta, spec=write.spec)
+
+    def patch(self, write: PatchSessionSpec) -> None:
+        """PATCH of the spec."""
+        session = self.objects[write.name]
+        body = request(write).body or {}
+        stored = {**msgspec.to_builtins(session.spec), **body["spec"]}
+        spec = msgspec.convert(stored, type(session.spec))
+        self.put(msgspec.structs.replace(session, spec=spec))
+
+    def put(self, session: QuarantineView) -> None:
+        """The object as it is now, under another version."""
+        self._serial += 1
+        meta = msgspec.structs.replace(session.metadata, resource_version=str(self._serial))
+        self.objects[session.name] = msgspec.structs.replace(session, metadata=meta)
+
+    def on(self, node: str) -> dict[str, QuarantineView]:
+        """Those of one node."""
+        return {name: s for name, s in self.objects.items() if s.spec.node_name == node}
+
+    def open_on(self, node: str) -> list[QuarantineView]:
+        """Those of one node that have not ended, oldest first."""
+        return [s for s in sessions_by_node(self.on(node)).get(node, ()) if is_open(s)]
+
+
+def as_stored(status: QuarantineStatus) -> QuarantineStatus:
+    """A merge patch removes what is null."""
+    evidence = {key: value for key, value in status.evidence.items() if value is not None}
+    return msgspec.structs.replace(status, evidence=evidence)

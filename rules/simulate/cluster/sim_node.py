@@ -1,0 +1,79 @@
+"""One simulated node, and what a controller has to answer to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from rules.api.nodes import NodeView
+from rules.drain.availability import is_unavailable
+from rules.judge.workload import Workload as Program
+from rules.simulate.cluster.work import Pod
+from rules.simulate.node.machine import Machine
+from rules.simulate.truth.year import Fault
+
+if TYPE_CHECKING:
+    from rules.simulate.cluster.world import World
+
+
+class Controller(Protocol):
+    """What looks after the fleet: gpuward, or a peer."""
+
+    def start(self, world: World) -> None:
+        """The fleet is there."""
+
+    def line(self, node: SimNode, text: str, gpu: int, program: Program | None) -> None:
+        """The driver printed a line about one GPU."""
+
+    def reads(self, node: SimNode) -> None:
+        """What the GPUs or ports of a node read has changed."""
+
+    def readiness(self, node: SimNode) -> None:
+        """The node's Ready condition changed."""
+
+    def blind(self, node: SimNode, *, agent: bool, over: bool) -> None:
+        """The driver's calls hang or the agent is gone; or that is over."""
+
+    def emptied(self, node: SimNode) -> None:
+        """No pod runs on the node any more."""
+
+    def repaired(self, node: SimNode) -> None:
+        """People are done with the node; it has booted anew."""
+
+    def finish(self) -> None:
+        """The time is over."""
+
+
+@dataclass(slots=True, eq=False)
+class SimNode:
+    """One node: what is true of it and what stands in the API server."""
+
+    number: int
+    machine: Machine
+    view: NodeView
+    pod: Pod | None = None
+    fault: Fault | None = None
+    taken_at: float | None = None
+    """Since when the policy keeps it out of service."""
+    by_people: bool = False
+    """People cordoned it, not the policy."""
+    repair_from: float | None = None
+    idle_from: float | None = None
+    """Since when it is out, empty and not repaired."""
+    later: list[Fault] = field(default_factory=list)
+    """What would have hit it while it was out."""
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.view.name
+
+    @property
+    def open(self) -> bool:
+        """Whether new work may land there."""
+        return not is_unavailable(self.view)
+
+    @property
+    def out(self) -> bool:
+        """Whether somebody keeps it out of service."""
+        return self.taken_at is not None or self.by_people or self.repair_from is not None
