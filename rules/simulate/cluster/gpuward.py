@@ -20,6 +20,7 @@ from rules.api.timestamps import format_time
 from rules.catalog.reason import Level
 from rules.drain.gangs import gangs_of
 from rules.drain.memory import announced
+from rules.fleet.remembered import FleetMemory
 from rules.fleet.turns import FleetVerdict, judge_fleet
 from rules.judge.workload import Workload as Program
 from rules.policy.policy import Policy
@@ -74,6 +75,7 @@ class Gpuward:
         self._sessions = Sessions()
         self.quarantines = self._sessions.objects
         self._verdict = FleetVerdict()
+        self._memory = FleetMemory()
         self._judged_at = float("-inf")
         self._dirty = True
         self._rests: dict[str, _Rest] = {}
@@ -195,7 +197,7 @@ class Gpuward:
             return
         self._dirty = False
         self._judged_at = self._now
-        self._verdict = judge_fleet(self._snapshot())
+        self._verdict = judge_fleet(self._snapshot(), self._memory)
         self.watched.fleet(self._verdict, self.quarantines, self._now)
 
     def _snapshot(self) -> FleetSnapshot:

@@ -10,7 +10,7 @@ import pytest
 
 from rules.api.quarantine import Mode
 from rules.policy.policy import Policy, Repair, RepairStep
-from rules.repair.adapter import NODE_CONDITIONS
+from rules.repair.shipped import NODE_CONDITIONS
 from rules.simulate.cluster.gpuward import Gpuward
 from rules.simulate.cluster.work import Guard
 from rules.simulate.cluster.world import BEGIN, World
