@@ -34,9 +34,17 @@ from rules.drain.room import asks_for_room, free_gpus, without_room
 from rules.fleet.budget import BudgetLine
 from rules.fleet.turns import budget_book, judge_fleet, over_budget
 from rules.policy.policy import Policy
-from rules.session.causes import causes_in_effect, drains_now, has_human, worst
+from rules.session.causes import (
+    causes_in_effect,
+    drains_now,
+    has_human,
+    open_causes,
+    sight_of,
+    worst,
+)
 from rules.session.decide import decide
 from rules.session.observation import Permit, is_open, observe, sessions_by_node
+from rules.session.repair.rungs import NEXT, rungs
 from rules.session.snapshot import FleetSnapshot
 from rules.text.printable import printable
 
@@ -58,6 +66,8 @@ class NodePlan:
     untolerating: tuple[str, ...] = ()
     over_budget: str = ""
     """Which budget it exceeds; only what a person asked for does."""
+    repair: str = ""
+    """Where the repair ladder would begin after the drain."""
     people: tuple[str, ...] = ()
     """What people decided about the node: held, paused, opted out."""
 
@@ -159,6 +169,8 @@ def _details(planned: Sequence[NodePlan], *, wide: bool) -> list[str]:
         said += [f"blocked: {text}" for text in blocked]
         if len(one.blocked) > len(blocked):
             said.append(f"and {len(one.blocked) - len(blocked)} more blocks: -o wide")
+        if one.repair:
+            said.append(one.repair)
         if one.untolerating:
             said.append(f"could not come back: {some(one.untolerating)} (no toleration)")
         if said:
@@ -209,6 +221,26 @@ def _imagined(write: CreateSession, snapshot: FleetSnapshot) -> QuarantineView:
     return QuarantineView(metadata=meta, spec=write.spec, status=status)
 
 
+def _repair(snapshot: FleetSnapshot, session: QuarantineView) -> str:
+    """The step that would be asked for after the drain, as a sentence; "" where none would."""
+    node = snapshot.nodes.get(session.spec.node_name)
+    causes = open_causes(session, sight_of(node, snapshot)) if node is not None else ()
+    if node is None or not any(cause.source != "Human" for cause in causes):
+        return ""
+    others = (
+        other
+        for other in snapshot.quarantines.values()
+        if other.spec.node_name == node.name and other.name != session.name
+    )
+    health = snapshot.healths.get(node.name)
+    found = rungs(session, others, causes, health, snapshot.policy, snapshot.now, snapshot.records)
+    first = next((rung for rung in found if rung.state == NEXT), None)
+    if first is None:
+        return "repair: no step of the ladder is left for it" if found else ""
+    how = "asked" if snapshot.policy.repair.mode == "Auto" else "proposed to you, then asked"
+    return f"repair: {first.step} would be {how} of {first.adapter} once it is drained"
+
+
 async def _node_plan(
     cluster: Cluster, snapshot: FleetSnapshot, session: QuarantineView, permit: Permit
 ) -> NodePlan:
@@ -236,6 +268,7 @@ async def _node_plan(
         node=name,
         would="drain",
         reason=reason,
+        repair=_repair(snapshot, session),
         because="" if permit.drain or permit.start else permit.why,
         evictable=accepted,
         blocked=tuple(

@@ -27,6 +27,7 @@ from remediator.view.shapes import (
     SessionDetail,
 )
 from rules.api.quarantine import BlockedBy, TimelineEntry, ValidationAttempt
+from rules.session.repair.rungs import LadderRung
 
 SHOWN_PODS = 20
 
@@ -47,6 +48,7 @@ def session_page(detail: SessionDetail, replica: ReplicaShown, now: float) -> El
         section("drain", "DrainShown", live("drained", "div", {}, _drain(detail.drain, now))),
         section("marks", "What keeps work off the node", live("marked", "div", {}, marks_list(
             detail.marks, "Nothing of ours is on the node."))),
+        *_ladder(detail, now),
         *_tested(detail, now),
         section("timeline", "Timeline (UTC)", live("steps", "div", {}, _timeline(detail.timeline, now))),
         section("acts", "What you can do", *_acts(detail)),
@@ -216,6 +218,30 @@ def marks_list(marks: Sequence[NodeMark], none: str) -> list[Element]:
             ],
         )
     ]  # fmt: skip
+
+
+def _ladder(detail: SessionDetail, now: float) -> list[Element]:
+    """The steps of the repair from the lowest; nothing where there is none."""
+    if not detail.ladder:
+        return []
+    steps = [_rung(rung, now) for rung in detail.ladder]
+    return [section("ladder", "Repair", live("rungs", "div", {}, el("ol", None, steps)))]
+
+
+def _rung(rung: LadderRung, now: float) -> Element:
+    by = f" by {rung.adapter}" if rung.adapter else ""
+    times = f", attempt {rung.attempt} on this node" if rung.attempt else ""
+    at = rung.ended_at or rung.started_at
+    return el(
+        "li",
+        None,
+        el("strong", None, rung.step),
+        " ",
+        chip(rung.state),
+        f"{by}{times}",
+        [", ", ago(at, now, after=" ago")] if at else None,
+        f": {rung.said}" if rung.said else "",
+    )
 
 
 def _tested(detail: SessionDetail, now: float) -> list[Element]:

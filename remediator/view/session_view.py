@@ -20,8 +20,9 @@ from rules.api.names import TAINT_QUARANTINE
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Condition, DrainStatus
 from rules.api.timestamps import parse_time
-from rules.session.causes import severity_rank, worst
+from rules.session.causes import open_causes, severity_rank, sight_of, worst
 from rules.session.observation import is_open
+from rules.session.repair.rungs import LadderRung, rungs
 
 CORDON_TAINT = "node.kubernetes.io/unschedulable"
 """Kubernetes puts it beside every cordon; the cordon has its own line."""
@@ -90,8 +91,25 @@ def session_detail(session: QuarantineView, state: PageState) -> SessionDetail:
         drain=_drain(status.drain) if status.drain else None,
         marks=node_marks(node) if node is not None and is_open(session) else (),
         validation=status.validation,
+        ladder=_ladder(session, state),
         timeline=status.timeline,
     )
+
+
+def _ladder(session: QuarantineView, state: PageState) -> tuple[LadderRung, ...]:
+    snapshot = state.snapshot
+    node = snapshot.nodes.get(session.spec.node_name)
+    causes = session.spec.causes
+    if node is not None:
+        causes = open_causes(session, sight_of(node, snapshot)) or causes
+    others = (
+        other
+        for other in snapshot.quarantines.values()
+        if other.spec.node_name == session.spec.node_name and other.name != session.name
+    )
+    health = state.health(session.spec.node_name)
+    records = snapshot.records
+    return rungs(session, others, causes, health, snapshot.policy, snapshot.now, records)
 
 
 def _drain(drain: DrainStatus) -> DrainShown:

@@ -18,6 +18,7 @@ from rules.api.quarantine import (
     TimelineEntry,
     ValidationAttempt,
 )
+from rules.session.repair.rungs import LadderRung
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -139,6 +140,8 @@ class SessionDetail(Shown, frozen=True, kw_only=True):
     evidence: tuple[IncidentEvidence, ...]
     drain: DrainShown | None
     marks: tuple[NodeMark, ...]
+    ladder: tuple[LadderRung, ...]
+    """The repair: what was tried, what is next, what comes after."""
     validation: tuple[ValidationAttempt, ...]
     """The tests under load before its release."""
     timeline: tuple[TimelineEntry, ...]

@@ -21,9 +21,11 @@ from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Cause, Mode, Phase, ValidationCheck
 from rules.api.sentences import blocked_clause
 from rules.catalog.plain_words import closes, decoded, repair, repair_command
+from rules.policy.policy import Policy
 from rules.session.causes import open_causes
 from rules.session.external import SOURCE as EXTERNAL
 from rules.session.observation import OF_THE_AGENT, is_open
+from rules.session.repair.rungs import rungs
 from rules.session.status import is_true
 from rules.text.printable import printable
 
@@ -52,6 +54,7 @@ def why(look: NodeLook, *, wide: bool = False, width: int = WIDTH) -> list[str]:
         ("health", _health(look)),
         ("cause", _causes(look, session, wide=wide)),
         ("done", _done(session, wide=wide)),
+        ("ladder", _ladder(look, session)),
         ("tested", _tests(session, wide=wide)),
         ("blocked", blocked_lines(look.name, told)),
         ("next", next_lines(look, session) if session else calm_lines(look)),
@@ -249,6 +252,18 @@ def _check(check: ValidationCheck) -> str:
     floor = f", at least {check.floor:g}" if check.floor is not None else ""
     note = f"; {check.note}" if check.note else ""
     return f"{check.verdict}: {check.id}{gpu}{value}{floor}{note}"
+
+
+def _ladder(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
+    """The repair step by step: tried, next, later."""
+    if session is None:
+        return
+    policy = look.policy or Policy()
+    others = (other for other in look.sessions if other.name != session.name)
+    causes = open_causes(session, look.sight) or session.spec.causes
+    for rung in rungs(session, others, causes, look.health, policy, look.now, {}):
+        at = rung.ended_at or rung.started_at
+        yield f"{rung.clause}{f', {age(at, look.now)} ago' if at else ''}"
 
 
 def _history(look: NodeLook) -> Iterator[str]:

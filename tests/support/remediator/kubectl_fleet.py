@@ -6,6 +6,7 @@ from hack.sim.cluster import resource as r
 from hack.sim.cluster.http.threaded import HostedServer
 from hack.sim.manifests import read_manifests
 from tests.support.remediator.kubectl_cluster import REPOSITORY, load
+from tests.support.remediator.kubectl_evidence import EVIDENCES, kept
 from tests.support.remediator.kubectl_objects import (
     BLOCKED,
     GONE,
@@ -46,6 +47,7 @@ def load_fleet(hosted: HostedServer) -> None:
     load(hosted, HEALTHS, *_verdicts(pods[0]["metadata"]["uid"]))
     load(hosted, QUARANTINES, *_sessions())
     load(hosted, RECORDS, *records())
+    load(hosted, EVIDENCES, kept(f"{BLOCKED}-0badcafe", BLOCKED))
     load(
         hosted,
         PAUSES,

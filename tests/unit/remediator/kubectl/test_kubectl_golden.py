@@ -50,6 +50,7 @@ LOOKS = {
     "show": (("show", "gpu-blocked-0badcafe"), ("show", "nothing")),
     "plan": (("plan",), *each("plan"), ("plan", "gpu-blocked", "-o", "json")),
     "bundle": (("bundle", "gpu-blocked"),),
+    "evidence": (("evidence", "gpu-blocked"), ("evidence", "gpu-healthy")),
     "completion": (("completion", "bash"),),
     "export": (("export", "-f", "/dev/null"),),
     "preflight": (("preflight",), ("preflight", "-o", "json")),

@@ -72,3 +72,15 @@ def test_issue13_01_what_would_do_nothing_is_not_asked_for(tmp_path, mode, tried
         assert code == 1
         assert why in err
         assert "repair" not in kubectl.get(QUARANTINES, "drained")["spec"]
+
+
+def test_issue13_04_why_shows_the_ladder_with_what_was_tried(tmp_path):
+    with cluster(tmp_path, proposed("Ask", tried=True)) as kubectl:
+        _, out, _ = kubectl("why", "gpu-healthy")
+    assert "ladder" in out
+    assert "RestartNode Failed" in out
+    again = tmp_path / "again"
+    again.mkdir()
+    with cluster(again, proposed("Ask")) as kubectl:
+        _, out, _ = kubectl("why", "gpu-healthy")
+    assert "RestartNode Next (NodeConditions, attempt 1)" in out

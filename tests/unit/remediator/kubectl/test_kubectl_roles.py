@@ -45,8 +45,28 @@ LINES = {
     "uninstall": ("--yes",),
     "completion": ("bash",),
     "bundle": (BLOCKED, "--to", "/dev/null"),
+    "evidence": (BLOCKED,),
 }
-LOOKS = {"fleet", "list", "why", "show", "history", "lemons", "stats", "completion", "bundle"}
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands that write a file or a folder do it here."""
+    monkeypatch.chdir(tmp_path)
+
+
+LOOKS = {
+    "fleet",
+    "list",
+    "why",
+    "show",
+    "history",
+    "lemons",
+    "stats",
+    "completion",
+    "bundle",
+    "evidence",
+}
 READS = {"export"}
 """Reads what it may and names the rest."""
 PLANS = {"plan", "preflight"}

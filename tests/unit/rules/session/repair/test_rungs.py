@@ -1,0 +1,52 @@
+"""The ladder as people are shown it: what was tried, what is next, what comes after."""
+
+from __future__ import annotations
+
+from rules.policy.policy import Policy
+from rules.session.causes import open_causes, sight_of
+from rules.session.repair.rungs import LadderRung, rungs
+from tests.support.scenario.repair_world import NODE, RepairWorld, repair_policy
+from tests.support.scenario.session_world import policy_of
+
+
+def shown(world: RepairWorld, policy: Policy | None = None) -> tuple[LadderRung, ...]:
+    snapshot = world.snapshot()
+    session = world.session(NODE)
+    causes = open_causes(session, sight_of(world.node(NODE), snapshot)) or session.spec.causes
+    health = snapshot.healths[NODE]
+    return rungs(session, (), causes, health, policy or world.policy, world.now, {})
+
+
+def states(found: tuple[LadderRung, ...]) -> list[tuple[str, str]]:
+    return [(rung.step, rung.state) for rung in found]
+
+
+def test_issue13_04_the_ladder_while_it_is_climbed() -> None:
+    world = RepairWorld(does="reboots", mode="Ask")
+    world.incident(NODE)
+    world.run(60, step=5)
+    assert states(shown(world)) == [
+        ("RestartNode", "Next"), ("PowerCycle", "Passed"), ("ReplaceNode", "Later"),
+    ]  # fmt: skip
+    assert shown(world)[1].clause == "PowerCycle Passed: has no adapter"
+    world.policy = repair_policy()
+    world.run(2400, step=5)
+    found = shown(world)
+    assert states(found)[0] == ("RestartNode", "Proven")
+    assert "new boot" in found[0].clause
+    world.run(4 * 3600, step=10)
+    assert states(shown(world)) == [
+        ("RestartNode", "Proven"), ("PowerCycle", "Passed"), ("ReplaceNode", "Failed"),
+    ]  # fmt: skip
+
+
+def test_issue13_04_off_shows_only_what_was_tried() -> None:
+    world = RepairWorld(does="hangs")
+    world.incident(NODE)
+    world.run(120, step=5)
+    assert states(shown(world, policy_of())) == [("RestartNode", "Asked")]
+    fresh = RepairWorld()
+    fresh.policy = policy_of()
+    fresh.incident(NODE)
+    fresh.run(60, step=5)
+    assert shown(fresh) == ()
