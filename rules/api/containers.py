@@ -15,6 +15,7 @@ import msgspec
 from rules.api.metadata import View
 
 _GPU: Final = frozenset({"nvidia.com/gpu", "nvidia.com/gpu.shared"})
+_VENDOR: Final = "nvidia.com/"
 _MIG: Final = "nvidia.com/mig-"
 # As the API server writes whole numbers: 1000 comes back as 1k.
 _SUFFIX: Final = {"k": 1_000, "M": 1_000_000, "Ki": 1_024, "Mi": 1_048_576}
@@ -34,6 +35,21 @@ class Container(View, frozen=True, kw_only=True):
     resources: ResourceNeeds = ResourceNeeds()
     restart_policy: str = ""
     """`Always` makes an init container a sidecar: it runs as long as the pod."""
+
+
+def passed_through(containers: Iterable[Container]) -> int:
+    """GPUs of a virtual machine's pod, passed through or cut into virtual ones.
+
+    KubeVirt's administrator names those resources (`nvidia.com/GA102GL_A10`), so any device of the
+    vendor counts: a network adapter taken for a GPU costs a wait, a GPU taken for none a machine.
+    """
+    devices = (
+        _whole(amount)
+        for container in containers
+        for name, amount in container.resources.limits.items()
+        if name.startswith(_VENDOR) and name not in _GPU and not name.startswith(_MIG)
+    )
+    return sum(devices)
 
 
 def gpu_amounts(amounts: Mapping[str, str]) -> dict[str, int]:

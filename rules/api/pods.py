@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from rules.api.containers import Container, gpus_of
+from rules.api.containers import Container, gpus_of, passed_through
 from rules.api.metadata import DOUBT_FIELD, ObjectMeta, View
+
+
+_KUBEVIRT: Final = "kubevirt.io"
+_LAUNCHER: Final = "virt-launcher"
 
 
 class Toleration(View, frozen=True, kw_only=True):
@@ -155,7 +159,10 @@ class PodView(View, frozen=True, kw_only=True):
     @property
     def gpus(self) -> int:
         """GPUs (or MIG devices) it holds."""
-        return gpus_of(self.spec.containers, self.spec.init_containers) + self.claimed_gpus
+        held = gpus_of(self.spec.containers, self.spec.init_containers) + self.claimed_gpus
+        if self.metadata.labels.get(_KUBEVIRT) == _LAUNCHER:
+            held += passed_through(self.spec.containers)
+        return held
 
 
 def unreadable_pod(key: str, node: str) -> PodView:
