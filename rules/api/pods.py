@@ -9,7 +9,6 @@ import msgspec
 from rules.api.containers import Container, gpus_of, passed_through
 from rules.api.metadata import DOUBT_FIELD, ObjectMeta, View
 
-
 _KUBEVIRT: Final = "kubevirt.io"
 _LAUNCHER: Final = "virt-launcher"
 

@@ -98,7 +98,7 @@ def test_issue15_17_notices_of_a_provider_are_a_policy_that_loads() -> None:
 
 def test_issue15_17_the_query_for_scaling_names_metrics_that_are_there() -> None:
     documented = set(
-        re.findall(r"^\| `(gpuward_\w+)`", (DOCS.parent / "metrics.md").read_text(), re.M)
+        re.findall(r"^\| `(gpuward_\w+)`", (DOCS.parent / "metrics.md").read_text(), re.MULTILINE)
     )
     for page in DOCS.glob("*.md"):
         assert set(re.findall(r"\bgpuward_\w+", page.read_text())) <= documented, page.name
