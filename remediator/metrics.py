@@ -151,6 +151,12 @@ class Metrics:
             "1 while a person keeps this node from being released, by annotation or session.",
             "node",
         )
+        self.node_left_alone = self._gauge(
+            "gpuward_node_left_alone",
+            "1 while nothing is done about the faults of this node because policy or a person says so.",
+            "node",
+            "why",
+        )
 
     def _drain(self) -> None:
         self.evictions = self._counter(

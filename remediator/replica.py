@@ -27,7 +27,12 @@ from remediator.kube.pace import Pace, PaceLane, Rates
 from remediator.kube.publisher_pods import PublisherPods
 from remediator.kube.repair_objects import RepairObjects
 from remediator.metrics import Metrics
-from remediator.serve.session_gauges import set_record_gauges, set_session_gauges, set_word_gauges
+from remediator.serve.session_gauges import (
+    set_left_alone_gauge,
+    set_record_gauges,
+    set_session_gauges,
+    set_word_gauges,
+)
 from remediator.settings import RemediatorSettings
 from remediator.upkeep.housekeeping import Housekeeping
 from remediator.upkeep.maintenance import MaintenanceLeases
@@ -280,6 +285,14 @@ class Replica:
                 self.caches.pauses.items.values(),
                 self.caches.nodes.items.values(),
                 sessions,
+                self.clock.now(),
+            )
+            set_left_alone_gauge(
+                metrics,
+                self.caches.healths.items.values(),
+                self.caches.nodes.items,
+                sessions,
+                self.policy.policy,
                 self.clock.now(),
             )
         for cache in self.caches.followed:

@@ -9,15 +9,16 @@ decides.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from remediator.metrics import Metrics
 from rules.api.names import ANNOTATION_HOLD
-from rules.api.nodes import NodeView, PauseView, QuarantineView
+from rules.api.nodes import HealthView, NodeView, PauseView, QuarantineView
 from rules.api.quarantine import Mode, Phase
 from rules.api.timestamps import parse_time
 from rules.ledger.record import GPU_SCOPE, NODE_SCOPE, RecordView
-from rules.session.causes import worst
+from rules.policy.policy import Policy
+from rules.session.causes import left_alone, worst
 from rules.session.observation import is_open, pause_over
 from rules.session.status import is_true
 
@@ -98,3 +99,24 @@ def set_word_gauges(
     held |= {one.spec.node_name for one in sessions if one.spec.hold and is_open(one)}
     for name in held:
         metrics.node_held.labels(name).set(1)
+
+
+def set_left_alone_gauge(
+    metrics: Metrics,
+    healths: Iterable[HealthView],
+    nodes: Mapping[str, NodeView],
+    sessions: Iterable[QuarantineView],
+    policy: Policy,
+    now: float,
+) -> None:
+    """Sick nodes that are left as they are by a decision: nobody is to be woken for them."""
+    metrics.node_left_alone.clear()
+    by_node: dict[str, list[QuarantineView]] = {}
+    for session in sessions:
+        by_node.setdefault(session.spec.node_name, []).append(session)
+    for health in healths:
+        name = health.metadata.name
+        if (node := nodes.get(name)) is not None:
+            why = left_alone(node, health, by_node.get(name, ()), policy, now)
+            if why:
+                metrics.node_left_alone.labels(name, why).set(1)

@@ -18,10 +18,11 @@ from rules.api.object_name import name_from
 from rules.api.quarantine import Cause
 from rules.api.timestamps import parse_time
 from rules.catalog.reason import Level, Severity
+from rules.catalog.why_not import WhyNot
 from rules.policy.policy import Policy
 from rules.session.external import SOURCE as EXTERNAL
 from rules.session.external import holds, is_external, trigger_of
-from rules.session.observation import NodeObservation, is_open, staleness
+from rules.session.observation import NodeObservation, is_open, opted_out, staleness
 from rules.session.snapshot import FleetSnapshot
 from rules.session.validation import verdicts
 
@@ -106,6 +107,28 @@ def suppressed_incidents(
                 if cause.incident:
                     until[cause.incident] = max(expires, until.get(cause.incident, expires))
     return until
+
+
+def left_alone(
+    node: NodeView,
+    health: HealthView,
+    sessions: Iterable[QuarantineView],
+    policy: Policy,
+    now: float,
+) -> str:
+    """What policy or a person decided so that nothing is done about the node's faults; "" where
+    something is to be done, or nothing is wrong: `OptOut`, `Report`, `Released`.
+    """
+    active = [incident for incident in health.status.incidents if incident.active]
+    if not active:
+        return ""
+    if opted_out(node):
+        return WhyNot.OPT_OUT
+    acting = actionable(health, (), policy)
+    if not acting:
+        return Level.REPORT
+    suppressed = suppressed_incidents(sessions, policy, now)
+    return "Released" if all(one.id in suppressed for one in acting) else ""
 
 
 def ended_by_person(session: QuarantineView) -> bool:

@@ -118,9 +118,14 @@ def test_each_alert_says_how_urgent_it_is_what_is_next_and_where_to_read(rule: d
     words, page = rule["annotations"], f"docs/runbooks/{rule['alert']}.md"
 
     assert set(words) == {"summary", "description", "runbook", "runbook_url"}
-    assert rule["labels"] in ({"severity": "page"}, {"severity": "ticket"}, {"severity": "info"})
+    assert rule["labels"] in (
+        {"severity": "critical"}, {"severity": "warning"}, {"severity": "info"}
+    )  # fmt: skip  # what the routes of kube-prometheus know
     assert (words["runbook"], (REPOSITORY / page).exists()) == (page, True)
-    assert words["runbook_url"] == "{{ $externalLabels.gpuward_docs }}" + page
+    base = (
+        "{{ with $externalLabels.gpuward_docs }}{{ . }}{{ else }}http://localhost:9414/{{ end }}"
+    )
+    assert words["runbook_url"] == base + page
     assert len(words["summary"]) < 200
 
 
@@ -165,7 +170,7 @@ def test_every_alert_finds_a_receiver_in_the_example_routes() -> None:
         for severity in re.findall(r'severity="(\w+)"', route["matchers"][1])
     }
 
-    assert taken == {"page": "pager", "info": "channel"}
+    assert taken == {"critical": "pager", "info": "channel"}
     assert routes["receiver"] == "tickets"
     assert {r["name"] for r in blocks("alerting.md")[1]["receivers"]} == {
         "pager",
@@ -184,3 +189,17 @@ def test_promtool_accepts_the_example_configuration(tmp_path: Path) -> None:
     (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(config))
 
     promtool("check", "config", tmp_path / "prometheus.yaml")
+
+
+def test_issue15_12_the_shipped_inhibition_is_that_of_the_page() -> None:
+    shipped = yaml.safe_load((REPOSITORY / "docs" / "alertmanager-inhibit.yaml").read_text())
+
+    assert shipped["inhibit_rules"] == blocks("alerting.md")[1]["inhibit_rules"]
+
+
+@pytest.mark.parametrize("rule", ALERT_RULES, ids=lambda rule: rule["alert"])
+def test_issue15_12_nothing_critical_is_said_about_a_shadow(rule: dict) -> None:
+    """Whoever is woken must be able to do something that was not decided otherwise."""
+    about_nodes = "gpuward_open_session{" in rule["expr"] or "incident_active" in rule["expr"]
+    if rule["labels"]["severity"] == "critical" and about_nodes:
+        assert 'mode="Enforce"' in rule["expr"]

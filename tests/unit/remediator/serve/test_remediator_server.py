@@ -85,6 +85,7 @@ def example() -> str:
     metrics.lemon_since.labels("gpu-0badcafe", "n1").set(1.8e9)
     metrics.pause_created.labels("drill").set(1_800_000_000)
     metrics.node_held.labels("gpu-7").set(1)
+    metrics.node_left_alone.labels("gpu-8", "OptOut").set(1)
     metrics.watch_staleness.labels("nodes").set(1.5)
     metrics.watch_synced.labels("nodes").set(1)
     metrics.undecodable.labels("nodes").set(0)

@@ -8,8 +8,13 @@ import msgspec
 import pytest
 
 from remediator.metrics import Metrics
-from remediator.serve.session_gauges import set_session_gauges, set_word_gauges
-from rules.api.nodes import NodeView, ObjectMeta, PauseView, QuarantineView
+from remediator.serve.session_gauges import (
+    set_left_alone_gauge,
+    set_session_gauges,
+    set_word_gauges,
+)
+from rules.api.health import HealthStatus, IncidentStatus
+from rules.api.nodes import HealthView, NodeView, ObjectMeta, PauseView, QuarantineView
 from rules.api.quarantine import (
     BlockedBy,
     Cause,
@@ -18,9 +23,12 @@ from rules.api.quarantine import (
     PauseSpec,
     QuarantineSpec,
     QuarantineStatus,
+    ReleaseRequest,
     RepairAttempt,
 )
 from rules.api.timestamps import parse_time
+from rules.policy.policy import Policy
+from rules.policy.reader import load_policy
 
 
 def session(node: str, phase: str, **status: Any) -> QuarantineView:
@@ -169,4 +177,43 @@ def test_issue13_01_repair_steps_of_open_sessions_name_their_node_and_all_are_co
     ]
     assert lines(metrics, "gpuward_repair_steps") == [
         f'gpuward_repair_steps{{{words},state="Failed",step="RestartNode"}} 2.0'
+    ]
+
+
+LOST = IncidentStatus(
+    id="i-1", reason="Xid79GPUFallenOffBus", severity="Fatal", level="Drain", active=True
+)
+REPORTED = {"reasons": {LOST.reason: {"level": "Report"}}}
+
+
+@pytest.mark.parametrize(
+    ("labels", "policy", "released", "why"),
+    [
+        pytest.param({}, {}, False, [], id="to be taken out"),
+        pytest.param({"gpuward.io/opt-out": "true"}, {}, False, ["OptOut"], id="opted out"),
+        pytest.param({}, REPORTED, False, ["Report"], id="only reported, says the policy"),
+        pytest.param({}, {}, True, ["Released"], id="given back by a person"),
+    ],
+)
+def test_issue15_12_sick_nodes_that_are_left_alone_by_a_decision_are_a_series(
+    labels: dict[str, str], policy: dict[str, Any], released: bool, why: list[str]
+) -> None:
+    node = NodeView(metadata=ObjectMeta(name="gpu-7", labels=labels))
+    health = HealthView(metadata=ObjectMeta(name="gpu-7"), status=HealthStatus(incidents=(LOST,)))
+    made = parse_time("2027-01-14T07:00:00Z") or 0.0
+    ended = session("gpu-7", "Released", phase_since="2027-01-14T07:00:00Z")
+    causes = (Cause(source="Detector", incident="i-1"),)
+    ended = msgspec.structs.replace(
+        ended,
+        spec=msgspec.structs.replace(
+            ended.spec, causes=causes, release=ReleaseRequest(by="ann", reason="tested")
+        ),
+    )
+    loaded = load_policy(policy)
+    assert isinstance(loaded, Policy)
+    metrics = Metrics()
+    past = [ended] if released else []
+    set_left_alone_gauge(metrics, [health], {"gpu-7": node}, past, loaded, made + 60)
+    assert lines(metrics, "gpuward_node_left_alone") == [
+        f'gpuward_node_left_alone{{node="gpu-7",why="{word}"}} 1.0' for word in why
     ]
