@@ -51,7 +51,10 @@ def test_issue14_what_silence_closes_is_closed_in_the_records_time(tmp_path, cap
 def test_issue14_other_rules_judge_otherwise(tmp_path, capsys) -> None:
     path = log(tmp_path, f"2026-01-31T12:00:00Z n1 kernel: {XID_79}")
     rules = tmp_path / "rules.yaml"
-    rules.write_text("reasons: {Xid79GPUFallenOffBus: {level: Report}}\n")
+    rules.write_text(
+        "apiVersion: gpuward.io/v1alpha1\nkind: Rules\n"
+        "reasons: {Xid79GPUFallenOffBus: {level: Report}}\n"
+    )
     assert "Fatal Drain" in replay(capsys, path)[1][0]
     assert "Fatal Report" in replay(capsys, path, "--rules", str(rules))[1][0]
 
