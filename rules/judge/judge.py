@@ -43,6 +43,7 @@ from rules.judge.facts.sources import (
     take_node,
 )
 from rules.judge.facts.standing import WHOLE
+from rules.judge.foresight.hours import look_ahead
 from rules.judge.gauge import Gauge, Latch, unconfirmed
 from rules.judge.incident import Incident, IncidentPhase
 from rules.judge.judging import Judging
@@ -77,6 +78,8 @@ def judge(
     """Take one observation at `now` (wall seconds)."""
     on = Judging(state, now, thresholds)
     on = _let_time_pass(settle_driver(_take(on, observation)))
+    if isinstance(observation, Readings | Inventory | KernelLineSeen):
+        on = look_ahead(state, on)
     if on.state.incidents is not state.incidents:
         on = merge_common(on)
     on = add_up(state, on)

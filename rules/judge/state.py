@@ -198,6 +198,17 @@ class ServiceView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HourBook:
+    """The hour that runs: where slow counters stood at its begin, by GPU and signal, and how many
+    looks at its clock found each GPU slower than its siblings, of how many.
+    """
+
+    at: float
+    counters: Mapping[tuple[str, Signal], float] = field(default_factory=dict)
+    looks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeState:
     """All of it. `configured` is the expected number of GPUs by configuration, `bridges` the
     full addresses of the PCIe bridges above each GPU's plain address."""
@@ -236,6 +247,7 @@ class NodeState:
     port_errors: Mapping[str, PortErrors] = field(default_factory=dict)
     dcgm_xids: Mapping[tuple[str, int | None], int] = field(default_factory=dict)
     ledger: Ledger = field(default_factory=dict)
+    hour: HourBook | None = None
 
     def source(self, name: SourceName) -> SourceState | None:
         """The state of a sense; None while it has not spoken."""
