@@ -102,9 +102,7 @@ def _note(on: Judging, ledger: Ledger, view: GpuView, what: str) -> Ledger:
     return noted(ledger, whose(*view.who), what, on.now, window_s, apart_s=HOUR_S / 2)
 
 
-def _growths(
-    state: NodeState, book: HourBook, signal: Signal
-) -> list[tuple[GpuView, _Growth]]:
+def _growths(state: NodeState, book: HourBook, signal: Signal) -> list[tuple[GpuView, _Growth]]:
     grown: dict[str, float] = {}
     for key, view in state.gpus.items():
         base, now = book.counters.get((key, signal)), number_of(view.values.get(signal))
