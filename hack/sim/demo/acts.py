@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from hack.sim.cluster.fleet.fleet_health_objects import Fault
 from hack.sim.demo.ledger import until
 from hack.sim.demo.stage import SOLO, Stage
+from rules.api.names import CONDITION_NEEDS_RESET, CONDITION_NEEDS_RESTART
 from rules.api.quarantine import Phase
+from rules.catalog.reason import Action
 
 LATENCY_TARGET_S = 1.0
 PATIENCE_S = 25.0
@@ -28,6 +30,9 @@ XID_79 = (
 XID_31 = (
     "NVRM: Xid (PCI:0000:43:00): 31, pid=41210, name=python3, Ch 00000008, intr 00000000. MMU Fault: "
     "ENGINE GRAPHICS GPCCLIENT_T1_0 faulted @ 0x7f2c_5a000000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ"
+)
+NEEDS_RESET = Fault(
+    reason="Xid95UncontainedMemoryError", xids=(95,), action=Action.RESET_GPU, closes_on="Reset"
 )
 XID_95 = "NVRM: Xid (PCI:0000:9d:00): 95, pid=7731, name=tritonserver, Uncontained ECC error"
 
@@ -194,26 +199,74 @@ async def storm(stage: Stage) -> Outcome:
 
 
 async def repair(stage: Stage) -> Outcome:
-    """The lost GPU comes back after a reboot: validated, released, as it was before."""
+    """A restart of the lost GPU's node is asked for, once it is empty; its new boot proves it."""
     node = stage.cast.training
     ledger = stage.ledger
-    ready = await until(
-        lambda: ledger.status(node).get("phase") == Phase.QUARANTINED, within_s=PATIENCE_S
-    )
-    if not ready:
-        return Outcome(
-            true=False, text="nothing to repair: the node was not quarantined", path="reboot"
-        )
+    if not await until(lambda: ledger.asks(node, CONDITION_NEEDS_RESTART), within_s=PATIENCE_S):
+        text = f"no restart was asked for: {_phase(stage, node)}"
+        return Outcome(true=False, text=text, path="reboot")
     await stage.reboot(node, repaired={"gpus": {3: {"lost": False}}})
-    released = await until(
-        lambda: ledger.phases.get(node, [""])[-1] == Phase.RELEASED and ledger.clean(node),
-        within_s=PATIENCE_S,
-    )
+    released = await until(lambda: _released(stage, node), within_s=PATIENCE_S)
     return Outcome(
-        true=released and ledger.healthy(node) == "True",
-        text=f"{' > '.join(ledger.phases.get(node, ['-'])[-3:])}, GPUHealthy={ledger.healthy(node) or '-'}",
+        true=released
+        and ledger.healthy(node) == "True"
+        and _steps(stage, node) == ["RestartNode"],
+        text=f"{_ladder(stage, node)}, GPUHealthy={ledger.healthy(node) or '-'}",
         path="reboot",
     )
+
+
+async def reset_heals(stage: Stage) -> Outcome:
+    """A GPU needs a reset, gets it once the node is empty, and the node comes back."""
+    node = stage.cast.reset
+    ledger = stage.ledger
+    await stage.health.fail(node, NEEDS_RESET)
+    asked = await until(lambda: ledger.asks(node, CONDITION_NEEDS_RESET), within_s=PATIENCE_S)
+    empty = not ledger.running_on(node, "serving")
+    await asyncio.sleep(DWELL_S / 3)
+    await stage.health.healthy(node)
+    released = await until(lambda: _released(stage, node), within_s=PATIENCE_S)
+    return Outcome(
+        true=asked and empty and released and _steps(stage, node) == ["ResetGPU"],
+        text=f"{_ladder(stage, node)}, {'node empty' if empty else 'PODS LEFT'} at the reset",
+        path="Node condition",
+    )
+
+
+async def reset_does_not_heal(stage: Stage) -> Outcome:
+    """Nobody sees the reset that was asked for: the ladder climbs to a reboot, each step once."""
+    node = stage.cast.climbs
+    ledger = stage.ledger
+    await stage.health.fail(node, NEEDS_RESET)
+    await until(lambda: ledger.marked(node), within_s=PATIENCE_S)
+    await stage.health.keep_evidence(node)
+    asked = await until(
+        lambda: ledger.asks(node, CONDITION_NEEDS_RESTART), within_s=2 * PATIENCE_S
+    )
+    if asked:
+        await stage.reboot_scripted(node)
+    released = await until(lambda: _released(stage, node), within_s=PATIENCE_S)
+    return Outcome(
+        true=asked and released and _steps(stage, node) == ["ResetGPU", "RestartNode"],
+        text=_ladder(stage, node),
+        path="Node condition",
+    )
+
+
+def _released(stage: Stage, node: str) -> bool:
+    ledger = stage.ledger
+    return ledger.phases.get(node, [""])[-1] == Phase.RELEASED and ledger.clean(node)
+
+
+def _steps(stage: Stage, node: str) -> list[str]:
+    return [attempt["step"] for attempt in stage.ledger.status(node).get("repair") or ()]
+
+
+def _ladder(stage: Stage, node: str) -> str:
+    """`ResetGPU Failed > RestartNode Proven > Released`."""
+    tried = stage.ledger.status(node).get("repair") or ()
+    steps = [f"{attempt['step']} {attempt['state']}" for attempt in tried]
+    return " > ".join([*steps, _phase(stage, node)])
 
 
 def _phase(stage: Stage, node: str) -> str:
@@ -238,7 +291,7 @@ ACTS = (
     Act(
         name="row-remap",
         title="row remapping fails",
-        expected="drained, Quarantined",
+        expected="drained, Quarantined, no step left: a person is called",
         at_s=2.0,
         play=row_remap_failure,
     ),
@@ -265,10 +318,24 @@ ACTS = (
     ),
     Act(
         name="repair",
-        title="repair and reboot of the Xid 79 node",
-        expected="validated, Released, schedulable",
+        title="the Xid 79 node is restarted on request",
+        expected="RestartNode proven by its new boot, Released",
         at_s=8.0,
         play=repair,
+    ),
+    Act(
+        name="reset",
+        title="Xid 95 asks for a reset, which heals",
+        expected="drained, ResetGPU proven, Released",
+        at_s=45.0,
+        play=reset_heals,
+    ),
+    Act(
+        name="climb",
+        title="Xid 95 asks for a reset, which nobody does",
+        expected="ResetGPU fails, RestartNode proven, Released",
+        at_s=47.0,
+        play=reset_does_not_heal,
     ),
 )
 

@@ -146,6 +146,10 @@ class Ledger:
         """Status of GPUDegraded."""
         return self.condition(node, CONDITION_DEGRADED)
 
+    def asks(self, node: str, kind: str) -> bool:
+        """Whether the node carries a request for its repair."""
+        return self.condition(node, kind) == "True"
+
     def incidents(self, node: str) -> list[Object]:
         """The incidents the node's agent publishes."""
         found: list[Object] = self.healths.get(node, {}).get("status", {}).get("incidents", [])

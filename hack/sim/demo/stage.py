@@ -58,6 +58,8 @@ class Cast:
     hot: str
     protected: str
     rack: tuple[str, ...]
+    reset: str
+    climbs: str
 
     @property
     def with_agents(self) -> tuple[str, ...]:
@@ -204,7 +206,14 @@ class Stage:
             hot=serve[1],
             protected=on_solo[0],
             rack=tuple(train[2:8]),
+            reset=serve[3],
+            climbs=serve[4],
         )
+
+    async def reboot_scripted(self, node: str) -> None:
+        """The machine of a node without a real agent reboots, and its GPUs are well."""
+        await self.controllers.kubelets.reboot(node)
+        await self.health.recreated(node)
 
     async def reboot(self, node: str, *, repaired: dict[str, Any]) -> None:
         """The machine reboots with the part replaced."""
