@@ -123,6 +123,8 @@ def _floored(on: Judging, incident: Incident) -> Incident:
 
 def _endings(before: NodeState, on: Judging) -> Judging:
     was = {incident.id: incident for incident in before.incidents if incident.active}
+    if not any(not incident.active and incident.id in was for incident in on.state.incidents):
+        return on
     kept: list[Incident] = []
     for incident in on.state.incidents:
         old = was.get(incident.id)

@@ -157,9 +157,17 @@ def settled(
             if incident.unasked:  # the reading that confirms or denies the first one is due
                 due_at += thresholds["AnswerDelay"].value / 2
         if incident.opened_at <= now < due_at:  # a clock that went back waits no longer
-            row = being_judged(full)
-            return replace(incident, phase=IncidentPhase.CONTEXT, due_at=due_at, row=row)
-    return replace(incident, phase=IncidentPhase.SETTLED, due_at=None, row=full)
+            return _in_phase(incident, IncidentPhase.CONTEXT, being_judged(full), due_at)
+    return _in_phase(incident, IncidentPhase.SETTLED, full)
+
+
+def _in_phase(
+    incident: Incident, phase: IncidentPhase, row: Reason, due_at: float | None = None
+) -> Incident:
+    """The incident itself where it is so already: what is the same object needs no second look."""
+    if (incident.phase, incident.due_at, incident.row) == (phase, due_at, row):
+        return incident
+    return replace(incident, phase=phase, due_at=due_at, row=row)
 
 
 def no_need(row: Reason) -> Reason:

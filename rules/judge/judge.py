@@ -80,10 +80,21 @@ def judge(
     on = _let_time_pass(settle_driver(_take(on, observation)))
     if isinstance(observation, Readings | Inventory | KernelLineSeen):
         on = look_ahead(state, on)
-    if on.state.incidents is not state.incidents:
+    if on.state.incidents is not state.incidents or _others_are_here(state, on.state):
         on = merge_common(on)
     on = add_up(state, on)
     return on.state, changes_between(state, on.state)
+
+
+def _others_are_here(before: NodeState, now: NodeState) -> bool:
+    """Whether other GPUs may be known or counted: what half of them is may have changed."""
+    return (
+        before.gpus.keys() != now.gpus.keys()
+        or before.functions is not now.functions
+        or before.learned != now.learned
+        or before.node is not now.node
+        or before.excluded != now.excluded
+    )
 
 
 def next_deadline(state: NodeState) -> float | None:

@@ -18,6 +18,7 @@ from rules.judge.gauge import Gauge, Latch
 from rules.judge.incident import IncidentPhase
 from rules.judge.judge import judge, next_deadline
 from rules.judge.observation import (
+    AerSeen,
     DcgmSeen,
     DevNodesSeen,
     HostSeen,
@@ -93,9 +94,14 @@ class Present:
                 self._last[SourceChanged, seen.source] = seen
             case Readings():
                 self._last[Readings, seen.gpu] = seen
-            case NodeSeen() | HostSeen() | PciSeen() | Inventory() | TopologySeen():
+            case Inventory():
+                before = self._last.get((Inventory,))
+                if isinstance(before, Inventory) and _cards(before) != _cards(seen):
+                    self._last.pop((AerSeen,), None)  # of the card that was there
+                self._last[(Inventory,)] = seen
+            case NodeSeen() | HostSeen() | PciSeen() | TopologySeen():
                 self._last[(type(seen),)] = seen
-            case DcgmSeen() | DevNodesSeen():
+            case DcgmSeen() | DevNodesSeen() | AerSeen():
                 self._last[(type(seen),)] = seen
             case KernelLineSeen() if seen.sequence < 0:
                 self._uncounted.append(seen)
@@ -117,12 +123,16 @@ class Present:
         nvml = self._last.get((SourceChanged, SourceName.NVML))
         sees = not isinstance(nvml, SourceChanged) or nvml.state is SourceState.UP
         for kind in (NodeSeen, HostSeen, PciSeen, SourceChanged, Inventory, TopologySeen,
-                     Readings, DevNodesSeen, DcgmSeen):  # fmt: skip
+                     Readings, DevNodesSeen, AerSeen, DcgmSeen):  # fmt: skip
             if kind in (Inventory, TopologySeen, Readings) and not sees:
                 continue
             for key, seen in self._last.items():
                 if key[0] is kind and not _of_the_future(seen, now):
                     yield replace(seen, at=now)  # type: ignore[type-var]
+
+
+def _cards(seen: Inventory) -> set[str]:
+    return {gpu.uuid for gpu in seen.gpus}
 
 
 def _of_the_future(seen: Observation, now: float) -> bool:
