@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from hack.sim.cluster.clients.client import Object
 from hack.sim.cluster.fleet.fleet import Pool
 from hack.sim.cluster.fleet.fleet_health_objects import XID_79
@@ -116,3 +118,35 @@ async def test_issue13_03_a_failed_test_and_one_that_lies_keep_the_node(cluster,
         assert (await cluster.node(NODE))["spec"]["unschedulable"]
         pods, _ = await cluster.client.list(PODS, "gpuward")
         assert [p["spec"]["nodeName"] for p in pods] == [NODE]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [r"/jobs$", r"/gpuquarantines/[^/]+/status$"])
+@pytest.mark.parametrize("after", [False, True], ids=["unseen", "done"])
+async def test_issue13_03_killed_at_the_job_and_at_its_record_one_job_is_made(
+    cluster, tmp_path, path, after
+):
+    await three_nodes(cluster)
+    await ends_with(cluster, 0, says("pass"))
+    one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig, policy=QUICK + TESTED)
+
+    async def released():
+        one.revive()
+        found = await sessions(cluster, NODE)
+        return found[-1] if found[-1]["status"].get("phase") == "Released" else None
+
+    with running(one):
+        await leads(cluster, "one")
+        await cluster.health.fail(NODE, XID_79)
+        await phase(cluster, NODE, "Quarantined")
+        # The first record from here on is that of Validating, the second that of the test.
+        number = 1 if path.startswith("/jobs") else 2
+        stop = cluster.plane.faults.at_write(
+            number, one.kill, agent="^gpuward-remediator", path=path, after=after
+        )
+        await cluster.health.healthy(NODE)
+        session = await cluster.until(released, "the session over")
+        assert stop.hits == 1
+        assert [t["state"] for t in session["status"]["validation"]] == ["Passed"]
+        jobs, _ = await cluster.client.list(JOBS, "gpuward")
+        assert len(jobs) == 1

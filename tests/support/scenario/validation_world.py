@@ -53,8 +53,10 @@ def validation_policy(repair: dict[str, Any] | None = None, **validate: Any) -> 
 class ValidationWorld(RepairWorld):
     """A provider heals the node; `becomes` is what each test in turn ends in, the last for ever."""
 
-    def __init__(self, *becomes: str, does: str = "heals", **validate: Any) -> None:
-        super().__init__(does=does)
+    def __init__(
+        self, *becomes: str, nodes: int = 5, does: str = "heals", **validate: Any
+    ) -> None:
+        super().__init__(nodes, does)
         self.policy = validation_policy(**validate)
         self.becomes = list(becomes or ("passes",))
         self.tested: list[str] = []
