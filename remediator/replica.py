@@ -35,6 +35,7 @@ from remediator.serve.session_gauges import (
 )
 from remediator.settings import RemediatorSettings
 from remediator.upkeep.housekeeping import Housekeeping
+from remediator.upkeep.idle_checks import IdleTests
 from remediator.upkeep.maintenance import MaintenanceLeases
 from remediator.upkeep.policy_source import PolicySource
 from remediator.upkeep.records import RecordKeeping, session_nodes
@@ -195,6 +196,15 @@ class Replica:
             may_act=self.may_act,
             isolation=self.isolation,
         )
+        self.idle_tests = IdleTests(
+            self.api,
+            self.gateway,
+            self.world,
+            self.clock,
+            policy=lambda: self.policy.policy,
+            may_act=self.may_act,
+            isolation=self.isolation,
+        )
         self.drains = Drains(
             self.api,
             self.gateway,
@@ -253,6 +263,7 @@ class Replica:
             keep("gangs", self.scout.run),
             keep("maintenance", self.maintenance.run),
             keep("housekeeping", self.housekeeping.run),
+            keep("idle", self.idle_tests.run),
             keep("records", self.records.run),
         ]
 

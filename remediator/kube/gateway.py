@@ -43,6 +43,7 @@ _LANES: dict[type, PaceLane] = {
     d.WriteRepairObject: PaceLane.MARK,
     d.CreateTestJob: PaceLane.MARK,
     d.DeleteTestJob: PaceLane.RECORD,
+    d.SetValidated: PaceLane.RECORD,
     d.EvictPod: PaceLane.EVICT,
     d.SetDisruptionTarget: PaceLane.EVICT,
     d.DeletePod: PaceLane.EVICT,
@@ -64,6 +65,7 @@ _ON_NODES_OR_PODS = (
     d.SetDisruptionTarget,
     d.DeletePod,
     d.CreateTestJob,
+    d.SetValidated,
 )
 
 

@@ -30,6 +30,7 @@ PARTS: Final = (
     "fleet",
     "gangs",
     "housekeeping",
+    "idle",
     "maintenance",
     "election",
     "policy",

@@ -51,6 +51,8 @@ ANNOTATION_DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 CONDITION_NEEDS_RESET = "GPUNeedsReset"
 CONDITION_NEEDS_RESTART = "GPUNeedsRestart"
 CONDITION_NEEDS_REPLACE = "GPUNeedsReplace"
+# What its last test under load came to; a gate for new nodes may wait for it.
+CONDITION_VALIDATED = "GPUValidated"
 # On every object through which a repair is asked for: which request it is.
 ANNOTATION_REPAIR = f"{PREFIX}/repair"
 

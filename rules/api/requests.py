@@ -17,6 +17,7 @@ from rules.api.names import (
     API_VERSION,
     COMPONENT_REMEDIATOR,
     CONDITION_HEALTHY,
+    CONDITION_VALIDATED,
     GROUP,
     LABEL_HEALTH,
     VERSION,
@@ -67,6 +68,8 @@ def request(write: d.Write) -> Request:
             return Request(method="DELETE", path=path, body=_delete_options(write.uid))
         case d.CreateTestJob() | d.DeleteTestJob():
             return _job_request(write)
+        case d.SetValidated():
+            return _validated(write)
         case d.EmitEvent():
             return Request(
                 method="POST",
@@ -215,6 +218,24 @@ def _set_unknown(write: d.SetNodeUnknown) -> Request:
             },
             "status": {"conditions": [condition]},
         },
+    )
+
+
+def _validated(write: d.SetValidated) -> Request:
+    """As other conditions of a Node: a foreign UID in the patch is a 409."""
+    condition = {
+        "type": CONDITION_VALIDATED,
+        "status": "True" if write.passed else "False",
+        "reason": "TestPassed" if write.passed else "TestFailed",
+        "message": write.message,
+        "lastHeartbeatTime": format_time(write.at),
+        "lastTransitionTime": format_time(write.at),
+    }
+    return Request(
+        method="PATCH",
+        path=f"/api/v1/nodes/{segment(write.node)}/status",
+        content_type=STRATEGIC_PATCH,
+        body={"metadata": {"uid": write.node_uid}, "status": {"conditions": [condition]}},
     )
 
 

@@ -274,6 +274,18 @@ class DeleteTestJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetValidated:
+    """Say on the Node what its last test under load came to; UID precondition."""
+
+    harmful: ClassVar[bool] = False
+    node: str
+    node_uid: str
+    passed: bool
+    message: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EvictPod:
     """Ask the Eviction API to let the pod go; no grace override, UID precondition.
 
@@ -362,6 +374,7 @@ Write = (
     | WriteRepairObject
     | CreateTestJob
     | DeleteTestJob
+    | SetValidated
     | EvictPod
     | SetDisruptionTarget
     | DeletePod

@@ -24,6 +24,9 @@ BUILTIN_TEMPLATE: Final = "gpuward-validate"
 """The PodTemplate of provider Builtin, which component `validate` installs."""
 
 
+_HOUR_S: Final = 3600.0
+
+
 class ValidationRule(Section, frozen=True, kw_only=True):
     """What is different for one severity or after one step; unset means as in general."""
 
@@ -41,6 +44,19 @@ class ValidationChoice:
     timeout_s: float
 
 
+class IdleShare(Section, frozen=True, kw_only=True):
+    """Of the selected nodes, rounded down, at least one."""
+
+    percent: float = 2
+
+
+class IdleChecks(Section, frozen=True, kw_only=True):
+    """Tests of nodes on which nobody computes, before anybody finds out what is wrong with them."""
+
+    every_s: Seconds = msgspec.field(name="every", default=Seconds(86_400))
+    concurrent: IdleShare = IdleShare()
+
+
 class Validation(Section, frozen=True, kw_only=True):
     """Whether a drained node is tested under load before it comes back, and by whom."""
 
@@ -52,6 +68,8 @@ class Validation(Section, frozen=True, kw_only=True):
     """For sessions of that severity."""
     step: dict[Step, ValidationRule] = msgspec.field(default_factory=dict)
     """After that repair step; this wins over the severity."""
+    idle: IdleChecks | None = None
+    """Unset: no node is tested but on its way back."""
 
     def chosen(self, severity: str, step: str) -> ValidationChoice | None:
         """Who tests the node of a session of `severity` after `step` ("": after none); None:
@@ -63,10 +81,20 @@ class Validation(Section, frozen=True, kw_only=True):
         provider = next((r.provider for r in found if r.provider is not None), self.provider)
         template = next((r.template for r in found if r.template is not None), self.template)
         timeout_s = next((r.timeout_s for r in found if r.timeout_s is not None), self.timeout_s)
-        if provider in {"Auto", "None"}:
+        return _choice(provider, template, timeout_s)
+
+    def of_idle_nodes(self) -> ValidationChoice | None:
+        """Who tests nodes on which nobody computes; None: nobody."""
+        if self.idle is None:
             return None
-        named = template if provider == "Job" else BUILTIN_TEMPLATE
-        return ValidationChoice(provider=provider, template=named, timeout_s=timeout_s)
+        return _choice(self.provider, self.template, self.timeout_s)
+
+
+def _choice(provider: Provider, template: str, timeout_s: float) -> ValidationChoice | None:
+    if provider in {"Auto", "None"}:
+        return None
+    named = template if provider == "Job" else BUILTIN_TEMPLATE
+    return ValidationChoice(provider=provider, template=named, timeout_s=timeout_s)
 
 
 def validation_problems(validation: Validation) -> Iterator[tuple[str, str]]:
@@ -87,3 +115,9 @@ def validation_problems(validation: Validation) -> Iterator[tuple[str, str]]:
             yield f"{path}.template", message
         if rule.timeout_s is not None and rule.timeout_s < 1:
             yield f"{path}.timeout", "must be at least 1s"
+    if validation.idle is None:
+        return
+    if validation.idle.every_s < _HOUR_S:
+        yield "validate.idle.every", "must be at least 1h: a test takes the whole node meanwhile"
+    if not 0 < validation.idle.concurrent.percent <= 100:
+        yield "validate.idle.concurrent.percent", "must be above 0 and at most 100"

@@ -10,7 +10,7 @@ enough. Whether a single pod may still go is asked of `rules.drain.recheck` besi
 from __future__ import annotations
 
 from rules.api import writes as d
-from rules.api.mark import MarkState, mark_state, read_note
+from rules.api.mark import MarkState, mark_state, marked, read_note
 from rules.api.names import ANNOTATION_HOLD
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase
@@ -92,6 +92,8 @@ def _repairs(
 
 def _tests(write: d.CreateTestJob, node: NodeView, snapshot: FleetSnapshot) -> str:
     """Whether a test may begin: the session has it on record, no cause is back, nobody holds it."""
+    if not write.session:
+        return _idles(write, node, snapshot)
     session = snapshot.quarantines.get(write.session)
     refusal = _open(session, node, snapshot)
     if refusal or session is None:
@@ -108,6 +110,20 @@ def _tests(write: d.CreateTestJob, node: NodeView, snapshot: FleetSnapshot) -> s
     return (
         "a cause came back" if session.spec.causes and holds_now(session, node, snapshot) else ""
     )
+
+
+def _idles(write: d.CreateTestJob, node: NodeView, snapshot: FleetSnapshot) -> str:
+    """Whether an idle node may be tested: it is the same, serves, and the policy asks for it."""
+    if snapshot.policy.validate.of_idle_nodes() is None:
+        return "the policy tests no idle nodes"
+    if write.node_uid != node.uid:
+        return "the node was replaced"
+    if node.spec.unschedulable or node.ready != "True" or marked(node):
+        return "the node takes no pods"
+    if not selects_node(snapshot.policy, node):
+        return "the policy's nodeSelector does not select the node"
+    taken = (s for s in snapshot.quarantines.values() if s.spec.node_name == node.name)
+    return "the node is in quarantine" if any(map(is_open, taken)) else ""
 
 
 def _drained(session: QuarantineView, node: NodeView, snapshot: FleetSnapshot) -> str:

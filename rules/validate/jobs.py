@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -10,17 +11,29 @@ import msgspec
 
 from rules.api.metadata import DOUBT_FIELD, ObjectMeta, View
 from rules.api.names import API_VERSION, COMPONENT_VALIDATE, PREFIX, TAINT_QUARANTINE
+from rules.api.nodes import NodeView
+from rules.api.object_name import name_from
 from rules.api.pods import PodView
 
 LABEL_NAME: Final = "app.kubernetes.io/name"
 LABEL_COMPONENT: Final = "app.kubernetes.io/component"
 LABEL_JOB: Final = "batch.kubernetes.io/job-name"
 """Set by the Job controller on the pods of a Job."""
-ANNOTATION_SESSION_UID: Final = f"{PREFIX}/session-uid"
+ANNOTATION_OF: Final = f"{PREFIX}/test-of"
+"""UID of the session, or of an idle Node, that the Job was made for."""
+ANNOTATION_NODE: Final = f"{PREFIX}/node"
+ANNOTATION_BOOT: Final = f"{PREFIX}/boot-id"
+LABEL_IDLE: Final = f"{PREFIX}/idle-check"
+IDLE_PRIORITY: Final = "gpuward-idle-check"
+"""A PriorityClass of -100000, which component `validate` installs."""
+GPU_RESOURCE: Final = "nvidia.com/gpu"
+READINESS_TAINT: Final = "readiness.k8s.io/"
+"""Taints of the node readiness controller."""
 KEPT_S: Final = 86_400
 """How long a Job that ended is kept for people to look at; what it said is in the session."""
 MAX_JOB_NAME: Final = 63
 """Kubernetes makes a label of it."""
+_HASH: Final = 8
 
 
 class JobCondition(View, frozen=True, kw_only=True):
@@ -83,6 +96,19 @@ def is_own_test(pod: PodView, own_namespace: str) -> bool:
     return bool(own_namespace) and meta.namespace == own_namespace and ours
 
 
+def name_of_test(base: str, number: int) -> str:
+    """What a test's Job is called everywhere: a second leader finds the first one's.
+
+    A name that is too long for a Job is cut, and what was cut off is in a hash.
+    """
+    suffix, plain = f"-validate-{number}", base.replace(".", "-")
+    room = MAX_JOB_NAME - len(suffix)
+    if len(plain) > room:
+        digest = hashlib.sha256(base.encode()).hexdigest()[:_HASH]
+        plain = name_from(plain, f"-{digest}", room - _HASH - 1)
+    return f"{plain}{suffix}"
+
+
 def job_of(
     template: Mapping[str, Any],
     *,
@@ -96,36 +122,75 @@ def job_of(
 
     It belongs to the session and not to the node: it goes with the session's history.
     """
-    labels = {LABEL_NAME: "gpuward", LABEL_COMPONENT: COMPONENT_VALIDATE}
-    meta, spec = _mapping(template.get("metadata")), _mapping(template.get("spec"))
-    tolerations = spec.get("tolerations")
-    ours = {"key": TAINT_QUARANTINE, "operator": "Exists"}
-    pod_spec = {
-        **spec,
-        "nodeName": node,
-        "restartPolicy": "Never",
-        "tolerations": [*(tolerations if isinstance(tolerations, list) else ()), ours],
+    owner = {
+        "apiVersion": API_VERSION,
+        "kind": "GPUQuarantine",
+        "name": session,
+        "uid": session_uid,
     }
-    annotations = _mapping(meta.get("annotations"))
-    pod_meta: dict[str, Any] = {"labels": {**_mapping(meta.get("labels")), **labels}}
-    if annotations:
+    # By name: the scheduler has no say, and neither taint nor cordon is in the way.
+    spec = {"nodeName": node}
+    tolerations = [{"key": TAINT_QUARANTINE, "operator": "Exists"}]
+    meta = {"annotations": {ANNOTATION_OF: session_uid}, "ownerReferences": [owner]}
+    return _job(template, name, meta, spec, tolerations, timeout_s)
+
+
+def idle_job_of(
+    template: Mapping[str, Any],
+    *,
+    name: str,
+    node: NodeView,
+    gpus: int,
+    timeout_s: float,
+) -> dict[str, Any]:
+    """The Job that runs `template` on `node` when nobody else uses a GPU there: it asks the
+    scheduler for all of them at the lowest priority, so that any other pod comes before it.
+    """
+    field = {"key": "metadata.name", "operator": "In", "values": [node.name]}
+    terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    containers = [dict(c) for c in _mappings(_mapping(template.get("spec")).get("containers"))]
+    if containers:
+        resources = _mapping(containers[0].get("resources"))
+        limits = {**_mapping(resources.get("limits")), GPU_RESOURCE: str(gpus)}
+        requests = {**_mapping(resources.get("requests")), GPU_RESOURCE: str(gpus)}
+        containers[0]["resources"] = {**resources, "limits": limits, "requests": requests}
+    spec = {"affinity": affinity, "containers": containers, "priorityClassName": IDLE_PRIORITY}
+    # A new node waits for this very test behind the taint that its condition takes off.
+    keys = sorted(t.key for t in node.spec.taints if t.key.startswith(READINESS_TAINT))
+    tolerations = [{"key": key, "operator": "Exists"} for key in keys]
+    notes = {
+        ANNOTATION_OF: node.uid,
+        ANNOTATION_NODE: node.name,
+        ANNOTATION_BOOT: node.boot_id,
+    }
+    meta = {"annotations": notes, "labels": {LABEL_IDLE: "true"}}
+    return _job(template, name, meta, spec, tolerations, timeout_s)
+
+
+def _job(
+    template: Mapping[str, Any],
+    name: str,
+    meta: Mapping[str, Any],
+    spec: Mapping[str, Any],
+    tolerations: list[dict[str, str]],
+    timeout_s: float,
+) -> dict[str, Any]:
+    labels = {LABEL_NAME: "gpuward", LABEL_COMPONENT: COMPONENT_VALIDATE}
+    own_meta, own = _mapping(template.get("metadata")), _mapping(template.get("spec"))
+    pod_meta: dict[str, Any] = {"labels": {**_mapping(own_meta.get("labels")), **labels}}
+    if annotations := _mapping(own_meta.get("annotations")):
         pod_meta["annotations"] = annotations
+    pod_spec = {
+        **own,
+        **spec,
+        "restartPolicy": "Never",
+        "tolerations": [*_mappings(own.get("tolerations")), *tolerations],
+    }
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {
-            "name": name,
-            "labels": labels,
-            "annotations": {ANNOTATION_SESSION_UID: session_uid},
-            "ownerReferences": [
-                {
-                    "apiVersion": API_VERSION,
-                    "kind": "GPUQuarantine",
-                    "name": session,
-                    "uid": session_uid,
-                }
-            ],
-        },
+        "metadata": {**meta, "name": name, "labels": {**meta.get("labels", {}), **labels}},
         "spec": {
             "backoffLimit": 0,
             "completions": 1,
@@ -135,6 +200,10 @@ def job_of(
             "template": {"metadata": pod_meta, "spec": pod_spec},
         },
     }
+
+
+def _mappings(value: object) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def _mapping(value: object) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 from rules.api.pods import PodView
 from rules.api.sentences import bounded
 from rules.validate.contract import MAX_BYTES, Result, Verdict, read
-from rules.validate.jobs import ANNOTATION_SESSION_UID, JobSeen, JobView
+from rules.validate.jobs import ANNOTATION_OF, JobSeen, JobView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,19 +26,17 @@ class Outcome:
     job_uid: str = ""
 
 
-def is_ours(job: JobView, session_uid: str) -> bool:
-    """Whether the Job was made for this session."""
-    return bool(session_uid) and (
-        job.metadata.annotations.get(ANNOTATION_SESSION_UID) == session_uid
-    )
+def is_ours(job: JobView, made_for: str) -> bool:
+    """Whether the Job was made for this session, or this idle Node (its UID)."""
+    return bool(made_for) and job.metadata.annotations.get(ANNOTATION_OF) == made_for
 
 
-def outcome_of(seen: JobSeen, *, node: str, session_uid: str, job_uid: str) -> Outcome:
+def outcome_of(seen: JobSeen, *, node: str, made_for: str, job_uid: str) -> Outcome:
     """What became of the Job; `job_uid` is the UID that is on record, "" before it is."""
     job = seen.job
     if job is None:
         return _unknown("its Job vanished")
-    if not is_ours(job, session_uid):
+    if not is_ours(job, made_for):
         return _unknown("a Job of that name is not gpuward's")
     if job_uid and job.metadata.uid != job_uid:
         return _unknown("its Job vanished and another one has its name")

@@ -32,7 +32,7 @@ from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched
 from rules.session.causes import level_rank
 from rules.session.repair.empty import LISTS_FRESH_S, is_certain, pods_in_the_way
-from rules.session.validation.requests import job_name, making, taking_away
+from rules.session.validation.requests import making, taking_away, told_on
 from rules.session.validation.verdicts import (
     REASON,
     changed,
@@ -43,6 +43,7 @@ from rules.session.validation.verdicts import (
     unknown_in_a_row,
 )
 from rules.validate.contract import Check, Result, Verdict, by_gravity
+from rules.validate.jobs import name_of_test
 from rules.validate.outcome import outcome_of
 
 TRIES: Final = 2
@@ -166,7 +167,7 @@ def _planned(case: Case, status: QuarantineStatus, choice: ValidationChoice) -> 
     last = latest(status)
     number = last.attempt + 1 if last is not None else 1
     test = ValidationAttempt(
-        object=job_name(case.session.name, number),
+        object=name_of_test(case.session.name, number),
         attempt=number,
         provider=choice.provider,
         template=choice.template,
@@ -213,7 +214,7 @@ def _follow(
     if anew:
         return _ended(case, status, test, _nothing("the node booted anew while it ran"))
     outcome = outcome_of(
-        seen, node=case.node.name, session_uid=case.session.metadata.uid, job_uid=test.job_uid
+        seen, node=case.node.name, made_for=case.session.metadata.uid, job_uid=test.job_uid
     )
     if outcome.result is not None:
         return _ended(case, status, test, outcome.result)
@@ -315,11 +316,13 @@ def _ended(
     status = touched(status, message=bounded(said))
     # What it left is kept for people to read; what may still run is ended.
     running = result.verdict is Verdict.UNKNOWN
+    passed = result.verdict is Verdict.PASS
+    told = told_on(case.node, test.object, passed=passed, message=ended.message, now=case.now)
     return case.decision(
         f"Test{state}",
         status,
         because=ended.message,
-        after=taking_away(case) if running else (),
+        after=taking_away(case) if running else (told,),
         evicting=Evicting.WATCH,
         wake_at=case.now,
     )

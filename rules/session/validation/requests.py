@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-from typing import Final
-
-from rules.api.object_name import name_from
+from rules.api.nodes import NodeView
 from rules.api.quarantine import ValidationAttempt
-from rules.api.writes import CreateTestJob, DeleteTestJob
+from rules.api.writes import CreateTestJob, DeleteTestJob, SetValidated
 from rules.session.case import Case
 from rules.session.validation.verdicts import under_way
-from rules.validate.jobs import MAX_JOB_NAME, job_of
+from rules.validate.jobs import job_of
 from rules.validate.outcome import is_ours
-
-_HASH: Final = 8
-
-
-def job_name(session: str, attempt: int) -> str:
-    """What the Job of this test is called everywhere: a second leader finds the first one's.
-
-    A name that is too long for a Job is cut, and what was cut off is in a hash.
-    """
-    suffix, plain = f"-validate-{attempt}", session.replace(".", "-")
-    room = MAX_JOB_NAME - len(suffix)
-    if len(plain) > room:
-        digest = hashlib.sha256(session.encode()).hexdigest()[:_HASH]
-        plain = name_from(plain, f"-{digest}", room - _HASH - 1)
-    return f"{plain}{suffix}"
 
 
 def making(case: Case, test: ValidationAttempt, timeout_s: float) -> CreateTestJob | None:
@@ -69,4 +51,15 @@ def taking_away(case: Case) -> tuple[DeleteTestJob, ...]:
             name=test.object,
             uid=uid,
         ),
+    )
+
+
+def told_on(node: NodeView, job: str, *, passed: bool, message: str, now: float) -> SetValidated:
+    """The condition that says what the last test of the node came to, by the Job's name."""
+    return SetValidated(
+        node=node.name,
+        node_uid=node.uid,
+        passed=passed,
+        message=f"{job}: {message}"[:1024],
+        at=now,
     )

@@ -10,7 +10,7 @@ import pytest
 from hack.sim.cluster.clients.client import Object
 from hack.sim.cluster.fleet.fleet import Pool
 from hack.sim.cluster.fleet.fleet_health_objects import XID_79
-from hack.sim.cluster.resource import JOBS, POD_TEMPLATES, PODS
+from hack.sim.cluster.resource import JOBS, POD_TEMPLATES, PODS, PRIORITY_CLASSES
 from tests.support.remediator.remediator_process import (
     QUICK,
     RemediatorProcess,
@@ -133,7 +133,7 @@ async def test_issue13_03_killed_at_the_job_and_at_its_record_one_job_is_made(
     async def released():
         one.revive()
         found = await sessions(cluster, NODE)
-        return found[-1] if found[-1]["status"].get("phase") == "Released" else None
+        return found[-1] if found[-1].get("status", {}).get("phase") == "Released" else None
 
     with running(one):
         await leads(cluster, "one")
@@ -150,3 +150,38 @@ async def test_issue13_03_killed_at_the_job_and_at_its_record_one_job_is_made(
         assert [t["state"] for t in session["status"]["validation"]] == ["Passed"]
         jobs, _ = await cluster.client.list(JOBS, "gpuward")
         assert len(jobs) == 1
+
+
+@pytest.mark.slow
+async def test_issue13_03_an_idle_node_is_tested_and_what_fails_is_quarantined(cluster, tmp_path):
+    await three_nodes(cluster)
+    await ends_with(cluster, 2, says("fail", value=7))
+    await cluster.client.create(
+        PRIORITY_CLASSES,
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": "gpuward-idle-check"},
+            "value": -100000,
+            "preemptionPolicy": "Never",
+        },
+    )
+    idle = "validate: {provider: Builtin, timeout: 2m, idle: {every: 24h}}\n"
+    one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig, policy=QUICK + idle)
+
+    async def quarantined():
+        found = [s for node in NODES for s in await sessions(cluster, node)]
+        return found[0] if found and found[0].get("status", {}).get("phase") == "Quarantined" else None
+
+    with running(one):
+        await leads(cluster, "one")
+        session = await cluster.until(quarantined, "a session of a failed idle test")
+        node = session["spec"]["nodeName"]
+        (cause,) = session["spec"]["causes"]
+        assert (cause["source"], cause["reason"]) == ("Validation", "ValidationFailed")
+        conditions = (await cluster.node(node))["status"]["conditions"]
+        (told,) = [c for c in conditions if c["type"] == "GPUValidated"]
+        assert (told["status"], told["reason"]) == ("False", "TestFailed")
+        (job, *_), _ = await cluster.client.list(JOBS, "gpuward")
+        spec = job["spec"]["template"]["spec"]
+        assert (spec["priorityClassName"], "nodeName" in spec) == ("gpuward-idle-check", False)

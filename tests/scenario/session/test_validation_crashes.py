@@ -54,14 +54,14 @@ def test_issue13_03_killed_before_each_write_the_test_is_made_once_and_ends_the_
         world.crash_after = number
         died = lived_through(world, phase, len(tests))
         assert world.tests_of() == tests, number
-        jobs = [write.name for _, write, _, status in world.sent if _made(write, status)]
+        jobs = [
+            write.name
+            for _, write, _, answer in world.sent
+            if isinstance(write, d.CreateTestJob) and answer == 201
+        ]
         assert len(jobs) == len(set(jobs)) == made, number
         assert len(world.sessions(NODE)) == 1
         if not died:
             assert number > 12, "a session has more writes than that"
             return
     raise AssertionError("it never lived to the end")
-
-
-def _made(write: d.Write, status: int) -> bool:
-    return isinstance(write, d.CreateTestJob) and status == 201

@@ -152,6 +152,8 @@ class ApiServer(ProviderObjects):
                 return self.write_object(write, wire)
             case d.CreateTestJob() | d.DeleteTestJob():
                 return self._job(write, wire)
+            case d.SetValidated():
+                return self._condition(write, wire)
             case d.EmitEvent():
                 assert wire.body is not None
                 name = wire.body["metadata"]["name"]
@@ -187,7 +189,7 @@ class ApiServer(ProviderObjects):
             case _:
                 raise AssertionError(f"unexpected {write}")
 
-    def _condition(self, write: d.SetRepairCondition, wire: Request) -> int:
+    def _condition(self, write: d.SetRepairCondition | d.SetValidated, wire: Request) -> int:
         """A strategic merge patch of a node's status, conditions by type."""
         node = self.nodes.get(write.node)
         if node is None:

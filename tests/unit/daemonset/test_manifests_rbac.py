@@ -78,6 +78,7 @@ FORCED: list[d.Write] = [
 TESTED: list[d.Write] = [
     d.CreateTestJob(node="n", node_uid="u", session="s", namespace="x", name="j", body={}),
     d.DeleteTestJob(node="n", namespace="x", name="j", uid="u"),
+    d.SetValidated(node="n", node_uid="u", passed=True, message="m", at=0.0),
 ]
 # Reads of single objects and uncached lists, and who makes them.
 READS = {
@@ -112,6 +113,7 @@ CALLERS = {
     "upkeep/maintenance.py": "leases",
     "upkeep/records.py": "one GPUNodeHealth, and one GPURecord after a conflict",
     "cycle/job_look.py": "the Job of a test, its pods and its PodTemplate, with component validate",
+    "upkeep/idle_checks.py": "Jobs of idle nodes, their pods and PodTemplate, with component validate",
     "cycle/node_cycle.py": "one GPUNodeHealth",
     "cycle/writes.py": "one GPUQuarantine, after a conflict",
     "drain/owners.py": "owners of pods",
@@ -222,8 +224,10 @@ def test_issue13_03_component_validate_grants_a_test_in_its_own_namespace_and_no
     objects = read_manifests(DAEMONSET / "components" / "validate" / "rbac.yaml")
     (role,) = [o for o in objects if o["kind"] == "Role"]
     # The Job and its pods are read by what base grants.
-    assert granted(role["rules"]) == needed(TESTED) | {("get", "podtemplates")}
-    assert ("get", "batch/jobs") in granted(rules_of("gpuward-remediator", "ClusterRole"))
+    everywhere = granted(rules_of("gpuward-remediator", "ClusterRole"))
+    its = {("get", "podtemplates"), ("list", "batch/jobs")}
+    assert granted(role["rules"]) == needed(TESTED) - everywhere | its
+    assert {("get", "batch/jobs"), ("patch", "nodes/status")} <= everywhere
     (account,) = [o for o in objects if o["kind"] == "ServiceAccount"]
     bound = [s["name"] for o in objects if o["kind"] == "RoleBinding" for s in o["subjects"]]
     assert account["metadata"]["name"] not in bound

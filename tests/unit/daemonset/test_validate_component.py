@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import msgspec
 import pytest
 
 pytest.importorskip("celpy", reason="cel-python is not installed")
@@ -12,10 +13,19 @@ pytest.importorskip("celpy", reason="cel-python is not installed")
 from agent.commands import validate as command
 from hack.sim.manifests import read_manifests
 from remediator.settings import make_parser, run_settings
+from rules.api.nodes import NodeView
+from rules.api.requests import request
+from rules.api.writes import SetValidated
 from rules.policy.validation import BUILTIN_TEMPLATE
-from rules.validate.jobs import LABEL_COMPONENT, LABEL_NAME, job_of
+from rules.validate.jobs import (
+    IDLE_PRIORITY,
+    LABEL_COMPONENT,
+    LABEL_NAME,
+    idle_job_of,
+    job_of,
+)
 from tests.support.cluster.admission_cel import Write, refusals
-from tests.support.cluster.admission_nodes import REMEDIATOR
+from tests.support.cluster.admission_nodes import REMEDIATOR, node
 from tests.support.cluster.manifest_builds import DAEMONSET, build, one
 
 FOLDER = DAEMONSET / "components" / "validate"
@@ -76,6 +86,29 @@ def test_issue13_03_a_job_that_is_no_test_is_refused() -> None:
     other = job()
     other["metadata"]["name"] = "miner"
     assert refused(other)
+
+
+def test_issue13_03_an_idle_check_may_be_made_and_its_result_said_with_the_component_only() -> None:
+    view = msgspec.convert(node(), NodeView)
+    idle = idle_job_of(
+        copy.deepcopy(TEMPLATE["template"]), name="gpu-1-idle-validate-1", node=view, gpus=8,
+        timeout_s=60,
+    )  # fmt: skip
+    assert refused(idle) == []
+    idle["spec"]["template"]["spec"]["priorityClassName"] = "system-node-critical"
+    assert "at the lowest priority" in refused(idle)[0]
+
+    sent = request(SetValidated(node="gpu-1", node_uid="u", passed=True, message="m", at=0.0))
+    assert sent.body is not None
+    old = node()
+    conditions = [*old["status"]["conditions"], *sent.body["status"]["conditions"]]
+    new = {**old, "status": {**old["status"], "conditions": conditions}}
+    write = Write(user=REMEDIATOR, resource="nodes/status", new=new, old=old)
+    assert refusals(write)
+    built = [o for o in build("validate") if o["kind"] == "ValidatingAdmissionPolicy"]
+    assert refusals(write, built) == []
+    classes = [o for o in build("validate") if o["kind"] == "PriorityClass"]
+    assert one(classes, "PriorityClass", IDLE_PRIORITY)["value"] == -100000
 
 
 def test_issue13_03_the_component_builds_and_sets_what_the_remediator_knows() -> None:

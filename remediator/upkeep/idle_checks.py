@@ -1,0 +1,112 @@
+"""Tests of idle nodes: the leader reads what became of them, and makes those that are due.
+
+`rules.fleet.idle_checks` decides. Where the policy asks for none, nothing is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from remediator.kube.answer import ApiError
+from remediator.kube.api import Api
+from remediator.kube.clock import Clock
+from remediator.kube.gateway import Gateway
+from remediator.kube.isolation import Isolation
+from remediator.world import World
+from rules.api.object_name import api_path
+from rules.api.pods import PodView
+from rules.fleet.idle_checks import due, follow, making
+from rules.policy.policy import Policy
+from rules.validate.jobs import LABEL_IDLE, LABEL_JOB, JobSeen, JobView, PodTemplateView
+
+_LOG = structlog.get_logger()
+
+# A busy node is told from an idle one by how soon a pod starts there, so it must not be much longer.
+_SWEEP_S = 30.0
+
+
+class IdleTests:
+    """Sweeps for one process; only the leader's do anything."""
+
+    def __init__(
+        self,
+        api: Api,
+        gateway: Gateway,
+        world: World,
+        clock: Clock,
+        *,
+        policy: Callable[[], Policy],
+        may_act: Callable[[], bool],
+        isolation: Isolation | None = None,
+    ) -> None:
+        self._api = api
+        self._gateway = gateway
+        self._world = world
+        self._clock = clock
+        self._policy = policy
+        self._may_act = may_act
+        self._isolation = isolation or Isolation(clock)
+        self._tried: dict[str, float] = {}
+        """When a node was tried in vain; a new process tries once more."""
+
+    async def run(self) -> None:
+        """Sweep until cancelled."""
+        while True:
+            await self._clock.sleep(_SWEEP_S)
+            if not self._may_act() or self._policy().validate.of_idle_nodes() is None:
+                continue
+            with self._isolation.guard("idle", "the tests of idle nodes"):
+                try:
+                    await self._sweep()
+                except ApiError as error:
+                    _LOG.warning("idle", why=str(error))
+
+    async def _sweep(self) -> None:
+        jobs = await self._jobs()
+        step = follow(self._world.snapshot(), jobs)
+        failed: set[str] = set()
+        for write in step.writes:
+            # In order: what is said of a test comes after what follows from it.
+            if write.node not in failed and not (await self._gateway.send(write)).done:
+                failed.add(write.node)
+        for name in step.in_vain:
+            self._tried[name] = self._clock.now()
+        choice = self._policy().validate.of_idle_nodes()
+        names = due(self._world.snapshot(), jobs, self._tried)
+        if not names or choice is None:
+            return
+        namespace = self._world.snapshot().own_namespace
+        path = api_path("/api/v1/namespaces", namespace, "podtemplates", choice.template)
+        template = await self._api.get(path, PodTemplateView)
+        for name in names:
+            made = making(name, choice, template.template, self._world.snapshot())
+            if made is not None and not (await self._gateway.send(made)).done:
+                self._tried[name] = self._clock.now()
+
+    async def _jobs(self) -> tuple[JobSeen, ...]:
+        namespace = self._world.snapshot().own_namespace
+        query = {"labelSelector": f"{LABEL_IDLE}=true"}
+        path = api_path("/apis/batch/v1/namespaces", namespace, "jobs")
+        jobs = (await self._api.items(path, JobView, query=query)).found
+        if not jobs:
+            return ()
+        names = ",".join(job.metadata.name for job in jobs)
+        pods = await self._api.items(
+            api_path("/api/v1/namespaces", namespace, "pods"),
+            PodView,
+            query={"labelSelector": f"{LABEL_JOB} in ({names})"},
+        )
+        return tuple(
+            JobSeen(
+                name=job.metadata.name,
+                job=job,
+                pods=tuple(
+                    p
+                    for p in pods.found
+                    if p.metadata.labels.get(LABEL_JOB) == job.metadata.name
+                ),
+            )
+            for job in jobs
+        )

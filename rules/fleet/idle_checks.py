@@ -1,0 +1,224 @@
+"""Nodes on which nobody computes are tested now and then: whose turn it is, and what came of it.
+
+Called by `remediator.upkeep.idle_checks`. The scheduler decides whether a node is idle: the Job asks
+for all its GPUs at the lowest priority there is, and one that does not start in time, or is pushed
+out, was not run. When a node was tested last stands in its condition GPUValidated, which a gate for
+new nodes may wait for; a failed test opens a session like any other fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rules.api.containers import gpu_amounts
+from rules.api.names import ANNOTATION_HOLD, CONDITION_VALIDATED
+from rules.api.nodes import NodeView, QuarantineView
+from rules.api.quarantine import Cause, Mode, QuarantineSpec
+from rules.api.sentences import bounded
+from rules.api.timestamps import parse_time
+from rules.api.writes import CreateSession, CreateTestJob, DeleteTestJob, Write
+from rules.catalog.reason import Level, Severity
+from rules.fleet.pools import control_plane
+from rules.policy.validation import ValidationChoice
+from rules.session.causes import session_name
+from rules.session.observation import is_open, opted_out, pause_covers, selects_node
+from rules.session.owners import working_owner
+from rules.session.snapshot import FleetSnapshot
+from rules.session.validation.requests import told_on
+from rules.session.validation.verdicts import REASON, SOURCE
+from rules.validate.contract import Result, Verdict
+from rules.validate.jobs import (
+    ANNOTATION_BOOT,
+    ANNOTATION_NODE,
+    ANNOTATION_OF,
+    GPU_RESOURCE,
+    JobSeen,
+    idle_job_of,
+    name_of_test,
+)
+from rules.validate.outcome import outcome_of
+
+STARTS_S = 120.0
+"""A Job whose pod does not run by then found its node busy."""
+AGAIN_S = 3600.0
+"""A node that was busy, or whose test said nothing, is tried again after this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleStep:
+    """What is written next, and which nodes were tried in vain."""
+
+    writes: tuple[Write, ...] = ()
+    in_vain: tuple[str, ...] = ()
+
+
+def follow(snapshot: FleetSnapshot, jobs: Sequence[JobSeen]) -> IdleStep:
+    """What became of the tests that were made: read, ended, or left alone for now."""
+    writes: list[Write] = []
+    in_vain: list[str] = []
+    for seen in jobs:
+        node = _node_of(seen, snapshot)
+        if seen.job is None or node is None:
+            continue
+        result = _result(seen, node, snapshot)
+        if result is None:
+            continue
+        if result.verdict is Verdict.UNKNOWN:
+            in_vain.append(node.name)
+            writes.append(_deletion(seen, node, snapshot))
+        elif not _known(seen, node):
+            writes += _told(seen, node, result, snapshot)
+    return IdleStep(writes=tuple(writes), in_vain=tuple(in_vain))
+
+
+def due(snapshot: FleetSnapshot, jobs: Sequence[JobSeen], tried: Mapping[str, float]) -> list[str]:
+    """The nodes to test now: never tested before longest ago, as many as there is room for."""
+    idle, choice = snapshot.policy.validate.idle, snapshot.policy.validate.of_idle_nodes()
+    if idle is None or choice is None or snapshot.policy.mode == Mode.SHADOW or snapshot.doubt:
+        return []
+    selected = [n for n in snapshot.nodes.values() if selects_node(snapshot.policy, n)]
+    running = {n.name for s in jobs if not _over(s) and (n := _node_of(s, snapshot)) is not None}
+    room = max(1, int(len(selected) * idle.concurrent.percent / 100)) - len(running)
+    waiting = [
+        node
+        for node in selected
+        if node.name not in running
+        and snapshot.now - _tested_at(node) >= idle.every_s
+        and snapshot.now - tried.get(node.name, float("-inf")) >= AGAIN_S
+        and not why_not_idle(node, snapshot)
+    ]
+    waiting.sort(key=lambda node: (_tested_at(node), node.name))
+    return [node.name for node in waiting[: max(0, room)]]
+
+
+def making(
+    name: str, choice: ValidationChoice, template: Mapping[str, object], snapshot: FleetSnapshot
+) -> CreateTestJob | None:
+    """The write that tests the node; None where it is gone."""
+    node = snapshot.nodes.get(name)
+    if node is None:
+        return None
+    # The hour makes the name: a second leader within it finds the first one's.
+    job = name_of_test(f"{name}-idle", int(snapshot.now // AGAIN_S))
+    return CreateTestJob(
+        node=name,
+        node_uid=node.uid,
+        session="",
+        namespace=snapshot.own_namespace,
+        name=job,
+        body=idle_job_of(
+            template, name=job, node=node, gpus=_gpus(node), timeout_s=choice.timeout_s
+        ),
+    )
+
+
+def why_not_idle(node: NodeView, snapshot: FleetSnapshot) -> str:
+    """Why a node is no candidate, or must not be tested any more; "" when it may be."""
+    if node.doubt or _gpus(node) < 1:
+        return "it has no whole GPUs that a pod could ask for"
+    if control_plane(node):
+        return "it is a control-plane node"
+    if node.spec.unschedulable or node.ready != "True":
+        return "it takes no pods"
+    if opted_out(node) or ANNOTATION_HOLD in node.annotations:
+        return "people keep their hands on it"
+    if any(is_open(s) and s.spec.node_name == node.name for s in snapshot.quarantines.values()):
+        return "it is in quarantine"
+    if any(pause_covers(pause, node, snapshot.now) for pause in snapshot.pauses.values()):
+        return "it is paused"
+    health = snapshot.healths.get(node.name)
+    if health is not None and health.status.health == "Unhealthy":
+        return "its agent calls it unhealthy"
+    return working_owner(node, snapshot.maintenance_leases.get(node.name), snapshot.now)
+
+
+def _gpus(node: NodeView) -> int:
+    """Whole GPUs; 0 for a node that is cut into MIG devices or shares them."""
+    amounts = {name: n for name, n in gpu_amounts(node.status.allocatable).items() if n > 0}
+    return amounts.get(GPU_RESOURCE, 0) if amounts.keys() <= {GPU_RESOURCE} else 0
+
+
+def _tested_at(node: NodeView) -> float:
+    known = node.condition(CONDITION_VALIDATED)
+    return (parse_time(known.last_heartbeat_time or "") or 0.0) if known is not None else 0.0
+
+
+def _node_of(seen: JobSeen, snapshot: FleetSnapshot) -> NodeView | None:
+    """The Node that the Job was made for, where it is still the same."""
+    notes = seen.job.metadata.annotations if seen.job is not None else {}
+    node = snapshot.nodes.get(notes.get(ANNOTATION_NODE, ""))
+    return node if node is not None and notes.get(ANNOTATION_OF) == node.uid else None
+
+
+def _over(seen: JobSeen) -> bool:
+    return seen.job is None or bool(seen.job.over)
+
+
+def _known(seen: JobSeen, node: NodeView) -> bool:
+    """Whether the Job's result is on the node already."""
+    known = node.condition(CONDITION_VALIDATED)
+    return known is not None and known.message.startswith(f"{seen.name}: ")
+
+
+def _result(seen: JobSeen, node: NodeView, snapshot: FleetSnapshot) -> Result | None:
+    """What the test said; unknown where it is to be ended; None while it goes on."""
+    assert seen.job is not None
+    meta = seen.job.metadata
+    if node.boot_id and meta.annotations.get(ANNOTATION_BOOT) != node.boot_id:
+        return Result(verdict=Verdict.UNKNOWN, message="the node booted anew")
+    outcome = outcome_of(seen, node=node.name, made_for=node.uid, job_uid=meta.uid)
+    if outcome.result is not None:
+        return outcome.result
+    runs = any(pod.status.phase == "Running" for pod in seen.pods)
+    if not runs and snapshot.now - meta.created_at > STARTS_S:
+        return Result(verdict=Verdict.UNKNOWN, message="the node was busy")
+    if why := why_not_idle(node, snapshot):
+        return Result(verdict=Verdict.UNKNOWN, message=why)
+    return None
+
+
+def _deletion(seen: JobSeen, node: NodeView, snapshot: FleetSnapshot) -> DeleteTestJob:
+    assert seen.job is not None
+    return DeleteTestJob(
+        node=node.name,
+        namespace=snapshot.own_namespace,
+        name=seen.name,
+        uid=seen.job.metadata.uid,
+    )
+
+
+def _told(
+    seen: JobSeen, node: NodeView, result: Result, snapshot: FleetSnapshot
+) -> Iterable[Write]:
+    """The session first: once the node says that it was tested, nobody looks at the Job again."""
+    sessions = [s for s in snapshot.quarantines.values() if s.spec.node_name == node.name]
+    if result.verdict is not Verdict.PASS and not _opened(seen, sessions):
+        mild = result.verdict is Verdict.DEGRADED
+        cause = Cause(
+            source=SOURCE,
+            incident=seen.name,
+            reason=REASON,
+            severity=str(Severity.DEGRADED if mild else Severity.FATAL),
+            message=bounded(result.message)[:512],
+        )
+        level = snapshot.policy.level_of(REASON, str(Level.DRAIN))
+        if level not in {Level.REPORT, Level.CORDON, Level.DRAIN}:
+            level = str(Level.DRAIN)
+        if level != Level.REPORT:
+            spec = QuarantineSpec(
+                node_name=node.name,
+                node_uid=node.uid,
+                boot_id=node.boot_id,
+                causes=(cause,),
+                level=level,
+            )
+            yield CreateSession(name=session_name(node, seen.name, sessions), spec=spec)
+    passed = result.verdict is Verdict.PASS
+    yield told_on(
+        node, seen.name, passed=passed, message=result.message or result.verdict, now=snapshot.now
+    )
+
+
+def _opened(seen: JobSeen, sessions: Iterable[QuarantineView]) -> bool:
+    return any(c.incident == seen.name for s in sessions for c in s.spec.causes)

@@ -1,0 +1,208 @@
+"""Nodes on which nobody computes are tested now and then, and a failed test is a fault like any other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from rules.api import writes as d
+from rules.api.pods import PodView
+from rules.fleet.idle_checks import due, follow, making
+from rules.validate.jobs import LABEL_JOB, JobSeen, JobView
+from tests.support.scenario.session_apiserver import OWN
+from tests.support.scenario.session_world import ROOMY, World, policy_of
+from tests.support.scenario.validation_world import says
+
+TEMPLATE = {"spec": {"containers": [{"name": "validate", "image": "gpuward-agent:1"}]}}
+DAY_S = 86_400.0
+
+
+class IdleWorld(World):
+    """The sweep of `remediator.upkeep.idle_checks`, and a scheduler and kubelet for its Jobs."""
+
+    def __init__(self, nodes: int = 4, **idle: Any) -> None:
+        validate = {"provider": "Builtin", "idle": {"every": "24h", **idle}}
+        super().__init__(policy_of(budget=ROOMY, validate=validate, release={"healthyFor": "1m"}))
+        for name in self.add_nodes(nodes):
+            self.nodes[name]["status"]["allocatable"] = {"nvidia.com/gpu": "8"}
+        self.busy: set[str] = set()
+        self.says = {name: (0, says("pass")) for name in self.nodes}
+        self.tried: dict[str, float] = {}
+
+    def sweep(self) -> list[str]:
+        """One sweep; the nodes whose test was made."""
+        step = follow(self.snapshot(), self.idle_jobs())
+        for write in step.writes:
+            self._send(write)
+        self.tried |= dict.fromkeys(step.in_vain, self.now)
+        choice = self.policy.validate.of_idle_nodes()
+        names = due(self.snapshot(), self.idle_jobs(), self.tried)
+        for name in names:
+            assert choice is not None
+            made = making(name, choice, TEMPLATE, self.snapshot())
+            assert made is not None
+            self._send(made)
+        return names
+
+    def sweep_for(self, seconds: float) -> None:
+        for _ in range(int(seconds // 30)):
+            self.sweep()
+            self._run_pods()
+            self.cycle()
+            self.now += 30
+            self._controllers()
+
+    def idle_jobs(self) -> list[JobSeen]:
+        return [
+            JobSeen(
+                name=name,
+                job=msgspec.convert(job, JobView),
+                pods=tuple(
+                    msgspec.convert(pod, PodView)
+                    for pod in self.pods.values()
+                    if pod["metadata"]["labels"].get(LABEL_JOB) == name
+                ),
+            )
+            for name, job in self.jobs.items()
+        ]
+
+    def _run_pods(self) -> None:
+        for name, job in self.jobs.items():
+            node = job["metadata"]["annotations"]["gpuward.io/node"]
+            if job.get("status") or node in self.busy:
+                continue
+            if (OWN, name) not in self.pods:
+                self.add_pod(name, node, namespace=OWN, owner=("batch/v1", "Job", name))
+                pod = self.pods[OWN, name]
+                pod["metadata"]["ownerReferences"][0]["uid"] = job["metadata"]["uid"]
+                pod["metadata"]["labels"] = {LABEL_JOB: name}
+                pod["status"]["containerStatuses"][0]["name"] = "validate"
+                pod["spec"]["containers"][0]["name"] = "validate"
+                continue
+            status, text = self.says[node]
+            pod = self.pods[OWN, name]
+            ended = {"exitCode": status, "message": text}
+            pod["status"]["containerStatuses"][0]["state"] = {"terminated": ended}
+            pod["status"]["phase"] = "Failed" if status else "Succeeded"
+            kind = "Failed" if status else "Complete"
+            job["status"] = {"conditions": [{"type": kind, "status": "True", "reason": "x"}]}
+
+    def validated(self, node: str) -> str:
+        known = self.node(node).condition("GPUValidated")
+        return known.status if known is not None else ""
+
+
+def test_issue13_03_every_idle_node_is_tested_in_its_turn_and_once_a_day() -> None:
+    world = IdleWorld(nodes=4, concurrent={"percent": 30})
+    assert len(world.sweep()) == 1, "30 % of 4, rounded down"
+    world.sweep_for(1200)
+    assert {world.validated(name) for name in world.nodes} == {"True"}
+    assert len(world.writes(d.CreateTestJob)) == 4
+    world.now += DAY_S / 2
+    world.sweep_for(300)
+    assert len(world.writes(d.CreateTestJob)) == 4
+    world.now += DAY_S / 2
+    world.sweep_for(1200)
+    assert len(world.writes(d.CreateTestJob)) == 8
+    assert world.quarantines == {}
+
+
+def test_issue13_03_its_pod_asks_for_all_gpus_at_the_lowest_priority_on_that_node() -> None:
+    world = IdleWorld(nodes=2)
+    world.taint("n0", "readiness.k8s.io/gpu-validated")
+    (name,) = world.sweep()
+    (job,) = world.jobs.values()
+    spec = job["spec"]["template"]["spec"]
+    assert "nodeName" not in spec
+    assert spec["priorityClassName"] == "gpuward-idle-check"
+    assert spec["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "8"}
+    assert name in str(spec["affinity"])
+    assert [t["key"] for t in spec["tolerations"]] == ["readiness.k8s.io/gpu-validated"]
+    assert "ownerReferences" not in job["metadata"]
+
+
+def test_issue13_03_a_busy_node_is_left_alone_and_tried_again_in_an_hour() -> None:
+    world = IdleWorld(nodes=2, concurrent={"percent": 100})
+    world.busy = {"n0"}
+    world.sweep_for(600)
+    assert world.validated("n0") == ""
+    assert world.validated("n1") == "True"
+    assert all("n1" in name for name in world.jobs), "the Job that waited is gone"
+    world.busy = set()
+    world.sweep_for(3600)
+    assert world.validated("n0") == "True"
+
+
+def test_issue13_03_a_failed_idle_test_quarantines_within_budget_and_its_repair_is_tested() -> None:
+    world = IdleWorld(nodes=3, concurrent={"percent": 100})
+    world.says["n1"] = (2, says("fail", value=7.0))
+    world.sweep_for(300)
+    assert world.validated("n1") == "False"
+    session = world.session("n1")
+    (cause,) = session.spec.causes
+    assert (cause.source, cause.reason, cause.severity) == (
+        "Validation",
+        "ValidationFailed",
+        "Fatal",
+    )
+    assert world.phase("n1") == "Quarantined"
+    assert world.condition("n1", "NeedsHuman") == "ValidationFailed"
+    assert {world.phase("n0"), world.phase("n2")} == {""}
+    assert len(world.sessions("n1")) == 1
+
+
+def test_issue13_03_where_the_policy_only_reports_failed_tests_no_session_opens() -> None:
+    world = IdleWorld(nodes=2, concurrent={"percent": 100})
+    world.policy = msgspec.structs.replace(
+        world.policy, reasons=policy_of(reasons={"ValidationFailed": {"level": "Report"}}).reasons
+    )
+    world.says["n1"] = (2, says("fail", value=7.0))
+    world.sweep_for(300)
+    assert world.validated("n1") == "False"
+    assert world.quarantines == {}
+
+
+@pytest.mark.parametrize("why", ["cordon", "opt-out", "hold", "pause", "session", "mig", "shadow"])
+def test_issue13_03_a_node_with_another_matter_is_not_tested(why: str) -> None:
+    world = IdleWorld(nodes=2, concurrent={"percent": 100})
+    match why:
+        case "cordon":
+            world.cordon("n0")
+        case "opt-out":
+            world.nodes["n0"]["metadata"]["labels"]["gpuward.io/opt-out"] = "true"
+        case "hold":
+            world.annotate("n0", "gpuward.io/hold", "x")
+        case "pause":
+            world.pause(nodes=["n0"])
+        case "session":
+            world.open_by_person("n0")
+        case "mig":
+            world.nodes["n0"]["status"]["allocatable"] = {"nvidia.com/mig-1g.10gb": "7"}
+        case "shadow":
+            shadow = policy_of(mode="Shadow").mode
+            world.policy = msgspec.structs.replace(world.policy, mode=shadow)
+    expected = [] if why == "shadow" else ["n1"]
+    assert world.sweep() == expected
+
+
+def test_issue13_03_a_test_that_runs_when_its_node_falls_ill_is_ended() -> None:
+    world = IdleWorld(nodes=2, concurrent={"percent": 100})
+    world.sweep_for(30)
+    assert len(world.jobs) == 2
+    world.incident("n0")
+    world.cycle()
+    world.sweep()
+    assert all("n1" in name for name in world.jobs)
+
+
+def test_issue13_03_a_result_of_another_boot_or_of_a_job_that_is_not_ours_says_nothing() -> None:
+    world = IdleWorld(nodes=2, concurrent={"percent": 100})
+    world.sweep_for(60)
+    world.reboot("n0")
+    for job in world.jobs.values():
+        if job["metadata"]["annotations"]["gpuward.io/node"] == "n1":
+            job["metadata"]["annotations"]["gpuward.io/test-of"] = "somebody"
+    world.sweep_for(60)
+    assert (world.validated("n0"), world.validated("n1")) == ("", "")
