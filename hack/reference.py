@@ -49,6 +49,8 @@ MEANINGS = {
     "`policy.repair`)",
     "CONDITION_NEEDS_REPLACE": "node condition: True asks for a replacement of a drained node "
     "(remediator, `policy.repair`)",
+    "CONDITION_VALIDATED": "node condition: what the last test under load came to (remediator, "
+    "component `validate`)",
     "ANNOTATION_HOLD": "do not release, and why (people)",
     "ANNOTATION_REPAIRED": "time and reason: closes what only a person can close, if the present "
     "agrees (people)",
