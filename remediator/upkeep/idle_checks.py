@@ -103,9 +103,7 @@ class IdleTests:
                 name=job.metadata.name,
                 job=job,
                 pods=tuple(
-                    p
-                    for p in pods.found
-                    if p.metadata.labels.get(LABEL_JOB) == job.metadata.name
+                    p for p in pods.found if p.metadata.labels.get(LABEL_JOB) == job.metadata.name
                 ),
             )
             for job in jobs

@@ -171,7 +171,11 @@ async def test_issue13_03_an_idle_node_is_tested_and_what_fails_is_quarantined(c
 
     async def quarantined():
         found = [s for node in NODES for s in await sessions(cluster, node)]
-        return found[0] if found and found[0].get("status", {}).get("phase") == "Quarantined" else None
+        return (
+            found[0]
+            if found and found[0].get("status", {}).get("phase") == "Quarantined"
+            else None
+        )
 
     with running(one):
         await leads(cluster, "one")

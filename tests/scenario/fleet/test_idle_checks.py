@@ -135,7 +135,9 @@ def test_issue13_03_a_busy_node_is_left_alone_and_tried_again_in_an_hour() -> No
     assert world.validated("n0") == "True"
 
 
-def test_issue13_03_a_failed_idle_test_quarantines_within_budget_and_its_repair_is_tested() -> None:
+def test_issue13_03_a_failed_idle_test_quarantines_within_budget_and_its_repair_is_tested() -> (
+    None
+):
     world = IdleWorld(nodes=3, concurrent={"percent": 100})
     world.says["n1"] = (2, says("fail", value=7.0))
     world.sweep_for(300)

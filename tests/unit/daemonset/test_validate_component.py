@@ -88,7 +88,9 @@ def test_issue13_03_a_job_that_is_no_test_is_refused() -> None:
     assert refused(other)
 
 
-def test_issue13_03_an_idle_check_may_be_made_and_its_result_said_with_the_component_only() -> None:
+def test_issue13_03_an_idle_check_may_be_made_and_its_result_said_with_the_component_only() -> (
+    None
+):
     view = msgspec.convert(node(), NodeView)
     idle = idle_job_of(
         copy.deepcopy(TEMPLATE["template"]), name="gpu-1-idle-validate-1", node=view, gpus=8,
