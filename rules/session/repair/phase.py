@@ -232,7 +232,9 @@ def _ask(case: Case, status: QuarantineStatus, attempt: RepairAttempt) -> Decisi
     if cannot is not None and cannot is not said:
         return _cannot(case, status, attempt, cannot)
     if said is None:
-        status = _with(status, _changed(attempt, state=RepairState.ASKED))
+        # Its time begins with the call: what kept it from being asked was nobody's failure.
+        asked = _changed(attempt, state=RepairState.ASKED, started_at=format_time(case.now))
+        status = _with(status, asked)
         message = f"{attempt.step} asked of {attempt.adapter}"
         status = st.noted(status, "RepairAsked", message, case.now)
         status = touched(status, message=f"{message} at {clock(case.now)}; its proof is awaited.")

@@ -149,3 +149,17 @@ def test_issue13_04_a_leader_killed_at_any_write_asks_once(name: str, step: str)
         assert found == want, crash_at
         assert len(world.asked_through()) == 1, crash_at
         assert len(world.followed) == 1, crash_at
+
+
+def test_issue13_05_a_step_has_its_whole_time_from_the_call_on() -> None:
+    world = broken("NVSentinel", "RestartNode", "hangs")
+    world.unserved.add("janitor.dgxc.nvidia.com")
+    live(world, 500)
+    assert world.steps_of() == [("RestartNode", "Planned")]
+    world.unserved.clear()
+    live(world, 60)
+    assert world.steps_of() == [("RestartNode", "Asked")]
+    live(world, 1700)
+    assert world.steps_of() == [("RestartNode", "Asked")]
+    live(world, 200)
+    assert world.steps_of() == [("RestartNode", "Failed")]
