@@ -84,6 +84,10 @@ def awaited_until(case: Case, step: Step) -> float | None:
     status = with_evidence(case, case.status)
     if step not in LOSES_EVIDENCE or recorded(status):
         return None
+    marked_at, without_at = _at(status, Phase.MARKED), _at(status, WITHOUT)
+    if without_at is not None and without_at >= (marked_at or 0.0):
+        # One minute for the session: the next step waits for nothing that did not come.
+        return None
     drained_at = _at(status, Phase.QUARANTINED) or case.phase_since
     until = drained_at + WAIT_S
     return until if case.now < until else None
@@ -97,9 +101,9 @@ def noted_without(case: Case, status: QuarantineStatus, step: Step) -> Quarantin
     return st.noted(status, WITHOUT, why, case.now)
 
 
-def _at(status: QuarantineStatus, phase: Phase) -> float | None:
-    """When the session last entered the phase, as far as its timeline remembers."""
-    return next((parse_time(e.at) for e in reversed(status.timeline) if e.step == phase), None)
+def _at(status: QuarantineStatus, step: str) -> float | None:
+    """When that last happened, as far as the session's timeline remembers."""
+    return next((parse_time(e.at) for e in reversed(status.timeline) if e.step == step), None)
 
 
 def outlived_evidence(

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from hack.sim.cluster.clients.client import ApiError, Object
 from hack.sim.cluster.controllers.nodes.node_objects import node_object
 from hack.sim.cluster.controllers.suite import utc_now
@@ -123,14 +125,20 @@ def said(cluster: Cluster, reason: str, words: str) -> Callable[[], Awaitable[Ob
     return there
 
 
+@pytest.mark.parametrize("dies", [False, pytest.param(True, marks=pytest.mark.slow)])
 async def test_issue13_02_the_ladder_is_climbed_through_objects_each_asked_once(
-    secure_cluster: Cluster,
+    secure_cluster: Cluster, dies: bool
 ) -> None:
     cluster = secure_cluster
     one = await standing(cluster)
     with running(one):
         await leads(cluster, "one")
         await cluster.health.fail(NODE, XID_79)
+
+        async def kept() -> str:
+            return await cluster.health.keep_evidence(NODE)
+
+        await cluster.until(kept, "the mark that an agent keeps evidence for")
 
         # Made: nobody serves it at first; then it is there, under the session's name, and lies.
         await cluster.until(
@@ -153,8 +161,9 @@ async def test_issue13_02_the_ladder_is_climbed_through_objects_each_asked_once(
         await cluster.client.patch(
             REBOOTS, name, {"status": {"conditions": lie}}, subresource="status"
         )
-        one.kill()
-        one.start()
+        if dies:
+            one.kill()
+            one.start()
         await cluster.gone(REBOOTS, name)
 
         # Marked: not while the host is paused; off, confirmed, and the mark comes off again.

@@ -8,7 +8,7 @@ import pytest
 
 from rules.api import writes as d
 from rules.api.metadata import ObjectMeta
-from rules.api.timestamps import format_time
+from rules.api.timestamps import format_time, parse_time
 from rules.policy.policy import Policy
 from rules.session.repair.evidence import outlived_evidence, recorded
 from tests.support.scenario.repair_world import NODE, RepairWorld
@@ -47,6 +47,17 @@ def test_issue13_05_a_restart_waits_a_minute_and_then_goes_on_without() -> None:
     (said,) = notes(world, "WithoutEvidence")
     assert said.startswith("RestartNode goes on without evidence")
     world.run_until(NODE, "Released", limit=1800)
+
+
+def test_issue13_05_the_next_step_does_not_wait_for_it_again() -> None:
+    world = RepairWorld(does="reboots")
+    world.keeps_evidence = False
+    world.incident(NODE)
+    world.run(1300, step=5)
+    first, second = world.asked()
+    proven = world.session(NODE).status.repair[0].ended_at
+    assert second.at - (parse_time(proven) or 0) < 900 + 50
+    assert first.step != second.step
 
 
 def test_issue13_05_evidence_that_comes_late_ends_the_wait() -> None:
