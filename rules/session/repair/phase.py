@@ -17,11 +17,11 @@ from rules.api.timestamps import clock, format_time, parse_time
 from rules.api.writes import Decision, Evicting, ObjectQuery
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.clock import was_away
-from rules.repair.ladder import Climb, Rung, Step
+from rules.repair.ladder import Climb, Step
 from rules.repair.proof import prove
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched
-from rules.session.repair.asking import FOLLOWED_S, call_for, follow_call
+from rules.session.repair.asking import FOLLOWED_S, Call, call_for, follow_call
 from rules.session.repair.ends import off_objects
 from rules.session.repair.evidence import noted_without
 from rules.session.repair.facts import before_of, seen_of
@@ -99,8 +99,24 @@ def begin_step(
         )
         refusal = Refusal(reason=WhyNot.APPROVAL, why=why, permanent=True)
         return Outlook(then=why, refusal=refusal, proposes=rung.step)
-    waits = not_now(case, rung.step, halt, f"{rung.step} by {rung.adapter} is next")
-    return waits or _planned(case, status, rung)
+    next_clause = f"{rung.step} by {rung.adapter} is next"
+    waits = not_now(case, rung.step, halt, next_clause)
+    if waits is not None and not waits.looks:
+        return waits
+    attempt = RepairAttempt(
+        step=rung.step,
+        adapter=rung.adapter,
+        attempt=rung.attempt,
+        started_at=format_time(case.now),
+        object=request_name(case.session.name, rung.step, rung.attempt),
+        before=before_of(case),
+        state=RepairState.PLANNED,
+    )
+    # Before the pods are listed: what waits for an object may wait for days.
+    call = call_for(case, attempt)
+    if call.needs is not None:
+        return _reading(call.needs)
+    return _object_waits(case, call, next_clause) or waits or _planned(case, status, attempt, call)
 
 
 def would_repair(case: Case) -> str:
@@ -133,25 +149,19 @@ def led_to(case: Case) -> Climb:
     )
 
 
-def _planned(case: Case, status: QuarantineStatus, rung: Rung) -> Decision | Outlook:
+def _object_waits(case: Case, call: Call, next_clause: str) -> Outlook | None:
+    """What the object says against the step as long as it lasts; None where it says nothing."""
+    why = call.verdict.waits
+    if not why:
+        return None
+    again_at = case.now + AGAIN_S
+    return Outlook(then=f"{next_clause}: {why}", refusal=_refused(why), wake_at=again_at)
+
+
+def _planned(case: Case, status: QuarantineStatus, attempt: RepairAttempt, call: Call) -> Decision:
     """The step on record with what it is asked through; the call follows only after that."""
-    attempt = RepairAttempt(
-        step=rung.step,
-        adapter=rung.adapter,
-        attempt=rung.attempt,
-        started_at=format_time(case.now),
-        object=request_name(case.session.name, rung.step, rung.attempt),
-        before=before_of(case),
-        state=RepairState.PLANNED,
-    )
-    call = call_for(case, attempt)
-    if call.needs is not None:
-        return _reading(call.needs)
-    if call.verdict.waits:
-        then = f"{rung.step} by {rung.adapter} is next: {call.verdict.waits}"
-        return Outlook(then=then, refusal=_refused(call.verdict.waits), wake_at=case.now + AGAIN_S)
     attempt = _changed(attempt, target=call.target)
-    status = noted_without(case, status, rung.step)
+    status = noted_without(case, status, Step(attempt.step))
     status = touched(status, repair=(*status.repair, attempt))
     status = st.with_condition(status, PROPOSED, case.now)
     sentence = (
@@ -192,6 +202,12 @@ def _plan_on(
         why = "the policy or a person does not ask for it any more"
         return _ended(case, status, attempt, RepairState.WITHDRAWN, why)
     waits = not_now(case, Step(attempt.step), halt, f"{attempt.step} waits")
+    if waits is not None and not waits.looks:
+        return _held(case, status, attempt, waits)
+    call = call_for(case, attempt)
+    if call.needs is not None:
+        return _reading(call.needs)
+    waits = _object_waits(case, call, f"{attempt.step} waits") or waits
     if waits is not None:
         return _held(case, status, attempt, waits)
     if attempt.state == RepairState.HELD or was_away(case.now, case.seen.last_active_at):
@@ -217,10 +233,7 @@ def _ask(case: Case, status: QuarantineStatus, attempt: RepairAttempt) -> Decisi
         return case.decision(
             "PlanRepair", found, because=why, evicting=Evicting.LOOK, wake_at=case.now
         )
-    if call.verdict.waits:
-        refusal = _refused(call.verdict.waits)
-        then = f"{attempt.step} waits: {refusal.why}"
-        waits = Outlook(then=then, refusal=refusal, wake_at=case.now + AGAIN_S)
+    if (waits := _object_waits(case, call, f"{attempt.step} waits")) is not None:
         return _held(case, status, attempt, waits)
     said = case.refusal(call.write) if call.write is not None else None
     cannot = _refused(call.verdict.cannot) if call.verdict.cannot else said
@@ -232,9 +245,10 @@ def _ask(case: Case, status: QuarantineStatus, attempt: RepairAttempt) -> Decisi
     if cannot is not None and cannot is not said:
         return _cannot(case, status, attempt, cannot)
     if said is None:
-        # Its time begins with the call: what kept it from being asked was nobody's failure.
-        asked = _changed(attempt, state=RepairState.ASKED, started_at=format_time(case.now))
-        status = _with(status, asked)
+        # Its time begins with the call: what kept it from being asked was nobody's failure. A call
+        # of whoever led before may have been followed by now.
+        began = attempt.started_at if call.write is None else format_time(case.now)
+        status = _with(status, _changed(attempt, state=RepairState.ASKED, started_at=began))
         message = f"{attempt.step} asked of {attempt.adapter}"
         status = st.noted(status, "RepairAsked", message, case.now)
         status = touched(status, message=f"{message} at {clock(case.now)}; its proof is awaited.")

@@ -39,8 +39,8 @@ LADDER = """
 repair:
   mode: Auto
   steps:
-    RestartNode: {adapter: NVSentinel, timeout: 3s}
-    PowerCycle: {adapter: Metal3, timeout: 5s}
+    RestartNode: {adapter: NVSentinel, timeout: 1s}
+    PowerCycle: {adapter: Metal3, timeout: 2s}
     ReplaceNode: {adapter: Karpenter, timeout: 5m}
 """
 COMPONENTS = ("repair-nv-sentinel", "repair-metal3", "repair-karpenter")

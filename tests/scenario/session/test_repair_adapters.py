@@ -163,3 +163,36 @@ def test_issue13_05_a_step_has_its_whole_time_from_the_call_on() -> None:
     assert world.steps_of() == [("RestartNode", "Asked")]
     live(world, 200)
     assert world.steps_of() == [("RestartNode", "Failed")]
+
+
+def paused(world: ProviderWorld, on: bool) -> None:
+    """The Machine's owner wants nobody to touch it."""
+    notes = world.held("machines")[0]["metadata"].setdefault("annotations", {})
+    notes.pop("cluster.x-k8s.io/paused", None)
+    if on:
+        notes["cluster.x-k8s.io/paused"] = ""
+
+
+@pytest.mark.parametrize("when", ["before", "planned"])
+def test_issue13_04_a_pause_on_the_object_is_waited_for_and_never_climbed_over(when: str) -> None:
+    world = broken("ClusterAPI", "ReplaceNode")
+    if when == "before":
+        paused(world, on=True)
+    else:
+
+        def pauses(write: d.Write) -> None:
+            if isinstance(write, d.WriteSessionStatus) and write.status.repair:
+                paused(world, on=True)
+
+        world.meddler = pauses
+    live(world, 4000)
+    world.meddler = None
+    assert world.asked_through() == []
+    assert world.condition(NODE, "Blocked") == "RepairRefused"
+    assert "machines.cluster.x-k8s.io capi/m-n0 has annotation" in world.message(NODE)
+    writes = len(world.writes(d.WriteSessionStatus))
+    live(world, 1000)
+    assert len(world.writes(d.WriteSessionStatus)) == writes, "a wait says its word once"
+    paused(world, on=False)
+    live(world, 1500)
+    assert world.sessions(NODE)[0].status.repair[0].state == "Proven"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from rules.api import writes as d
+from rules.api.timestamps import format_time
 from rules.repair.ladder import Step
 from rules.repair.shipped import ADAPTERS
 from tests.support.scenario.repair_world import NODE, RepairWorld, repair_policy
@@ -183,6 +184,8 @@ class ProviderWorld(RepairWorld):
             case Step.RESET_GPU | Step.RESTART_DRIVER:
                 if self.adapter == "GPUOperator":
                     self._driver_pod(NODE)
+                for gpu in self.healths[NODE]["status"]["gpus"]:
+                    gpu["resetAt"] = format_time(self.now)
                 for incident in self.healths[NODE]["status"]["incidents"]:
                     incident |= {"active": False, "closedBy": "Reset"}
             case Step.REPLACE_NODE:
