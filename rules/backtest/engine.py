@@ -26,18 +26,26 @@ from rules.api.quarantine import Phase, QuarantineSpec, QuarantineStatus, Releas
 from rules.api.timestamps import format_time, parse_time
 from rules.backtest.archive import node_object
 from rules.backtest.past import Past, PastFault, PersonAct
+from rules.drain.gangs import Gang
 from rules.drain.memory import DrainMemory
 from rules.drain.plan import DrainPlan
+from rules.fleet.remembered import FleetMemory
 from rules.fleet.turns import FleetVerdict, judge_fleet
 from rules.policy.policy import Policy, Repair
 from rules.session.causes import DELETED_BY
 from rules.session.decide import decide
-from rules.session.observation import Permit, is_open, observe, sessions_by_node
+from rules.session.observation import Permit, is_open, observe
 from rules.session.snapshot import AgentPod, FleetSnapshot
 
 ROUNDS: Final = 12
-RESTS_S: Final[Mapping[str, float]] = {Phase.QUARANTINED: 3600.0}
-"""A phase that only events end is decided so rarely; the others at least once a minute."""
+RESTS_S: Final[Mapping[str, float]] = {
+    Phase.PENDING: 3600.0,
+    Phase.MARKED: 3600.0,
+    Phase.QUARANTINED: 3600.0,
+}
+"""Phases that only events or a permit end are decided so rarely, the others once a minute."""
+_ASKS: Final = frozenset({"", Phase.PENDING, Phase.MARKED})
+"""Phases in which a session goes by what the fleet rules allow."""
 MATE_S: Final = 3600.0
 """A real session of the node that began within this time tells how long its drain takes."""
 
@@ -71,7 +79,12 @@ class Engine:
         self._agents = {f"agent-{n}": _agent(n) for n in self._nodes}
         self._faults: dict[str, dict[str, PastFault]] = defaultdict(dict)
         self._healths: dict[str, HealthView] = {}
+        self._gangs: dict[str, tuple[Gang, ...]] = dict.fromkeys(self._nodes, ())
+        self._of_node: dict[str, list[str]] = defaultdict(list)
         self._verdict = FleetVerdict()
+        self._memory = FleetMemory()
+        self._dirty = True
+        """Something that the fleet rules read has changed since they were asked."""
         self._heap: list[tuple[float, str]] = []
         self._wakes: dict[str, float] = {}
         self._events: dict[float, list[PastFault | PersonAct | str]] = defaultdict(list)
@@ -98,7 +111,9 @@ class Engine:
             due: set[str] = set()
             while self._heap and self._heap[0][0] <= self._now:
                 at, node = heapq.heappop(self._heap)
-                if node and self._wakes.get(node) == at:
+                if not node:
+                    self._dirty = True
+                elif self._wakes.get(node) == at:
                     due.add(node)
             due |= self._happened(self._events.pop(self._now, []))
             self._settle(due)
@@ -173,11 +188,12 @@ class Engine:
     def _settle(self, due: set[str]) -> None:
         """Everything that follows at this moment: fleet, nodes, and again while something moved."""
         for _ in range(ROUNDS):
-            self._verdict = judge_fleet(self._snapshot())
-            permits = self._verdict.permits
-            for name, session in self.result.sessions.items():
-                if is_open(session) and self._used.get(name) != permits.get(name):
-                    due.add(session.spec.node_name)
+            if self._dirty:
+                self._judge()
+                permits = self._verdict.permits
+                for name, session in self.result.sessions.items():
+                    if session.status.phase in _ASKS and self._used.get(name) != permits.get(name):
+                        due.add(session.spec.node_name)
             if not due:
                 return
             moved = [name for name in sorted(due) if self._look(name)]
@@ -199,12 +215,12 @@ class Engine:
             if not wrote:
                 return moved
             moved = True
-            self._verdict = judge_fleet(self._snapshot())
         raise RestlessError(f"{name} does not come to rest at {format_time(self._now)}")
 
     def _decide(self, name: str, session: QuarantineView | None) -> d.Decision:
+        if self._dirty and session is not None and session.status.phase in _ASKS:
+            self._judge()
         snapshot = self._snapshot()
-        by_node = sessions_by_node(self.result.sessions)
         permit = self._verdict.permits.get(session.name, Permit()) if session else Permit()
         if session is not None:
             self._used[session.name] = self._verdict.permits.get(session.name)
@@ -215,7 +231,7 @@ class Engine:
                 snapshot,
                 name,
                 permit=permit,
-                sessions=by_node,
+                sessions={name: self._sessions(name)},
                 session=session,
                 node=fresh,
                 plan=self._plan(session) if session is not None else None,
@@ -294,14 +310,28 @@ class Engine:
             agents=self._agents,
             observing_since=self._past.began - 86_400.0,
             acting_since=self._past.began - 86_400.0,
-            gangs=dict.fromkeys(self._nodes, ()),
+            gangs=self._gangs,
         )
 
     def _open(self, node: str) -> list[QuarantineView]:
-        found = [
-            s for s in self.result.sessions.values() if s.spec.node_name == node and is_open(s)
-        ]
+        return [session for session in self._sessions(node) if is_open(session)]
+
+    def _sessions(self, node: str) -> list[QuarantineView]:
+        """All of the node, oldest first."""
+        found = [self.result.sessions[name] for name in self._of_node.get(node, ())]
         return sorted(found, key=lambda s: (s.metadata.created_at, s.name))
+
+    def _judge(self) -> None:
+        self._dirty = False
+        self._verdict = judge_fleet(self._snapshot(), self._memory)
+
+    def _ask_again(self) -> None:
+        """When the fleet rules' windows over what just happened end."""
+        budget = self._policy.budget
+        windows = (budget.per_reason.window_s, budget.max_new.window_s, budget.cooldown_s)
+        for after in (*windows, budget.max_new.window_s + budget.cooldown_s):
+            # Whole seconds are compared: a moment later it is certainly over.
+            heapq.heappush(self._heap, (self._now + after + 1.0, ""))
 
     def _apply(self, write: d.Write) -> bool:
         """Whether it is one that the next decision waits for."""
@@ -342,12 +372,19 @@ class Engine:
 
     def _store(self, session: QuarantineView) -> None:
         self._serial += 1
+        self._dirty = True
+        before = self.result.sessions.get(session.name)
+        if before is None:
+            self._of_node[session.spec.node_name].append(session.name)
+        if before is None or before.status.phase != session.status.phase:
+            self._ask_again()
         meta = msgspec.structs.replace(session.metadata, resource_version=str(self._serial))
         self.result.sessions[session.name] = msgspec.structs.replace(session, metadata=meta)
 
     def _patch_node(self, name: str, patch: Mapping[str, Any]) -> None:
         if name in self._nodes:
             self._serial += 1
+            self._dirty = True
             self._nodes[name] = _patched(self._nodes[name], patch, self._serial)
 
 
