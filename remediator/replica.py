@@ -44,7 +44,7 @@ from remediator.view.grouping import GroupKeys
 from remediator.view.live import LiveSource
 from remediator.view.verdict_reader import VerdictReader, reading
 from remediator.world import World
-from rules.api.nodes import FreshNode, HealthView, NodeView, QuarantineView
+from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.quarantine import Phase
 from rules.api.timestamps import parse_time
 from rules.api.writes import MarkNode, SetRepairCondition, Write, WriteRepairObject
@@ -127,6 +127,7 @@ class Replica:
             self.metrics,
             mode=lambda: self.policy.mode,
             recheck=self._recheck,
+            watched=lambda name: self.caches.nodes.items.get(name),
         )
         self.fleet = Fleet(
             self.world,
@@ -346,7 +347,7 @@ class Replica:
         self.fleet.changed()
         self.loop.wake(node)
 
-    def _recheck(self, write: Write, node: FreshNode) -> str:
+    def _recheck(self, write: Write, node: NodeView) -> str:
         return recheck(write, node, self.world.snapshot()) or self._turn_over(write)
 
     def _turn_over(self, write: Write) -> str:

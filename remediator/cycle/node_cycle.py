@@ -51,6 +51,8 @@ _READS = 20
 _HEALTH_FRESH_S = 2.0
 _EVIDENCE_FRESH_S = 4.0
 _BACKOFF_S = (0.1, 30.0)
+# A write that met something else than what it was decided on.
+_CHANGED = frozenset({Result.CONFLICT, Result.GONE})
 # A look that failed in a way nobody foresaw is not tried again sooner, whatever wakes the node.
 _SURPRISED_S = 5.0
 
@@ -116,6 +118,8 @@ class NodeCycle:
         self._said: dict[str, str] = {}
         self._active: dict[str, float] = {}
         self._health_read: dict[str, float] = {}
+        self._doubted: set[str] = set()
+        """Nodes whose mark met another version than the watch showed: to be read first."""
         self._evidence: dict[str, EvidenceView] = {}
         """By session, from the read until its digest is on record."""
         self._evidence_read: dict[str, float] = {}
@@ -192,6 +196,10 @@ class NodeCycle:
         await self._read_evidence(name)
         fresh: FreshNode | None = None
         gone = False
+        if name in self._doubted:
+            fresh = await self._fresh(name)
+            gone = fresh is None
+            self._doubted.discard(name)
         sessions: list[QuarantineView | None] = [*self._world.open_sessions(name)] or [None]
         looked = Looked()
         wake_s: float | None = None
@@ -221,6 +229,8 @@ class NodeCycle:
                 looked = replace(looked, evicting=None)
                 wake_s = postponed_s if wake_s is None else min(wake_s, postponed_s)
             result = await self._writes.carry_out(name, writes)
+            if result in _CHANGED and any(isinstance(write, d.MarkNode) for write in writes):
+                self._doubted.add(name)
             if any(isinstance(write, d.WriteRepairObject) for write in writes):
                 self._objects.forget(name)
             if any(isinstance(write, d.CreateTestJob | d.DeleteTestJob) for write in writes):
@@ -241,6 +251,7 @@ class NodeCycle:
         if name not in self._world.caches.marked.items:
             self._world.unselected.pop(name, None)
         self._health_read.pop(name, None)
+        self._doubted.discard(name)
         self._jobs.forget(name)
         self._world.refusals.forget(name)
         self._gateway.forget(name)

@@ -18,7 +18,7 @@ from functools import partial
 import structlog
 
 from remediator.drain.look import DrainLook
-from remediator.drain.pod_look import PodLook
+from remediator.drain.pod_look import Listed, PodLook
 from remediator.kube.answer import Answer, ApiError
 from remediator.kube.api import Api
 from remediator.kube.clock import Clock
@@ -76,8 +76,18 @@ class _Drain:
         """What the plan was made from."""
         self.looked_at = float("-inf")
         """CLOCK_BOOTTIME when that look began."""
+        self.answered_at: dict[str, float] = {}
+        """CLOCK_BOOTTIME of the last answer about each pod, by UID."""
         self.changed = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
+
+    def listed(self, uid: str) -> Listed | None:
+        """The node's pods as the last look found them, where that says what became of this one:
+        what came of an answer that got lost, only a later look knows.
+        """
+        if self.look is None or self.looked_at <= self.answered_at.get(uid, float("-inf")):
+            return None
+        return Listed(self.look.pods, self.looked_at)
 
 
 class Drains:
@@ -337,7 +347,9 @@ class Drains:
         if drain is None:
             return no_answer("its drain was stopped")
         kept = partial(self._kept_from_eviction, drain, eviction)
-        about = PodLook(self._api, self._clock, eviction, kept)
+        about = PodLook(
+            self._api, self._clock, eviction, kept, partial(drain.listed, eviction.uid)
+        )
         why = await about.look()
         if (known := about.known()) is not None:
             return known
@@ -362,6 +374,7 @@ class Drains:
         )
         drain = self._drains.get(eviction.node)
         if drain is not None and drain.dry_run == eviction.dry_run:
+            drain.answered_at[eviction.uid] = self._clock.elapsed()
             self._book(drain, answered(drain.memory, eviction, outcome))
         self._due.set()
 

@@ -11,7 +11,7 @@ import asyncio
 import platform
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -38,15 +38,18 @@ JSON = "application/json"
 # (EvictionsRetry of the eviction registry), so nothing may give up earlier than this.
 CALL_TIMEOUT_S = 30.0
 # Calls in flight per lane; evictions wait on the server, so they need the most.
-# Few records at a time leave the API server to the marks of a storm.
 IN_FLIGHT = {
     PaceLane.LEASE: 2,
     PaceLane.MARK: 48,
     PaceLane.EVICT: 64,
     PaceLane.READ: 48,
     PaceLane.STATUS: 32,
-    PaceLane.RECORD: 8,
+    PaceLane.RECORD: 16,
 }
+# Records of a storm follow its marks: while sessions are opened and nodes marked they wait,
+_BEFORE_RECORDS = frozenset({PaceLane.MARK, PaceLane.STATUS})
+# but each no longer than this: what is done is to be said, and a drain waits for its record.
+_YIELD_S = 3.0
 _RELOAD_AFTER_401_S = 5.0
 _BODY_LIMIT = 256 * 1024 * 1024
 
@@ -95,6 +98,10 @@ class Api:
         self._observe = observe
         self._session: aiohttp.ClientSession | None = None
         self._slots = {lane: asyncio.Semaphore(count) for lane, count in IN_FLIGHT.items()}
+        self._marking = 0
+        """Calls that records wait for, under way and waiting."""
+        self._no_marking = asyncio.Event()
+        self._no_marking.set()
         self._reloaded_at = float("-inf")
         self.last_answer_at: float | None = None
         """CLOCK_BOOTTIME of the last answer of any kind; None before the first."""
@@ -148,9 +155,28 @@ class Api:
     @asynccontextmanager
     async def turn(self, lane: PaceLane) -> AsyncIterator[None]:
         """Wait for a slot and a token of this lane; what is read inside is still fresh to act on."""
-        async with self._slots[lane]:
-            await self._pace.acquire(lane)
-            yield
+        before_records = lane in _BEFORE_RECORDS
+        self._count_marking(1 if before_records else 0)
+        try:
+            async with self._slots[lane]:
+                if lane is PaceLane.RECORD:
+                    await self._after_marks()
+                await self._pace.acquire(lane)
+                yield
+        finally:
+            self._count_marking(-1 if before_records else 0)
+
+    def _count_marking(self, change: int) -> None:
+        self._marking += change
+        if self._marking:
+            self._no_marking.clear()
+        else:
+            self._no_marking.set()
+
+    async def _after_marks(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_YIELD_S):
+                await self._no_marking.wait()
 
     async def get(self, path: str, kind: type[T], *, query: Mapping[str, str] | None = None) -> T:
         """One object or list, decoded; ApiError for any refusal."""

@@ -4,12 +4,14 @@ The loop and the eviction worker hand it the writes of `rules.api.writes`; nothi
 remediator changes anything in the cluster. Shadow writes nothing to nodes or pods, but takes off
 a mark that an earlier Enforce left; only a leader writes; a harmful write goes out only within the
 first 10 s of a lease renewal, on a node whose read was answered at most a second ago and took at
-most 5 s, after the rules looked at that node once more. No exception leaves it for an answer of
-the API server: that comes back as a `Sent`.
+most 5 s, after the rules looked at that node once more. A mark needs no read where the watch still
+shows the very version that it carries: the API server refuses it on any other. No exception leaves
+the gateway for an answer of the API server: that comes back as a `Sent`.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,7 +25,7 @@ from remediator.kube.clock import Clock
 from remediator.kube.pace import PaceLane
 from remediator.metrics import Metrics
 from rules.api import writes as d
-from rules.api.nodes import FreshNode, QuarantineView
+from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.object_name import api_path
 from rules.api.quarantine import Mode
 from rules.api.requests import QUARANTINES, request
@@ -143,7 +145,7 @@ class AboutWrite(Protocol):
         ...
 
 
-Recheck = Callable[[d.Write, FreshNode], str]
+Recheck = Callable[[d.Write, NodeView], str]
 """The rules' last look at a harmful write; empty when it may go, else why not."""
 
 
@@ -159,14 +161,18 @@ class Gateway:
         *,
         mode: Callable[[], Mode],
         recheck: Recheck,
+        watched: Callable[[str], NodeView | None] = lambda _: None,
     ) -> None:
+        """`watched` is a node as its watch shows it now; None where nothing watches it."""
         self._api = api
         self._clock = clock
         self._leadership = leadership
         self._metrics = metrics
         self._mode = mode
         self._recheck = recheck
+        self._watched = watched
         self._reads: dict[str, _Read] = {}
+        self._reading: dict[str, asyncio.Task[FreshNode]] = {}
 
     async def fresh_node(self, name: str, max_age_s: float = 0.0) -> FreshNode:
         """The node, read from the API server at most that long ago; ApiError when it cannot be."""
@@ -178,6 +184,27 @@ class Gateway:
             and not known.too_old(asked_at)
         ):
             return known.node
+        if max_age_s > 0:
+            return await self._shared_read(name)
+        return await self._read(name)
+
+    async def _shared_read(self, name: str) -> FreshNode:
+        """One read for all who ask at the same time: its answer is as fresh for each of them."""
+        task = self._reading.get(name)
+        if task is None:
+            task = self._reading[name] = asyncio.create_task(self._read(name))
+            task.add_done_callback(lambda done: self._was_read(name, done))
+        # Whoever gives up must not end it for the others.
+        return await asyncio.shield(task)
+
+    def _was_read(self, name: str, done: asyncio.Task[FreshNode]) -> None:
+        self._reading.pop(name, None)
+        if not done.cancelled():
+            # Who asked hears of a failure; if all of them gave up, nobody need.
+            done.exception()
+
+    async def _read(self, name: str) -> FreshNode:
+        asked_at = self._clock.elapsed()
         try:
             node = await self._api.get(api_path("/api/v1/nodes", name), FreshNode)
         except ApiError:
@@ -219,14 +246,24 @@ class Gateway:
                 why = await about.look() if about is not None else ""
             except ApiError as error:
                 return Sent(result=classify(error.answer), why=f"pod not read: {error}")
+            node = self._exactly_seen(write)
             try:
-                node = await self.fresh_node(write.node, FRESH_NODE_S)
+                node = node or await self.fresh_node(write.node, FRESH_NODE_S)
             except ApiError as error:
                 return Sent(result=classify(error.answer), why=f"node not read: {error}")
             why = why or self._recheck(write, node)
             if why:
                 return Sent(result=Result.HELD, why=why)
             return await self._post(write, self._last_look(write, about), in_turn=True)
+
+    def _exactly_seen(self, write: d.Write) -> NodeView | None:
+        """The node as the watch shows it, where the mark carries just that version."""
+        if not isinstance(write, d.MarkNode):
+            return None
+        node, metadata = self._watched(write.node), write.patch.get("metadata", {})
+        version = metadata.get("resourceVersion", "")
+        seen = node is not None and version and node.metadata.resource_version == version
+        return node if seen else None
 
     async def _still_owned(self, write: d.UnmarkNode) -> Sent | None:
         """None when the mark's session certainly does not exist: a lagging cache frees no node."""
@@ -266,18 +303,23 @@ class Gateway:
             why = self._forbidden(write)
             if not why and not self._leadership.may_harm():
                 why = "the lease was not renewed within 10 s"
-            known = self._reads.get(write.node)
-            if not why and known is None:
-                why = "the node was not read"
-            if not why and known is not None:
-                # Connecting may outlast the read.
-                why = self._recheck(write, known.node) or known.too_old(self._clock.elapsed())
+            why = why or self._changed(write)
             if not why and about is not None:
                 why = about.why_not()
             if why:
                 raise _HeldError(why)
 
         return check
+
+    def _changed(self, write: d.Write) -> str:
+        """Why the write may not go on what is known of its node by now; "" when it may."""
+        if (seen := self._exactly_seen(write)) is not None:
+            return self._recheck(write, seen)
+        known = self._reads.get(write.node)
+        if known is None:
+            return "the node was not read"
+        # Connecting may outlast the read.
+        return self._recheck(write, known.node) or known.too_old(self._clock.elapsed())
 
     async def _post(self, write: d.Write, last_look: Callable[[], None], *, in_turn: bool) -> Sent:
         wire = request(write)

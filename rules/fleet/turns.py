@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from rules.api.mark import read_note
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase
 from rules.api.timestamps import clock
@@ -127,7 +128,11 @@ def _in_mode(session: QuarantineView, mode: Mode) -> bool:
 def _in_order(
     opened: list[QuarantineView], snapshot: FleetSnapshot, memory: FleetMemory
 ) -> list[QuarantineView]:
-    """Pending sessions: Fatal before Degraded, gang mates together, then oldest."""
+    """Pending sessions: whose mark is on or on its way, then Fatal before Degraded, gang mates
+    together, then oldest.
+
+    A mark may be there before its record is: its place in every limit is taken.
+    """
     pending = [s for s in opened if s.status.phase in {"", "Pending"}]
     first: dict[str, float] = {}
     for session in opened:
@@ -135,14 +140,24 @@ def _in_order(
             created = memory.facts(session).wanted_at
             first[gang.key] = min(first.get(gang.key, created), created)
 
-    def order(session: QuarantineView) -> tuple[int, float, str, float, str]:
+    def order(session: QuarantineView) -> tuple[bool, int, float, str, float, str]:
         created = memory.facts(session).wanted_at
         gangs = snapshot.gangs.get(session.spec.node_name, ())
         key = min((g.key for g in gangs), key=lambda k: (first[k], k), default="")
         severity = severity_rank(worst(session.spec.causes))
-        return -severity, first.get(key, created), key, created, session.name
+        waits = not _takes(session, snapshot)
+        return waits, -severity, first.get(key, created), key, created, session.name
 
     return sorted(pending, key=order)
+
+
+def _takes(session: QuarantineView, snapshot: FleetSnapshot) -> bool:
+    """Whether the session's mark is on its node, or on its way there."""
+    node = snapshot.nodes.get(session.spec.node_name)
+    if node is None or node.name in snapshot.reserved:
+        return node is not None
+    note = read_note(node)
+    return note is not None and note.session == session.name
 
 
 class _Turns:

@@ -151,8 +151,7 @@ def _await_judgement(case: Case) -> Decision:
 def _start(case: Case, status: QuarantineStatus) -> Decision:
     if case.shadow:
         return _enter_marked(case, status)
-    if not is_fresh(case.node):
-        return Decision(step="ReadNode", because="the mark is due", needs_fresh_node=True)
+    # On the node as it was seen last: the mark carries that version, and lands on no other.
     return _enter_marked(case, status, mark=mark_write(case, Phase.MARKED))
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from rules.fleet.turns import judge_fleet
 from tests.support.scenario.fleet_under_budget import fleet, ours, phases, share
-from tests.support.scenario.session_world import ROOMY, World, policy_of
+from tests.support.scenario.session_world import ROOMY, CrashError, World, policy_of
 
 
 class TestBudget:
@@ -102,6 +102,18 @@ class TestBudget:
         world.incident("n1")
         world.run(3)
         assert world.phase("n1") == "Pending"
+
+    def test_issue16_01_a_mark_without_its_record_keeps_its_place(self) -> None:
+        world = fleet(20, budget={**ROOMY, "perReason": {"count": 1, "window": "24h"}})
+        world.incident("n5", "RowRemap", severity="Degraded")
+        world.crash_after = 2
+        with pytest.raises(CrashError):
+            world.run(3)
+        assert (ours(world), world.phase("n5")) == (["n5"], ""), "nothing is on record"
+        world.restart()
+        world.incident("n2", "RowRemap", severity="Fatal")
+        world.run(3)
+        assert ours(world) == ["n5"]
 
 
 class TestBreaker:

@@ -223,3 +223,61 @@ def test_issue10_13_only_the_servers_own_word_about_that_name_makes_an_object_go
 ):
     answer = Answer(code=code, body=json.dumps(body).encode(), content_type="application/json")
     assert answer.says_gone("n1") is gone
+
+
+async def test_issue16_01_records_follow_the_marks_that_are_under_way(tmp_path):
+    order, answer = [], asyncio.Event()
+
+    async def handler(request):
+        order.append(request.path)
+        if request.path == "/mark":
+            await answer.wait()
+        return web.json_response(node("a", 1))
+
+    async with connected(tmp_path, handler) as (api, _):
+        mark = asyncio.create_task(api.call(PaceLane.MARK, "GET", "/mark"))
+        while not order:  # noqa: ASYNC110 - the other end of a connection
+            await asyncio.sleep(0)
+        record = asyncio.create_task(api.call(PaceLane.RECORD, "GET", "/record"))
+        await api.call(PaceLane.READ, "GET", "/read")
+        assert order == ["/mark", "/read"]
+        answer.set()
+        await asyncio.gather(mark, record)
+    assert order == ["/mark", "/read", "/record"]
+
+
+async def test_issue16_01_a_record_waits_for_marks_only_so_long(tmp_path, monkeypatch):
+    monkeypatch.setattr("remediator.kube.api._YIELD_S", 0.01)
+
+    async def handler(request):
+        if request.path == "/mark":
+            await asyncio.sleep(60)
+        return web.json_response(node("a", 1))
+
+    async with connected(tmp_path, handler) as (api, _):
+        mark = asyncio.create_task(api.call(PaceLane.MARK, "GET", "/mark"))
+        await asyncio.sleep(0)
+        assert (await api.call(PaceLane.RECORD, "GET", "/record")).ok
+        mark.cancel()
+        await asyncio.gather(mark, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("environment", "proxy"),
+    [
+        pytest.param({"http_proxy": "http://u:p@proxy:3128"}, "http://u:p@proxy:3128", id="named"),
+        pytest.param({"http_proxy": "http://p:1", "no_proxy": "api.test"}, None, id="excepted"),
+        pytest.param({"https_proxy": "http://p:1"}, None, id="of the other scheme"),
+    ],
+)
+async def test_issue16_02_the_proxy_of_the_environment_is_found_once(
+    tmp_path, monkeypatch, environment, proxy
+):
+    for name in ("http_proxy", "https_proxy", "no_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    access = Access(write_kubeconfig(tmp_path / "kubeconfig", "http://api.test:1"))
+    await access.load()
+    assert access.proxy == proxy

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from hack.sim.cluster.clients.client import ApiError
@@ -12,6 +13,7 @@ from remediator.kube.answer import Answer
 from remediator.kube.gateway import Gateway, Result, classify
 from rules.api import writes as d
 from rules.api.mark import mark_patch, unmark_patch
+from rules.api.nodes import NodeView
 from rules.api.quarantine import Cause, Mode, QuarantineSpec
 from tests.support.remediator.edge import QUARANTINES, edge
 
@@ -299,3 +301,67 @@ async def test_a_session_that_cannot_be_read_frees_no_node(cluster):
     sent = await gateway(cluster).send(off)
     assert (sent.result, sent.answer) == (Result.UNKNOWN, None), "no answer to the write itself"
     assert cluster.writes() == []
+
+
+def watching(cluster, node, **options):
+    """A gateway beside a watch that shows the node so."""
+    return Gateway(
+        cluster.api,
+        cluster.clock,
+        Lead(),
+        cluster.metrics,
+        mode=lambda: Mode.ENFORCE,
+        watched=lambda name: node,
+        **{"recheck": lambda write, node: "", **options},
+    )
+
+
+def mark_on(node):
+    patch = mark_patch(node, session="s", reason="Xid79", phase="Marked", mark="Taint", now=0.0)
+    return d.MarkNode(node="n1", node_uid=node.uid, session="s", patch=patch)
+
+
+async def test_issue16_01_a_mark_on_the_version_that_the_watch_shows_needs_no_read(cluster):
+    node = await cluster.api.get("/api/v1/nodes/n1", NodeView)
+    before = cluster.server.requests.count(verb="get", resource="nodes")
+    checked: list[str] = []
+
+    def recheck(write, node):
+        checked.append(node.uid)
+        return ""
+
+    gate = watching(cluster, node, recheck=recheck)
+    assert (await gate.send(mark_on(node))).done
+    assert cluster.server.requests.count(verb="get", resource="nodes") == before
+    assert checked == [node.uid, node.uid], "the rules look once more, and again on the connection"
+
+
+async def test_issue16_01_a_mark_meets_no_other_version_than_it_was_decided_on(cluster):
+    node = await cluster.api.get("/api/v1/nodes/n1", NodeView)
+    opt_out = {"metadata": {"labels": {"gpuward.io/opt-out": "true"}}}
+    await cluster.client.patch(NODES, "n1", opt_out)
+    sent = await watching(cluster, node).send(mark_on(node))
+    assert sent.result is Result.CONFLICT
+    assert "taints" not in (await cluster.client.get(NODES, "n1"))["spec"]
+
+
+async def test_issue16_01_a_mark_on_another_version_than_the_watch_shows_is_read_for(cluster):
+    node = await cluster.api.get("/api/v1/nodes/n1", NodeView)
+    older = msgspec.structs.replace(
+        node, metadata=msgspec.structs.replace(node.metadata, resource_version="1")
+    )
+    before = cluster.server.requests.count(verb="get", resource="nodes")
+    assert (await watching(cluster, older).send(mark_on(node))).done
+    assert cluster.server.requests.count(verb="get", resource="nodes") == before + 1
+
+
+async def test_issue16_03_evictions_of_one_moment_share_one_read_of_their_node(cluster):
+    gate = gateway(cluster)
+    before = cluster.server.requests.count(verb="get", resource="nodes")
+    evictions = [
+        d.EvictPod(node="n1", namespace="default", name=f"p{number}", uid="u")
+        for number in range(10)
+    ]
+    sent = await asyncio.gather(*map(gate.send, evictions))
+    assert {each.result for each in sent} == {Result.GONE}
+    assert cluster.server.requests.count(verb="get", resource="nodes") == before + 1

@@ -8,14 +8,13 @@ import pytest
 
 from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
 from hack.sim.cluster.resource import NODES, PODS
-from remediator.kube.clock_skew import SkewEstimate
 from remediator.kube.publisher_pods import PublisherPods
 from remediator.upkeep.housekeeping import Housekeeping
 from rules.api.quarantine import Mode
 from rules.api.timestamps import format_time
 from rules.policy.durations import Seconds
 from rules.policy.policy import History, Policy
-from tests.support.remediator.edge import QUARANTINES, edge
+from tests.support.remediator.edge import QUARANTINES, NoSkew, edge
 from tests.support.remediator.edge_world import edge_world
 from tests.support.remediator.scripted_server import until
 
@@ -30,13 +29,6 @@ async def cluster(tmp_path):
         # These tests move both clocks on: the server's date is no correction here.
         found.clock.skew = NoSkew()
         yield found
-
-
-class NoSkew(SkewEstimate):
-    """Answers of the server do not move the clock."""
-
-    def add(self, server_date, sent_at, received_at):
-        """Learn nothing."""
 
 
 def housekeeping(setting):
