@@ -1,4 +1,4 @@
-"""`hack/demo`: break and mend a simulated fleet in nine acts and watch what happens.
+"""`hack/demo`: break and mend a simulated fleet in twelve acts and watch what happens.
 
 Without --once it stays up after the last act, so that you can look around with kubectl; Ctrl-C
 ends it. With --once it ends by itself: 0 when every expected outcome came true, 1 when not.
@@ -19,7 +19,7 @@ from rich.live import Live
 
 from hack.sim.demo import screen
 from hack.sim.demo.acts import ACTS, NEEDS, Act, Outcome
-from hack.sim.demo.stage import MINIMUM_NODES, POLICY_FILE, Stage
+from hack.sim.demo.stage import MINIMUM_NODES, MOST_NODES, POLICY_FILE, Stage, sweep
 
 NODES = 24
 USAGE_ERROR = 64
@@ -33,6 +33,14 @@ def main(arguments: list[str] | None = None) -> int:
     if options.nodes < MINIMUM_NODES:
         print(f"--nodes {options.nodes}: the acts need {MINIMUM_NODES} nodes", file=sys.stderr)
         return USAGE_ERROR
+    if options.nodes > MOST_NODES:
+        print(
+            f"--nodes {options.nodes}: the demo simulates the whole cluster in one process, up to "
+            f"{MOST_NODES} nodes; 1,000 and more are measured by python -m hack.bench.remediator",
+            file=sys.stderr,
+        )
+        return USAGE_ERROR
+    sweep()
     console = Console()
     acts = [act for act in ACTS if _plays(act.name, options.scenario)]
     try:
@@ -59,7 +67,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    listed = "\n".join(f"  {act.name:10} {act.title}: {act.expected}" for act in ACTS)
+    listed = "\n".join(f"  {act.name:10} {act.title}\n{'':13}{act.expected}" for act in ACTS)
     parser = _Parser(
         prog="hack/demo",
         description=__doc__,
@@ -67,7 +75,10 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--scenario", choices=[act.name for act in ACTS], help="play one act (default: all)"
+        "--scenario",
+        choices=[act.name for act in ACTS],
+        metavar="NAME",
+        help="play one act (default: all)",
     )
     parser.add_argument("--nodes", type=int, default=NODES, help="size of the fleet (%(default)s)")
     parser.add_argument("--once", action="store_true", help="end by itself, with a summary")
@@ -80,25 +91,30 @@ async def _run(console: Console, acts: list[Act], *, nodes: int, once: bool) -> 
         for ends in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(ends, me.cancel)
     console.print(f"policy of this demo ({POLICY_FILE.name}):", style="bold")
-    console.print(POLICY_FILE.read_text().strip(), markup=False, highlight=False)
-    console.print(f"starting {nodes} simulated nodes, 5 agents and a remediator ...")
+    console.print(POLICY_FILE.read_text().strip(), markup=False, highlight=False, soft_wrap=True)
+    console.print(f"starting {nodes} simulated nodes, 6 agents and a remediator ...")
     async with Stage(nodes=nodes) as stage:
-        console.print(f"kubectl --kubeconfig {stage.kubeconfig} get nodes,gq,gnh", style="bold")
-        console.print(f"review page: {stage.page_url}/", style="bold")
+        # Never folded: they are there to be copied.
+        look = f"kubectl --kubeconfig {stage.kubeconfig} get nodes,gq,gnh"
+        console.print(look, style="bold", soft_wrap=True)
+        console.print(f"review page: {stage.page_url}/", style="bold", soft_wrap=True)
         done: dict[str, Outcome] = {}
         began = time.monotonic()
         view = Live(console=console, refresh_per_second=4) if console.is_terminal else None
         with view or contextlib.nullcontext():
             await _play(stage, acts, done, began, view, console)
-        screen.summary(console, acts, done)
-        came_true = all(act.name in done and done[act.name].true for act in acts)
-        if not came_true:
-            _tell_logs(console, stage)
-        if not once:
-            console.print("the fleet stays up; look around with kubectl, end with Ctrl-C")
-            await _until_a_program_ends(stage)
-            _tell_logs(console, stage)
-            raise RuntimeError("a program of the demo ended by itself; its log says why")
+            if view is not None:
+                # The last frame and the table say the same.
+                view.update(screen.live(stage, acts, done, began), refresh=True)
+            screen.summary(console, acts, done)
+            came_true = all(act.name in done and done[act.name].true for act in acts)
+            if not came_true:
+                _tell_logs(console, stage)
+            if not once:
+                console.print("the fleet stays up; look around with kubectl, end with Ctrl-C")
+                await _stay(stage, acts, done, began, view)
+                _tell_logs(console, stage)
+                raise RuntimeError("a program of the demo ended by itself; its log says why")
         return 0 if came_true else 1
 
 
@@ -126,10 +142,15 @@ async def _play(
             await asyncio.sleep(0.25)
 
 
-async def _until_a_program_ends(stage: Stage) -> None:
+async def _stay(
+    stage: Stage, acts: list[Act], done: dict[str, Outcome], began: float, view: Live | None
+) -> None:
+    """Until a program ends: people go on with kubectl, and the view shows what comes of it."""
     programs = [stage.remediator, *(agent.program for agent in stage.agents.values())]
     # A process that ends tells nobody; looking once a second is soon enough.
-    while all(program.ended is None for program in programs):  # noqa: ASYNC110 - see above
+    while all(program.ended is None for program in programs):
+        if view is not None:
+            view.update(screen.live(stage, acts, done, began))
         await asyncio.sleep(1.0)
 
 

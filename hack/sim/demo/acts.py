@@ -12,15 +12,20 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from hack.sim.cluster.controllers.pods import is_ready
 from hack.sim.cluster.fleet.fleet_health_objects import Fault
 from hack.sim.demo.ledger import until
 from hack.sim.demo.stage import SOLO, Stage
 from rules.api.names import CONDITION_NEEDS_RESET, CONDITION_NEEDS_RESTART
 from rules.api.quarantine import Phase
 from rules.catalog.reason import Action
+from rules.catalog.xid import reason_for_xid
 
 LATENCY_TARGET_S = 1.0
 PATIENCE_S = 25.0
+STEP_S = 1.5
+"""Between two steps of what grows worse over time."""
+GANG, GANG_PODS = "llm-0", 2
 DWELL_S = 6.0
 """How long something must stay untouched before "untouched" is believed."""
 
@@ -75,10 +80,17 @@ async def fallen_off_the_bus(stage: Stage) -> Outcome:
     quick = latency is not None and latency < LATENCY_TARGET_S
     return Outcome(
         true=done and quick and not left and ledger.healthy(node) == "False",
-        text=f"{_phase(stage, node)}, {evicted} evicted, GPUHealthy={ledger.healthy(node) or '-'}",
+        text=f"{_phase(stage, node)}, {evicted} evicted, {_gang(stage)}",
         path="kernel line",
         latency_s=latency,
     )
+
+
+def _gang(stage: Stage) -> str:
+    """How the training gang of the lost node goes on: it is only worth something whole."""
+    pods = [pod for (_, name), pod in stage.ledger.pods.items() if name.startswith(f"{GANG}-")]
+    ready = sum(is_ready(pod) for pod in pods)
+    return f"its gang runs with {ready} of {GANG_PODS} pods"
 
 
 async def program_fault(stage: Stage) -> Outcome:
@@ -118,6 +130,11 @@ async def thermal_slowdown(stage: Stage) -> Outcome:
     """A GPU throttles: Degraded and reported, the node keeps working."""
     node = stage.cast.hot
     ledger = stage.ledger
+    for degrees in (58, 67, 76):
+        stage.agents[node].edit(
+            {"gpus": {2: {"temperature": {"gpu": degrees, "margin": 87 - degrees}}}}
+        )
+        await asyncio.sleep(STEP_S)
     stage.agents[node].edit({"gpus": {2: {"clock_events": ["hw_slowdown", "hw_thermal"]}}})
     seen = await until(lambda: ledger.degraded(node) == "True", within_s=PATIENCE_S)
     await asyncio.sleep(DWELL_S)
@@ -130,6 +147,70 @@ async def thermal_slowdown(stage: Stage) -> Outcome:
         ),
         path="NVML poll",
     )
+
+
+async def memory_wears(stage: Stage) -> Outcome:
+    """Uncorrectable memory errors add up on one GPU: Degraded and reported, the node works on."""
+    node = stage.cast.program
+    ledger = stage.ledger
+    for errors in (1, 2, 3):
+        counts = {"dram_uncorrected": errors}
+        stage.agents[node].edit({"gpus": {6: {"ecc": {"volatile": counts, "aggregate": counts}}}})
+        await asyncio.sleep(STEP_S)
+    seen = await until(
+        lambda: _active(stage, node, "EccUncorrectableVolatile"), within_s=PATIENCE_S
+    )
+    untouched = node not in ledger.unschedulable_at
+    return Outcome(
+        true=seen and untouched and ledger.healthy(node) == "True",
+        text=f"{_reasons(stage, node)}, node {'untouched' if untouched else 'TAKEN'}",
+        path="NVML poll",
+    )
+
+
+async def link_fails(stage: Stage) -> Outcome:
+    """An NVLink counts errors, then goes down: no new work there, running pods stay."""
+    node = stage.cast.linked
+    ledger = stage.ledger
+    for errors in (40, 400):
+        stage.agents[node].edit({"gpus": {1: {"nvlink": {"crc": {7: errors}}}}})
+        await asyncio.sleep(STEP_S)
+    stage.agents[node].edit({"gpus": {1: {"nvlink": {"down": [7]}}}})
+    seen = await until(
+        lambda: _active(stage, node, "NVLinkDown") and ledger.marked(node), within_s=PATIENCE_S
+    )
+    stay = bool(ledger.running_on(node, "serving"))
+    return Outcome(
+        true=seen and stay,
+        text=f"{_reasons(stage, node)}, {_phase(stage, node)}, pods {'stay' if stay else 'GONE'}",
+        path="NVML poll",
+    )
+
+
+async def by_hand(stage: Stage) -> Outcome:
+    """A person cordons a node with the plugin, asks why, and gives it back."""
+    node = stage.cast.by_hand
+    ledger = stage.ledger
+    reason = ("--reason", "fan noise", "--yes")
+    code, _ = await stage.plugin("quarantine", node, "--level", "Cordon", *reason)
+    taken = code == 0 and await until(lambda: ledger.marked(node), within_s=PATIENCE_S)
+    _, why = await stage.plugin("why", node)
+    code, _ = await stage.plugin("release", node, *reason)
+    back = code == 0 and await until(lambda: ledger.clean(node), within_s=PATIENCE_S)
+    return Outcome(
+        true=taken and back and "fan noise" in why,
+        text=f"{'taken' if taken else 'NOT taken'}, {'given back' if back else 'NOT given back'}",
+        path="kubectl gpuward",
+    )
+
+
+def _active(stage: Stage, node: str, reason: str) -> bool:
+    return any(i["reason"] == reason and i.get("active") for i in stage.ledger.incidents(node))
+
+
+def _reasons(stage: Stage, node: str) -> str:
+    found = {i["reason"] for i in stage.ledger.incidents(node) if i.get("active")}
+    return ", ".join(sorted(found)) or "nothing"
 
 
 async def protected_pod(stage: Stage) -> Outcome:
@@ -171,7 +252,7 @@ async def storm(stage: Stage) -> Outcome:
     ledger = stage.ledger
     await asyncio.gather(
         *(
-            stage.health.fail(node, Fault(reason="Xid119GSPRPCTimeout", xids=(119,)))
+            stage.health.fail(node, Fault(reason=reason_for_xid(119).reason, xids=(119,)))
             for node in nodes
         )
     )
@@ -277,7 +358,7 @@ ACTS = (
     Act(
         name="xid79",
         title="Xid 79 on a training node",
-        expected="unschedulable in 1 s, drained, Quarantined",
+        expected="unschedulable in 1 s, its gang moves whole, Quarantined",
         at_s=0.0,
         play=fallen_off_the_bus,
     ),
@@ -297,10 +378,31 @@ ACTS = (
     ),
     Act(
         name="thermal",
-        title="thermal slowdown",
+        title="a GPU grows hot and slows down",
         expected="Degraded, reported, node untouched",
         at_s=3.0,
         play=thermal_slowdown,
+    ),
+    Act(
+        name="ecc",
+        title="memory errors add up",
+        expected="Degraded, reported, node untouched",
+        at_s=12.0,
+        play=memory_wears,
+    ),
+    Act(
+        name="nvlink",
+        title="an NVLink counts errors, then goes down",
+        expected="cordoned, running pods stay",
+        at_s=1.0,
+        play=link_fails,
+    ),
+    Act(
+        name="by-hand",
+        title="a person takes a node out and gives it back",
+        expected="cordoned, released, as it was",
+        at_s=14.0,
+        play=by_hand,
     ),
     Act(
         name="pdb",

@@ -36,7 +36,13 @@ class Program:
     """One process of ours; its output goes to `log`."""
 
     def __init__(self, arguments: list[str], log: Path, environment: dict[str, str]) -> None:
-        self._arguments = [sys.executable, "-m", *arguments]
+        self._arguments = [
+            sys.executable,
+            "-m",
+            "hack.sim.demo.tied",
+            str(os.getpid()),
+            *arguments,
+        ]
         self._environment = {**os.environ, **environment}
         self.log = log
         self._process: subprocess.Popen[bytes] | None = None

@@ -13,6 +13,8 @@ from hack.sim.demo.acts import Act, Outcome
 from hack.sim.demo.ledger import Ledger
 from hack.sim.demo.stage import Stage
 
+NARROW = 110
+"""Columns from which the last table is a table."""
 COLOURS = {
     "Pending": "yellow",
     "Marked": "yellow",
@@ -91,8 +93,32 @@ def _acts(playing: list[Act], done: dict[str, Outcome]) -> Text:
     return text
 
 
+def _narrow(console: Console, acts: list[Act], done: dict[str, Outcome]) -> None:
+    """The same as lines: a table of five columns is unreadable at 80."""
+    console.print("faults and what came of them", style="bold")
+    for act in acts:
+        outcome = done.get(act.name)
+        word = "-" if outcome is None else "ok" if outcome.true else "NO"
+        console.print(f"{word:3} {act.title}", markup=False, highlight=False, soft_wrap=True)
+        console.print(
+            f"      expected: {act.expected}", markup=False, highlight=False, soft_wrap=True
+        )
+        if outcome is not None:
+            latency = outcome.latency_s
+            how = f"via {outcome.path}" if latency is None else f"{latency * 1000:.0f} ms"
+            console.print(
+                f"      outcome:  {outcome.text} ({how})",
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
+            )
+
+
 def summary(console: Console, acts: list[Act], done: dict[str, Outcome]) -> None:
     """The table at the end: fault, expected, outcome, latency or path."""
+    if console.width < NARROW:
+        _narrow(console, acts, done)
+        return
     table = Table(title="faults and what came of them", title_justify="left")
     table.add_column("")
     for column in ("fault", "expected", "outcome", "line to unschedulable"):

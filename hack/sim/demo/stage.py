@@ -7,7 +7,9 @@ the server, the kubelets and the scripted nodes live in the demo's own process.
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import sys
 import tempfile
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -31,7 +33,7 @@ from hack.sim.cluster.fleet.fleet import (
 )
 from hack.sim.cluster.fleet.fleet_health import FleetHealth
 from hack.sim.cluster.fleet.fleet_load import load
-from hack.sim.cluster.resource import LEASES, NAMESPACES, NODES
+from hack.sim.cluster.resource import CONFIGMAPS, LEASES, NAMESPACES, NODES
 from hack.sim.cluster.server import SimulatedApiServer
 from hack.sim.demo.ledger import Ledger, until
 from hack.sim.demo.programs import DemoAgent, Program, free_address
@@ -45,7 +47,11 @@ POLICY_FILE = Path(__file__).with_name("policy.yaml")
 NAMESPACE = "gpuward"
 SOLO = "solo"
 MINIMUM_NODES = 16
+MOST_NODES = 300
+"""Server, kubelets and scheduler are one process: with more of them it is the demo that is slow."""
 READY_WITHIN_S = 20.0
+PID_FILE = "pid"
+_PREFIX = "gpuward-demo-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +62,10 @@ class Cast:
     program: str
     memory: str
     hot: str
+    linked: str
     protected: str
+    by_hand: str
+    """Runs no agent: a person takes it out and gives it back."""
     rack: tuple[str, ...]
     reset: str
     climbs: str
@@ -64,7 +73,9 @@ class Cast:
     @property
     def with_agents(self) -> tuple[str, ...]:
         """The nodes that run a real agent."""
-        return (self.training, self.program, self.memory, self.hot, self.protected)
+        return (
+            self.training, self.program, self.memory, self.hot, self.linked, self.protected
+        )  # fmt: skip
 
 
 def fleet(nodes: int) -> Fleet:
@@ -103,6 +114,18 @@ def demo_policy(path: Path = POLICY_FILE) -> Policy:
     return loaded
 
 
+def sweep() -> None:
+    """Folders of demos that were killed: whoever is killed with -9 cannot clean up."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        try:
+            pid = int((folder / PID_FILE).read_text())
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            shutil.rmtree(folder, ignore_errors=True)
+        except (OSError, ValueError):
+            continue  # another user's, one that just begins, or one that lives
+
+
 class Stage:
     """`async with Stage(nodes=24) as stage`: everything is up and healthy inside."""
 
@@ -110,7 +133,7 @@ class Stage:
         self._policy_file = policy_file
         self._fleet = fleet(max(nodes, MINIMUM_NODES))
         self._stack = AsyncExitStack()
-        self.folder = Path(tempfile.mkdtemp(prefix="gpuward-demo-"))
+        self.folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
         self.kubeconfig = self.folder / "kubeconfig"
         self.agents: dict[str, DemoAgent] = {}
         self.policy = demo_policy(policy_file)
@@ -129,11 +152,16 @@ class Stage:
 
     async def _build(self) -> None:
         self._stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
+        (self.folder / PID_FILE).write_text(str(os.getpid()))
         self.server = await self._stack.enter_async_context(SimulatedApiServer())
         self.server.write_kubeconfig(self.kubeconfig)
         client = self.server.client
         await post_manifests(client, read_manifests(CHECKOUT / "daemonset" / "crds"))
         await client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+        # So that `kubectl gpuward plan` and `why` judge by the policy that is in force.
+        policy = {"policy.yaml": self._policy_file.read_text()}
+        metadata = {"name": "gpuward-policy", "namespace": NAMESPACE}
+        await client.create(CONFIGMAPS, {"metadata": metadata, "data": policy}, NAMESPACE)
         self.controllers = await self._stack.enter_async_context(ClusterControllers(client))
         await load(client, self._fleet, datetime.now(UTC))
         self.ledger = Ledger(client)
@@ -143,6 +171,9 @@ class Stage:
         self.health = FleetHealth(client, lambda: datetime.now(UTC))
         scripted = [n for n in self._fleet.node_names() if n not in self.cast.with_agents]
         await self.health.all_healthy(scripted)
+        # Agents without a pod beat; without it the fleet would fall silent after twelve minutes.
+        beating = asyncio.create_task(self.health.run())
+        self._stack.callback(beating.cancel)
         await self._start_programs()
 
     async def _start_programs(self) -> None:
@@ -204,7 +235,9 @@ class Stage:
             program=train[1],
             memory=serve[0],
             hot=serve[1],
+            linked=serve[2],
             protected=on_solo[0],
+            by_hand=serve[5],
             rack=tuple(train[2:8]),
             reset=serve[3],
             climbs=serve[4],
@@ -214,6 +247,15 @@ class Stage:
         """The machine of a node without a real agent reboots, and its GPUs are well."""
         await self.controllers.kubelets.reboot(node)
         await self.health.recreated(node)
+
+    async def plugin(self, *arguments: str) -> tuple[int, str]:
+        """What a person types: `kubectl gpuward ARGUMENTS`; exit status and what it prints."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "remediator.kubectl.cli", "--kubeconfig", str(self.kubeconfig),
+            *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+        said, _ = await process.communicate()
+        return process.returncode or 0, said.decode(errors="replace").strip()
 
     async def reboot(self, node: str, *, repaired: dict[str, Any]) -> None:
         """The machine reboots with the part replaced."""

@@ -1,0 +1,89 @@
+"""The demo before and after its acts: help at once, sizes, and what a kill leaves behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from hack.sim.demo import stage
+from hack.sim.demo.__main__ import _parser, main
+from hack.sim.demo.acts import ACTS, Outcome
+from hack.sim.demo.screen import NARROW, summary
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_issue15_07_help_needs_nothing_and_says_what_the_program_says(monkeypatch):
+    """The file is printed before anything is installed; COLUMNS=80 python -m hack.sim.demo --help."""
+    monkeypatch.setenv("COLUMNS", "80")
+    said = _parser().format_help()
+    assert (ROOT / "hack" / "sim" / "demo" / "help.txt").read_text() == said
+    assert max(map(len, said.splitlines())) <= 100
+    done = subprocess.run(
+        [ROOT / "hack" / "demo", "--help"], capture_output=True, text=True, check=False,
+        env={"PATH": os.environ["PATH"], "GPUWARD_VENV": "/nonexistent"},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
+
+
+@pytest.mark.parametrize("nodes", ["3", "1000"])
+def test_issue15_07_a_size_that_does_not_work_is_a_sentence(nodes, capsys):
+    assert main(["--nodes", nodes]) == 64
+    said = capsys.readouterr().err
+    assert said.startswith(f"--nodes {nodes}: ")
+    assert said.count("\n") == 1
+
+
+def test_issue15_07_folders_of_killed_demos_go_with_the_next_start(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    for name, pid in (("dead", ended.pid), ("alive", os.getpid())):
+        folder = tmp_path / f"gpuward-demo-{name}"
+        folder.mkdir()
+        (folder / stage.PID_FILE).write_text(str(pid))
+    (tmp_path / "gpuward-demo-begins").mkdir()
+    stage.sweep()
+    assert sorted(one.name for one in tmp_path.iterdir()) == [
+        "gpuward-demo-alive", "gpuward-demo-begins"
+    ]  # fmt: skip
+
+
+def test_issue15_07_a_program_ends_with_a_demo_that_is_killed(tmp_path):
+    """The child says its process ID, the parent is killed with -9, the child ends."""
+    (tmp_path / "sleeper.py").write_text(
+        "import os, signal, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)\n"
+    )
+    start = (
+        "import subprocess, sys, os, time\n"
+        "subprocess.Popen([sys.executable, '-m', 'hack.sim.demo.tied', str(os.getpid()), 'sleeper'])\n"
+        "time.sleep(60)\n"
+    )
+    path = f"{ROOT}:{tmp_path}"
+    with subprocess.Popen(
+        [sys.executable, "-c", start], stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    ) as parent:  # fmt: skip
+        assert parent.stdout is not None
+        assert int(parent.stdout.readline()) > 0
+        parent.send_signal(signal.SIGKILL)
+        # The child holds the other end of the pipe: its end is the end of the file.
+        assert parent.stdout.read() == ""
+
+
+def test_issue15_07_at_80_columns_the_table_is_lines(capsys):
+    from rich.console import Console
+
+    done = {act.name: Outcome(true=True, text="as promised", path="here") for act in ACTS}
+    summary(Console(width=80), list(ACTS), done)
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("ok ") for line in lines) == len(ACTS)
+    assert all("│" not in line for line in lines)
+    summary(Console(width=NARROW), list(ACTS), done)
+    assert "│" in capsys.readouterr().out
