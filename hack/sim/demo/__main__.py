@@ -18,7 +18,8 @@ from rich.console import Console
 from rich.live import Live
 
 from hack.sim.demo import screen
-from hack.sim.demo.acts import ACTS, NEEDS, Act, Outcome
+from hack.sim.demo.acts import ACTS, NEEDS
+from hack.sim.demo.outcome import Act, Outcome
 from hack.sim.demo.stage import MINIMUM_NODES, MOST_NODES, POLICY_FILE, Stage, sweep
 
 NODES = 24

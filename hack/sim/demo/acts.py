@@ -9,25 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from hack.sim.cluster.controllers.pods import is_ready
 from hack.sim.cluster.fleet.fleet_health_objects import Fault
 from hack.sim.demo.ledger import until
+from hack.sim.demo.outcome import DWELL_S, PATIENCE_S, Act, Outcome, phase
 from hack.sim.demo.stage import SOLO, Stage
+from hack.sim.demo.wear import by_hand, link_fails, memory_wears, thermal_slowdown
 from rules.api.names import CONDITION_NEEDS_RESET, CONDITION_NEEDS_RESTART
 from rules.api.quarantine import Phase
 from rules.catalog.reason import Action
 from rules.catalog.xid import reason_for_xid
 
 LATENCY_TARGET_S = 1.0
-PATIENCE_S = 25.0
-STEP_S = 1.5
-"""Between two steps of what grows worse over time."""
 GANG, GANG_PODS = "llm-0", 2
-DWELL_S = 6.0
-"""How long something must stay untouched before "untouched" is believed."""
 
 XID_79 = (
     "NVRM: Xid (PCI:0000:61:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
@@ -40,27 +35,6 @@ NEEDS_RESET = Fault(
     reason="Xid95UncontainedMemoryError", xids=(95,), action=Action.RESET_GPU, closes_on="Reset"
 )
 XID_95 = "NVRM: Xid (PCI:0000:9d:00): 95, pid=7731, name=tritonserver, Uncontained ECC error"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What came of a fault. `latency_s` is kernel line to unschedulable where that is the promise."""
-
-    true: bool
-    text: str
-    path: str
-    latency_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Act:
-    """One fault: when it arrives, what is expected, and the play itself."""
-
-    name: str
-    title: str
-    expected: str
-    at_s: float
-    play: Callable[[Stage], Awaitable[Outcome]]
 
 
 async def fallen_off_the_bus(stage: Stage) -> Outcome:
@@ -80,7 +54,7 @@ async def fallen_off_the_bus(stage: Stage) -> Outcome:
     quick = latency is not None and latency < LATENCY_TARGET_S
     return Outcome(
         true=done and quick and not left and ledger.healthy(node) == "False",
-        text=f"{_phase(stage, node)}, {evicted} evicted, {_gang(stage)}",
+        text=f"{phase(stage, node)}, {evicted} evicted, {_gang(stage)}",
         path="kernel line",
         latency_s=latency,
     )
@@ -121,96 +95,9 @@ async def row_remap_failure(stage: Stage) -> Outcome:
     reasons = {i["reason"] for i in ledger.incidents(node) if i.get("active")}
     return Outcome(
         true=done and "RowRemapFailure" in reasons,
-        text=f"{_phase(stage, node)}, reason {', '.join(sorted(reasons)) or '-'}",
+        text=f"{phase(stage, node)}, reason {', '.join(sorted(reasons)) or '-'}",
         path="NVML poll",
     )
-
-
-async def thermal_slowdown(stage: Stage) -> Outcome:
-    """A GPU throttles: Degraded and reported, the node keeps working."""
-    node = stage.cast.hot
-    ledger = stage.ledger
-    for degrees in (58, 67, 76):
-        stage.agents[node].edit(
-            {"gpus": {2: {"temperature": {"gpu": degrees, "margin": 87 - degrees}}}}
-        )
-        await asyncio.sleep(STEP_S)
-    stage.agents[node].edit({"gpus": {2: {"clock_events": ["hw_slowdown", "hw_thermal"]}}})
-    seen = await until(lambda: ledger.degraded(node) == "True", within_s=PATIENCE_S)
-    await asyncio.sleep(DWELL_S)
-    untouched = node not in ledger.unschedulable_at
-    return Outcome(
-        true=seen and untouched and ledger.healthy(node) == "True",
-        text=(
-            f"GPUDegraded={ledger.degraded(node) or '-'}, GPUHealthy={ledger.healthy(node) or '-'}, "
-            f"node {'untouched' if untouched else 'TAKEN'}"
-        ),
-        path="NVML poll",
-    )
-
-
-async def memory_wears(stage: Stage) -> Outcome:
-    """Uncorrectable memory errors add up on one GPU: Degraded and reported, the node works on."""
-    node = stage.cast.program
-    ledger = stage.ledger
-    for errors in (1, 2, 3):
-        counts = {"dram_uncorrected": errors}
-        stage.agents[node].edit({"gpus": {6: {"ecc": {"volatile": counts, "aggregate": counts}}}})
-        await asyncio.sleep(STEP_S)
-    seen = await until(
-        lambda: _active(stage, node, "EccUncorrectableVolatile"), within_s=PATIENCE_S
-    )
-    untouched = node not in ledger.unschedulable_at
-    return Outcome(
-        true=seen and untouched and ledger.healthy(node) == "True",
-        text=f"{_reasons(stage, node)}, node {'untouched' if untouched else 'TAKEN'}",
-        path="NVML poll",
-    )
-
-
-async def link_fails(stage: Stage) -> Outcome:
-    """An NVLink counts errors, then goes down: no new work there, running pods stay."""
-    node = stage.cast.linked
-    ledger = stage.ledger
-    for errors in (40, 400):
-        stage.agents[node].edit({"gpus": {1: {"nvlink": {"crc": {7: errors}}}}})
-        await asyncio.sleep(STEP_S)
-    stage.agents[node].edit({"gpus": {1: {"nvlink": {"down": [7]}}}})
-    seen = await until(
-        lambda: _active(stage, node, "NVLinkDown") and ledger.marked(node), within_s=PATIENCE_S
-    )
-    stay = bool(ledger.running_on(node, "serving"))
-    return Outcome(
-        true=seen and stay,
-        text=f"{_reasons(stage, node)}, {_phase(stage, node)}, pods {'stay' if stay else 'GONE'}",
-        path="NVML poll",
-    )
-
-
-async def by_hand(stage: Stage) -> Outcome:
-    """A person cordons a node with the plugin, asks why, and gives it back."""
-    node = stage.cast.by_hand
-    ledger = stage.ledger
-    reason = ("--reason", "fan noise", "--yes")
-    code, _ = await stage.plugin("quarantine", node, "--level", "Cordon", *reason)
-    taken = code == 0 and await until(lambda: ledger.marked(node), within_s=PATIENCE_S)
-    _, why = await stage.plugin("why", node)
-    code, _ = await stage.plugin("release", node, *reason)
-    back = code == 0 and await until(lambda: ledger.clean(node), within_s=PATIENCE_S)
-    return Outcome(
-        true=taken and back and "fan noise" in why,
-        text=f"{'taken' if taken else 'NOT taken'}, {'given back' if back else 'NOT given back'}",
-        path="kubectl gpuward",
-    )
-
-
-def _active(stage: Stage, node: str, reason: str) -> bool:
-    return any(i["reason"] == reason and i.get("active") for i in stage.ledger.incidents(node))
-
-
-def _reasons(stage: Stage, node: str) -> str:
-    found = {i["reason"] for i in stage.ledger.incidents(node) if i.get("active")}
-    return ", ".join(sorted(found)) or "nothing"
 
 
 async def protected_pod(stage: Stage) -> Outcome:
@@ -238,7 +125,7 @@ async def protected_pod(stage: Stage) -> Outcome:
     return Outcome(
         true=blocked and alive and quick,
         text=(
-            f"{_phase(stage, node)}, {'PDB named' if blocked else 'PDB not named'}, "
+            f"{phase(stage, node)}, {'PDB named' if blocked else 'PDB not named'}, "
             f"pod {'still runs' if alive else 'GONE'}"
         ),
         path="kernel line",
@@ -284,7 +171,7 @@ async def repair(stage: Stage) -> Outcome:
     node = stage.cast.training
     ledger = stage.ledger
     if not await until(lambda: ledger.asks(node, CONDITION_NEEDS_RESTART), within_s=PATIENCE_S):
-        text = f"no restart was asked for: {_phase(stage, node)}"
+        text = f"no restart was asked for: {phase(stage, node)}"
         return Outcome(true=False, text=text, path="reboot")
     await stage.reboot(node, repaired={"gpus": {3: {"lost": False}}})
     released = await until(lambda: _released(stage, node), within_s=PATIENCE_S)
@@ -347,11 +234,7 @@ def _ladder(stage: Stage, node: str) -> str:
     """`ResetGPU Failed > RestartNode Proven > Released`."""
     tried = stage.ledger.status(node).get("repair") or ()
     steps = [f"{attempt['step']} {attempt['state']}" for attempt in tried]
-    return " > ".join([*steps, _phase(stage, node)])
-
-
-def _phase(stage: Stage, node: str) -> str:
-    return str(stage.ledger.status(node).get("phase") or "no session")
+    return " > ".join([*steps, phase(stage, node)])
 
 
 ACTS = (

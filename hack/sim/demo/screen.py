@@ -9,8 +9,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from hack.sim.demo.acts import Act, Outcome
 from hack.sim.demo.ledger import Ledger
+from hack.sim.demo.outcome import Act, Outcome
 from hack.sim.demo.stage import Stage
 
 NARROW = 110

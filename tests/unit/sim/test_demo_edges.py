@@ -13,7 +13,8 @@ import pytest
 
 from hack.sim.demo import stage
 from hack.sim.demo.__main__ import _parser, main
-from hack.sim.demo.acts import ACTS, Outcome
+from hack.sim.demo.acts import ACTS
+from hack.sim.demo.outcome import Outcome
 from hack.sim.demo.screen import NARROW, summary
 
 ROOT = Path(__file__).resolve().parents[3]
