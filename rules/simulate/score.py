@@ -66,7 +66,7 @@ class Score:
     budget_h: float = 0.0
     """Hours that nodes waited because of the budget or a rate."""
     breaker_h: float = 0.0
-    """Hours that the breaker was open."""
+    """Hours that the breaker was open while somebody waited."""
     correlated: int = 0
     """Sessions that waited because several nodes showed the same at once."""
     by_people: int = 0

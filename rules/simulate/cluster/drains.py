@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -12,6 +12,7 @@ from rules.api.pods import PodView
 from rules.api.quarantine import DrainStatus
 from rules.api.timestamps import parse_time
 from rules.drain.arrivals import plan_watch
+from rules.drain.gangs import Gang, gangs_of
 from rules.drain.memory import DrainMemory
 from rules.drain.plan import DrainInput, DrainPlan, plan_drain
 from rules.policy.policy import Policy
@@ -20,6 +21,7 @@ from rules.session.snapshot import FleetSnapshot
 from rules.simulate.cluster.evictions import Evictions
 from rules.simulate.cluster.objects import pod_view
 from rules.simulate.cluster.sim_node import SimNode
+from rules.simulate.cluster.work import Pod
 from rules.simulate.cluster.world import HOUR_S, World
 
 _NEEDS_S: Final = HOUR_S
@@ -147,6 +149,27 @@ class SimDrains:
             self._wake(node, 0.05)
             wait_s = max(1.0, self._policy.drain.settle_s)
             self._world.clock.after(wait_s, lambda: self._pass(node, drain))
+
+
+class KnownGangs(Mapping[str, tuple[Gang, ...]]):
+    """The gangs on every node, each worked out when it is asked for and kept while its pod runs."""
+
+    def __init__(self, nodes: Mapping[str, SimNode]) -> None:
+        self._nodes = nodes
+        self._kept: dict[str, tuple[Pod | None, tuple[Gang, ...]]] = {}
+
+    def __getitem__(self, name: str) -> tuple[Gang, ...]:
+        node = self._nodes[name]
+        known = self._kept.get(name)
+        if known is None or known[0] is not node.pod:
+            known = self._kept[name] = node.pod, gangs_of(pods_on(node), {})
+        return known[1]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._nodes)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
 
 
 def pods_on(node: SimNode) -> tuple[PodView, ...]:

@@ -2,12 +2,11 @@
 
 What `remediator.cycle` does with sockets and tasks is done here in virtual time, in the same order:
 observe, decide, send, decide again. Nothing of the rules is replaced. Between two changes the real
-remediator comes to the same answer each minute; here it does so ever more rarely (`_rest`).
+remediator comes to the same answer each minute; here it does so ever more rarely (`rests`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -18,7 +17,6 @@ from rules.api.quarantine import Phase, ReleaseRequest
 from rules.api.requests import request
 from rules.api.timestamps import format_time
 from rules.catalog.reason import Level
-from rules.drain.gangs import gangs_of
 from rules.drain.memory import announced
 from rules.fleet.remembered import FleetMemory
 from rules.fleet.turns import FleetVerdict, judge_fleet
@@ -33,8 +31,9 @@ from rules.session.recheck import recheck
 from rules.session.snapshot import FleetSnapshot
 from rules.session.status import is_true
 from rules.simulate.cluster.agents import Agents
-from rules.simulate.cluster.drains import SimDrains, pods_on
+from rules.simulate.cluster.drains import KnownGangs, SimDrains
 from rules.simulate.cluster.objects import fresh, merged, newer
+from rules.simulate.cluster.rests import Rests
 from rules.simulate.cluster.sessions import Sessions, as_stored
 from rules.simulate.cluster.sim_node import SimNode
 from rules.simulate.cluster.watched import Watched
@@ -43,28 +42,11 @@ from rules.simulate.cluster.world import BEGIN, World
 ROUNDS: Final = 12
 VERDICT_S: Final = 60.0
 """A verdict on the fleet is not older than this, as in the remediator."""
-LONGEST_REST_S: Final[dict[str, float]] = {
-    Phase.PENDING: 300.0,
-    Phase.MARKED: 3_600.0,
-    Phase.DRAINING: 300.0,
-    Phase.QUARANTINED: 21_600.0,
-    Phase.REPAIRING: 60.0,
-    Phase.VALIDATING: 60.0,
-}
-"""How rarely a session that does not change is decided at the most. Where only events end a phase,
-that may be hours; the clocks of the others are minutes."""
+TURNS_S: Final = 300.0
+"""How often the fleet is judged for those who wait though nothing has changed: windows end."""
 DAY_S: Final = 86_400.0
 STEP_S: Final[dict[str, float]] = {Step.RESET_GPU: 120.0, Step.RESTART_NODE: 1200.0}
 """How long the short steps of a repair take. Source: targets of an operator of 40,000 GPUs."""
-
-
-@dataclass(slots=True)
-class _Rest:
-    """How long a node's decisions have been the same."""
-
-    said: str = ""
-    seconds: float = 60.0
-    due_at: float = 0.0
 
 
 class Gpuward:
@@ -76,9 +58,8 @@ class Gpuward:
         self.quarantines = self._sessions.objects
         self._verdict = FleetVerdict()
         self._memory = FleetMemory()
-        self._judged_at = float("-inf")
+        self._judged_at = self._turns_at = float("-inf")
         self._dirty = True
-        self._rests: dict[str, _Rest] = {}
         self._seen: set[str] = set()
         """Sessions that were decided before, by name."""
         self.watched = Watched()
@@ -92,6 +73,7 @@ class Gpuward:
     def start(self, world: World) -> None:
         """The fleet is there; every agent runs."""
         self._world = world
+        self._rests = Rests(world.clock, self._look)
         self._agents = Agents(world, self._published)
         self._drains = SimDrains(
             world,
@@ -101,6 +83,7 @@ class Gpuward:
             on_record=self._on_record,
             wake=self._wake,
         )
+        self._gangs = KnownGangs(world.nodes)
         self._views = {node.name: node.view for node in world.by_number}
         world.clock.after(DAY_S, self._housekeeping)
 
@@ -174,15 +157,21 @@ class Gpuward:
         self._world.clock.after(1.0, self._wake_waiting)
 
     def _wake_waiting(self) -> None:
+        """Judge the fleet for those who wait, and wake them whose turn came or went."""
         waiting = [s for s in self.quarantines.values() if self._wants_a_turn(s)]
-        if waiting:
-            self._judge_fleet()
-        else:
-            self._dirty = False
-            self._judged_at = float("-inf")
+        if not waiting:
+            self._dirty, self._judged_at = False, float("-inf")
+            self.watched.calm(self._now)
+            return
+        before = self._verdict.permits
+        self._judge_fleet()
         for session in waiting:
-            if session.status.phase in _WAITING:
+            known, permit = (at.get(session.name) for at in (before, self._verdict.permits))
+            if session.status.phase in _WAITING and _turn(known) != _turn(permit):
                 self._wake(self._world.nodes[session.spec.node_name], 0.0)
+        if self._turns_at <= self._now:
+            self._turns_at = self._now + TURNS_S
+            self._world.clock.at(self._turns_at, self._wake_waiting)
 
     def _wants_a_turn(self, session: QuarantineView) -> bool:
         """Whether the fleet rules have a say in what the session does next."""
@@ -191,6 +180,14 @@ class Gpuward:
         if session.status.phase == Phase.MARKED:
             return level_rank(session.spec.level) >= Level.DRAIN.rank
         return session.status.phase in _JUDGED
+
+    def _permit(self, session: str) -> Permit:
+        """A no of a moment ago is still one; a yes is asked for again when anything changed."""
+        known = self._verdict.permits.get(session)
+        old = self._now - self._judged_at >= VERDICT_S
+        if known is None or known.refusal is None or old:
+            self._judge_fleet()
+        return self._verdict.permits.get(session, Permit())
 
     def _judge_fleet(self) -> None:
         if not self._dirty and self._now - self._judged_at < VERDICT_S:
@@ -210,30 +207,11 @@ class Gpuward:
             agents=self._agents.pods,
             observing_since=BEGIN,
             acting_since=BEGIN,
-            gangs={
-                name: gangs_of(pods_on(self._world.nodes[name]), {})
-                for name in {s.spec.node_name for s in self.quarantines.values() if is_open(s)}
-                if name in self._world.nodes
-            },
+            gangs=self._gangs,
         )
 
     def _wake(self, node: SimNode, seconds: float) -> None:
-        rest = self._rests.setdefault(node.name, _Rest())
-        rest.seconds = 60.0
-        self._look_at(node, self._now + seconds)
-
-    def _look_at(self, node: SimNode, when: float) -> None:
-        rest = self._rests.setdefault(node.name, _Rest())
-        if self._now <= rest.due_at <= when:
-            return
-        rest.due_at = when
-
-        def due() -> None:
-            if rest.due_at == when:
-                rest.due_at = 0.0
-                self._look(node)
-
-        self._world.clock.at(when, due)
+        self._rests.wake(node, seconds)
 
     def _look(self, node: SimNode) -> None:
         """Do all that can be done about the node now."""
@@ -254,28 +232,12 @@ class Gpuward:
                 break
         else:
             raise RuntimeError(f"{node.name} does not come to rest: {decision}")
-        self._rest(node, decision)
-
-    def _rest(self, node: SimNode, decision: d.Decision) -> None:
-        if decision.wake_at is None:
-            return
-        rest = self._rests.setdefault(node.name, _Rest())
-        said = f"{decision.step}|{decision.blocked_by}"
-        phase = decision.status.phase if decision.status is not None else ""
-        longest = LONGEST_REST_S.get(phase, 60.0)
-        wait_s = decision.wake_at - self._now
-        if said == rest.said and wait_s >= 59.0:
-            rest.seconds = min(rest.seconds * 2.0, longest)
-            wait_s = max(wait_s, rest.seconds)
-        elif said != rest.said:
-            rest.said, rest.seconds = said, 60.0
-        self._look_at(node, self._now + max(0.05, wait_s))
+        self._rests.rest(node, decision)
 
     def _decide(self, node: SimNode, session: QuarantineView | None) -> d.Decision:
         permit = Permit()
         if session is not None and self._wants_a_turn(session):
-            self._judge_fleet()
-            permit = self._verdict.permits.get(session.name, Permit())
+            permit = self._permit(session.name)
         read: FreshNode | None = None
         for _ in range(2):
             known = session is not None and session.name in self._seen
@@ -308,7 +270,8 @@ class Gpuward:
             case d.PatchSessionSpec():
                 self._sessions.patch(write)
             case d.WriteSessionStatus():
-                self._write_status(node, write)
+                if not self._write_status(node, write):
+                    return True
             case d.MarkNode() | d.UnmarkNode() | d.RelabelNode():
                 return self._patch_node(node, write)
             case d.SetRepairCondition():
@@ -318,7 +281,8 @@ class Gpuward:
         self._touch()
         return True
 
-    def _write_status(self, node: SimNode, write: d.WriteSessionStatus) -> None:
+    def _write_status(self, node: SimNode, write: d.WriteSessionStatus) -> bool:
+        """Whether others may be concerned: by a new phase, not by a new sentence."""
         session = self.quarantines[write.name]
         before, after = session.status.phase, write.status.phase
         self._sessions.put(msgspec.structs.replace(session, status=as_stored(write.status)))
@@ -330,6 +294,7 @@ class Gpuward:
 
         elif is_true(write.status, "NeedsHuman") and after == Phase.QUARANTINED:
             self._world.hand_over(node)
+        return before != after or write.status.repair != session.status.repair
 
     def _ask_repair(self, node: SimNode, write: d.SetRepairCondition) -> None:
         """Whoever follows the node's conditions does it: a reset or a restart helps where a repair
@@ -386,7 +351,7 @@ class Gpuward:
 
     def _housekeeping(self) -> None:
         for deletion in outlived(self.quarantines.values(), self.policy, self._now):
-            self.quarantines.pop(deletion.name, None)
+            self._sessions.delete(deletion.name)
             self._seen.discard(deletion.name)
         self._world.clock.after(DAY_S, self._housekeeping)
 
@@ -398,3 +363,16 @@ _SENDS_S: Final = 0.2
 _FOUND_NOTHING_S: Final = 120.0
 _REPLACED_S: Final = 3600.0
 """How long after a repair people release what still waits for their word (assumed)."""
+
+
+def _turn(permit: Permit | None) -> tuple[object, ...]:
+    """What of a permit makes a difference to who waits for it."""
+    if permit is None:
+        return ()
+    refusal = permit.refusal
+    return (
+        permit.start,
+        permit.drain,
+        permit.repair,
+        refusal.reason if refusal else permit.unjudged,
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import msgspec
 
 from rules.api.metadata import ObjectMeta
@@ -18,6 +20,7 @@ class Sessions:
 
     def __init__(self) -> None:
         self.objects: dict[str, QuarantineView] = {}
+        self._by_node: defaultdict[str, dict[str, QuarantineView]] = defaultdict(dict)
         self._serial = 0
 
     def create(self, write: CreateSession, now: float) -> None:
@@ -31,7 +34,7 @@ class Sessions:
             resource_version=str(self._serial),
             creation_timestamp=format_time(now),
         )
-        self.objects[write.name] = QuarantineView(metadata=meta, spec=write.spec)
+        self._keep(QuarantineView(metadata=meta, spec=write.spec))
 
     def patch(self, write: PatchSessionSpec) -> None:
         """PATCH of the spec."""
@@ -45,11 +48,20 @@ class Sessions:
         """The object as it is now, under another version."""
         self._serial += 1
         meta = msgspec.structs.replace(session.metadata, resource_version=str(self._serial))
-        self.objects[session.name] = msgspec.structs.replace(session, metadata=meta)
+        self._keep(msgspec.structs.replace(session, metadata=meta))
+
+    def delete(self, name: str) -> None:
+        """DELETE."""
+        session = self.objects.pop(name)
+        del self._by_node[session.spec.node_name][name]
+
+    def _keep(self, session: QuarantineView) -> None:
+        self.objects[session.name] = session
+        self._by_node[session.spec.node_name][session.name] = session
 
     def on(self, node: str) -> dict[str, QuarantineView]:
         """Those of one node."""
-        return {name: s for name, s in self.objects.items() if s.spec.node_name == node}
+        return self._by_node[node]
 
     def open_on(self, node: str) -> list[QuarantineView]:
         """Those of one node that have not ended, oldest first."""

@@ -46,6 +46,11 @@ class Watched:
                 if refusal.reason is WhyNot.CORRELATED_CAUSE:
                     self._correlated.add(name)
 
+    def calm(self, now: float) -> None:
+        """Nobody waits for a turn. The breaker may still be cooling down; nobody feels it."""
+        self._add(now)
+        self._held, self._open = 0, False
+
     def _add(self, now: float) -> None:
         passed = now - self._at if self._at else 0.0
         self.held_s += passed * self._held

@@ -107,7 +107,9 @@ class World:
             self.work.slowed(node.pod.owner)
         if signs.host_down:
             self.clock.after(NOT_READY_S, lambda: self._not_ready(node, fault))
-        if fault.kind is Kind.TESTED:
+        if fault.kind is Kind.BAD_DRIVER:
+            self.clock.after(fault.hours * HOUR_S, lambda: self._rolled_back(node, fault))
+        elif fault.kind is Kind.TESTED:
             self._noticed(node, fault, 0.0)
         elif not effect.healthy:
             self._noticed(node, fault, ALERTED_S if signs.host_down else UNSEEN_S)
@@ -156,8 +158,19 @@ class World:
 
     def alert(self, node: SimNode) -> None:
         """Something tells people of the node: they act within the hour."""
-        if node.fault is not None and not EFFECTS[node.fault.kind].healthy:
-            self._noticed(node, node.fault, ALERTED_S)
+        fault = node.fault
+        if fault is None or EFFECTS[fault.kind].healthy or fault.kind is Kind.BAD_DRIVER:
+            # Of a whole fleet at once nobody takes node by node: the driver is rolled back.
+            return
+        self._noticed(node, fault, ALERTED_S)
+
+    def _rolled_back(self, node: SimNode, fault: Fault) -> None:
+        """The driver of before is back on every node, in service or not."""
+        if node.fault is fault:
+            if node.repair_from is None:
+                self._goes_out(fault)
+                node.repair_from = self.now
+            self._repaired(node)
 
     def _noticed(self, node: SimNode, fault: Fault, seconds: float) -> None:
         def take() -> None:

@@ -35,7 +35,7 @@ class Plants:
 NO_PLANTS: Final = Plants()
 ROLLOUT_S: Final = 6 * 3600.0
 ROLLBACK_H: Final = 24.0
-"""How long people take to find out and roll back (assumed)."""
+"""How long people take from its first node on to find out and roll it back everywhere (assumed)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,17 +115,11 @@ def _planted(
         at += dice.expovariate(per_s)
     if plants.bad_driver_day is not None:
         begins = plants.bad_driver_day * DAY_S
-        found += [
-            (
-                begins + dice.random() * ROLLOUT_S,
-                node,
-                "Driver",
-                Kind.BAD_DRIVER,
-                dice.randrange(GPUS),
-                ROLLBACK_H,
-            )
-            for node in range(nodes)
-        ]
+        for node in range(nodes):
+            late_s = dice.random() * ROLLOUT_S
+            hours = ROLLBACK_H - late_s / 3600.0
+            gpu = dice.randrange(GPUS)
+            found.append((begins + late_s, node, "Driver", Kind.BAD_DRIVER, gpu, hours))
     return found
 
 
