@@ -6,24 +6,23 @@ Configured once by `agent.daemon.run`. Never give it a secret, a token or a whol
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
-import types
-from typing import Any, TextIO, cast
+from datetime import UTC, datetime
+from typing import Any, Protocol
 
-_UNUSED = {
-    # structlog loads rich for its tracebacks wherever it is installed: 8 MiB that a daemon on
-    # every GPU node has no use for. None in sys.modules makes that one import fail.
-    "rich": None,
-    # Its asynchronous loggers, which nobody here calls, bring 2 MiB: an empty module will do.
-    "asyncio": types.ModuleType("asyncio"),
-}
-_KEPT_OUT = [name for name in _UNUSED if name not in sys.modules]
-for _name in _KEPT_OUT:
-    vars(sys)["modules"][_name] = _UNUSED[_name]
-import structlog  # noqa: E402 - after the lines above, which exist for it
 
-for _name in _KEPT_OUT:
-    del sys.modules[_name]
+class Logger(Protocol):
+    """Takes a sentence and named values."""
+
+    def info(self, sentence: str, **values: Any) -> None:
+        """What happened."""
+
+    def warning(self, sentence: str, **values: Any) -> None:
+        """What a person should look at."""
+
+    def error(self, sentence: str, **values: Any) -> None:
+        """What went wrong here."""
 
 
 class _StandardError:
@@ -38,31 +37,54 @@ class _StandardError:
             sys.stderr.flush()
 
 
+class _JsonLogger:
+    """One JSON object a line, as structlog writes it, without its four megabytes."""
+
+    def __init__(self) -> None:
+        self._to = _StandardError()
+
+    def info(self, sentence: str, **values: Any) -> None:
+        self._say("info", sentence, values)
+
+    def warning(self, sentence: str, **values: Any) -> None:
+        self._say("warning", sentence, values)
+
+    def error(self, sentence: str, **values: Any) -> None:
+        self._say("error", sentence, values)
+
+    def _say(self, level: str, sentence: str, values: dict[str, Any]) -> None:
+        at = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        said = {**values, "level": level, "timestamp": at, "message": sentence}
+        self._to.write(json.dumps(said, default=repr) + "\n")
+        self._to.flush()
+
+
+_logger: Logger = _JsonLogger()
+
+
 def configure(style: str) -> None:
     """`json`, `console`, or `auto`: console on a terminal, else JSON. Writes to standard error."""
+    global _logger
     if style == "auto":
         style = "console" if sys.stderr.isatty() else "json"
-    renderer: Any = structlog.processors.JSONRenderer()
-    if style == "console":
-        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
-    structlog.configure(
+    _logger = _JsonLogger() if style == "json" else _for_people()
+
+
+def get() -> Logger:
+    """The logger that was configured last."""
+    return _logger
+
+
+def _for_people() -> Logger:
+    # Imported here: a daemon in a cluster never draws for a terminal.
+    import structlog
+
+    logger: Logger = structlog.wrap_logger(
+        structlog.WriteLogger(_StandardError()),  # type: ignore[arg-type]  # writes and flushes
         processors=[
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.EventRenamer("message"),
-            renderer,
-        ]
-        if style == "json"
-        else [
-            structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
-            renderer,
+            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
         ],
-        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", _StandardError())),
-        cache_logger_on_first_use=True,
     )
-
-
-def get() -> Any:
-    """The logger; its methods take a sentence and named values."""
-    return structlog.get_logger()
+    return logger

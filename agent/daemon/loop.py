@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from agent.daemon.judgement import Judgement
+from agent.daemon.log import Logger
 from agent.daemon.nvml_facts import observation_of
 from agent.daemon.stats import Latencies, XidCounts
 from agent.inbox import Inbox, Item, Log, NvmlSaid, Stop
@@ -102,7 +103,7 @@ class Outside(Protocol):
 
 
 class JudgingLoop:
-    """The consumer of the inbox. `log` is a structlog logger, `clock` monotonic seconds."""
+    """The consumer of the inbox. `clock` is monotonic seconds."""
 
     def __init__(
         self,
@@ -110,7 +111,7 @@ class JudgingLoop:
         judgement: Judgement,
         outside: Outside,
         *,
-        log: Any,
+        log: Logger,
         latencies: Latencies,
         xids: XidCounts,
         clock: Callable[[], float] = time.monotonic,

@@ -5,8 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import PurePath
 
-HEAVY = ("asyncio", "kubernetes", "pynvml", "pyudev", "rich", "yaml", "hack", "agent.nvml.life")
+import pytest
+
+from agent.daemon import log
+
+HEAVY = (
+    *("asyncio", "kubernetes", "pynvml", "pyudev", "rich", "yaml", "structlog"),
+    *("psutil", "hack", "agent.nvml.life"),
+)
 
 
 def test_the_daemon_starts_without_what_only_others_need() -> None:
@@ -15,7 +23,21 @@ def test_the_daemon_starts_without_what_only_others_need() -> None:
     assert not set(HEAVY) & set(json.loads(run.stdout))
 
 
-def test_what_was_kept_out_can_be_had_afterwards() -> None:
-    code = "import agent.daemon.log, asyncio; print(asyncio.run(asyncio.sleep(0, 'slept')))"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-    assert run.stdout == b"slept\n"
+def test_a_line_for_a_terminal_has_its_sentence_and_values(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log.configure("console")
+    log.get().warning("the GPU is lost", pci="0000:3b:00")
+    log.configure("json")
+    log.get().error("the GPU is lost", pci="0000:3b:00", at=PurePath("x"))
+    person, machine = capsys.readouterr().err.splitlines()
+    assert "the GPU is lost" in person
+    assert "pci=0000:3b:00" in person
+    said = json.loads(machine)
+    assert said.pop("timestamp").endswith("Z")
+    assert said == {
+        "pci": "0000:3b:00",
+        "at": "PurePosixPath('x')",
+        "level": "error",
+        "message": "the GPU is lost",
+    }
