@@ -1,4 +1,4 @@
-"""What the agent's processes use, read from /proc: memory, CPU time, the longest burst.
+"""What the agent's processes use, read from /proc: memory, CPU time, bursts, wake-ups, page faults.
 
 Used by `hack.bench.agent`. Linux only; needs no privilege for one's own processes.
 """
@@ -114,10 +114,46 @@ class Bursts:
             before = now
 
 
-def used(pid: int, seconds: float) -> tuple[float, float]:
-    """Share of one core used over this time, and the longest burst in milliseconds."""
-    began, before = time.monotonic(), cpu_ns(pid)
+class Counts(NamedTuple):
+    """Since a family began: how often a thread woke up, and pages that were not there."""
+
+    wake_ups: int
+    minor_faults: int
+    major_faults: int
+
+
+def counts(pid: int) -> Counts:
+    """Of all threads of the family; a voluntary switch is a wait, and each wait ends in a wake-up."""
+    wake_ups = minor = major = 0
+    for process in family(pid):
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+        minor, major = minor + int(fields[7]), major + int(fields[9])
+        for task in Path(f"/proc/{process.pid}/task").iterdir():
+            try:
+                status = (task / "status").read_text()
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # the thread ended while it was being counted
+            wake_ups += int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+    return Counts(wake_ups, minor, major)
+
+
+class Use(NamedTuple):
+    """Over some time: share of one core, the longest burst, and counts a minute."""
+
+    share: float
+    longest_ms: float
+    wake_ups: float
+    minor_faults: float
+    major_faults: float
+
+
+def used(pid: int, seconds: float) -> Use:
+    """What the family used over this time."""
+    began, before, counted = time.monotonic(), cpu_ns(pid), counts(pid)
     with Bursts(pid) as bursts:
         time.sleep(seconds)
-    share = (cpu_ns(pid) - before) / 1e9 / (time.monotonic() - began)
-    return share, bursts.longest_ms
+    took_s = time.monotonic() - began
+    share = (cpu_ns(pid) - before) / 1e9 / took_s
+    minutes = took_s / 60
+    now = zip(counts(pid), counted, strict=True)
+    return Use(share, bursts.longest_ms, *((after - first) / minutes for after, first in now))
