@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
@@ -17,6 +17,7 @@ from rules.api.mark import marked
 from rules.api.nodes import FreshNode, HealthView, PauseView, QuarantineView
 from rules.api.quarantine import Mode
 from rules.drain.daemon_sets import untolerating
+from rules.ledger.record import RecordStatus, record_names
 from rules.policy.policy import Policy
 from rules.session.causes import CauseSight
 from rules.session.external import external_of
@@ -24,6 +25,7 @@ from rules.session.observation import is_open, pause_covers, staleness
 from rules.session.snapshot import AgentPod
 
 T = TypeVar("T")
+_MOST_GPUS: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,8 @@ class NodeLook:
     health: HealthView | None = None
     sessions: tuple[QuarantineView, ...] = ()
     """Oldest first."""
+    lemons: tuple[RecordStatus, ...] = ()
+    """What failed here again and again: its GPUs, the node itself."""
     pauses: tuple[PauseView, ...] = ()
     """Those that cover the node now."""
     agents: tuple[AgentPod, ...] | None = None
@@ -106,6 +110,18 @@ def phase_of(session: QuarantineView) -> str:
     return f"{phase} (Shadow)" if session.status.mode == Mode.SHADOW else phase
 
 
+async def _lemons(
+    cluster: Cluster, name: str, health: HealthView | None
+) -> tuple[RecordStatus, ...]:
+    """The records of the node and its GPUs that say so; none where they may not be read."""
+    uuids = [gpu.uuid for gpu in health.status.gpus[:_MOST_GPUS]] if health is not None else []
+    try:
+        found = [await cluster.record(record) for record in record_names(name, uuids)]
+    except CommandError:
+        return ()
+    return tuple(one.status for one in found if one is not None and one.status.lemon)
+
+
 async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
     """Read it all; CommandError only where nothing at all can be read."""
     unseen: list[str] = []
@@ -145,6 +161,7 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
         node_hidden=hidden,
         health=health,
         sessions=tuple(sessions),
+        lemons=await _lemons(cluster, name, health),
         pauses=tuple(sorted(pauses, key=lambda pause: pause.metadata.name)),
         agents=None if agents is None else tuple(agents),
         policy=policy,

@@ -191,6 +191,7 @@ async def _snapshot(cluster: Cluster, policy: Policy) -> FleetSnapshot:
         nodes=nodes,
         healths={h.metadata.name: h for h in await cluster.healths()},
         quarantines=sessions,
+        records={r.name: r for r in await cluster.records()},
         pauses={p.metadata.name: p for p in await cluster.pauses()},
         agents={a.uid: a for a in await cluster.agents()},
         observing_since=0.0,

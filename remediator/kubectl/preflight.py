@@ -58,6 +58,7 @@ ADMISSION_POLICIES = (
     "gpuward-agent-own-node",
     "gpuward-node-keeps-mark",
     "gpuward-remediator-mark",
+    "gpuward-remediator-record",
     "gpuward-remediator-unknown",
 )
 """What base ships; each has a binding of its own name."""

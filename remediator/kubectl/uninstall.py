@@ -52,6 +52,7 @@ async def uninstall(cluster: Cluster, *, namespace: str, say: Say) -> str:
     lines = [f"{count(cleaned, 'node')} cleaned; now: kubectl delete -k YOUR-OVERLAY"]
     for view in sorted(await cluster.nodes(), key=lambda node: node.name):
         lines += left_by_people(view)
+    lines += await _records_left(cluster)
     return "\n".join([*lines, *await _agents_outside(cluster)])
 
 
@@ -109,6 +110,18 @@ async def _leader(cluster: Cluster, namespace: str) -> str:
         if again.get("renewTime") != spec.get("renewTime"):
             return str(again.get("holderIdentity") or "")
     return ""
+
+
+async def _records_left(cluster: Cluster) -> list[str]:
+    """What goes with the definitions and cannot be made again."""
+    try:
+        records = await cluster.records()
+    except CommandError:
+        return []  # the definitions are gone already, or an older release had none
+    if not records:
+        return []
+    keep = "kubectl gpuward export -f FILE keeps them"
+    return [f"{count(len(records), 'record')} of what failed before go with the definitions; {keep}"]
 
 
 async def _agents_outside(cluster: Cluster) -> list[str]:

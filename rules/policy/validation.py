@@ -83,6 +83,19 @@ class Validation(Section, frozen=True, kw_only=True):
         timeout_s = next((r.timeout_s for r in found if r.timeout_s is not None), self.timeout_s)
         return _choice(provider, template, timeout_s)
 
+    def of_lemons(self) -> ValidationChoice | None:
+        """Who tests a node whose part fails again and again, where nobody tests the others: the
+        first who tests any; None where nobody ever does.
+        """
+        general = ValidationRule(provider=self.provider, template=self.template)
+        for rule in (general, *self.severity.values(), *self.step.values()):
+            template = rule.template if rule.template is not None else self.template
+            timeout_s = rule.timeout_s if rule.timeout_s is not None else self.timeout_s
+            choice = _choice(rule.provider or self.provider, template, timeout_s)
+            if choice is not None:
+                return choice
+        return None
+
     def of_idle_nodes(self) -> ValidationChoice | None:
         """Who tests nodes on which nobody computes; None: nobody."""
         if self.idle is None:

@@ -267,6 +267,9 @@ def _ladder(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
 
 
 def _history(look: NodeLook) -> Iterator[str]:
+    for record in look.lemons:
+        about = f"kubectl gpuward history gpu {record.uuid}" if record.uuid else ""
+        yield f"lemon: {record.message}" + (f" {about}" if about else "")
     past = [session for session in look.sessions if not is_open(session)]
     if past:
         last = past[-1]

@@ -32,6 +32,7 @@ from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched
 from rules.session.causes import level_rank
 from rules.session.repair.empty import LISTS_FRESH_S, is_certain, pods_in_the_way
+from rules.session.repair.wants import lessons
 from rules.session.validation.requests import making, taking_away, told_on
 from rules.session.validation.verdicts import (
     REASON,
@@ -93,12 +94,18 @@ def tested_first(
 
 def wanted(case: Case) -> ValidationChoice | None:
     """Who is to test the node; None where the policy says nobody, and for a node that was never
-    drained: its pods compute on, and were never in the way of a repair.
+    drained: its pods compute on, and were never in the way of a repair. A part that fails again and
+    again is tested by whoever tests anything.
     """
     status = case.session.status
     drained = bool(status.repair) or bool(st.times(status, Phase.QUARANTINED))
     proven = [a.step for a in status.repair if a.state == RepairState.PROVEN]
     choice = case.policy.validate.chosen(case.severity, proven[-1] if proven else "")
+    if (
+        choice is None
+        and lessons(case.session, case.seen.health, case.seen.records, case.now).lemons
+    ):
+        choice = case.policy.validate.of_lemons()
     return choice if drained and not case.shadow else None
 
 

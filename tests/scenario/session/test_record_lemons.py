@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from rules.api.health import plain
 from rules.api.timestamps import format_time
-from rules.ledger.record import ANNOTATION_KEEP, Outcome, gpu_record_name
+from rules.ledger.record import (
+    ANNOTATION_KEEP,
+    Outcome,
+    RecordEvent,
+    RecordStatus,
+    gpu_record_name,
+)
 from tests.support.scenario.record_world import DAY, RecordWorld
 from tests.support.scenario.repair_world import NODE
+from tests.support.scenario.validation_world import ValidationWorld
 
 GPU = f"GPU-{NODE}-0"
 
@@ -136,3 +146,26 @@ def test_issue14_what_a_person_undid_counts_nothing() -> None:
     assert {event.outcome for event in record.events} == {Outcome.UNDONE}
     assert record.counters.undone == 3
     assert (record.lemon, record.score) == (False, 0)
+
+
+def test_issue14_a_lemon_is_tested_before_it_comes_back_where_others_are_not() -> None:
+    only_after_replacement: dict[str, Any] = {"provider": "None", "step": {"ReplaceNode": {"provider": "Builtin"}}}
+    for lemon in (False, True):
+        world = ValidationWorld("passes", **only_after_replacement)
+        if lemon:
+            world.records[gpu_record_name(GPU)] = {
+                "metadata": {"name": gpu_record_name(GPU), "uid": "r", "resourceVersion": "1"},
+                "status": plain(known_lemon(world.now)),
+            }
+        world.fall_ill_and_heal()
+        world.run(300)
+        assert world.tests_of() == ([("Passed", "pass")] if lemon else [])
+
+
+def known_lemon(now: float) -> RecordStatus:
+    faults = tuple(
+        RecordEvent(at=format_time(now - days * DAY), severity="Fatal", reason="GPULost",
+                    ended_at=format_time(now - days * DAY + 3600), outcome=Outcome.RELEASED)
+        for days in (9, 6, 3)
+    )  # fmt: skip
+    return RecordStatus(uuid=GPU, events=faults, lemon=True)
