@@ -121,7 +121,9 @@ async def _records_left(cluster: Cluster) -> list[str]:
     if not records:
         return []
     keep = "kubectl gpuward export -f FILE keeps them"
-    return [f"{count(len(records), 'record')} of what failed before go with the definitions; {keep}"]
+    return [
+        f"{count(len(records), 'record')} of what failed before go with the definitions; {keep}"
+    ]
 
 
 async def _agents_outside(cluster: Cluster) -> list[str]:

@@ -149,7 +149,10 @@ def test_issue14_what_a_person_undid_counts_nothing() -> None:
 
 
 def test_issue14_a_lemon_is_tested_before_it_comes_back_where_others_are_not() -> None:
-    only_after_replacement: dict[str, Any] = {"provider": "None", "step": {"ReplaceNode": {"provider": "Builtin"}}}
+    only_after_replacement: dict[str, Any] = {
+        "provider": "None",
+        "step": {"ReplaceNode": {"provider": "Builtin"}},
+    }
     for lemon in (False, True):
         world = ValidationWorld("passes", **only_after_replacement)
         if lemon:
