@@ -27,7 +27,7 @@ from remediator.kubectl.command import OPERATOR, CommandError
 from remediator.upkeep.policy_yaml import decode_policy
 from rules.api.budgets import PdbView
 from rules.api.evidence.wire import EvidenceView
-from rules.api.names import API_VERSION
+from rules.api.names import API_VERSION, COMPONENT_VALIDATE
 from rules.api.nodes import FreshNode, HealthView, NodeView, PauseView, QuarantineView
 from rules.api.object_name import api_path, field_selector
 from rules.api.pods import DaemonSetView, PodView
@@ -175,8 +175,12 @@ class Cluster:
         return [pod.as_agent() for pod in await self._list("/api/v1/pods", AgentPodObject, query)]
 
     async def pods_of_gpuward(self) -> list[str]:
-        """namespace/name of every pod that is ours, in any namespace."""
-        query = {"labelSelector": "app.kubernetes.io/name=gpuward"}
+        """namespace/name of every pod of our programs, in any namespace.
+
+        Not of tests under load: they write to no node and end by themselves.
+        """
+        component = f"app.kubernetes.io/component!={COMPONENT_VALIDATE}"
+        query = {"labelSelector": f"app.kubernetes.io/name=gpuward,{component}"}
         found = await self._list("/api/v1/pods", AgentPodObject, query)
         return sorted(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in found)
 

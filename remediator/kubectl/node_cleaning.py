@@ -20,17 +20,24 @@ from rules.api.names import (
     ANNOTATION_REPAIRED,
     CONDITION_DEGRADED,
     CONDITION_HEALTHY,
+    CONDITION_VALIDATED,
     LABEL_OPT_OUT,
     LABEL_QUARANTINE,
 )
 from rules.api.nodes import FreshNode, NodeView
 from rules.api.requests import MERGE_PATCH, STRATEGIC_PATCH, Request
+from rules.repair.adapter import REPAIR_CONDITIONS
 
 BY_COMMANDS: Final = (ANNOTATION_HOLD, ANNOTATION_REPAIRED)
 """Annotations that our own commands write for people."""
 BY_PEOPLE: Final = (*BY_COMMANDS, ANNOTATION_EXPECTED_GPUS, ANNOTATION_RELEASE_GPU)
 LABELS: Final = (*AGENT_LABELS, LABEL_QUARANTINE)
-CONDITIONS: Final = (CONDITION_HEALTHY, CONDITION_DEGRADED)
+CONDITIONS: Final = (
+    CONDITION_HEALTHY,
+    CONDITION_DEGRADED,
+    CONDITION_VALIDATED,
+    *REPAIR_CONDITIONS,
+)
 TRIES: Final = 5
 
 

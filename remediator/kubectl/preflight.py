@@ -19,6 +19,7 @@ from rules.drain.daemon_sets import untolerating
 from rules.fleet.pools import NodePools, control_plane
 from rules.policy.policy import Policy, Repair
 from rules.policy.repair_rights import actions_in_use
+from rules.policy.validation import Validation
 from rules.repair.adapter import RepairAction
 from rules.repair.component import MARK_POLICY, UNKNOWN_POLICY, folder_of
 from rules.repair.rights import conditions_of, needed, node_keys
@@ -86,6 +87,7 @@ async def preflight(cluster: Cluster, policy: Policy, *, namespace: str) -> list
         lambda: _permissions(cluster, namespace),
         lambda: _admission(cluster),
         lambda: _repair(cluster, policy.repair, namespace),
+        lambda: _validation(cluster, policy.validate, namespace),
     )
     for step in steps:
         try:
@@ -247,6 +249,30 @@ async def _repair(cluster: Cluster, repair: Repair, namespace: str) -> list[Chec
         )
         found = f"{'; '.join(dict.fromkeys(lacking))}; {remedy}"
         checks.append(Check(verdict=FAIL, name=name, found=found))
+    return checks
+
+
+async def _validation(cluster: Cluster, wanted: Validation, namespace: str) -> list[Check]:
+    """What the tests under load need that the policy asks for, one line for each PodTemplate."""
+    choices = [wanted.chosen(severity, "") for severity in ("", *wanted.severity)]
+    choices += [wanted.chosen("", step) for step in wanted.step]
+    checks = []
+    user = f"system:serviceaccount:{namespace}:{COMPONENT_REMEDIATOR}"
+    for template in sorted({choice.template for choice in choices if choice is not None}):
+        lacking = []
+        path = api_path("/api/v1/namespaces", namespace, "podtemplates", template)
+        found = await cluster.get(path)
+        if found is None:
+            lacking.append(f"there is no PodTemplate {template} in {namespace}")
+        spec = (found or {}).get("template", {}).get("spec", {})
+        runtime, classes = spec.get("runtimeClassName"), "/apis/node.k8s.io/v1/runtimeclasses"
+        if runtime and await cluster.get(api_path(classes, runtime)) is None:
+            lacking.append(f"there is no RuntimeClass {runtime}")
+        if await cluster.may(user, "batch", "jobs", "create", namespace) is False:
+            lacking.append(f"the remediator may not create jobs.batch in {namespace}")
+        told = f"{'; '.join(lacking)}; apply daemonset/components/validate" if lacking else "is there"
+        verdict = FAIL if lacking else OK
+        checks.append(Check(verdict=verdict, name=f"test under load {template}", found=told))
     return checks
 
 

@@ -16,8 +16,10 @@ from hack.sim.cluster.http.threaded import HostedServer
 from remediator.kubectl import node_cleaning, uninstall
 from remediator.kubectl.command import CommandError
 from rules.api.mark import mark_patch
+from rules.api.names import CONDITION_VALIDATED
 from rules.api.nodes import FreshNode
 from rules.api.timestamps import format_micro_time
+from rules.repair.adapter import REPAIR_CONDITIONS
 from tests.support.remediator.kubectl_cluster import Kubectl, cluster, load
 from tests.support.remediator.kubectl_objects import BLOCKED, HEALTHS, NOW, ago, node, verdict
 
@@ -93,7 +95,12 @@ def storm(kubectl: Kubectl) -> None:
     condition = {"type": "GPUHealthy", "status": "False", "reason": "Xid79", "message": "m"}
     degraded = {"type": "GPUDegraded", "status": "True", "reason": "Xid79", "message": "m"}
     labels = {"gpuward.io/gpus": "8", "gpuward.io/health": "unhealthy", "gpuward.io/numa": "4-4"}
-    body = {"metadata": {"labels": labels}, "status": {"conditions": [condition, degraded]}}
+    others = [
+        {"type": kind, "status": "True", "reason": "x", "message": "m"}
+        for kind in (CONDITION_VALIDATED, *REPAIR_CONDITIONS)
+    ]
+    conditions = [condition, degraded, *others]
+    body = {"metadata": {"labels": labels}, "status": {"conditions": conditions}}
     for name in BEFORE:
         path = f"/api/v1/nodes/{name}"
         written(kubectl, f"{path}/status", "gpuward-agent", body, STRATEGIC_MERGE_PATCH)
