@@ -270,7 +270,9 @@ async def _validation(cluster: Cluster, wanted: Validation, namespace: str) -> l
             lacking.append(f"there is no RuntimeClass {runtime}")
         if await cluster.may(user, "batch", "jobs", "create", namespace) is False:
             lacking.append(f"the remediator may not create jobs.batch in {namespace}")
-        told = f"{'; '.join(lacking)}; apply daemonset/components/validate" if lacking else "is there"
+        told = (
+            f"{'; '.join(lacking)}; apply daemonset/components/validate" if lacking else "is there"
+        )
         verdict = FAIL if lacking else OK
         checks.append(Check(verdict=verdict, name=f"test under load {template}", found=told))
     return checks

@@ -25,7 +25,9 @@ SAID = within(Result(verdict=Verdict.PASS, checks=[Check(id="memory", value=0.0)
 
 
 @pytest.mark.slow
-async def test_issue13_03_what_the_component_installs_is_enough_for_a_test_and_its_record(tmp_path):
+async def test_issue13_03_what_the_component_installs_is_enough_for_a_test_and_its_record(
+    tmp_path,
+):
     objects = build("validate")
     template = one(objects, "PodTemplate", "gpuward-validate")["template"]
     template["metadata"]["annotations"] = {

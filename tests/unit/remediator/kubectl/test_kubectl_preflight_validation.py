@@ -15,7 +15,14 @@ from tests.support.cluster.manifest_builds import build
 from tests.support.remediator.kubectl_cluster import cluster
 
 ADMIN = Caller("root", ("system:masters", "system:authenticated"))
-KINDS = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount", "PodTemplate"}
+KINDS = {
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "Role",
+    "RoleBinding",
+    "ServiceAccount",
+    "PodTemplate",
+}
 RUNTIME: Object = {
     "apiVersion": "node.k8s.io/v1",
     "kind": "RuntimeClass",
