@@ -6,22 +6,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from remediator.page.fleet_page import fleet_page
 from remediator.page.history_page import history_page
 from remediator.page.layout import page
 from remediator.page.markup import Element, as_tree, el
 from remediator.page.node_page import node_page
+from remediator.page.nodes_page import found_page, nodes_page
 from remediator.page.parts import live_regions
 from remediator.page.records_page import records_page
+from remediator.page.runbook_page import runbook_page
 from remediator.page.session_page import session_page
 from remediator.page.session_table import sessions_page
-from remediator.view.fleet_view import node_rows, summary
+from remediator.view.fleet_view import HEALTHS, node_rows, summary
 from remediator.view.history_view import history
 from remediator.view.ledger_view import StatsShown, stats
 from remediator.view.node_view import node_detail
 from remediator.view.paging import RequestError, page_of
+from remediator.view.search import MOST_FOUND, search
 from remediator.view.session_view import ended_rows, open_rows, session_detail, urgency
 from remediator.view.shapes import (
     FleetSummary,
@@ -40,6 +43,7 @@ from rules.api.timestamps import format_time, parse_time
 NODES_PER_PAGE = 500
 MOST_REGIONS = 64
 MOST_READS = 5
+MOST_ASKED = 253
 Query = Mapping[str, str]
 
 
@@ -128,6 +132,13 @@ def document_of(state: PageState, path: str, query: Query) -> Element:
             return sessions_page(replica, found, wanted, now, first="continue" not in query)
         case ["sessions", name]:
             return session_page(api_session(state, unquote(name)), replica, now)
+        case ["nodes"]:
+            return _nodes(state, query)
+        case ["docs", "runbooks", *parts]:
+            try:
+                return runbook_page(unquote("/".join(parts)), replica)
+            except KeyError:
+                raise NotThereError(f"There is no runbook {'/'.join(parts)[:200]}.") from None
         case ["nodes", name]:
             return node_page(api_node(state, unquote(name)), replica, now)
         case ["history"]:
@@ -135,6 +146,28 @@ def document_of(state: PageState, path: str, query: Query) -> Element:
         case ["records"]:
             return records_page(api_records(state), replica, now)
     raise NotThereError(f"There is no page {path}; the fleet is at /.")
+
+
+def _nodes(state: PageState, query: Query) -> Element:
+    """`/nodes`: those behind a count, or those that a search found."""
+    if asked := query.get("search", "").strip()[:MOST_ASKED]:
+        return found_page(state.replica(), asked, search(state, asked), MOST_FOUND)
+    rows = sorted(node_rows(state), key=_gravity)
+    title, address = "All nodes", "/nodes?"
+    if wanted := query.get("health"):
+        if wanted not in HEALTHS:
+            raise RequestError(f"health must be one of {', '.join(HEALTHS)}.")
+        rows = [row for row in rows if row.health == wanted]
+        title, address = f"Nodes that are {wanted}", f"/nodes?health={wanted}"
+    elif query.get("out"):
+        rows = [row for row in rows if row.unschedulable]
+        title, address = "Nodes out of service", "/nodes?out=yes"
+    items, token = page_of(rows, _gravity, query, NODES_PER_PAGE)
+    return nodes_page(state.replica(), items, f"{title} ({len(rows):,})", token, address)
+
+
+def _gravity(row: NodeRow) -> tuple[int, str]:
+    return HEALTHS.index(row.health), row.name
 
 
 def nodes_to_read(state: PageState, path: str) -> list[str]:
@@ -179,20 +212,28 @@ def split_page(page_address: str) -> tuple[str, dict[str, str]]:
 
 
 def find(state: PageState, name: str) -> str:
-    """Where a search goes: the node or session of that name, or the only one that begins so."""
-    name = name.strip()
+    """Where a search goes: the node or session of that name, the only one that it may mean, else the
+    list of all. An address on this server, quoted.
+    """
+    name = name.strip()[:MOST_ASKED]
     if name in state.snapshot.nodes:
-        return f"/nodes/{name}"
+        return f"/nodes/{quote(name, safe='')}"
     if name in state.snapshot.quarantines:
-        return f"/sessions/{name}"
-    nodes = [one for one in state.snapshot.nodes if name and one.startswith(name)]
-    if len(nodes) == 1:
-        return f"/nodes/{nodes[0]}"
-    past = state.by_node.get(name)
-    if past:
-        return f"/sessions/{past[-1].name}"
-    more = f"{len(nodes)} nodes begin so; write more of the name." if nodes else "Nothing has it."
-    raise NotThereError(f"No node and no session is called {name[:253]}. {more}")
+        return f"/sessions/{quote(name, safe='')}"
+    found = search(state, name)
+    if not found:
+        raise NotThereError(
+            f"No node and no session is called {name}, and no GPU of a sick node or on record. A part "
+            "of a name, a serial number or a UUID is enough."
+        )
+    if len(found) == 1:
+        only = found[0]
+        past = state.by_node.get(only.name)
+        if only.node is not None:
+            return f"/nodes/{quote(only.name, safe='')}"
+        if past:
+            return f"/sessions/{quote(past[-1].name, safe='')}"
+    return f"/nodes?search={quote(name, safe='')}"
 
 
 def problem_page(state: PageState, title: str, sentence: str) -> Element:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from remediator.page import plots
 from remediator.page.heat_map import heat_map, legend
 from remediator.page.layout import page, trouble
 from remediator.page.markup import Element, el
@@ -12,6 +13,11 @@ from remediator.view.shapes import BudgetRow, Counts, FleetSummary, NodeRow, Ses
 SHOWN_SESSIONS = 25
 SHOWN_BUDGETS = 12
 SHOWN_FINDINGS = 5
+_NODES_BEHIND = {
+    "nodes": "/nodes",
+    "unschedulable": "/nodes?out=yes",
+    **{word: f"/nodes?health={word}" for word in ("healthy", "degraded", "unhealthy", "unknown")},
+}
 DENSE_FROM = 600
 """Nodes from which each takes less room."""
 
@@ -31,6 +37,7 @@ def fleet_page(
         live("alarms", "div", {"class": "alarms"}, _alarms(fleet)),
         section("open", "Open sessions", _sessions(opened, now)),
         section("limits", "Budget and breaker", live("limits", "div", {}, _limits(fleet))),
+        section("day", "Last day", live("trend", "div", {}, _last_day(fleet))),
         section("map", "Nodes", _map(rows)),
     )
 
@@ -72,10 +79,15 @@ def _counts(counts: Counts) -> list[Element]:
             "div",
             {"class": f"count {kind if number else 'zero'}".strip()},
             el("dt", None, name),
-            el("dd", None, f"{number:,}"),
+            el(
+                "dd",
+                None,
+                el("a", {"href": _NODES_BEHIND[name], "aria-label": f"{number:,} {name}: list them"},
+                   f"{number:,}"),
+            ),
         )
         for name, number, kind in shown
-    ]
+    ]  # fmt: skip
     unseen = counts.gpus - counts.gpus_seen
     gpus = el(
         "div",
@@ -146,7 +158,7 @@ def _sessions(opened: list[SessionRow], now: float) -> list[Element]:
 def _limits(fleet: FleetSummary) -> list[Element | None]:
     breaker = fleet.breaker
     state = (
-        el("p", None, chip("Storm"), f" Breaker open: {breaker.reason}.")
+        el("p", None, chip("Storm"), " Why and until when: above.")
         if breaker.open
         else el("p", {"class": "calm"}, "Breaker closed: new sessions may start.")
     )
@@ -166,6 +178,19 @@ def _limits(fleet: FleetSummary) -> list[Element | None]:
         if hidden
         else None,
     ]
+
+
+def _last_day(fleet: FleetSummary) -> list[Element]:
+    """Whether it gets worse: sessions hour by hour; a calm day needs no plot."""
+    total = sum(fleet.last_day)
+    if not total:
+        return [nothing("No session was opened in the last 24 hours.")]
+    hours = len(fleet.last_day)
+    values = [
+        (f"-{hours - at} h" if at % 6 == 0 else "", count)
+        for at, count in enumerate(fleet.last_day)
+    ]
+    return [plots.columns(f"Sessions opened in the last 24 hours: {total:,}", values)]
 
 
 def _budget(row: BudgetRow) -> Element:

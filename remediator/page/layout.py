@@ -61,14 +61,14 @@ def _header(here: str, replica: ReplicaShown) -> Element:
         el(
             "form",
             {"class": "find", "role": "search", "method": "get", "action": "/find"},
-            el("label", {"class": "quiet", "for": "find"}, "Node or session"),
+            el("label", {"class": "quiet", "for": "find"}, "Node, session, GPU serial or UUID"),
             el(
                 "input",
                 {
                     "id": "find",
                     "name": "name",
                     "type": "search",
-                    "placeholder": "node or session",
+                    "placeholder": "node, session, serial, UUID",
                     "maxlength": "253",
                     "autocomplete": "off",
                     "spellcheck": "false",

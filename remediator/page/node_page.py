@@ -18,7 +18,7 @@ from remediator.page.parts import (
     session_link,
     table,
 )
-from remediator.page.session_page import marks_list
+from remediator.page.session_page import commands, marks_list, timeline_list
 from remediator.page.session_table import ended_table, open_table
 from remediator.view.shapes import NodeDetail, ReplicaShown
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
@@ -39,14 +39,21 @@ def node_page(detail: NodeDetail, replica: ReplicaShown, now: float) -> Element:
         el("h1", None, node.name),
         el("p", {"class": "under"}, f"pool {node.pool}, rack {node.rack}"),
         live("state", "div", {"class": "state"}, _state(detail, now)),
-        section("gpus", "GPUs", live("gpus", "div", {}, _gpus(health))),
+        # Faults before everything that is well: on a phone the rest is many screens away.
         section("incidents", "Incidents", live("incidents", "div", {}, _incidents(health, now))),
+        section("gpus", "GPUs", live("gpus", "div", {}, _gpus(health))),
         section(
             "marks",
             "What keeps work off the node",
             live("marked", "div", {}, marks_list(detail.marks, "No taint and no cordon.")),
         ),
         section("history", "Sessions", live("sessions", "div", {}, _sessions(detail, now))),
+        section(
+            "timeline",
+            "Timeline (UTC)",
+            live("steps", "div", {}, timeline_list(detail.timeline, now)),
+        ),
+        section("acts", "What you can do", *commands(node.name, in_session=bool(node.session))),
         section("senses", "Senses", live("senses", "div", {}, _senses(health, now))),
         section("topology", "Topology", _topology(health)) if health else None,
     )
@@ -88,10 +95,14 @@ def _gpus(health: HealthStatus | None) -> list[Element]:
         table(
             "GPUs of the node",
             ("GPU", "Health", "Reason", "Product", "PCI", "Serial", "UUID"),
-            [_gpu(position, gpu) for position, gpu in enumerate(health.gpus[:SHOWN_GPUS])],
+            [_gpu(position, gpu) for position, gpu in _sick_first(health.gpus[:SHOWN_GPUS])],
             kind="gpu-rows",
         )
     ]
+
+
+def _sick_first(gpus: Sequence[GpuStatus]) -> list[tuple[int, GpuStatus]]:
+    return sorted(enumerate(gpus), key=lambda item: (item[1].health == "Healthy", item[0]))
 
 
 def _gpu(position: int, gpu: GpuStatus) -> Sequence[Content]:
@@ -173,6 +184,11 @@ def _senses(health: HealthStatus | None, now: float) -> list[Element]:
 def _topology(health: HealthStatus) -> list[Element]:
     topology = health.topology
     lines = aligned(topology.links)
+    sick = {
+        f"GPU{gpu.index}": f"{gpu.health.lower()}: {gpu.reason or 'no reason'}"
+        for gpu in health.gpus
+        if gpu.health != "Healthy" and gpu.index >= 0
+    }
     return [
         facts(
             [
@@ -183,9 +199,17 @@ def _topology(health: HealthStatus) -> list[Element]:
         ),
         el("pre", {"class": "matrix", "tabindex": "0", "role": "region",
                    "aria-label": "NVLink matrix as nvidia-smi topo -m spells it"},
-           [el("code", None, line) for line in lines])
+           [_matrix_line(line, sick) for line in lines])
         if lines else nothing("No NVLink matrix was published."),
     ]  # fmt: skip
+
+
+def _matrix_line(line: str, sick: dict[str, str]) -> Element:
+    """A row of the matrix; the row of a GPU that is not well says so."""
+    said = sick.get(line.split(" ")[0])
+    if said is None:
+        return el("code", None, line)
+    return el("code", {"class": "sick"}, line, el("strong", None, f"  <- {said}"))
 
 
 def aligned(matrix: str) -> list[str]:

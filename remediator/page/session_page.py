@@ -18,6 +18,7 @@ from remediator.page.parts import (
     nothing,
     section,
 )
+from remediator.page.runbook_page import runbook_link
 from remediator.view.shapes import (
     DrainShown,
     GpuIdentity,
@@ -50,7 +51,7 @@ def session_page(detail: SessionDetail, replica: ReplicaShown, now: float) -> El
             detail.marks, "Nothing of ours is on the node."))),
         *_ladder(detail, now),
         *_tested(detail, now),
-        section("timeline", "Timeline (UTC)", live("steps", "div", {}, _timeline(detail.timeline, now))),
+        section("timeline", "Timeline (UTC)", live("steps", "div", {}, timeline_list(detail.timeline, now))),
         section("acts", "What you can do", *_acts(detail)),
     )  # fmt: skip
 
@@ -81,13 +82,28 @@ def _blocked(detail: SessionDetail) -> list[Element]:
     blocked = detail.drain.blocked if detail.drain else ()
     said = {detail.session.message}
     told = [
-        el("p", {"class": "banner warn"}, el("strong", None, f"{one.type}: "), one.message)
+        el(
+            "p",
+            {"class": "banner warn"},
+            el("strong", None, f"{one.type}: "),
+            one.message,
+            *_runbook(one.reason),
+        )
         for one in detail.conditions
         if one.status == "True" and one.message and one.message not in said and not blocked
     ]
     if not blocked:
         return told
-    return [*told, section("blocked", "What blocks it", [_block(one) for one in blocked])]
+    why = next((one.reason for one in detail.conditions
+                if one.type == "Blocked" and one.status == "True"), "")  # fmt: skip
+    book = el("p", None, "What to do: ", *_runbook(why)) if _runbook(why) else None
+    return [*told, section("blocked", "What blocks it", book, [_block(one) for one in blocked])]
+
+
+def _runbook(reason: str) -> list[Child]:
+    """A link to the page of a reason, where it has one."""
+    link = runbook_link(f"blocked/{reason}.md", f"runbook {reason}")
+    return [" ", link] if link is not None else []
 
 
 def _block(block: BlockedBy) -> Element:
@@ -276,7 +292,8 @@ def _test(test: ValidationAttempt, now: float) -> Element:
     )
 
 
-def _timeline(timeline: Sequence[TimelineEntry], now: float) -> list[Element]:
+def timeline_list(timeline: Sequence[TimelineEntry], now: float) -> list[Element]:
+    """Steps with their times; shown as they come, a session's own the last first."""
     if not timeline:
         return [nothing("Nothing has happened yet.")]
     return [
@@ -309,20 +326,29 @@ def _clock(at: str) -> str:
 
 
 def _acts(detail: SessionDetail) -> list[Element]:
-    row = detail.session
-    if not row.open:
-        lines = [(f"kubectl gpuward history {row.node}", "every session of this node")]
-    else:
-        lines = [
-            (f"kubectl gpuward why {row.node}", "the same in the terminal"),
-            (f'kubectl gpuward hold {row.node} --reason "..."', "keep it out after repair"),
-            (f'kubectl gpuward release {row.node} --reason "..."', "give it back now"),
-            (
-                f'kubectl gpuward repaired {row.node} --reason "..."',
-                "say that the part was replaced",
-            ),
+    return commands(detail.session.node, in_session=detail.session.open)
+
+
+def commands(node: str, *, in_session: bool) -> list[Element]:
+    """What a person types about a node, each to be copied with one click."""
+    lines = [(f"kubectl gpuward why {node}", "the same in the terminal")]
+    if in_session:
+        lines += [
+            (f'kubectl gpuward hold {node} --reason "..."', "keep it out after repair"),
+            (f'kubectl gpuward release {node} --reason "..."', "give it back now"),
+            (f'kubectl gpuward repaired {node} --reason "..."', "say that the part was replaced"),
         ]
+    else:
+        lines.append(
+            (f'kubectl gpuward quarantine {node} --reason "..."', "take it out of service")
+        )
+    lines += [
+        (f"kubectl gpuward history {node}", "every session of this node"),
+        (f"kubectl gpuward bundle {node}", "what support asks for"),
+    ]
     return [
-        facts([(why, el("code", None, line)) for line, why in lines], kind="commands"),
+        facts(
+            [(why, el("code", {"class": "copy"}, line)) for line, why in lines], kind="commands"
+        ),
         el("p", {"class": "more"}, "This page only shows; who acts is known by kubectl and RBAC."),
     ]

@@ -12,7 +12,6 @@ import hashlib
 from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from typing import Final, TypeVar
-from urllib.parse import quote
 
 import msgspec
 from aiohttp import web
@@ -47,7 +46,17 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-_PAGES = ("/", "/sessions", "/sessions/{name}", "/nodes/{name}", "/history", "/records")
+_PAGES = (
+    "/",
+    "/sessions",
+    "/sessions/{name}",
+    "/nodes",
+    "/nodes/{name}",
+    "/docs/runbooks/{name}",
+    "/docs/runbooks/blocked/{name}",
+    "/history",
+    "/records",
+)
 _ANSWERS: Final[dict[str, Callable[[PageState, web.Request], object]]] = {
     "/api/fleet": lambda state, _: answers.api_fleet(state),
     "/api/nodes": lambda state, request: answers.api_nodes(state, request.query),
@@ -140,7 +149,7 @@ class Site:
     async def find(self, request: web.Request) -> web.StreamResponse:
         """The search field."""
         state = await self._source.state()
-        raise web.HTTPFound(quote(answers.find(state, request.query.get("name", ""))))
+        raise web.HTTPFound(answers.find(state, request.query.get("name", "")))
 
     async def static(self, request: web.Request) -> web.StreamResponse:
         """Style sheet, script and icon."""

@@ -26,6 +26,7 @@ from rules.session.status import is_true
 
 HEALTHS = ("unhealthy", "unknown", "degraded", "healthy")
 """The gravest first."""
+DAY_H = 24
 MAX_GPUS = 64
 """More squares than this are not drawn in one node; the count is still shown."""
 
@@ -103,6 +104,7 @@ def summary(state: PageState, rows: Iterable[NodeRow]) -> FleetSummary:
         findings=tuple(finding.message for finding in state.verdict.findings),
         pauses=pauses(state),
         pools=_pools(rows),
+        last_day=last_day(state),
     )
 
 
@@ -124,6 +126,16 @@ def counts(state: PageState, rows: list[NodeRow]) -> Counts:
         open_sessions=len(opened),
         need_human=sum(is_true(s.status, "NeedsHuman") for s in opened),
     )
+
+
+def last_day(state: PageState) -> tuple[int, ...]:
+    """Sessions opened in each of the last 24 hours, the oldest hour first."""
+    hours = [0] * DAY_H
+    for session in state.snapshot.quarantines.values():
+        ago_h = int((state.now - session.metadata.created_at) // 3600)
+        if 0 <= ago_h < DAY_H:
+            hours[DAY_H - 1 - ago_h] += 1
+    return tuple(hours)
 
 
 def _breaker(state: PageState) -> BreakerState:

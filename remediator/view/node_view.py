@@ -8,8 +8,11 @@ from remediator.view.session_view import node_marks, rows_of
 from remediator.view.shapes import NodeDetail
 from remediator.view.state import PageState
 from rules.api.names import ANNOTATION_HOLD, LABEL_OPT_OUT
-from rules.api.nodes import NodeView
+from rules.api.nodes import HealthView, NodeView
+from rules.api.quarantine import TimelineEntry
 from rules.session.observation import pause_covers
+
+SHOWN_STEPS = 60
 
 
 def node_detail(node: NodeView, state: PageState) -> NodeDetail:
@@ -23,7 +26,32 @@ def node_detail(node: NodeView, state: PageState) -> NodeDetail:
         marks=node_marks(node),
         notes=tuple(_notes(node, state)),
         sessions=rows_of(state.by_node.get(node.name, ())),
+        timeline=_timeline(node.name, verdict, state),
     )
+
+
+def _timeline(
+    name: str, verdict: HealthView | None, state: PageState
+) -> tuple[TimelineEntry, ...]:
+    """Faults and steps of all sessions in one row, oldest first; the last of them."""
+    found = [
+        TimelineEntry(at=step.at, step=step.step, message=step.message, by=step.by)
+        for session in state.by_node.get(name, ())
+        for step in session.status.timeline
+    ]
+    for one in verdict.status.incidents if verdict is not None else ():
+        where = f" on {', '.join(one.pci[:4])}" if one.pci else ""
+        fault = f"{one.reason} ({one.severity}){where}"
+        found.append(TimelineEntry(at=one.first_seen, step="Fault", message=fault, by="agent"))
+        if one.closed_at:
+            by = f"closed by {one.closed_by}" if one.closed_by else "closed"
+            found.append(
+                TimelineEntry(
+                    at=one.closed_at, step="Closed", message=f"{one.reason}: {by}", by="agent"
+                )
+            )
+    found.sort(key=lambda step: step.at)
+    return tuple(found[-SHOWN_STEPS:])
 
 
 def _notes(node: NodeView, state: PageState) -> list[str]:

@@ -159,6 +159,8 @@ class NodeDetail(Shown, frozen=True, kw_only=True):
     """What people wrote on it: hold, opt-out, pauses that name it."""
     sessions: tuple[SessionRow, ...]
     """Newest first."""
+    timeline: tuple[TimelineEntry, ...]
+    """What happened to the node, oldest first: faults, and the steps of its sessions."""
 
 
 class Counts(Shown, frozen=True, kw_only=True):
@@ -239,6 +241,8 @@ class FleetSummary(Shown, frozen=True, kw_only=True):
     findings: tuple[str, ...]
     pauses: tuple[PauseRow, ...]
     pools: tuple[PoolRow, ...]
+    last_day: tuple[int, ...]
+    """Sessions opened in each of the last 24 hours, the oldest hour first."""
 
 
 class Week(Shown, frozen=True, kw_only=True):
@@ -306,6 +310,15 @@ class NodePage(Shown, frozen=True, kw_only=True):
     next: str = msgspec.field(name="continue")
     """Give it back as `continue` for the next page; empty on the last."""
     total: int
+
+
+class FoundRow(Shown, frozen=True, kw_only=True):
+    """One node that a search found."""
+
+    name: str
+    node: NodeRow | None
+    """None: there is no such node any more."""
+    why: str
 
 
 class SessionPage(Shown, frozen=True, kw_only=True):

@@ -16,8 +16,9 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from hack.sim.demo.acts import protected_pod, row_remap_failure, thermal_slowdown
+from hack.sim.demo.acts import protected_pod, row_remap_failure
 from hack.sim.demo.stage import Stage
+from hack.sim.demo.wear import thermal_slowdown
 from tests.support.remediator.browser import CHROMIUM, Browser
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
@@ -135,7 +136,11 @@ async def test_the_arrow_keys_walk_the_heat_map(stage: Stage, browser: Browser) 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_nothing_is_wider_than_a_phone(stage: Stage, browser: Browser) -> None:
     await browser.look(**PHONE, dark=False)
-    for path in ("/", "/sessions", "/history", f"/nodes/{stage.cast.protected}"):
+    paths = (
+        "/", "/sessions", "/history", f"/nodes/{stage.cast.protected}", "/nodes?health=unhealthy",
+        "/nodes?search=serve", "/docs/runbooks/blocked/BudgetNeverAllows.md",
+    )  # fmt: skip
+    for path in paths:
         await browser.go(stage.page_url + path)
 
         assert await browser.js("document.documentElement.scrollWidth") <= PHONE["width"], path
