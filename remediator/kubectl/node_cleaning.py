@@ -17,6 +17,7 @@ from rules.api.names import (
     ANNOTATION_EXPECTED_GPUS,
     ANNOTATION_HOLD,
     ANNOTATION_RELEASE_GPU,
+    ANNOTATION_REPAIR,
     ANNOTATION_REPAIRED,
     CONDITION_DEGRADED,
     CONDITION_HEALTHY,
@@ -26,7 +27,10 @@ from rules.api.names import (
 )
 from rules.api.nodes import FreshNode, NodeView
 from rules.api.requests import MERGE_PATCH, STRATEGIC_PATCH, Request
+from rules.policy.policy import Policy
 from rules.repair.adapter import REPAIR_CONDITIONS
+from rules.repair.judging import merged
+from rules.session.repair.requests import node_request_off
 
 BY_COMMANDS: Final = (ANNOTATION_HOLD, ANNOTATION_REPAIRED)
 """Annotations that our own commands write for people."""
@@ -46,7 +50,7 @@ def touched(node: NodeView) -> bool:
     return (
         marked(node)
         or any(key in node.labels for key in LABELS)
-        or any(key in node.annotations for key in BY_COMMANDS)
+        or any(key in node.annotations for key in (*BY_COMMANDS, ANNOTATION_REPAIR))
         or any(node.condition(kind) for kind in CONDITIONS)
     )
 
@@ -91,7 +95,8 @@ def _metadata_patch(node: FreshNode) -> dict[str, Any] | None:
     annotations = [
         key for key in BY_COMMANDS if key in node.annotations and _by_command(node, key)
     ]
-    if not labels and not annotations and not marked(node):
+    asked = _request_off(node)
+    if not labels and not annotations and not asked and not marked(node):
         return None
     patch: dict[str, Any] = (
         unmark_patch(node)
@@ -100,7 +105,15 @@ def _metadata_patch(node: FreshNode) -> dict[str, Any] | None:
     )
     patch["metadata"].setdefault("labels", {}).update(dict.fromkeys(labels))
     patch["metadata"].setdefault("annotations", {}).update(dict.fromkeys(annotations))
-    return patch
+    return merged(patch, asked)
+
+
+def _request_off(node: FreshNode) -> dict[str, Any]:
+    """What asked for a repair; of a policy's own adapter only the note, the rest stays in sight."""
+    if ANNOTATION_REPAIR not in node.annotations:
+        return {}
+    note: dict[str, Any] = {"metadata": {"annotations": {ANNOTATION_REPAIR: None}}}
+    return merged(node_request_off(node, Policy()), note)
 
 
 def _by_command(node: FreshNode, annotation: str) -> bool:

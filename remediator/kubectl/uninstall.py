@@ -15,10 +15,12 @@ from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.node_cleaning import clean, left_by_people, touched
 from remediator.view.text import count
-from rules.api.names import COMPONENT_AGENT, COMPONENT_REMEDIATOR
+from rules.api.names import ANNOTATION_REPAIR, COMPONENT_AGENT, COMPONENT_REMEDIATOR
 from rules.api.sentences import some
 from rules.api.timestamps import parse_time
-from rules.session.observation import HEARTBEAT_FRESH_S
+from rules.repair.target import address_of
+from rules.session.observation import HEARTBEAT_FRESH_S, is_open
+from rules.session.repair.wants import under_way
 
 LEASE_EXPIRES_S: Final = 20.0
 _RENEWED_WITHIN_S: Final = 5.0
@@ -53,6 +55,7 @@ async def uninstall(cluster: Cluster, *, namespace: str, say: Say) -> str:
     for view in sorted(await cluster.nodes(), key=lambda node: node.name):
         lines += left_by_people(view)
     lines += await _records_left(cluster)
+    lines += await _asked_objects(cluster)
     return "\n".join([*lines, *await _agents_outside(cluster)])
 
 
@@ -123,6 +126,21 @@ async def _records_left(cluster: Cluster) -> list[str]:
     keep = "kubectl gpuward export -f FILE keeps them"
     return [
         f"{count(len(records), 'record')} of what failed before go with the definitions; {keep}"
+    ]
+
+
+async def _asked_objects(cluster: Cluster) -> list[str]:
+    """Objects of others that a repair was asked through: whoever follows them goes on."""
+    try:
+        sessions = await cluster.sessions()
+    except CommandError:
+        return []
+    running = [under_way(session.status) for session in sessions if is_open(session)]
+    return [
+        f"{address_of(attempt.target).words}: may still ask for a {attempt.step}; take off what "
+        f"stands beside annotation {ANNOTATION_REPAIR}, or delete what was made for it"
+        for attempt in running
+        if attempt is not None and attempt.target is not None
     ]
 
 

@@ -248,6 +248,11 @@ class WriteRepairObject:
         """Whoever follows the object ends what runs on the node; taking it back ends nothing."""
         return self.asks
 
+    @property
+    def name(self) -> str:
+        """The object, for people."""
+        return self.address.words
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTestJob:

@@ -201,6 +201,7 @@ def _match(match: ObjectMatch, path: str) -> Iterator[Problem]:
         yield path, f"{key!r:.80} is no key of an annotation or label"
     if match.field and _FIELD.fullmatch(match.field) is None:
         yield f"{path}.field", "is no path with dots such as status.phase"
+    yield from template_problems(match.value, f"{path}.value")
 
 
 def _bodies(action: RepairAction, path: str) -> Iterator[Problem]:

@@ -40,7 +40,7 @@ class ObjectMatch(AdapterPart, frozen=True, kw_only=True):
     field: str = ""
     """Path with dots, such as `status.poweredOn`."""
     value: str | bool | int | None = None
-    """What it must be; unset: it is there, and a condition is True."""
+    """What it must be, a text as a template; unset: it is there, and a condition is True."""
     negated: bool = msgspec.field(name="not", default=False)
     """True: it must not be so."""
     then: Literal["Wait", "Climb"] = "Wait"

@@ -58,6 +58,10 @@ CLUSTER_API: Final = Adapter(
                 ),
             ),
             refuse=(
+                # A kubelet may write its own Node's annotations: the Machine has to agree.
+                ObjectMatch(
+                    field="status.nodeRef.name", value="{node}", negated=True, then="Climb"
+                ),
                 ObjectMatch(label=f"{_CAPI}/control-plane"),
                 _noted(f"{_CAPI}/paused"),
                 _noted(f"{_CAPI}/skip-remediation"),

@@ -41,6 +41,7 @@ from rules.session.causes import (
     suppressed_incidents,
 )
 from rules.session.observation import NodeObservation, is_open, opted_out
+from rules.session.repair.ends import of_deleted
 from rules.session.repair.requests import orphaned
 from rules.session.reuse import reusable, too_many_until
 
@@ -50,7 +51,10 @@ def without_session(seen: NodeObservation, now: float, policy: Policy) -> Decisi
     decision = _decided(seen, now, policy)
     if seen.node is not None and not seen.node.doubt:
         # Before anything else: whoever follows a request would repair a node that serves.
-        left = orphaned(seen.node, policy, now)
+        objects = of_deleted(seen, now, policy)
+        if isinstance(objects, Decision):
+            return objects
+        left = (*orphaned(seen.node, policy, now), *objects)
         decision = replace(decision, writes=(*left, *decision.writes)) if left else decision
     refusal = seen.refused.get(NodeWrite.OPEN)
     if refusal is None or not any(isinstance(w, CreateSession) for w in decision.writes):

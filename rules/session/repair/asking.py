@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import msgspec
+
 from rules.api.names import ANNOTATION_REPAIR, API_VERSION
 from rules.api.quarantine import RepairAttempt, RepairTarget
 from rules.api.writes import (
@@ -18,11 +20,11 @@ from rules.api.writes import (
     Verb,
     WriteRepairObject,
 )
-from rules.repair.adapter import RepairAction
+from rules.repair.adapter import ObjectMatch, RepairAction
 from rules.repair.judging import AskVerdict, ObjectSeen, Sight, given_up, judged, merged, note_of
 from rules.repair.matching import at, first_holding, node_json, uid_of, version_of
 from rules.repair.target import address_of, query_for, query_of, target_of, the_one
-from rules.repair.template import RequestFacts, filled
+from rules.repair.template import RequestFacts, filled, filled_text
 from rules.session.case import Case
 from rules.session.repair.requests import (
     action_of,
@@ -38,6 +40,10 @@ FRESH_S: Final = 2.0
 """Nobody is asked through an object that was read longer ago than this."""
 FOLLOWED_S: Final = 10.0
 """How often an object is looked at while its step is awaited."""
+AGAIN_S: Final = 5.0
+"""How soon an object that says no is looked at again,"""
+LIST_AGAIN_S: Final = 30.0
+"""and how soon where it has to be found in a list of all."""
 _GOES: Final = AskVerdict()
 _MANAGED: Final = {"app.kubernetes.io/managed-by": "gpuward"}
 
@@ -53,6 +59,8 @@ class Call:
     verdict: AskVerdict = _GOES
     write: SetRepairCondition | WriteRepairObject | None = None
     """What asks; None where the verdict says no, or that it was asked already."""
+    again_s: float = AGAIN_S
+    """When it is worth another look after a no."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +77,7 @@ class Followed:
 
 def call_for(case: Case, attempt: RepairAttempt) -> Call:
     """The call that asks for a step, as far as it is known."""
-    action = action_of(case.policy, attempt)
+    action = _worded(case, attempt)
     if action is None:
         return _no(f"the policy knows no adapter {attempt.adapter} for a {attempt.step}")
     if action.condition:
@@ -83,7 +91,7 @@ def call_for(case: Case, attempt: RepairAttempt) -> Call:
 
 def follow_call(case: Case, attempt: RepairAttempt) -> Followed:
     """Whether whoever was asked has given up, and what is taken back meanwhile."""
-    action = action_of(case.policy, attempt)
+    action = _worded(case, attempt)
     if action is None or not (action.failed or action.withdraw.when):
         return Followed()
     node = node_json(case.node)
@@ -146,12 +154,33 @@ def take_back(case: Case, attempts: tuple[RepairAttempt, ...], *, ends: bool) ->
     return TakenBack(writes=tuple(writes))
 
 
+def _worded(case: Case, attempt: RepairAttempt) -> RepairAction | None:
+    """The action with the names in its matches put in."""
+    action = action_of(case.policy, attempt)
+    if action is None:
+        return None
+    values = facts_of(case, attempt).values
+
+    def worded(matches: tuple[ObjectMatch, ...]) -> tuple[ObjectMatch, ...]:
+        return tuple(
+            msgspec.structs.replace(match, value=filled_text(match.value, values))
+            if isinstance(match.value, str)
+            else match
+            for match in matches
+        )
+
+    withdraw = msgspec.structs.replace(action.withdraw, when=worded(action.withdraw.when))
+    return msgspec.structs.replace(
+        action, refuse=worded(action.refuse), failed=worded(action.failed), withdraw=withdraw
+    )
+
+
 def _is_due(action: RepairAction, ends: bool) -> bool:
     return action.withdraw.at == "Step" or (ends and action.withdraw.at == "Session")
 
 
-def _no(why: str) -> Call:
-    return Call(verdict=AskVerdict(cannot=why))
+def _no(why: str, again_s: float = AGAIN_S) -> Call:
+    return Call(verdict=AskVerdict(cannot=why), again_s=again_s)
 
 
 def _read(case: Case, query: ObjectQuery, at_most_s: float) -> ObjectSeen | None:
@@ -188,14 +217,15 @@ def _by_object(case: Case, attempt: RepairAttempt, action: RepairAction) -> Call
         )
     if isinstance(query, str):
         return _no(query)
+    again_s = AGAIN_S if query.address.name else LIST_AGAIN_S
     seen = _read(case, query, FRESH_S)
     if seen is None:
         return Call(needs=query)
     if seen.sight not in {Sight.FOUND, Sight.ABSENT}:
-        return _no(seen.why or f"{query.address.words} cannot be read")
+        return _no(seen.why or f"{query.address.words} cannot be read", again_s)
     found = _the_object(action, facts, query, seen)
     if isinstance(found, str):
-        return _no(found)
+        return _no(found, again_s)
     address = replace(query.address, api_version=seen.api_version or query.address.api_version)
     target = attempt.target
     if target is None and (found is not None or action.create is not None):
@@ -212,7 +242,7 @@ def _by_object(case: Case, attempt: RepairAttempt, action: RepairAction) -> Call
         patch=patch,
     )
     if verdict != _GOES:
-        return Call(target=target, verdict=verdict)
+        return Call(target=target, verdict=verdict, again_s=again_s)
     if action.create is not None:
         return _creating(case, attempt, action, facts, at_hand, target, beside)
     json = found or {}

@@ -9,9 +9,11 @@ from rules.api.sentences import bounded
 from rules.api.timestamps import format_time
 from rules.api.writes import Decision, Evicting, SetRepairCondition, WriteRepairObject
 from rules.catalog.why_not import Refusal, WhyNot
+from rules.policy.policy import Policy
 from rules.repair.ladder import Step
 from rules.session import status as st
 from rules.session.case import Case, touched
+from rules.session.observation import NodeObservation
 from rules.session.repair.asking import take_back
 from rules.session.repair.requests import action_of, taking_back
 from rules.session.repair.wants import under_way
@@ -41,13 +43,7 @@ def last_requests(
     """What is to be taken back before the session's end is written, or what is read first."""
     if case.shadow:
         return ()
-    running = under_way(case.status)
-    stand = tuple(
-        attempt
-        for attempt in case.status.repair
-        if attempt is running or _with_session(case, attempt)
-    )
-    off = off_objects(case, stand, case.status, ends=True)
+    off = off_objects(case, _standing(case, case.status), case.status, ends=True)
     if isinstance(off, Decision) or phase is Phase.NODE_GONE:
         return off
     return (*taking_back(case, ends=True), *off)
@@ -78,6 +74,27 @@ def off_objects(
         evicting=Evicting.WATCH,
         wake_at=case.now + _AGAIN_S,
     )
+
+
+def of_deleted(
+    seen: NodeObservation, now: float, policy: Policy
+) -> Decision | tuple[WriteRepairObject, ...]:
+    """What sessions that somebody deleted left on objects of others: nobody follows it late."""
+    writes: list[WriteRepairObject] = []
+    for gone in seen.deleted:
+        case = Case(session=gone, seen=seen, now=now, policy=policy)
+        taken = take_back(case, _standing(case, gone.status), ends=True)
+        if taken.needs is not None:
+            because = f"a request is to come off {taken.needs.address.words}"
+            return Decision(step="ReadObject", because=because, needs_object=taken.needs)
+        writes += taken.writes
+    return tuple(writes)
+
+
+def _standing(case: Case, status: QuarantineStatus) -> tuple[RepairAttempt, ...]:
+    """Requests that may stand while the session is open."""
+    running = under_way(status)
+    return tuple(a for a in status.repair if a is running or _with_session(case, a))
 
 
 def _with_session(case: Case, attempt: RepairAttempt) -> bool:

@@ -33,8 +33,6 @@ PROPOSED: Final = "RepairProposed"
 """Condition: a person is asked to let a step go; its reason is the step."""
 ASK_S: Final = 600.0
 """How long the API server may refuse to let anybody be asked before the step has failed."""
-AGAIN_S: Final = 5.0
-"""How soon an object that says no is looked at again."""
 HEALS_S: Final = 900.0
 """How long after its proof a step's causes may still hold before the next one: a verdict of a new
 boot needs the start grace of the agent and a look at everything that was wrong before."""
@@ -154,7 +152,7 @@ def _object_waits(case: Case, call: Call, next_clause: str) -> Outlook | None:
     why = call.verdict.waits
     if not why:
         return None
-    again_at = case.now + AGAIN_S
+    again_at = case.now + call.again_s
     return Outlook(then=f"{next_clause}: {why}", refusal=_refused(why), wake_at=again_at)
 
 
@@ -243,7 +241,7 @@ def _ask(case: Case, status: QuarantineStatus, attempt: RepairAttempt) -> Decisi
         ended = f"nobody could be asked: {why}"
         return _ended(case, status, attempt, RepairState.FAILED, ended)
     if cannot is not None and cannot is not said:
-        return _cannot(case, status, attempt, cannot)
+        return _cannot(case, status, attempt, cannot, call.again_s)
     if said is None:
         # Its time begins with the call: what kept it from being asked was nobody's failure. A call
         # of whoever led before may have been followed by now.
@@ -263,7 +261,11 @@ def _ask(case: Case, status: QuarantineStatus, attempt: RepairAttempt) -> Decisi
 
 
 def _cannot(
-    case: Case, status: QuarantineStatus, attempt: RepairAttempt, refusal: Refusal
+    case: Case,
+    status: QuarantineStatus,
+    attempt: RepairAttempt,
+    refusal: Refusal,
+    again_s: float,
 ) -> Decision:
     """The step cannot be asked for: said, tried again, and failed when its time is over."""
     status = st.with_refusal(status, case.now, refusal, f"Not repaired: {refusal.why}.")
@@ -279,7 +281,7 @@ def _cannot(
         because=refusal.why,
         blocked_by=refusal.reason,
         evicting=Evicting.LOOK,
-        wake_at=case.now + AGAIN_S,
+        wake_at=case.now + again_s,
     )
 
 

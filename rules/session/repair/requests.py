@@ -165,13 +165,18 @@ def orphaned(
 ) -> tuple[SetRepairCondition | WriteRepairObject, ...]:
     """Requests on a node that no open session concerns: it may serve again, so they come off."""
     conditions = tuple(_off(node, "", kind, now) for kind in asked_of(node))
+    back = node_request_off(node, policy)
+    return (*conditions, _unset(node, "", back)) if back else conditions
+
+
+def node_request_off(node: NodeView, policy: Policy) -> dict[str, Any]:
+    """The merge patch that takes labels and annotations of a request off the Node; {} for none."""
     words = node.annotations.get(ANNOTATION_REPAIR, "").split(" ")
     action = policy.repair.action(words[2], words[1]) if len(words) == 3 else None
     if action is None or action.patch is None or action.target is not None:
         # Whose it is, nobody knows: an adapter that the policy does not have any more.
-        return conditions
-    back = taken_back(action, words[0], node_json(node), action.patch)
-    return (*conditions, _unset(node, "", back))
+        return {}
+    return taken_back(action, words[0], node_json(node), action.patch)
 
 
 def _unset(node: NodeView, session: str, back: dict[str, Any]) -> WriteRepairObject:

@@ -7,8 +7,12 @@ from typing import Any
 import pytest
 
 from rules.api import writes as d
+from rules.api.nodes import QuarantineView
+from rules.api.requests import request
 from rules.repair.judging import Sight
 from rules.repair.ladder import Step
+from rules.session.observation import Permit, observe
+from rules.session.repair.ends import of_deleted
 from tests.support.scenario.provider_world import ROWS, ProviderWorld
 from tests.support.scenario.repair_world import NODE
 from tests.support.scenario.session_world import CrashError
@@ -196,3 +200,52 @@ def test_issue13_04_a_pause_on_the_object_is_waited_for_and_never_climbed_over(w
     paused(world, on=False)
     live(world, 1500)
     assert world.sessions(NODE)[0].status.repair[0].state == "Proven"
+
+
+def test_issue13_04_a_node_cannot_have_the_machine_of_another_replaced() -> None:
+    """A kubelet may write annotations of its own Node: the Machine must name the Node too."""
+    world = broken("ClusterAPI", "ReplaceNode")
+    world.annotate(NODE, "cluster.x-k8s.io/machine", "m-n1")
+    live(world, 1500)
+    assert world.asked_through() == []
+    assert "m-n1 lacks field status.nodeRef.name=n0" in world.session(NODE).status.repair[0].proof
+
+
+@pytest.mark.parametrize(
+    ("name", "step"), [("Metal3", "RestartNode"), ("NVSentinel", "RestartNode")]
+)
+def test_issue13_04_a_deleted_session_leaves_nothing_that_is_followed_late(
+    name: str, step: str
+) -> None:
+    world = broken(name, step, "hangs")
+    live(world, 200)
+    gone = world.session(NODE)
+    assert world.requests()
+    del world.quarantines[gone.name]
+    world.close_all(NODE)
+    world.now += 30
+    seen = {q.address.words: world.read_object(q) for q in deleted_reads(world, gone)}
+    assert seen, "it is read before it is changed"
+    assert world.requests() == []
+
+
+def deleted_reads(world: ProviderWorld, gone: QuarantineView) -> list[d.ObjectQuery]:
+    """What a process that saw the deletion reads and then writes, until nothing is left."""
+    objects: dict[d.ObjectQuery, Any] = {}
+    for _ in range(6):
+        seen = observe(
+            world.snapshot(), NODE, permit=Permit(), sessions={}, node=world.node(NODE),
+            deleted=(gone,), objects=objects,
+        )  # fmt: skip
+        found = of_deleted(seen, world.now, world.policy)
+        if isinstance(found, d.Decision):
+            assert found.needs_object is not None
+            objects[found.needs_object] = world.read_object(found.needs_object)
+            continue
+        for write in found:
+            assert not write.harmful
+            assert world.write_object(write, request(write)) < 300
+            objects.clear()
+        if not found:
+            break
+    return list(objects)

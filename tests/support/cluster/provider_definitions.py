@@ -98,7 +98,7 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
         "Machine",
         scope="Namespaced",
         spec=fields(("clusterName",), clusterName=TEXT, providerID=TEXT),
-        status=fields(phase=TEXT, conditions=CONDITIONS),
+        status=fields(phase=TEXT, nodeRef=fields(name=TEXT), conditions=CONDITIONS),
     ),
     definition(
         "metal3.io",

@@ -72,7 +72,7 @@ class ProviderWorld(RepairWorld):
                 f"m-{key}",
                 "capi",
                 spec={"clusterName": "c"},
-                status={"phase": "Running"},
+                status={"phase": "Running", "nodeRef": {"name": key}},
             )
             self.put(
                 "metal3.io/v1alpha1",

@@ -44,6 +44,15 @@ BEFORE: dict[str, Object] = {
 OURS = {"gpuward.io/gpus", "gpuward.io/health", "gpuward.io/product", "gpuward.io/driver",
         "gpuward.io/interconnect"}  # fmt: skip
 
+ASKED = {
+    "metadata": {
+        "labels": {"oke.oraclecloud.com/node_operation": "gpuward-reboot"},
+        "annotations": {"gpuward.io/repair": "s-restartnode-1 RestartNode OKE"},
+    }
+}
+"""What asked for a repair of a node: nobody may follow it when gpuward is gone."""
+ASKS = {"status": {"conditions": [{"type": "GPUNeedsRestart", "status": "True"}]}}
+
 
 def bare(name: str, **changes: Any) -> Object:
     """A node before the installation: none of our labels."""
@@ -108,6 +117,8 @@ def storm(kubectl: Kubectl) -> None:
         mark = mark_patch(fresh, session=f"{name}-0badcafe", reason="Xid79", phase="Draining",
                           mark="CordonAndTaint", now=NOW - 60)  # fmt: skip
         written(kubectl, path, "gpuward-remediator", mark, MERGE_PATCH)
+        written(kubectl, path, "gpuward-remediator", ASKED, MERGE_PATCH)
+        written(kubectl, f"{path}/status", "gpuward-remediator", ASKS, STRATEGIC_MERGE_PATCH)
 
 
 def test_s50_after_a_storm_every_node_is_byte_for_byte_as_before(tmp_path: Path) -> None:

@@ -1,0 +1,137 @@
+"""Objects of repair providers as the edge reads them: what there is, what there is not, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, Resource
+from remediator.kube.answer import Answer
+from remediator.kube.api import Api
+from remediator.kube.api_groups import ApiGroups
+from remediator.kube.repair_objects import RepairObjects
+from rules.api.writes import ObjectAddress, ObjectQuery
+from rules.repair.judging import ObjectSeen, Sight
+from tests.support.cluster.provider_definitions import DEFINITIONS
+from tests.support.remediator.edge import Edge, edge
+
+MACHINES = Resource("cluster.x-k8s.io", "v1beta2", "machines", True, "Machine")
+CLAIMS = Resource("karpenter.sh", "v1", "nodeclaims", False, "NodeClaim")
+
+
+def machine(name: str = "m-1", version: str = "cluster.x-k8s.io/*") -> ObjectQuery:
+    at = ObjectAddress(api_version=version, resource="machines", namespace="capi", name=name)
+    return ObjectQuery(address=at)
+
+
+async def installed(found: Edge) -> None:
+    for definition in DEFINITIONS:
+        await found.client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "capi"}}
+    await found.client.create(NAMESPACES, body)
+
+
+def reader(found: Edge) -> RepairObjects:
+    return RepairObjects(found.api, ApiGroups(found.api, found.clock), found.clock)
+
+
+async def seen(objects: RepairObjects, query: ObjectQuery) -> ObjectSeen:
+    await objects.read("gpu-1", query)
+    return objects.known("gpu-1")[query]
+
+
+async def test_issue13_02_what_is_there_is_handed_over_with_the_version_that_is_served(
+    tmp_path: Path,
+) -> None:
+    async with edge(tmp_path) as found:
+        objects = reader(found)
+        nobody = await seen(objects, machine())
+        assert (nobody.sight, nobody.why) == (
+            Sight.NOT_SERVED,
+            "nobody serves machines.cluster.x-k8s.io capi/m-1",
+        )
+        await installed(found)
+        objects = reader(found)
+        absent = await seen(objects, machine())
+        assert (absent.sight, absent.api_version) == (Sight.ABSENT, "cluster.x-k8s.io/v1beta2")
+        body = {
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
+            "metadata": {"name": "m-1"}, "spec": {"clusterName": "c"},
+        }  # fmt: skip
+        await found.client.create(MACHINES, body, "capi")
+        there = await seen(objects, machine())
+        assert there.sight is Sight.FOUND
+        assert there.found[0]["spec"] == {"clusterName": "c"}
+        assert abs(found.clock.now() - there.read_at) < 5
+        objects.forget("gpu-1")
+        assert objects.known("gpu-1") == {}
+
+
+async def test_issue13_02_a_list_comes_whole_and_a_kind_that_nobody_serves_is_no_absence(
+    tmp_path: Path,
+) -> None:
+    async with edge(tmp_path) as found:
+        await installed(found)
+        for index in range(3):
+            body = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
+                    "metadata": {"name": f"c-{index}"}, "spec": {}}  # fmt: skip
+            await found.client.create(CLAIMS, body)
+        objects = reader(found)
+        claims = ObjectAddress(api_version="karpenter.sh/v1", resource="nodeclaims")
+        listed = await seen(objects, ObjectQuery(address=claims))
+        assert {each["metadata"]["name"] for each in listed.found} == {"c-0", "c-1", "c-2"}
+        other = ObjectAddress(api_version="karpenter.sh/v9", resource="nodeclaims", name="c-0")
+        assert (await seen(objects, ObjectQuery(address=other))).sight is Sight.NOT_SERVED
+
+
+class Scripted(Api):
+    """Answers as told."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+
+    async def call(self, *_: Any, **__: Any) -> Answer:
+        return self.answer
+
+
+STATUS = b'{"kind":"Status","reason":"%s","message":"m","details":{"name":"%s"}}'
+
+
+def answered(code: int, body: bytes = b"{}", kind: str = "application/json") -> Answer:
+    return Answer(code=code, body=body, content_type=kind)
+
+
+@pytest.mark.parametrize(
+    ("answer", "sight", "says"),
+    [
+        (answered(404, STATUS % (b"NotFound", b"m-1")), Sight.ABSENT, "there is no machines"),
+        (answered(404, STATUS % (b"NotFound", b"other")), Sight.NOT_SERVED, "nobody serves"),
+        (answered(404, b"404 page not found", "text/plain"), Sight.NOT_SERVED, "nobody serves"),
+        (answered(403), Sight.FORBIDDEN, "install the component of its adapter"),
+        (answered(401), Sight.FORBIDDEN, "may not read"),
+        (answered(500), Sight.UNREAD, "cannot be read"),
+        (answered(429), Sight.UNREAD, "cannot be read"),
+        (Answer(code=0, failure="nothing within 30 s"), Sight.UNREAD, "nothing within 30 s"),
+        (answered(200, b"[]"), Sight.UNREAD, "is no object"),
+        (answered(200, b"{"), Sight.UNREAD, "is no object"),
+        (answered(200, b"[" * 100_000), Sight.UNREAD, "is no object"),
+        (answered(200, b'{"a":"' + b"x" * 600_000 + b'"}'), Sight.UNREAD, "larger than 512 KiB"),
+        (answered(200, b'{"metadata":3}'), Sight.FOUND, ""),
+    ],
+)
+async def test_issue13_05_every_answer_has_a_meaning(
+    tmp_path: Path, answer: Answer, sight: Sight, says: str
+) -> None:
+    async with edge(tmp_path) as found:
+        clock = found.clock
+    api = Scripted(answer)
+    objects = RepairObjects(api, ApiGroups(api, clock), clock)
+    got = await seen(objects, machine(version="cluster.x-k8s.io/v1beta2"))
+    assert got.sight is sight
+    assert says in got.why
+    assert len(got.why) <= 300
+    again = await seen(objects, machine(version="cluster.x-k8s.io/v1beta2"))
+    assert again.failing_since == got.failing_since, "since when it fails is kept"
+    assert (got.failing_since is not None) == (sight is Sight.UNREAD)
