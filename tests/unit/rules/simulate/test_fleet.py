@@ -11,6 +11,7 @@ import pytest
 from rules.api.quarantine import Mode
 from rules.policy.policy import Policy, Repair, RepairStep
 from rules.repair.shipped import NODE_CONDITIONS
+from rules.simulate.cluster import rests
 from rules.simulate.cluster.gpuward import Gpuward
 from rules.simulate.cluster.work import Guard
 from rules.simulate.cluster.world import BEGIN, World
@@ -151,6 +152,22 @@ def test_the_real_repair_ladder_climbs_until_a_step_helps(hours: float, steps: l
     assert [attempt.step for attempt in session.status.repair] == steps
     assert session.status.phase == "Released"
     assert all(node.open for node in world.by_number)
+
+
+def test_deciding_each_minute_comes_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the simulation saves between two changes, the remediator does for nothing."""
+    kinds = [Kind.LOST, Kind.CONTAINED, Kind.FALSE_ALARM, Kind.REMAP_FAILED, Kind.NVLINK]
+    of = year(*((kind, 5.0 + n / 50) for n, kind in enumerate(kinds)), days=1.0)
+    rarely, ours, _ = lived(of)
+
+    monkeypatch.setattr(rests, "LONGEST_S", dict.fromkeys(rests.LONGEST_S, rests.EACH_S))
+    each_minute, too, _ = lived(of)
+
+    assert sorted(phases(ours)) == sorted(phases(too))
+    assert rarely.found == each_minute.found
+    assert rarely.most_out == each_minute.most_out
+    for loss in Loss:
+        assert rarely.lost[loss] == pytest.approx(each_minute.lost[loss], rel=0.02, abs=0.5)
 
 
 def test_shadow_touches_nothing() -> None:
