@@ -7,6 +7,7 @@ the sessions that still wait are judged on their present state.
 
 from __future__ import annotations
 
+import functools
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Set
@@ -14,13 +15,12 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from rules.api.names import LABEL_DRIVER, LABEL_NVLINK_DOMAIN
-from rules.api.nodes import NodeView, QuarantineView
+from rules.api.nodes import QuarantineView
 from rules.api.sentences import some
 from rules.api.timestamps import clock
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.fleet.remembered import FleetMemory
+from rules.fleet.remembered import FleetMemory, ReasonKey, SessionFacts
 from rules.policy.policy import Policy
-from rules.session.external import SOURCE as EXTERNAL
 from rules.session.observation import is_open
 from rules.session.snapshot import FleetSnapshot
 
@@ -72,27 +72,32 @@ class Breaker:
         return None
 
 
-def counted(snapshot: FleetSnapshot, memory: FleetMemory) -> tuple[QuarantineView, ...]:
+def counted(snapshot: FleetSnapshot, memory: FleetMemory) -> tuple[SessionFacts, ...]:
     """Detector sessions of the policy's mode, oldest first; those a person confirmed are not a
     storm.
     """
-    mode = snapshot.policy.mode
+    modes = {"", snapshot.policy.mode}
     found = [
-        (facts.wanted_at, name, session)
+        (facts.wanted_at, name, facts)
         for name, session in snapshot.counted.items()
-        if (facts := memory.facts(session)).may_be_storm and session.status.mode in {"", mode}
+        if (facts := memory.facts(session)).may_be_storm and session.status.mode in modes
     ]
-    return tuple(session for _, _, session in sorted(found, key=_by_time))
+    found.sort(key=_by_time)
+    return tuple(facts for _, _, facts in found)
 
 
-def _by_time(found: tuple[float, str, QuarantineView]) -> tuple[float, str]:
+def _by_time(found: tuple[float, str, SessionFacts]) -> tuple[float, str]:
     return found[0], found[1]
 
 
-def judge_breaker(snapshot: FleetSnapshot, memory: FleetMemory | None = None) -> Breaker:
-    """The breaker as the objects say now."""
+def judge_breaker(
+    snapshot: FleetSnapshot,
+    memory: FleetMemory | None = None,
+    sessions: tuple[SessionFacts, ...] | None = None,
+) -> Breaker:
+    """The breaker as the objects say now; `sessions` are those of `counted`, where it was asked."""
     memory = memory or FleetMemory()
-    sessions = counted(snapshot, memory)
+    sessions = counted(snapshot, memory) if sessions is None else sessions
     findings = correlated_findings(snapshot, sessions, memory)
     cooldown_s = snapshot.policy.budget.cooldown_s
     excesses = [
@@ -101,7 +106,7 @@ def judge_breaker(snapshot: FleetSnapshot, memory: FleetMemory | None = None) ->
             for finding in findings
         ),
         *_per_reason(snapshot, sessions, memory),
-        *_too_many(snapshot.policy, sessions, memory),
+        *_too_many(snapshot.policy, sessions),
     ]
     live = [excess for excess in excesses if snapshot.now < excess.at + cooldown_s]
     if not live:
@@ -128,13 +133,10 @@ class _Excess(NamedTuple):
     what: str
 
 
-def _too_many(
-    policy: Policy, sessions: Iterable[QuarantineView], memory: FleetMemory
-) -> list[_Excess]:
+def _too_many(policy: Policy, sessions: Iterable[SessionFacts]) -> list[_Excess]:
     """The latest node that was one too many within `maxNew.window`."""
     rate = policy.budget.max_new
-    once = _once_per_node(sessions, rate.window_s, memory)
-    times = [memory.facts(session).wanted_at for session in once]
+    times = [facts.wanted_at for facts in _once_per_node(sessions, rate.window_s)]
     late = [
         at
         for position, at in enumerate(times)
@@ -146,44 +148,38 @@ def _too_many(
     return [_Excess(2, late[-1], WhyNot.MAX_NEW, message)]
 
 
-def _once_per_node(
-    sessions: Iterable[QuarantineView], window_s: float, memory: FleetMemory
-) -> list[QuarantineView]:
+def _once_per_node(sessions: Iterable[SessionFacts], window_s: float) -> list[SessionFacts]:
     """The sessions in their order, of each node one per window: a node that asks again and again
     is still one node.
     """
     last: dict[str, float] = {}
     kept = []
-    for session in sessions:
-        node, at = session.spec.node_name, memory.facts(session).wanted_at
-        if node not in last or at - last[node] >= window_s:
-            last[node] = at
-            kept.append(session)
+    for facts in sessions:
+        before = last.get(facts.node)
+        if before is None or facts.wanted_at - before >= window_s:
+            last[facts.node] = facts.wanted_at
+            kept.append(facts)
     return kept
-
-
-ReasonKey = tuple[str, str, str, str]
 
 
 def reason_keys(
     session: QuarantineView, snapshot: FleetSnapshot, memory: FleetMemory
-) -> list[ReasonKey]:
+) -> tuple[ReasonKey, ...]:
     """(reason, driver, agent version, rules version) for each reason of the session."""
-    versions = memory.versions(session, snapshot.healths.get(session.spec.node_name))
-    return [(reason, *versions) for reason in memory.facts(session).reasons]
+    return memory.keys(session, snapshot.healths.get(session.spec.node_name))
 
 
 def used_reasons(
-    snapshot: FleetSnapshot, sessions: Iterable[QuarantineView], memory: FleetMemory
+    snapshot: FleetSnapshot, sessions: Iterable[SessionFacts], memory: FleetMemory
 ) -> dict[ReasonKey, set[str]]:
     """Which nodes each reason has taken within `perReason.window`."""
     window_s = snapshot.policy.budget.per_reason.window_s
     used: dict[ReasonKey, set[str]] = {}
-    for session in sessions:
-        at = memory.facts(session).marked_at
+    for facts in sessions:
+        at = facts.marked_at
         if at is not None and snapshot.now - at < window_s:
-            for key in reason_keys(session, snapshot, memory):
-                used.setdefault(key, set()).add(session.spec.node_name)
+            for key in reason_keys(facts.session, snapshot, memory):
+                used.setdefault(key, set()).add(facts.node)
     return used
 
 
@@ -194,54 +190,54 @@ def used_up(used: Mapping[ReasonKey, Set[str]], key: ReasonKey, node: str, count
 
 
 def _per_reason(
-    snapshot: FleetSnapshot, sessions: tuple[QuarantineView, ...], memory: FleetMemory
+    snapshot: FleetSnapshot, sessions: tuple[SessionFacts, ...], memory: FleetMemory
 ) -> list[_Excess]:
     """Since when a node waits for a reason that has taken its nodes; later flaps change nothing."""
     rate = snapshot.policy.budget.per_reason
     used = used_reasons(snapshot, sessions, memory)
     first: dict[tuple[str, ReasonKey], float] = {}
     excesses = []
-    for session in sessions:
-        facts = memory.facts(session)
+    for facts in sessions:
         if facts.marked_at is not None or snapshot.now - facts.wanted_at >= rate.window_s:
             continue
-        node = session.spec.node_name
-        for key in reason_keys(session, snapshot, memory):
-            at = first.setdefault((node, key), session.metadata.created_at)
-            if is_open(session) and used_up(used, key, node, rate.count):
+        for key in reason_keys(facts.session, snapshot, memory):
+            at = first.setdefault((facts.node, key), facts.created_at)
+            if is_open(facts.session) and used_up(used, key, facts.node, rate.count):
                 message = f"{key[0]} took {rate.count} nodes within {rate.window_s}"
                 excesses.append(_Excess(1, at, WhyNot.PER_REASON, message))
     return excesses
 
 
 def correlated_findings(
-    snapshot: FleetSnapshot, sessions: Iterable[QuarantineView], memory: FleetMemory
+    snapshot: FleetSnapshot, sessions: Iterable[SessionFacts], memory: FleetMemory
 ) -> tuple[FleetFinding, ...]:
     """One finding per reason that several nodes with something in common show within a window."""
     rate = snapshot.policy.budget.max_new
     several = max(_SEVERAL, rate.count)
-    groups: defaultdict[tuple[str, int, str], list[QuarantineView]] = defaultdict(list)
-    for session in sessions:
-        for rank, shared in enumerate(_shared(session, snapshot, memory)):
+    labels = _labels(snapshot.policy.budget.per)
+    groups: defaultdict[tuple[str, int, str], list[SessionFacts]] = defaultdict(list)
+    for facts in sessions:
+        node, health = snapshot.nodes.get(facts.node), snapshot.healths.get(facts.node)
+        for rank, shared in enumerate(memory.shared(facts.session, node, health, labels)):
             if shared:
-                for reason in memory.facts(session).reasons:
-                    groups[(reason, rank, shared)].append(session)
+                for reason in facts.reasons:
+                    groups[(reason, rank, shared)].append(facts)
         # What others say comes from one program on all nodes: that is what they share at least.
-        for reason in {c.reason for c in session.spec.causes if c.source == EXTERNAL}:
-            groups[(reason, _LEAST_SPECIFIC, "detector=External")].append(session)
+        for reason in facts.external:
+            groups[(reason, _LEAST_SPECIFIC, "detector=External")].append(facts)
     best: dict[str, tuple[int, int, FleetFinding]] = {}
-    for (reason, rank, shared), members in sorted(groups.items()):
-        once = _once_per_node(members, rate.window_s, memory)
-        burst = _last_burst(once, several, rate.window_s, memory)
+    for reason, rank, shared in sorted(groups):
+        once = _once_per_node(groups[reason, rank, shared], rate.window_s)
+        burst = _last_burst(once, several, rate.window_s)
         if burst is None:
             continue
-        nodes = tuple(sorted({session.spec.node_name for session in burst}))
+        nodes = tuple(sorted({facts.node for facts in burst}))
         finding = FleetFinding(
             kind="CorrelatedCause",
             reason=reason,
             shared=shared,
             nodes=nodes,
-            at=memory.facts(burst[-1]).wanted_at,
+            at=burst[-1].wanted_at,
             message=f"{reason} on {len(nodes)} nodes that share {shared} ({some(nodes)})",
         )
         known = best.get(reason)
@@ -251,25 +247,18 @@ def correlated_findings(
 
 
 def _last_burst(
-    members: list[QuarantineView], several: int, window_s: float, memory: FleetMemory
-) -> list[QuarantineView] | None:
+    members: list[SessionFacts], several: int, window_s: float
+) -> list[SessionFacts] | None:
     """The latest run of sessions on at least `several` nodes, each within the window."""
-    times = [memory.facts(member).wanted_at for member in members]
+    times = [member.wanted_at for member in members]
     for end in range(len(members) - 1, several - 2, -1):
         run = members[bisect_right(times, times[end] - window_s) : end + 1]
-        if len(run) >= several and len({m.spec.node_name for m in run}) >= several:
+        if len(run) >= several and len({member.node for member in run}) >= several:
             return run
     return None
 
 
-def _shared(session: QuarantineView, snapshot: FleetSnapshot, memory: FleetMemory) -> list[str]:
-    """What the session's node may have in common with others, the most specific first."""
-    node: NodeView | None = snapshot.nodes.get(session.spec.node_name)
-    labels = node.labels if node else {}
-    keys = (*snapshot.policy.budget.per, *_SHARED_LABELS)
-    found = [f"{key}={labels[key]}" if labels.get(key) else "" for key in keys]
-    health = snapshot.healths.get(session.spec.node_name)
-    driver, agent, rules = memory.versions(session, health)
-    found.append(f"driver={driver}" if driver and not labels.get(LABEL_DRIVER) else "")
-    found.append(f"agent={agent} rules={rules}" if agent else "")
-    return found
+@functools.lru_cache(maxsize=16)
+def _labels(per: tuple[str, ...]) -> tuple[str, ...]:
+    """What nodes may share, the most specific first; one and the same object for one policy."""
+    return (*per, *_SHARED_LABELS)

@@ -11,10 +11,12 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from rules.api.nodes import HealthView, QuarantineView
+from rules.api.names import LABEL_DRIVER
+from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.timestamps import parse_time
 from rules.fleet.census import NodeCensus
 from rules.session.causes import has_human
+from rules.session.external import SOURCE as EXTERNAL
 from rules.session.reuse import joined, wanted_at
 
 T = TypeVar("T")
@@ -53,17 +55,22 @@ def _same(one: object, other: object) -> bool:
 class SessionFacts:
     """What the fleet rules ask of one session, whatever else there is."""
 
+    session: QuarantineView
+    node: str
+    created_at: float
     wanted_at: float
     marked_at: float | None
     """When it took its node, by its timeline; None when it never did."""
     reasons: tuple[str, ...]
     """Those of detectors, sorted."""
+    external: tuple[str, ...]
+    """Those of what others say, sorted."""
     may_be_storm: bool
     """It is a detector's, by itself: what a person confirmed or another session took over is not."""
 
 
-Versions = tuple[str, str, str]
-"""Driver, agent and rules version behind a session's verdict."""
+ReasonKey = tuple[str, str, str, str]
+"""A reason, and driver, agent and rules version behind the verdict that gives it."""
 
 
 class FleetMemory:
@@ -72,20 +79,33 @@ class FleetMemory:
     def __init__(self) -> None:
         self.census = NodeCensus()
         self._facts = Remembered(_facts_of)
-        self._versions = Remembered(_versions_of)
+        self._keys = Remembered(_keys_of)
+        self._shared = Remembered(_shared_by)
 
     def facts(self, session: QuarantineView) -> SessionFacts:
         """Of one session as it is now."""
         return self._facts.of(session.metadata.name, session)
 
-    def versions(self, session: QuarantineView, health: HealthView | None) -> Versions:
-        """Of what its verdict came from."""
-        return self._versions.of(session.metadata.name, session, health)
+    def keys(self, session: QuarantineView, health: HealthView | None) -> tuple[ReasonKey, ...]:
+        """For each reason of the session."""
+        return self._keys.of(session.metadata.name, self.facts(session), health)
+
+    def shared(
+        self,
+        session: QuarantineView,
+        node: NodeView | None,
+        health: HealthView | None,
+        labels: tuple[str, ...],
+    ) -> tuple[str, ...]:
+        """What the session's node may have in common with others: the labels, then the versions;
+        "" where it has none.
+        """
+        return self._shared.of(session.metadata.name, session, node, health, labels)
 
     def keep(self, sessions: Collection[str]) -> None:
         """Forget the sessions that are not among these, now and then."""
-        self._facts.keep(sessions)
-        self._versions.keep(sessions)
+        for kept in (self._facts, self._keys, self._shared):
+            kept.keep(sessions)
 
 
 def marked_at(session: QuarantineView) -> float | None:
@@ -99,14 +119,38 @@ def marked_at(session: QuarantineView) -> float | None:
 def _facts_of(session: QuarantineView) -> SessionFacts:
     causes = session.spec.causes
     return SessionFacts(
+        session=session,
+        node=session.spec.node_name,
+        created_at=session.metadata.created_at,
         wanted_at=wanted_at(session),
         marked_at=marked_at(session),
         reasons=tuple(sorted({c.reason for c in causes if c.source != "Human"})),
+        external=tuple(sorted({c.reason for c in causes if c.source == EXTERNAL})),
         may_be_storm=bool(causes) and not has_human(session) and not joined(session),
     )
 
 
-def _versions_of(session: QuarantineView, health: HealthView | None) -> Versions:
+def _keys_of(facts: SessionFacts, health: HealthView | None) -> tuple[ReasonKey, ...]:
+    versions = _versions_of(facts.session, health)
+    return tuple((reason, *versions) for reason in facts.reasons)
+
+
+def _shared_by(
+    session: QuarantineView,
+    node: NodeView | None,
+    health: HealthView | None,
+    keys: tuple[str, ...],
+) -> tuple[str, ...]:
+    labels = node.labels if node is not None else {}
+    found = [f"{key}={labels[key]}" if labels.get(key) else "" for key in keys]
+    driver, agent, rules = _versions_of(session, health)
+    found.append(f"driver={driver}" if driver and not labels.get(LABEL_DRIVER) else "")
+    found.append(f"agent={agent} rules={rules}" if agent else "")
+    return tuple(found)
+
+
+def _versions_of(session: QuarantineView, health: HealthView | None) -> tuple[str, str, str]:
+    """Driver, agent and rules version behind a session's verdict."""
     evidence = session.status.evidence
     keys = ("driverVersion", "agentVersion", "rulesVersion")
     if any(evidence.get(key) for key in keys):

@@ -35,7 +35,7 @@ from rules.fleet.budget import BudgetBook, BudgetLine
 from rules.fleet.drain_turns import drain_permits
 from rules.fleet.gang_turns import unread_until
 from rules.fleet.pools import control_plane
-from rules.fleet.remembered import FleetMemory
+from rules.fleet.remembered import FleetMemory, SessionFacts
 from rules.fleet.repair_turns import repair_permits
 from rules.session.causes import (
     causes_now,
@@ -80,8 +80,9 @@ def judge_fleet(snapshot: FleetSnapshot, memory: FleetMemory | None = None) -> F
     selected, book = budget_book(snapshot, memory)
     opened = [s for s in snapshot.counted.values() if is_open(s)]
     lines = book.lines()
-    breaker = judge_breaker(snapshot, memory)
-    turns = _Turns(snapshot, opened, book, breaker, memory)
+    sessions = counted(snapshot, memory)
+    breaker = judge_breaker(snapshot, memory, sessions)
+    turns = _Turns(snapshot, opened, sessions, book, breaker, memory)
     permits = {**drain_permits(opened, snapshot), **repair_permits(opened, snapshot)}
     for session in _in_order(opened, snapshot, memory):
         permits[session.name] = turns.judge(session)
@@ -167,6 +168,7 @@ class _Turns:
         self,
         snapshot: FleetSnapshot,
         opened: Iterable[QuarantineView],
+        sessions: Iterable[SessionFacts],
         book: BudgetBook,
         breaker: Breaker,
         memory: FleetMemory,
@@ -177,15 +179,14 @@ class _Turns:
         self._breaker = breaker
         self._selected: Mapping[str, NodeView] = memory.census.selected
         self._pools = memory.census.pools()
-        sessions = counted(snapshot, memory)
         self._used = used_reasons(snapshot, sessions, memory)
         window_s = snapshot.policy.budget.max_new.window_s
         self._new: dict[str, list[float]] = {}
         """When each node was marked within `maxNew.window`, oldest first."""
-        for session in sessions:
-            at = memory.facts(session).marked_at
+        for facts in sessions:
+            at = facts.marked_at
             if at is not None and snapshot.now - at < window_s:
-                insort(self._new.setdefault(session.spec.node_name, []), at)
+                insort(self._new.setdefault(facts.node, []), at)
         pending = [s for s in opened if s.status.phase in {"", Phase.PENDING}]
         self._gang_needs = self._count_gang_needs(pending)
         self._unread = {

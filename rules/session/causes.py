@@ -7,6 +7,7 @@ it stays as it was. What others say on the Node needs no verdict.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -42,20 +43,16 @@ DELETED_BY: Final = "deletion of the GPUQuarantine"
 """`spec.release.by` of the record that stands in for a session somebody deleted."""
 
 
+@functools.lru_cache(maxsize=64)
 def severity_rank(severity: str) -> int:
     """Position from the mildest; an unknown word (a newer agent's) ranks as Degraded."""
-    try:
-        return Severity(severity).rank
-    except ValueError:
-        return Severity.DEGRADED.rank
+    return (Severity(severity) if severity in list(Severity) else Severity.DEGRADED).rank
 
 
+@functools.lru_cache(maxsize=64)
 def level_rank(level: str) -> int:
     """Position from the mildest; an unknown word (a newer agent's) only reports."""
-    try:
-        return Level(level).rank
-    except ValueError:
-        return Level.REPORT.rank
+    return (Level(level) if level in list(Level) else Level.REPORT).rank
 
 
 def level_of(incident: IncidentStatus, policy: Policy) -> str:
