@@ -21,7 +21,7 @@ from agent.kube.objects import Metadata, NodeObject
 from agent.publish.events import event_body
 from hack.sim.cluster.clients.client import ApiError, Object
 from hack.sim.cluster.clients.http_client import HttpClient
-from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
+from hack.sim.cluster.fleet.fleet_health import GPU_EVIDENCES, GPU_NODE_HEALTHS
 from hack.sim.cluster.resource import EVENTS, NODES, Resource
 from hack.sim.control_plane import ASSETS
 from hack.sim.manifests import post_manifests, read_manifests
@@ -263,3 +263,37 @@ async def test_nobody_else_is_hindered(installed: Installed) -> None:
     client = installed.cluster.client
     await client.patch(NODES, NODE, {"metadata": {"labels": {"pool": "x"}}})
     await client.patch(NODES, NODE, status(capacity={"nvidia.com/gpu": "8"}), subresource="status")
+
+
+async def test_issue13_05_an_agent_writes_evidence_of_its_own_node(installed: Installed) -> None:
+    def evidence(name: str, node: str, session: str, **meta: Any) -> Object:
+        return {
+            "apiVersion": names.API_VERSION,
+            "kind": "GPUEvidence",
+            "metadata": {"name": name, **meta},
+            "spec": {"session": session, "nodeName": node, "sha256": "0" * 64},
+        }
+
+    owner = {"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": "dead"}
+    refused = [
+        (evidence("a", OTHER, "a"), "only about the node"),
+        (evidence("b", NODE, "a"), "named as the session"),
+        (evidence("c", NODE, "c", ownerReferences=[owner]), "no owner"),
+        (evidence("d", NODE, "d", finalizers=["x.example/y"]), "no finalizer"),
+    ]
+    async with installed.agent() as agent:
+
+        async def in_the_way() -> bool:
+            return "ValidatingAdmissionPolicy" in await answer(
+                agent.create(GPU_EVIDENCES, refused[0][0], dry_run=True)
+            )
+
+        await installed.cluster.until(in_the_way, "the policy on evidence in force")
+        for wrong, why in refused:
+            assert why in await answer(agent.create(GPU_EVIDENCES, wrong))
+        mine = evidence(f"{NODE}-0a1b2c3d", NODE, f"{NODE}-0a1b2c3d")
+        assert not await answer(agent.create(GPU_EVIDENCES, mine))
+        change = {"spec": {"sha256": "1" * 64}}
+        assert await answer(agent.patch(GPU_EVIDENCES, mine["metadata"]["name"], change))
+        with pytest.raises(ApiError, match="sha256 cannot be changed"):
+            await installed.cluster.client.patch(GPU_EVIDENCES, mine["metadata"]["name"], change)
