@@ -46,6 +46,13 @@ OTHER_OCCASIONS = {
     ("get", "gpuward.io/gpuquarantines"): "another writer was faster",
     ("patch", "gpuward.io/gpuquarantines"): "a person opened the session, or a cause is appended",
     ("delete", "gpuward.io/gpuquarantines"): "history is older than the policy keeps",
+    ("list", "gpuward.io/gpuevidences"): "history is looked at, every ten minutes",
+    ("delete", "gpuward.io/gpuevidences"): "history is older than the policy keeps",
+    ("get", "gpuward.io/gpurecords"): "another writer was faster",
+    ("create", "gpuward.io/gpurecords"): "a fault is entered, some time after it",
+    ("patch", "gpuward.io/gpurecords/status"): "a fault is entered, some time after it",
+    ("delete", "gpuward.io/gpurecords"): "its last event is long past",
+    ("get", "pods"): "an eviction's turn comes when the list of its node is old",
     ("patch", "nodes/status"): "an agent has been silent for five minutes",
     ("get", "apps/daemonsets"): "a pod's DaemonSet is not in the cache",
     ("get", "apps/replicasets"): "who owns what blocks a drain",
@@ -194,7 +201,8 @@ async def refused(cluster: Cluster, name: str, verb: str, what: str) -> None:
     await cluster.until(there, f"{name} refused {verb} {what}")
 
 
-PUBLISHING = sorted(granted(AGENT) - {("patch", "gpuward.io/gpunodehealths")})
+AT_A_MARK = {("get", "gpuward.io/gpuevidences"), ("create", "gpuward.io/gpuevidences")}
+PUBLISHING = sorted(granted(AGENT) - {("patch", "gpuward.io/gpunodehealths")} - AT_A_MARK)
 QUARANTINING = sorted(
     each
     for each in granted(REMEDIATOR) - OTHER_OCCASIONS.keys()
