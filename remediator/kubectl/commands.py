@@ -183,7 +183,7 @@ COMMANDS = (
     Command(
         name="lemons",
         brief="GPUs and nodes that fail again and again",
-        about="Lemons: three faults, or two returns within a week of a repair, in 28 days. RETURN is\n"
+        about="Lemons: five faults in 28 days, or in 90 days over at least 45 of them. RETURN is\n"
         "the chance that a fault comes back within 7 days. Nothing is drained for it.",
         run="past.ledger_look.lemons",
         watches=True,

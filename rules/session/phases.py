@@ -85,7 +85,7 @@ def _with_replace(case: Case, status: QuarantineStatus) -> QuarantineStatus:
 def _repaired_in_vain(case: Case) -> str | None:
     """What to say of a lemon that every repair there is was tried on; None where that is not so."""
     learnt = lessons(case.session, case.seen.health, case.seen.records, case.now)
-    if not learnt.failed or not (led := led_to(case)).in_vain:
+    if not learnt.lemons or not (led := led_to(case)).in_vain:
         return None
     return (
         f"{some(learnt.lemons)} came back after every repair there is ({led.clause}); replace the "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from rules.api.nodes import HealthView, QuarantineView
@@ -38,23 +39,27 @@ def next_step(
     now: float,
     records: Mapping[str, RecordView],
 ) -> Climb:
-    """Where the ladder leads now for the causes that hold; of a lemon it begins above the
-    steps that did not hold.
+    """Where the ladder leads now for the causes that hold; it passes over steps that did not hold.
+
+    Of what is no lemon they are taken all the same where nothing else is left.
     """
     repair = policy.repair
     causes = tuple(causes)
     begins = begins_at(_actions(session, causes, health, policy))
     if any(cause.source == verdicts.SOURCE for cause in causes):
         begins = above(begins, (attempt.step for attempt in session.status.repair))
-    return climb(
+    learnt = lessons(session, health, records, now)
+    led = partial(
+        climb,
         begins,
         adapters={step: wanted.adapter for step, wanted in repair.steps.items()},
         taken={attempt.step for attempt in session.status.repair},
         tried=tried((session, *siblings), repair.window_s, now),
         attempts=repair.attempts,
         chosen=session.spec.repair.step if session.spec.repair is not None else "",
-        failed=lessons(session, health, records, now).failed,
     )
+    found = led(failed=learnt.failed)
+    return led() if found.in_vain and not learnt.lemons else found
 
 
 def lessons(

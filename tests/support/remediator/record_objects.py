@@ -28,6 +28,8 @@ def event(days: float, hours: float = 2, **more: Any) -> dict[str, Any]:
 
 def records() -> list[dict[str, Any]]:
     back = [
+        event(70, cameBackAfter=int(29.9 * DAY)),
+        event(40, cameBackAfter=int(27.9 * DAY)),
         event(12, cameBackAfter=int(3.9 * DAY)),
         event(8, cameBackAfter=int(5.9 * DAY)),
         event(2),
@@ -35,7 +37,7 @@ def records() -> list[dict[str, Any]]:
     lemon = {
         "scope": "GPU", "uuid": LEMON, "serial": "1650000000001", "product": "NVIDIA H100",
         "places": [{"node": "gpu-healthy", "slot": "0000:3b:00.0", "since": days_ago(60)}],
-        "events": back, "counters": {"faults": 3, "fatal": 3, "sessions": 3, "cameBack": 2},
+        "events": back, "counters": {"faults": 5, "fatal": 5, "sessions": 5, "cameBack": 4},
         "score": 38, "lemon": True, "lemonSince": days_ago(2),
         "driverVersion": "580.95.05", "message": "written some time ago",
     }  # fmt: skip

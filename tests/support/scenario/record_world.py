@@ -62,8 +62,8 @@ class RecordWorld(RepairWorld):
         return self.snapshot().records[gpu_record_name(gpu)].status
 
     def lemon(self) -> None:
-        """Three faults in three days, each mended by a restart."""
-        for _ in range(3):
+        """A fault on each of five days, each mended by a restart."""
+        for _ in range(5):
             self.fault(days_later=1)
 
     def fault(self, days_later: float = 0.0, node: str = NODE) -> None:

@@ -23,9 +23,9 @@ NODES = [
 
 def test_issue14_lemons_come_first_with_the_score_of_now() -> None:
     first, *others = record_rows(KNOWN, NOW)
-    assert (first.uuid, first.lemon, first.faults) == (LEMON, True, 3)
-    assert 20 < first.score < 38, "two quiet days count"
-    assert "3 faults in 28 days" in first.message
+    assert (first.uuid, first.lemon, first.faults) == (LEMON, True, 5)
+    assert 20 < first.score < 42, "two quiet days count"
+    assert "5 faults in 90 days" in first.message
     assert not any(row.lemon for row in others)
     doubtful = [msgspec.structs.replace(one, doubt="odd") for one in KNOWN]
     assert record_rows(doubtful, NOW) == []
@@ -34,15 +34,15 @@ def test_issue14_lemons_come_first_with_the_score_of_now() -> None:
 def test_issue14_rates_by_product_driver_rack_and_reason() -> None:
     undone = session("s1", "gpu-healthy", "Released", mode="Enforce")
     found = stats(KNOWN, NODES, [undone], NOW)
-    assert (found.total.faults, found.total.gpu_days, found.days) == (4, 2 * 8 * 90, 90)
+    assert (found.total.faults, found.total.gpu_days, found.days) == (6, 2 * 8 * 90, 90)
     assert found.elsewhere == 1
     assert found.total.low < found.total.rate < found.total.high
-    assert [(r.group, r.faults) for r in found.by_product] == [("H100", 3), ("A100", 1)]
-    assert [(r.group, r.faults) for r in found.by_rack] == [("r1", 3), ("r2", 1)]
-    assert {r.group: r.faults for r in found.by_reason}["Xid79GPUFallenOffBus"] == 3
-    assert [(s.what, s.hits, s.of) for s in found.steps] == [("RestartNode", 1, 3)]
+    assert [(r.group, r.faults) for r in found.by_product] == [("H100", 5), ("A100", 1)]
+    assert [(r.group, r.faults) for r in found.by_rack] == [("r1", 5), ("r2", 1)]
+    assert {r.group: r.faults for r in found.by_reason}["Xid79GPUFallenOffBus"] == 5
+    assert [(s.what, s.hits, s.of) for s in found.steps] == [("RestartNode", 3, 5)]
     assert (found.undone.hits, found.undone.of) == (0, 1)
-    assert found.out.absences == 4
+    assert found.out.absences == 6
 
 
 def test_issue14_nothing_on_record_is_no_error() -> None:

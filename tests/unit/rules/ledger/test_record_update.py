@@ -95,15 +95,15 @@ def test_64_events_are_kept_and_the_dropped_ones_stay_dropped() -> None:
 def test_new_rules_count_only_fatal_faults_of_before() -> None:
     soft = [
         replace(mended(T0 + n * DAY_S, 2, f"s{n}", reason="NVLinkDown"), severity="Degraded")
-        for n in range(4)
+        for n in range(6)
     ]
-    now = T0 + 5 * DAY_S
+    now = T0 + 7 * DAY_S
     status = record(*soft, now=now)
     assert status.lemon
     again = updated(status, replace(WHO, rules="2"), soft, (), now + 60)
     assert again is not None
     assert (again.lemon, again.baseline_at) == (False, format_time(now + 60))
-    hard = record(*(mended(T0 + n * DAY_S, 2, f"s{n}") for n in range(4)), now=now)
+    hard = record(*(mended(T0 + n * DAY_S, 2, f"s{n}") for n in range(6)), now=now)
     after = updated(hard, replace(WHO, driver="590.1"), (), (), now + 60)
     assert after is not None
     assert after.lemon
@@ -202,3 +202,25 @@ def test_issue14_a_fleet_and_a_year_stay_bounded(nodes: int) -> None:
     assert most < 0.5 * nodes, "records at once"
     assert biggest < 24_000, "bytes of the largest"
     assert ledger.writes / days < 0.02 * nodes, "writes a day"
+
+
+@pytest.mark.parametrize(
+    ("days", "lemon"),
+    [
+        pytest.param((0, 1, 2, 3), False, id="four in a week are one bad repair"),
+        pytest.param((0, 5, 10, 15, 20), True, id="five in four weeks"),
+        pytest.param((0, 12, 25, 40, 60), True, id="five over two months"),
+        pytest.param((0, 30, 31, 32, 33), False, id="five in five weeks"),
+        pytest.param((0, 25, 50, 75, 100), False, id="five in more than 90 days"),
+    ],
+)
+def test_issue14_what_makes_a_lemon(days: tuple[int, ...], lemon: bool) -> None:
+    faults = [mended(T0 + day * DAY_S, 2, f"s{day}") for day in days]
+    assert record(*faults, now=T0 + days[-1] * DAY_S + 7200).lemon is lemon
+
+
+def test_issue14_what_one_session_finds_at_once_is_one_fault() -> None:
+    reasons = ("Xid79", "GPULost", "RecoveryActionRestartNode", "NVLinkDown", "Xid154")
+    faults = [mended(T0 + n, 2, "s", reason=reason) for n, reason in enumerate(reasons)]
+    status = record(*faults, now=T0 + DAY_S)
+    assert (len(status.events), status.lemon) == (5, False)
