@@ -23,7 +23,7 @@ from rules.publish.evidence import KernelMessage
 
 _MOST_RECORDS: Final = 200_000
 """A kernel buffer of 16 MiB holds fewer; a device that never ends must end for us."""
-_FILE_TAIL_BYTES: Final = 8 << 20
+_FILE_TAIL_BYTES: Final = 2 << 20
 _PRIORITY: Final = re.compile(rb"(\d{1,10}),")
 _FACILITY_SHIFT: Final = 3
 
