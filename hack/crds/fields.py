@@ -44,6 +44,11 @@ FIELDS: dict[str, Field] = {
     "HealthStatus.nodeUID": Field("UID of the Node this verdict was made for.", 64),
     "HealthStatus.bootID": Field("Boot of the node this verdict was made in.", 64),
     "HealthStatus.observedAt": Field("Time of the newest observation behind this verdict.", 40),
+    "HealthStatus.silentSince": Field(
+        "Since when the agent behind this verdict is silent, as the remediator found; its next "
+        "verdict takes it away.",
+        40,
+    ),
     "HealthStatus.agentVersion": Field("Version of the agent.", 64),
     "HealthStatus.rulesVersion": Field("Version of the rules and catalogs that judged.", 64),
     "HealthStatus.driverVersion": Field("NVIDIA driver version as the driver reports it.", 64),

@@ -186,11 +186,12 @@ def crds() -> dict[str, dict[str, Any]]:
                 _column("GPUs", ".status.gpusHealthy"),
                 _column("Reason", ".status.reason"),
                 _column("Changed", ".status.observedAt", "date"),
+                _column("Silent", ".status.silentSince", "date"),
                 _column("Driver", ".status.driverVersion", wide=True),
                 _column("Message", ".status.message", wide=True),
                 age,
             ],
-            selectable=[".status.health"],
+            selectable=[".status.health", ".status.silentSince"],
         ),
         "gpuquarantines.yaml": _crd(
             kind="GPUQuarantine",

@@ -50,6 +50,7 @@ _LANES: dict[type, PaceLane] = {
     d.SetDisruptionTarget: PaceLane.EVICT,
     d.DeletePod: PaceLane.EVICT,
     d.WriteSessionStatus: PaceLane.RECORD,
+    d.SetVerdictSilent: PaceLane.RECORD,
     d.RelabelNode: PaceLane.RECORD,
     d.EmitEvent: PaceLane.RECORD,
     d.DeleteSession: PaceLane.RECORD,

@@ -11,13 +11,15 @@ next to nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from http import HTTPStatus
 
 import structlog
 
 from remediator.kube.answer import ApiError
 from remediator.kube.api import Api
 from remediator.kube.clock import Clock
-from remediator.kube.gateway import Gateway
+from remediator.kube.gateway import Gateway, Result
 from remediator.kube.isolation import Isolation
 from remediator.kube.publisher_pods import PublisherPods
 from remediator.kube.resources import HEALTHS
@@ -28,7 +30,7 @@ from rules.api.nodes import HealthView
 from rules.api.object_name import api_path
 from rules.api.requests import EVIDENCES
 from rules.api.timestamps import parse_time
-from rules.fleet.agent_silence import mark_unknown, silent_since
+from rules.fleet.agent_silence import mark_unknown, say_silent, silent_since
 from rules.policy.policy import Policy
 from rules.session.history import outlived
 from rules.session.observation import HEARTBEAT_FRESH_S
@@ -85,6 +87,9 @@ class Housekeeping:
         self._look_at: dict[str, float] = {}
         self._listed_at = float("-inf")
         self._silent: set[str] = set()
+        self._said: set[str] = set()
+        """Nodes whose verdict says that its agent is silent."""
+        self._remembered = False
         self._history_at = float("-inf")
 
     async def run(self) -> None:
@@ -115,7 +120,14 @@ class Housekeeping:
         nodes = self._world.caches.nodes.items
         self._silent &= nodes.keys() - ready
         now = self._clock.now()
-        due = {n for n in nodes if n not in ready and self._look_at.get(n, 0.0) <= now}
+        if ready and not self._remembered:
+            # Of nodes whose agent is not ready each verdict is looked at anyway.
+            with self._isolation.guard("housekeeping", "silent verdicts"), suppress(ApiError):
+                await self._remember()
+        quiet = {n for n in nodes if n not in ready}
+        due = {n for n in quiet if self._look_at.get(n, 0.0) <= now}
+        # Back again: its verdict has to stop saying otherwise, if the agent has not replaced it.
+        due |= self._said & nodes.keys() & ready
         if len(due) > _ONE_BY_ONE:
             await self._listed(due)
         else:
@@ -174,6 +186,7 @@ class Housekeeping:
             due = min(beat, now) + HEARTBEAT_FRESH_S
             self._look_at[name] = max(now + _LOOK_AGAIN_S, due)
         agents, since = self._world.caches.agents, self._world.observing_since
+        await self._say(name, health, now)
         node = self._world.caches.nodes.items.get(name)
         if node is None or silent_since(health, agents, since, now) is None:
             self._silent.discard(name)
@@ -184,6 +197,32 @@ class Housekeeping:
             self._look_at[name] = now + _NOTHING_NEW_S
         else:
             await self._gateway.send(write)
+
+    async def _say(self, name: str, health: HealthView, now: float) -> None:
+        """Let the verdict say whether its agent is silent; who came back is looked at until it does
+        not say so any more.
+        """
+        agents, since = self._world.caches.agents, self._world.observing_since
+        word = say_silent(health, agents, since, now)
+        says = bool(health.status.silent_since)
+        if word is not None and (await self._gateway.send(word)).result is Result.DONE:
+            says = bool(word.since)
+        if says:
+            self._said.add(name)
+        else:
+            self._said.discard(name)
+
+    async def _remember(self) -> None:
+        """Which verdicts an earlier process left with that word: asked for once, and they are few."""
+        query = {"fieldSelector": "status.silentSince!="}
+        try:
+            found = await self._api.items(HEALTHS, HealthView, query=query)
+        except ApiError as error:
+            # Definitions of an older release know neither the field nor the question.
+            self._remembered = error.answer.code == HTTPStatus.BAD_REQUEST
+            raise
+        self._said |= {health.metadata.name for health in found.found}
+        self._remembered = True
 
     async def _history(self) -> None:
         sessions = list(self._world.caches.quarantines.items.values())

@@ -181,6 +181,10 @@ class HealthStatus(Wire, frozen=True):
     virtualization: str = "none"
     cursor: Cursor = Cursor()
     health: str = "Unknown"
+    silent_since: str = ""
+    """The remediator's word, so that a list of verdicts shows it: since when nobody renews this one.
+    The next verdict of the agent replaces it.
+    """
     reason: str = ""
     message: str = ""
     gpus_healthy: str = ""

@@ -31,6 +31,7 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 JSON = "application/json"
 QUARANTINES = f"/apis/{GROUP}/{VERSION}/gpuquarantines"
 RECORDS = f"/apis/{GROUP}/{VERSION}/gpurecords"
+HEALTHS = f"/apis/{GROUP}/{VERSION}/gpunodehealths"
 EVIDENCES = f"/apis/{GROUP}/{VERSION}/gpuevidences"
 DEPLOYMENT = "gpuward-remediator"
 
@@ -59,6 +60,16 @@ def request(write: d.Write) -> Request:
             return _pod_request(write)
         case d.SetNodeUnknown():
             return _set_unknown(write)
+        case d.SetVerdictSilent():
+            return Request(
+                method="PATCH",
+                path=f"{HEALTHS}/{segment(write.node)}/status",
+                content_type=MERGE_PATCH,
+                body={
+                    "metadata": {"resourceVersion": write.resource_version},
+                    "status": {"silentSince": write.since or None},
+                },
+            )
         case d.SetRepairCondition():
             return _repair_condition(write)
         case d.WriteRepairObject():

@@ -362,6 +362,16 @@ class EmitEvent:
     namespace: str = "default"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetVerdictSilent:
+    """Since when the agent behind a verdict is silent, on the verdict itself; "" takes it back."""
+
+    harmful: ClassVar[bool] = False
+    node: str
+    resource_version: str
+    since: str
+
+
 Write = (
     CreateSession
     | PatchSessionSpec
@@ -375,6 +385,7 @@ Write = (
     | UnmarkNode
     | RelabelNode
     | SetNodeUnknown
+    | SetVerdictSilent
     | SetRepairCondition
     | WriteRepairObject
     | CreateTestJob

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from rules.api.names import CONDITION_HEALTHY, LABEL_HEALTH
 from rules.api.nodes import HealthView, NodeView
-from rules.api.timestamps import clock
-from rules.api.writes import SetNodeUnknown
+from rules.api.timestamps import clock, format_time
+from rules.api.writes import SetNodeUnknown, SetVerdictSilent
 from rules.session.observation import AGENT_GONE_S, publisher_silence
 from rules.session.snapshot import AgentPod
 
@@ -33,6 +33,21 @@ def silent_since(
         return None
     counted_from = max(since, observing_since)
     return since if now - counted_from >= AGENT_GONE_S else None
+
+
+def say_silent(
+    health: HealthView, agents: Mapping[str, AgentPod], observing_since: float, now: float
+) -> SetVerdictSilent | None:
+    """What the verdict itself is to say of its agent's silence; None where it says so already."""
+    since = silent_since(health, agents, observing_since, now)
+    said = health.status.silent_since
+    if (since is None) == (not said):
+        return None
+    return SetVerdictSilent(
+        node=health.metadata.name,
+        resource_version=health.metadata.resource_version,
+        since="" if since is None else format_time(since or now),
+    )
 
 
 def mark_unknown(

@@ -35,6 +35,8 @@ def normal(table: str) -> str:
     table = re.sub(r"-[0-9a-f]{8}\b", "-########", table)
     # The age of a Node stands in the middle, followed by the version column.
     table = re.sub(r"\b\d+(?:s|m|m\d+s)(?= +v1\.)", "AGE", table)
+    # Whether the breaker opens before or after the first node of the rack is taken is a race.
+    table = re.sub(r"(Cancelled|Released ) +(?=Xid119)", "Ended         ", table)
     # GPUNodeHealth has two ages at the end of the line: of its last change and of itself.
     two = r"\s+\d+(?:s|m|m\d+s)(\s+)\d+(?:d|h|m|s|m\d+s)$"
     table = re.sub(two, "   AGE   AGE", table, flags=re.MULTILINE)

@@ -40,6 +40,7 @@ ORDINARY: list[d.Write] = [
     d.UnmarkNode(node="n", node_uid="u", session="s", patch={}),
     d.RelabelNode(node="n", node_uid="u", session="s", patch={}),
     d.SetNodeUnknown(node="n", node_uid="u", resource_version="1", at=0.0, message="m"),
+    d.SetVerdictSilent(node="n", resource_version="1", since=""),
     d.SetRepairCondition(
         node="n",
         node_uid="u",

@@ -261,3 +261,37 @@ async def test_issue16_04_pruning_keeps_up_with_what_is_made(cluster, monkeypatc
             kept, _ = await cluster.client.list(QUARANTINES)
             assert len(kept) == left
             await until(partial(knows, setting, left))
+
+
+async def silent(cluster):
+    found = await cluster.client.get(GPU_NODE_HEALTHS, "n1")
+    return found["status"].get("silentSince", "")
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["the same process", "a later process"])
+async def test_issue15_04_a_verdict_says_since_when_its_agent_is_silent_and_no_longer(
+    cluster, restarted
+):
+    """What `kubectl get gnh` shows; the agent came back without a new verdict."""
+    pod = await agent_pod(cluster, ready=False)
+    await publish(cluster, {"pod": "gpuward/agent-n1", "podUID": pod["metadata"]["uid"]})
+    async with edge_world(cluster, POLICY) as setting:
+        keeper = housekeeping(setting)
+        cluster.clock.ahead_s = 4 * MINUTE
+        await keeper.sweep()
+        assert await silent(cluster) == ""
+        cluster.clock.ahead_s = 6 * MINUTE
+        await keeper.sweep()
+        assert await silent(cluster) == pod["status"]["conditions"][0]["lastTransitionTime"]
+        cluster.clock.ahead_s = 20 * MINUTE
+        before = await cluster.client.get(GPU_NODE_HEALTHS, "n1")
+        await keeper.sweep()
+        assert await cluster.client.get(GPU_NODE_HEALTHS, "n1") == before, "said once"
+        pod = await cluster.client.get(PODS, "agent-n1", "gpuward")
+        pod["status"]["conditions"][0]["status"] = "True"
+        await cluster.client.update_status(PODS, pod, "gpuward")
+        await until(lambda: any(agent.ready for agent in setting.caches.agents.values()))
+        if restarted:
+            keeper = housekeeping(setting)
+        await keeper.sweep()
+        assert await silent(cluster) == ""

@@ -137,6 +137,12 @@ WRITES: list[Any] = [
         },
         id="unknown",
     ),
+    pytest.param(
+        d.SetVerdictSilent(node="n0", resource_version="5", since=""),
+        "PATCH /apis/gpuward.io/v1alpha1/gpunodehealths/n0/status",
+        {"metadata": {"resourceVersion": "5"}, "status": {"silentSince": None}},
+        id="heard again",
+    ),
 ]
 
 
