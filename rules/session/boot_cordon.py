@@ -27,8 +27,7 @@ JOINING_S: Final = 300.0
 """A node that became Ready this soon after its object was made runs its first boot. A kubelet
 registers first and is Ready with its network, which takes seconds to a few minutes.
 """
-NEW_BOOT: Final = "NewBoot"
-"""Timeline step: the moment a new boot was seen."""
+NEW_BOOT: Final = st.NEW_BOOT
 _LOST: Final = "CordonLost"
 
 

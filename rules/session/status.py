@@ -13,6 +13,8 @@ from rules.catalog.why_not import Refusal, WhyNot
 
 BY_GPUWARD: Final = "gpuward"
 BY_PERSON: Final = "person"
+NEW_BOOT: Final = "NewBoot"
+"""Timeline step: the moment a new boot was seen."""
 _REMEMBERED: Final = frozenset({"Paused"})
 """Conditions that keep their reason when they end: for a minute it matters who had paused. The
 others drop it, since the column Blocked of `kubectl get` prints it whatever the status is."""

@@ -27,8 +27,7 @@ LABEL_IDLE: Final = f"{PREFIX}/idle-check"
 IDLE_PRIORITY: Final = "gpuward-idle-check"
 """A PriorityClass of -100000, which component `validate` installs."""
 GPU_RESOURCE: Final = "nvidia.com/gpu"
-READINESS_TAINT: Final = "readiness.k8s.io/"
-"""Taints of the node readiness controller."""
+_TROUBLE: Final = ("node.kubernetes.io/", TAINT_QUARANTINE)
 KEPT_S: Final = 86_400
 """How long a Job that ended is kept for people to look at; what it said is in the session."""
 MAX_JOB_NAME: Final = 63
@@ -128,9 +127,10 @@ def job_of(
         "name": session,
         "uid": session_uid,
     }
-    # By name: the scheduler has no say, and neither taint nor cordon is in the way.
+    # By name: the scheduler has no say and a cordon is not in the way. A kubelet refuses what does
+    # not tolerate its NoExecute taints, whoever set them.
     spec = {"nodeName": node}
-    tolerations = [{"key": TAINT_QUARANTINE, "operator": "Exists"}]
+    tolerations = [{"operator": "Exists"}]
     meta = {"annotations": {ANNOTATION_OF: session_uid}, "ownerReferences": [owner]}
     return _job(template, name, meta, spec, tolerations, timeout_s)
 
@@ -156,8 +156,9 @@ def idle_job_of(
         requests = {**_mapping(resources.get("requests")), GPU_RESOURCE: str(gpus)}
         containers[0]["resources"] = {**resources, "limits": limits, "requests": requests}
     spec = {"affinity": affinity, "containers": containers, "priorityClassName": IDLE_PRIORITY}
-    # A new node waits for this very test behind the taint that its condition takes off.
-    keys = sorted(t.key for t in node.spec.taints if t.key.startswith(READINESS_TAINT))
+    # What keeps others off is no reason here: nodes are reserved by taints, and a new one waits for
+    # this very test behind the taint of its readiness. Kubernetes' own mean that it should not run.
+    keys = sorted({t.key for t in node.spec.taints if not t.key.startswith(_TROUBLE)})
     tolerations = [{"key": key, "operator": "Exists"} for key in keys]
     notes = {
         ANNOTATION_OF: node.uid,

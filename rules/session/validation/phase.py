@@ -158,13 +158,14 @@ def _said(
     settled = settled_clause(case.reported)
     sentence = bounded(f"{settled[0].upper()}{settled[1:]}; {clause}.")
     status = st.enter(status, Phase.VALIDATING, sentence, case.now)
-    over = refusal is not None and refusal.permanent
+    # Certain lists cost the API server more than seen ones: only what lacks nothing else needs them.
+    looks = refusal is None and under_way(status) is None
     return case.decision(
         step,
         status,
         because=clause,
         blocked_by=refusal.reason if refusal is not None else None,
-        evicting=Evicting.WATCH if over or under_way(status) else Evicting.LOOK,
+        evicting=Evicting.LOOK if looks else Evicting.WATCH,
         wake_at=case.now + wake_s,
     )
 

@@ -20,6 +20,7 @@ from rules.api.quarantine import (
 )
 from rules.api.timestamps import parse_time
 from rules.catalog.reason import Severity
+from rules.session.status import NEW_BOOT
 from rules.validate.contract import Verdict
 
 SOURCE: Final = "Validation"
@@ -47,8 +48,10 @@ def passed_at(status: QuarantineStatus, boot_id: str) -> float | None:
 
 
 def unknown_in_a_row(status: QuarantineStatus) -> int:
-    """How many of the last tests could not be run, since something was known or repaired."""
-    repaired = _repaired_at(status)
+    """How many of the last tests could not be run, since something was known or repaired, or the
+    node was booted anew; a boot in the middle of a test may be its doing and counts for nothing.
+    """
+    repaired = max(_repaired_at(status), _booted_at(status))
     count = 0
     for test in reversed(status.validation):
         if test.state == ValidationState.WITHDRAWN:
@@ -105,6 +108,16 @@ def holds(cause: Cause, session: QuarantineView) -> bool:
         if one.state == ValidationState.PASSED
     )
     return _repaired_at(status) <= at and not any(passed > at for passed in later)
+
+
+def _booted_at(status: QuarantineStatus) -> float:
+    """When the last new boot was seen while no test ran; 0.0 where there was none."""
+    spans = [(parse_time(t.started_at) or 0.0, parse_time(t.ended_at)) for t in status.validation]
+    boots = (parse_time(e.at) or 0.0 for e in reversed(status.timeline) if e.step == NEW_BOOT)
+    return next(
+        (at for at in boots if not any(a <= at and (b is None or at <= b) for a, b in spans)),
+        0.0,
+    )
 
 
 def _repaired_at(status: QuarantineStatus) -> float:

@@ -111,7 +111,8 @@ def test_issue13_03_every_idle_node_is_tested_in_its_turn_and_once_a_day() -> No
 
 def test_issue13_03_its_pod_asks_for_all_gpus_at_the_lowest_priority_on_that_node() -> None:
     world = IdleWorld(nodes=2)
-    world.taint("n0", "readiness.k8s.io/gpu-validated")
+    for key in ("readiness.k8s.io/gpu-validated", "team", "node.kubernetes.io/disk-pressure"):
+        world.taint("n0", key)
     (name,) = world.sweep()
     (job,) = world.jobs.values()
     spec = job["spec"]["template"]["spec"]
@@ -119,7 +120,8 @@ def test_issue13_03_its_pod_asks_for_all_gpus_at_the_lowest_priority_on_that_nod
     assert spec["priorityClassName"] == "gpuward-idle-check"
     assert spec["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "8"}
     assert name in str(spec["affinity"])
-    assert [t["key"] for t in spec["tolerations"]] == ["readiness.k8s.io/gpu-validated"]
+    tolerated = [t["key"] for t in spec["tolerations"]]
+    assert tolerated == ["readiness.k8s.io/gpu-validated", "team"]
     assert "ownerReferences" not in job["metadata"]
 
 

@@ -26,8 +26,7 @@ def test_s35_a_test_runs_under_quarantine_and_its_pass_releases_the_node() -> No
     (job,) = world.jobs.values()
     spec = job["spec"]["template"]["spec"]
     assert spec["nodeName"] == NODE
-    tolerated = {t["key"] for t in spec["tolerations"]}
-    assert tolerated == {"nvidia.com/gpu", "gpuward.io/quarantine"}
+    assert {"operator": "Exists"} in spec["tolerations"], "whatever keeps others off this node"
     assert job["metadata"]["name"] == f"{world.session(NODE).name}-validate-1"
     assert job["metadata"]["ownerReferences"][0]["kind"] == "GPUQuarantine"
     assert (job["spec"]["backoffLimit"], job["spec"]["activeDeadlineSeconds"]) == (0, 1800)
@@ -96,7 +95,7 @@ def test_issue13_03_what_cannot_be_believed_is_tried_twice_and_then_a_person_dec
 ) -> None:
     world = ValidationWorld(becomes, timeout="10m")
     world.fall_ill_and_heal()
-    world.run(2 * 3600, step=5)
+    world.run(3600, step=10)
     assert world.tests_of() == [("Unknown", "unknown")] * 2
     assert world.phase(NODE) == "Validating"
     assert world.condition(NODE, "Blocked") == "ValidationUnknown"
@@ -104,7 +103,7 @@ def test_issue13_03_what_cannot_be_believed_is_tried_twice_and_then_a_person_dec
     assert "could not be run 2 times" in world.message(NODE)
     assert world.is_marked(NODE)
     assert len(world.made()) == 2
-    world.run(86_400, step=600)
+    world.run(86_400, step=3600)
     assert len(world.made()) == 2, "days change nothing"
 
 
@@ -129,7 +128,7 @@ def test_issue13_03_a_job_of_the_same_name_that_somebody_else_made_counts_nothin
 def test_issue13_03_a_node_that_reboots_under_the_test_is_tested_again_and_no_third_time() -> None:
     world = ValidationWorld("reboots")
     world.fall_ill_and_heal()
-    world.run(3 * 3600, step=5)
+    world.run(3600, step=10)
     assert world.tests_of() == [("Unknown", "unknown")] * 2
     assert "booted anew while it ran" in world.message(NODE)
     assert world.phase(NODE) == "Validating"
@@ -190,7 +189,7 @@ def test_issue13_03_nothing_is_tested_while_somebody_says_no(keeps: str) -> None
             world.policy = validation_policy({"mode": "Off"})
             world.policy = type(world.policy)(mode=Mode.SHADOW, validate=world.policy.validate)
     world.close_all(NODE)
-    world.run(1800, step=5)
+    world.run(900, step=10)
     assert world.made() == []
     assert world.phase(NODE) == "Validating"
     assert world.is_marked(NODE)
@@ -240,7 +239,7 @@ def test_issue13_03_a_job_that_the_api_server_refuses_is_said_and_never_a_pass()
     world.run(120)
     assert world.condition(NODE, "Blocked") == "MissingPermission"
     assert "create on jobs" in world.message(NODE)
-    world.run(3 * 3600, step=10)
+    world.run(2 * 3600, step=20)
     assert world.tests_of() == [("Unknown", "unknown")] * 2
     assert world.is_marked(NODE)
 
@@ -270,3 +269,15 @@ def test_issue13_03_another_process_goes_on_with_the_same_test(change: str) -> N
     world.run_until(NODE, "Released", limit=1800)
     assert world.tests_of() == [("Passed", "pass")]
     assert len(world.made()) == 1
+
+
+def test_issue13_03_a_reboot_after_two_tries_in_vain_is_tested_afresh() -> None:
+    world = ValidationWorld("vanishes", "vanishes", "passes", repair={"mode": "Off"})
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=600)
+    world.close_all(NODE)
+    world.run(600)
+    assert world.condition(NODE, "NeedsHuman") == "ValidationUnknown"
+    world.reboot(NODE)
+    world.run_until(NODE, "Released", limit=1800)
+    assert [state for state, _ in world.tests_of()] == ["Unknown", "Unknown", "Passed"]

@@ -54,7 +54,7 @@ class ValidationWorld(RepairWorld):
     """A provider heals the node; `becomes` is what each test in turn ends in, the last for ever."""
 
     def __init__(
-        self, *becomes: str, nodes: int = 5, does: str = "heals", **validate: Any
+        self, *becomes: str, nodes: int = 3, does: str = "heals", **validate: Any
     ) -> None:
         super().__init__(nodes, does)
         self.policy = validation_policy(**validate)
@@ -72,6 +72,15 @@ class ValidationWorld(RepairWorld):
                 },
             },
         }
+
+    def run(self, seconds: float, step: float = 5.0) -> None:
+        """A test lasts for minutes: nothing happens in a second."""
+        super().run(seconds, step)
+
+    def run_until(
+        self, node: str, phase: str, limit: float = 7200.0, step: float = 5.0
+    ) -> None:
+        super().run_until(node, phase, limit, step)
 
     def _controllers(self) -> None:
         super()._controllers()

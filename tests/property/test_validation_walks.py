@@ -1,0 +1,87 @@
+"""Whatever happens to a node and to its tests, in whatever order: only a pass gives it back."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from rules.api import writes as d
+from rules.api.quarantine import Phase
+from tests.support.scenario.repair_world import NODE
+from tests.support.scenario.validation_world import HAPPENS, WORDS, ValidationWorld
+
+WALKS, ACTS = 10, 14
+
+
+class Walk(ValidationWorld):
+    """A world with what may happen in it, and what must never follow."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        becomes = [self.chance.choice(sorted({*WORDS, *HAPPENS})) for _ in range(20)]
+        super().__init__(*becomes, "passes", nodes=2, timeout="10m", repair={"mode": "Off"})
+        self.meddler = self.never
+        self.acts: list[Callable[[], None]] = [
+            lambda: self.reboot(NODE),
+            lambda: self.incident(NODE) and None,
+            lambda: self.close_all(NODE),
+            lambda: self.close_all(NODE),
+            lambda: self.close_all(NODE),
+            self.pause,
+            self.pauses.clear,
+            lambda: self.annotate(NODE, "gpuward.io/hold", "x"),
+            lambda: self.annotate(NODE, "gpuward.io/hold", None),
+            lambda: self.add_pod("trainer", NODE, gpus=8) and None,
+            lambda: self.pods.pop(("team-a", "trainer"), None) and None,
+            lambda: self.silence(NODE),
+            lambda: self.speak(NODE),
+            self.restart,
+            self.change_leader,
+            lambda: [self.delete_job(name) for name in list(self.jobs)] and None,
+        ]
+
+    def never(self, write: d.Write) -> None:
+        """Looked at before each write lands."""
+        if isinstance(write, d.CreateTestJob):
+            assert not self.pauses
+            assert "gpuward.io/hold" not in self.nodes[NODE]["metadata"]["annotations"]
+            session = self.session(NODE).status
+            assert session.phase == Phase.VALIDATING
+            assert [t.object for t in session.validation if t.state == "Planned"] == [write.name]
+        if isinstance(write, d.WriteSessionStatus) and write.status.phase == Phase.RELEASED:
+            self.never_untested(write)
+
+    def never_untested(self, write: d.WriteSessionStatus) -> None:
+        drained = [e for e in write.status.timeline if e.step == "Quarantined"]
+        if not drained:
+            return
+        last = write.status.validation[-1]
+        boot = self.nodes[NODE]["status"]["nodeInfo"]["bootID"]
+        assert (last.state, last.boot_id, last.verdict) == ("Passed", boot, "pass")
+        returned = [e.at for e in write.status.timeline if e.step == "CauseReturned"]
+        assert all(at <= last.started_at for at in returned)
+
+
+@pytest.mark.parametrize("seed", range(WALKS))
+def test_issue13_03_no_walk_ends_with_a_release_that_no_pass_stands_behind(seed: int) -> None:
+    world = Walk(seed)
+    world.incident(NODE)
+    world.run(30, step=5)
+    for _ in range(ACTS):
+        world.chance.choice(world.acts)()
+        world.run(world.chance.choice([5, 60, 300, 900]), step=15)
+    for calm in (world.pauses.clear, lambda: world.annotate(NODE, "gpuward.io/hold", None)):
+        calm()
+    world.pods.pop(("team-a", "trainer"), None)
+    world.speak(NODE)
+    world.close_all(NODE)
+    world.becomes = ["passes"]
+    # What may still run comes to its end; then a person reboots the node.
+    world.run(1500, step=15)
+    world.close_all(NODE)
+    world.reboot(NODE)
+    world.run(1500, step=15)
+    assert world.phase(NODE) in {"Released", "Cancelled"}, world.message(NODE)
+    assert not world.is_marked(NODE)
