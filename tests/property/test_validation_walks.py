@@ -23,9 +23,9 @@ class Walk(ValidationWorld):
         becomes = [self.chance.choice(sorted({*WORDS, *HAPPENS})) for _ in range(20)]
         super().__init__(*becomes, "passes", nodes=2, timeout="10m", repair={"mode": "Off"})
         self.meddler = self.never
-        self.acts: list[Callable[[], None]] = [
+        self.acts: list[Callable[[], object]] = [
             lambda: self.reboot(NODE),
-            lambda: self.incident(NODE) and None,
+            lambda: self.incident(NODE),
             lambda: self.close_all(NODE),
             lambda: self.close_all(NODE),
             lambda: self.close_all(NODE),
@@ -33,14 +33,18 @@ class Walk(ValidationWorld):
             self.pauses.clear,
             lambda: self.annotate(NODE, "gpuward.io/hold", "x"),
             lambda: self.annotate(NODE, "gpuward.io/hold", None),
-            lambda: self.add_pod("trainer", NODE, gpus=8) and None,
-            lambda: self.pods.pop(("team-a", "trainer"), None) and None,
+            lambda: self.add_pod("trainer", NODE, gpus=8),
+            lambda: self.pods.pop(("team-a", "trainer"), None),
             lambda: self.silence(NODE),
             lambda: self.speak(NODE),
             self.restart,
             self.change_leader,
-            lambda: [self.delete_job(name) for name in list(self.jobs)] and None,
+            self.delete_jobs,
         ]
+
+    def delete_jobs(self) -> None:
+        for name in list(self.jobs):
+            self.delete_job(name)
 
     def never(self, write: d.Write) -> None:
         """Looked at before each write lands."""
@@ -72,8 +76,8 @@ def test_issue13_03_no_walk_ends_with_a_release_that_no_pass_stands_behind(seed:
     for _ in range(ACTS):
         world.chance.choice(world.acts)()
         world.run(world.chance.choice([5, 60, 300, 900]), step=15)
-    for calm in (world.pauses.clear, lambda: world.annotate(NODE, "gpuward.io/hold", None)):
-        calm()
+    world.pauses.clear()
+    world.annotate(NODE, "gpuward.io/hold", None)
     world.pods.pop(("team-a", "trainer"), None)
     world.speak(NODE)
     world.close_all(NODE)
