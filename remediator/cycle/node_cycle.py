@@ -280,7 +280,8 @@ class NodeCycle:
             # Not selected (any more) is not gone: the policy's selector may have changed.
             return d.Decision(step="ReadNode", because="not in the cache", needs_fresh_node=True)
         # The policy may ask for more by now than when the node came.
-        self._world.note_external(name, node)
+        if node is not None:
+            self._world.note_external(name, node)
         uid = session.metadata.uid if session else ""
         seen: NodeObservation = observe(
             snapshot,

@@ -1,0 +1,101 @@
+"""Whatever stands on a Node: findings of others are bounded, stable, and hold while they are said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rules.api.nodes import NodeView
+from rules.policy.policy import Policy
+from rules.policy.reader import load_policy
+from rules.session.causes import cause_of
+from rules.session.external import External, external_of, first_seen, holds
+
+NOW = 1_790_000_000.0
+DOCUMENT = {
+    "external": [
+        {"condition": {"type": "Bad", "status": "True"}, "reason": "OtherBad", "for": "30s"},
+        {"condition": {"type": "Good", "status": "False"}, "reason": "NotGood"},
+        {"label": {"key": "x.example/at", "before": "1h"}, "reason": "Soon", "for": "0s"},
+        {"annotation": {"key": "x.example/note"}, "reason": "Noted"},
+        {"taint": {"key": "x.example/out", "effect": "NoSchedule"}, "reason": "Tainted"},
+    ]
+}
+TIMES = st.one_of(
+    st.none(),
+    st.text(max_size=40),
+    st.sampled_from(["2026-09-21T14:00:00Z", "2020-01-01T00:00:00Z", "2999-01-01T00:00:00Z"]),
+)
+VALUES = st.one_of(TIMES.filter(bool), st.integers(0, 10**15).map(str), st.text(max_size=300))
+CONDITIONS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "type": st.sampled_from(["Bad", "Good", "Ready", "GPUHealthy"]),
+            "status": st.sampled_from(["True", "False", "Unknown", "", "odd"]),
+            "reason": st.text(max_size=40),
+            "message": st.text(max_size=600),
+            "lastTransitionTime": TIMES,
+        }
+    ),
+    max_size=4,
+)
+KEPT = st.dictionaries(st.sampled_from(["x.example/at", "x.example/note"]), VALUES)
+TAINTS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "key": st.sampled_from(["x.example/out", "y"]),
+            "effect": st.sampled_from(["NoSchedule", "NoExecute"]),
+            "timeAdded": TIMES,
+        }
+    ),
+    max_size=3,
+)
+
+
+def policy() -> Policy:
+    loaded = load_policy(DOCUMENT)
+    assert isinstance(loaded, Policy)
+    return loaded
+
+
+POLICY = policy()
+
+
+def node(conditions: Any, labels: Any, notes: Any, taints: Any) -> NodeView:
+    raw = {
+        "metadata": {"name": "n", "uid": "u", "labels": labels, "annotations": notes},
+        "spec": {"taints": taints},
+        "status": {"conditions": conditions},
+    }
+    return msgspec.convert(raw, NodeView)
+
+
+def ids(found: External) -> set[str]:
+    return {incident.id for incident in found.incidents}
+
+
+@settings(max_examples=100, deadline=None)
+@given(CONDITIONS, KEPT, KEPT, TAINTS, st.integers(0, 7200))
+def test_what_is_said_is_bounded_stable_and_holds(
+    conditions: Any, labels: Any, notes: Any, taints: Any, later_s: int
+) -> None:
+    seen_node = node(conditions, labels, notes, taints)
+    seen = first_seen(seen_node, POLICY, {}, NOW)
+    now = external_of(seen_node, POLICY, NOW, seen)
+    later = external_of(
+        seen_node, POLICY, NOW + later_s, first_seen(seen_node, POLICY, seen, NOW + later_s)
+    )
+    assert ids(now) <= ids(later), "what holds for long enough holds for longer"
+    for incident in (*now.incidents, *later.incidents):
+        cause = cause_of(incident)
+        assert cause.source == "External"
+        assert cause.message.isprintable()
+        assert len(cause.message) <= 512
+        assert len(cause.incident) <= 64
+        assert holds(cause, "u", seen_node, POLICY, NOW + later_s)
+        assert not holds(cause, "another machine", seen_node, POLICY, NOW)
+    for at in (now.due_at, later.due_at):
+        assert at is None or at > NOW
