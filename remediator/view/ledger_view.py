@@ -14,7 +14,7 @@ from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Mode
 from rules.api.timestamps import parse_time
 from rules.ledger.rates import (
-    Rate,
+    FaultRate,
     Share,
     held,
     hours_out,
@@ -22,7 +22,7 @@ from rules.ledger.rates import (
     rates,
     share_of,
 )
-from rules.ledger.record import NODE_SCOPE, Outcome, RecordEvent, RecordView
+from rules.ledger.record import NODE_SCOPE, FaultOutcome, RecordEvent, RecordView
 from rules.ledger.score import DAY_S
 from rules.ledger.update import KEPT_S
 from rules.ledger.verdict import judge_record
@@ -155,7 +155,7 @@ def stats(
         (record, event)
         for record in known
         for event in record.status.events
-        if event.outcome != Outcome.UNDONE and (parse_time(event.at) or 0.0) >= since
+        if event.outcome != FaultOutcome.UNDONE and (parse_time(event.at) or 0.0) >= since
     ]
     faults = [(record, event) for record, event in everything if event.node in there]
     began = _began(there.values(), (event for _, event in faults), since)
@@ -252,7 +252,7 @@ def _rate_rows(faults: Mapping[str, int], days: Mapping[str, float]) -> tuple[Ra
     return tuple(_rate_row(rate) for rate in rates(faults, days)[:TOP])
 
 
-def _rate_row(rate: Rate) -> RateRow:
+def _rate_row(rate: FaultRate) -> RateRow:
     return RateRow(
         group=rate.group,
         faults=rate.faults,

@@ -8,7 +8,6 @@ rules' own clocks pass, so a month takes seconds.
 from __future__ import annotations
 
 import heapq
-import json
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,13 +17,12 @@ import msgspec
 
 from rules.api import writes as d
 from rules.api.health import HealthStatus, PublisherPod
-from rules.api.mark import marked, unmark_patch
 from rules.api.metadata import ObjectMeta
-from rules.api.names import ANNOTATION_SESSION, LABEL_QUARANTINE
 from rules.api.nodes import FreshNode, HealthView, NodeView, QuarantineView
 from rules.api.quarantine import Phase, QuarantineSpec, QuarantineStatus, ReleaseRequest
 from rules.api.timestamps import format_time, parse_time
 from rules.backtest.archive import node_object
+from rules.backtest.objects import agent_of, as_it_was, patched
 from rules.backtest.past import Past, PastFault, PersonAct
 from rules.drain.gangs import Gang
 from rules.drain.memory import DrainMemory
@@ -35,7 +33,7 @@ from rules.policy.policy import Policy, Repair
 from rules.session.causes import DELETED_BY
 from rules.session.decide import decide
 from rules.session.observation import Permit, is_open, observe
-from rules.session.snapshot import AgentPod, FleetSnapshot
+from rules.session.snapshot import FleetSnapshot
 
 ROUNDS: Final = 12
 RESTS_S: Final[Mapping[str, float]] = {
@@ -62,7 +60,7 @@ class Replayed:
     """One sentence for each of these."""
 
 
-class RestlessError(RuntimeError):
+class RestlessReplayError(RuntimeError):
     """The rules do not come to rest on one node: a fault of ours."""
 
 
@@ -74,9 +72,9 @@ class Engine:
         # What repairs would have done is not on record: faults end when they ended.
         self._policy = msgspec.structs.replace(policy, repair=Repair())
         self._now = past.began
-        self._nodes = {n.name: _as_it_was(node_object(n)) for n in past.nodes}
+        self._nodes = {n.name: as_it_was(node_object(n)) for n in past.nodes}
         self._boots: dict[str, int] = dict.fromkeys(self._nodes, 0)
-        self._agents = {f"agent-{n}": _agent(n) for n in self._nodes}
+        self._agents = {f"agent-{n}": agent_of(n) for n in self._nodes}
         self._faults: dict[str, dict[str, PastFault]] = defaultdict(dict)
         self._healths: dict[str, HealthView] = {}
         self._gangs: dict[str, tuple[Gang, ...]] = dict.fromkeys(self._nodes, ())
@@ -215,7 +213,7 @@ class Engine:
             if not wrote:
                 return moved
             moved = True
-        raise RestlessError(f"{name} does not come to rest at {format_time(self._now)}")
+        raise RestlessReplayError(f"{name} does not come to rest at {format_time(self._now)}")
 
     def _decide(self, name: str, session: QuarantineView | None) -> d.Decision:
         if self._dirty and session is not None and session.status.phase in _ASKS:
@@ -385,48 +383,11 @@ class Engine:
         if name in self._nodes:
             self._serial += 1
             self._dirty = True
-            self._nodes[name] = _patched(self._nodes[name], patch, self._serial)
+            self._nodes[name] = patched(self._nodes[name], patch, self._serial)
 
 
 def _since(session: QuarantineView) -> float | None:
     return parse_time(session.status.phase_since)
-
-
-def _agent(node: str) -> AgentPod:
-    return AgentPod(uid=f"agent-{node}", node=node, ready=True, ready_changed_at=0.0)
-
-
-def _as_it_was(raw: dict[str, Any]) -> NodeView:
-    """The node before gpuward did anything: Ready, of its first boot, without our mark."""
-    raw["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
-    raw["status"]["nodeInfo"] = {"bootID": "boot-0"}
-    node = msgspec.convert(raw, NodeView)
-    if marked(node):
-        node = _patched(node, unmark_patch(node), 2)
-    labels = {k: v for k, v in node.labels.items() if k != LABEL_QUARANTINE}
-    notes = {k: v for k, v in node.annotations.items() if k != ANNOTATION_SESSION}
-    meta = msgspec.structs.replace(node.metadata, labels=labels, annotations=notes)
-    return msgspec.structs.replace(node, metadata=meta)
-
-
-def _patched(node: NodeView, patch: Mapping[str, Any], version: int) -> NodeView:
-    """The node after a merge patch; there is no other writer, so no version can be stale."""
-    stored = msgspec.to_builtins(node)
-    _merge(stored, json.loads(json.dumps(patch)))
-    stored["metadata"]["resourceVersion"] = str(version)
-    return msgspec.convert(stored, NodeView)
-
-
-def _merge(target: dict[str, Any], patch: dict[str, Any]) -> None:
-    for key, value in patch.items():
-        if value is None:
-            target.pop(key, None)
-        elif isinstance(value, dict):
-            inner = target.get(key)
-            target[key] = inner if isinstance(inner, dict) else {}
-            _merge(target[key], value)
-        else:
-            target[key] = value
 
 
 def replay(past: Past, policy: Policy) -> Replayed:

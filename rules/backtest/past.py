@@ -25,7 +25,7 @@ from rules.backtest.archive import (
     session_view,
 )
 from rules.catalog.reason import Level, Severity
-from rules.ledger.record import Outcome
+from rules.ledger.record import FaultOutcome
 from rules.session.causes import ended_by_person, has_human, severity_rank
 from rules.session.observation import is_open
 
@@ -127,6 +127,14 @@ def past_of(archive: Archive) -> Past:
         lacks.append(f"{len(gone)} nodes are gone: their labels, racks and GPUs are not known")
     if any(session.status.repair for session in sessions):
         lacks.append("repairs are not replayed: a fault ends when it ended, whatever is done")
+    others = sum(
+        any(cause.source not in {"Detector", "Human"} for cause in session.spec.causes)
+        for session in sessions
+    )
+    if others:
+        lacks.append(
+            f"{others} sessions rest on what others said on the node or on a test, which is not recorded"
+        )
     lacks += [
         _NO_PODS,
         "nodes are selected and grouped by their labels of the export",
@@ -239,7 +247,7 @@ def _add_recorded(archive: Archive, found: dict[str, PastFault]) -> None:
                 first_seen=event.at,
             )
             ended = parse_time(event.ended_at)
-            if ended is None and event.outcome != Outcome.ACTIVE:
+            if ended is None and event.outcome != FaultOutcome.ACTIVE:
                 ended = began
             found[incident.id] = PastFault(
                 node=event.node, incident=incident, began=began, ended=ended

@@ -20,11 +20,11 @@ FOREWARNED_S: Final = 7 * 86_400.0
 _NEAR_S: Final = 3600.0
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ReportPart(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Base of the report: camelCase in JSON."""
 
 
-class Taken(Told, frozen=True, kw_only=True):
+class Taken(ReportPart, frozen=True, kw_only=True):
     """A node that the policy took out."""
 
     node: str
@@ -40,7 +40,7 @@ class Taken(Told, frozen=True, kw_only=True):
     """Why it was probably no fault; empty where nothing speaks for that."""
 
 
-class Waited(Told, frozen=True, kw_only=True):
+class Waited(ReportPart, frozen=True, kw_only=True):
     """A session that had to wait for the fleet's sake."""
 
     node: str
@@ -50,7 +50,7 @@ class Waited(Told, frozen=True, kw_only=True):
     seconds: int
 
 
-class Missed(Told, frozen=True, kw_only=True):
+class Missed(ReportPart, frozen=True, kw_only=True):
     """A Fatal fault under which work went on."""
 
     node: str
@@ -60,7 +60,7 @@ class Missed(Told, frozen=True, kw_only=True):
     """An earlier, milder fault of the node within a week on which nobody acted; empty without."""
 
 
-class PolicyResult(Told, frozen=True, kw_only=True):
+class PolicyResult(ReportPart, frozen=True, kw_only=True):
     """One policy over the whole past."""
 
     policy: str
@@ -84,7 +84,7 @@ class PolicyResult(Told, frozen=True, kw_only=True):
         )
 
 
-class Difference(Told, frozen=True, kw_only=True):
+class PolicyDifference(ReportPart, frozen=True, kw_only=True):
     """One node that two policies treated differently."""
 
     node: str
@@ -92,7 +92,7 @@ class Difference(Told, frozen=True, kw_only=True):
     second: str
 
 
-class BacktestReport(Told, frozen=True, kw_only=True):
+class BacktestReport(ReportPart, frozen=True, kw_only=True):
     """Every policy, what really was, and what differs."""
 
     since: str
@@ -100,7 +100,7 @@ class BacktestReport(Told, frozen=True, kw_only=True):
     nodes: int
     faults: int
     policies: tuple[PolicyResult, ...]
-    differences: tuple[tuple[str, str, tuple[Difference, ...]], ...]
+    differences: tuple[tuple[str, str, tuple[PolicyDifference, ...]], ...]
     """(a policy, another one, node by node)."""
     cannot_tell: tuple[str, ...]
 
@@ -249,7 +249,7 @@ def real_result(past: Past, sessions: Iterable[QuarantineView]) -> PolicyResult:
     )
 
 
-def differences(one: PolicyResult, other: PolicyResult) -> tuple[Difference, ...]:
+def differences(one: PolicyResult, other: PolicyResult) -> tuple[PolicyDifference, ...]:
     """Nodes that the two treated differently, each with what each did and why."""
     nodes = sorted({t.node for t in (*one.taken, *other.taken)})
     nodes += sorted({w.node for w in (*one.waited, *other.waited)} - set(nodes))
@@ -257,7 +257,7 @@ def differences(one: PolicyResult, other: PolicyResult) -> tuple[Difference, ...
     for node in nodes:
         first, second = _story(one, node), _story(other, node)
         if first != second:
-            found.append(Difference(node=node, first=first, second=second))
+            found.append(PolicyDifference(node=node, first=first, second=second))
     return tuple(found)
 
 

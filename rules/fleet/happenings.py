@@ -22,7 +22,7 @@ from rules.ledger.record import (
     ANNOTATION_KEEP,
     GPU_SCOPE,
     NODE_SCOPE,
-    Outcome,
+    FaultOutcome,
     RecordStatus,
     RecordView,
     RecordWord,
@@ -31,8 +31,8 @@ from rules.ledger.record import (
     record_patch,
 )
 from rules.ledger.update import (
-    Fault,
-    Identity,
+    RecordedFault,
+    RecordIdentity,
     outlived_record,
     rejudged,
     updated,
@@ -69,8 +69,8 @@ class RecordChange:
 
 @dataclass(slots=True)
 class _Found:
-    identity: Identity
-    faults: list[Fault] = field(default_factory=list)
+    identity: RecordIdentity
+    faults: list[RecordedFault] = field(default_factory=list)
 
 
 def record_changes(
@@ -111,7 +111,7 @@ def aged(records: Iterable[RecordView], now: float) -> tuple[RecordChange | Dele
             )
             continue
         after = rejudged(record.status, now)
-        told = updated(record.status, Identity(scope=after.scope), (), _words_of(record), now)
+        told = updated(record.status, RecordIdentity(scope=after.scope), (), _words_of(record), now)
         after = told or after
         if worth_writing(record.status, after):
             node = record.status.node
@@ -126,7 +126,7 @@ def _found(
     gpus = {gpu.uuid: gpu for gpu in status.gpus if gpu.uuid}
     by_incident = _sessions_by_incident(sessions)
     found: dict[str, _Found] = {}
-    faults: defaultdict[str, list[Fault]] = defaultdict(list)
+    faults: defaultdict[str, list[RecordedFault]] = defaultdict(list)
     seen = set()
     for incident in status.incidents:
         if severity_rank(incident.severity) < Severity.DEGRADED.rank:
@@ -145,15 +145,15 @@ def _found(
     return found
 
 
-def _identity(name: str, uuid: str, gpu: GpuStatus | None, status: HealthStatus) -> Identity:
+def _identity(name: str, uuid: str, gpu: GpuStatus | None, status: HealthStatus) -> RecordIdentity:
     if not uuid:
-        return Identity(
+        return RecordIdentity(
             scope=NODE_SCOPE,
             node=name,
             driver=status.driver_version[:64],
             rules=status.rules_version[:64],
         )
-    return Identity(
+    return RecordIdentity(
         scope=GPU_SCOPE,
         uuid=uuid[:96],
         serial=gpu.serial if gpu is not None else "",
@@ -177,9 +177,9 @@ def _sessions_by_incident(sessions: list[QuarantineView]) -> dict[str, Quarantin
     }
 
 
-def _fault_of(name: str, incident: IncidentStatus, session: QuarantineView | None) -> Fault:
+def _fault_of(name: str, incident: IncidentStatus, session: QuarantineView | None) -> RecordedFault:
     outcome, ended = _ended(session, incident.closed_at, active=incident.active)
-    return Fault(
+    return RecordedFault(
         at=incident.first_seen,
         reason=incident.reason,
         severity=incident.severity,
@@ -196,7 +196,7 @@ def _kept_by(
     session: QuarantineView,
     by_incident: Mapping[str, QuarantineView],
     seen: set[str],
-) -> list[tuple[str, Fault]]:
+) -> list[tuple[str, RecordedFault]]:
     """Faults that only the session still knows: its verdict is gone or has forgotten them."""
     evidence = session.status.evidence
     kept: Any = evidence.get("incidents")
@@ -208,7 +208,7 @@ def _kept_by(
         if not known or str(one.get("id")) in seen:
             continue
         outcome, ended = _ended(session, "", active=True)
-        fault = Fault(
+        fault = RecordedFault(
             at=str(one.get("firstSeen", "")),
             reason=str(one.get("reason", "")),
             severity=str(one.get("severity", "")),
@@ -228,18 +228,18 @@ def _kept_by(
 def _ended(session: QuarantineView | None, closed_at: str, *, active: bool) -> tuple[str, str]:
     """What became of a fault, and since when the part is back in service."""
     if session is None or session.status.mode == Mode.SHADOW:
-        return (Outcome.ACTIVE, "") if active else (Outcome.CLOSED, closed_at)
+        return (FaultOutcome.ACTIVE, "") if active else (FaultOutcome.CLOSED, closed_at)
     phase = session.status.phase
     if phase not in {Phase.RELEASED, Phase.CANCELLED, Phase.NODE_GONE}:
-        return Outcome.ACTIVE, ""
+        return FaultOutcome.ACTIVE, ""
     at = format_time(ended_at(session))
     if phase == Phase.NODE_GONE:
-        return Outcome.NODE_GONE, at
+        return FaultOutcome.NODE_GONE, at
     if ended_by_person(session) and not _mended_by_then(closed_at, at):
-        return Outcome.UNDONE, at
+        return FaultOutcome.UNDONE, at
     if phase == Phase.CANCELLED:
-        return (Outcome.ACTIVE, "") if active else (Outcome.CLOSED, closed_at or at)
-    return Outcome.RELEASED, at
+        return (FaultOutcome.ACTIVE, "") if active else (FaultOutcome.CLOSED, closed_at or at)
+    return FaultOutcome.RELEASED, at
 
 
 def _mended_by_then(closed_at: str, ended: str) -> bool:

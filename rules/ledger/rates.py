@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rules.api.timestamps import parse_time
-from rules.ledger.record import Outcome, RecordEvent
+from rules.ledger.record import FaultOutcome, RecordEvent
 from rules.ledger.score import WEEK_S
 from rules.repair.ladder import LADDER
 
@@ -23,7 +23,7 @@ PER: Final = 1000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rate:
+class FaultRate:
     """Faults of one group per 1,000 GPU-days."""
 
     group: str
@@ -67,7 +67,7 @@ def share_of(what: str, hits: int, of: int) -> Share:
     return Share(what=what, hits=hits, of=of, share=share, low=low, high=high)
 
 
-def rates(faults: Mapping[str, int], gpu_days: Mapping[str, float]) -> tuple[Rate, ...]:
+def rates(faults: Mapping[str, int], gpu_days: Mapping[str, float]) -> tuple[FaultRate, ...]:
     """A rate for every group that has GPU-days, the highest first."""
     found = []
     for group, days in gpu_days.items():
@@ -77,7 +77,7 @@ def rates(faults: Mapping[str, int], gpu_days: Mapping[str, float]) -> tuple[Rat
         low, high = count_interval(count)
         per = PER / days
         found.append(
-            Rate(
+            FaultRate(
                 group=group,
                 faults=count,
                 gpu_days=days,
@@ -101,7 +101,11 @@ def held(events: Iterable[RecordEvent], now: float) -> tuple[Share, ...]:
         *vain, last = event.steps or ("",)
         tried.update(vain)
         ended = parse_time(event.ended_at)
-        if not last or ended is None or event.outcome not in {Outcome.RELEASED, Outcome.NODE_GONE}:
+        if (
+            not last
+            or ended is None
+            or event.outcome not in {FaultOutcome.RELEASED, FaultOutcome.NODE_GONE}
+        ):
             continue
         back = event.came_back_after
         if back is not None and back <= WEEK_S:

@@ -1,7 +1,7 @@
 """GPURecord as it travels: what happened to one GPU, wherever it was plugged in, or to one node.
 
 The remediator's leader writes `status` (`rules.ledger.update`); people add the annotation
-`gpuward.io/keep`. Identity is the GPU's UUID, not the node: a record outlives the Node, a re-image
+`gpuward.io/keep`. RecordIdentity is the GPU's UUID, not the node: a record outlives the Node, a re-image
 and a move to another slot.
 """
 
@@ -31,7 +31,7 @@ _MOST_CHARS: Final = 120
 """No GPU's UUID comes near it; names of nodes may, and end in a hash then."""
 
 
-class Outcome(StrEnum):
+class FaultOutcome(StrEnum):
     """What became of one fault."""
 
     ACTIVE = "Active"
@@ -65,7 +65,7 @@ class RecordEvent(Wire, frozen=True):
     session: str = ""
     steps: tuple[str, ...] = ()
     ended_at: str = ""
-    outcome: str = Outcome.ACTIVE
+    outcome: str = FaultOutcome.ACTIVE
     came_back_after: int | None = None
 
 

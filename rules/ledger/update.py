@@ -19,7 +19,7 @@ from rules.ledger.record import (
     MAX_PLACES,
     MAX_SAID,
     MAX_STEPS,
-    Outcome,
+    FaultOutcome,
     RecordCounters,
     RecordEvent,
     RecordPlace,
@@ -42,7 +42,7 @@ _REASON_CHARS, _TEXT_CHARS = 63, 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class RecordIdentity:
     """What the record is about, as far as it is known now; "" where it is not."""
 
     scope: str = GPU_SCOPE
@@ -56,7 +56,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class RecordedFault:
     """One fault as verdicts and sessions tell it; `at` as it is spelled there."""
 
     at: str
@@ -66,13 +66,13 @@ class Fault:
     session: str = ""
     steps: tuple[str, ...] = ()
     ended_at: str = ""
-    outcome: str = Outcome.ACTIVE
+    outcome: str = FaultOutcome.ACTIVE
 
 
 def updated(
     status: RecordStatus | None,
-    identity: Identity,
-    faults: Iterable[Fault],
+    identity: RecordIdentity,
+    faults: Iterable[RecordedFault],
     words: Iterable[RecordWord],
     now: float,
 ) -> RecordStatus | None:
@@ -109,7 +109,7 @@ def outlived_record(record: RecordView, now: float) -> bool:
     if not events:
         return now - record.metadata.created_at > KEPT_S
     last = max(parse_time(e.ended_at or e.last_at or e.at) or 0.0 for e in events)
-    active = any(e.outcome == Outcome.ACTIVE for e in events)
+    active = any(e.outcome == FaultOutcome.ACTIVE for e in events)
     return now - last > (FORGOTTEN_S if active else KEPT_S)
 
 
@@ -125,7 +125,7 @@ def _judged(status: RecordStatus, now: float) -> RecordStatus:
     )
 
 
-def _identified(status: RecordStatus, identity: Identity, now: float) -> RecordStatus:
+def _identified(status: RecordStatus, identity: RecordIdentity, now: float) -> RecordStatus:
     driver = identity.driver or status.driver_version
     rules = identity.rules or status.rules_version
     before = (status.driver_version, status.rules_version)
@@ -142,7 +142,7 @@ def _identified(status: RecordStatus, identity: Identity, now: float) -> RecordS
 
 
 def _placed(
-    places: tuple[RecordPlace, ...], identity: Identity, now: float
+    places: tuple[RecordPlace, ...], identity: RecordIdentity, now: float
 ) -> tuple[RecordPlace, ...]:
     if not identity.node:
         return places
@@ -157,7 +157,7 @@ def _placed(
 
 
 def _with_fault(
-    status: RecordStatus, fault: Fault, identity: Identity, now: float
+    status: RecordStatus, fault: RecordedFault, identity: RecordIdentity, now: float
 ) -> RecordStatus:
     at = parse_time(fault.at)
     if at is None or at > now + DAY_S:
@@ -166,7 +166,7 @@ def _with_fault(
     if index is not None:
         return _told_more(status, index, fault)
     forgotten = parse_time(status.forgotten_until) or 0.0
-    if at <= forgotten or (now - at > KEPT_S and fault.outcome != Outcome.ACTIVE):
+    if at <= forgotten or (now - at > KEPT_S and fault.outcome != FaultOutcome.ACTIVE):
         return status
     same = _flapping(status.events, fault, at)
     if same is not None:
@@ -174,7 +174,7 @@ def _with_fault(
     return _added(status, fault, at, identity)
 
 
-def _index_of(events: tuple[RecordEvent, ...], fault: Fault, at: float) -> int | None:
+def _index_of(events: tuple[RecordEvent, ...], fault: RecordedFault, at: float) -> int | None:
     """The event that holds this fault already, or a later one of the same flapping."""
     for index, event in enumerate(events):
         began, last = parse_time(event.at), parse_time(event.last_at or event.at)
@@ -185,24 +185,27 @@ def _index_of(events: tuple[RecordEvent, ...], fault: Fault, at: float) -> int |
     return None
 
 
-def _flapping(events: tuple[RecordEvent, ...], fault: Fault, at: float) -> int | None:
+def _flapping(events: tuple[RecordEvent, ...], fault: RecordedFault, at: float) -> int | None:
     for index in reversed(range(len(events))):
         event = events[index]
         if event.reason != fault.reason[:_REASON_CHARS]:
             continue
         last = parse_time(event.ended_at or event.last_at or event.at) or 0.0
-        repaired = bool(event.steps) or event.outcome not in {Outcome.ACTIVE, Outcome.CLOSED}
+        repaired = bool(event.steps) or event.outcome not in {
+            FaultOutcome.ACTIVE,
+            FaultOutcome.CLOSED,
+        }
         return index if not repaired and 0 <= at - last <= SAME_S else None
     return None
 
 
-def _flapped(status: RecordStatus, index: int, fault: Fault) -> RecordStatus:
+def _flapped(status: RecordStatus, index: int, fault: RecordedFault) -> RecordStatus:
     event = status.events[index]
     again = msgspec.structs.replace(event, last_at=fault.at, times=event.times + 1)
     return _told_more(_put(status, index, again), index, fault)
 
 
-def _told_more(status: RecordStatus, index: int, fault: Fault) -> RecordStatus:
+def _told_more(status: RecordStatus, index: int, fault: RecordedFault) -> RecordStatus:
     """What became of a known fault, where this is its latest sight."""
     event = status.events[index]
     if (event.last_at or event.at) != fault.at:
@@ -226,12 +229,14 @@ def _told_more(status: RecordStatus, index: int, fault: Fault) -> RecordStatus:
             counters,
             sessions=counters.sessions + (bool(new.session) and new.session != event.session),
             fatal=counters.fatal + (new.severity == FATAL != event.severity),
-            undone=counters.undone + (new.outcome == Outcome.UNDONE != event.outcome),
+            undone=counters.undone + (new.outcome == FaultOutcome.UNDONE != event.outcome),
         ),
     )
 
 
-def _added(status: RecordStatus, fault: Fault, at: float, identity: Identity) -> RecordStatus:
+def _added(
+    status: RecordStatus, fault: RecordedFault, at: float, identity: RecordIdentity
+) -> RecordStatus:
     event = RecordEvent(
         at=fault.at,
         last_at=fault.at,
@@ -265,7 +270,7 @@ def _added(status: RecordStatus, fault: Fault, at: float, identity: Identity) ->
             fatal=counters.fatal + (fault.severity == FATAL),
             sessions=counters.sessions + bool(fault.session),
             came_back=counters.came_back + came_back,
-            undone=counters.undone + (fault.outcome == Outcome.UNDONE),
+            undone=counters.undone + (fault.outcome == FaultOutcome.UNDONE),
         ),
     )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rules.api.timestamps import parse_time
-from rules.ledger.record import Outcome, RecordEvent, RecordStatus
+from rules.ledger.record import FaultOutcome, RecordEvent, RecordStatus
 from rules.ledger.score import DAY_S, WEEK_S, Evidence, chance_of_return, is_memory
 
 FAULTS: Final = 5
@@ -69,7 +69,7 @@ def counting(status: RecordStatus) -> list[RecordEvent]:
     return [
         event
         for event in status.events
-        if event.outcome != Outcome.UNDONE
+        if event.outcome != FaultOutcome.UNDONE
         and (event.severity == FATAL or event.session)
         and (at := parse_time(event.last_at or event.at)) is not None
         and at > since
@@ -131,7 +131,7 @@ def _returned(event: RecordEvent) -> bool:
 
 def _last(event: RecordEvent, now: float) -> float:
     """When the fault was last there; now while it is."""
-    if event.outcome == Outcome.ACTIVE:
+    if event.outcome == FaultOutcome.ACTIVE:
         return now
     return parse_time(event.ended_at) or parse_time(event.last_at or event.at) or 0.0
 
@@ -175,6 +175,6 @@ def failed_steps(events: Iterable[RecordEvent], now: float) -> frozenset[str]:
         ended = parse_time(event.ended_at)
         if _returned(event):
             failed.add(last)
-        elif event.outcome == Outcome.RELEASED and ended is not None and now - ended > WEEK_S:
+        elif event.outcome == FaultOutcome.RELEASED and ended is not None and now - ended > WEEK_S:
             failed.discard(last)
     return frozenset(failed)

@@ -12,9 +12,9 @@ from collections.abc import Callable
 import pytest
 
 from rules.api.timestamps import format_time
-from rules.ledger.record import Outcome, RecordStatus
+from rules.ledger.record import FaultOutcome, RecordStatus
 from rules.ledger.score import DAY_S
-from rules.ledger.update import Fault, Identity, updated
+from rules.ledger.update import RecordedFault, RecordIdentity, updated
 from rules.simulate.truth.classes import RATES
 from rules.simulate.truth.generator import node_names, outages, repair_hours
 
@@ -47,10 +47,10 @@ def by_records(stays: list[Stay]) -> dict[str, float]:
     found: dict[str, float] = {}
     for node, start, end in stays:
         at, back = T0 + start * DAY_S, T0 + end * DAY_S
-        fault = Fault(at=format_time(at), reason="GPULost", severity="Fatal", node=node,
+        fault = RecordedFault(at=format_time(at), reason="GPULost", severity="Fatal", node=node,
                       session=f"{node}-{start:.3f}", ended_at=format_time(back),
-                      outcome=Outcome.RELEASED)  # fmt: skip
-        status = updated(known.get(node), Identity(uuid=node, node=node), [fault], (), at)
+                      outcome=FaultOutcome.RELEASED)  # fmt: skip
+        status = updated(known.get(node), RecordIdentity(uuid=node, node=node), [fault], (), at)
         assert status is not None
         known[node] = status
         if status.lemon:

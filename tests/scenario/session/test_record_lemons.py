@@ -10,7 +10,7 @@ from rules.api.health import plain
 from rules.api.timestamps import format_time
 from rules.ledger.record import (
     ANNOTATION_KEEP,
-    Outcome,
+    FaultOutcome,
     RecordEvent,
     RecordStatus,
     gpu_record_name,
@@ -28,7 +28,7 @@ def test_issue14_a_fault_and_its_repair_are_one_line_of_the_record() -> None:
     record = world.record()
     (event,) = record.events
     assert (event.reason, event.severity, event.node) == ("Xid79GPUFallenOffBus", "Fatal", NODE)
-    assert (event.outcome, event.steps) == (Outcome.RELEASED, ("RestartNode",))
+    assert (event.outcome, event.steps) == (FaultOutcome.RELEASED, ("RestartNode",))
     assert event.session == world.session(NODE).name
     assert (record.uuid, record.node, record.lemon) == (GPU, NODE, False)
     assert world.keep_records() == 0, "the same facts again write nothing"
@@ -152,7 +152,7 @@ def test_issue14_what_a_person_undid_counts_nothing() -> None:
         world.close_all(NODE)
         world.keep_records()
     record = world.record()
-    assert {event.outcome for event in record.events} == {Outcome.UNDONE}
+    assert {event.outcome for event in record.events} == {FaultOutcome.UNDONE}
     assert record.counters.undone == 5
     assert (record.lemon, record.score) == (False, 0)
 
@@ -177,7 +177,7 @@ def test_issue14_a_lemon_is_tested_before_it_comes_back_where_others_are_not() -
 def known_lemon(now: float) -> RecordStatus:
     faults = tuple(
         RecordEvent(at=format_time(now - days * DAY), severity="Fatal", reason="GPULost",
-                    ended_at=format_time(now - days * DAY + 3600), outcome=Outcome.RELEASED)
+                    ended_at=format_time(now - days * DAY + 3600), outcome=FaultOutcome.RELEASED)
         for days in (20, 16, 12, 8, 4)
     )  # fmt: skip
     return RecordStatus(uuid=GPU, events=faults, lemon=True)

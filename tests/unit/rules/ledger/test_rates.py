@@ -6,7 +6,7 @@ import pytest
 
 from rules.api.timestamps import format_time
 from rules.ledger.rates import count_interval, held, hours_out, quantile, rates, share_of
-from rules.ledger.record import Outcome, RecordEvent
+from rules.ledger.record import FaultOutcome, RecordEvent
 from rules.ledger.score import DAY_S
 
 NOW = 1_750_000_000.0
@@ -43,7 +43,7 @@ def event(*steps: str, days_ago: float, back_days: float | None = None) -> Recor
         session=f"s-{days_ago}",
         steps=steps,
         ended_at=format_time(ended),
-        outcome=Outcome.RELEASED,
+        outcome=FaultOutcome.RELEASED,
         came_back_after=None if back_days is None else int(back_days * DAY_S),
     )
 

@@ -13,7 +13,7 @@ from rules.api.object_name import is_object_name
 from rules.api.timestamps import format_time
 from rules.ledger.record import (
     MAX_EVENTS,
-    Outcome,
+    FaultOutcome,
     RecordStatus,
     RecordView,
     RecordWord,
@@ -23,8 +23,8 @@ from rules.ledger.record import (
 )
 from rules.ledger.score import DAY_S
 from rules.ledger.update import (
-    Fault,
-    Identity,
+    RecordedFault,
+    RecordIdentity,
     outlived_record,
     rejudged,
     updated,
@@ -32,21 +32,21 @@ from rules.ledger.update import (
 )
 
 T0 = 1_750_000_000.0
-WHO = Identity(uuid="GPU-1", serial="S", product="H100", node="n1", slot="0000:01:00.0",
+WHO = RecordIdentity(uuid="GPU-1", serial="S", product="H100", node="n1", slot="0000:01:00.0",
                driver="580.82", rules="1")  # fmt: skip
 
 
-def fault(at: float, reason: str = "Xid79", **more: object) -> Fault:
-    base = Fault(at=format_time(at), reason=reason, severity="Fatal", node="n1")
+def fault(at: float, reason: str = "Xid79", **more: object) -> RecordedFault:
+    base = RecordedFault(at=format_time(at), reason=reason, severity="Fatal", node="n1")
     return replace(base, **more)  # type: ignore[arg-type]
 
 
-def mended(at: float, hours: float, session: str, *steps: str, reason: str = "Xid79") -> Fault:
+def mended(at: float, hours: float, session: str, *steps: str, reason: str = "Xid79") -> RecordedFault:
     end = format_time(at + hours * 3600)
-    return fault(at, reason, session=session, steps=steps, ended_at=end, outcome=Outcome.RELEASED)
+    return fault(at, reason, session=session, steps=steps, ended_at=end, outcome=FaultOutcome.RELEASED)
 
 
-def record(*faults: Fault, now: float, before: RecordStatus | None = None) -> RecordStatus:
+def record(*faults: RecordedFault, now: float, before: RecordStatus | None = None) -> RecordStatus:
     found = updated(before, WHO, faults, (), now)
     assert found is not None
     return found
@@ -72,7 +72,7 @@ def test_a_flapping_fault_is_one_event() -> None:
     for n in range(30):
         at = T0 + n * 600
         closed = format_time(at + 60)
-        one = fault(at, "ThermalSlowdown", severity="Degraded", outcome=Outcome.CLOSED,
+        one = fault(at, "ThermalSlowdown", severity="Degraded", outcome=FaultOutcome.CLOSED,
                     ended_at=closed)  # fmt: skip
         now = at + 90
         status = record(one, now=now, before=status)
@@ -112,7 +112,7 @@ def test_new_rules_count_only_fatal_faults_of_before() -> None:
 def test_what_a_session_told_outlives_the_session() -> None:
     told = mended(T0, 2, "s1", "ResetGPU")
     status = record(told, now=T0 + DAY_S)
-    bare = fault(T0, outcome=Outcome.CLOSED, ended_at=format_time(T0 + 5000))
+    bare = fault(T0, outcome=FaultOutcome.CLOSED, ended_at=format_time(T0 + 5000))
     assert record(bare, now=T0 + 2 * DAY_S, before=status).events == status.events
 
 
@@ -127,7 +127,7 @@ def test_a_word_about_the_time_before_the_first_fault_says_nothing() -> None:
     "at", ["", "yesterday", format_time(T0 + 9 * DAY_S), "2020-01-01T00:00:00Z"]
 )
 def test_a_time_that_is_none_or_not_near_is_left_out(at: str) -> None:
-    closed = Fault(at=at, reason="Xid79", severity="Fatal", outcome=Outcome.CLOSED)
+    closed = RecordedFault(at=at, reason="Xid79", severity="Fatal", outcome=FaultOutcome.CLOSED)
     assert updated(None, WHO, [closed], (), T0) is None
 
 
@@ -146,7 +146,7 @@ class _Ledger:
         self.records: dict[str, RecordView] = {}
         self.writes = 0
 
-    def take(self, name: str, identity: Identity, fault: Fault, now: float) -> None:
+    def take(self, name: str, identity: RecordIdentity, fault: RecordedFault, now: float) -> None:
         known = self.records.get(name)
         before = known.status if known is not None else None
         after = updated(before, identity, [fault], (), now)
@@ -185,10 +185,10 @@ def test_issue14_a_fleet_and_a_year_stay_bounded(nodes: int) -> None:
         now = T0 + day * DAY_S
         for node in due.get(day, []):
             faults += 1
-            who = Identity(uuid=f"GPU-{node}", node=f"n{node}", serial=str(node), product="H100")
+            who = RecordIdentity(uuid=f"GPU-{node}", node=f"n{node}", serial=str(node), product="H100")
             opened = fault(now, session=f"n{node}-{day}")
             ledger.take(f"gpu-{node}", who, opened, now)
-            ended = replace(opened, ended_at=format_time(now + 7200), outcome=Outcome.RELEASED)
+            ended = replace(opened, ended_at=format_time(now + 7200), outcome=FaultOutcome.RELEASED)
             ledger.take(f"gpu-{node}", who, replace(ended, steps=("RestartNode",)), now + 7200)
             if source.random() < 0.3:
                 due.setdefault(day + 1 + int(source.expovariate(1 / 4)), []).append(node)
