@@ -111,7 +111,9 @@ def aged(records: Iterable[RecordView], now: float) -> tuple[RecordChange | Dele
             )
             continue
         after = rejudged(record.status, now)
-        told = updated(record.status, RecordIdentity(scope=after.scope), (), _words_of(record), now)
+        told = updated(
+            record.status, RecordIdentity(scope=after.scope), (), _words_of(record), now
+        )
         after = told or after
         if worth_writing(record.status, after):
             node = record.status.node
@@ -177,7 +179,9 @@ def _sessions_by_incident(sessions: list[QuarantineView]) -> dict[str, Quarantin
     }
 
 
-def _fault_of(name: str, incident: IncidentStatus, session: QuarantineView | None) -> RecordedFault:
+def _fault_of(
+    name: str, incident: IncidentStatus, session: QuarantineView | None
+) -> RecordedFault:
     outcome, ended = _ended(session, incident.closed_at, active=incident.active)
     return RecordedFault(
         at=incident.first_seen,

@@ -41,9 +41,13 @@ def fault(at: float, reason: str = "Xid79", **more: object) -> RecordedFault:
     return replace(base, **more)  # type: ignore[arg-type]
 
 
-def mended(at: float, hours: float, session: str, *steps: str, reason: str = "Xid79") -> RecordedFault:
+def mended(
+    at: float, hours: float, session: str, *steps: str, reason: str = "Xid79"
+) -> RecordedFault:
     end = format_time(at + hours * 3600)
-    return fault(at, reason, session=session, steps=steps, ended_at=end, outcome=FaultOutcome.RELEASED)
+    return fault(
+        at, reason, session=session, steps=steps, ended_at=end, outcome=FaultOutcome.RELEASED
+    )
 
 
 def record(*faults: RecordedFault, now: float, before: RecordStatus | None = None) -> RecordStatus:
@@ -185,10 +189,14 @@ def test_issue14_a_fleet_and_a_year_stay_bounded(nodes: int) -> None:
         now = T0 + day * DAY_S
         for node in due.get(day, []):
             faults += 1
-            who = RecordIdentity(uuid=f"GPU-{node}", node=f"n{node}", serial=str(node), product="H100")
+            who = RecordIdentity(
+                uuid=f"GPU-{node}", node=f"n{node}", serial=str(node), product="H100"
+            )
             opened = fault(now, session=f"n{node}-{day}")
             ledger.take(f"gpu-{node}", who, opened, now)
-            ended = replace(opened, ended_at=format_time(now + 7200), outcome=FaultOutcome.RELEASED)
+            ended = replace(
+                opened, ended_at=format_time(now + 7200), outcome=FaultOutcome.RELEASED
+            )
             ledger.take(f"gpu-{node}", who, replace(ended, steps=("RestartNode",)), now + 7200)
             if source.random() < 0.3:
                 due.setdefault(day + 1 + int(source.expovariate(1 / 4)), []).append(node)
