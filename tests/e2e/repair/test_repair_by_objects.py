@@ -13,12 +13,21 @@ import pytest
 
 from hack.sim.cluster.clients.client import ApiError, Object
 from hack.sim.cluster.controllers.nodes.node_objects import node_object
+from hack.sim.cluster.controllers.pods import is_ready
 from hack.sim.cluster.controllers.suite import utc_now
 from hack.sim.cluster.fleet.fleet import Pool
-from hack.sim.cluster.fleet.fleet_health_objects import XID_79
+from hack.sim.cluster.fleet.fleet_health_objects import XID_79, Fault
 from hack.sim.cluster.fleet.fleet_load import create_node
-from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODES, Resource
+from hack.sim.cluster.resource import (
+    CUSTOM_RESOURCE_DEFINITIONS,
+    DAEMON_SETS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    Resource,
+)
 from hack.sim.manifests import post_manifests
+from rules.catalog.reason import Action
 from tests.support.cluster.either_cluster import Cluster
 from tests.support.cluster.manifest_builds import build
 from tests.support.cluster.provider_definitions import DEFINITIONS
@@ -220,3 +229,83 @@ async def test_issue13_02_the_ladder_is_climbed_through_objects_each_asked_once(
         ("patch", "baremetalhosts", 200),
         ("delete", "nodeclaims", 200),
     ]
+
+
+DRIVER = {"app.kubernetes.io/component": "nvidia-driver"}
+OPERATION = "oke.oraclecloud.com/node_operation"
+FABRIC = Fault(
+    reason="Xid79GPUFallenOffBus",
+    xids=(79,),
+    gpu=3,
+    action=Action.RESTART_FABRIC_MANAGER,
+    evidence="NVRM: Xid (PCI:0000:4e:00): 79, GPU has fallen off the bus.",
+)
+ON_THE_NODE = """
+repair:
+  mode: Auto
+  steps:
+    RestartDriver: {adapter: GPUOperator, timeout: 1s}
+    RestartNode: {adapter: OKE, timeout: 5m}
+"""
+
+
+async def test_issue13_02_a_driver_pod_is_evicted_and_a_label_asks_for_the_reboot(
+    secure_cluster: Cluster,
+) -> None:
+    cluster = secure_cluster
+    objects = [o for o in build("repair-oke") if o["kind"] not in KEPT_OUT]
+    await post_manifests(cluster.client, objects, namespace="gpuward")
+    await cluster.add(pool=Pool(name="gpu", nodes=3))
+    await cluster.health.all_healthy([f"gpu-000{n}" for n in range(3)])
+    await cluster.add_namespace("gpu-operator")
+    template = {
+        "metadata": {"labels": DRIVER},
+        "spec": {
+            "containers": [{"name": "driver", "image": "registry.example/driver:1"}],
+            "tolerations": [{"operator": "Exists"}],
+        },
+    }
+    daemon_set = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "nvidia-driver"},
+        "spec": {"selector": {"matchLabels": DRIVER}, "template": template},
+    }
+    await cluster.client.create(DAEMON_SETS, daemon_set, "gpu-operator")
+
+    async def driver_pod() -> str:
+        pods, _ = await cluster.client.list(PODS, "gpu-operator")
+        mine = [p for p in pods if p["spec"].get("nodeName") == NODE and is_ready(p)]
+        return str(mine[0]["metadata"]["uid"]) if mine else ""
+
+    async def labelled() -> bool:
+        return OPERATION in (await cluster.node(NODE))["metadata"]["labels"]
+
+    async def another() -> bool:
+        return (await driver_pod()) not in {"", before}
+
+    before = await cluster.until(driver_pod, "the driver's pod")
+    kubeconfig = await cluster.plane.service_account_kubeconfig("gpuward", "gpuward-remediator")
+    one = RemediatorProcess(cluster.plane.folder / "one", kubeconfig, policy=QUICK + ON_THE_NODE)
+    with running(one):
+        await leads(cluster, "one")
+        await cluster.health.fail(NODE, FABRIC)
+
+        async def kept() -> str:
+            return await cluster.health.keep_evidence(NODE)
+
+        await cluster.until(kept, "the mark that an agent keeps evidence for")
+        await cluster.until(another, "another pod of the driver")
+        await cluster.until(labelled, "the label that asks for a reboot")
+        notes = (await cluster.node(NODE))["metadata"]["annotations"]
+        assert notes["gpuward.io/repair"].endswith("-restartnode-1 RestartNode OKE")
+        await cluster.plane.controllers.kubelets.reboot(NODE)
+        await cluster.health.recreated(NODE)
+        session = await phase(cluster, NODE, "Released")
+    ladder = [(a["step"], a["state"]) for a in session["status"]["repair"]]
+    assert ladder == [("RestartDriver", "Failed"), ("RestartNode", "Proven")]
+    assert not await labelled()
+    assert "gpuward.io/repair" not in (await cluster.node(NODE))["metadata"]["annotations"]
+    asked = [r for r in cluster.plane.requests.all if r.user.endswith(":gpuward-remediator")]
+    assert [r.code for r in asked if r.subresource == "eviction"] == [201]
+    assert not [r for r in asked if r.code == 403]
