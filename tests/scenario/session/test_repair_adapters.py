@@ -53,7 +53,11 @@ def broken(name: str, step: str, does: str = "heals", **repair: Any) -> Provider
 @pytest.mark.parametrize(("name", "step"), ROWS)
 def test_issue13_02_a_provider_that_heals_brings_the_node_back(name: str, step: str) -> None:
     world = broken(name, step)
-    live(world, 3600)
+    for _ in range(30):
+        live(world, 120)
+        if world.sessions(NODE)[0].status.phase in {"Released", "NodeGone"}:
+            break
+    live(world, 60)
     first = world.sessions(NODE)[0]
     (attempt,) = first.status.repair
     assert (attempt.step, attempt.state) == (step, "Proven"), attempt.proof
@@ -69,9 +73,10 @@ def test_issue13_02_a_provider_that_heals_brings_the_node_back(name: str, step: 
 @pytest.mark.parametrize("does", ["hangs", "lies"])
 def test_issue13_03_without_proof_nothing_counts_as_done(name: str, step: str, does: str) -> None:
     world = broken(name, step, does)
-    live(world, 1200)
+    live(world, 300)
+    live(world, 900, step=60)
     assert world.steps_of() == [(step, "Asked")]
-    live(world, 1800)
+    live(world, 1200, step=60)
     assert world.steps_of() == [(step, "Failed")]
     assert "not proven within 30 min" in world.session(NODE).status.repair[0].proof
     assert len(world.asked_through()) == 1
@@ -90,8 +95,11 @@ def test_issue13_02_who_gives_up_is_not_waited_for(name: str, step: str) -> None
     assert world.condition(NODE, "NeedsHuman") == "NoStepLeft"
 
 
-@pytest.mark.parametrize(("name", "step"), FOREIGN)
-@pytest.mark.parametrize("what", ["not installed", "forbidden", "no answer"])
+@pytest.mark.parametrize(
+    ("name", "step", "what"),
+    [(*row, "not installed") for row in FOREIGN]
+    + [(*row, what) for row in KINDS if row in FOREIGN for what in ("forbidden", "no answer")],
+)
 def test_issue13_05_what_cannot_be_read_is_said_and_fails_in_time(
     name: str, step: str, what: str
 ) -> None:
@@ -108,7 +116,7 @@ def test_issue13_05_what_cannot_be_read_is_said_and_fails_in_time(
     assert world.steps_of() == [(step, "Planned")]
     assert world.condition(NODE, "Blocked") == "RepairRefused"
     assert action.target.resource in world.message(NODE)
-    live(world, 900)
+    live(world, 600, step=60)
     assert world.steps_of() == [(step, "Failed")]
     assert "nobody could be asked" in world.session(NODE).status.repair[0].proof
     assert world.asked_through() == []
@@ -116,7 +124,7 @@ def test_issue13_05_what_cannot_be_read_is_said_and_fails_in_time(
 
 @pytest.mark.parametrize(
     ("name", "step", "code"),
-    [(*row, 403) for row in ROWS] + [(*row, code) for row in KINDS for code in (422, 500)],
+    [(*row, code) for row in KINDS for code in (403, 422, 500)],
 )
 def test_issue13_05_a_refused_request_is_tried_again_and_fails_in_time(
     name: str, step: str, code: int
@@ -125,7 +133,7 @@ def test_issue13_05_a_refused_request_is_tried_again_and_fails_in_time(
     world.refusing = {d.WriteRepairObject: (code, "admission webhook denied the request")}
     live(world, 300)
     assert world.steps_of() == [(step, "Planned")]
-    live(world, 900)
+    live(world, 600, step=60)
     assert world.steps_of() == [(step, "Failed")]
     assert "nobody could be asked" in world.session(NODE).status.repair[0].proof
 
@@ -163,7 +171,7 @@ def test_issue13_05_a_step_has_its_whole_time_from_the_call_on() -> None:
     world.unserved.clear()
     live(world, 60)
     assert world.steps_of() == [("RestartNode", "Asked")]
-    live(world, 1700)
+    live(world, 1700, step=60)
     assert world.steps_of() == [("RestartNode", "Asked")]
     live(world, 200)
     assert world.steps_of() == [("RestartNode", "Failed")]
@@ -189,7 +197,7 @@ def test_issue13_04_a_pause_on_the_object_is_waited_for_and_never_climbed_over(w
                 paused(world, on=True)
 
         world.meddler = pauses
-    live(world, 4000)
+    live(world, 4000, step=60)
     world.meddler = None
     assert world.asked_through() == []
     assert world.condition(NODE, "Blocked") == "RepairRefused"
