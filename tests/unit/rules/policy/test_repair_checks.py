@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from rules.policy.reader import load_policy
 from rules.policy.repair_checks import action_problems
 from rules.policy.repair_rights import repair_needs
 from rules.policy.schema import policy_schema
+from rules.repair.component import actions_of, folder_of, needs_component
 from rules.repair.shipped import ADAPTERS
 
 GOOD: dict[str, Any] = {
@@ -166,3 +169,26 @@ def test_issue13_02_two_policies_about_one_kind_do_not_refuse_each_other() -> No
     text = beside.own["kustomization.yaml"]
     assert "name: gpuward-remediator-repair-cluster-api-machines" in text
     assert "'cluster.x-k8s.io/remediate-machine', 'example.io/reboot', 'gpuward.io/repair'" in text
+
+
+PAGE = (Path(__file__).parents[4] / "docs" / "repair.md").read_text()
+SHOWN = [
+    block
+    for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    if "repair" in (yaml.safe_load(block) or {})
+]
+
+
+@pytest.mark.parametrize("block", SHOWN, ids=range(len(SHOWN)))
+def test_issue13_02_every_policy_on_the_page_is_valid(block: str) -> None:
+    assert isinstance(load_policy(yaml.safe_load(block)), Policy)
+
+
+def test_issue13_02_the_page_names_every_adapter_with_its_steps_and_component() -> None:
+    for name, adapter in ADAPTERS.items():
+        rows = [line for line in PAGE.splitlines() if line.startswith(f"| `{name}` |")]
+        assert rows, name
+        steps = {step for step in adapter.steps if any(f"`{step}`" in row for row in rows)}
+        assert steps == set(adapter.steps), name
+        component = folder_of(name) if needs_component(actions_of(adapter)) else "none"
+        assert all(component in row for row in rows), name
