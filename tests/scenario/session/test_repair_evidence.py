@@ -141,3 +141,21 @@ def test_issue13_05_evidence_goes_with_history_and_never_before_its_session() ->
     found = [kept("young", 1), kept("open", 90), kept("old", 29)]
     deletions = outlived_evidence(found, ["open"], Policy(), now)
     assert deletions == (d.DeleteEvidence(name="old", uid="uid-old"),)
+
+
+def test_issue13_05_a_report_that_runs_on_the_node_comes_before_the_step() -> None:
+    """A Job of people, bound to the drained node by name: no step begins under it."""
+    world = RepairWorld()
+    world.policy = policy_of(budget=ROOMY)
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=60)
+    job = ("batch/v1", "Job", "bug-report")
+    tolerations = [{"operator": "Exists"}]
+    world.add_pod("bug-report-x", NODE, owner=job, gpus=0, tolerations=tolerations)
+    world.policy = RepairWorld().policy
+    world.run(300, step=5)
+    assert not world.asked()
+    assert world.condition(NODE, "Blocked") == "PodArrived"
+    world.pods["team-a", "bug-report-x"]["status"]["phase"] = "Succeeded"
+    world.run(120, step=5)
+    assert [w.step for w in world.asked()] == ["RestartNode"]
