@@ -14,7 +14,9 @@ from remediator.view.paging import RequestError
 from remediator.view.shapes import GpuIdentity, IncidentEvidence, NodeMark
 from remediator.view.state import PageState
 from rules.api.nodes import ObjectMeta, QuarantineView
-from rules.api.quarantine import Cause, QuarantineSpec, TimelineEntry
+from rules.api.quarantine import Cause, QuarantineSpec, RepairAttempt, TimelineEntry
+from rules.policy.policy import Policy
+from rules.policy.reader import load_policy
 from tests.support.remediator.page_fleet import (
     XID_79,
     ago,
@@ -227,3 +229,34 @@ def test_a_reason_breaks_between_its_words_only() -> None:
     said = render(document_of(blocked(), "/sessions", {}))
 
     assert "Xid79<wbr>GPUFallen<wbr>Off<wbr>Bus" in said
+
+
+def test_issue13_04_the_ladder_shows_what_was_tried_and_what_is_next() -> None:
+    steps = {step: {"adapter": "NodeConditions"} for step in ("ResetGPU", "RestartNode")}
+    policy = load_policy({"mode": "Enforce", "repair": {"mode": "Auto", "steps": steps}})
+    assert isinstance(policy, Policy)
+    failed = RepairAttempt(
+        step="ResetGPU",
+        adapter="NodeConditions",
+        state="Failed",
+        started_at=ago(900),
+        ended_at=ago(300),
+        proof="not proven within 10 min: <b>no reset</b> was seen",
+    )
+    of = state(
+        [sick("b", spec=MARKED, metadata=NOTE)],
+        [session("b-1", "b", "Quarantined", repair=(failed,))],
+        policy=policy,
+    )
+    ladder = api_session(of, "b-1").ladder
+    assert [(rung.step, rung.state) for rung in ladder][:2] == [
+        ("ResetGPU", "Failed"), ("RestartNode", "Next"),
+    ]  # fmt: skip
+    said = page(of, "b-1")
+    assert "&lt;b&gt;no reset&lt;/b&gt; was seen" in said
+    assert "attempt 1 on this node" in said
+
+
+def test_issue13_04_without_a_repair_there_is_no_ladder() -> None:
+    assert api_session(blocked(), "b-1").ladder == ()
+    assert 'id="ladder"' not in page(blocked(), "b-1")
