@@ -12,7 +12,7 @@ from remediator.backtest.files import read_archive
 from remediator.settings import fail
 from remediator.upkeep.policy_source import read_policy
 from rules.backtest.archive import ArchiveError, session_view
-from rules.backtest.engine import replay
+from rules.backtest.engine import RestlessReplayError, replay
 from rules.backtest.past import past_of
 from rules.backtest.report import BacktestReport, PolicyResult, report_of
 from rules.policy.policy import Policy
@@ -33,7 +33,11 @@ def run(parsed: argparse.Namespace) -> int:
         real = [session_view(one) for one in archive.sessions]
     except ArchiveError as error:
         return fail(str(error))
-    report = report_of(past, [(name, replay(past, policy)) for name, policy in policies], real)
+    try:
+        replayed = [(name, replay(past, policy)) for name, policy in policies]
+    except RestlessReplayError as error:
+        return fail(f"{error}: this is a fault of ours, please report it with the records")
+    report = report_of(past, replayed, real)
     if parsed.json:
         text = msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
     else:

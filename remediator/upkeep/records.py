@@ -15,7 +15,7 @@ import structlog
 from remediator.kube.answer import ApiError
 from remediator.kube.api import Api
 from remediator.kube.clock import Clock
-from remediator.kube.gateway import Gateway
+from remediator.kube.gateway import Gateway, Result
 from remediator.kube.isolation import Isolation
 from remediator.kube.resources import HEALTHS, RECORDS
 from remediator.world import World
@@ -33,6 +33,7 @@ _AGED_PER_SWEEP: Final = 50
 """Records looked at for what time alone does to them: each once in an hour or so."""
 _LOOK_AGAIN_S: Final = 60.0
 """One node is not looked at more often: a flapping fault is one line of its record."""
+_REFUSED_S: Final = 600.0
 MOST_RECORDS: Final = 20_000
 """Beyond so many no new one is opened: a hostile verdict may name any number of GPUs."""
 
@@ -62,6 +63,7 @@ class RecordKeeping:
         self._told: set[str] = set()
         """Records on which a person said something."""
         self._round: list[str] = []
+        self._refused_until = float("-inf")
 
     def node_changed(self, name: str) -> None:
         """Its verdict or one of its sessions is another."""
@@ -88,6 +90,8 @@ class RecordKeeping:
     async def sweep(self) -> None:
         """Look at the nodes that are due, and now and then at what time does to records."""
         now = self._clock.elapsed()
+        if now < self._refused_until:
+            return
         due = [name for name, at in self._due.items() if at <= now]
         for name in due[:_NODES_PER_SWEEP]:
             self._due.pop(name, None)
@@ -144,11 +148,17 @@ class RecordKeeping:
         """Whether the record is as it should be; what failed is tried at the next look."""
         write: Write = change.write()
         sent = await self._gateway.send(write)
+        if sent.result is Result.REFUSED:
+            # A missing permission or an older definition: asking again at once cannot help.
+            self._refused_until = self._clock.elapsed() + _REFUSED_S
+            return False
         if not sent.done or sent.answer is None:
             return await self._catch_up(change.name)
         stored = sent.answer.decode(RecordView)
         if isinstance(write, CreateRecord):
             filled = await self._gateway.send(change.write(stored.metadata.resource_version))
+            if filled.result is Result.REFUSED:
+                self._refused_until = self._clock.elapsed() + _REFUSED_S
             if not filled.done or filled.answer is None:
                 return await self._catch_up(change.name)
             stored = filled.answer.decode(RecordView)

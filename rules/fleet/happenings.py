@@ -267,7 +267,8 @@ def _words_of(record: RecordView) -> list[RecordWord]:
 
 
 def _word(word: str, said: str) -> list[RecordWord]:
-    at, _, reason = said.partition(" ")
-    if parse_time(at) is None:
+    when, _, reason = said.partition(" ")
+    at = parse_time(when)
+    if at is None:
         return []
-    return [RecordWord(at=at, word=word, reason=" ".join(reason.split())[:256])]
+    return [RecordWord(at=format_time(at), word=word, reason=" ".join(reason.split())[:256])]

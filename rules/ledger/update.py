@@ -7,12 +7,12 @@ that was lost all come to the same record. A fault is known by its reason and it
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
 
-from rules.api.timestamps import format_time, parse_time
+from rules.api.timestamps import format_micro_time, format_time, parse_time
 from rules.ledger.record import (
     GPU_SCOPE,
     MAX_EVENTS,
@@ -38,7 +38,7 @@ SAME_S: Final = 3600.0
 """The same reason again within this time, nothing done meanwhile, is the same fault flapping."""
 STEP_POINTS: Final = 10
 """The score moves with time; it is written when it moved so far, in points of percent."""
-_REASON_CHARS, _TEXT_CHARS = 63, 256
+_REASON_CHARS, _TEXT_CHARS, _LONGEST_TIME = 63, 256, 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +162,8 @@ def _with_fault(
     at = parse_time(fault.at)
     if at is None or at > now + DAY_S:
         return status
+    if len(fault.at) > _LONGEST_TIME:
+        fault = replace(fault, at=format_micro_time(at))
     index = _index_of(status.events, fault, at)
     if index is not None:
         return _told_more(status, index, fault)

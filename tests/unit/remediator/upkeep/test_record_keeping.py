@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
 from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, Resource
 from remediator.upkeep.records import RecordKeeping
@@ -95,3 +96,23 @@ async def test_issue14_without_the_definition_everything_else_is_ready(cluster):
         assert not setting.caches.problem()
         assert not setting.caches.too_old()
         assert not setting.caches.records.synced
+
+
+async def test_issue14_a_refusal_is_not_asked_for_again_at_once(cluster):
+    await sick(cluster)
+    async with edge_world(cluster, Policy()) as setting:
+        await until(lambda: setting.world.healths)
+        refused = ApiError(403, "Forbidden", "gpurecords is forbidden")
+        cluster.server.faults.fail(refused, path=".*/gpurecords", method="POST", times=None)
+        keeper = keeping(setting)
+        for _ in range(4):
+            keeper.took_over()
+            await keeper.sweep()
+            cluster.clock.ahead_s += 120
+        sent = cluster.metrics.page().decode()
+        assert 'gpuward_writes_total{kind="CreateRecord",result="refused"} 1.0' in sent
+        cluster.server.faults.clear()
+        cluster.clock.ahead_s += 600
+        await keeper.sweep()
+        found = await cluster.client.get(RECORDS, GPU.lower())
+        assert found["status"]["events"]
