@@ -249,8 +249,8 @@ def test_issue13_04_the_ladder_shows_what_was_tried_and_what_is_next() -> None:
         policy=policy,
     )
     ladder = api_session(of, "b-1").ladder
-    assert [(rung.step, rung.state) for rung in ladder][:2] == [
-        ("ResetGPU", "Failed"), ("RestartNode", "Next"),
+    assert [(rung.step, rung.state) for rung in ladder][:3] == [
+        ("ResetGPU", "Failed"), ("RestartDriver", "Passed"), ("RestartNode", "Next"),
     ]  # fmt: skip
     said = page(of, "b-1")
     assert "&lt;b&gt;no reset&lt;/b&gt; was seen" in said
