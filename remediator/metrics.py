@@ -92,6 +92,12 @@ class Metrics:
             "adapter",
             "state",
         )
+        self.session_tests = self._gauge(
+            "gpuward_session_tests",
+            "Tests under load of the sessions kept, by provider and state.",
+            "provider",
+            "state",
+        )
         self.repair_duration = Histogram(
             "gpuward_repair_step_seconds",
             "From the record of a repair step to its end, by adapter and state.",

@@ -35,6 +35,7 @@ def set_session_gauges(metrics: Metrics, sessions: Iterable[QuarantineView]) -> 
     metrics.open_session_condition.clear()
     metrics.open_session_repair.clear()
     metrics.repair_steps.clear()
+    metrics.session_tests.clear()
     for session in sessions:
         status = session.status
         phase, mode = status.phase or Phase.PENDING.value, status.mode or Mode.SHADOW.value
@@ -50,6 +51,8 @@ def set_session_gauges(metrics: Metrics, sessions: Iterable[QuarantineView]) -> 
             metrics.repair_steps.labels(*words).inc()
             if opened:
                 metrics.open_session_repair.labels(node, *words).set(1)
+        for test in status.validation:
+            metrics.session_tests.labels(test.provider, test.state).inc()
         if not opened:
             continue
         reason = causes[0].reason if causes else ""

@@ -36,6 +36,7 @@ from rules.session.repair.phase import (
 from rules.session.repair.wants import lessons
 from rules.session.validating import begin_validation, validating
 from rules.session.validation import verdicts
+from rules.session.validation.phase import would_test
 
 
 def in_phase(case: Case, halt: Refusal | None = None) -> Decision:
@@ -211,7 +212,7 @@ def _sentence(
         would = f"asks that the node be marked ({case.policy.mark})"
         would += " and drained" if drain else ""
         would += f" ({would_drain(probed)})" if probed is not None else ""
-        would += would_repair(case) if drain else ""
+        would += would_repair(case) + would_test(case) if drain else ""
         return shadowed_sentence(case.causes, since, would)
     if not drain:
         text = "level Cordon leaves its pods alone until the causes close"

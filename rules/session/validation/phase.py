@@ -109,6 +109,12 @@ def wanted(case: Case) -> ValidationChoice | None:
     return choice if drained and not case.shadow else None
 
 
+def would_test(case: Case) -> str:
+    """What Shadow says of the test before the release, to go on with its sentence."""
+    choice = case.policy.validate.chosen(case.severity, "")
+    return f", and tested under load by {choice.provider} in the end" if choice is not None else ""
+
+
 def closed_test(case: Case, status: QuarantineStatus, why: str) -> QuarantineStatus:
     """`status` whose test under way is over: nobody needs its word any more."""
     test = under_way(status)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from rules.api import writes as d
@@ -216,6 +217,15 @@ def test_issue13_03_severity_and_step_choose_the_test() -> None:
     assert policy.chosen("Degraded", "") is None
     chosen = policy.chosen("Degraded", "RestartNode")
     assert (chosen.provider, chosen.template, chosen.timeout_s) == ("Job", "diag", 7200)
+
+
+def test_issue13_03_shadow_says_that_it_would_be_tested_and_makes_nothing() -> None:
+    world = ValidationWorld("passes")
+    world.policy = msgspec.structs.replace(world.policy, mode=Mode.SHADOW)
+    world.incident(NODE)
+    world.run(300)
+    assert "tested under load by Builtin in the end; nothing is touched" in world.message(NODE)
+    assert world.made() == []
 
 
 def test_issue13_03_a_template_that_is_missing_is_said() -> None:

@@ -76,6 +76,7 @@ def example() -> str:
     ).set(1)
     metrics.open_session_condition.labels("gpu-7", "NeedsHuman", "BudgetNeverAllows").set(1)
     metrics.open_session_repair.labels("gpu-8", "RestartNode", "NodeConditions", "Asked").set(1)
+    metrics.session_tests.labels("Builtin", "Passed").set(1)
     metrics.repair_steps.labels("RestartNode", "NodeConditions", "Asked").set(1)
     metrics.repair_duration.labels("RestartNode", "NodeConditions", "Proven").observe(240)
     metrics.budget_size.labels("all").set(10)

@@ -25,6 +25,7 @@ from rules.api.quarantine import (
     QuarantineStatus,
     ReleaseRequest,
     RepairAttempt,
+    ValidationAttempt,
 )
 from rules.api.timestamps import parse_time
 from rules.policy.policy import Policy
@@ -177,6 +178,19 @@ def test_issue13_01_repair_steps_of_open_sessions_name_their_node_and_all_are_co
     ]
     assert lines(metrics, "gpuward_repair_steps") == [
         f'gpuward_repair_steps{{{words},state="Failed",step="RestartNode"}} 2.0'
+    ]
+
+
+def test_issue13_03_tests_under_load_are_counted_by_who_made_them_and_what_they_said() -> None:
+    tests = tuple(
+        ValidationAttempt(object=f"s-validate-{n}", provider="Builtin", state=state)
+        for n, state in enumerate(["Failed", "Passed", "Passed"])
+    )
+    metrics = Metrics()
+    set_session_gauges(metrics, [session("gpu-8", "Released", validation=tests)])
+    assert lines(metrics, "gpuward_session_tests") == [
+        'gpuward_session_tests{provider="Builtin",state="Failed"} 1.0',
+        'gpuward_session_tests{provider="Builtin",state="Passed"} 2.0',
     ]
 
 
