@@ -8,13 +8,15 @@ new nodes may wait for; a failed test opens a session like any other fault.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from rules.api.containers import gpu_amounts
 from rules.api.names import ANNOTATION_HOLD, CONDITION_VALIDATED
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Cause, Mode, QuarantineSpec
+from rules.api.selectors import parse_selector
 from rules.api.sentences import bounded
 from rules.api.timestamps import parse_time
 from rules.api.writes import CreateSession, CreateTestJob, DeleteTestJob, Write
@@ -22,7 +24,7 @@ from rules.catalog.reason import Level, Severity
 from rules.fleet.pools import control_plane
 from rules.policy.validation import ValidationChoice
 from rules.session.causes import session_name
-from rules.session.observation import is_open, opted_out, pause_covers, selects_node
+from rules.session.observation import is_open, opted_out, pause_covers
 from rules.session.owners import working_owner
 from rules.session.snapshot import FleetSnapshot
 from rules.session.validation.requests import told_on
@@ -77,19 +79,23 @@ def due(snapshot: FleetSnapshot, jobs: Sequence[JobSeen], tried: Mapping[str, fl
     idle, choice = snapshot.policy.validate.idle, snapshot.policy.validate.of_idle_nodes()
     if idle is None or choice is None or snapshot.policy.mode == Mode.SHADOW or snapshot.doubt:
         return []
-    selected = [n for n in snapshot.nodes.values() if selects_node(snapshot.policy, n)]
+    selects = parse_selector(snapshot.policy.node_selector)
+    selected = [node for node in snapshot.nodes.values() if selects(node.labels)]
     running = {n.name for s in jobs if not _over(s) and (n := _node_of(s, snapshot)) is not None}
     room = max(1, int(len(selected) * idle.concurrent.percent / 100)) - len(running)
     waiting = [
-        node
+        (at, node.name)
         for node in selected
         if node.name not in running
-        and snapshot.now - _tested_at(node) >= idle.every_s
+        and snapshot.now - (at := _tested_at(node)) >= idle.every_s
         and snapshot.now - tried.get(node.name, float("-inf")) >= AGAIN_S
-        and not why_not_idle(node, snapshot)
     ]
-    waiting.sort(key=lambda node: (_tested_at(node), node.name))
-    return [node.name for node in waiting[: max(0, room)]]
+    taken = _in_quarantine(snapshot)
+    # Only as many are looked at closely as there is room for.
+    free = (
+        name for _, name in sorted(waiting) if not why_not_idle(snapshot.nodes[name], snapshot, taken)
+    )
+    return list(islice(free, max(0, room)))
 
 
 def making(
@@ -113,8 +119,14 @@ def making(
     )
 
 
-def why_not_idle(node: NodeView, snapshot: FleetSnapshot) -> str:
-    """Why a node is no candidate, or must not be tested any more; "" when it may be."""
+def _in_quarantine(snapshot: FleetSnapshot) -> frozenset[str]:
+    return frozenset(s.spec.node_name for s in snapshot.quarantines.values() if is_open(s))
+
+
+def why_not_idle(node: NodeView, snapshot: FleetSnapshot, taken: Collection[str]) -> str:
+    """Why a node is no candidate, or must not be tested any more; "" when it may be. `taken`:
+    the nodes with an open session.
+    """
     if node.doubt or _gpus(node) < 1:
         return "it has no whole GPUs that a pod could ask for"
     if control_plane(node):
@@ -123,7 +135,7 @@ def why_not_idle(node: NodeView, snapshot: FleetSnapshot) -> str:
         return "it takes no pods"
     if opted_out(node) or ANNOTATION_HOLD in node.annotations:
         return "people keep their hands on it"
-    if any(is_open(s) and s.spec.node_name == node.name for s in snapshot.quarantines.values()):
+    if node.name in taken:
         return "it is in quarantine"
     if any(pause_covers(pause, node, snapshot.now) for pause in snapshot.pauses.values()):
         return "it is paused"
@@ -173,7 +185,7 @@ def _result(seen: JobSeen, node: NodeView, snapshot: FleetSnapshot) -> Result | 
     runs = any(pod.status.phase == "Running" for pod in seen.pods)
     if not runs and snapshot.now - meta.created_at > STARTS_S:
         return Result(verdict=Verdict.UNKNOWN, message="the node was busy")
-    if why := why_not_idle(node, snapshot):
+    if why := why_not_idle(node, snapshot, _in_quarantine(snapshot)):
         return Result(verdict=Verdict.UNKNOWN, message=why)
     return None
 
