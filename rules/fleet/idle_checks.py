@@ -93,7 +93,9 @@ def due(snapshot: FleetSnapshot, jobs: Sequence[JobSeen], tried: Mapping[str, fl
     taken = _in_quarantine(snapshot)
     # Only as many are looked at closely as there is room for.
     free = (
-        name for _, name in sorted(waiting) if not why_not_idle(snapshot.nodes[name], snapshot, taken)
+        name
+        for _, name in sorted(waiting)
+        if not why_not_idle(snapshot.nodes[name], snapshot, taken)
     )
     return list(islice(free, max(0, room)))
 
