@@ -84,6 +84,13 @@ def seconds(value: float | None) -> str:
     return f"{value / 60.0:.0f} min" if value < 7200.0 else f"{value / 3600.0:.1f} h"
 
 
+def _delays(score: Score, kind: Kind) -> dict[str, float] | None:
+    _, _, middle, late = kind_row([score], kind)
+    if middle is None or late is None:
+        return None
+    return {"p50": round(middle, 1), "p95": round(late, 1)}
+
+
 def as_json(one: Played) -> dict[str, Any]:
     """One run with all its counts."""
     score, run = one.score, one.run
@@ -99,7 +106,7 @@ def as_json(one: Played) -> dict[str, Any]:
                 "terminal": EFFECTS[kind].terminal,
                 "faults": score.faults[kind],
                 "found": score.found[kind],
-                "delaySeconds": [round(at, 1) for at in sorted(score.delays.get(kind, ()))],
+                "delaySeconds": _delays(score, kind),
             }
             for kind in kinds_of([score])
         },
