@@ -12,7 +12,7 @@ from rules.api.sentences import ended
 from rules.api.writes import Decision, Write
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched, unmark
-from rules.session.repair.ends import closed_repair, last_requests
+from rules.session.repair.ends import closed_repair, last_requests, with_left
 from rules.session.validation.phase import closed_test
 from rules.session.validation.requests import taking_away
 
@@ -46,8 +46,9 @@ def end(
     status = st.enter(begun, phase, sentence, case.now, by)
     for kind in ("Blocked", "Paused", "NeedsHuman", "NodeUnreachable", "Storm", "RepairProposed"):
         status = st.with_condition(status, kind, case.now)
+    status = with_left(status, requests, case.now)
     status = closed_test(case, closed_repair(case, status, phase), "the session ended first")
     after: tuple[Write, ...] = taking_away(case)
     if carries:
         after = (unmark(case.node, case.session.name), *after)
-    return case.decision(str(phase), status, because=why, before=requests, after=after)
+    return case.decision(str(phase), status, because=why, before=requests.writes, after=after)

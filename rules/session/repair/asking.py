@@ -122,7 +122,9 @@ class TakenBack:
     needs: ObjectQuery | None = None
     waits: str = ""
     """Why it is not known whether a request still stands, a clause."""
-    writes: tuple[WriteRepairObject, ...] = ()
+    writes: tuple[SetRepairCondition | WriteRepairObject, ...] = ()
+    left: str = ""
+    """What could not be taken back and may be followed late, a clause; a person takes it off."""
 
 
 TAKE_BACK_S: Final = 600.0
@@ -131,7 +133,8 @@ TAKE_BACK_S: Final = 600.0
 
 def take_back(case: Case, attempts: tuple[RepairAttempt, ...], *, ends: bool) -> TakenBack:
     """What takes the requests of these attempts off their objects; `ends`: the session does."""
-    writes: list[WriteRepairObject] = []
+    writes: list[SetRepairCondition | WriteRepairObject] = []
+    left: list[str] = []
     for attempt in attempts:
         action = action_of(case.policy, attempt)
         if action is None or action.condition or action.delete or not _is_due(action, ends):
@@ -149,9 +152,11 @@ def take_back(case: Case, attempts: tuple[RepairAttempt, ...], *, ends: bool) ->
             since = case.now if seen.failing_since is None else seen.failing_since
             if case.now - since < TAKE_BACK_S:
                 return TakenBack(waits=f"{query.address.words} cannot be read ({seen.why})")
+        if seen.sight in {Sight.UNREAD, Sight.FORBIDDEN}:
+            left.append(f"{query.address.words} ({seen.why})")
         if seen.sight is Sight.FOUND and seen.found:
             writes += taking_off(case, attempt, action, seen.found[0])
-    return TakenBack(writes=tuple(writes))
+    return TakenBack(writes=tuple(writes), left=", ".join(left))
 
 
 def _worded(case: Case, attempt: RepairAttempt) -> RepairAction | None:

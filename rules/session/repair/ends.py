@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 
 from rules.api.quarantine import Phase, QuarantineStatus, RepairAttempt, RepairState
@@ -14,7 +16,7 @@ from rules.repair.ladder import Step
 from rules.session import status as st
 from rules.session.case import Case, touched
 from rules.session.observation import NodeObservation
-from rules.session.repair.asking import take_back
+from rules.session.repair.asking import TakenBack, take_back
 from rules.session.repair.requests import action_of, taking_back
 from rules.session.repair.wants import under_way
 
@@ -37,16 +39,14 @@ def closed_repair(case: Case, status: QuarantineStatus, phase: Phase) -> Quarant
     return touched(status, repair=repair)
 
 
-def last_requests(
-    case: Case, phase: Phase
-) -> Decision | tuple[SetRepairCondition | WriteRepairObject, ...]:
+def last_requests(case: Case, phase: Phase) -> Decision | TakenBack:
     """What is to be taken back before the session's end is written, or what is read first."""
     if case.shadow:
-        return ()
+        return TakenBack()
     off = off_objects(case, _standing(case, case.status), case.status, ends=True)
     if isinstance(off, Decision) or phase is Phase.NODE_GONE:
         return off
-    return (*taking_back(case, ends=True), *off)
+    return replace(off, writes=(*taking_back(case, ends=True), *off.writes))
 
 
 def off_objects(
@@ -55,14 +55,14 @@ def off_objects(
     status: QuarantineStatus,
     *,
     ends: bool = False,
-) -> Decision | tuple[WriteRepairObject, ...]:
+) -> Decision | TakenBack:
     """What takes these requests off their objects, or a decision that has to come first."""
     taken = take_back(case, attempts, ends=ends)
     if taken.needs is not None:
         because = f"a request is to come off {taken.needs.address.words}"
         return Decision(step="ReadObject", because=because, needs_object=taken.needs)
     if not taken.waits:
-        return taken.writes
+        return taken
     refusal = Refusal(reason=WhyNot.REPAIR_REFUSED, why=f"a request still stands: {taken.waits}")
     status = st.with_refusal(status, case.now, refusal, f"Not ended: {refusal.why}.")
     status = touched(status, message=bounded(f"Not ended yet: {refusal.why}."))
@@ -76,11 +76,19 @@ def off_objects(
     )
 
 
+def with_left(status: QuarantineStatus, taken: TakenBack, now: float) -> QuarantineStatus:
+    """`status` that says which requests stand although nobody wants them any more."""
+    if not taken.left:
+        return status
+    message = f"a request may still stand on {taken.left}, take it off by hand"
+    return st.noted(status, "RequestLeft", message, now)
+
+
 def of_deleted(
     seen: NodeObservation, now: float, policy: Policy
-) -> Decision | tuple[WriteRepairObject, ...]:
+) -> Decision | tuple[SetRepairCondition | WriteRepairObject, ...]:
     """What sessions that somebody deleted left on objects of others: nobody follows it late."""
-    writes: list[WriteRepairObject] = []
+    writes: list[SetRepairCondition | WriteRepairObject] = []
     for gone in seen.deleted:
         case = Case(session=gone, seen=seen, now=now, policy=policy)
         taken = take_back(case, _standing(case, gone.status), ends=True)

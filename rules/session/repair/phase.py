@@ -19,10 +19,11 @@ from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.clock import was_away
 from rules.repair.ladder import Climb, Step
 from rules.repair.proof import prove
+from rules.repair.target import address_of
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched
 from rules.session.repair.asking import FOLLOWED_S, Call, call_for, follow_call
-from rules.session.repair.ends import off_objects
+from rules.session.repair.ends import off_objects, with_left
 from rules.session.repair.evidence import noted_without
 from rules.session.repair.facts import before_of, seen_of
 from rules.session.repair.outlook import Outlook, not_now
@@ -60,7 +61,8 @@ def follow_step(case: Case, status: QuarantineStatus, halt: Refusal | None) -> D
         return _ended(case, status, attempt, RepairState.FAILED, why)
     until = clock(_started(case, attempt) + timeout_s)
     sentence = (
-        f"{attempt.step} asked of {attempt.adapter} at {clock(_started(case, attempt))} for "
+        f"{attempt.step} asked of {attempt.adapter}{_through(attempt)} at "
+        f"{clock(_started(case, attempt))} for "
         f"{causes_clause(case.causes)}; not proven yet ({proof.clause}), it has until {until}."
     )
     status = st.with_refusal(status, case.now, None)
@@ -329,14 +331,14 @@ def _ended(
     status = _with(status, ended)
     status = st.with_refusal(status, case.now, None)
     said = f"{attempt.step} by {attempt.adapter}: {proof}"
-    status = st.noted(status, f"Repair{state}", said, case.now)
+    status = with_left(st.noted(status, f"Repair{state}", said, case.now), off, case.now)
     words = {RepairState.PROVEN: "Proven", RepairState.FAILED: "Failed"}.get(state, "Given up")
     status = touched(status, message=bounded(f"{words}: {said}."))
     return case.decision(
         f"Repair{state}",
         status,
         because=proof,
-        before=(*taking_back(case, ends=False), *off),
+        before=(*taking_back(case, ends=False), *off.writes),
         evicting=Evicting.WATCH,
         wake_at=case.now,
     )
@@ -358,6 +360,10 @@ def _healing(case: Case, status: QuarantineStatus) -> Decision | None:
     return case.decision(
         "Healing", status, because="its causes hold still", evicting=Evicting.WATCH, wake_at=until
     )
+
+
+def _through(attempt: RepairAttempt) -> str:
+    return f" through {address_of(attempt.target).words}" if attempt.target is not None else ""
 
 
 def _changed(attempt: RepairAttempt, **changes: object) -> RepairAttempt:

@@ -251,9 +251,34 @@ def deleted_reads(world: ProviderWorld, gone: QuarantineView) -> list[d.ObjectQu
             objects[found.needs_object] = world.read_object(found.needs_object)
             continue
         for write in found:
+            assert isinstance(write, d.WriteRepairObject)
             assert not write.harmful
             assert world.write_object(write, request(write)) < 300
             objects.clear()
         if not found:
             break
     return list(objects)
+
+
+def test_issue13_04_a_request_that_cannot_be_taken_back_is_named() -> None:
+    """The right to read it went while it stood."""
+    world = broken("Metal3", "RestartNode", "hangs")
+    live(world, 200)
+    assert "through baremetalhosts.metal3.io metal/host-n0" in world.message(NODE)
+    world.unreadable["baremetalhosts"] = Sight.FORBIDDEN
+    live(world, 1800, step=60)
+    assert world.steps_of() == [("RestartNode", "Failed")]
+    (said,) = [e.message for e in world.session(NODE).status.timeline if e.step == "RequestLeft"]
+    assert "baremetalhosts.metal3.io metal/host-n0" in said
+    assert "by hand" in said
+
+
+def test_issue13_04_a_server_that_says_nothing_of_an_object_holds_the_end_up_for_a_while() -> None:
+    world = broken("Metal3", "RestartNode", "hangs")
+    live(world, 1700, step=60)
+    world.unreadable["baremetalhosts"] = Sight.UNREAD
+    live(world, 400, step=20)
+    assert world.steps_of() == [("RestartNode", "Asked")]
+    assert "a request still stands" in world.message(NODE)
+    live(world, 800, step=20)
+    assert world.steps_of() == [("RestartNode", "Failed")]
