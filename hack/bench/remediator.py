@@ -37,9 +37,9 @@ from hack.sim.control_plane import ControlPlane
 
 async def evictions(budgets: int = 12, nodes: int = 8, pods: int = 20) -> Figures:
     """Evictions per second while several nodes drain at once."""
-    total = nodes * pods
-    pools = (Pool(name="gpu", nodes=nodes * 3, gpus=pods, labels=AGENT),)
-    each = total * 3 // budgets
+    # Whoever is evicted finds a place: a third of it is free on each of the other nodes.
+    pools = (Pool(name="gpu", nodes=nodes * 4, gpus=pods + (pods + 2) // 3, labels=AGENT),)
+    each = nodes * 4 * pods // budgets
     served = tuple(
         Serving(
             name=f"api-{number:02d}",
@@ -51,6 +51,7 @@ async def evictions(budgets: int = 12, nodes: int = 8, pods: int = 20) -> Figure
     )
     async with bench_cluster(Fleet(pools=pools, workloads=served)) as plane:
         names = Fleet(pools=pools).node_names()[:nodes]
+        await _until(lambda: _all_ready(plane, each * budgets))
         verdicts = await verdicts_of(plane, names)
         with Replica(plane) as replica:
             await replica.leads(plane)
@@ -147,7 +148,7 @@ async def _empty(plane: ControlPlane, node: str) -> bool:
     return not any(node_of(pod) == node for pod in await _pods(plane))
 
 
-async def _until(check: Callable[[], Awaitable[bool]], patience_s: float = 120) -> None:
+async def _until(check: Callable[[], Awaitable[bool]], patience_s: float = 300) -> None:
     async with asyncio.timeout(patience_s):
         while not await check():  # noqa: ASYNC110 - the API server has no event to wait for
             await asyncio.sleep(0.05)
