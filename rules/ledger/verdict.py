@@ -119,9 +119,9 @@ def _is_bad(moments: list[float], now: float) -> bool:
     return len(lately) >= FAULTS and lately[-1] - lately[0] >= SPAN_S
 
 
-def is_relapsing(status: RecordStatus, now: float) -> bool:
-    """Whether its last repairs did not hold: enough to try another one, not to call it a lemon."""
-    recent = (e for e in counting(status) if now - (parse_time(e.at) or 0.0) <= SHORT_S)
+def is_relapsing(events: Iterable[RecordEvent], now: float) -> bool:
+    """Whether the last repairs did not hold: enough to try another one, not to call it a lemon."""
+    recent = (e for e in events if now - (parse_time(e.at) or 0.0) <= SHORT_S)
     return sum(map(_returned, recent)) >= RETURNS
 
 
@@ -149,14 +149,19 @@ def _sentence(status: RecordStatus, events: list[RecordEvent], score: int, now: 
     )[:1024]
 
 
-def lessons_of(records: Iterable[RecordStatus], now: float) -> Lessons:
-    """What is known of the parts that a session accuses; only lemons teach, and what relapses."""
+def lessons_of(records: Iterable[RecordStatus], node: str, now: float) -> Lessons:
+    """What is known of the parts that a session on `node` accuses; lemons teach, and what relapses.
+
+    Repairs teach only where they were made: that a GPU was elsewhere before is the word of whoever
+    publishes its UUID there, and nobody's word may cost another node its gentler repairs.
+    """
     known = list(records)
     lemons = [record for record in known if record.lemon]
     failed: set[str] = set()
     for record in known:
-        if record.lemon or is_relapsing(record, now):
-            failed |= failed_steps(counting(record), now)
+        here = [event for event in counting(record) if event.node == node]
+        if record.lemon or is_relapsing(here, now):
+            failed |= failed_steps(here, now)
     return Lessons(lemons=tuple(r.called for r in lemons), failed=frozenset(failed))
 
 

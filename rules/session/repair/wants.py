@@ -76,7 +76,8 @@ def lessons(
     # A fault of a GPU teaches nothing about its node, and the other way round.
     its = names[1:] if uuids else names[:1]
     known = (records[name] for name in its if name in records)
-    return lessons_of((one.status for one in known if not one.doubt), now)
+    sound = (one.status for one in known if not one.doubt)
+    return lessons_of(sound, session.spec.node_name, now)
 
 
 def accused_by(session: QuarantineView, health: HealthView | None) -> list[str]:

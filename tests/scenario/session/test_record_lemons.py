@@ -70,6 +70,17 @@ def test_issue14_a_lemon_is_never_a_cause() -> None:
     assert not world.is_marked(NODE)
 
 
+def test_issue14_what_another_node_says_of_a_gpu_costs_this_one_nothing() -> None:
+    world = RecordWorld()
+    for _ in range(3):
+        world.fault(days_later=1)
+    world.now += DAY
+    world.incident("n1", gpu=GPU)
+    world.run_until("n1", "Repairing", limit=600, step=10)
+    (attempt,) = world.session("n1").status.repair
+    assert attempt.step == "RestartNode"
+
+
 def test_issue14_what_is_no_lemon_is_repaired_all_the_same_where_nothing_else_is_left() -> None:
     world = RecordWorld("RestartNode")
     for _ in range(4):
@@ -115,7 +126,7 @@ def test_issue14_the_record_goes_with_the_gpu_to_another_node() -> None:
     ]
     world.now += DAY
     world.incident("n1", gpu=GPU)
-    world.run_until("n1", "Released", limit=40_000, step=20)
+    world.run_until("n1", "Released", limit=40_000, step=25)
     world.keep_records()
     record = world.record()
     assert [place.node for place in record.places] == [NODE, "n1"]
@@ -170,7 +181,7 @@ def test_issue14_a_lemon_is_tested_before_it_comes_back_where_others_are_not() -
                 "status": plain(known_lemon(world.now)),
             }
         world.fall_ill_and_heal()
-        world.run(300)
+        world.run(300, step=5)
         assert world.tests_of() == ([("Passed", "pass")] if lemon else [])
 
 

@@ -19,7 +19,7 @@ class RecordWorld(RepairWorld):
 
     def __init__(self, *steps: str, **repair: Any) -> None:
         """`steps`: those that the policy has an adapter for."""
-        super().__init__()
+        super().__init__(nodes=2)
         asked = {step: STEPS[step] for step in steps or STEPS}
         self.policy = policy_of(
             budget=ROOMY,
@@ -69,7 +69,7 @@ class RecordWorld(RepairWorld):
     def fault(self, days_later: float = 0.0, node: str = NODE) -> None:
         """Time goes by in leaps; then a fault, its session and its end."""
         self.now += days_later * DAY
-        self.run(120, step=20)
+        self.run(120, step=60)
         self.incident(node)
-        self.run_until(node, "Released", limit=40_000, step=20)
+        self.run_until(node, "Released", limit=40_000, step=25)
         self.keep_records()

@@ -162,7 +162,7 @@ def test_issue14_a_healthy_node_notes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "days", [12, pytest.param(1250, marks=pytest.mark.slow, id="10000 GPU-days")]
+    "days", [8, pytest.param(1250, marks=pytest.mark.slow, id="10000 GPU-days")]
 )
 def test_issue14_healthy_noise_is_never_a_finding(days: int) -> None:
     node = Node()
