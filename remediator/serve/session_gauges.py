@@ -18,7 +18,8 @@ from rules.api.quarantine import Mode, Phase
 from rules.api.timestamps import parse_time
 from rules.ledger.record import GPU_SCOPE, NODE_SCOPE, RecordView
 from rules.policy.policy import Policy
-from rules.session.causes import left_alone, worst
+from rules.session.causes import worst
+from rules.session.history import left_alone
 from rules.session.observation import is_open, pause_over
 from rules.session.status import is_true
 

@@ -38,8 +38,8 @@ from rules.session.causes import (
     level_of,
     level_rank,
     session_name,
-    suppressed_incidents,
 )
+from rules.session.history import suppressed_incidents
 from rules.session.observation import NodeObservation, is_open, opted_out
 from rules.session.repair.ends import of_deleted
 from rules.session.repair.requests import orphaned

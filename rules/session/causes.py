@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,13 +17,11 @@ from rules.api.health import HealthStatus, IncidentStatus
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.object_name import name_from
 from rules.api.quarantine import Cause
-from rules.api.timestamps import parse_time
 from rules.catalog.reason import Level, Severity
-from rules.catalog.why_not import WhyNot
 from rules.policy.policy import Policy
 from rules.session.external import SOURCE as EXTERNAL
 from rules.session.external import holds, is_external, trigger_of
-from rules.session.observation import NodeObservation, is_open, opted_out, staleness
+from rules.session.observation import NodeObservation, is_open, staleness
 from rules.session.snapshot import FleetSnapshot
 from rules.session.validation import verdicts
 
@@ -85,47 +83,6 @@ def _of_agent(health: HealthView | None) -> tuple[IncidentStatus, ...]:
 
 def _order(incident: IncidentStatus) -> tuple[int, str, str]:
     return -severity_rank(incident.severity), incident.first_seen, incident.id
-
-
-def suppressed_incidents(
-    sessions: Iterable[QuarantineView], policy: Policy, now: float
-) -> Mapping[str, float]:
-    """Incidents of sessions that a person ended: they open nothing before the time given
-    (`cancelExpiry` after the last such end).
-    """
-    until: dict[str, float] = {}
-    for session in sessions:
-        ended_at = parse_time(session.status.phase_since)
-        if is_open(session) or ended_at is None or not ended_by_person(session):
-            continue
-        expires = ended_at + policy.release.cancel_expiry_s
-        if now < expires:
-            for cause in session.spec.causes:
-                if cause.incident:
-                    until[cause.incident] = max(expires, until.get(cause.incident, expires))
-    return until
-
-
-def left_alone(
-    node: NodeView,
-    health: HealthView,
-    sessions: Iterable[QuarantineView],
-    policy: Policy,
-    now: float,
-) -> str:
-    """What policy or a person decided so that nothing is done about the node's faults; "" where
-    something is to be done, or nothing is wrong: `OptOut`, `Report`, `Released`.
-    """
-    active = [incident for incident in health.status.incidents if incident.active]
-    if not active:
-        return ""
-    if opted_out(node):
-        return WhyNot.OPT_OUT
-    acting = actionable(health, (), policy)
-    if not acting:
-        return Level.REPORT
-    suppressed = suppressed_incidents(sessions, policy, now)
-    return "Released" if all(one.id in suppressed for one in acting) else ""
 
 
 def ended_by_person(session: QuarantineView) -> bool:

@@ -34,10 +34,10 @@ from rules.session.causes import (
     known_when_lowered,
     level_of,
     level_rank,
-    suppressed_incidents,
 )
 from rules.session.ending import end
 from rules.session.halts import EVIDENCE_PART_TAKEN, PART_OF_MARK, halt_of, with_halts
+from rules.session.history import suppressed_incidents
 from rules.session.observation import NodeObservation, is_open, opted_out
 from rules.session.phases import in_phase, mark_write
 from rules.session.reuse import EVIDENCE_JOINED

@@ -1,15 +1,23 @@
-"""What ended sessions still say: repeat offenders, and how long history is kept."""
+"""What ended sessions still say: what a person decided, repeat offenders, how long history is kept."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from rules.api.nodes import QuarantineView
+from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase
 from rules.api.timestamps import parse_time
 from rules.api.writes import DeleteSession
+from rules.catalog.reason import Level
+from rules.catalog.why_not import WhyNot
 from rules.policy.policy import Policy
-from rules.session.observation import NodeObservation, is_open, sessions_by_node
+from rules.session.causes import actionable, ended_by_person
+from rules.session.observation import (
+    NodeObservation,
+    is_open,
+    opted_out,
+    sessions_by_node,
+)
 
 
 def started_at(session: QuarantineView) -> float:
@@ -108,3 +116,44 @@ def outlived(
                     DeleteSession(name=session.name, node=node, uid=session.metadata.uid)
                 )
     return tuple(deletions)
+
+
+def suppressed_incidents(
+    sessions: Iterable[QuarantineView], policy: Policy, now: float
+) -> Mapping[str, float]:
+    """Incidents of sessions that a person ended: they open nothing before the time given
+    (`cancelExpiry` after the last such end).
+    """
+    until: dict[str, float] = {}
+    for session in sessions:
+        ended_at = parse_time(session.status.phase_since)
+        if is_open(session) or ended_at is None or not ended_by_person(session):
+            continue
+        expires = ended_at + policy.release.cancel_expiry_s
+        if now < expires:
+            for cause in session.spec.causes:
+                if cause.incident:
+                    until[cause.incident] = max(expires, until.get(cause.incident, expires))
+    return until
+
+
+def left_alone(
+    node: NodeView,
+    health: HealthView,
+    sessions: Iterable[QuarantineView],
+    policy: Policy,
+    now: float,
+) -> str:
+    """What policy or a person decided so that nothing is done about the node's faults; "" where
+    something is to be done, or nothing is wrong: `OptOut`, `Report`, `Released`.
+    """
+    active = [incident for incident in health.status.incidents if incident.active]
+    if not active:
+        return ""
+    if opted_out(node):
+        return WhyNot.OPT_OUT
+    acting = actionable(health, (), policy)
+    if not acting:
+        return Level.REPORT
+    suppressed = suppressed_incidents(sessions, policy, now)
+    return "Released" if all(one.id in suppressed for one in acting) else ""

@@ -12,7 +12,8 @@ from rules.api.selectors import parse_selector
 from rules.api.sentences import some
 from rules.api.timestamps import format_time, parse_time
 from rules.policy.policy import Policy
-from rules.session.causes import actionable, ended_by_person, suppressed_incidents
+from rules.session.causes import actionable, ended_by_person
+from rules.session.history import suppressed_incidents
 from rules.session.observation import opted_out
 
 
