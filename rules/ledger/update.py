@@ -38,6 +38,8 @@ SAME_S: Final = 3600.0
 """The same reason again within this time, nothing done meanwhile, is the same fault flapping."""
 STEP_POINTS: Final = 10
 """The score moves with time; it is written when it moved so far, in points of percent."""
+MOVED_S: Final = 3600.0
+"""Nobody carries a GPU about faster: two nodes that both claim it would else take turns."""
 _REASON_CHARS, _TEXT_CHARS, _LONGEST_TIME = 63, 256, 40
 
 
@@ -152,6 +154,8 @@ def _placed(
             return places
         if not last.slot:
             return (*places[:-1], msgspec.structs.replace(last, slot=identity.slot))
+    if last is not None and now - (parse_time(last.since) or 0.0) < MOVED_S:
+        return places
     here = RecordPlace(node=identity.node, slot=identity.slot, since=format_time(now))
     return (*places, here)[-MAX_PLACES:]
 

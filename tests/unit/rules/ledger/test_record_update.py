@@ -232,3 +232,16 @@ def test_issue14_what_one_session_finds_at_once_is_one_fault() -> None:
     faults = [mended(T0 + n, 2, "s", reason=reason) for n, reason in enumerate(reasons)]
     status = record(*faults, now=T0 + DAY_S)
     assert (len(status.events), status.lemon) == (5, False)
+
+
+def test_issue14_two_nodes_that_claim_one_gpu_do_not_take_turns() -> None:
+    status = record(fault(T0), now=T0)
+    writes = 0
+    for minute in range(1, 50):
+        other = replace(WHO, node="n2" if minute % 2 else "n1")
+        after = updated(status, other, [fault(T0)], (), T0 + 60 * minute)
+        assert after is not None
+        writes += worth_writing(status, after)
+        status = after
+    assert writes == 0
+    assert status.node == "n1"
