@@ -76,7 +76,11 @@ def _of_page(text: str) -> Iterator[str]:
         for line in block.replace("\\\n", " ").split("\n"):
             if line.strip().startswith(("kubectl ", "$ kubectl ")):
                 yield re.split(r"   ", line.strip().removeprefix("$ "))[0]
-    yield from (re.sub(r"\s+", " ", one) for one in _INLINE.findall(_FENCE.sub("", text)))
+    for one in _INLINE.findall(_FENCE.sub("", text)):
+        said = re.sub(r"\s+", " ", one)
+        # `kubectl exec` in a sentence is the name of something, not to be typed as it stands.
+        if said.count(" ") > 1:
+            yield said
 
 
 def _words(line: str) -> tuple[str, ...]:
