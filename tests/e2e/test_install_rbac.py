@@ -53,6 +53,7 @@ OTHER_OCCASIONS = {
     ("patch", "gpuward.io/gpurecords/status"): "a fault is entered, some time after it",
     ("delete", "gpuward.io/gpurecords"): "its last event is long past",
     ("get", "pods"): "an eviction's turn comes when the list of its node is old",
+    ("patch", "gpuward.io/gpunodehealths/status"): "an agent has been silent for five minutes",
     ("patch", "nodes/status"): "an agent has been silent for five minutes",
     ("get", "apps/daemonsets"): "a pod's DaemonSet is not in the cache",
     ("get", "apps/replicasets"): "who owns what blocks a drain",
