@@ -29,6 +29,8 @@ from rules.simulate.truth.year import Plants
 OURS: Final = "gpuward"
 _PLANTED: Final = ("nvsentinel-like", "karpenter-like", "any-xid")
 _FALSE_ALARMS: Final = Plants(false_alarms=1.0)
+_MANY_ALARMS: Final = Plants(false_alarms=20.0)
+_MANY_DAYS: Final = 60.0
 _BAD_DRIVER: Final = Plants(bad_driver_day=10.0)
 _DRIVER_DAYS: Final = 15.0
 _DRIVER_NODES: Final = 200
@@ -47,6 +49,8 @@ def write_benchmark(folder: Path, nodes: int, days: float, seeds: int) -> None:
         if name == OURS or name in _PLANTED:
             alarms = replace(run, plants=_FALSE_ALARMS)
             runs += [("alarms", each) for each in over_seeds(alarms, min(2, seeds))]
+            many = replace(run, plants=_MANY_ALARMS, days=min(_MANY_DAYS, days))
+            runs.append(("many", many))
             driver = replace(
                 run,
                 plants=_BAD_DRIVER,
@@ -55,7 +59,7 @@ def write_benchmark(folder: Path, nodes: int, days: float, seeds: int) -> None:
             )
             runs.append(("driver", driver))
     played = play_all([run for _, run in runs])
-    found: dict[str, Results] = {"fleet": {}, "alarms": {}, "driver": {}}
+    found: dict[str, Results] = {"fleet": {}, "alarms": {}, "many": {}, "driver": {}}
     for (part, run), one in zip(runs, played, strict=True):
         found[part].setdefault(run.name, []).append(one)
     _write(folder, found)
@@ -119,6 +123,8 @@ def page(found: dict[str, Results]) -> str:
         "kinds": _kinds(ours),
         "losses": _recalls(fleet),
         "alarms": _policies(found["alarms"], _PLANTED_ROWS),
+        "many": _policies(found["many"], _PLANTED_ROWS),
+        "many_days": f"{found['many'][OURS][0].run.days:g}",
         "driver": _policies(found["driver"], _PLANTED_ROWS),
         "alarm_seeds": f"{len(found['alarms'][OURS])}",
         "driver_nodes": f"{found['driver'][OURS][0].run.nodes}",

@@ -55,6 +55,8 @@ class SimNode:
     fault: Fault | None = None
     taken_at: float | None = None
     """Since when the policy keeps it out of service."""
+    told: bool = False
+    """Since then a pod was told to go."""
     by_people: bool = False
     """People cordoned it, not the policy."""
     repair_from: float | None = None

@@ -288,7 +288,10 @@ class World:
             score.needless += 1
 
     def drains(self, node: SimNode) -> None:
-        """The controller tells pods of the node to go."""
+        """The controller tells pods of the node to go; however often, it is one drain."""
+        if node.told:
+            return
+        node.told = True
         if node.fault is None or EFFECTS[node.fault.kind].healthy:
             self.score.wrong_drains += 1
 
@@ -298,6 +301,7 @@ class World:
             return
         self._settle_idle(node)
         node.taken_at = None
+        node.told = False
         node.repair_from = None
         self._returned(node)
 
