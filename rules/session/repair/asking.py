@@ -36,8 +36,10 @@ from rules.session.repair.requests import (
     taking_off_node,
 )
 
-FRESH_S: Final = 2.0
-"""Nobody is asked through an object that was read longer ago than this."""
+FRESH_S: Final = 10.0
+"""Nobody is asked through an object that was read longer ago than this. What changed since answers
+409: every request is bound to the version that was judged. A server that takes seconds for each of
+two reads must not be asked in turns for ever."""
 FOLLOWED_S: Final = 10.0
 """How often an object is looked at while its step is awaited."""
 AGAIN_S: Final = 5.0

@@ -282,3 +282,28 @@ def test_issue13_04_a_server_that_says_nothing_of_an_object_holds_the_end_up_for
     assert "a request still stands" in world.message(NODE)
     live(world, 800, step=20)
     assert world.steps_of() == [("RestartNode", "Failed")]
+
+
+@pytest.mark.parametrize("what", ["paused", "made by another"])
+def test_issue13_04_what_changes_right_before_the_write_is_heard(what: str) -> None:
+    """Everything that was judged is a precondition of the write."""
+    row = ("ClusterAPI", "ReplaceNode") if what == "paused" else KINDS[1]
+    world = broken(*row)
+    met: list[d.Write] = []
+
+    def meddles(write: d.Write) -> None:
+        if not isinstance(write, d.WriteRepairObject) or not write.asks or met:
+            return
+        met.append(write)
+        if what == "paused":
+            paused(world, on=True)
+            world.touch(world.held("machines")[0])
+        else:
+            at = write.address
+            world.put(at.api_version, at.resource, at.name, at.namespace, spec={})
+
+    world.meddler = meddles
+    live(world, 1500, step=30)
+    assert met
+    assert world.asked_through() == []
+    assert world.condition(NODE, "Blocked") == "RepairRefused"
