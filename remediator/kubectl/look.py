@@ -12,9 +12,7 @@ from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.fleet_look import fleet, gpu_nodes
 from remediator.kubectl.node_look import NodeLook, look_at, phase_of
-from remediator.kubectl.past.ledger_look import gpu_history
 from remediator.kubectl.terminal import Terminal
-from remediator.kubectl.why.why import why
 from remediator.view.people import decided, pause_lines
 from remediator.view.text import NONE, age, columns, document, labelled, span, width_for
 from rules.api.health import plain
@@ -92,10 +90,14 @@ async def why_node(cluster: Cluster, options: argparse.Namespace, _: Terminal) -
         return await _gone(cluster, look, form)
     if form in {"json", "yaml"}:
         return document(_why_document(look), form)
+    from remediator.kubectl.why.why import why
+
     return "\n".join(why(look, wide=form == "wide", width=width_for(sys.stdout)))
 
 
 def _why_document(look: NodeLook) -> dict[str, Any]:
+    from remediator.kubectl.why.why import why
+
     node, session = look.node, look.session
     note = read_note(node) if node else None
     return {
@@ -159,6 +161,9 @@ async def history(cluster: Cluster, options: argparse.Namespace, _: Terminal) ->
     if options.uuid:
         if options.node != "gpu":
             raise CommandError("history takes one NODE, or: gpu UUID", exit_code=64)
+        # Imported here, as `why` below: most commands look at neither.
+        from remediator.kubectl.past.ledger_look import gpu_history
+
         return await gpu_history(cluster, options)
     sessions = await cluster.sessions(options.node)
     if options.output in {"json", "yaml"}:
