@@ -9,6 +9,7 @@ daemon must not carry what the others need. Wrong use ends with 64 and one sente
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from importlib import import_module
 from typing import Final, NoReturn
@@ -51,7 +52,10 @@ def main(arguments: list[str] | None = None) -> int:
     named = next((argument for argument in given if not argument.startswith("-")), "")
     for command, (module, summary) in _COMMANDS.items():
         if command == named:
+            # Modules are made to stay: looking for garbage among them is a tenth of a start.
+            gc.disable()
             import_module(module).add_parser(subparsers)
+            gc.enable()
         else:
             subparsers.add_parser(command, help=summary)
     parsed = parser.parse_args(given)

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from agent.commands.decode_choice import Choice, Chosen, Found, Read, since_of
+from agent.commands.decode_choice import Choice, Chosen, Read, since_of
 from agent.commands.decode_json import json_reader
 from agent.commands.terminal import silence
 from agent.kernel_log.whole import WholeLog, blocks_of
@@ -40,7 +40,7 @@ _LINES_BETWEEN_COLLECTIONS: Final = 100_000
 
 
 class TextReader:
-    """Turns a raw line into a sentence for people; the line number is put before it."""
+    """Turns a raw line into a sentence for people behind its number and time."""
 
     __slots__ = ("_driver", "_gpu", "_now")
 
@@ -49,8 +49,8 @@ class TextReader:
         self._gpu = gpu
         self._now = now
 
-    def __call__(self, raw: bytes) -> Found | None:
-        """Return time and sentence, newline included; None for a line that says nothing."""
+    def __call__(self, raw: bytes, number: int) -> bytes | None:
+        """Return the sentence, newline included; None for a line that says nothing."""
         line = parse(raw)
         if line is None:
             return None
@@ -63,7 +63,7 @@ class TextReader:
         notes = "".join(f" [{note}]" for note in self._notes(line))
         says = f"{where} {what}{does}{notes}: {line.text}\n".encode("utf-8", "backslashreplace")
         stamp = stamp_of(raw, self._now).text
-        return stamp and stamp + b" ", says
+        return b"%d: %s%s%s" % (number, stamp, b" " if stamp else b"", says)
 
     def _notes(self, line: KernelLine) -> Iterator[str]:
         if line.user:
@@ -74,25 +74,17 @@ class TextReader:
             yield f"not expected on {self._gpu}"
 
 
-def decode(source: BinaryIO, sink: BinaryIO, read: Read, form: bytes) -> WholeLog[Found]:
-    """Read `source` to its end and write every finding to `sink` as soon as it is known.
-
-    `form` takes the line number, the time and the rest of what `read` found.
-    """
+def decode(source: BinaryIO, sink: BinaryIO, read: Read) -> WholeLog[bytes]:
+    """Read `source` to its end and write every finding to `sink` as soon as it is known."""
     log = WholeLog(read)
     for found in log.findings(blocks_of(source.fileno())):
-        _write(sink, form, found)
+        if found:
+            _put(sink, b"".join(found))
     return log
 
 
 class _CannotWriteError(Exception):
     """The findings have nowhere to go; carries the system's words."""
-
-
-def _write(sink: BinaryIO, form: bytes, found: list[tuple[int, Found]]) -> None:
-    """Print the findings behind their line numbers."""
-    if found:
-        _put(sink, b"".join([form % (number, at, tail) for number, (at, tail) in found]))
 
 
 def _put(sink: BinaryIO, text: bytes) -> None:
@@ -172,16 +164,15 @@ def run(arguments: argparse.Namespace) -> int:
         as_json=arguments.json,
         now=now,
     )
-    form = b'{"line":%d,"time":%s,%s' if arguments.json else b"%d: %s%s"
     sink = sys.stdout.buffer
     try:
         if arguments.file is None:
             if sys.stdin is None:
                 return _usage("there is no standard input; name a log file")
-            log = decode(sys.stdin.buffer, sink, chosen.reader, form)
+            log = decode(sys.stdin.buffer, sink, chosen.reader)
         else:
             with Path(arguments.file).open("rb", buffering=0) as source:
-                log = decode(source, sink, chosen.reader, form)
+                log = decode(source, sink, chosen.reader)
         _put(sink, b"".join(chosen.summary()))
     except BrokenPipeError:
         # The reader has seen enough; keep the interpreter from flushing into it once more.

@@ -23,11 +23,8 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _MOST_GROUPS: Final = 4096
 """A hostile log can name any number of devices; what comes later is counted as one."""
 
-Found: TypeAlias = tuple[bytes, bytes]
-"""What is printed of a line: its time as it is printed, and the rest."""
-
-Read: TypeAlias = Callable[[bytes], Found | None]
-"""One raw line in; None for one of which nothing is printed."""
+Read: TypeAlias = Callable[[bytes, int], bytes | None]
+"""One raw line and its number in; what is printed of it out, None for nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +64,9 @@ class Chosen:
         self._now = now
         self._groups: dict[tuple[str, str, str], _Group] = {}
 
-    def __call__(self, raw: bytes) -> Found | None:
-        """What is printed behind the line number, or None."""
-        return self._read(raw) if self._wanted(raw) else None
+    def __call__(self, raw: bytes, number: int) -> bytes | None:
+        """What is printed, or None."""
+        return self._read(raw, number) if self._wanted(raw) else None
 
     @property
     def reader(self) -> Read:

@@ -69,8 +69,8 @@ _SHARED: Final = DecodedLine.__struct_fields__.index("text") + 1
 """The fields that a DecodedLine takes over from a KernelLine: the first ones of both."""
 
 
-def json_reader(driver: int | None, now: float) -> Callable[[bytes], tuple[bytes, bytes] | None]:
-    """What turns a raw line into the rest of its JSON object, behind the line number.
+def json_reader(driver: int | None, now: float) -> Callable[[bytes, int], bytes | None]:
+    """What turns a raw line and its number into its JSON object.
 
     A fault prints the same message over and over, so the last few thousand messages are
     remembered with what came out; the answer is the same with or without. Names of a closure are
@@ -95,18 +95,15 @@ def json_reader(driver: int | None, now: float) -> Callable[[bytes], tuple[bytes
         tail = known[message] = None if line is None else encoded(line)
         return tail
 
-    def read(raw: bytes) -> tuple[bytes, bytes] | None:
-        """Return the time and everything behind it, newline included; None for nothing.
-
-        Not joined: the second is long and the same object for every line that says the same.
-        """
+    def read(raw: bytes, number: int) -> bytes | None:
+        """Return the object, newline included; None for nothing."""
         if len(raw) > MAX_LINE:
             raw = raw[:MAX_LINE]
         if raw.startswith(BARE):
             tail = of_the_kernel.get(raw, _MISSING)
             if tail is _MISSING:
                 tail = made(raw, False)
-            return None if tail is None else (_NO_TIME, tail)
+            return None if tail is None else b'{"line":%d,"time":null,%s' % (number, tail)
         if usual := USUAL.match(raw):
             message = raw[usual.end() :]
             tail = of_the_kernel.get(message, _MISSING)
@@ -115,8 +112,8 @@ def json_reader(driver: int | None, now: float) -> Callable[[bytes], tuple[bytes
             if tail is None:
                 return None
             if usual.lastindex == SINCE_BOOT:
-                return b'"+%s"' % usual[SINCE_BOOT], tail
-            return stamp_of_usual(usual), tail
+                return b'{"line":%d,"time":"+%s",%s' % (number, usual[SINCE_BOOT], tail)
+            return b'{"line":%d,"time":%s,%s' % (number, stamp_of_usual(usual), tail)
         message, user = split_prefix(raw)
         tail = remembered[user].get(message, _MISSING)
         if tail is _MISSING:
@@ -124,7 +121,8 @@ def json_reader(driver: int | None, now: float) -> Callable[[bytes], tuple[bytes
         if tail is None:
             return None
         stamp = stamp_of(raw, now).text
-        return b'"%s"' % stamp if stamp else _NO_TIME, tail
+        at = b'"%s"' % stamp if stamp else _NO_TIME
+        return b'{"line":%d,"time":%s,%s' % (number, at, tail)
 
     return read
 

@@ -113,7 +113,7 @@ def _facts(paths: list[str], boots: list[float]) -> tuple[list[Fact], int]:
         begins, last = 0.0, 0.0
         with Path(path).open("rb", buffering=0) as source:
             for found in log.findings(blocks_of(source.fileno())):
-                for _, (raw, line) in found:
+                for raw, line in found:
                     if line.user:
                         refused += 1
                         continue
@@ -132,7 +132,7 @@ def _facts(paths: list[str], boots: list[float]) -> tuple[list[Fact], int]:
     return [(at, _boot_at(at, boots), fact) for at, _, fact in facts], refused
 
 
-def _candidate(raw: bytes) -> tuple[bytes, KernelLine] | None:
+def _candidate(raw: bytes, _number: int) -> tuple[bytes, KernelLine] | None:
     line = parse(raw)
     return None if line is None else (raw, line)
 

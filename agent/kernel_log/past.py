@@ -41,11 +41,11 @@ class PastLog:
     def __init__(self, path: str, sieve: Sieve, sink: Sink) -> None:
         self._sieve = sieve
         self._sink = sink
-        log = WholeLog(lambda raw: raw if parse(raw) is not None else None)
+        log = WholeLog(lambda raw, _: raw if parse(raw) is not None else None)
         self._found: deque[bytes] = deque(maxlen=_MOST_LINES)
         with Path(path).open("rb", buffering=0) as file:
             for found in log.findings(blocks_of(file.fileno())):
-                self._found += (raw[:MAX_RECORD_BYTES] for _, raw in found)
+                self._found += (raw[:MAX_RECORD_BYTES] for raw in found)
         if not log.understood:
             raise NotUnderstoodError(f"{log.lines} lines, 0 understood")
         sieve.counts.read += log.lines

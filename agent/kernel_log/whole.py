@@ -7,7 +7,7 @@ by the log's beginning; see `agent.kernel_log.unpack` and `rules.kernel_log.cont
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, Generic, TypeVar
 
 from agent.kernel_log.unpack import unpacked
@@ -20,7 +20,7 @@ from rules.kernel_log.containers import (
     container_of,
     understood,
 )
-from rules.kernel_log.scan import ANCHORS, LineScanner
+from rules.kernel_log.scan import ANCHORS, LineScanner, Read
 
 T = TypeVar("T")
 
@@ -34,16 +34,16 @@ SAMPLE: Final = 1 << 14
 class WholeLog(Generic[T]):
     """Reads a log once; `lines` and `understood` are known at its end.
 
-    `read` gets one line without its wrapping and answers None for one that says nothing.
+    `read` gets one line without its wrapping, and its number.
     """
 
-    def __init__(self, read: Callable[[bytes], T | None]) -> None:
+    def __init__(self, read: Read[T]) -> None:
         self._read = read
         self.lines = 0
         self.understood = True
 
-    def findings(self, blocks: Iterable[bytes]) -> Iterator[list[tuple[int, T]]]:
-        """(line number from 1, finding) as they are found. Raises OSError for damaged data."""
+    def findings(self, blocks: Iterable[bytes]) -> Iterator[list[T]]:
+        """What is found, as it is found. Raises OSError for damaged data."""
         texts = unpacked(blocks)
         first = next(texts, b"")
         container = container_of(first)
@@ -70,7 +70,7 @@ class WholeLog(Generic[T]):
         anchors = JSON_ANCHORS if container is LogContainer.JSON else ANCHORS
         unwrap = UNWRAP.get(container)
         read = self._read
-        inner = read if unwrap is None else lambda raw: read(unwrap(raw))
+        inner = read if unwrap is None else lambda raw, number: read(unwrap(raw), number)
         return LineScanner(inner, anchors, LONGEST_ENTRY)
 
 

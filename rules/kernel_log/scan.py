@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from rules.kernel_log.text import COLOUR, MAX_LINE
 
@@ -55,12 +55,12 @@ def worth_parsing(line: bytes) -> bool:
 
 T = TypeVar("T")
 
+Read: TypeAlias = Callable[[bytes, int], T | None]
+"""One line and its number, from 1, in; None for a line that says nothing."""
+
 
 class LineScanner(Generic[T]):
     """Numbers the lines of a stream and reads those that matter with `read`.
-
-    `read` is `parse` or something around it: it gets one line and answers None for a line
-    that says nothing.
 
     Feed blocks of any size; lines end at byte 0x0A only. A line without end is cut after
     `longest` bytes, so memory stays bounded whatever comes.
@@ -70,7 +70,7 @@ class LineScanner(Generic[T]):
 
     def __init__(
         self,
-        read: Callable[[bytes], T | None],
+        read: Read[T],
         anchors: tuple[bytes, ...] = ANCHORS,
         longest: int = MAX_LINE,
     ) -> None:
@@ -81,8 +81,8 @@ class LineScanner(Generic[T]):
         self._cut = False
         self._lines = 0
 
-    def feed(self, block: bytes) -> list[tuple[int, T]]:
-        """Return (line number from 1, line) of every recognised line that this block ends."""
+    def feed(self, block: bytes) -> list[T]:
+        """Return what was read of every recognised line that this block ends."""
         end = block.rfind(b"\n") + 1
         if not end:
             self._keep(block)
@@ -104,13 +104,13 @@ class LineScanner(Generic[T]):
         """How many lines have come, the unfinished one among them."""
         return self._lines + bool(self._tail or self._cut)
 
-    def finish(self) -> list[tuple[int, T]]:
+    def finish(self) -> list[T]:
         """Return the last line if it has no newline and is recognised."""
         if not self._tail:
             return []
-        line = self._read(self._tail)
+        line = self._read(self._tail, self._lines + 1)
         self._tail, self._cut = b"", True
-        return [(self._lines + 1, line)] if line is not None else []
+        return [line] if line is not None else []
 
     def _keep(self, rest: bytes) -> None:
         if self._cut:
@@ -126,21 +126,19 @@ def _is_dense(block: bytes) -> bool:
     return hits * _DENSE > sample.count(b"\n")
 
 
-def _scan_dense(
-    block: bytes, read: Callable[[bytes], T | None], first: int
-) -> tuple[list[tuple[int, T]], int]:
+def _scan_dense(block: bytes, read: Read[T], first: int) -> tuple[list[T], int]:
     lines = block.split(b"\n")
     found = [
-        (number, line)
+        line
         for number, raw in enumerate(lines, first)
-        if raw and (line := read(raw)) is not None
+        if raw and (line := read(raw, number)) is not None
     ]
     return found, len(lines) - 1
 
 
 def _scan_sparse(
-    block: bytes, read: Callable[[bytes], T | None], anchors: tuple[bytes, ...], first: int
-) -> tuple[list[tuple[int, T]], int]:
+    block: bytes, read: Read[T], anchors: tuple[bytes, ...], first: int
+) -> tuple[list[T], int]:
     starts: set[int] = set()
     find, rfind = block.find, block.rfind
     for anchor in anchors:
@@ -151,8 +149,8 @@ def _scan_sparse(
     found = []
     number, counted = first, 0
     for start in sorted(starts):
-        if (line := read(block[start : find(b"\n", start)])) is not None:
-            number += block.count(b"\n", counted, start)
-            counted = start
-            found.append((number, line))
+        number += block.count(b"\n", counted, start)
+        counted = start
+        if (line := read(block[start : find(b"\n", start)], number)) is not None:
+            found.append(line)
     return found, number - first + block.count(b"\n", counted)

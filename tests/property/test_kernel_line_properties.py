@@ -13,6 +13,7 @@ from agent.commands.decode_json import json_reader
 from rules.kernel_log.parse import KernelLine, parse
 from rules.kernel_log.scan import ANCHORS, LineScanner, worth_parsing
 from rules.kernel_log.text import MAX_TEXT
+from tests.support.agent.kernel_log_parts import parse_numbered
 from tests.support.scenario.examples import examples
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "kernel_lines.jsonl"
@@ -44,8 +45,7 @@ def test_any_bytes_are_survived_and_shown_safely(raw: bytes) -> None:
     assert line.detail is None or line.detail.isprintable()
     assert worth_parsing(raw)
     assert any(anchor in raw for anchor in ANCHORS)
-    at, rest = json_reader(None, 0.0)(raw.partition(b"\n")[0]) or (b"null", b'"x":1}')
-    json.loads(b'{"line":1,"time":' + at + b"," + rest)
+    json.loads(json_reader(None, 0.0)(raw.partition(b"\n")[0], 1) or b"{}")
 
 
 def slowly(log: bytes) -> list[tuple[int, KernelLine]]:
@@ -66,7 +66,7 @@ def slowly(log: bytes) -> list[tuple[int, KernelLine]]:
 @example(b"\n" * 50 + LINES[35], [10, 20])
 @settings(max_examples=examples(100))
 def test_blocks_of_any_size_give_what_single_lines_give(log: bytes, cuts: list[int]) -> None:
-    scanner = LineScanner(parse)
+    scanner = LineScanner(parse_numbered)
     found = []
     edges = sorted({0, len(log), *(cut for cut in cuts if cut < len(log))})
     for start, end in itertools.pairwise(edges):

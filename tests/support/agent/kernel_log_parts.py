@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from agent.kernel_log.record import RecordCounts, Sieve
 from rules.judge.observation import KernelGap, KernelLineSeen, KernelRead, SourceChanged
-from rules.kernel_log.parse import parse
+from rules.kernel_log.parse import KernelLine, parse
 from rules.kernel_log.scan import worth_parsing
 
 Fact = KernelLineSeen | KernelGap | KernelRead | SourceChanged
@@ -60,3 +60,9 @@ class Facts:
                 if not self._new.wait(max(0.0, deadline - time.monotonic())):
                     raise AssertionError(f"not seen within {timeout_s} s; so far: {self.all}")
         return self
+
+
+def parse_numbered(raw: bytes, number: int) -> tuple[int, KernelLine] | None:
+    """What `LineScanner` reads lines with, where their numbers matter."""
+    line = parse(raw)
+    return None if line is None else (number, line)

@@ -85,8 +85,8 @@ def test_the_driver_version_changes_what_a_line_means(
 def test_remembered_messages_change_nothing() -> None:
     raw = [json.loads(row)["line"].encode() for row in LINES.read_text("utf-8").splitlines()]
     one = json_reader(None, 0.0)
-    twice = [one(line) for line in raw + raw]
-    fresh = [json_reader(None, 0.0)(line) for line in raw]
+    twice = [one(line, 1) for line in raw + raw]
+    fresh = [json_reader(None, 0.0)(line, 1) for line in raw]
     assert twice == fresh + fresh
     assert [tail is not None for tail in fresh] == [parse(line) is not None for line in raw]
     shared = DecodedLine.__struct_fields__

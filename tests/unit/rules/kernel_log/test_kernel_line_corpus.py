@@ -11,6 +11,7 @@ import pytest
 from rules.catalog.xid import nvidia_buckets
 from rules.kernel_log.parse import KernelLine, parse
 from rules.kernel_log.scan import LineScanner
+from tests.support.agent.kernel_log_parts import parse_numbered
 
 ROOT = Path(__file__).resolve().parents[4]
 OWN = ROOT / "tests" / "data" / "kernel_lines.jsonl"
@@ -41,7 +42,7 @@ def test_a_development_line_reads_as_expected(row: dict[str, Any]) -> None:
 def test_the_lines_come_out_the_same_one_by_one_and_as_one_file() -> None:
     raw = [row["line"].encode() for row in ROWS]
     one_by_one = [(n, line) for n, text in enumerate(raw, 1) if (line := parse(text)) is not None]
-    scanner = LineScanner(parse)
+    scanner = LineScanner(parse_numbered)
     assert [*scanner.feed(b"\n".join(raw)), *scanner.finish()] == one_by_one
 
 

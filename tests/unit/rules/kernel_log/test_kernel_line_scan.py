@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from rules.kernel_log.parse import parse
 from rules.kernel_log.scan import LineScanner, worth_parsing
 from rules.kernel_log.text import MAX_LINE
+from tests.support.agent.kernel_log_parts import parse_numbered
 
 XID = b"NVRM: Xid (PCI:0000:9b:00): 79, pid=1, name=a, GPU has fallen off the bus."
 NOISE = b"[   12.833946] EXT4-fs (nvme0n1p2): mounted filesystem"
 
 
 def scan(*blocks: bytes) -> list[int]:
-    scanner = LineScanner(parse)
+    scanner = LineScanner(parse_numbered)
     found = [number for block in blocks for number, _ in scanner.feed(block)]
     return [*found, *(number for number, _ in scanner.finish())]
 
@@ -42,7 +42,7 @@ def test_lines_are_numbered_as_they_stand(blocks: list[bytes], numbers: list[int
 
 
 def test_a_line_without_end_is_cut_and_the_next_one_is_read() -> None:
-    scanner = LineScanner(parse)
+    scanner = LineScanner(parse_numbered)
     for _ in range(100):
         assert scanner.feed(b"x" * 100_000) == []
     assert len(scanner._tail) <= MAX_LINE
@@ -50,7 +50,7 @@ def test_a_line_without_end_is_cut_and_the_next_one_is_read() -> None:
 
 
 def test_a_report_at_the_start_of_an_endless_line_is_still_read() -> None:
-    scanner = LineScanner(parse)
+    scanner = LineScanner(parse_numbered)
     assert scanner.feed(XID + b"y" * 100_000) == []
     assert [number for number, _ in scanner.feed(b"y" * 100_000 + b"\n")] == [1]
 
