@@ -24,7 +24,7 @@ from rules.kernel_log.scan import ANCHORS, LineScanner, Read
 
 T = TypeVar("T")
 
-BLOCK: Final = 1 << 17
+BLOCK: Final = 1 << 16
 """Larger ones are slower: each costs fresh pages of memory and falls out of the caches."""
 
 SAMPLE: Final = 1 << 14

@@ -26,7 +26,17 @@ HERE = Path(__file__).parent
 )
 def test_issue11_a_restart_at_every_step_of_every_scenario_changes_nothing_undocumented() -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-m", "not slow", str(HERE)],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-m",
+            "not slow",
+            "-n",
+            str(os.cpu_count() or 1),
+            str(HERE),
+        ],
         env={**os.environ, "GPUWARD_RESTART_AT": "every"},
         cwd=HERE.parents[2],
         capture_output=True,

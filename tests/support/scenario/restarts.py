@@ -189,7 +189,8 @@ def difference(
 
 def is_under_way(state: NodeState) -> bool:
     """Whether something was seen and not judged yet: a burst and whose it was, an event,
-    looks that agree, evidence of a reset that looks have to agree with anew.
+    looks that agree, evidence of a reset that looks have to agree with anew, an hour's course of
+    corrected errors.
     """
     waits = any(
         i.active
@@ -204,7 +205,8 @@ def is_under_way(state: NodeState) -> bool:
         gauges.append(view.lost)
         checks += view.checks.values()
         asked = view.action_seen is not None and view.action_seen != view.action
-        waits = waits or asked or view.aer != view.aer_base
+        storm = len({counter.value for counter in view.corrected}) > 1
+        waits = waits or asked or storm or view.aer != view.aer_base
     gauges += [check for check in checks if isinstance(check, Gauge)]
     latches = [check for check in checks if isinstance(check, Latch)]
     waits = waits or any(latch.seen != latch.raised for latch in latches)
