@@ -22,6 +22,7 @@ from rules.api.timestamps import format_micro_time
 from rules.repair.adapter import REPAIR_CONDITIONS
 from tests.support.remediator.kubectl_cluster import Kubectl, cluster, load
 from tests.support.remediator.kubectl_objects import BLOCKED, HEALTHS, NOW, ago, node, verdict
+from tests.support.remediator.record_objects import RECORDS, records
 
 Object = dict[str, Any]
 FOREIGN = {"key": "example.com/mine", "value": "x", "effect": "NoExecute"}
@@ -170,6 +171,18 @@ def lease(renewed: float) -> Object:
         "metadata": {"name": "gpuward-remediator", "namespace": "gpuward"},
         "spec": {"holderIdentity": "laptop", "renewTime": format_micro_time(renewed)},
     }
+
+
+def test_issue14_records_that_go_with_the_definitions_are_named(tmp_path: Path) -> None:
+    def recorded(hosted: HostedServer) -> None:
+        fill(hosted)
+        load(hosted, RECORDS, *records())
+
+    with cluster(tmp_path, recorded) as kubectl:
+        code, out, _ = kubectl("uninstall", "--yes")
+    assert code == 0
+    assert "3 records of what failed before go with the definitions" in out
+    assert "kubectl gpuward export" in out
 
 
 def test_a_lease_that_nobody_renews_is_no_leader(tmp_path: Path) -> None:
