@@ -42,6 +42,8 @@ class World:
         self.caches = caches
         self.sessions: dict[str, list[QuarantineView]] = {}
         """All sessions by node name, oldest first."""
+        self._open: dict[str, list[QuarantineView]] = {}
+        """Those that have not ended: asked for at every look, however much history is kept."""
         self.counting: dict[str, QuarantineView] = {}
         """Sessions by name that the fleet rules may still count, however much history is kept."""
         self._counted_until: list[tuple[float, str]] = []
@@ -127,11 +129,11 @@ class World:
 
     def open_sessions(self, node: str) -> list[QuarantineView]:
         """The node's sessions that have not ended, oldest first."""
-        return [session for session in self.sessions.get(node, ()) if is_open(session)]
+        return list(self._open.get(node, ()))
 
     def nodes_with_open_sessions(self) -> list[str]:
         """Names of nodes with a session that has not ended."""
-        return [name for name, sessions in self.sessions.items() if any(map(is_open, sessions))]
+        return list(self._open)
 
     def session_changed(
         self, before: QuarantineView | None, after: QuarantineView | None
@@ -193,7 +195,9 @@ class World:
         if new is not None:
             sessions.append(new)
             sessions.sort(key=lambda s: (s.metadata.created_at, s.name))
-        if sessions:
-            self.sessions[node] = sessions
-        else:
-            self.sessions.pop(node, None)
+        opened = [session for session in sessions if is_open(session)]
+        for index, found in ((self.sessions, sessions), (self._open, opened)):
+            if found:
+                index[node] = found
+            else:
+                index.pop(node, None)

@@ -20,6 +20,7 @@ from remediator.kube.api import Api
 from remediator.kube.clock import Clock
 from remediator.kube.gateway import Gateway, Result
 from remediator.kube.isolation import Isolation
+from remediator.kube.pace import PaceLane
 from remediator.kube.publisher_pods import PublisherPods
 from remediator.kube.repair_objects import RepairObjects
 from remediator.kube.resources import HEALTHS
@@ -360,7 +361,9 @@ class NodeCycle:
             self._evidence_read[session.name] = now
             try:
                 path = api_path(EVIDENCES, session.name)
-                self._evidence[session.name] = await self._api.get(path, EvidenceView)
+                # Like a record it waits for the marks of a storm.
+                answer = await self._api.call(PaceLane.RECORD, "GET", path)
+                self._evidence[session.name] = answer.decode(EvidenceView)
             except ApiError as error:
                 if error.answer.code != 404:
                     _LOG.warning("evidence", node=name, session=session.name, why=str(error))

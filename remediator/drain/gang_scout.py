@@ -119,8 +119,8 @@ class GangScout:
         snapshot = self._world.snapshot()
         return {
             name
-            for name, sessions in self._world.sessions.items()
-            for session in sessions
+            for name in self._world.nodes_with_open_sessions()
+            for session in self._world.open_sessions(name)
             if session.status.phase in _WAITING and _drains(session, snapshot)
         }
 
