@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import Final, NoReturn
 
 EXIT_USAGE: Final = 64
+EXIT_INTERRUPTED: Final = 130
 
 _COMMANDS: Final = {
     "run": ("agent.daemon.run", "watch this machine and publish its health on its Node"),
@@ -48,6 +49,13 @@ def main(arguments: list[str] | None = None) -> int:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    if given[:1] == ["--version"]:
+        # Imported here: the daemon's start has no use for it.
+        from agent.version import VERSION
+
+        sys.stdout.write(f"gpuward {VERSION}\n")
+        return 0
+    parser.add_argument("--version", action="store_true", help="print the version")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     named = next((argument for argument in given if not argument.startswith("-")), "")
     for command, (module, summary) in _COMMANDS.items():
@@ -59,7 +67,12 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             subparsers.add_parser(command, help=summary)
     parsed = parser.parse_args(given)
-    status: int = parsed.run(parsed)
+    try:
+        status: int = parsed.run(parsed)
+    except KeyboardInterrupt:
+        # Commands that have more to say at Ctrl-C end by themselves.
+        sys.stderr.write(f"{parser.prog}: interrupted\n")
+        return EXIT_INTERRUPTED
     return status
 
 

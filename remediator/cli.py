@@ -20,6 +20,7 @@ from remediator.kube.access import AccessError, lacking_client
 from remediator.settings import EX_USAGE, fail, make_parser, run_settings
 from remediator.simulate import command as simulate
 from remediator.upkeep.policy_source import given_policy
+from remediator.version import release_version
 from rules.policy.differences import differences
 from rules.policy.policy import Policy, effective_view
 from rules.policy.reasons import unknown_reasons
@@ -29,7 +30,11 @@ from rules.policy.schema import policy_schema
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status."""
-    parsed = make_parser(os.environ).parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if given[:1] == ["--version"]:
+        sys.stdout.write(f"gpuward {release_version()}\n")
+        return 0
+    parsed = make_parser(os.environ).parse_args(given)
     if parsed.command == "run":
         return _run(parsed)
     if parsed.command == "simulate":

@@ -60,6 +60,7 @@ def make_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
         prog="gpuward-remediator",
         description="Takes failing GPU nodes out of service within budgets and PDBs.",
     )
+    parser.add_argument("--version", action="store_true", help="print the version")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="run the controller until SIGTERM")
     _flag(run, env, "--policy", "FILE", "policy file; without one: mode Shadow, default limits")

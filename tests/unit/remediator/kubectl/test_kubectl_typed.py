@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.cli import main as agent_main
 from hack.sim.cluster import resource as r
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.commands import COMMANDS
@@ -202,3 +204,18 @@ def test_issue15_09_ctrl_c_ends_in_one_word_and_130(tmp_path):
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr == "kubectl gpuward: interrupted\n"
+
+
+@pytest.mark.parametrize("program", ["agent.cli", "remediator.cli"])
+def test_issue15_09_every_program_says_its_version(program, capsys):
+    assert importlib.import_module(program).main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("gpuward ")
+
+
+def test_issue15_09_ctrl_c_in_the_agents_commands_leaves_no_trace(monkeypatch, capsys):
+    def interrupted(_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("agent.commands.explain.run", interrupted)
+    assert agent_main(["explain", "79"]) == 130
+    assert capsys.readouterr().err == "gpuward-agent: interrupted\n"
