@@ -140,7 +140,10 @@ def _confronted(on: Judging, incident: Incident) -> Incident:
     around = surroundings(on.state)
     if rests(on.state, incident):
         return settled(incident, on.now, around, on.thresholds)
-    present = present_of(on.state, incident, since=incident.present_since)
+    # What rested is judged by looks from after the stand-down: in it cards are taken out.
+    rested_until = on.state.stood_down_until if _is_lost(incident) else 0.0
+    since = max(incident.present_since, rested_until)
+    present = present_of(on.state, incident, since=since)
     if present is Present.GOOD and _only_on_the_bus(on.state, incident):
         present = Present.UNSEEN
     if present is Present.BAD or (present is Present.GOOD and incident.cut):
