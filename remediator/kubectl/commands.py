@@ -1,117 +1,12 @@
-"""All commands of `kubectl gpuward`, in the order of its help: to look, to steer, to operate.
-
-What the options of one command need is imported when they are added: help is there at once.
-"""
+"""All commands of `kubectl gpuward`, in the order of its help: to look, to steer, to operate."""
 
 from __future__ import annotations
 
-import argparse
-
+from remediator.kubectl import command_options as more
 from remediator.kubectl.command import PLANNER
-from remediator.kubectl.options import LOOKS, Command, node_name, object_name
+from remediator.kubectl.options import LOOKS, Command
 
 _DATA = ("json", "yaml")
-
-
-def _list_more(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--all", action="store_true", help="ended sessions as well")
-
-
-def _records_more(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--all", action="store_true", help="every record, lemon or not")
-
-
-def _uuid_more(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "uuid", metavar="UUID", nargs="?", default="", help="of a GPU, after the word gpu"
-    )
-
-
-def _export_more(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--anonymise", action="store_true", help="no names, no words of people")
-    parser.add_argument(
-        "--file", "-f", metavar="FILE", default="", help="write here (default: standard output)"
-    )
-
-
-def _kept_more(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("uuid", metavar="UUID", help="of the GPU, or the name of a node")
-
-
-def _show_more(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("session", metavar="SESSION", type=object_name, help="as list names it")
-
-
-def _quarantine_more(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--level", choices=("Cordon", "Drain"), default="Drain",
-        help="Cordon only stops new work (default: %(default)s)",
-    )  # fmt: skip
-
-
-def _repair_more(parser: argparse.ArgumentParser) -> None:
-    from rules.repair.ladder import LADDER
-
-    parser.add_argument(
-        "--step", choices=tuple(map(str, LADDER)), help="this step instead of the one proposed"
-    )
-
-
-def _evidence_more(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "name_of", metavar="NODE|SESSION", type=object_name,
-        help="a session, or a node: then its newest evidence",
-    )  # fmt: skip
-    parser.add_argument(
-        "--output", "-o", dest="folder", metavar="DIR", default="",
-        help="the folder to write, new or empty (default: gpuward-evidence-SESSION)",
-    )  # fmt: skip
-
-
-def _pause_more(parser: argparse.ArgumentParser) -> None:
-    from remediator.kubectl.typed.pause_words import end, selector
-
-    parser.add_argument(
-        "nodes", metavar="NODE", nargs="*", type=node_name, help="only these (default: all)"
-    )
-    parser.add_argument(
-        "--selector", "-l", type=selector, metavar="LABELS",
-        help="only nodes with these labels, such as rack=a17",
-    )  # fmt: skip
-    parser.add_argument(
-        "--until", type=end, metavar="TIME",
-        help="ends by itself then: 2h, or 2026-01-31T12:00:00Z (default: until resume)",
-    )  # fmt: skip
-
-
-def _resume_more(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "pauses", metavar="PAUSE", nargs="*", type=object_name, help="only these (default: all)"
-    )
-
-
-def _plan_more(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "nodes", metavar="NODE", nargs="*", type=node_name, help="only these (default: all)"
-    )
-    _policy_option(parser)
-
-
-def _bundle_more(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--to", metavar="FILE", default="", help="write this file (default: one in this folder)"
-    )
-
-
-def _completion_more(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=("bash", "zsh", "fish", "kubectl"), help="which")
-
-
-def _policy_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--policy", metavar="FILE", default="",
-        help="judge by this policy file (default: the ConfigMap gpuward-policy)",
-    )  # fmt: skip
 
 
 COMMANDS = (
@@ -134,7 +29,7 @@ COMMANDS = (
         selects=True,
         watches=True,
         forms=LOOKS,
-        more=_list_more,
+        more=more.list_more,
         examples=(
             ("list", "what is going on now"),
             ("list --all -o wide", "history too, each with its sentence"),
@@ -161,7 +56,7 @@ COMMANDS = (
         about="One session as its object, with its timeline and the evidence it keeps.",
         run="look.show",
         forms=_DATA,
-        more=_show_more,
+        more=more.show_more,
         examples=(("show gpu-7-0badcafe", "as YAML; list --all names the sessions"),),
     ),
     Command(
@@ -174,7 +69,7 @@ COMMANDS = (
         forms=LOOKS,
         node=True,
         several=False,
-        more=_uuid_more,
+        more=more.uuid_more,
         examples=(
             ("history gpu-7", "is it a repeat offender?"),
             ("history gpu GPU-0badcafe", "what happened to one GPU; the beginning is enough"),
@@ -188,7 +83,7 @@ COMMANDS = (
         run="past.ledger_look.lemons",
         watches=True,
         forms=LOOKS,
-        more=_records_more,
+        more=more.records_more,
         examples=(
             ("lemons", "what to send back to the vendor"),
             ("lemons --all -o wide", "every record, each with its sentence"),
@@ -210,7 +105,7 @@ COMMANDS = (
         about="Writes what the agent kept when the session took its node: text for the return form and\n"
         "JSON, its SHA-256 checked. It says what a vendor will ask for beside it. Overwrites nothing.",
         run="evidence.evidence",
-        more=_evidence_more,
+        more=more.evidence_more,
         examples=(
             ("evidence gpu-7", "the newest of one node, also after the node is gone"),
             ("evidence gpu-7-0badcafe -o rma-4711", "of one session, into this folder"),
@@ -226,7 +121,7 @@ COMMANDS = (
         watches=True,
         role=PLANNER,
         forms=LOOKS,
-        more=_plan_more,
+        more=more.plan_more,
         examples=(
             ("plan", "before mode Enforce is turned on"),
             ("plan gpu-7 --policy new.yaml", "what another policy would do to one node"),
@@ -242,7 +137,7 @@ COMMANDS = (
         node=True,
         reason=True,
         asks=True,
-        more=_quarantine_more,
+        more=more.quarantine_more,
         examples=(
             ('quarantine gpu-7 --reason "fan noise, ticket 4711"', "drain it"),
             ('quarantine gpu-7 --level Cordon --reason "watching it"', "only no new work"),
@@ -268,7 +163,7 @@ COMMANDS = (
         run="act.repair",
         writes=True,
         node=True,
-        more=_repair_more,
+        more=more.repair_more,
         examples=(
             ("repair gpu-7", "the step that is proposed"),
             ("repair gpu-7 --step RestartNode", "another one, however often it was tried"),
@@ -292,7 +187,7 @@ COMMANDS = (
         run="past.ledger_look.keep",
         writes=True,
         reason=True,
-        more=_kept_more,
+        more=more.kept_more,
         examples=(('keep GPU-0badcafe --reason "passed 48 h of tests"', "not a lemon"),),
     ),
     Command(
@@ -323,7 +218,7 @@ COMMANDS = (
         run="pause.pause",
         writes=True,
         reason=True,
-        more=_pause_more,
+        more=more.pause_more,
         examples=(
             ('pause --reason "something is odd"', "everything stops"),
             ('pause --until 2h --reason "switch upgrade" -l rack=a17', "one rack, two hours"),
@@ -336,7 +231,7 @@ COMMANDS = (
         about="Ends the named pauses, or all of them; present state is judged afresh.",
         run="pause.resume",
         writes=True,
-        more=_resume_more,
+        more=more.resume_more,
         examples=(("resume", "all of them"), ("resume pause-1a2b3c4d", "one of them")),
     ),
     Command(
@@ -347,7 +242,7 @@ COMMANDS = (
         run="operate.preflight",
         role=PLANNER,
         forms=_DATA,
-        more=_policy_option,
+        more=more.policy_option,
         examples=(("preflight", "before and after the installation"),),
     ),
     Command(
@@ -358,7 +253,7 @@ COMMANDS = (
         run="bundle.bundle.bundle",
         node=True,
         several=False,
-        more=_bundle_more,
+        more=more.bundle_more,
         examples=(("bundle gpu-7", "gpuward-gpu-7-TIME.tar.gz in this folder"),),
     ),
     Command(
@@ -368,7 +263,7 @@ COMMANDS = (
         "kubectl_complete-gpuward on the PATH.",
         run="typed.completion.completion",
         connects=False,
-        more=_completion_more,
+        more=more.completion_more,
         examples=(("completion bash", "source <(kubectl gpuward completion bash)"),),
     ),
     Command(
@@ -378,7 +273,7 @@ COMMANDS = (
         "sessions, records and the policy. No pod spec, no environment, no secret.\n"
         "--anonymise replaces every name by a digest, the same in each export of one cluster.",
         run="past.export.export",
-        more=_export_more,
+        more=more.export_more,
         examples=(
             (
                 "export > cluster.tar.gz",

@@ -1,0 +1,126 @@
+"""What the commands of `kubectl gpuward` take beside what all of them take, a function for each.
+
+What the options of one command need is imported when they are added: help is there at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from remediator.kubectl.options import node_name, object_name
+
+
+def list_more(parser: argparse.ArgumentParser) -> None:
+    """What `list` takes."""
+    parser.add_argument("--all", action="store_true", help="ended sessions as well")
+
+
+def records_more(parser: argparse.ArgumentParser) -> None:
+    """What `records` takes."""
+    parser.add_argument("--all", action="store_true", help="every record, lemon or not")
+
+
+def uuid_more(parser: argparse.ArgumentParser) -> None:
+    """What `uuid` takes."""
+    parser.add_argument(
+        "uuid", metavar="UUID", nargs="?", default="", help="of a GPU, after the word gpu"
+    )
+
+
+def export_more(parser: argparse.ArgumentParser) -> None:
+    """What `export` takes."""
+    parser.add_argument("--anonymise", action="store_true", help="no names, no words of people")
+    parser.add_argument(
+        "--file", "-f", metavar="FILE", default="", help="write here (default: standard output)"
+    )
+
+
+def kept_more(parser: argparse.ArgumentParser) -> None:
+    """What `kept` takes."""
+    parser.add_argument("uuid", metavar="UUID", help="of the GPU, or the name of a node")
+
+
+def show_more(parser: argparse.ArgumentParser) -> None:
+    """What `show` takes."""
+    parser.add_argument("session", metavar="SESSION", type=object_name, help="as list names it")
+
+
+def quarantine_more(parser: argparse.ArgumentParser) -> None:
+    """What `quarantine` takes."""
+    parser.add_argument(
+        "--level", choices=("Cordon", "Drain"), default="Drain",
+        help="Cordon only stops new work (default: %(default)s)",
+    )  # fmt: skip
+
+
+def repair_more(parser: argparse.ArgumentParser) -> None:
+    """What `repair` takes."""
+    from rules.repair.ladder import LADDER
+
+    parser.add_argument(
+        "--step", choices=tuple(map(str, LADDER)), help="this step instead of the one proposed"
+    )
+
+
+def evidence_more(parser: argparse.ArgumentParser) -> None:
+    """What `evidence` takes."""
+    parser.add_argument(
+        "name_of", metavar="NODE|SESSION", type=object_name,
+        help="a session, or a node: then its newest evidence",
+    )  # fmt: skip
+    parser.add_argument(
+        "--output", "-o", dest="folder", metavar="DIR", default="",
+        help="the folder to write, new or empty (default: gpuward-evidence-SESSION)",
+    )  # fmt: skip
+
+
+def pause_more(parser: argparse.ArgumentParser) -> None:
+    """What `pause` takes."""
+    from remediator.kubectl.typed.pause_words import end, selector
+
+    parser.add_argument(
+        "nodes", metavar="NODE", nargs="*", type=node_name, help="only these (default: all)"
+    )
+    parser.add_argument(
+        "--selector", "-l", type=selector, metavar="LABELS",
+        help="only nodes with these labels, such as rack=a17",
+    )  # fmt: skip
+    parser.add_argument(
+        "--until", type=end, metavar="TIME",
+        help="ends by itself then: 2h, or 2026-01-31T12:00:00Z (default: until resume)",
+    )  # fmt: skip
+
+
+def resume_more(parser: argparse.ArgumentParser) -> None:
+    """What `resume` takes."""
+    parser.add_argument(
+        "pauses", metavar="PAUSE", nargs="*", type=object_name, help="only these (default: all)"
+    )
+
+
+def plan_more(parser: argparse.ArgumentParser) -> None:
+    """What `plan` takes."""
+    parser.add_argument(
+        "nodes", metavar="NODE", nargs="*", type=node_name, help="only these (default: all)"
+    )
+    policy_option(parser)
+
+
+def bundle_more(parser: argparse.ArgumentParser) -> None:
+    """What `bundle` takes."""
+    parser.add_argument(
+        "--to", metavar="FILE", default="", help="write this file (default: one in this folder)"
+    )
+
+
+def completion_more(parser: argparse.ArgumentParser) -> None:
+    """What `completion` takes."""
+    parser.add_argument("shell", choices=("bash", "zsh", "fish", "kubectl"), help="which")
+
+
+def policy_option(parser: argparse.ArgumentParser) -> None:
+    """What commands that read a policy takes."""
+    parser.add_argument(
+        "--policy", metavar="FILE", default="",
+        help="judge by this policy file (default: the ConfigMap gpuward-policy)",
+    )  # fmt: skip
