@@ -46,8 +46,9 @@ from remediator.view.verdict_reader import VerdictReader, reading
 from remediator.world import World
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.quarantine import Phase
+from rules.api.repair.writes import SetRepairCondition, WriteRepairObject
 from rules.api.timestamps import parse_time
-from rules.api.writes import MarkNode, SetRepairCondition, Write, WriteRepairObject
+from rules.api.writes import MarkNode, Write
 from rules.drain.daemon_sets import untolerating
 from rules.fleet.agent_silence import word_of
 from rules.policy.policy import Policy

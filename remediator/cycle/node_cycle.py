@@ -33,6 +33,7 @@ from rules.api.mark import marked
 from rules.api.nodes import FreshNode, HealthView, NodeView, QuarantineView
 from rules.api.object_name import api_path, is_object_name
 from rules.api.refusal import surprise
+from rules.api.repair.writes import CreateTestJob, DeleteTestJob, WriteRepairObject
 from rules.api.requests import EVIDENCES
 from rules.drain.plan import DrainPlan
 from rules.policy.policy import Policy
@@ -232,9 +233,9 @@ class NodeCycle:
             result = await self._writes.carry_out(name, writes)
             if result in _CHANGED and any(isinstance(write, d.MarkNode) for write in writes):
                 self._doubted.add(name)
-            if any(isinstance(write, d.WriteRepairObject) for write in writes):
+            if any(isinstance(write, WriteRepairObject) for write in writes):
                 self._objects.forget(name)
-            if any(isinstance(write, d.CreateTestJob | d.DeleteTestJob) for write in writes):
+            if any(isinstance(write, CreateTestJob | DeleteTestJob) for write in writes):
                 self._jobs.forget(name)
             accepted = result in {None, Result.DONE} and postponed_s is None
             if session is not None and accepted:

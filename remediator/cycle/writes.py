@@ -23,6 +23,7 @@ from rules.api.nodes import NodeView, QuarantineView
 from rules.api.object_name import api_path
 from rules.api.quarantine import QuarantineStatus
 from rules.api.refusal import NodeWrite, refusal_of
+from rules.api.repair.writes import DeleteTestJob, SetRepairCondition, WriteRepairObject
 from rules.api.timestamps import parse_time
 from rules.drain.memory import announced
 from rules.session.refused import not_recorded
@@ -117,7 +118,7 @@ class Writes:
                     # Its place in the budget is another node's until it is tried again.
                     self._fleet_changed()
             gone = sent.result in {Result.GONE, Result.CONFLICT}
-            if sent.done or (isinstance(write, d.DeleteTestJob) and gone):
+            if sent.done or (isinstance(write, DeleteTestJob) and gone):
                 self.learn(write, sent)
                 done = Result.DONE
                 continue
@@ -166,7 +167,7 @@ class Writes:
         """Take what the API server returned, so that the next decision sees it."""
         if sent.answer is None or not sent.answer.ok:
             return
-        if isinstance(write, d.WriteRepairObject) and not _on_node(write):
+        if isinstance(write, WriteRepairObject) and not _on_node(write):
             return
         try:
             match write:
@@ -182,8 +183,8 @@ class Writes:
                     | d.UnmarkNode()
                     | d.RelabelNode()
                     | d.SetNodeUnknown()
-                    | d.SetRepairCondition()
-                    | d.WriteRepairObject()
+                    | SetRepairCondition()
+                    | WriteRepairObject()
                 ):
                     self._gateway.forget(write.node)
                     if write.node in self._world.caches.nodes.items:
@@ -226,15 +227,15 @@ class Writes:
                 | d.UnmarkNode()
                 | d.RelabelNode()
                 | d.SetNodeUnknown()
-                | d.SetRepairCondition()
-                | d.WriteRepairObject()
+                | SetRepairCondition()
+                | WriteRepairObject()
             ):
                 self._gateway.forget(write.node)
             case _:
                 return
 
 
-def _on_node(write: d.WriteRepairObject) -> bool:
+def _on_node(write: WriteRepairObject) -> bool:
     return (write.address.api_version, write.address.resource) == ("v1", "nodes")
 
 

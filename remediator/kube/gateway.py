@@ -28,6 +28,13 @@ from rules.api import writes as d
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.object_name import api_path
 from rules.api.quarantine import Mode
+from rules.api.repair.writes import (
+    CreateTestJob,
+    DeleteTestJob,
+    SetRepairCondition,
+    SetValidated,
+    WriteRepairObject,
+)
 from rules.api.requests import QUARANTINES, request
 
 _LOG = structlog.get_logger()
@@ -41,11 +48,11 @@ LONGEST_READ_S = 5.0
 _LANES: dict[type, PaceLane] = {
     d.MarkNode: PaceLane.MARK,
     d.UnmarkNode: PaceLane.MARK,
-    d.SetRepairCondition: PaceLane.MARK,
-    d.WriteRepairObject: PaceLane.MARK,
-    d.CreateTestJob: PaceLane.MARK,
-    d.DeleteTestJob: PaceLane.RECORD,
-    d.SetValidated: PaceLane.RECORD,
+    SetRepairCondition: PaceLane.MARK,
+    WriteRepairObject: PaceLane.MARK,
+    CreateTestJob: PaceLane.MARK,
+    DeleteTestJob: PaceLane.RECORD,
+    SetValidated: PaceLane.RECORD,
     d.EvictPod: PaceLane.EVICT,
     d.SetDisruptionTarget: PaceLane.EVICT,
     d.DeletePod: PaceLane.EVICT,
@@ -67,8 +74,8 @@ _ON_NODES_OR_PODS = (
     d.SetNodeUnknown,
     d.SetDisruptionTarget,
     d.DeletePod,
-    d.CreateTestJob,
-    d.SetValidated,
+    CreateTestJob,
+    SetValidated,
 )
 
 
@@ -362,7 +369,7 @@ def _lane(write: d.Write) -> PaceLane:
 
 def _harms(write: d.Write) -> bool:
     """Of the kinds that may or may not harm: an eviction, a request for a repair."""
-    kinds = d.EvictPod | d.SetRepairCondition | d.WriteRepairObject
+    kinds = d.EvictPod | SetRepairCondition | WriteRepairObject
     return isinstance(write, kinds) and write.harmful
 
 

@@ -16,12 +16,12 @@ def list_more(parser: argparse.ArgumentParser) -> None:
 
 
 def records_more(parser: argparse.ArgumentParser) -> None:
-    """What `records` takes."""
+    """What `lemons` takes."""
     parser.add_argument("--all", action="store_true", help="every record, lemon or not")
 
 
 def uuid_more(parser: argparse.ArgumentParser) -> None:
-    """What `uuid` takes."""
+    """What `history` takes."""
     parser.add_argument(
         "uuid", metavar="UUID", nargs="?", default="", help="of a GPU, after the word gpu"
     )
@@ -36,7 +36,7 @@ def export_more(parser: argparse.ArgumentParser) -> None:
 
 
 def kept_more(parser: argparse.ArgumentParser) -> None:
-    """What `kept` takes."""
+    """What `keep` takes."""
     parser.add_argument("uuid", metavar="UUID", help="of the GPU, or the name of a node")
 
 
@@ -119,7 +119,7 @@ def completion_more(parser: argparse.ArgumentParser) -> None:
 
 
 def policy_option(parser: argparse.ArgumentParser) -> None:
-    """What commands that read a policy takes."""
+    """The policy file, of commands that read one."""
     parser.add_argument(
         "--policy", metavar="FILE", default="",
         help="judge by this policy file (default: the ConfigMap gpuward-policy)",

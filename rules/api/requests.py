@@ -24,6 +24,14 @@ from rules.api.names import (
 )
 from rules.api.object_name import name_from, segment
 from rules.api.quarantine import QuarantineStatus
+from rules.api.repair.writes import (
+    CreateTestJob,
+    DeleteTestJob,
+    SetRepairCondition,
+    SetValidated,
+    Verb,
+    WriteRepairObject,
+)
 from rules.api.timestamps import format_micro_time, format_time
 
 MERGE_PATCH = "application/merge-patch+json"
@@ -70,16 +78,16 @@ def request(write: d.Write) -> Request:
                     "status": {"silentSince": write.since or None},
                 },
             )
-        case d.SetRepairCondition():
+        case SetRepairCondition():
             return _repair_condition(write)
-        case d.WriteRepairObject():
+        case WriteRepairObject():
             return _repair_object(write)
         case d.DeleteEvidence():
             path = f"{EVIDENCES}/{segment(write.name)}"
             return Request(method="DELETE", path=path, body=_delete_options(write.uid))
-        case d.CreateTestJob() | d.DeleteTestJob():
+        case CreateTestJob() | DeleteTestJob():
             return _job_request(write)
-        case d.SetValidated():
+        case SetValidated():
             return _validated(write)
         case d.EmitEvent():
             return Request(
@@ -155,9 +163,9 @@ def status_patch(status: QuarantineStatus) -> dict[str, Any]:
     return patch
 
 
-def _job_request(write: d.CreateTestJob | d.DeleteTestJob) -> Request:
+def _job_request(write: CreateTestJob | DeleteTestJob) -> Request:
     path = f"/apis/batch/v1/namespaces/{segment(write.namespace)}/jobs"
-    if isinstance(write, d.CreateTestJob):
+    if isinstance(write, CreateTestJob):
         return Request(method="POST", path=path, body=dict(write.body))
     body = {**_delete_options(write.uid), "propagationPolicy": "Background"}
     return Request(method="DELETE", path=f"{path}/{segment(write.name)}", body=body)
@@ -232,7 +240,7 @@ def _set_unknown(write: d.SetNodeUnknown) -> Request:
     )
 
 
-def _validated(write: d.SetValidated) -> Request:
+def _validated(write: SetValidated) -> Request:
     """As other conditions of a Node: a foreign UID in the patch is a 409."""
     condition = {
         "type": CONDITION_VALIDATED,
@@ -250,7 +258,7 @@ def _validated(write: d.SetValidated) -> Request:
     )
 
 
-def _repair_condition(write: d.SetRepairCondition) -> Request:
+def _repair_condition(write: SetRepairCondition) -> Request:
     """A strategic merge patch leaves the other conditions; a foreign UID in it is a 409."""
     condition = {
         "type": write.kind,
@@ -268,17 +276,17 @@ def _repair_condition(write: d.SetRepairCondition) -> Request:
     )
 
 
-def _repair_object(write: d.WriteRepairObject) -> Request:
+def _repair_object(write: WriteRepairObject) -> Request:
     at, body = write.address, dict(write.body)
     manager = f"?fieldManager={COMPONENT_REMEDIATOR}"
     match write.verb:
-        case d.Verb.CREATE:
+        case Verb.CREATE:
             collection = replace(at, name="")
             return Request(method="POST", path=f"{collection.path}{manager}", body=body)
-        case d.Verb.PATCH:
+        case Verb.PATCH:
             path = f"{at.path}{manager}"
             return Request(method="PATCH", path=path, content_type=MERGE_PATCH, body=body)
-        case d.Verb.DELETE:
+        case Verb.DELETE:
             if (at.api_version, at.resource) == ("v1", "pods"):
                 eviction = {
                     "apiVersion": "policy/v1",

@@ -16,10 +16,11 @@ from rules.api.containers import gpu_amounts
 from rules.api.names import ANNOTATION_HOLD, CONDITION_VALIDATED
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Cause, Mode, QuarantineSpec
+from rules.api.repair.writes import CreateTestJob, DeleteTestJob
 from rules.api.selectors import parse_selector
 from rules.api.sentences import bounded
 from rules.api.timestamps import parse_time
-from rules.api.writes import CreateSession, CreateTestJob, DeleteTestJob, Write
+from rules.api.writes import CreateSession, Write
 from rules.catalog.reason import Level, Severity
 from rules.fleet.pools import control_plane
 from rules.policy.validation import ValidationChoice

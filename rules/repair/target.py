@@ -13,7 +13,7 @@ from typing import Any, Final
 from rules.api.nodes import NodeView
 from rules.api.object_name import is_object_name
 from rules.api.quarantine import RepairTarget
-from rules.api.writes import ObjectAddress, ObjectQuery
+from rules.api.repair.writes import ObjectAddress, ObjectQuery
 from rules.repair.adapter import NodeReference, RepairAction, TargetRule
 from rules.repair.matching import at, uid_of
 from rules.repair.template import OWN_NAMESPACE, RequestFacts, filled_text

@@ -23,9 +23,9 @@ from rules.api.nodes import HealthView, LabelSelector, NodeView, PauseView, Quar
 from rules.api.object_name import is_object_name
 from rules.api.quarantine import PauseSpec
 from rules.api.refusal import NodeWrite
+from rules.api.repair.writes import ObjectQuery
 from rules.api.selectors import Matcher, matcher, parse_selector
 from rules.api.timestamps import parse_time
-from rules.api.writes import ObjectQuery
 from rules.catalog.why_not import Refusal
 from rules.ledger.record import RecordView
 from rules.policy.policy import Policy

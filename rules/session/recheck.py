@@ -14,6 +14,7 @@ from rules.api.mark import MarkState, mark_state, marked, read_note
 from rules.api.names import ANNOTATION_HOLD
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase
+from rules.api.repair.writes import CreateTestJob, SetRepairCondition, WriteRepairObject
 from rules.session.causes import drains_now, has_human, holds_now
 from rules.session.observation import is_open, opted_out, pause_covers, selects_node
 from rules.session.owners import working_owner
@@ -51,9 +52,9 @@ def _session(write: d.Write, node: NodeView, snapshot: FleetSnapshot) -> str:
             return "the node was replaced"
         session = snapshot.quarantines.get(write.session)
         return _open(session, node, snapshot) or _marks(session, node, snapshot)
-    if isinstance(write, d.SetRepairCondition | d.WriteRepairObject):
+    if isinstance(write, SetRepairCondition | WriteRepairObject):
         return _repairs(write, node, snapshot)
-    if isinstance(write, d.CreateTestJob):
+    if isinstance(write, CreateTestJob):
         return _tests(write, node, snapshot)
     if node.ready == "Unknown":
         return "the node's kubelet is silent"
@@ -71,7 +72,7 @@ def _session(write: d.Write, node: NodeView, snapshot: FleetSnapshot) -> str:
 
 
 def _repairs(
-    write: d.SetRepairCondition | d.WriteRepairObject, node: NodeView, snapshot: FleetSnapshot
+    write: SetRepairCondition | WriteRepairObject, node: NodeView, snapshot: FleetSnapshot
 ) -> str:
     """Whether a step may be asked for: the session has it on record, and nobody holds the node."""
     session = snapshot.quarantines.get(write.session)
@@ -90,7 +91,7 @@ def _repairs(
     return _drained(session, node, snapshot)
 
 
-def _tests(write: d.CreateTestJob, node: NodeView, snapshot: FleetSnapshot) -> str:
+def _tests(write: CreateTestJob, node: NodeView, snapshot: FleetSnapshot) -> str:
     """Whether a test may begin: the session has it on record, no cause is back, nobody holds it."""
     if not write.session:
         return _idles(write, node, snapshot)
@@ -112,7 +113,7 @@ def _tests(write: d.CreateTestJob, node: NodeView, snapshot: FleetSnapshot) -> s
     )
 
 
-def _idles(write: d.CreateTestJob, node: NodeView, snapshot: FleetSnapshot) -> str:
+def _idles(write: CreateTestJob, node: NodeView, snapshot: FleetSnapshot) -> str:
     """Whether an idle node may be tested: it is the same, serves, and the policy asks for it."""
     if snapshot.policy.validate.of_idle_nodes() is None:
         return "the policy tests no idle nodes"

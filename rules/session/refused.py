@@ -14,18 +14,16 @@ import msgspec
 
 from rules.api.quarantine import QuarantineStatus
 from rules.api.refusal import NodeWrite
+from rules.api.repair.writes import CreateTestJob, SetRepairCondition, WriteRepairObject
 from rules.api.sentences import bounded
 from rules.api.writes import (
     CreateSession,
-    CreateTestJob,
     EmitEvent,
     MarkNode,
     PatchSessionSpec,
     RelabelNode,
-    SetRepairCondition,
     UnmarkNode,
     Write,
-    WriteRepairObject,
     WriteSessionStatus,
 )
 from rules.catalog.why_not import Refusal, WhyNot

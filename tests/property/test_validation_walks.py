@@ -9,6 +9,7 @@ import pytest
 
 from rules.api import writes as d
 from rules.api.quarantine import Phase
+from rules.api.repair.writes import CreateTestJob
 from tests.support.scenario.repair_world import NODE
 from tests.support.scenario.validation_world import HAPPENS, WORDS, ValidationWorld
 
@@ -48,7 +49,7 @@ class Walk(ValidationWorld):
 
     def never(self, write: d.Write) -> None:
         """Looked at before each write lands."""
-        if isinstance(write, d.CreateTestJob):
+        if isinstance(write, CreateTestJob):
             assert not self.pauses
             assert "gpuward.io/hold" not in self.nodes[NODE]["metadata"]["annotations"]
             session = self.session(NODE).status

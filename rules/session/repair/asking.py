@@ -13,7 +13,7 @@ import msgspec
 
 from rules.api.names import ANNOTATION_REPAIR, API_VERSION
 from rules.api.quarantine import RepairAttempt, RepairTarget
-from rules.api.writes import (
+from rules.api.repair.writes import (
     ObjectAddress,
     ObjectQuery,
     SetRepairCondition,

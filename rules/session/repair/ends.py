@@ -7,9 +7,10 @@ from dataclasses import replace
 import msgspec
 
 from rules.api.quarantine import Phase, QuarantineStatus, RepairAttempt, RepairState
+from rules.api.repair.writes import SetRepairCondition, WriteRepairObject
 from rules.api.sentences import bounded
 from rules.api.timestamps import format_time
-from rules.api.writes import Decision, Evicting, SetRepairCondition, WriteRepairObject
+from rules.api.writes import Decision, Evicting
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.policy.policy import Policy
 from rules.repair.ladder import Step

@@ -12,9 +12,10 @@ from typing import Final
 import msgspec
 
 from rules.api.quarantine import Phase, QuarantineStatus, RepairAttempt, RepairState
+from rules.api.repair.writes import ObjectQuery
 from rules.api.sentences import bounded, causes_clause
 from rules.api.timestamps import clock, format_time, parse_time
-from rules.api.writes import Decision, Evicting, ObjectQuery
+from rules.api.writes import Decision, Evicting
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.clock import was_away
 from rules.repair.ladder import Climb, Step

@@ -10,8 +10,8 @@ from rules.api.names import ANNOTATION_REPAIR
 from rules.api.nodes import NodeView
 from rules.api.object_name import name_from
 from rules.api.quarantine import RepairAttempt
+from rules.api.repair.writes import ObjectAddress, SetRepairCondition, Verb, WriteRepairObject
 from rules.api.sentences import causes_clause
-from rules.api.writes import ObjectAddress, SetRepairCondition, Verb, WriteRepairObject
 from rules.policy.policy import Policy
 from rules.repair.adapter import REPAIR_CONDITIONS, RepairAction
 from rules.repair.judging import is_ours, merged, taken_back

@@ -14,6 +14,7 @@ import msgspec
 from rules.api import writes as d
 from rules.api.nodes import FreshNode, NodeCondition, QuarantineView
 from rules.api.quarantine import Phase, ReleaseRequest
+from rules.api.repair.writes import SetRepairCondition
 from rules.api.requests import request
 from rules.api.timestamps import format_time
 from rules.catalog.reason import Level
@@ -274,7 +275,7 @@ class Gpuward:
                     return True
             case d.MarkNode() | d.UnmarkNode() | d.RelabelNode():
                 return self._patch_node(node, write)
-            case d.SetRepairCondition():
+            case SetRepairCondition():
                 self._ask_repair(node, write)
             case _:
                 return False
@@ -296,7 +297,7 @@ class Gpuward:
             self._world.hand_over(node)
         return before != after or write.status.repair != session.status.repair
 
-    def _ask_repair(self, node: SimNode, write: d.SetRepairCondition) -> None:
+    def _ask_repair(self, node: SimNode, write: SetRepairCondition) -> None:
         """Whoever follows the node's conditions does it: a reset or a restart helps where a repair
         is short, a replacement always does.
         """

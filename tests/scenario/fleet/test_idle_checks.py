@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from rules.api import writes as d
 from rules.api.pods import PodView
+from rules.api.repair.writes import CreateTestJob
 from rules.fleet.idle_checks import due, follow, making
 from rules.validate.jobs import LABEL_JOB, JobSeen, JobView
 from tests.support.scenario.session_apiserver import OWN
@@ -99,13 +99,13 @@ def test_issue13_03_every_idle_node_is_tested_in_its_turn_and_once_a_day() -> No
     assert len(world.sweep()) == 1, "30 % of 4, rounded down"
     world.sweep_for(1200)
     assert {world.validated(name) for name in world.nodes} == {"True"}
-    assert len(world.writes(d.CreateTestJob)) == 4
+    assert len(world.writes(CreateTestJob)) == 4
     world.now += DAY_S / 2
     world.sweep_for(300)
-    assert len(world.writes(d.CreateTestJob)) == 4
+    assert len(world.writes(CreateTestJob)) == 4
     world.now += DAY_S / 2
     world.sweep_for(1200)
-    assert len(world.writes(d.CreateTestJob)) == 8
+    assert len(world.writes(CreateTestJob)) == 8
     assert world.quarantines == {}
 
 

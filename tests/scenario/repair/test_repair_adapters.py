@@ -8,6 +8,7 @@ import pytest
 
 from rules.api import writes as d
 from rules.api.nodes import QuarantineView
+from rules.api.repair.writes import ObjectQuery, WriteRepairObject
 from rules.api.requests import request
 from rules.repair.judging import Sight
 from rules.repair.ladder import Step
@@ -130,7 +131,7 @@ def test_issue13_05_a_refused_request_is_tried_again_and_fails_in_time(
     name: str, step: str, code: int
 ) -> None:
     world = broken(name, step)
-    world.refusing = {d.WriteRepairObject: (code, "admission webhook denied the request")}
+    world.refusing = {WriteRepairObject: (code, "admission webhook denied the request")}
     live(world, 300)
     assert world.steps_of() == [(step, "Planned")]
     live(world, 600, step=60)
@@ -237,9 +238,9 @@ def test_issue13_04_a_deleted_session_leaves_nothing_that_is_followed_late(
     assert world.requests() == []
 
 
-def deleted_reads(world: ProviderWorld, gone: QuarantineView) -> list[d.ObjectQuery]:
+def deleted_reads(world: ProviderWorld, gone: QuarantineView) -> list[ObjectQuery]:
     """What a process that saw the deletion reads and then writes, until nothing is left."""
-    objects: dict[d.ObjectQuery, Any] = {}
+    objects: dict[ObjectQuery, Any] = {}
     for _ in range(6):
         seen = observe(
             world.snapshot(), NODE, permit=Permit(), sessions={}, node=world.node(NODE),
@@ -251,7 +252,7 @@ def deleted_reads(world: ProviderWorld, gone: QuarantineView) -> list[d.ObjectQu
             objects[found.needs_object] = world.read_object(found.needs_object)
             continue
         for write in found:
-            assert isinstance(write, d.WriteRepairObject)
+            assert isinstance(write, WriteRepairObject)
             assert not write.harmful
             assert world.write_object(write, request(write)) < 300
             objects.clear()
@@ -292,7 +293,7 @@ def test_issue13_04_what_changes_right_before_the_write_is_heard(what: str) -> N
     met: list[d.Write] = []
 
     def meddles(write: d.Write) -> None:
-        if not isinstance(write, d.WriteRepairObject) or not write.asks or met:
+        if not isinstance(write, WriteRepairObject) or not write.asks or met:
             return
         met.append(write)
         if what == "paused":

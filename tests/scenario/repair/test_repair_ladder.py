@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rules.api import writes as d
+from rules.api.repair.writes import SetRepairCondition
 from tests.support.scenario.repair_world import NODE, REPLACE, RESTART, RepairWorld, repair_policy
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
@@ -16,7 +17,7 @@ def test_issue13_01_off_by_default_nothing_is_asked_for() -> None:
     world.run(3600, step=10)
     assert world.phase(NODE) == "Quarantined"
     assert world.session(NODE).status.repair == ()
-    assert not world.writes(d.SetRepairCondition)
+    assert not world.writes(SetRepairCondition)
     assert "waiting for the repair" in world.message(NODE)
 
 
@@ -47,7 +48,7 @@ def test_issue13_01_the_entry_is_written_before_anybody_is_asked() -> None:
     order = [
         type(write).__name__
         for _, write, _, _ in world.sent
-        if isinstance(write, d.SetRepairCondition)
+        if isinstance(write, SetRepairCondition)
         or (isinstance(write, d.WriteSessionStatus) and write.status.repair)
     ]
     assert order[:3] == ["WriteSessionStatus", "SetRepairCondition", "WriteSessionStatus"]
@@ -174,7 +175,7 @@ def test_issue13_01_shadow_asks_for_nothing() -> None:
     world.add_nodes(5)
     world.incident(NODE)
     world.run(600, step=5)
-    assert not world.writes(d.SetRepairCondition)
+    assert not world.writes(SetRepairCondition)
     assert "RestartNode" in world.message(NODE)
 
 

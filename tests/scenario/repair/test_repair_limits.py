@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rules.api import writes as d
+from rules.api.repair.writes import SetRepairCondition
 from rules.session.history import outlived
 from tests.support.scenario.repair_world import NODE, RESTART, STEPS, RepairWorld, repair_policy
 from tests.support.scenario.session_world import CrashError
@@ -158,7 +159,7 @@ def test_issue13_04_a_planned_step_is_held_and_goes_on_with_its_whole_time(what:
     world.incident(NODE)
 
     def dies(write: d.Write) -> None:
-        if isinstance(write, d.SetRepairCondition):
+        if isinstance(write, SetRepairCondition):
             raise CrashError
 
     world.meddler = dies
@@ -207,7 +208,7 @@ def test_issue13_04_a_session_deleted_while_it_repairs_leaves_no_request_behind(
 
 def test_issue13_04_a_refused_request_is_said_and_fails_in_time() -> None:
     world = RepairWorld(does="heals", steps=RESTART_ONLY)
-    world.refusing = {d.SetRepairCondition: (403, "ValidatingAdmissionPolicy denied the request")}
+    world.refusing = {SetRepairCondition: (403, "ValidatingAdmissionPolicy denied the request")}
     world.incident(NODE)
     world.run_until(NODE, "Repairing", limit=60)
     world.run(300, step=5)
@@ -221,7 +222,7 @@ def test_issue13_04_a_refused_request_is_said_and_fails_in_time() -> None:
 
 def test_issue13_04_a_busy_api_server_is_asked_again() -> None:
     world = RepairWorld(does="heals", steps=RESTART_ONLY)
-    world.refusing = {d.SetRepairCondition: (429, "not now")}
+    world.refusing = {SetRepairCondition: (429, "not now")}
     world.incident(NODE)
     world.run_until(NODE, "Repairing", limit=60)
     world.run(120, step=5)

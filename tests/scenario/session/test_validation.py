@@ -7,6 +7,7 @@ import pytest
 
 from rules.api import writes as d
 from rules.api.quarantine import Mode
+from rules.api.repair.writes import CreateTestJob
 from rules.api.timestamps import parse_time
 from tests.support.scenario.repair_world import NODE
 from tests.support.scenario.session_apiserver import OWN
@@ -51,7 +52,7 @@ def test_issue13_03_the_entry_is_written_before_the_job_is_made() -> None:
     order = [
         type(write).__name__
         for _, write, _, _ in world.sent
-        if isinstance(write, d.CreateTestJob)
+        if isinstance(write, CreateTestJob)
         or (isinstance(write, d.WriteSessionStatus) and write.status.validation)
     ]
     assert order[:3] == ["WriteSessionStatus", "CreateTestJob", "WriteSessionStatus"]
@@ -242,7 +243,7 @@ def test_issue13_03_a_template_that_is_missing_is_said() -> None:
 
 def test_issue13_03_a_job_that_the_api_server_refuses_is_said_and_never_a_pass() -> None:
     world = ValidationWorld("passes", repair={"mode": "Off"})
-    world.refusing[d.CreateTestJob] = (403, "jobs.batch is forbidden")
+    world.refusing[CreateTestJob] = (403, "jobs.batch is forbidden")
     world.incident(NODE)
     world.run_until(NODE, "Quarantined", limit=600)
     world.close_all(NODE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rules.api import writes as d
+from rules.api.repair.writes import CreateTestJob
 from rules.policy.durations import Seconds
 from tests.support.scenario.repair_world import NODE
 from tests.support.scenario.session_apiserver import CrashError
@@ -57,7 +57,7 @@ def test_issue13_03_killed_before_each_write_the_test_is_made_once_and_ends_the_
         jobs = [
             write.name
             for _, write, _, answer in world.sent
-            if isinstance(write, d.CreateTestJob) and answer == 201
+            if isinstance(write, CreateTestJob) and answer == 201
         ]
         assert len(jobs) == len(set(jobs)) == made, number
         assert len(world.sessions(NODE)) == 1

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from hack.sim.cluster.validation.structural import StructuralSchema
-from rules.api import writes as d
+from rules.api.repair.writes import ObjectAddress, ObjectQuery, Verb, WriteRepairObject
 from rules.api.requests import MERGE_PATCH, Request
 from rules.repair.judging import ObjectSeen, Sight
 from tests.support.cluster.provider_definitions import DEFINITIONS, schema_of
@@ -33,7 +33,7 @@ class ProviderObjects(Cluster):
         self, api_version: str, resource: str, name: str, namespace: str = "", **body: Any
     ) -> dict[str, Any]:
         """Somebody else's object."""
-        at = d.ObjectAddress(
+        at = ObjectAddress(
             api_version=api_version, resource=resource, namespace=namespace, name=name
         )
         meta = self._meta(name, **body.pop("metadata", {}))
@@ -47,7 +47,7 @@ class ProviderObjects(Cluster):
         """All objects of a resource."""
         return [o for path, o in self.objects.items() if f"/{resource}/" in path]
 
-    def read_object(self, query: d.ObjectQuery) -> ObjectSeen:
+    def read_object(self, query: ObjectQuery) -> ObjectSeen:
         """What the edge would hand to the rules."""
         at = query.address
         if at.resource == "pods":
@@ -56,7 +56,7 @@ class ProviderObjects(Cluster):
         if group in self.unserved:
             return self._seen(Sight.NOT_SERVED, f"nobody serves {at.words}")
         if version == "*":
-            at = d.ObjectAddress(
+            at = ObjectAddress(
                 api_version=f"{group}/{VERSIONS[group]}",
                 resource=at.resource,
                 namespace=at.namespace,
@@ -81,7 +81,7 @@ class ProviderObjects(Cluster):
             )
         return self._seen(Sight.FOUND, found=items, api_version=at.api_version)
 
-    def _pods(self, query: d.ObjectQuery) -> ObjectSeen:
+    def _pods(self, query: ObjectQuery) -> ObjectSeen:
         at, wanted = query.address, dict(query.fields)
         key, _, value = query.selector.partition("=")
         found = tuple(
@@ -99,7 +99,7 @@ class ProviderObjects(Cluster):
     def _seen(self, sight: Sight, why: str = "", **more: Any) -> ObjectSeen:
         return ObjectSeen(sight=sight, read_at=self.now, why=why, **more)
 
-    def write_object(self, write: d.WriteRepairObject, wire: Request) -> int:
+    def write_object(self, write: WriteRepairObject, wire: Request) -> int:
         """The API server's answer to a request for a repair or its end."""
         at = write.address
         group = at.api_version.rpartition("/")[0]
@@ -112,17 +112,17 @@ class ProviderObjects(Cluster):
         if at.resource == "pods":
             return self._evict_pod(at, body)
         match write.verb:
-            case d.Verb.CREATE:
+            case Verb.CREATE:
                 assert wire.method == "POST"
                 if at.path in self.objects:
                     return 409
                 return self._store(at, body)
-            case d.Verb.PATCH:
+            case Verb.PATCH:
                 return self._patch_object(self.objects.get(at.path), body, wire)
-            case d.Verb.DELETE:
+            case Verb.DELETE:
                 return self._delete_object(at.path, body)
 
-    def _store(self, at: d.ObjectAddress, body: dict[str, Any]) -> int:
+    def _store(self, at: ObjectAddress, body: dict[str, Any]) -> int:
         kind, schema = schema_of(at.api_version.rpartition("/")[0], at.resource)
         assert (body["kind"], body["apiVersion"]) == (kind, at.api_version)
         assert (body["metadata"]["name"], body["metadata"].get("namespace", "")) == (
@@ -170,7 +170,7 @@ class ProviderObjects(Cluster):
             del self.objects[path]
         return 200
 
-    def _evict_pod(self, at: d.ObjectAddress, body: dict[str, Any]) -> int:
+    def _evict_pod(self, at: ObjectAddress, body: dict[str, Any]) -> int:
         assert body["kind"] == "Eviction"
         pod = self.pods.get((at.namespace, at.name))
         if pod is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rules.api import writes as d
+from rules.api.repair.writes import ObjectAddress, WriteRepairObject
 from rules.api.timestamps import format_time
 from rules.repair.ladder import Step
 from rules.repair.shipped import ADAPTERS
@@ -145,12 +145,12 @@ class ProviderWorld(RepairWorld):
             )
         return bool(self.requests())
 
-    def asked_through(self) -> list[d.WriteRepairObject]:
+    def asked_through(self) -> list[WriteRepairObject]:
         """Every request that was accepted, in order."""
         return [
             write
             for _, write, _, status in self.sent
-            if isinstance(write, d.WriteRepairObject) and write.asks and status < 300
+            if isinstance(write, WriteRepairObject) and write.asks and status < 300
         ]
 
     # ------------------------------------------------------------------ the provider
@@ -252,7 +252,7 @@ _BEGINS = {"RestartDriver": "RestartFabricManager"}
 
 
 def _host(node: str) -> str:
-    return d.ObjectAddress(
+    return ObjectAddress(
         api_version="metal3.io/v1alpha1",
         resource="baremetalhosts",
         namespace="metal",

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from rules.api import writes as d
 from rules.api.evidence.whose import session_of
 from rules.api.evidence.wire import digest
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import RepairAttempt
+from rules.api.repair.writes import SetRepairCondition
 from rules.api.timestamps import format_time
 from rules.session.repair.wants import under_way
 from tests.support.scenario.session_world import ROOMY, World, policy_of
@@ -92,9 +92,9 @@ class RepairWorld(World):
         found = {n: self.session(n) for n in self.nodes if self.sessions(n)}
         return {n: a for n, s in found.items() if (a := _under_way(s)) is not None}
 
-    def asked(self) -> list[d.SetRepairCondition]:
+    def asked(self) -> list[SetRepairCondition]:
         """Every request that was sent, in order."""
-        return [w for w in self.writes(d.SetRepairCondition) if w.harmful]
+        return [w for w in self.writes(SetRepairCondition) if w.harmful]
 
 
 def _under_way(session: QuarantineView) -> RepairAttempt | None:

@@ -16,6 +16,13 @@ from rules.api.budgets import PdbView
 from rules.api.nodes import FreshNode
 from rules.api.object_name import is_object_name
 from rules.api.pods import PodView
+from rules.api.repair.writes import (
+    CreateTestJob,
+    DeleteTestJob,
+    SetRepairCondition,
+    SetValidated,
+    WriteRepairObject,
+)
 from rules.api.requests import MERGE_PATCH, Request, request
 from rules.api.timestamps import format_time, parse_time
 from rules.drain.budget import matching
@@ -146,13 +153,13 @@ class ApiServer(ProviderObjects):
                 if isinstance(write, d.UnmarkNode) and write.orphan:
                     assert write.session not in self.quarantines
                 return self._patch(self.nodes, write.node, wire)
-            case d.SetRepairCondition():
+            case SetRepairCondition():
                 return self._condition(write, wire)
-            case d.WriteRepairObject():
+            case WriteRepairObject():
                 return self.write_object(write, wire)
-            case d.CreateTestJob() | d.DeleteTestJob():
+            case CreateTestJob() | DeleteTestJob():
                 return self._job(write, wire)
-            case d.SetValidated():
+            case SetValidated():
                 return self._condition(write, wire)
             case d.EmitEvent():
                 assert wire.body is not None
@@ -189,7 +196,7 @@ class ApiServer(ProviderObjects):
             case _:
                 raise AssertionError(f"unexpected {write}")
 
-    def _condition(self, write: d.SetRepairCondition | d.SetValidated, wire: Request) -> int:
+    def _condition(self, write: SetRepairCondition | SetValidated, wire: Request) -> int:
         """A strategic merge patch of a node's status, conditions by type."""
         node = self.nodes.get(write.node)
         if node is None:
@@ -203,10 +210,10 @@ class ApiServer(ProviderObjects):
         self.touch(node)
         return 200
 
-    def _job(self, write: d.CreateTestJob | d.DeleteTestJob, wire: Request) -> int:
+    def _job(self, write: CreateTestJob | DeleteTestJob, wire: Request) -> int:
         known = self.jobs.get(write.name)
         assert wire.body is not None
-        if isinstance(write, d.CreateTestJob):
+        if isinstance(write, CreateTestJob):
             if known is not None:
                 return 409
             meta = {**self._meta(write.name, namespace=OWN), **wire.body["metadata"]}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from remediator.kube.refusals import Refusals
-from rules.api.writes import ObjectQuery
+from rules.api.repair.writes import ObjectQuery
 from rules.drain import queue as pdb_queue
 from rules.drain.memory import DrainMemory
 from rules.drain.plan import DrainPlan

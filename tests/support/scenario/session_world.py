@@ -25,6 +25,7 @@ from rules.api.nodes import FreshNode, HealthView, LeaseView, NodeView, PauseVie
 from rules.api.pods import ClaimView, OwnerView, PodView, VolumeAttachmentView
 from rules.api.quarantine import QuarantineStatus
 from rules.api.refusal import NodeWrite
+from rules.api.repair.writes import WriteRepairObject
 from rules.api.requests import request
 from rules.api.timestamps import parse_time
 from rules.catalog.reason import Severity
@@ -235,7 +236,7 @@ class World(ApiServer):
     def _sent(self, write: d.Write) -> bool:
         """Send as the edge does: what is refused is remembered and ends the round."""
         status = self._send(write)
-        if isinstance(write, d.WriteRepairObject):
+        if isinstance(write, WriteRepairObject):
             self.controller.objects.clear()
         body = json.dumps({"message": self.refusing.get(type(write), (0, ""))[1]}).encode()
         answer = Answer(code=status, body=body, content_type="application/json")

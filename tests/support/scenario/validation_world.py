@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rules.api import writes as d
+from rules.api.repair.writes import CreateTestJob
 from rules.api.timestamps import format_time
 from rules.validate.jobs import LABEL_JOB
 from tests.support.scenario.repair_world import NODE, STEPS, RepairWorld
@@ -156,6 +156,6 @@ class ValidationWorld(RepairWorld):
         """State and verdict of every test of the node's latest session."""
         return [(t.state, t.verdict) for t in self.session(node).status.validation]
 
-    def made(self) -> list[d.CreateTestJob]:
+    def made(self) -> list[CreateTestJob]:
         """Every Job that was asked for, in order."""
-        return self.writes(d.CreateTestJob)
+        return self.writes(CreateTestJob)

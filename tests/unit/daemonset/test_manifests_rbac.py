@@ -25,6 +25,15 @@ from remediator.kube.caches import Caches, Listeners
 from remediator.kube.elector import LEASE_NAME
 from rules.api import writes as d
 from rules.api.quarantine import QuarantineSpec, QuarantineStatus
+from rules.api.repair.writes import (
+    CreateTestJob,
+    DeleteTestJob,
+    ObjectAddress,
+    SetRepairCondition,
+    SetValidated,
+    Verb,
+    WriteRepairObject,
+)
 from rules.api.requests import request
 from rules.drain import gangs as gang
 from tests.support.remediator.virtual_clock import VirtualClock
@@ -41,7 +50,7 @@ ORDINARY: list[d.Write] = [
     d.RelabelNode(node="n", node_uid="u", session="s", patch={}),
     d.SetNodeUnknown(node="n", node_uid="u", resource_version="1", at=0.0, message="m"),
     d.SetVerdictSilent(node="n", resource_version="1", since=""),
-    d.SetRepairCondition(
+    SetRepairCondition(
         node="n",
         node_uid="u",
         session="s",
@@ -61,13 +70,13 @@ ORDINARY: list[d.Write] = [
     d.DeleteRecord(node="n", name="r", uid="u"),
     d.DeleteEvidence(name="s", uid="u"),
     d.EvictPod(node="n", namespace="x", name="p", uid="u"),
-    d.WriteRepairObject(
+    WriteRepairObject(
         node="n",
         node_uid="u",
         session="s",
         step="RestartNode",
-        verb=d.Verb.PATCH,
-        address=d.ObjectAddress(api_version="v1", resource="nodes", name="n"),
+        verb=Verb.PATCH,
+        address=ObjectAddress(api_version="v1", resource="nodes", name="n"),
         body={},
         asks=True,
     ),
@@ -77,9 +86,9 @@ FORCED: list[d.Write] = [
     d.DeletePod(node="n", namespace="x", name="p", uid="u", grace_s=1, by_policy="drain"),
 ]
 TESTED: list[d.Write] = [
-    d.CreateTestJob(node="n", node_uid="u", session="s", namespace="x", name="j", body={}),
-    d.DeleteTestJob(node="n", namespace="x", name="j", uid="u"),
-    d.SetValidated(node="n", node_uid="u", passed=True, message="m", at=0.0),
+    CreateTestJob(node="n", node_uid="u", session="s", namespace="x", name="j", body={}),
+    DeleteTestJob(node="n", namespace="x", name="j", uid="u"),
+    SetValidated(node="n", node_uid="u", passed=True, message="m", at=0.0),
 ]
 # Reads of single objects and uncached lists, and who makes them.
 READS = {

@@ -12,8 +12,8 @@ pytest.importorskip("celpy", reason="cel-python is not installed")
 
 from hack.repair_components import FOLDER, rendered
 from rules.api import names
+from rules.api.repair.writes import SetRepairCondition
 from rules.api.requests import request
-from rules.api.writes import SetRepairCondition
 from rules.repair.adapter import REPAIR_CONDITIONS
 from rules.repair.component import (
     MARK_POLICY,

@@ -14,8 +14,8 @@ from agent.commands import validate as command
 from hack.sim.manifests import read_manifests
 from remediator.settings import make_parser, run_settings
 from rules.api.nodes import NodeView
+from rules.api.repair.writes import SetValidated
 from rules.api.requests import request
-from rules.api.writes import SetValidated
 from rules.policy.validation import BUILTIN_TEMPLATE
 from rules.validate.jobs import (
     IDLE_PRIORITY,

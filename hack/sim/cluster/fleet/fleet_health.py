@@ -130,7 +130,7 @@ class FleetHealth:
         except ApiError as error:
             if error.code != 409:
                 raise
-        return spec["sha256"]
+        return str(spec["sha256"])
 
     async def publish_from(self, node: str, pod: Object) -> None:
         """From now on the verdict names this pod as its publisher instead of a heartbeat."""
