@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
+
 from agent.senses.host_modules import kernel_modules
 from agent.senses.host_processes import host_processes
 from agent.senses.network import network_ports
@@ -16,7 +18,6 @@ from rules.judge.observation import HostSeen
 
 DMI = Path("/sys/class/dmi/id")
 NUMA = Path("/sys/devices/system/node")
-STAT = Path("/proc/stat")
 
 
 def host_seen(at: float, *, dmi: Path = DMI, numa: Path = NUMA) -> HostSeen:
@@ -34,26 +35,14 @@ def host_seen(at: float, *, dmi: Path = DMI, numa: Path = NUMA) -> HostSeen:
     )
 
 
-def host_identity(at: float, *, dmi: Path = DMI, numa: Path = NUMA, stat: Path = STAT) -> HostSeen:
+def host_identity(at: float, *, dmi: Path = DMI, numa: Path = NUMA) -> HostSeen:
     """Boot and hardware alone: all that a simulated node leaves to the machine it runs on."""
     return HostSeen(
         at=at,
-        booted_at=_booted_at(stat),
+        booted_at=psutil.boot_time(),
         product_uuid=_product_uuid(dmi),
         cpu_numa_nodes=_cpu_numa_nodes(numa),
     )
-
-
-def _booted_at(stat: Path) -> float:
-    """When the kernel says that it began (wall seconds); 0 where it does not say."""
-    try:
-        for line in stat.read_text(encoding="ascii").splitlines():
-            name, _, value = line.partition(" ")
-            if name == "btime":
-                return float(value)
-    except (OSError, ValueError):
-        return 0.0
-    return 0.0
 
 
 def _product_uuid(dmi: Path) -> str:

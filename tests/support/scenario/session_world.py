@@ -10,7 +10,6 @@ must never be sent.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +19,6 @@ from remediator.kube.answer import Answer
 from remediator.kube.refusals import Refusals
 from rules.api import writes as d
 from rules.api.budgets import PdbView
-from rules.api.evidence.wire import EvidenceView
 from rules.api.nodes import FreshNode, HealthView, LeaseView, NodeView, PauseView, QuarantineView
 from rules.api.pods import ClaimView, OwnerView, PodView, VolumeAttachmentView
 from rules.api.quarantine import QuarantineStatus
@@ -42,16 +40,13 @@ from rules.ledger.record import RecordView
 from rules.policy.policy import Policy
 from rules.session.causes import causes_in_effect, worst
 from rules.session.decide import decide
-from rules.session.external import first_seen
 from rules.session.observation import Permit, is_open, observe, sessions_by_node
 from rules.session.recheck import recheck
-from rules.session.repair.evidence import wanted_of
 from rules.session.snapshot import FleetSnapshot
-from rules.session.validation.verdicts import under_way
-from rules.validate.jobs import LABEL_JOB, JobSeen, JobView, PodTemplateView
 from tests.support.scenario.session_apiserver import OWN, ApiServer, CrashError
 from tests.support.scenario.session_cluster import START
 from tests.support.scenario.session_parts import ROOMY, Controller, Said, policy_of
+from tests.support.scenario.session_sights import evidence_for, external_seen, job_seen
 
 __all__ = ["ROOMY", "START", "CrashError", "World", "policy_of"]
 
@@ -121,7 +116,7 @@ class World(ApiServer):
             records={n: convert(r, RecordView) for n, r in self.records.items()},
             pauses={name: convert(p, PauseView) for name, p in self.pauses.items()},
             maintenance_leases={n: convert(le, LeaseView) for n, le in self.leases.items()},
-            external_seen=self._external_seen(),
+            external_seen=external_seen(self),
             observing_since=self.observing_since,
             acting_since=self.acting_since,
             doubt=self.doubt,
@@ -132,18 +127,6 @@ class World(ApiServer):
             gangs=self._gangs(),
             kueue_unhealthy=self.kueue_unhealthy,
         )
-
-    def _external_seen(self) -> dict[str, Mapping[str, float]]:
-        """Noted at every cycle, as the loop does at every change of a node."""
-        known = self.controller.external_seen
-        self.controller.external_seen = {
-            name: first_seen(
-                msgspec.convert(node, NodeView), self.policy, known.get(name, {}), self.now
-            )
-            for name, node in self.nodes.items()
-            if self.policy.external
-        }
-        return self.controller.external_seen
 
     def _gangs(self) -> dict[str, tuple[Gang, ...]]:
         owners = {uid: msgspec.convert(o, OwnerView) for uid, o in self.owners.items()}
@@ -264,10 +247,10 @@ class World(ApiServer):
                 node=node,
                 plan=self.controller.plans.get(session.name) if session else None,
                 last_active_at=self.controller.active_at.get(session.name) if session else None,
-                job=self._job_seen(session),
+                job=job_seen(self, session),
                 refused=self.controller.refusals.of(name),
                 objects=self.controller.objects,
-                evidence=self._evidence_for(session),
+                evidence=evidence_for(self, session),
             )
             decision = decide(session, seen, self.now, self.policy)
             if decision.needs_fresh_node:
@@ -281,12 +264,6 @@ class World(ApiServer):
         assert decision.needs_object is None
         self._say(name, session, decision)
         return decision
-
-    def _evidence_for(self, session: QuarantineView | None) -> EvidenceView | None:
-        if session is None or not wanted_of(session, self.now):
-            return None
-        found = self.evidences.get(session.name)
-        return msgspec.convert(found, EvidenceView) if found is not None else None
 
     def _say(self, name: str, session: QuarantineView | None, decision: d.Decision) -> None:
         if not self.steps or self.steps[-1][1:] != (name, decision.step):
@@ -366,24 +343,6 @@ class World(ApiServer):
             own_namespace=OWN,
         )
         self.controller.plans[session.name] = plan
-
-    def _job_seen(self, session: QuarantineView | None) -> JobSeen | None:
-        """What `remediator.cycle.job_look` reads."""
-        test = under_way(session.status) if session is not None else None
-        if test is None:
-            return None
-        template = self.templates.get(test.template)
-        job = self.jobs.get(test.object)
-        return JobSeen(
-            name=test.object,
-            job=msgspec.convert(job, JobView) if job is not None else None,
-            pods=tuple(
-                msgspec.convert(pod, PodView)
-                for pod in self.pods.values()
-                if pod["metadata"]["labels"].get(LABEL_JOB) == test.object
-            ),
-            template=msgspec.convert(template, PodTemplateView) if template is not None else None,
-        )
 
     def _send_evictions(self) -> None:
         wanted = [

@@ -13,7 +13,7 @@ from agent.daemon import log
 
 HEAVY = (
     *("asyncio", "kubernetes", "pynvml", "pyudev", "rich", "yaml", "structlog"),
-    *("psutil", "hack", "agent.nvml.life"),
+    *("hack", "agent.nvml.life"),
 )
 
 

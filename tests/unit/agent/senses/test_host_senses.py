@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.senses.host import host_identity, host_seen
+from agent.senses.host import host_seen
 from agent.senses.host_modules import kernel_modules
 from agent.senses.host_processes import MAX_LOOKED_AT, SLICE, host_processes
 from agent.senses.machine import simulated
@@ -180,9 +180,3 @@ def test_the_host_of_a_simulated_node_is_the_one_its_file_describes(tmp_path: Pa
     assert not seen.services
 
 
-def test_the_boot_is_dated_by_the_kernel_or_not_at_all(tmp_path: Path) -> None:
-    assert host_identity(0.0).booted_at == psutil.boot_time()
-    for said, at in ((b"cpu 1\nbtime 1700000000\n", 1.7e9), (b"btime x\n", 0.0), (b"\xff", 0.0)):
-        (tmp_path / "stat").write_bytes(said)
-        assert host_identity(0.0, stat=tmp_path / "stat").booted_at == at
-    assert host_identity(0.0, stat=tmp_path / "none").booted_at == 0.0
