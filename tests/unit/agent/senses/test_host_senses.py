@@ -178,5 +178,3 @@ def test_the_host_of_a_simulated_node_is_the_one_its_file_describes(tmp_path: Pa
     seen = machine.host(7.0)
     assert seen.processes is None
     assert not seen.services
-
-
