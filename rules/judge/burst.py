@@ -167,7 +167,8 @@ def _in_phase(
     """The incident itself where it is so already: what is the same object needs no second look."""
     if (incident.phase, incident.due_at, incident.row) == (phase, due_at, row):
         return incident
-    return replace(incident, phase=phase, due_at=due_at, row=row)
+    cut = incident.cut and phase is not IncidentPhase.SETTLED
+    return replace(incident, phase=phase, due_at=due_at, row=row, cut=cut)
 
 
 def no_need(row: Reason) -> Reason:

@@ -23,7 +23,7 @@ from rules.judge.incident import (
     without_gpu,
 )
 from rules.judge.judging import Judging
-from rules.judge.observation import SourceState
+from rules.judge.observation import SourceName, SourceState
 from rules.judge.present import Present, gpu_now, present_of
 from rules.judge.recording import BEFORE_START, rests, surroundings
 from rules.judge.state import MAX_GPUS, START_GRACE_S, Checks, GpuView, NodeState, find_gpu
@@ -144,6 +144,8 @@ def _confronted(on: Judging, incident: Incident) -> Incident:
     rested_until = on.state.stood_down_until if _is_lost(incident) else 0.0
     since = max(incident.present_since, rested_until)
     present = present_of(on.state, incident, since=since)
+    if incident.cut and SourceName.KERNEL_LOG in on.state.restored_sources:
+        present = Present.UNSEEN  # the rest of it stands in a log that is still to be read
     if present is Present.GOOD and _only_on_the_bus(on.state, incident):
         present = Present.UNSEEN
     if present is Present.BAD or (present is Present.GOOD and incident.cut):
@@ -152,7 +154,6 @@ def _confronted(on: Judging, incident: Incident) -> Incident:
             phase=IncidentPhase.CONTEXT,
             opened_at=on.now,
             touched_at=on.now,
-            cut=False,
             held_at=None,
         )
         return settled(live, on.now, around, on.thresholds)

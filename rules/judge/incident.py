@@ -28,6 +28,10 @@ _T = TypeVar("_T")
 NO_NEED: Final = "gpuward: the driver was asked twice since and saw no need for a recovery action"
 """Evidence that the driver answered with nothing: an agent that restarts reads it back."""
 
+PAST_CLOCK_S: Final = 300.0
+"""The kernel's clock in its old lines runs apart from wall time by seconds a day, and syslog(2) is
+read every 15 s. Source: gpuward."""
+
 MAX_MEMBERS: Final = 16
 MAX_LINKS: Final = 64
 MAX_XIDS: Final = 32
@@ -111,7 +115,7 @@ class Incident:
     """The state of one incident.
 
     `row` is what is published. `cut` marks a burst that an earlier run of the agent saw live
-    and did not live to judge. `opened_at`, `touched_at` and `due_at` are judgement's own
+    and did not live to judge, until this one has judged it. `opened_at`, `touched_at` and `due_at` are judgement's own
     time, the other times those of the facts. `reset_at` (of all its GPUs; `resets` names single
     ones of several) and `rebooted` remember evidence that the
     present did not confirm yet; `present_since` is the time since which the present counts;
@@ -318,11 +322,27 @@ def find_home(
         incident
         for incident in mine
         if incident.xids
-        and abs(finding.at - incident.last_seen) <= gap
-        and abs(finding.at - incident.first_seen) <= whole
-        and (incident.phase is IncidentPhase.PRESENT) == finding.lookback
+        and _is_read_with(incident, finding)
+        and -_slack(incident, finding) - gap <= finding.at - incident.last_seen <= gap
+        and -_slack(incident, finding) - whole <= finding.at - incident.first_seen <= whole
     ]
     return max(bursts, key=lambda incident: incident.last_seen, default=None)
+
+
+def _is_read_with(incident: Incident, finding: Finding) -> bool:
+    """Whether both are of the past or of this life; the rest of a burst that a restart cut is
+    read from the past, and may be read after the GPU was looked at.
+    """
+    of_the_past = incident.phase is IncidentPhase.PRESENT
+    return of_the_past == finding.lookback or (incident.cut and finding.lookback)
+
+
+def _slack(incident: Incident, finding: Finding) -> float:
+    """How much too early the rest of a cut burst may seem: it is numbered, so it came after what
+    was judged, and only the kernel's clock puts it before.
+    """
+    rest = incident.cut and finding.lookback and finding.sequence is not None
+    return PAST_CLOCK_S if rest else 0.0
 
 
 def in_order(incidents: Iterable[Incident]) -> tuple[Incident, ...]:

@@ -25,6 +25,7 @@ from rules.judge.burst import (
 )
 from rules.judge.incident import (
     NO_NEED,
+    PAST_CLOCK_S,
     Finding,
     Incident,
     IncidentPhase,
@@ -48,10 +49,6 @@ from rules.judge.topology import Interconnect, interconnect
 
 BEFORE_START: Final = "BeforeStart"
 SUPERSEDED: Final = "Superseded"
-
-PAST_CLOCK_S: Final = 300.0
-"""The kernel's clock in its old lines runs apart from wall time by seconds a day, and syslog(2) is
-read every 15 s. Source: gpuward."""
 
 _NONE_READ: Final = 2
 """A flag takes one confirming re-read. Source: gpuward, as for other flags."""

@@ -135,7 +135,7 @@ def _mended_by(incident: Incident) -> str:
 
 
 def _published_evidence(incident: Incident) -> tuple[str, ...]:
-    if incident.cut and incident.active and incident.phase is IncidentPhase.PRESENT:
+    if incident.cut and incident.active:
         return with_conclusion(incident, _CUT).evidence
     return incident.evidence
 

@@ -25,10 +25,10 @@ from rules.judge.expected_gpus import GPU_CLASSES, NVIDIA_VENDOR
 from rules.judge.facts.events import forget_event, hint_to_look
 from rules.judge.facts.links import count_link_fault
 from rules.judge.facts.repeats import count_repeat
-from rules.judge.incident import NOBODY, Finding, Named, Scope
+from rules.judge.incident import NOBODY, PAST_CLOCK_S, Finding, Named, Scope
 from rules.judge.judging import Judging
 from rules.judge.observation import KernelLineSeen, SourceName
-from rules.judge.recording import PAST_CLOCK_S, finding_for_action, record, take_answer
+from rules.judge.recording import finding_for_action, record, take_answer
 from rules.judge.state import MAX_ADDRESSES, NodeState, find_gpu, identify, with_gpu
 from rules.kernel_log.record import KernelLine, LineKind
 from rules.text.pci_address import plain_address

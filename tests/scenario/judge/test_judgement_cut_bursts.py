@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rules.judge.observation import SourceName, SourceState
 from tests.support.scenario.judgement_world import World
 
 
@@ -88,3 +89,57 @@ def test_a_past_that_was_still_waiting_for_the_present_is_not_taken_for_a_cut_bu
     world.restart_agent()
     world.start()
     assert not world.active
+
+
+def look(world: World) -> None:
+    """The senses of the GPUs are there before the kernel log is opened."""
+    world.node()
+    world.look_at_pci()
+    world.source(SourceName.NVML, SourceState.UP)
+    world.enumerate()
+    world.poll()
+
+
+@pytest.mark.parametrize("behind_s", [-1.0, 0.0, 40.0], ids=str)
+@pytest.mark.parametrize("restarts", [1, 3])
+def test_issue11_the_rest_of_a_cut_burst_counts_though_the_gpu_was_looked_at_first(
+    world: World, restarts: int, behind_s: float
+) -> None:
+    """`behind_s`: the kernel's clock is behind by as much after a few weeks."""
+    printed_at = world.now - behind_s
+    world.xid(48)
+    for _ in range(restarts):
+        world.restart_agent()
+        look(world)
+    world.advance(10)
+    world.xid(63, lookback=True, at=printed_at)
+    world.xid(94, lookback=True, at=printed_at)
+    world.source(SourceName.KERNEL_LOG, SourceState.UP)
+    world.advance(3)
+    assert world.says().startswith("Info Report")
+    world.advance(60, polling=True)
+    assert {i.row.severity for i in world.active} <= {"Info"}
+
+
+def test_issue11_a_cut_burst_that_is_being_judged_is_not_forgotten_by_the_next_restart(
+    world: World,
+) -> None:
+    world.xid(48)
+    world.advance(1)
+    for _ in range(5):
+        world.restart_agent()
+        world.start()
+        world.advance(1.5)
+        assert world.only().row.severity == "Info"
+    world.advance(3)
+    assert world.says() == "Fatal Drain ResetGPU"
+
+
+def test_issue11_a_cut_burst_waits_no_longer_for_a_kernel_log_that_does_not_come(
+    world: World,
+) -> None:
+    world.xid(48)
+    world.restart_agent()
+    look(world)
+    world.advance(60)
+    assert world.says() == "Fatal Drain ResetGPU"
