@@ -27,6 +27,7 @@ from rules.judge.facts.events import WAITING_XIDS
 from rules.judge.facts.presence import MISMATCH
 from rules.judge.facts.processes import KINDS
 from rules.judge.facts.repeats import REPEATING_XIDS
+from rules.judge.facts.sources import RESET_REQUIRED
 from rules.judge.facts.standing import WHOLE
 from rules.judge.gauge import Gauge, Latch
 from rules.judge.incident import NOBODY, Incident, IncidentPhase, Member, Named, Scope
@@ -271,13 +272,14 @@ def _node_misses(incidents: tuple[Incident, ...]) -> bool:
 def _standing(incidents: Iterable[Incident]) -> Checks:
     """What stands is found again, and ends like anything else only after enough good looks."""
     return {
-        (i.row.reason, WHOLE): Latch(raised=True, seen=True)
-        if i.row.klass is ReasonClass.LATCH
-        else Gauge(raised=True)
+        (i.row.reason, WHOLE): Latch(raised=True, seen=True) if _is_flag(i) else Gauge(raised=True)
         for i in incidents
-        if _is_bad(i)
-        and (i.row.klass is ReasonClass.LATCH or i.row.closes_on.kind is ClosesKind.STATE)
+        if _is_bad(i) and (_is_flag(i) or i.row.closes_on.kind is ClosesKind.STATE)
     }
+
+
+def _is_flag(incident: Incident) -> bool:
+    return incident.row.klass is ReasonClass.LATCH or incident.row.reason == RESET_REQUIRED
 
 
 def _bursts(incidents: tuple[Incident, ...]) -> tuple[Burst, ...]:

@@ -26,7 +26,7 @@ from rules.judge.expected_gpus import (
 )
 from rules.judge.facts.standing import record_standing
 from rules.judge.gauge import Gauge
-from rules.judge.incident import Finding, Named, Scope
+from rules.judge.incident import Finding, Incident, Named, Scope
 from rules.judge.judging import Judging, close_for, close_where
 from rules.judge.ledger import noted, whose
 from rules.judge.observation import GpuSeen, Inventory, PciSeen, SourceName, SourceState
@@ -77,8 +77,7 @@ def take_inventory(on: Judging, seen: Inventory) -> Judging:
     on = on.then(replace(on.state, gpus=gpus))
     listed = tuple(gpu for gpu in seen.gpus[:MAX_GPUS] if gpu.uuid)
     known = frozenset({*on.state.gpus, *on.state.address_uuids.values()})
-    if known:
-        on = _forget_replaced(on, listed, known)
+    on = _forget_replaced(on, listed, known)
     for gpu in listed:
         on = on.then(_enumerate(on.state, gpu))
     return on.then(_name_incidents(on.state))
@@ -302,9 +301,13 @@ def _enumerate(state: NodeState, gpu: GpuSeen) -> NodeState:
 def _forget_replaced(on: Judging, gpus: tuple[GpuSeen, ...], known: frozenset[str]) -> Judging:
     """A UUID never seen here at a known address: the GPU that was there has left the node.
 
-    A GPU that only changed its address is none of that: its UUID was known.
+    A GPU that only changed its address is none of that: its UUID was known. An agent that started
+    after a reboot, and again before the driver spoke, knows no UUIDs of before: but on a node that
+    is complete without the GPU of a fault from before the boot, another one is in its place.
     """
     named = {gpu.uuid for gpu in gpus}
+    addresses = {plain_address(gpu.pci) for gpu in gpus if gpu.pci}
+    complete = len(named) >= max(on.state.learned.count, expected_of(on.state).count) > 0
     filled = {plain_address(gpu.pci) for gpu in gpus if gpu.pci and gpu.uuid not in known}
     left = {
         key: view
@@ -312,13 +315,16 @@ def _forget_replaced(on: Judging, gpus: tuple[GpuSeen, ...], known: frozenset[st
         if view.pci not in filled or view.seen.uuid in named
     }
     on = on.then(replace(on.state, gpus=left))
-    return close_where(
-        on,
-        lambda i: (
-            bool(i.gpus) and named.isdisjoint(i.gpus) and bool(i.pci) and filled.issuperset(i.pci)
-        ),
-        BY_REPLACEMENT,
-    )
+
+    def has_left(incident: Incident) -> bool:
+        if not incident.gpus or not incident.pci or not named.isdisjoint(incident.gpus):
+            return False
+        if known and filled.issuperset(incident.pci):
+            return True
+        forgotten = incident.rebooted and known.isdisjoint(incident.gpus)
+        return forgotten and complete and addresses.issuperset(incident.pci)
+
+    return close_where(on, has_left, BY_REPLACEMENT)
 
 
 def _name_incidents(state: NodeState) -> NodeState:

@@ -188,8 +188,9 @@ def _asks_for_reset(evidence: str, _: Threshold) -> Look:
     return flag(bool(evidence), evidence)
 
 
+RESET_REQUIRED: Final = "GPUResetRequired"
 _RESET_REQUIRED: Final = Check(
-    reason="GPUResetRequired",
+    reason=RESET_REQUIRED,
     measure=_asks_for_reset,
     memory=Latch,
     counts=True,
@@ -202,7 +203,7 @@ def reset_required(on: Judging, who: Named, evidence: str) -> Judging:
     view = find_gpu(on.state, *who)
     if view is None:
         return on
-    raised = is_raised(on.state, _RESET_REQUIRED.reason, view)
+    raised = is_raised(on.state, RESET_REQUIRED, view)
     on = judge_checks(on, (_RESET_REQUIRED,), evidence, SourceName.NVML, view)
     ended = raised and not evidence  # nothing but a reset ends that state
     return mark_reset(on, view.who) if ended else on

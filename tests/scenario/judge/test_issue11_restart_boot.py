@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from tests.support.scenario.judgement_world import World
 from tests.support.scenario.restarts import reborn
 
@@ -32,3 +34,60 @@ def test_issue11_restart_remembers_a_reboot_or_reset_that_no_look_has_confirmed(
         again = reborn(replace(world.state, incidents=known), world.now, world.boot, world.rules)
         wanted = [(i.rebooted, i.reset_at is None) for i in known]
         assert [(i.rebooted, i.reset_at is None) for i in again.incidents] == wanted
+
+
+def _replaced_over_a_reboot(restarts: int) -> World:
+    """A card with a fault is swapped over a reboot; the agent starts so often before it looks."""
+    world = World().start()
+    world.will_read(3, remap_failure=1)
+    world.advance(60, polling=True)
+    world.reboot()
+    for _ in range(restarts - 1):
+        world.node()
+        world.restart_agent()
+    return world
+
+
+@pytest.mark.parametrize("restarts", [1, 2, 3])
+def test_issue11_a_card_replaced_over_a_reboot_is_known_after_any_number_of_restarts(
+    restarts: int,
+) -> None:
+    world = _replaced_over_a_reboot(restarts)
+    world.replace_gpu(3)
+    world.start()
+    assert not world.active
+    assert [i.closed_by for i in world.incidents] == ["GPUReplaced"]
+
+
+@pytest.mark.parametrize("restarts", [1, 2, 3])
+def test_issue11_a_card_at_the_address_of_one_that_is_missing_replaced_nothing(
+    restarts: int,
+) -> None:
+    """The sick GPU is gone, and the bus gives its address to the next one."""
+    world = _replaced_over_a_reboot(restarts)
+    gone = world.inventory.pop(3)
+    world.inventory[3] = replace(world.inventory[3], pci=gone.pci)
+    world.config_space.pop(4)
+    world.start()
+    world.advance(60, polling=True)
+    assert "RowRemapFailure" in {i.row.reason for i in world.active}
+
+
+@pytest.mark.parametrize("restarts", [0, 1, 2])
+def test_issue11_a_reset_while_the_agent_restarts_ends_what_asked_for_it(restarts: int) -> None:
+    world = World().start()
+    world.will_read(1, presence="reset_required")
+    world.advance(60, polling=True)
+    assert world.says() == "Fatal Drain ResetGPU"
+    for _ in range(restarts):
+        world.restart_agent()
+    world.start()
+    world.advance(60, polling=True)
+    assert world.says() == "Fatal Drain ResetGPU", "it still asks"
+    for _ in range(restarts):
+        world.restart_agent()
+    world.will_read(1, presence="present")
+    world.start()
+    assert world.says() == "Fatal Drain ResetGPU", "one look alone proves no reset"
+    world.advance(60, polling=True)
+    assert [i.closed_by for i in world.incidents] == ["Reset"]
