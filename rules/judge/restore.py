@@ -43,6 +43,7 @@ from rules.judge.state import (
     PortView,
     ServiceView,
     SourceView,
+    StandDown,
     initial,
 )
 from rules.judge.topology import Interconnect
@@ -98,6 +99,7 @@ def restore(
         },
         topology=_topology(status),
         published_topology=status.topology,
+        stand_down=_stand_down(status, now),
         incidents=incidents,
         bursts=_bursts(incidents),
         ledger=ledger.from_wire(status.ledger),
@@ -207,6 +209,14 @@ def _sources(status: HealthStatus, now: float) -> dict[SourceName, SourceView]:
         for source in status.sources
         if source.name in names and source.state in states
     }
+
+
+def _stand_down(status: HealthStatus, now: float) -> StandDown | None:
+    """GPUs that were let go of stay so until the Node is read: what is asked for stands there."""
+    nvml = _sources(status, now).get(SourceName.NVML)
+    if nvml is None or nvml.state is not SourceState.RELEASED:
+        return None
+    return StandDown(reason=nvml.reason or nvml.state.value, since=nvml.since)
 
 
 def _gpus(status: HealthStatus, incidents: tuple[Incident, ...]) -> dict[str, GpuView]:

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.scenario.judgement_world import World
+from rules.judge.observation import SourceName, SourceState
+from tests.support.scenario.judgement_world import SOUND, World
 from tests.support.scenario.restarts import reborn
 
 DAY_S = 86_400.0
@@ -91,3 +92,51 @@ def test_issue11_a_reset_while_the_agent_restarts_ends_what_asked_for_it(restart
     assert world.says() == "Fatal Drain ResetGPU", "one look alone proves no reset"
     world.advance(60, polling=True)
     assert [i.closed_by for i in world.incidents] == ["Reset"]
+
+
+def _card_taken_out() -> World:
+    """People asked for the GPUs; one falls off the bus, and the agent ends."""
+    world = World().start()
+    world.annotations["gpuward.io/release-gpu"] = "swapping a card"
+    world.node()
+    world.source(SourceName.NVML, SourceState.RELEASED)
+    world.xid(79, 2)
+    world.pull(2)
+    world.advance(600)
+    return world
+
+
+@pytest.mark.parametrize("starts", [["agent"], ["agent", "agent"], ["node"]], ids="+".join)
+def test_issue11_a_restart_during_a_stand_down_judges_no_card_lost_before_the_node_is_read(
+    starts: list[str],
+) -> None:
+    world = _card_taken_out()
+    for start in starts:
+        if start == "node":
+            world.reboot()
+        else:
+            world.restart_agent()
+        world.look_at_pci()
+        assert {i.row.severity for i in world.active} == {"Info"}
+        world.advance(60)
+        assert {i.row.severity for i in world.active} == {"Info"}
+    world.node()
+    world.look_at_pci()
+    assert {i.row.severity for i in world.active} == {"Info"}
+
+
+@pytest.mark.parametrize("back", [True, False], ids=["it is back", "it is gone"])
+def test_issue11_a_restart_at_the_end_of_a_stand_down_judges_by_looks_from_after_it(
+    *, back: bool
+) -> None:
+    world = _card_taken_out()
+    del world.annotations["gpuward.io/release-gpu"]
+    world.node()
+    world.restart_agent()
+    world.look_at_pci()
+    world.node()
+    if back:
+        world.config_space[2], world.values[2] = True, dict(SOUND)
+    world.start()
+    world.advance(60, polling=True)
+    assert [i.row.severity for i in world.active] == ([] if back else ["Fatal"])
