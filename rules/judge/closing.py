@@ -144,6 +144,9 @@ def _confronted(on: Judging, incident: Incident) -> Incident:
     rested_until = on.state.stood_down_until if _is_lost(incident) else 0.0
     since = max(incident.present_since, rested_until)
     present = present_of(on.state, incident, since=since)
+    if present is Present.GOOD and not incident.cut and since < incident.last_seen <= on.now:
+        # A look from before a fault cannot acquit of it: the line may be of the last seconds.
+        present = present_of(on.state, incident, since=incident.last_seen)
     if incident.cut and SourceName.KERNEL_LOG in on.state.restored_sources:
         present = Present.UNSEEN  # the rest of it stands in a log that is still to be read
     if present is Present.GOOD and _only_on_the_bus(on.state, incident):

@@ -23,8 +23,6 @@ MOST_WORLDS = 3
 
 DOCUMENTED = MappingProxyType(
     {
-        "test_the_old_79_of_a_healthy_gpu_opens_nothing": "its old lines carry the time of the"
-        " start, and a burst of the last seconds is one that the restart cut",
         "test_a_containment_above_a_gpu_that_is_given_away_is_none_of_ours": "the bus is looked at"
         " before the driver has said which GPU it leaves out",
     }

@@ -125,6 +125,24 @@ def test_issue11_a_restart_during_a_stand_down_judges_no_card_lost_before_the_no
     assert {i.row.severity for i in world.active} == {"Info"}
 
 
+@pytest.mark.parametrize("asks", [0, 1], ids=["sound since", "sick since"])
+def test_issue11_a_look_from_before_a_fault_does_not_acquit_of_it(asks: int) -> None:
+    """The fault comes between the first look at the GPUs and the opening of the kernel log."""
+    world = World().start()
+    world.restart_agent()
+    world.start()
+    world.now += 0.5
+    world.xid(95, 2, lookback=True)
+    assert world.only().row.severity == "Info", "nobody has looked since"
+    world.will_read(2, recovery_action=asks)
+    world.advance(60, polling=True)
+    if asks:
+        assert world.only().row.reason == "Xid95UncontainedMemoryError"
+        assert world.says() == "Fatal Drain ResetGPU"
+    else:
+        assert [i.closed_by for i in world.incidents] == ["BeforeStart"]
+
+
 @pytest.mark.parametrize("back", [True, False], ids=["it is back", "it is gone"])
 def test_issue11_a_restart_at_the_end_of_a_stand_down_judges_by_looks_from_after_it(
     *, back: bool

@@ -20,7 +20,7 @@ def world() -> World:
 
 
 def old_fault(world: World, xid: int = 79, gpu: int = 0) -> None:
-    world.xid(xid, gpu, lookback=True)
+    world.xid(xid, gpu, lookback=True, at=world.now - 60)
 
 
 def fresh_agent(*, gpus: int = 8) -> World:
