@@ -102,7 +102,7 @@ def main() -> int:
     args = parser.parse_args()
     if shutil.which("kubectl") is None:
         print("kubectl is not installed: the chart is made from what it builds", file=sys.stderr)
-        return 0 if args.check else 1
+        return 1
     files = rendered()
     found = {p.relative_to(CHART).as_posix() for p in CHART.rglob("*") if p.is_file()}
     stale = sorted(name for name in files if name not in found or _read(name) != files[name])

@@ -81,8 +81,11 @@ class Access:
             _load_service_account(configuration)
         else:
             path = kubeconfig_path(self._kubeconfig)
-            await _load_kubeconfig(configuration, path, self._context)
-            self._chosen = _chosen(path, self._context)
+            named = self._context
+            if named is None and ":" in path and _any_file(path):
+                named = _chosen(path, None).name or None
+            await _load_kubeconfig(configuration, path, named)
+            self._chosen = _chosen(path, named)
             _check_login(configuration, self._chosen)
         try:
             tls = _tls_context(configuration)

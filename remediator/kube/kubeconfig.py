@@ -1,8 +1,8 @@
 """What the Kubernetes library leaves out of a kubeconfig: the chosen context, and as whom we act.
 
-The library authenticates; it knows no impersonation (`as:`), and goes on without credentials when
-an exec login gave none. Read from the same files in the same order: the first file that names
-something wins, `current-context` is the last one said.
+The library authenticates; it knows no impersonation (`as:`), goes on without credentials when an
+exec login gave none, and of several files takes the last one's `current-context`. Read as kubectl
+does: the first file that names something wins, `current-context` too.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class Acting:
 class ChosenContext:
     """The context in force, as far as we need it."""
 
+    name: str = ""
     namespace: str = ""
     acting: Acting = Acting()
     exec_login: str = ""
@@ -77,7 +78,7 @@ def chosen_context(path: str, name: str | None) -> ChosenContext:
             for item in said.get(section) or ():
                 found.setdefault(str(item.get("name")), item.get(section[:-1]) or {})
                 folders.setdefault((section, str(item.get("name"))), file.parent.absolute())
-        current = str(said.get("current-context") or current)
+        current = current or str(said.get("current-context") or "")
     context = contexts.get(name or current) or {}
     user = users.get(str(context.get("user"))) or {}
     login = user.get("exec") or {}
@@ -89,6 +90,7 @@ def chosen_context(path: str, name: str | None) -> ChosenContext:
         if len(homes) == 1:
             plain = plain_login(clusters[cluster], users[its], homes.pop())
     return ChosenContext(
+        name=name or current,
         namespace=str(context.get("namespace") or ""),
         acting=_acting(user),
         exec_login=str(login.get("command") or "") if isinstance(login, dict) else "",

@@ -167,10 +167,13 @@ class Reflector(Generic[T]):
         """Take in an object that a write returned, before the watch brings it."""
         key = key_of(item.metadata)
         before = self.items.get(key)
-        if before is None or not _newer(before, item):
-            self.items[key] = item
         version = item.metadata.resource_version
         ahead = _is_number(version) and _is_number(self._version)
+        if before is None and ahead and int(version) <= int(self._version):
+            # The watch has passed this version: it brought the object and took it away again.
+            return
+        if before is None or not _newer(before, item):
+            self.items[key] = item
         if ahead and self._owed is None and int(version) > int(self._version):
             # A watch that hangs shows itself by not bringing what was just written.
             self._owed = (int(version), self._clock.elapsed())

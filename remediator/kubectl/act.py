@@ -144,7 +144,7 @@ async def _given_back(
     return f"This gives {name} back now: taint and cordon come off. {wrong}{held}"
 
 
-async def repair(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
+async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
     """Let the proposed repair step go, or another one that the policy has an adapter for."""
     name = options.node
     session = open_session(await cluster.sessions(name))
@@ -163,6 +163,11 @@ async def repair(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> 
             f"{step} was tried in session {session.name} already, each step is once"
         )
     await _has_adapter(cluster, options, step)
+    if options.step and options.step != (proposed.reason if proposed is not None else ""):
+        instead = "which is not what is proposed, "
+    else:
+        instead = ""
+    terminal.ask(f"{name}: {step} begins, {instead}once nothing uses a GPU there.")
     by = await cluster.who()
     await cluster.patch(
         f"{GROUP_PATH}/gpuquarantines/{session.name}",

@@ -163,10 +163,11 @@ COMMANDS = (
         run="act.repair",
         writes=True,
         node=True,
+        asks=True,
         more=more.repair_more,
         examples=(
             ("repair gpu-7", "the step that is proposed"),
-            ("repair gpu-7 --step RestartNode", "another one, however often it was tried"),
+            ("repair gpu-7 --step RestartNode", "another one, however often earlier sessions tried it"),
         ),
     ),
     Command(

@@ -228,13 +228,16 @@ class Housekeeping:
         sessions = list(self._world.caches.quarantines.items.values())
         policy = self._policy()
         outlasted = outlived(sessions, policy, self._clock.now())
-        if len(outlasted) > _DELETIONS_PER_SWEEP:
-            self._history_at = float("-inf")
         for deletion in outlasted[:_DELETIONS_PER_SWEEP]:
             if self._policy() is not policy:
                 # It may keep by now what it did not keep a moment ago.
                 return
-            await self._gateway.send(deletion)
+            sent = await self._gateway.send(deletion)
+            if sent.result not in {Result.DONE, Result.GONE}:
+                # What is refused is refused to the next ones as well, for now.
+                return
+        if len(outlasted) > _DELETIONS_PER_SWEEP:
+            self._history_at = float("-inf")
         await self._evidence_history(policy)
 
     async def _evidence_history(self, policy: Policy) -> None:

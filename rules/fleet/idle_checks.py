@@ -70,7 +70,8 @@ def follow(snapshot: FleetSnapshot, jobs: Sequence[JobSeen]) -> IdleStep:
         if result.verdict is Verdict.UNKNOWN:
             in_vain.append(node.name)
             writes.append(_deletion(seen, node, snapshot))
-        elif not _known(seen, node):
+        elif not _known(seen, node) and seen.job.metadata.created_at > _tested_at(node):
+            # Ended Jobs are kept for a day: of several only one newer than what the node says.
             writes += _told(seen, node, result, snapshot)
     return IdleStep(writes=tuple(writes), in_vain=tuple(in_vain))
 

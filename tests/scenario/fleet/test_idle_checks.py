@@ -9,6 +9,7 @@ import pytest
 
 from rules.api.pods import PodView
 from rules.api.repair.writes import CreateTestJob
+from rules.api.timestamps import format_time
 from rules.fleet.idle_checks import due, follow, making
 from rules.validate.jobs import LABEL_JOB, JobSeen, JobView
 from tests.support.scenario.session_apiserver import OWN
@@ -210,3 +211,26 @@ def test_issue13_03_a_result_of_another_boot_or_of_a_job_that_is_not_ours_says_n
             job["metadata"]["annotations"]["gpuward.io/test-of"] = "somebody"
     world.sweep_for(60)
     assert (world.validated("n0"), world.validated("n1")) == ("", "")
+
+
+def test_issue13_03_of_several_ended_tests_only_the_newest_is_told() -> None:
+    """Ended Jobs are kept for a day: an older one must not come back over a newer result."""
+    world = IdleWorld(nodes=1, concurrent={"percent": 100}, every="1h")
+    world.says = {"n0": (1, says("fail"))}
+    world.sweep_for(120)
+    assert world.idle_jobs()
+    for name in world.nodes:
+        world.nodes[name]["status"]["conditions"] = [
+            condition
+            | (
+                {
+                    "status": "True",
+                    "message": "later: pass",
+                    "lastHeartbeatTime": format_time(world.now),
+                }
+                if condition["type"] == "GPUValidated"
+                else {}
+            )
+            for condition in world.nodes[name]["status"]["conditions"]
+        ]
+    assert follow(world.snapshot(), world.idle_jobs()).writes == ()

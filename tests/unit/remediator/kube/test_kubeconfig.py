@@ -104,3 +104,26 @@ def test_the_first_file_that_names_a_user_wins(tmp_path):
 
     assert chosen_context(f"{first}:{second}", None).acting == Acting(user="jane")
     assert chosen_context(f"{tmp_path}/none:{second}", None).acting == Acting(user="joe")
+
+
+@pytest.mark.parametrize(
+    "login", [{"token": "t"}, {"auth-provider": {}}], ids=["plain", "library"]
+)
+async def test_issue15_01_of_several_files_the_first_current_context_is_in_force(
+    tmp_path: Any, login: dict[str, Any]
+) -> None:
+    """As kubectl: a command must never go to another cluster than `kubectl config current-context`."""
+    files = []
+    for name in ("prod", "lab"):
+        folder = tmp_path / name
+        folder.mkdir()
+        path = written(folder, {"token": "t", **login}, current=name)
+        config = json.loads((folder / "kubeconfig").read_text())
+        config["clusters"] = [{"name": name, "cluster": {"server": f"http://{name}:1"}}]
+        config["contexts"] = [{"name": name, "context": {"cluster": name, "user": "u"}}]
+        (folder / "kubeconfig").write_text(json.dumps(config))
+        files.append(path)
+    access = Access(":".join(files))
+    await access.load()
+
+    assert access.host == "http://prod:1"

@@ -397,3 +397,17 @@ async def test_issue10_12_json_that_is_no_list_does_not_empty_the_cache(tmp_path
     async with watching(tmp_path, handler) as (cache, _):
         await until(lambda: len(asked) > 1 and "failed: 200" in cache.problem)
         assert list(cache.items) == ["a"]
+
+
+async def test_issue16_01_an_answer_older_than_the_watch_brings_nothing_back(tmp_path):
+    """What the watch has taken away since the write stays away."""
+
+    async def handler(request):
+        return await stream(request) if is_watch(request) else page([], 5)
+
+    async with watching(tmp_path, handler) as (cache, _):
+        await until(lambda: cache.unfollowed_since is None)
+        cache.learn(msgspec.convert(node("gone", 4), NodeView))
+        assert cache.items == {}
+        cache.learn(msgspec.convert(node("made", 6), NodeView))
+        assert list(cache.items) == ["made"]

@@ -51,7 +51,10 @@ def proposed(mode: str, *, tried: bool = False) -> Callable[[HostedServer], None
 
 def test_issue13_01_the_proposed_step_is_let_go_by_name(tmp_path):
     with cluster(tmp_path, proposed("Ask")) as kubectl:
-        code, out, err = kubectl("repair", "gpu-healthy")
+        code, _, err = kubectl("repair", "gpu-healthy")
+        assert code != 0
+        assert "RestartNode begins, once nothing uses a GPU there" in err
+        code, out, err = kubectl("repair", "gpu-healthy", "--yes")
         spec = kubectl.get(QUARANTINES, "drained")["spec"]
         assert (code, err) == (0, "")
         assert "RestartNode may begin once nothing uses a GPU there" in out

@@ -37,7 +37,7 @@ LINES = {
     "quarantine": (HEALTHY, *BECAUSE, "--yes"),
     "hold": (BLOCKED, *BECAUSE),
     "unhold": ("gpu-held",),
-    "repair": (BLOCKED, "--step", "RestartNode"),
+    "repair": (BLOCKED, "--step", "RestartNode", "--yes"),
     "repaired": (BLOCKED, *BECAUSE),
     "release": (BLOCKED, *BECAUSE, "--yes"),
     "pause": BECAUSE,
