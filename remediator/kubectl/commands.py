@@ -167,7 +167,10 @@ COMMANDS = (
         more=more.repair_more,
         examples=(
             ("repair gpu-7", "the step that is proposed"),
-            ("repair gpu-7 --step RestartNode", "another one, however often earlier sessions tried it"),
+            (
+                "repair gpu-7 --step RestartNode",
+                "another one, however often earlier sessions tried it",
+            ),
         ),
     ),
     Command(
