@@ -9,13 +9,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rules.api.health import HealthStatus
 from rules.catalog.thresholds import Thresholds
 from rules.judge.change import Change
 from rules.judge.judge import judge, next_deadline, wants_another_look, wants_reread
-from rules.judge.observation import KernelGap, KernelLineSeen, Observation, WorkloadSeen
+from rules.judge.observation import (
+    KernelGap,
+    KernelLineSeen,
+    NodeSeen,
+    Observation,
+    WorkloadSeen,
+)
 from rules.judge.restore import restore
 from rules.judge.state import NodeState, initial
 
@@ -68,6 +74,7 @@ class Judgement:
         """The past is known: what this node's GPUNodeHealth held, or None. Called once."""
         self.knows_past = True
         if published is not None:
+            before = self.state
             self.state = restore(
                 published,
                 self._started_at,
@@ -76,6 +83,10 @@ class Judgement:
                 configured=self._who.expected_gpus,
                 node_name=self._who.node_name,
             )
+            read = bool(before.node.uid)
+            if read and not any(isinstance(kept, NodeSeen) for _, _, kept in self._others):
+                # It was read too long ago to be kept, and is said again only when it changes.
+                self.state = replace(self.state, node=before.node, stand_down=before.stand_down)
             for _, at, observation in sorted(
                 (*self._lines, *self._others), key=lambda kept: kept[0]
             ):
