@@ -218,6 +218,7 @@ FIELDS: dict[str, Field] = {
     "RepairAttempt.adapter": Field("Who was asked for it.", 63),
     "RepairAttempt.attempt": Field("The how-manieth time on this node within repair.window."),
     "RepairAttempt.startedAt": Field("Since when the step runs.", 40),
+    "RepairAttempt.askedAt": Field("When it was asked for; empty where nobody was asked.", 40),
     "RepairAttempt.endedAt": Field("When it was proven, failed or given up.", 40),
     "RepairAttempt.object": Field("What the request is called wherever it stands.", 253),
     "RepairAttempt.target": Field("The object that is asked through, where there is one."),

@@ -158,7 +158,7 @@ async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Termin
             f"no repair step is proposed for {name}, which is {session.status.phase or 'new'}; "
             "name one with --step if you know better"
         )
-    if any(attempt.step == step for attempt in session.status.repair):
+    if any(attempt.step == step and attempt.counts for attempt in session.status.repair):
         raise CommandError(
             f"{step} was tried in session {session.name} already, each step is once"
         )

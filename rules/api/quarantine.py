@@ -180,12 +180,26 @@ class RepairAttempt(Wire, frozen=True):
     adapter: str = ""
     attempt: int = 1
     started_at: str = ""
+    asked_at: str = ""
+    """When the call was accepted, or found standing; "" while nobody is known to have been asked,
+    and in objects written before this was recorded."""
     ended_at: str = ""
     object: str = ""
     target: RepairTarget | None = None
     before: RepairBefore = RepairBefore()
     state: str = ""
     proof: str = ""
+
+    @property
+    def counts(self) -> bool:
+        """Whether the step counts as tried: one that was withdrawn before anybody was asked is free
+        to be taken again, for what would follow it loses more."""
+        return self.state != RepairState.WITHDRAWN or bool(self.asked_at)
+
+    @property
+    def in_vain(self) -> bool:
+        """Whether somebody was asked and the node did not come out of it."""
+        return self.state == RepairState.FAILED and bool(self.asked_at)
 
 
 class ValidationState(enum.StrEnum):

@@ -19,6 +19,7 @@ from rules.repair.adapter import (
     NodeReference,
     ObjectMatch,
     RepairAction,
+    TakingBack,
     TargetRule,
 )
 from rules.repair.judging import leaves
@@ -126,6 +127,28 @@ def _way(way: str, action: RepairAction, path: str) -> Iterator[Problem]:
         yield f"{path}.copies", "is for create only"
     if action.overwrites and way != "patch":
         yield f"{path}.overwrites", "is for patch only"
+    yield from _withdraw(action, way, f"{path}.withdraw")
+
+
+def _withdraw(action: RepairAction, way: str, path: str) -> Iterator[Problem]:
+    """What would load and do nothing."""
+    back = action.withdraw
+    if way == "condition":
+        if back != TakingBack():
+            message = "is fixed for a condition: GPUNeedsReplace goes with the session, any other "
+            yield path, f"{message}with the step; leave it out"
+        return
+    if way == "delete":
+        if back.when or back.patch is not None or back.at == "Session":
+            yield path, "does nothing after a deletion; leave it out"
+        return
+    if back.when and action.target is None:
+        message = "is followed on a target only; leave it out for the Node, or name a target"
+        yield f"{path}.when", message
+    if back.patch is not None and way == "create":
+        yield f"{path}.patch", "is for patch only: an object that was made is deleted"
+    elif back.patch is not None and back.at == "Never" and not back.when:
+        yield f"{path}.patch", "does nothing with at: Never; leave one of them out"
 
 
 def _target(rule: TargetRule, way: str, path: str) -> Iterator[Problem]:

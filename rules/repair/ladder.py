@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final
 
 from rules.catalog.reason import Action
@@ -113,6 +114,7 @@ def climb(
     attempts: int,
     chosen: str = "",
     failed: Collection[str] = (),
+    named: Mapping[str, int] = MappingProxyType({}),
 ) -> Climb:
     """The lowest step from `begins` on that may be taken, or the one that a person chose.
 
@@ -120,11 +122,16 @@ def climb(
 
     `adapters` names who takes a step; `taken` are the steps of this session, `tried` counts each
     step of this node in the window, this session's included, `attempts` bounds them. `failed` are
-    steps that did not hold on this very part before: a lemon's ladder begins above them.
+    steps that did not hold on this very part before: a lemon's ladder begins above them. `named`
+    are the highest numbers that requests of this session have, so that no name comes twice.
     """
+
+    def rung_of(step: Step) -> Rung:
+        number = max(tried.get(step, 0), named.get(step, 0)) + 1
+        return Rung(step=step, adapter=adapters[step], attempt=number)
+
     if (wanted := next((s for s in adapters if s == chosen and s not in taken), None)) is not None:
-        rung = Rung(step=wanted, adapter=adapters[wanted], attempt=tried.get(wanted, 0) + 1)
-        return Climb(begins=wanted, rung=rung)
+        return Climb(begins=wanted, rung=rung_of(wanted))
     if begins is None:
         return Climb()
     passed: list[tuple[Step, str]] = []
@@ -139,7 +146,6 @@ def climb(
             times = "once" if attempts == 1 else f"{attempts} times"
             passed.append((step, f"was tried {times} lately"))
         else:
-            rung = Rung(step=step, adapter=adapters[step], attempt=tried.get(step, 0) + 1)
-            return Climb(begins=begins, rung=rung, passed=tuple(passed))
+            return Climb(begins=begins, rung=rung_of(step), passed=tuple(passed))
     vain = any(step in failed and step in adapters for step, _ in passed)
     return Climb(begins=begins, passed=tuple(passed), in_vain=vain)

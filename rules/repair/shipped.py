@@ -33,7 +33,7 @@ NODE_CONDITIONS: Final = Adapter(
     steps={
         Step.RESET_GPU: RepairAction(condition=CONDITION_NEEDS_RESET),
         Step.RESTART_NODE: RepairAction(condition=CONDITION_NEEDS_RESTART),
-        Step.REPLACE_NODE: RepairAction(condition=CONDITION_NEEDS_REPLACE, withdraw=_WITH_SESSION),
+        Step.REPLACE_NODE: RepairAction(condition=CONDITION_NEEDS_REPLACE),
     }
 )
 

@@ -85,6 +85,10 @@ def call_for(case: Case, attempt: RepairAttempt) -> Call:
     if action.condition:
         if asked_by_condition(case, attempt, action):
             return Call(verdict=AskVerdict(asked=True))
+        node = node_json(case.node)
+        verdict = judged(action, attempt.object, "the Node", node, node)
+        if verdict != _GOES:
+            return Call(verdict=verdict)
         return Call(write=asking_by_condition(case, attempt, action))
     if action.target is None:
         return _by_node(case, attempt, action)

@@ -30,8 +30,11 @@ def closed_repair(case: Case, status: QuarantineStatus, phase: Phase) -> Quarant
     if attempt is None:
         return status
     replaced = phase is Phase.NODE_GONE and attempt.step == Step.REPLACE_NODE
+    # Of an older release's entry nobody wrote down when it was asked for.
+    since = attempt.started_at if attempt.state == RepairState.ASKED else ""
     ended = msgspec.structs.replace(
         attempt,
+        asked_at=attempt.asked_at or since,
         ended_at=format_time(case.now),
         state=RepairState.PROVEN if replaced else RepairState.WITHDRAWN,
         proof="the Node is gone or another one" if replaced else "the session ended first",

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from rules.api.names import ANNOTATION_HOLD
-from rules.api.quarantine import RepairState
 from rules.api.timestamps import clock
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.repair.ladder import Step
@@ -56,8 +55,9 @@ def not_now(case: Case, step: Step, halt: Refusal | None, next_clause: str) -> O
     if case.session.spec.hold or held is not None:
         why = f" ({held[:200]})" if held else ""
         return no(WhyNot.HOLD, f"a person holds the node{why}")
-    # A node that did not come back from an earlier step is past being looked at.
-    lost = step in _HARSH and any(a.state == RepairState.FAILED for a in case.status.repair)
+    # A node that did not come back from an earlier step is past being looked at. A step that nobody
+    # could be asked for says nothing about the node.
+    lost = step in _HARSH and any(attempt.in_vain for attempt in case.status.repair)
     if unreachable(case) and not lost:
         return no(WhyNot.NODE_UNREACHABLE, "the node's kubelet is silent")
     if case.seen.stale and not lost:

@@ -35,6 +35,8 @@ PROPOSED: Final = "RepairProposed"
 """Condition: a person is asked to let a step go; its reason is the step."""
 ASK_S: Final = 600.0
 """How long the API server may refuse to let anybody be asked before the step has failed."""
+MAX_ATTEMPTS: Final = 16
+"""Entries of `status.repair`; the CRD allows as many."""
 HEALS_S: Final = 900.0
 """How long after its proof a step's causes may still hold before the next one: a verdict of a new
 boot needs the start grace of the agent and a look at everything that was wrong before."""
@@ -163,7 +165,7 @@ def _planned(case: Case, status: QuarantineStatus, attempt: RepairAttempt, call:
     """The step on record with what it is asked through; the call follows only after that."""
     attempt = _changed(attempt, target=call.target)
     status = noted_without(case, status, Step(attempt.step))
-    status = touched(status, repair=(*status.repair, attempt))
+    status = touched(status, repair=(*_with_room(status.repair), attempt))
     status = st.with_condition(status, PROPOSED, case.now)
     sentence = (
         f"{attempt.step} is to be asked of {attempt.adapter} for {causes_clause(case.causes)} "
@@ -174,6 +176,14 @@ def _planned(case: Case, status: QuarantineStatus, attempt: RepairAttempt, call:
     return case.decision(
         "PlanRepair", status, because=attempt.step, evicting=Evicting.LOOK, wake_at=case.now
     )
+
+
+def _with_room(attempts: tuple[RepairAttempt, ...]) -> tuple[RepairAttempt, ...]:
+    """`attempts` with a place for one more: of those that count for nothing the oldest goes."""
+    spare = next((each for each in attempts if not each.counts), None)
+    if len(attempts) < MAX_ATTEMPTS or spare is None:
+        return attempts
+    return tuple(each for each in attempts if each is not spare)
 
 
 def _skipped(case: Case) -> str:
@@ -188,8 +198,10 @@ def _plan_on(
 ) -> Decision:
     """A step on record of which nobody knows whether it was asked for: ask, wait or give it up."""
     if attempt.before.boot_id != case.node.boot_id and case.node.boot_id:
-        # Whoever led before may have asked, and this may be the answer: it is not asked again.
-        status = _with(status, _changed(attempt, state=RepairState.ASKED))
+        # Whoever led before may have asked, and this may be the answer: it is not asked again. Its
+        # time begins now: it may have been held for hours, and nobody is known to have been asked.
+        began = format_time(case.now)
+        status = _with(status, _changed(attempt, state=RepairState.ASKED, started_at=began))
         why = "the node booted anew"
         return case.decision(
             "FollowRepair", status, because=why, evicting=Evicting.WATCH, wake_at=case.now
@@ -249,7 +261,8 @@ def _ask(case: Case, status: QuarantineStatus, attempt: RepairAttempt) -> Decisi
         # Its time begins with the call: what kept it from being asked was nobody's failure. A call
         # of whoever led before may have been followed by now.
         began = attempt.started_at if call.write is None else format_time(case.now)
-        status = _with(status, _changed(attempt, state=RepairState.ASKED, started_at=began))
+        asked = _changed(attempt, state=RepairState.ASKED, started_at=began, asked_at=began)
+        status = _with(status, asked)
         message = f"{attempt.step} asked of {attempt.adapter}"
         status = st.noted(status, "RepairAsked", message, case.now)
         status = touched(status, message=f"{message} at {clock(case.now)}; its proof is awaited.")

@@ -68,7 +68,7 @@ def _all(attempts: tuple[RepairAttempt, ...], led: Climb, policy: Policy) -> Ite
     for step in LADDER:
         mine = [attempt for attempt in attempts if attempt.step == step]
         yield from map(_tried, mine)
-        if mine or step.rank < begins:
+        if any(attempt.counts for attempt in mine) or step.rank < begins:
             continue
         yield _untried(step, led, passed.get(step, ""), policy)
 

@@ -47,14 +47,15 @@ def next_step(
     causes = tuple(causes)
     begins = begins_at(_actions(session, causes, health, policy))
     if any(cause.source == verdicts.SOURCE for cause in causes):
-        begins = above(begins, (attempt.step for attempt in session.status.repair))
+        begins = above(begins, taken_in(session))
     learnt = lessons(session, health, records, now)
     led = partial(
         climb,
         begins,
         adapters={step: wanted.adapter for step, wanted in repair.steps.items()},
-        taken={attempt.step for attempt in session.status.repair},
+        taken=taken_in(session),
         tried=tried((session, *siblings), repair.window_s, now),
+        named=named_in(session),
         attempts=repair.attempts,
         chosen=session.spec.repair.step if session.spec.repair is not None else "",
     )
@@ -97,6 +98,21 @@ def let_go(session: QuarantineView, rung: Rung, policy: Policy) -> bool:
     return policy.repair.mode == "Auto" or (asked is not None and asked.step == rung.step)
 
 
+def taken_in(session: QuarantineView) -> frozenset[str]:
+    """The steps that this session has taken; one withdrawn unasked is none of them."""
+    return frozenset(attempt.step for attempt in session.status.repair if attempt.counts)
+
+
+def named_in(session: QuarantineView) -> Mapping[str, int]:
+    """The highest number that a request of each step has in this session, withdrawn ones included:
+    no later request may be called like it.
+    """
+    numbers: dict[str, int] = {}
+    for attempt in session.status.repair:
+        numbers[attempt.step] = max(attempt.attempt, numbers.get(attempt.step, 0))
+    return numbers
+
+
 def tried(sessions: Iterable[QuarantineView], window_s: float, now: float) -> Counter[str]:
     """How often each step was tried on one node lately, over all its sessions.
 
@@ -107,7 +123,8 @@ def tried(sessions: Iterable[QuarantineView], window_s: float, now: float) -> Co
         attempt.step
         for session in sessions
         for attempt in session.status.repair
-        if (at := parse_time(attempt.started_at)) is None or now - at <= window_s
+        if attempt.counts
+        and ((at := parse_time(attempt.started_at)) is None or now - at <= window_s)
     )
 
 

@@ -32,6 +32,12 @@ FOUND: dict[str, Any] = {
     "patch": {"metadata": {"annotations": {"example.io/reboot": "{session}"}}},
 }
 
+MARK: dict[str, Any] = {"metadata": {"annotations": {"example.io/reboot": "done"}}}
+WHEN = [{"field": "status.poweredOn", "value": False}]
+CONDITION: dict[str, Any] = {"condition": "GPUNeedsRestart"}
+ON_NODE: dict[str, Any] = {"patch": FOUND["patch"]}
+DELETED: dict[str, Any] = {"target": FOUND["target"], "delete": True}
+
 
 def said(step: Any, name: str = "Mine", **repair: Any) -> list[str]:
     document = {"repair": {"adapters": {name: {"steps": {"RestartNode": step}}}, **repair}}
@@ -63,6 +69,10 @@ def test_issue13_02_what_is_shipped_is_right(name: str) -> None:
 def test_issue13_02_good_adapters_are_taken_and_used() -> None:
     assert said(GOOD, steps={"RestartNode": {"adapter": "Mine"}}) == []
     assert said(FOUND) == []
+    assert said(CONDITION) == []
+    assert said(ON_NODE) == []
+    assert said(DELETED) == []
+    assert said(changed(FOUND, "withdraw", {"when": WHEN, "at": "Never"})) == []
 
 
 AT = "p: repair.adapters.Mine.steps.RestartNode"
@@ -94,6 +104,13 @@ AT = "p: repair.adapters.Mine.steps.RestartNode"
         (changed(FOUND, "patch.spec", {"off": True}), f"{AT}.withdraw must say how spec.off is taken"),
         (changed(FOUND, "patch", {}), f"{AT}.patch is empty"),
         (changed(FOUND, "withdraw", {"at": "Later"}), "at is wrong"),
+        (changed(CONDITION, "withdraw", {"at": "Session"}), f"{AT}.withdraw is fixed for a condition"),
+        (changed(CONDITION, "withdraw", {"when": WHEN}), f"{AT}.withdraw is fixed for a condition"),
+        (changed(ON_NODE, "withdraw", {"when": WHEN}), f"{AT}.withdraw.when is followed on a target"),
+        (changed(GOOD, "withdraw", {"patch": MARK}), f"{AT}.withdraw.patch is for patch only"),
+        (changed(FOUND, "withdraw", {"at": "Never", "patch": MARK}), f"{AT}.withdraw.patch does noth"),
+        (changed(DELETED, "withdraw", {"at": "Session"}), f"{AT}.withdraw does nothing after a dele"),
+        (changed(DELETED, "withdraw", {"when": WHEN}), f"{AT}.withdraw does nothing after a dele"),
         ({"delete": True}, f"{AT}.delete never deletes the Node itself; name a target"),
         ({"condition": "Ready"}, f"{AT}.condition is none of GPUNeedsReplace"),
         ({"condition": "GPUNeedsReset", "target": GOOD["target"]}, f"{AT}.target is the Node"),

@@ -73,6 +73,12 @@ def test_issue13_01_what_a_person_chose_goes_before_where_it_begins_and_how_ofte
     assert again.rung.step is Step.REPLACE_NODE
 
 
+def test_issue13_04_no_name_comes_twice_in_a_session() -> None:
+    rung = led(tried={"ResetGPU": 1}, named={"ResetGPU": 3}).rung
+    assert rung is not None
+    assert (rung.step, rung.attempt) == (Step.RESET_GPU, 4)
+
+
 def test_issue13_02_why_no_step_is_left_is_said_step_by_step() -> None:
     found = led(
         Step.RESTART_NODE,

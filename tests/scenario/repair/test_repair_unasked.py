@@ -1,0 +1,140 @@
+"""A step that nobody was asked for: it fails nowhere, proves nothing and counts for nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rules.api import writes as d
+from rules.api.repair.writes import SetRepairCondition
+from rules.policy.policy import Policy
+from rules.session.repair.phase import MAX_ATTEMPTS
+from tests.support.scenario.repair_world import NODE, REPLACE, STEPS, RepairWorld, repair_policy
+from tests.support.scenario.session_world import CrashError
+
+
+def planned(**repair: Any) -> RepairWorld:
+    """A restart is on record; the leader died before it asked."""
+    world = RepairWorld(**repair)
+    world.incident(NODE)
+    plan_again(world)
+    return world
+
+
+def plan_again(world: RepairWorld) -> None:
+    def dies(write: d.Write) -> None:
+        if isinstance(write, SetRepairCondition) and write.asks:
+            raise CrashError
+
+    world.meddler = dies
+    with pytest.raises(CrashError):
+        world.run(120)
+    world.meddler = None
+    world.restart()
+    assert world.steps_of()[-1] == ("RestartNode", "Planned")
+
+
+def switch(world: RepairWorld, mode: str) -> None:
+    world.policy = repair_policy(mode=mode)
+    world.run(10)
+
+
+def test_issue13_03_a_held_step_whose_node_boots_by_itself_gets_its_whole_time() -> None:
+    """Held for two hours; then the node boots, and is NotReady for as long as a boot takes."""
+    world = planned(does="hangs")
+    world.pause()
+    world.run(2 * 3600, step=60)
+    assert world.steps_of() == [("RestartNode", "Held")]
+    world.reboot(NODE)
+    world.set_ready(NODE, "False")
+    world.pauses.clear()
+    world.run(300, step=10)
+    assert world.steps_of() == [("RestartNode", "Asked")]
+    assert world.asked() == []
+    world.set_ready(NODE, "True")
+    world.close_all(NODE)
+    world.run_until(NODE, "Released", limit=1800)
+    assert world.steps_of() == [("RestartNode", "Proven")]
+    assert world.asked() == []
+
+
+def test_issue13_04_a_silent_node_that_no_step_ever_reached_is_not_replaced() -> None:
+    """The restart failed because nobody could be asked: that says nothing about the node."""
+    world = RepairWorld(does="hangs")
+    world.refusing = {SetRepairCondition: (403, "ValidatingAdmissionPolicy denied the request")}
+    world.incident(NODE)
+    world.run_until(NODE, "Repairing", limit=60)
+    while world.steps_of()[0][1] != "Failed":
+        world.run(10, step=5)
+    assert "nobody could be asked" in world.session(NODE).status.repair[0].proof
+    world.set_ready(NODE, "Unknown")
+    world.refusing = {}
+    world.run(2 * 3600, step=30)
+    assert not world.asks(NODE, REPLACE)
+    assert world.condition(NODE, "Blocked") == "NodeUnreachable"
+
+
+def test_issue13_04_a_silent_node_that_was_restarted_in_vain_is_replaced() -> None:
+    world = RepairWorld(does="hangs")
+    world.incident(NODE)
+    world.run_until(NODE, "Repairing", limit=60)
+    world.run(10)
+    assert world.session(NODE).status.repair[0].asked_at
+    world.set_ready(NODE, "Unknown")
+    world.run(2 * 3600, step=30)
+    assert [w.step for w in world.asked()] == ["RestartNode", "ReplaceNode"]
+
+
+def test_issue13_04_a_step_withdrawn_unasked_is_free_to_be_taken_again() -> None:
+    """Somebody switched repairs off and on again: the ladder does not climb for that."""
+    world = planned(does="heals")
+    switch(world, "Off")
+    assert world.steps_of() == [("RestartNode", "Withdrawn")]
+    switch(world, "Auto")
+    world.run_until(NODE, "Released", limit=3600)
+    assert world.steps_of() == [("RestartNode", "Withdrawn"), ("RestartNode", "Proven")]
+    assert not world.asks(NODE, REPLACE)
+    names = [attempt.object for attempt in world.session(NODE).status.repair]
+    assert [name.rpartition("-")[2] for name in names] == ["1", "2"]
+
+
+def test_issue13_04_steps_withdrawn_unasked_never_fill_the_record() -> None:
+    world = planned(does="heals")
+    for _ in range(MAX_ATTEMPTS + 2):
+        switch(world, "Off")
+        world.policy = repair_policy()
+        plan_again(world)
+        names = [attempt.object for attempt in world.session(NODE).status.repair]
+        assert len(set(names)) == len(names) <= MAX_ATTEMPTS
+    world.run_until(NODE, "Released", limit=3600)
+    assert world.steps_of()[-1] == ("RestartNode", "Proven")
+    assert len(world.asked()) == 1
+
+
+@pytest.mark.parametrize(("then", "blocked"), [("Wait", "RepairRefused"), ("Climb", "NoStepLeft")])
+def test_issue13_02_an_adapter_of_conditions_hears_its_refusals(then: str, blocked: str) -> None:
+    step = {
+        "condition": "GPUNeedsRestart",
+        "refuse": [{"on": "Node", "annotation": "example.io/keep", "then": then}],
+    }
+    repair = {
+        "adapters": {"Mine": {"steps": {"RestartNode": step}}},
+        "steps": {"RestartNode": {**STEPS["RestartNode"], "adapter": "Mine"}},
+    }
+    policy = repair_policy(**repair)
+    assert isinstance(policy, Policy)
+    world = RepairWorld()
+    world.policy = policy
+    world.annotate(NODE, "example.io/keep", "yes")
+    world.incident(NODE)
+    world.run(1800, step=10)
+    assert world.asked() == []
+    assert world.condition(NODE, "Blocked") == blocked
+    if then == "Climb":
+        assert world.steps_of() == [("RestartNode", "Failed")]
+        return
+    world.nodes[NODE]["metadata"]["annotations"].pop("example.io/keep")
+    world.touch(world.nodes[NODE])
+    world.run_until(NODE, "Released", limit=3600)
+    assert len(world.asked()) == 1
