@@ -243,7 +243,7 @@ class NodeCycle:
                 self._active[session.metadata.uid] = self._clock.now()
             if result is not None:
                 return result, looked, wake_s
-        if sessions == [None]:
+        if sessions == [None] and not decision.unfinished:
             self._forget(name)
         return None, looked, wake_s
 

@@ -29,6 +29,7 @@ class _Kept:
     refusal: Refusal | None
     until: float
     times: int
+    since: float
 
 
 class Refusals:
@@ -50,13 +51,17 @@ class Refusals:
         kept = self._kept.setdefault(write.node, {})
         known = kept.get(kind)
         times = known.times + 1 if known is not None else 1
+        since = known.since if known is not None else self._clock.now()
         busy = refusal.reason is WhyNot.API_BUSY
         wait_s = backoff_s(times, *(_BUSY_S if busy else _REPAIRED_S))
         said = not busy or times >= _BUSY_SAID_FROM
         kept[kind] = _Kept(
-            refusal=replace(refusal, until=self._clock.now() + wait_s) if said else None,
+            refusal=replace(refusal, until=self._clock.now() + wait_s, since=since)
+            if said
+            else None,
             until=self._clock.elapsed() + wait_s,
             times=times,
+            since=since,
         )
 
     def of(self, node: str) -> dict[NodeWrite, Refusal]:

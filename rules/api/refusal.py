@@ -105,6 +105,12 @@ def refusal_of(write: NodeWrite, code: int, message: str) -> Refusal | None:
             why=f"an admission webhook that does not answer keeps the remediator from being "
             f"able to {write} ({said}), ask who runs the webhook",
         )
+    if write is NodeWrite.UNREPAIR and code >= 500:
+        return Refusal(
+            reason=WhyNot.REPAIR_REFUSED,
+            why=f"the API server fails when the remediator is to {write} ({said}), it is tried "
+            "again",
+        )
     if 400 <= code < 500 and code not in _PASSES:
         return Refusal(
             reason=WhyNot.MARK_REFUSED,

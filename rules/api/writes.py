@@ -311,4 +311,7 @@ class Decision:
     evicting: Evicting = Evicting.NO
     hand_over: bool = False
     """Give up leadership first: the node to drain is the one this process runs on."""
+    unfinished: bool = False
+    """Of a node without a session: what a deleted one left is not taken back yet, so it is kept in
+    mind."""
     wake_at: float | None = None

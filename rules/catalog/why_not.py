@@ -95,3 +95,5 @@ class Refusal:
     remedy: str = ""
     until: float | None = None
     """When time alone changes the answer, or when it is tried again, in seconds of the epoch."""
+    since: float | None = None
+    """Of a refused write: since when the answer is no, as far as this process knows."""

@@ -41,8 +41,7 @@ from rules.session.causes import (
 )
 from rules.session.history import suppressed_incidents
 from rules.session.observation import NodeObservation, is_open, opted_out
-from rules.session.repair.ends import of_deleted
-from rules.session.repair.requests import orphaned
+from rules.session.repair.ends import cleared, of_nobody
 from rules.session.reuse import reusable, too_many_until
 
 
@@ -51,15 +50,14 @@ def without_session(seen: NodeObservation, now: float, policy: Policy) -> Decisi
     decision = _decided(seen, now, policy)
     if seen.node is not None and not seen.node.doubt:
         # Before anything else: whoever follows a request would repair a node that serves.
-        objects = of_deleted(seen, now, policy)
-        if isinstance(objects, Decision):
-            return objects
-        left = (*orphaned(seen.node, policy, now), *objects)
-        decision = replace(decision, writes=(*left, *decision.writes)) if left else decision
+        taken = of_nobody(seen, now, policy)
+        if isinstance(taken, Decision):
+            return taken
+        decision = cleared(decision, taken, seen, now)
     refusal = seen.refused.get(NodeWrite.OPEN)
     if refusal is None or not any(isinstance(w, CreateSession) for w in decision.writes):
         return decision
-    return _not_opened(seen, refusal, now)
+    return replace(_not_opened(seen, refusal, now), unfinished=decision.unfinished)
 
 
 def _not_opened(seen: NodeObservation, refusal: Refusal, now: float) -> Decision:

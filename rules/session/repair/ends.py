@@ -7,18 +7,19 @@ from dataclasses import replace
 import msgspec
 
 from rules.api.quarantine import Phase, QuarantineStatus, RepairAttempt, RepairState
-from rules.api.repair.writes import SetRepairCondition, WriteRepairObject
+from rules.api.refusal import NodeWrite
+from rules.api.repair.writes import ObjectQuery, SetRepairCondition, WriteRepairObject
 from rules.api.sentences import bounded
 from rules.api.timestamps import format_time
-from rules.api.writes import Decision, Evicting
+from rules.api.writes import Decision, EmitEvent, Evicting, Write
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.policy.policy import Policy
 from rules.repair.ladder import Step
 from rules.session import status as st
 from rules.session.case import Case, touched
 from rules.session.observation import NodeObservation
-from rules.session.repair.asking import TakenBack, take_back
-from rules.session.repair.requests import action_of, taking_back
+from rules.session.repair.asking import TAKE_BACK_S, TakenBack, take_back
+from rules.session.repair.requests import action_of, orphaned, taking_back
 from rules.session.repair.wants import under_way
 
 _AGAIN_S = 10.0
@@ -47,27 +48,39 @@ def last_requests(case: Case, phase: Phase) -> Decision | TakenBack:
     """What is to be taken back before the session's end is written, or what is read first."""
     if case.shadow:
         return TakenBack()
-    off = off_objects(case, _standing(case, case.status), case.status, ends=True)
-    if isinstance(off, Decision) or phase is Phase.NODE_GONE:
-        return off
-    return replace(off, writes=(*taking_back(case, ends=True), *off.writes))
+    on_node = () if phase is Phase.NODE_GONE else taking_back(case, ends=True)
+    attempts = _standing(case, case.status)
+    return _taken_off(case, take_back(case, attempts, ends=True), on_node, case.status)
 
 
-def off_objects(
-    case: Case,
-    attempts: tuple[RepairAttempt, ...],
-    status: QuarantineStatus,
-    *,
-    ends: bool = False,
+def requests_off(
+    case: Case, attempt: RepairAttempt, status: QuarantineStatus
 ) -> Decision | TakenBack:
-    """What takes these requests off their objects, or a decision that has to come first."""
-    taken = take_back(case, attempts, ends=ends)
+    """What takes the requests of a step that is over off, or a decision that comes first."""
+    taken = take_back(case, (attempt,), ends=False)
+    return _taken_off(case, taken, taking_back(case, ends=False), status)
+
+
+def _taken_off(
+    case: Case,
+    taken: TakenBack,
+    on_node: tuple[SetRepairCondition, ...],
+    status: QuarantineStatus,
+) -> Decision | TakenBack:
+    """What is sent for it; a decision while it has to be read, or waits for who does not answer."""
     if taken.needs is not None:
-        because = f"a request is to come off {taken.needs.address.words}"
-        return Decision(step="ReadObject", because=because, needs_object=taken.needs)
+        return _reading(taken.needs)
+    taken = replace(taken, writes=(*on_node, *taken.writes))
+    taken = _heeding(case.seen, taken, case.now)
     if not taken.waits:
         return taken
-    refusal = Refusal(reason=WhyNot.REPAIR_REFUSED, why=f"a request still stands: {taken.waits}")
+    said = case.seen.refused.get(NodeWrite.UNREPAIR)
+    said = said if said is not None and said.why == taken.waits else None
+    refusal = Refusal(
+        reason=said.reason if said is not None else WhyNot.REPAIR_REFUSED,
+        why=f"a request still stands: {taken.waits}",
+        permanent=said is not None and said.permanent,
+    )
     status = st.with_refusal(status, case.now, refusal, f"Not ended: {refusal.why}.")
     status = touched(status, message=bounded(f"Not ended yet: {refusal.why}."))
     return case.decision(
@@ -88,19 +101,83 @@ def with_left(status: QuarantineStatus, taken: TakenBack, now: float) -> Quarant
     return st.noted(status, "RequestLeft", message, now)
 
 
-def of_deleted(
-    seen: NodeObservation, now: float, policy: Policy
-) -> Decision | tuple[SetRepairCondition | WriteRepairObject, ...]:
-    """What sessions that somebody deleted left on objects of others: nobody follows it late."""
-    writes: list[SetRepairCondition | WriteRepairObject] = []
+def of_nobody(seen: NodeObservation, now: float, policy: Policy) -> Decision | TakenBack:
+    """What no open session concerns any more, on the Node and on objects of sessions that somebody
+    deleted: nobody follows it late.
+    """
+    writes = orphaned(seen.node, policy, now) if seen.node is not None else ()
+    whole = TakenBack(writes=writes)
     for gone in seen.deleted:
         case = Case(session=gone, seen=seen, now=now, policy=policy)
         taken = take_back(case, _standing(case, gone.status), ends=True)
         if taken.needs is not None:
-            because = f"a request is to come off {taken.needs.address.words}"
-            return Decision(step="ReadObject", because=because, needs_object=taken.needs)
-        writes += taken.writes
-    return tuple(writes)
+            return _reading(taken.needs)
+        whole = TakenBack(
+            waits=whole.waits or taken.waits,
+            writes=(*whole.writes, *taken.writes),
+            left=", ".join(filter(None, (whole.left, taken.left))),
+        )
+    return _heeding(seen, whole, now)
+
+
+def cleared(decision: Decision, taken: TakenBack, seen: NodeObservation, now: float) -> Decision:
+    """`decision` about a node without a session, once what is left there comes off first.
+
+    A request that stands keeps the node out of service for a while and no session from opening.
+    """
+    opens = decision.step in {"Open", "Reopen"}
+    if taken.waits:
+        said = seen.refused.get(NodeWrite.UNREPAIR)
+        again_at = max(now + 1.0, said.until or 0.0) if said is not None else now + _AGAIN_S
+        why = f"a request of a session that is gone still stands: {taken.waits}"
+        blocked_by = said.reason if said is not None else WhyNot.REPAIR_REFUSED
+        message = bounded(f"The node does not serve yet: {why}.")
+        waiting = Decision(step="TakeBack", because=why, blocked_by=blocked_by, message=message)
+        held = decision if opens else waiting
+        return replace(
+            held,
+            writes=(*taken.writes, *held.writes),
+            unfinished=True,
+            wake_at=again_at if held.wake_at is None else min(again_at, held.wake_at),
+        )
+    writes: tuple[Write, ...] = (*taken.writes, *decision.writes)
+    if taken.left:
+        message = f"A repair request may still stand on {taken.left}, take it off by hand."
+        uid = seen.node.uid if seen.node is not None else ""
+        event = EmitEvent(
+            node=seen.name,
+            node_uid=uid,
+            kind="Warning",
+            reason="QuarantineNeedsHuman",
+            message=message[:1024],
+            at=now,
+            key=f"{uid}/{taken.left}/RequestLeft",
+        )
+        writes = (*writes, event)
+    return replace(decision, writes=writes) if writes != decision.writes else decision
+
+
+def _reading(query: ObjectQuery) -> Decision:
+    because = f"a request is to come off {query.address.words}"
+    return Decision(step="ReadObject", because=because, needs_object=query)
+
+
+def _heeding(seen: NodeObservation, taken: TakenBack, now: float) -> TakenBack:
+    """`taken` as it is while the API server refuses such writes on the node: it waits, and after a
+    while what stands is left to a person.
+    """
+    said = seen.refused.get(NodeWrite.UNREPAIR)
+    if said is None or not taken.writes:
+        return taken
+    since = now if said.since is None else said.since
+    if now - since < TAKE_BACK_S:
+        return replace(taken, writes=(), waits=taken.waits or said.why)
+    words = [
+        w.address.words if isinstance(w, WriteRepairObject) else f"the Node ({w.kind})"
+        for w in taken.writes
+    ]
+    left = ", ".join(filter(None, (taken.left, *(f"{each} ({said.reason})" for each in words))))
+    return replace(taken, writes=(), left=left)
 
 
 def _standing(case: Case, status: QuarantineStatus) -> tuple[RepairAttempt, ...]:

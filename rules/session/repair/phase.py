@@ -24,11 +24,11 @@ from rules.repair.target import address_of
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched
 from rules.session.repair.asking import FOLLOWED_S, Call, call_for, follow_call
-from rules.session.repair.ends import off_objects, with_left
+from rules.session.repair.ends import requests_off, with_left
 from rules.session.repair.evidence import noted_without
 from rules.session.repair.facts import before_of, seen_of
 from rules.session.repair.outlook import Outlook, not_now
-from rules.session.repair.requests import request_name, taking_back
+from rules.session.repair.requests import request_name
 from rules.session.repair.wants import lessons, let_go, next_step, under_way
 
 PROPOSED: Final = "RepairProposed"
@@ -338,7 +338,7 @@ def _ended(
     proof: str,
 ) -> Decision:
     """The step is over; what asked for it comes off before that is written."""
-    off = off_objects(case, (attempt,), status)
+    off = requests_off(case, attempt, status)
     if isinstance(off, Decision):
         return off
     ended = _changed(attempt, state=state, ended_at=format_time(case.now), proof=proof[:512])
@@ -352,7 +352,7 @@ def _ended(
         f"Repair{state}",
         status,
         because=proof,
-        before=(*taking_back(case, ends=False), *off.writes),
+        before=off.writes,
         evicting=Evicting.WATCH,
         wake_at=case.now,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -21,6 +22,12 @@ from rules.repair.target import address_of
 from rules.repair.template import RequestFacts, filled
 from rules.session.case import Case
 
+_ASKS: Final = "of a drained node is asked for because of"
+_OUR_WORDS: Final = re.compile(
+    rf"[a-z0-9.-]{{1,253}}-({'|'.join(step.lower() for step in Step)})-[0-9]{{1,6}}: "
+    rf"({'|'.join(Step)}) {_ASKS} "
+)
+"""How the message of every condition begins that a session set, whatever became of the session."""
 MAX_REQUEST: Final = 63
 """What a label value takes: a Job's name stands in a label of its pods."""
 
@@ -81,8 +88,7 @@ def asking_by_condition(
         step=attempt.step,
         kind=action.condition,
         asks=True,
-        message=f"{attempt.object}: {attempt.step} of a drained node is asked for because of "
-        f"{causes_clause(case.causes)}."[:1024],
+        message=f"{attempt.object}: {attempt.step} {_ASKS} {causes_clause(case.causes)}."[:1024],
         at=case.now,
     )
 
@@ -163,8 +169,15 @@ def taking_off(
 def orphaned(
     node: NodeView, policy: Policy, now: float
 ) -> tuple[SetRepairCondition | WriteRepairObject, ...]:
-    """Requests on a node that no open session concerns: it may serve again, so they come off."""
-    conditions = tuple(_off(node, "", kind, now) for kind in asked_of(node))
+    """Requests on a node that no open session concerns: it may serve again, so they come off.
+
+    A condition that others set, or a person, is theirs.
+    """
+    conditions = tuple(
+        _off(node, "", kind, now)
+        for kind in asked_of(node)
+        if _OUR_WORDS.match(_message(node, kind))
+    )
     back = node_request_off(node, policy)
     return (*conditions, _unset(node, "", back)) if back else conditions
 

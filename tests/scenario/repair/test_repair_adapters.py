@@ -13,7 +13,7 @@ from rules.api.requests import request
 from rules.repair.judging import Sight
 from rules.repair.ladder import Step
 from rules.session.observation import Permit, observe
-from rules.session.repair.ends import of_deleted
+from rules.session.repair.ends import of_nobody
 from tests.support.scenario.provider_world import ROWS, ProviderWorld
 from tests.support.scenario.repair_world import NODE
 from tests.support.scenario.session_world import CrashError
@@ -246,17 +246,17 @@ def deleted_reads(world: ProviderWorld, gone: QuarantineView) -> list[ObjectQuer
             world.snapshot(), NODE, permit=Permit(), sessions={}, node=world.node(NODE),
             deleted=(gone,), objects=objects,
         )  # fmt: skip
-        found = of_deleted(seen, world.now, world.policy)
+        found = of_nobody(seen, world.now, world.policy)
         if isinstance(found, d.Decision):
             assert found.needs_object is not None
             objects[found.needs_object] = world.read_object(found.needs_object)
             continue
-        for write in found:
+        for write in found.writes:
             assert isinstance(write, WriteRepairObject)
             assert not write.harmful
             assert world.write_object(write, request(write)) < 300
             objects.clear()
-        if not found:
+        if not found.writes:
             break
     return list(objects)
 

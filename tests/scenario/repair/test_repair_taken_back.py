@@ -1,0 +1,222 @@
+"""What takes a request back is tried until it is off, and nobody else's word is taken off (13)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from rules.api import writes as d
+from rules.api.nodes import QuarantineView
+from rules.api.refusal import NodeWrite, refusal_of
+from rules.api.repair.writes import ObjectQuery, SetRepairCondition, WriteRepairObject
+from rules.repair.judging import ObjectSeen, Sight
+from rules.session.absent import without_session
+from rules.session.observation import NodeObservation, Permit, observe
+from rules.session.repair.asking import TAKE_BACK_S
+from tests.support.scenario.provider_world import ProviderWorld
+from tests.support.scenario.repair_world import NODE, RESTART, RepairWorld
+from tests.support.scenario.session_world import ROOMY, World, policy_of
+
+DENIED = "ValidatingAdmissionPolicy 'x' denied the request: not this condition"
+OURS = "n0-1-restartnode-1: RestartNode of a drained node is asked for because of XidError."
+FOREIGN = ["", "set by node-problem-detector", "n0: RestartNode", "RestartNode of a drained node"]
+KEEPS_OFF = "reboot.metal3.io/gpuward"
+
+
+def asks(world: World, message: str) -> None:
+    """Somebody sets the condition on the Node."""
+    condition = {"type": RESTART, "status": "True", "message": message}
+    world.nodes[NODE]["status"]["conditions"].append(condition)
+    world.touch(world.nodes[NODE])
+
+
+def sent(world: World) -> list[SetRepairCondition]:
+    return world.writes(SetRepairCondition)
+
+
+@pytest.mark.parametrize("message", FOREIGN)
+def test_issue13_a_condition_of_others_keeps_no_session_from_opening(message: str) -> None:
+    world = RepairWorld()
+    world.refusing[SetRepairCondition] = (403, DENIED)
+    asks(world, message)
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=60)
+    del world.quarantines[world.session(NODE).name]
+    world.close_all(NODE)
+    world.run(60)
+    assert not world.is_marked(NODE)
+    assert sent(world) == []
+
+
+def test_issue13_a_condition_of_ours_that_may_not_be_taken_off_opens_a_session_all_the_same() -> (
+    None
+):
+    world = RepairWorld()
+    world.refusing[SetRepairCondition] = (403, DENIED)
+    asks(world, OURS)
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=60)
+    assert {write.asks for write in sent(world)} == {False}
+
+
+@pytest.mark.parametrize(("message", "writes"), [(OURS, 1), *((m, 0) for m in FOREIGN)])
+def test_issue13_shadow_takes_off_only_what_an_earlier_enforce_left(
+    message: str, writes: int
+) -> None:
+    world = World(policy_of(budget=ROOMY, mode="Shadow"))
+    world.add_nodes(4)
+    asks(world, message)
+    world.run(30)
+    assert [write.asks for write in sent(world)] == [False] * writes
+
+
+def test_issue13_a_leftover_of_ours_holds_an_unmark_up_for_a_while_and_is_then_said() -> None:
+    world = RepairWorld()
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=60)
+    asks(world, OURS)
+    world.refusing[SetRepairCondition] = (403, DENIED)
+    del world.quarantines[world.session(NODE).name]
+    world.close_all(NODE)
+    world.run(300, step=10)
+    assert world.is_marked(NODE), "it may be rebooted still"
+    world.run(500, step=10)
+    assert not world.is_marked(NODE)
+    (said,) = [e for e in world.events.values() if "may still stand" in e["message"]]
+    assert "by hand" in said["message"]
+
+
+@pytest.mark.parametrize("code", [403, 422, 429, 500, 503])
+def test_issue13_a_take_back_that_is_refused_is_tried_again_before_the_step_has_failed(
+    code: int,
+) -> None:
+    world = power_cycle()
+    world.refusing[WriteRepairObject] = (code, "no")
+    run(world, 1900)
+    assert world.steps_of() == [("PowerCycle", "Asked")]
+    assert "a request still stands" in world.message(NODE)
+    assert keeps_off(world)
+    del world.refusing[WriteRepairObject]
+    run(world, 200)
+    assert world.steps_of() == [("PowerCycle", "Failed")]
+    assert not keeps_off(world)
+    assert "RequestLeft" not in [e.step for e in world.session(NODE).status.timeline]
+
+
+@pytest.mark.parametrize("ends", ["step", "session"])
+def test_issue13_a_take_back_that_stays_refused_is_left_to_a_person(ends: str) -> None:
+    world = power_cycle()
+    world.refusing[WriteRepairObject] = (500, "no")
+    if ends == "session":
+        world.quarantines[world.session(NODE).name]["spec"]["release"] = {"by": "eve"}
+        world.touch(world.quarantines[world.session(NODE).name])
+        run(world, 300)
+        assert world.is_marked(NODE)
+        run(world, 600)
+        assert world.sessions(NODE)[0].status.phase == "Released"
+    else:
+        run(world, 2600)
+        assert world.steps_of() == [("PowerCycle", "Failed")]
+    status = world.sessions(NODE)[0].status
+    (said,) = [e.message for e in status.timeline if e.step == "RequestLeft"]
+    assert "baremetalhosts.metal3.io metal/host-n0 (RepairRefused)" in said
+    assert "by hand" in said
+
+
+def power_cycle() -> ProviderWorld:
+    """A host that is asked to go off and does not."""
+    world = ProviderWorld("Metal3", "PowerCycle", "hangs")
+    world.fault()
+    run(world, 200)
+    assert keeps_off(world)
+    return world
+
+
+def run(world: World, seconds: float) -> None:
+    world.run(seconds, step=20)
+
+
+def keeps_off(world: ProviderWorld) -> bool:
+    (host,) = [o for o in world.held("baremetalhosts") if o["metadata"]["name"] == "host-n0"]
+    return KEEPS_OFF in host["metadata"].get("annotations", {})
+
+
+# ------------------------------------------------------------------ a session that was deleted
+
+
+class Deleted:
+    """A power cycle under way whose session somebody deleted; its host as the edge reads it."""
+
+    def __init__(self) -> None:
+        self.world = power_cycle()
+        self.gone: QuarantineView = self.world.session(NODE)
+        del self.world.quarantines[self.gone.name]
+        self.world.close_all(NODE)
+        self.failing_since = self.world.now
+
+    def decided(self, sight: Sight, **changes: Any) -> d.Decision:
+        """The decision on a fresh node, with every object read as it is wanted."""
+        world = self.world
+        objects: dict[ObjectQuery, ObjectSeen] = {}
+        seen: NodeObservation = observe(
+            world.snapshot(), NODE, permit=Permit(), sessions={}, deleted=(self.gone,)
+        )
+        seen = replace(seen, objects=objects, **changes)
+        for _ in range(4):
+            found = without_session(seen, world.now, world.policy)
+            if found.needs_object is None:
+                return found
+            read = world.read_object(found.needs_object)
+            if sight is not Sight.FOUND:
+                read = ObjectSeen(
+                    sight=sight, read_at=world.now, why="no", failing_since=self.failing_since
+                )
+            objects[found.needs_object] = read
+        raise AssertionError("it is read again and again")
+
+
+def test_issue13_a_deleted_sessions_object_that_cannot_be_read_is_tried_again() -> None:
+    deleted = Deleted()
+    waits = deleted.decided(Sight.UNREAD)
+    assert (waits.step, waits.unfinished, waits.writes) == ("TakeBack", True, ())
+    assert waits.wake_at == deleted.world.now + 10
+    back = deleted.decided(Sight.FOUND)
+    assert not back.unfinished
+    (write,) = [w for w in back.writes if isinstance(w, WriteRepairObject)]
+    assert not write.asks
+
+
+def test_issue13_what_a_deleted_session_leaves_for_good_is_said_in_an_event() -> None:
+    deleted = Deleted()
+    deleted.world.now += TAKE_BACK_S
+    for sight in (Sight.UNREAD, Sight.FORBIDDEN):
+        left = deleted.decided(sight)
+        assert not left.unfinished
+        (event,) = [w for w in left.writes if isinstance(w, d.EmitEvent)]
+        assert "metal/host-n0" in event.message
+
+
+def test_issue13_a_refused_take_back_of_a_deleted_session_is_kept_in_mind() -> None:
+    deleted = Deleted()
+    now = deleted.world.now
+    said = refusal_of(NodeWrite.UNREPAIR, 429, "busy")
+    assert said is not None
+    refused = {NodeWrite.UNREPAIR: replace(said, since=now, until=now + 4)}
+    waits = deleted.decided(Sight.FOUND, refused=refused)
+    assert (waits.step, waits.unfinished, waits.writes) == ("TakeBack", True, ())
+    assert waits.wake_at == now + 4
+
+
+def test_issue13_a_request_that_stands_keeps_no_new_session_from_opening() -> None:
+    deleted = Deleted()
+    earlier = msgspec.structs.replace(deleted.gone.spec, node_uid="of-an-earlier-node")
+    deleted.gone = msgspec.structs.replace(deleted.gone, spec=earlier)
+    deleted.world.nodes.pop(NODE)
+    deleted.world.add_node(NODE)
+    deleted.world.incident(NODE)
+    opens = deleted.decided(Sight.UNREAD)
+    assert opens.step == "Open"
+    assert opens.unfinished
