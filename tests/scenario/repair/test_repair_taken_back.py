@@ -16,7 +16,7 @@ from rules.repair.judging import ObjectSeen, Sight
 from rules.session.absent import without_session
 from rules.session.observation import NodeObservation, Permit, observe
 from rules.session.repair.asking import TAKE_BACK_S
-from tests.support.scenario.provider_world import ProviderWorld
+from tests.support.scenario.provider_world import ProviderWorld, power_cycle
 from tests.support.scenario.repair_world import NODE, RESTART, RepairWorld
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
@@ -124,15 +124,6 @@ def test_issue13_a_take_back_that_stays_refused_is_left_to_a_person(ends: str) -
     (said,) = [e.message for e in status.timeline if e.step == "RequestLeft"]
     assert "baremetalhosts.metal3.io metal/host-n0 (RepairRefused)" in said
     assert "by hand" in said
-
-
-def power_cycle() -> ProviderWorld:
-    """A host that is asked to go off and does not."""
-    world = ProviderWorld("Metal3", "PowerCycle", "hangs")
-    world.fault()
-    run(world, 200)
-    assert keeps_off(world)
-    return world
 
 
 def run(world: World, seconds: float) -> None:

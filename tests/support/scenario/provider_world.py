@@ -266,3 +266,12 @@ def _medik8s_group(kind: str) -> str:
         "FenceAgentsRemediation": "fence-agents-remediation.medik8s.io",
         "MachineDeletionRemediation": "machine-deletion-remediation.medik8s.io",
     }[kind]
+
+
+def power_cycle() -> ProviderWorld:
+    """A host that was asked to go off and does not."""
+    world = ProviderWorld("Metal3", "PowerCycle", "hangs")
+    world.fault()
+    world.run(200, step=20)
+    assert world.requests()
+    return world

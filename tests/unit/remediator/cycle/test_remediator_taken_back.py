@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 from hack.sim.proxy.faults import Fault
-from tests.scenario.repair.test_repair_taken_back import power_cycle
 from tests.support.remediator.edge import edge
 from tests.support.remediator.edge_world import cycle_of, edge_world
+from tests.support.scenario.provider_world import power_cycle
 
 
 async def test_issue13_a_failed_read_forgets_no_deleted_session(tmp_path):
@@ -16,8 +14,9 @@ async def test_issue13_a_failed_read_forgets_no_deleted_session(tmp_path):
     async with edge(tmp_path) as cluster:
         await cluster.add_node("n0")
         async with edge_world(cluster, asked.policy) as setting:
-            path = re.escape("baremetalhosts")
-            failing = Fault(method="GET", path=path, times=None, status=500, body=b"{}")
+            failing = Fault(
+                method="GET", path="baremetalhosts", times=None, status=500, body=b"{}"
+            )
             cluster.server.faults.add(failing)
             setting.world.deleted["n0"] = (gone,)
             cycle = cycle_of(setting, [])
