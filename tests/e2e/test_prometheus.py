@@ -217,7 +217,7 @@ async def _the_fault_fires(prometheus: Prometheus) -> None:
     (alert,) = await until(lambda: prometheus.firing("GPUWardGPUFaultFatal"), "the fault")
 
     assert alert["labels"]["reason"] == LOST
-    assert alert["labels"]["severity"] == "ticket"
+    assert alert["labels"]["severity"] == "warning"
     assert alert["labels"]["pci"] == PCI
     assert alert["labels"]["uuid"] == "GPU-6f2a1d33-8c1e-4b57-9f60-0a41c2d7e103"
     assert alert["annotations"]["summary"] == (
