@@ -17,7 +17,7 @@ from remediator.kube.isolation import Isolation
 from remediator.world import World
 from rules.api.object_name import api_path
 from rules.api.pods import PodView
-from rules.fleet.idle_checks import due, follow, making
+from rules.fleet.idle_checks import asks_for_pods, due, follow, making
 from rules.policy.policy import Policy
 from rules.validate.jobs import LABEL_IDLE, LABEL_JOB, JobSeen, JobView, PodTemplateView
 
@@ -25,6 +25,9 @@ _LOG = structlog.get_logger()
 
 # A busy node is told from an idle one by how soon a pod starts there, so it must not be much longer.
 _SWEEP_S = 30.0
+
+# Up to 63 characters each: 100 of them are a URL that every proxy takes.
+_NAMES_PER_LIST = 100
 
 
 class IdleTests:
@@ -90,21 +93,20 @@ class IdleTests:
         query = {"labelSelector": f"{LABEL_IDLE}=true"}
         path = api_path("/apis/batch/v1/namespaces", namespace, "jobs")
         jobs = (await self._api.items(path, JobView, query=query)).found
-        if not jobs:
-            return ()
-        names = ",".join(job.metadata.name for job in jobs)
-        pods = await self._api.items(
-            api_path("/api/v1/namespaces", namespace, "pods"),
-            PodView,
-            query={"labelSelector": f"{LABEL_JOB} in ({names})"},
-        )
-        return tuple(
-            JobSeen(
-                name=job.metadata.name,
-                job=job,
-                pods=tuple(
-                    p for p in pods.found if p.metadata.labels.get(LABEL_JOB) == job.metadata.name
-                ),
+        snapshot = self._world.snapshot()
+        asking = [job.metadata.name for job in jobs if asks_for_pods(job, snapshot)]
+        pods: dict[str, list[PodView]] = {}
+        for start in range(0, len(asking), _NAMES_PER_LIST):
+            names = asking[start : start + _NAMES_PER_LIST]
+            found = await self._api.items(
+                api_path("/api/v1/namespaces", namespace, "pods"),
+                PodView,
+                query={"labelSelector": f"{LABEL_JOB} in ({','.join(names)})"},
             )
+            for pod in found.found:
+                pods.setdefault(pod.metadata.labels.get(LABEL_JOB, ""), []).append(pod)
+        return tuple(
+            JobSeen(name=name, job=job, pods=tuple(pods.get(name, ())))
             for job in jobs
+            if (name := job.metadata.name)
         )

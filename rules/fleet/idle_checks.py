@@ -37,6 +37,7 @@ from rules.validate.jobs import (
     ANNOTATION_OF,
     GPU_RESOURCE,
     JobSeen,
+    JobView,
     idle_job_of,
     name_of_test,
 )
@@ -64,16 +65,25 @@ def follow(snapshot: FleetSnapshot, jobs: Sequence[JobSeen]) -> IdleStep:
         node = _node_of(seen, snapshot)
         if seen.job is None or node is None:
             continue
+        if not asks_for_pods(seen.job, snapshot):
+            if seen.job.passed:
+                writes.append(_deletion(seen, node, snapshot))
+            continue
         result = _result(seen, node, snapshot)
         if result is None:
             continue
         if result.verdict is Verdict.UNKNOWN:
             in_vain.append(node.name)
             writes.append(_deletion(seen, node, snapshot))
-        elif not _known(seen, node) and seen.job.metadata.created_at > _tested_at(node):
-            # Ended Jobs are kept for a day: of several only one newer than what the node says.
+        elif not _known(seen.job, node):
             writes += _told(seen, node, result, snapshot)
     return IdleStep(writes=tuple(writes), in_vain=tuple(in_vain))
+
+
+def asks_for_pods(job: JobView, snapshot: FleetSnapshot) -> bool:
+    """Whether the pods of this Job are of interest: it goes on, or its result is not on the node."""
+    node = _node_of(JobSeen(name=job.metadata.name, job=job), snapshot)
+    return node is not None and not (job.over and _known(job, node))
 
 
 def due(snapshot: FleetSnapshot, jobs: Sequence[JobSeen], tried: Mapping[str, float]) -> list[str]:
@@ -171,10 +181,14 @@ def _over(seen: JobSeen) -> bool:
     return seen.job is None or bool(seen.job.over)
 
 
-def _known(seen: JobSeen, node: NodeView) -> bool:
-    """Whether the Job's result is on the node already."""
+def _known(job: JobView, node: NodeView) -> bool:
+    """Whether the Job's result is on the node already, or that of a later test."""
     known = node.condition(CONDITION_VALIDATED)
-    return known is not None and known.message.startswith(f"{seen.name}: ")
+    if known is None:
+        return False
+    # Failed Jobs are kept for a day: of several only one newer than what the node says.
+    own = known.message.startswith(f"{job.metadata.name}: ")
+    return own or 0 < job.metadata.created_at <= _tested_at(node)
 
 
 def _result(seen: JobSeen, node: NodeView, snapshot: FleetSnapshot) -> Result | None:

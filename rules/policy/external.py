@@ -8,7 +8,7 @@ Each trigger names one thing that a detector, a provider or a script of the site
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final, Literal
 
 import msgspec
@@ -19,6 +19,7 @@ from rules.api.names import (
     CONDITION_NEEDS_REPLACE,
     CONDITION_NEEDS_RESET,
     CONDITION_NEEDS_RESTART,
+    CONDITION_VALIDATED,
     PREFIX,
 )
 from rules.api.object_name import is_label_key
@@ -36,6 +37,7 @@ OWN_CONDITIONS: Final = frozenset(
         CONDITION_NEEDS_REPLACE,
         CONDITION_NEEDS_RESET,
         CONDITION_NEEDS_RESTART,
+        CONDITION_VALIDATED,
     }
 )
 """Our own words about a node: a cause made of them would be its own proof."""
@@ -119,8 +121,12 @@ def _with_word(trigger: Any) -> Any:
     return trigger
 
 
-def external_problems(triggers: tuple[ExternalTrigger, ...]) -> Iterator[tuple[str, str]]:
-    """Path and message of everything that has the right type and makes no sense."""
+def external_problems(
+    triggers: tuple[ExternalTrigger, ...], asked: Collection[tuple[str, str]] = ()
+) -> Iterator[tuple[str, str]]:
+    """Path and message of everything that has the right type and makes no sense. `asked`: what
+    the repair steps of the same policy set on Nodes, as kind and key.
+    """
     if len(triggers) > MAX_TRIGGERS:
         yield "external", f"has {len(triggers)} triggers, {MAX_TRIGGERS} are the most"
         return
@@ -136,7 +142,23 @@ def external_problems(triggers: tuple[ExternalTrigger, ...]) -> Iterator[tuple[s
             yield f"{path}.reason", f"is wrong: {trigger.reason!r:.80} is not CamelCase"
         if times[trigger.key] > 1:
             yield path, "looks for the same as another trigger; one thing has one meaning"
-        yield from ((f"{path}.{given[0]}.{at}", what) for at, what in _match_problems(trigger))
+        problems = tuple(_match_problems(trigger))
+        yield from ((f"{path}.{given[0]}.{at}", what) for at, what in problems)
+        kind, match = trigger.match
+        at, name = _named(match)
+        if not problems and (kind, name) in asked:
+            message = (
+                f"is wrong: gpuward itself sets {name} to ask for a repair, so the cause would be "
+                "its own proof"
+            )
+            yield f"{path}.{kind}.{at}", message
+
+
+def _named(match: ConditionMatch | KeyMatch | TaintMatch | None) -> tuple[str, str]:
+    """The field that names what is looked for, and its value."""
+    if isinstance(match, ConditionMatch):
+        return "type", match.type
+    return "key", match.key if match is not None else ""
 
 
 def _match_problems(trigger: ExternalTrigger) -> Iterator[tuple[str, str]]:

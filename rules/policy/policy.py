@@ -202,11 +202,8 @@ class Policy(Section, frozen=True, kw_only=True):
 
 def with_installed(policy: Policy, *, builtin: bool) -> Policy:
     """The policy where provider Auto says who tests here: Builtin where that is installed."""
-    if policy.validate.provider != "Auto":
-        return policy
     provider: Provider = "Builtin" if builtin else "None"
-    validation = msgspec.structs.replace(policy.validate, provider=provider)
-    return msgspec.structs.replace(policy, validate=validation)
+    return msgspec.structs.replace(policy, validate=policy.validate.with_auto(provider))
 
 
 def effective_view(policy: Policy) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from rules.catalog.reason import is_reason_code
 from rules.policy.durations import Seconds, parse_duration
 from rules.policy.external import external_problems, spelled_out
 from rules.policy.policy import Policy
-from rules.policy.repair_checks import repair_problems
+from rules.policy.repair_checks import asked_on_nodes, repair_problems
 from rules.policy.validation import validation_problems
 
 _MAX_PROBLEMS: Final = 20
@@ -239,7 +239,7 @@ def _nonsense(policy: Policy) -> list[PolicyProblem]:
     problems.extend(
         PolicyProblem(path=path, message=message)
         for path, message in (
-            *external_problems(policy.external),
+            *external_problems(policy.external, asked_on_nodes(policy.repair)),
             *validation_problems(policy.validate),
         )
     )

@@ -58,6 +58,24 @@ def repair_problems(repair: Repair) -> Iterator[Problem]:
             yield from _template(wanted.template, wanted.adapter, known.steps[step], path)
 
 
+def asked_on_nodes(repair: Repair) -> frozenset[tuple[str, str]]:
+    """What the chosen steps set on Nodes: kind (condition, annotation, label) and key."""
+    actions = (repair.action(wanted.adapter, step) for step, wanted in repair.steps.items())
+    return frozenset(asked for action in actions if action for asked in _asked(action))
+
+
+def _asked(action: RepairAction) -> Iterator[tuple[str, str]]:
+    target = action.target
+    if target is not None and (target.api_version, target.resource) != ("v1", "nodes"):
+        return
+    if action.condition:
+        yield "condition", action.condition
+    meta = (action.patch or {}).get("metadata")
+    for kind, section in (("annotation", "annotations"), ("label", "labels")):
+        keys = meta.get(section) if isinstance(meta, dict) else None
+        yield from ((kind, str(key)) for key in (keys if isinstance(keys, dict) else ()))
+
+
 def _template(template: str, adapter: str, action: RepairAction, path: str) -> Iterator[Problem]:
     if not action.copies:
         if template:

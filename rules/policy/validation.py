@@ -71,6 +71,20 @@ class Validation(Section, frozen=True, kw_only=True):
     idle: IdleChecks | None = None
     """Unset: no node is tested but on its way back."""
 
+    def with_auto(self, provider: Provider) -> Validation:
+        """The same where every Auto, in general and of each severity and step, is `provider`."""
+
+        def rule(given: ValidationRule) -> ValidationRule:
+            auto = given.provider == "Auto"
+            return msgspec.structs.replace(given, provider=provider) if auto else given
+
+        return msgspec.structs.replace(
+            self,
+            provider=provider if self.provider == "Auto" else self.provider,
+            severity={key: rule(each) for key, each in self.severity.items()},
+            step={key: rule(each) for key, each in self.step.items()},
+        )
+
     def chosen(self, severity: str, step: str) -> ValidationChoice | None:
         """Who tests the node of a session of `severity` after `step` ("": after none); None:
         nobody.

@@ -17,6 +17,7 @@ from rules.api.names import LABEL_HEALTH, LABEL_QUARANTINE
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.quarantine import Cause, DrainStatus, Mode, Phase, QuarantineStatus
 from rules.api.refusal import NodeWrite
+from rules.api.repair.writes import DeleteTestJob
 from rules.api.timestamps import format_time, parse_time
 from rules.api.writes import (
     Decision,
@@ -200,7 +201,8 @@ class Case:
         Who waits for a phase and then looks at the node finds the label as the phase says. What
         the API server refused a moment ago is left out, and the status says so instead.
         """
-        label = self._label(status, bool(before))
+        node_written = any(not isinstance(write, DeleteTestJob) for write in before)
+        label = self._label(status, node_written)
         wanted = (*before, label) if label is not None else before
         writes = [write for write in wanted if self.refusal(write) is None]
         refusal = next(filter(None, map(self.refusal, wanted)), None)

@@ -1,4 +1,5 @@
-"""How a session ends: the record first, the mark off last, so that a crash between resumes here.
+"""How a session ends: a test under load off first, then the record, the mark off last, so that a
+crash between resumes here.
 
 An ended session whose mark is still on its node is found again by the orphan rule of
 `rules.session.absent`: the taint goes last, and nothing has to be remembered.
@@ -13,8 +14,7 @@ from rules.api.writes import Decision, Write
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched, unmark
 from rules.session.repair.ends import closed_repair, last_requests, with_left
-from rules.session.validation.phase import closed_test
-from rules.session.validation.requests import taking_away
+from rules.session.validation.phase import closed_test, off_first
 
 
 def end(
@@ -48,7 +48,9 @@ def end(
         status = st.with_condition(status, kind, case.now)
     status = with_left(status, requests, case.now)
     status = closed_test(case, closed_repair(case, status, phase), "the session ended first")
-    after: tuple[Write, ...] = taking_away(case)
-    if carries:
-        after = (unmark(case.node, case.session.name), *after)
-    return case.decision(str(phase), status, because=why, before=requests.writes, after=after)
+    test_off, after = off_first(case)
+    before: tuple[Write, ...] = (*test_off, *requests.writes)
+    unmarks = (unmark(case.node, case.session.name),) if carries else ()
+    return case.decision(
+        str(phase), status, because=why, before=before, after=(*unmarks, *after)
+    )

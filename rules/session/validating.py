@@ -18,8 +18,7 @@ from rules.session import status as st
 from rules.session.case import Case
 from rules.session.causes import needs_no_verdict
 from rules.session.ending import end
-from rules.session.validation.phase import closed_test, tested_first
-from rules.session.validation.requests import taking_away
+from rules.session.validation.phase import closed_test, off_first, tested_first
 from rules.session.validation.verdicts import outdated, passed_at
 
 
@@ -118,10 +117,12 @@ def _back(case: Case, status: QuarantineStatus) -> Decision:
     status = st.noted(status, "CauseReturned", case.causes[-1].reason, case.now)
     sentence = marked(case.causes, case.now, "a cause came back", case.policy.mark)
     status = st.enter(status, Phase.MARKED, sentence, case.now)
+    before, after = off_first(case)
     return case.decision(
         "CauseReturned",
         status,
         because=case.causes[-1].reason,
-        after=taking_away(case),
+        before=before,
+        after=after,
         wake_at=case.now,
     )

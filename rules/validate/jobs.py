@@ -57,6 +57,11 @@ class JobView(View, frozen=True, kw_only=True):
     doubt: str = DOUBT_FIELD
 
     @property
+    def passed(self) -> bool:
+        """Whether it is over and its pod ended with status 0."""
+        return any(c.type == "Complete" and c.status == "True" for c in self.status.conditions)
+
+    @property
     def over(self) -> str:
         """How it ended, in the Job controller's words; "" while it goes on."""
         for condition in self.status.conditions:

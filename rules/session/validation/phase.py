@@ -22,6 +22,7 @@ from rules.api.quarantine import (
     ValidationCheck,
     ValidationState,
 )
+from rules.api.repair.writes import DeleteTestJob
 from rules.api.sentences import bounded, settled_clause
 from rules.api.timestamps import clock, format_time, parse_time
 from rules.api.writes import Decision, Evicting
@@ -123,6 +124,25 @@ def closed_test(case: Case, status: QuarantineStatus, why: str) -> QuarantineSta
     return changed(status, _over(case, test, ValidationState.WITHDRAWN, why))
 
 
+def off_first(case: Case) -> tuple[tuple[DeleteTestJob, ...], tuple[DeleteTestJob, ...]]:
+    """The Job of the test under way, off before the test is off the record, or (second) after it.
+
+    Whatever forgets a test that runs lets it load the GPUs beside the pods that come next. Once the
+    Job's own deadline has passed it is over, and who may not delete it keeps nobody waiting.
+    """
+    test, away = under_way(case.session.status), taking_away(case)
+    if test is None or case.seen.node is None:
+        return (), away
+    started = parse_time(test.started_at) or case.now
+    late = case.now - started > _timeout_s(case) + SLACK_S
+    return ((), away) if late else (away, ())
+
+
+def _timeout_s(case: Case) -> float:
+    choice = wanted(case)
+    return choice.timeout_s if choice is not None else case.policy.validate.timeout_s
+
+
 def _not_now(case: Case, halt: Refusal | None, blind: str) -> Refusal | None:
     """What forbids to begin a test now, read afresh; None where nothing does."""
     if halt is not None:
@@ -201,7 +221,7 @@ def _follow(
     """A test on record: made, read, or given up."""
     started = parse_time(test.started_at) or case.now
     choice = wanted(case)
-    timeout_s = choice.timeout_s if choice is not None else case.policy.validate.timeout_s
+    timeout_s = _timeout_s(case)
     late = case.now - started > timeout_s + SLACK_S
     anew = bool(case.node.boot_id) and case.node.boot_id != test.boot_id
     seen = case.seen.job
@@ -332,11 +352,13 @@ def _ended(
     running = result.verdict is Verdict.UNKNOWN
     passed = result.verdict is Verdict.PASS
     told = told_on(case.node, test.object, passed=passed, message=ended.message, now=case.now)
+    before, after = off_first(case) if running else ((), (told,))
     return case.decision(
         f"Test{state}",
         status,
         because=ended.message,
-        after=taking_away(case) if running else (told,),
+        before=before,
+        after=after,
         evicting=Evicting.WATCH,
         wake_at=case.now,
     )

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from rules.api.pods import PodView
-from rules.api.repair.writes import CreateTestJob
+from rules.api.repair.writes import CreateTestJob, DeleteTestJob, SetValidated
 from rules.api.timestamps import format_time
-from rules.fleet.idle_checks import due, follow, making
+from rules.fleet.idle_checks import asks_for_pods, due, follow, making
 from rules.validate.jobs import LABEL_JOB, JobSeen, JobView
 from tests.support.scenario.session_apiserver import OWN
 from tests.support.scenario.session_world import ROOMY, World, policy_of
@@ -56,17 +56,19 @@ class IdleWorld(World):
             self._controllers()
 
     def idle_jobs(self) -> list[JobSeen]:
+        jobs = {name: msgspec.convert(job, JobView) for name, job in self.jobs.items()}
         return [
             JobSeen(
                 name=name,
-                job=msgspec.convert(job, JobView),
+                job=job,
                 pods=tuple(
                     msgspec.convert(pod, PodView)
                     for pod in self.pods.values()
                     if pod["metadata"]["labels"].get(LABEL_JOB) == name
+                    and asks_for_pods(job, self.snapshot())
                 ),
             )
-            for name, job in self.jobs.items()
+            for name, job in jobs.items()
         ]
 
     def _run_pods(self) -> None:
@@ -234,3 +236,32 @@ def test_issue13_03_of_several_ended_tests_only_the_newest_is_told() -> None:
             for condition in world.nodes[name]["status"]["conditions"]
         ]
     assert follow(world.snapshot(), world.idle_jobs()).writes == ()
+
+
+def test_issue13_a_passed_job_goes_once_its_result_is_on_the_node_and_a_failed_one_is_kept() -> None:
+    world = IdleWorld(nodes=3, concurrent={"percent": 100})
+    world.says["n1"] = (2, says("fail", value=7.0))
+    world.sweep_for(300)
+    assert [world.validated(f"n{index}") for index in range(3)] == ["True", "False", "True"]
+    (left,) = world.idle_jobs()
+    assert "n1" in left.name
+    assert left.pods == (), "nobody reads the pods of what is known"
+    told = len(world.sent)
+    world.sweep_for(300)
+    assert [seen.name for seen in world.idle_jobs()] == [left.name]
+    assert not any(isinstance(w, SetValidated | DeleteTestJob) for _, w, _, _ in world.sent[told:])
+
+
+def test_issue13_an_older_job_that_is_kept_does_not_take_back_a_newer_result() -> None:
+    world = IdleWorld(nodes=1, concurrent={"percent": 100}, every="1h")
+    world.policy = msgspec.structs.replace(
+        world.policy, reasons=policy_of(reasons={"ValidationFailed": {"level": "Report"}}).reasons
+    )
+    world.says["n0"] = (2, says("fail", value=7.0))
+    world.sweep_for(300)
+    assert world.validated("n0") == "False"
+    world.says["n0"] = (0, says("pass"))
+    world.now += 3600
+    world.sweep_for(600)
+    assert world.validated("n0") == "True"
+    assert len(world.writes(SetValidated)) == 2

@@ -8,6 +8,10 @@ import pytest
 
 pytest.importorskip("celpy", reason="cel-python is not installed")
 
+import msgspec
+
+from rules.api.nodes import NodeView
+from rules.session.causes import session_name
 from tests.support.cluster.admission_cel import Write, refusals
 from tests.support.cluster.admission_nodes import AGENT, BOUND, NODE_CLAIM, edited
 
@@ -24,10 +28,22 @@ def written(changes: dict[str, Any] | None = None, **more: Any) -> Write:
     )
 
 
+def named(session: str, node: str = "gpu-1", extra: dict[str, Any] | None = None) -> Write:
+    return written(
+        {"metadata__name": session, "spec__session": session, "spec__nodeName": node},
+        extra=extra or {NODE_CLAIM: [node]},
+    )
+
+
+LONG = ".".join(["n" * 50] * 4)
+
+
 @pytest.mark.parametrize(
     "write",
     [
         pytest.param(written(), id="as it is sent"),
+        pytest.param(named("rack-7-looks-odd"), id="of a session that a person named"),
+        pytest.param(named(f"{LONG[:200]}-0a1b2c3d", LONG), id="of a node with a long name"),
         pytest.param(written({"spec__nodeName": "gpu-9"}, user="ada", extra=None), id="a person"),
     ],
 )
@@ -43,13 +59,25 @@ OWN, NAME, OWNER, ONCE = (
 )
 
 
+@pytest.mark.parametrize("session", ["gpu-2-0a1b2c3d", "gpu-1-b-0a1b2c3d", "gpu-0a1b2c3d"])
+def test_issue13_evidence_cannot_take_the_name_of_another_nodes_session(session: str) -> None:
+    (said,) = refusals(named(session))
+    assert "another node's session" in said
+
+
+@pytest.mark.parametrize("node", ["gpu-1", "gpu-1.rack.example", LONG])
+def test_issue13_the_name_that_a_session_gets_passes(node: str) -> None:
+    made = msgspec.convert({"metadata": {"name": node, "uid": "u"}}, NodeView)
+    assert refusals(named(session_name(made, "incident", ()), node)) == []
+
+
 @pytest.mark.parametrize(
     ("write", "why"),
     [
-        pytest.param(written({"spec__nodeName": "gpu-2"}), OWN, id="of another node"),
+        pytest.param(named("gpu-2-0a1b2c3d", "gpu-2", BOUND), OWN, id="of another node"),
         pytest.param(written(extra={}), OWN, id="unbound token"),
         pytest.param(written(extra={NODE_CLAIM: ["gpu-1", "gpu-2"]}), OWN, id="two claims"),
-        pytest.param(written({"spec__session": "gpu-2-0a1b2c3d"}), NAME, id="of another session"),
+        pytest.param(written({"spec__session": "gpu-1-9a1b2c3d"}), NAME, id="of another session"),
         pytest.param(
             written({"metadata__ownerReferences": [{"kind": "Node", "name": "gpu-1"}]}), OWNER,
             id="owned",

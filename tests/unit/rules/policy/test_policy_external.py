@@ -48,6 +48,7 @@ def test_an_unquoted_status_of_yaml_is_the_word() -> None:
         ),
         ({"condition": {"type": "GPUHealthy"}}, "GPUHealthy is written by gpuward itself"),
         ({"condition": {"type": "GPUNeedsReset"}}, "is written by gpuward itself"),
+        ({"condition": {"type": "GPUValidated", "status": "False"}}, "written by gpuward itself"),
         ({"label": {"key": "gpuward.io/health"}}, "external[0].label.key is wrong"),
         ({"taint": {"key": "gpuward.io/quarantine"}}, "is written by gpuward itself"),
         ({"taint": {"key": "node.kubernetes.io/unschedulable"}}, "is written by gpuward itself"),
@@ -64,6 +65,19 @@ def test_an_unquoted_status_of_yaml_is_the_word() -> None:
 )
 def test_what_makes_no_sense_is_named(trigger: dict[str, Any], words: str) -> None:
     assert words in said(given(**trigger))
+
+
+GKE_LABEL = "cloud.google.com/perform-maintenance"
+
+
+def test_issue13_what_a_chosen_repair_step_sets_on_the_node_is_no_cause() -> None:
+    trigger = given(label={"key": GKE_LABEL})
+    assert isinstance(load_policy(trigger), Policy), "where no step sets it, it is another's word"
+    steps = {"ReplaceNode": {"adapter": "GKEMaintenance"}}
+    words = said({**trigger, "repair": {"mode": "Ask", "steps": steps}})
+    assert f"external[0].label.key is wrong: gpuward itself sets {GKE_LABEL}" in words
+    other = given(label={"key": "example.com/broken"})
+    assert isinstance(load_policy({**other, "repair": {"steps": steps}}), Policy)
 
 
 def test_one_thing_has_one_meaning_and_there_is_a_bound() -> None:
