@@ -51,6 +51,4 @@ def end(
     test_off, after = off_first(case)
     before: tuple[Write, ...] = (*test_off, *requests.writes)
     unmarks = (unmark(case.node, case.session.name),) if carries else ()
-    return case.decision(
-        str(phase), status, because=why, before=before, after=(*unmarks, *after)
-    )
+    return case.decision(str(phase), status, because=why, before=before, after=(*unmarks, *after))

@@ -238,7 +238,9 @@ def test_issue13_03_of_several_ended_tests_only_the_newest_is_told() -> None:
     assert follow(world.snapshot(), world.idle_jobs()).writes == ()
 
 
-def test_issue13_a_passed_job_goes_once_its_result_is_on_the_node_and_a_failed_one_is_kept() -> None:
+def test_issue13_a_passed_job_goes_once_its_result_is_on_the_node_and_a_failed_one_is_kept() -> (
+    None
+):
     world = IdleWorld(nodes=3, concurrent={"percent": 100})
     world.says["n1"] = (2, says("fail", value=7.0))
     world.sweep_for(300)

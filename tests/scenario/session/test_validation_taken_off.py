@@ -39,7 +39,9 @@ def test_issue13_a_node_is_not_released_while_its_test_cannot_be_ended(code: int
     assert not world.is_marked(NODE)
 
 
-def test_issue13_a_missing_right_to_delete_holds_no_release_beyond_the_tests_own_deadline() -> None:
+def test_issue13_a_missing_right_to_delete_holds_no_release_beyond_the_tests_own_deadline() -> (
+    None
+):
     world = under_test()
     world.refusing[DeleteTestJob] = (403, "jobs.batch is forbidden")
     release(world)
