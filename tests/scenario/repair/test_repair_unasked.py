@@ -8,6 +8,7 @@ import pytest
 
 from rules.api import writes as d
 from rules.api.repair.writes import SetRepairCondition
+from rules.fleet.happenings import steps_of
 from rules.policy.policy import Policy
 from rules.session.repair.phase import MAX_ATTEMPTS
 from tests.support.scenario.repair_world import NODE, REPLACE, STEPS, RepairWorld, repair_policy
@@ -68,6 +69,7 @@ def test_issue13_04_a_silent_node_that_no_step_ever_reached_is_not_replaced() ->
     while world.steps_of()[0][1] != "Failed":
         world.run(10, step=5)
     assert "nobody could be asked" in world.session(NODE).status.repair[0].proof
+    assert steps_of(world.session(NODE)) == (), "its records learn nothing from it"
     world.set_ready(NODE, "Unknown")
     world.refusing = {}
     world.run(2 * 3600, step=30)
@@ -83,6 +85,7 @@ def test_issue13_04_a_silent_node_that_was_restarted_in_vain_is_replaced() -> No
     assert world.session(NODE).status.repair[0].asked_at
     world.set_ready(NODE, "Unknown")
     world.run(2 * 3600, step=30)
+    assert steps_of(world.session(NODE))[:1] == ("RestartNode",)
     assert [w.step for w in world.asked()] == ["RestartNode", "ReplaceNode"]
 
 
