@@ -177,8 +177,14 @@ async def test_issue13_03_an_idle_node_is_tested_and_what_fails_is_quarantined(c
             else None
         )
 
+    async def made():
+        (found, *_) = await cluster.client.list(JOBS, "gpuward")
+        return found
+
     with running(one):
         await leads(cluster, "one")
+        # Two sweeps, half a minute apart.
+        await cluster.until(made, "the Job of an idle test")
         session = await cluster.until(quarantined, "a session of a failed idle test")
         node = session["spec"]["nodeName"]
         (cause,) = session["spec"]["causes"]
