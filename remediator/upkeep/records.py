@@ -22,8 +22,8 @@ from remediator.world import World
 from rules.api.nodes import HealthView, QuarantineView
 from rules.api.object_name import api_path, is_object_name
 from rules.api.writes import CreateRecord, DeleteRecord, Write
-from rules.fleet.happenings import RecordChange, aged, record_changes
-from rules.ledger.record import RecordView
+from rules.fleet.happenings import RecordChange, aged, record_changes, room_for_records
+from rules.ledger.record import ANNOTATION_KEEP, GPU_SCOPE, RecordView
 
 _LOG = structlog.get_logger()
 
@@ -60,8 +60,8 @@ class RecordKeeping:
         self._due: dict[str, float] = {}
         """When each changed node may be looked at (CLOCK_BOOTTIME)."""
         self._looked: dict[str, float] = {}
-        self._told: set[str] = set()
-        """Records on which a person said something."""
+        self._told: dict[str, None] = {}
+        """Records on which a person said something, the first said first."""
         self._round: list[str] = []
         self._refused_until = float("-inf")
 
@@ -71,9 +71,11 @@ class RecordKeeping:
 
     def record_changed(self, before: RecordView | None, after: RecordView | None) -> None:
         """A person may have said something on it, or have deleted it."""
-        words = [one.metadata.annotations if one is not None else None for one in (before, after)]
-        if after is not None and words[0] != words[1]:
-            self._told.add(after.name)
+        if after is None:
+            return
+        said, known = (_said(one) for one in (after, before))
+        if said != known:
+            self._told[after.name] = None
 
     def took_over(self) -> None:
         """Whatever changed while nobody led is looked at once."""
@@ -113,10 +115,20 @@ class RecordKeeping:
         sessions = world.sessions.get(name, [])
         records = world.caches.records.items
         node = world.caches.nodes.items.get(name)
-        for change in record_changes(name, node, health, sessions, records, self._clock.now()):
+        changes = record_changes(name, node, health, sessions, records, self._clock.now())
+        opens = any(change.known is None for change in changes)
+        room = room_for_records(name, records.values()) if opens else 0
+        for change in changes:
             if change.known is None and len(records) >= MOST_RECORDS:
                 _LOG.warning("record keeping", node=name, why=f"{MOST_RECORDS} records are kept")
                 continue
+            # A node's own record is one: what it says of GPUs never crowds it out.
+            if change.known is None and change.status.scope == GPU_SCOPE:
+                if room <= 0:
+                    why = "so many GPUs have failed there that no further record is opened"
+                    _LOG.warning("record keeping", node=name, record=change.name, why=why)
+                    continue
+                room -= 1
             if not await self._write(change):
                 self.node_changed(name)
 
@@ -134,13 +146,18 @@ class RecordKeeping:
     async def _aged(self) -> None:
         items = self._world.caches.records.items
         self._round = self._round or list(items)
-        names = [*self._told, *self._round[:_AGED_PER_SWEEP]]
-        self._round = self._round[_AGED_PER_SWEEP:]
-        self._told.clear()
+        told = list(self._told)[:_AGED_PER_SWEEP]
+        for name in told:
+            del self._told[name]
+        rest = _AGED_PER_SWEEP - len(told)
+        names = [*told, *self._round[:rest]]
+        self._round = self._round[rest:]
         records = [items[name] for name in dict.fromkeys(names) if name in items]
         for due in aged(records, self._clock.now()):
             if isinstance(due, DeleteRecord):
-                await self._gateway.send(due)
+                sent = await self._gateway.send(due)
+                if sent.result is Result.GONE:
+                    items.pop(due.name, None)
             else:
                 await self._write(due)
 
@@ -172,8 +189,16 @@ class RecordKeeping:
                 await self._api.get(api_path(RECORDS, name), RecordView)
             )
         except ApiError as error:
-            _LOG.warning("record keeping", record=name, why=str(error))
+            if error.answer.code == 404:
+                # Deleted: what is still held of it would be written at again and again.
+                self._world.caches.records.items.pop(name, None)
+            else:
+                _LOG.warning("record keeping", record=name, why=str(error))
         return False
+
+
+def _said(record: RecordView | None) -> str:
+    return record.metadata.annotations.get(ANNOTATION_KEEP, "") if record is not None else ""
 
 
 def session_nodes(before: QuarantineView | None, after: QuarantineView | None) -> set[str]:

@@ -1,7 +1,8 @@
 """An export without names: every node, GPU, workload and person gets another, always the same one.
 
 Names are keyed digests, so two exports of one cluster agree and nobody reads the name back.
-Whatever people or the kernel wrote in their own words is left out: names hide in sentences.
+Whatever people or the kernel wrote in their own words is left out: names hide in sentences. Text
+stays as it is only in fields that are known to hold no name; a field nobody listed is hidden.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import msgspec
 
 from rules.api.names import ANNOTATION_SESSION, PREFIX
 from rules.backtest.archive import Archive, ExportedNode, ExportedObject, ExportedPdb, ExportedPod
+from rules.catalog.reasons import REASONS, RECOVERY_REASONS
 
 _WORDS: Final = frozenset(
     {"message", "why", "remedy", "evidence", "proof", "by", "recent", "waiting", "leftByPolicy",
@@ -25,6 +27,31 @@ _WORDS: Final = frozenset(
 _SESSION_EVIDENCE: Final = frozenset(
     {"observedAt", "driverVersion", "agentVersion", "rulesVersion", "gpus", "incidents", "level"}
 )
+_CODES: Final = frozenset(
+    {
+        # sessions
+        "source", "severity", "level", "type", "status", "mode", "phase", "step", "state",
+        "verdict", "provider", "mark", "unit", "outcome", "scope", "steps", "word", "driver",
+        # verdicts
+        "health", "class", "recommendedAction", "immediate", "investigatory", "sources",
+        "recoveryAction", "migMode", "virtualization", "interconnect", "links", "numa", "pci",
+        "slot", "product", "gpusHealthy", "agentVersion", "rulesVersion", "driverVersion",
+        # times
+        "at", "since", "until", "startedAt", "endedAt", "phaseSince", "lastTransitionTime",
+        "observedAt", "firstSeen", "lastSeen", "heldSince", "closedAt", "resetAt", "silentSince",
+        "heartbeat", "lastAt", "forgottenUntil", "baselineAt", "lemonSince",
+    }
+)  # fmt: skip
+"""Fields with words of gpuward and of the driver, and times."""
+_CODE: Final = re.compile(r"[A-Za-z0-9_.:+/ -]{0,64}")
+_POLICY: Final = frozenset(
+    {"apiVersion", "kind", "mode", "mark", "budget", "drain", "release", "limits", "history"}
+)
+"""Parts of a policy that are numbers, times and choices; the others name the cluster's things."""
+_OF_LOG: Final = re.compile(r"S?Xid[0-9]+[A-Za-z]*|Requested")
+"""Reasons that the catalogue does not list: those of the kernel log, and a person's order."""
+_STATED: Final = frozenset({"health", "state", "type"})
+"""Beside one of these a reason is a word of gpuward; alone it is a person's."""
 _KEPT_LABELS: Final = (f"{PREFIX}/", "nvidia.com/", "node.kubernetes.io/instance-type")
 _HIDDEN_LABELS: Final = frozenset({f"{PREFIX}/nvlink-domain"})
 _GPU: Final = re.compile(r"(?i)(GPU|MIG)-[0-9a-f-]{4,}")
@@ -34,7 +61,10 @@ class Anonymiser:
     """Other names, for one key."""
 
     def __init__(self, key: bytes) -> None:
-        self._key = key or b"gpuward"
+        """ValueError without a key: names could be guessed and compared then."""
+        if not key:
+            raise ValueError("names are hidden with a key")
+        self._key = key
 
     def name(self, kind: str, text: str) -> str:
         """The name that stands for `text`; nothing stays nothing."""
@@ -120,8 +150,11 @@ class Anonymiser:
         )
 
     def _policy(self, policy: dict[str, Any]) -> dict[str, Any]:
-        """Rules for pods name namespaces and labels: how they leave is no matter of a back-test."""
-        return {key: value for key, value in policy.items() if key != "pods"}
+        """Only what is sure to name nothing: a back-test reads its policies from files."""
+        kept = {key: value for key, value in policy.items() if key in _POLICY}
+        if isinstance(budget := kept.get("budget"), dict):
+            kept["budget"] = {key: value for key, value in budget.items() if key != "per"}
+        return kept
 
     def _walk(self, value: Any, key: str = "") -> Any:
         if key == "evidence" and isinstance(value, dict):
@@ -130,7 +163,10 @@ class Anonymiser:
         if key in _WORDS:
             return self._person(value) if key == "by" else type(value)()
         if isinstance(value, dict):
-            return {k: self._walk(v, k) for k, v in value.items()}
+            walked = {k: self._walk(v, k) for k, v in value.items() if k != "reason"}
+            if "reason" in value:
+                walked["reason"] = self._reason(value)
+            return walked
         if isinstance(value, list):
             return [self._walk(item, key) for item in value]
         return self._text(value, key) if isinstance(value, str) else value
@@ -146,10 +182,23 @@ class Anonymiser:
             return self.uuid(text)
         if key in {"nodeName", "node", "nodes"}:
             return self.name("node", text)
-        if key in {"serial", "session", "nodeUID", "bootID", "podUID", "pod", "nvlinkDomain",
-                   "object", "vbios", "board"}:  # fmt: skip
-            kind = {"nodeUID": "uid", "bootID": "boot", "podUID": "uid"}.get(key, key.lower())
-            return self.name(kind, text)
-        if key == "reason" and not text.isalnum():
-            return ""  # a person's sentence: a code has no blank
-        return _GPU.sub(lambda found: self.uuid(found[0]), text)
+        if key in {"id", "incident"}:
+            return self.name("incident", text)
+        if key in {"closedBy", "mendedBy", "closesOn"}:
+            what = text.partition("(")[0]
+            return what if what.isalnum() else self.name("end", text)
+        if key in _CODES and _CODE.fullmatch(text):
+            return _GPU.sub(lambda found: self.uuid(found[0]), text)
+        kind = {"nodeUID": "uid", "bootID": "boot", "podUID": "uid"}.get(key, key.lower())
+        return self.name(kind, text)
+
+    def _reason(self, said: dict[str, Any]) -> str:
+        """A code of the catalogue, or of a state; not what a policy or a person calls it."""
+        reason = said["reason"]
+        if not isinstance(reason, str) or not reason.isalnum():
+            return ""  # a sentence: a code has no blank
+        if reason in REASONS or reason in RECOVERY_REASONS or _OF_LOG.fullmatch(reason):
+            return reason
+        if "severity" in said:
+            return self.name("reason", reason)
+        return reason if _STATED & said.keys() else ""

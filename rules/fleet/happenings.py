@@ -43,6 +43,9 @@ from rules.session.history import ended_at
 
 MOST_GPUS: Final = 64
 """Records that one node's verdict may open: as many GPUs as it may list."""
+MOST_RECORDS_OF_NODE: Final = 64
+"""Records of GPUs that one node may have on the ledger: no node holds near as many in 90 days, and
+a hostile verdict could name new ones at every look."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +85,7 @@ def record_changes(
     now: float,
 ) -> tuple[RecordChange, ...]:
     """The records of one node that are not as they should be."""
-    found = _found(name, health, list(sessions))
+    found = _found(name, health, list(sessions), records)
     changes = []
     for record, one in sorted(found.items()):
         known = records.get(record)
@@ -121,8 +124,23 @@ def aged(records: Iterable[RecordView], now: float) -> tuple[RecordChange | Dele
     return tuple(due)
 
 
+def room_for_records(name: str, records: Iterable[RecordView]) -> int:
+    """How many GPUs' records this node may still open: those count that were ever plugged in there.
+
+    The latest place alone would let two nodes that name each other's GPUs open any number.
+    """
+    held = sum(
+        one.status.scope == GPU_SCOPE and any(place.node == name for place in one.status.places)
+        for one in records
+    )
+    return max(0, MOST_RECORDS_OF_NODE - held)
+
+
 def _found(
-    name: str, health: HealthView | None, sessions: list[QuarantineView]
+    name: str,
+    health: HealthView | None,
+    sessions: list[QuarantineView],
+    records: Mapping[str, RecordView],
 ) -> dict[str, _Found]:
     status = health.status if health is not None and not health.doubt else HealthStatus()
     gpus = {gpu.uuid: gpu for gpu in status.gpus if gpu.uuid}
@@ -140,11 +158,26 @@ def _found(
     for session in sessions:
         for uuid, fault in _kept_by(name, session, by_incident, seen):
             faults[uuid].append(fault)
-    for uuid, its in list(faults.items())[:MOST_GPUS]:
+    own = [uuid for uuid in faults if not uuid or uuid in gpus or _may_tell(name, uuid, records)]
+    for uuid in own[:MOST_GPUS]:
+        its = faults[uuid]
         identity = _identity(name, uuid, gpus.get(uuid), status)
         record = gpu_record_name(uuid) if uuid else node_record_name(name)
         found[record] = _Found(identity, its)
     return found
+
+
+def _may_tell(name: str, uuid: str, records: Mapping[str, RecordView]) -> bool:
+    """Whether a node may speak of a GPU that its verdict does not list.
+
+    Any UUID may stand in an incident. A GPU that is known to be elsewhere is not this node's to
+    accuse; but a lost GPU may be listed no more, and what became of a fault that was recorded here
+    is told to its end, wherever the GPU is by then.
+    """
+    known = records.get(gpu_record_name(uuid))
+    if known is None or known.status.node in {"", name}:
+        return True
+    return any(event.node == name for event in known.status.events)
 
 
 def _identity(name: str, uuid: str, gpu: GpuStatus | None, status: HealthStatus) -> RecordIdentity:

@@ -169,6 +169,8 @@ def _with_fault(
     if len(fault.at) > _LONGEST_TIME:
         fault = replace(fault, at=format_micro_time(at))
     index = _index_of(status.events, fault, at)
+    known_end = status.events[index].ended_at if index is not None else ""
+    fault = replace(fault, ended_at=_ended_by_now(fault.ended_at, known_end, now))
     if index is not None:
         return _told_more(status, index, fault)
     forgotten = parse_time(status.forgotten_until) or 0.0
@@ -178,6 +180,19 @@ def _with_fault(
     if same is not None:
         return _flapped(status, same, fault)
     return _added(status, fault, at, identity)
+
+
+def _ended_by_now(ended: str, known: str, now: float) -> str:
+    """No fault ended later than now, or its record would outlive the GPU.
+
+    An end still to come stays where it was cut at first, so that the same word changes nothing.
+    """
+    at = parse_time(ended)
+    if at is None:
+        return ""
+    if at > now:
+        return known or format_time(now)
+    return ended if len(ended) <= _LONGEST_TIME else format_micro_time(at)
 
 
 def _index_of(events: tuple[RecordEvent, ...], fault: RecordedFault, at: float) -> int | None:

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from rules.api.timestamps import parse_time
 from rules.ledger.record import FaultOutcome, RecordEvent, RecordStatus
 from rules.ledger.score import DAY_S, WEEK_S, Evidence, chance_of_return, is_memory
@@ -119,6 +121,11 @@ def _is_bad(moments: list[float], now: float) -> bool:
     return len(lately) >= FAULTS and lately[-1] - lately[0] >= SPAN_S
 
 
+def _ever_bad(moments: list[float]) -> bool:
+    """Whether these faults alone made a lemon when one of them came."""
+    return any(_is_bad(moments[: i + 1], at) for i, at in enumerate(moments))
+
+
 def is_relapsing(events: Iterable[RecordEvent], now: float) -> bool:
     """Whether the last repairs did not hold: enough to try another one, not to call it a lemon."""
     recent = (e for e in events if now - (parse_time(e.at) or 0.0) <= SHORT_S)
@@ -152,17 +159,22 @@ def _sentence(status: RecordStatus, events: list[RecordEvent], score: int, now: 
 def lessons_of(records: Iterable[RecordStatus], node: str, now: float) -> Lessons:
     """What is known of the parts that a session on `node` accuses; lemons teach, and what relapses.
 
-    Repairs teach only where they were made: that a GPU was elsewhere before is the word of whoever
+    Faults and repairs teach only where they were: that a GPU was elsewhere before is the word of whoever
     publishes its UUID there, and nobody's word may cost another node its gentler repairs.
     """
-    known = list(records)
-    lemons = [record for record in known if record.lemon]
+    lemons: list[str] = []
     failed: set[str] = set()
-    for record in known:
-        here = [event for event in counting(record) if event.node == node]
-        if record.lemon or is_relapsing(here, now):
+    for record in records:
+        events = tuple(event for event in record.events if event.node == node)
+        local = msgspec.structs.replace(record, events=events)
+        here = counting(local)
+        was = record.lemon and _ever_bad(_moments(here))
+        lemon = judge_record(msgspec.structs.replace(local, lemon=was), now).lemon
+        if lemon:
+            lemons.append(record.called)
+        if lemon or is_relapsing(here, now):
             failed |= failed_steps(here, now)
-    return Lessons(lemons=tuple(r.called for r in lemons), failed=frozenset(failed))
+    return Lessons(lemons=tuple(lemons), failed=frozenset(failed))
 
 
 def failed_steps(events: Iterable[RecordEvent], now: float) -> frozenset[str]:

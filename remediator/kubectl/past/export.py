@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import secrets
 import sys
 from collections.abc import Awaitable
 from pathlib import Path
@@ -44,7 +45,13 @@ async def export(cluster: Cluster, options: argparse.Namespace, terminal: Termin
         raise CommandError("an archive is no text: name a file with -f, or redirect to one")
     archive = await _read(cluster, options.namespace)
     if options.anonymise:
-        archive = Anonymiser(await _key(cluster)).archive(archive)
+        key = await _key(cluster)
+        if not key:
+            terminal.say(
+                "you may not read namespace kube-system, whose UID keys the names: these are "
+                "random ones, and those of another export will not agree with them"
+            )
+        archive = Anonymiser(key or secrets.token_bytes(32)).archive(archive)
     body = io.BytesIO()
     write_tar(to_files(archive), body)
     _put(out, body.getvalue())
@@ -104,7 +111,7 @@ async def _read(cluster: Cluster, namespace: str) -> Archive:
 
 
 async def _key(cluster: Cluster) -> bytes:
-    """The same for every export of one cluster, and nothing that is in the export."""
+    """The same for every export of one cluster, and nothing in the export; empty where unknown."""
     try:
         found = await cluster.get("/api/v1/namespaces/kube-system")
     except CommandError:

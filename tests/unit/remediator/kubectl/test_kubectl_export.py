@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hack.sim.cluster import resource as r
+from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.http.threaded import HostedServer
 from remediator.backtest.files import read_archive
 from remediator.cli import main
@@ -100,6 +101,28 @@ def test_issue14_an_anonymised_export_names_nothing(exports: tuple[Path, Path]) 
     assert len(hidden.sessions) == len(plain.sessions)
     assert {s.spec["nodeName"] for s in hidden.sessions} & {n.name for n in hidden.nodes}
     assert hidden.meta.anonymised
+
+
+def test_issue14_without_the_clusters_uid_names_are_random_and_it_says_so(
+    tmp_path: Path,
+) -> None:
+    """A constant key would let anybody compute the digest of a name that they guess."""
+
+    def without_uid(hosted: HostedServer) -> None:
+        load(hosted, r.NODES, node("gpu-1"))
+        failed = ApiError(403, "Forbidden", "namespaces is forbidden")
+        hosted.server.faults.fail(failed, path=".*/namespaces/kube-system", times=None)
+
+    found = []
+    with cluster(tmp_path, without_uid) as kubectl:
+        for index in range(2):
+            file = tmp_path / f"{index}.tar.gz"
+            code, _, err = kubectl("export", "--anonymise", "-f", str(file))
+            assert code == 0
+            assert "will not agree" in err
+            found.append(read_archive(file).nodes)
+    assert len(found[0]) == len(found[1]) == 1
+    assert found[0] != found[1]
 
 
 def test_issue14_the_back_test_reads_either(

@@ -10,8 +10,10 @@ from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
 from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, Resource
 from remediator.upkeep.records import RecordKeeping
+from rules.api.metadata import ObjectMeta
 from rules.api.quarantine import Mode
 from rules.api.timestamps import format_time
+from rules.ledger.record import ANNOTATION_KEEP, RecordEvent, RecordStatus, RecordView
 from rules.policy.policy import Policy
 from tests.support.remediator.edge import edge
 from tests.support.remediator.edge_world import edge_world
@@ -116,3 +118,49 @@ async def test_issue14_a_refusal_is_not_asked_for_again_at_once(cluster):
         await keeper.sweep()
         found = await cluster.client.get(RECORDS, GPU.lower())
         assert found["status"]["events"]
+
+
+def a_record(index, **annotations):
+    status = RecordStatus(uuid=f"GPU-{index}", score=99)
+    meta = ObjectMeta(name=f"gpu-{index}", uid="u", resource_version="1", annotations=annotations)
+    return RecordView(metadata=meta, status=status)
+
+
+async def test_issue14_a_start_tells_of_no_record_and_a_sweep_judges_few(cluster, monkeypatch):
+    monkeypatch.setattr("remediator.upkeep.records._AGED_PER_SWEEP", 3)
+    async with edge_world(cluster, Policy()) as setting:
+        keeper = keeping(setting)
+        for index in range(20):
+            keeper.record_changed(None, a_record(index))
+        await keeper.sweep()
+        assert cluster.writes() == []
+        for index in range(8):
+            one = a_record(index, **{ANNOTATION_KEEP: "2026-01-01T00:00:00Z sound"})
+            setting.caches.records.learn(one)
+            keeper.record_changed(None, one)
+        for left in (5, 2, 0):
+            # None of them is stored: each is found to be deleted, and held no longer.
+            await keeper.sweep()
+            assert len(setting.caches.records.items) == left
+
+
+async def test_issue14_a_record_that_was_deleted_is_not_written_at_again(cluster):
+    async with edge_world(cluster, Policy()) as setting:
+        now = format_time(cluster.clock.now())
+        event = RecordEvent(at=now, reason="GPULost", severity="Fatal", node="n1")
+        one = a_record(1)
+        status = RecordStatus(uuid="GPU-1", events=(event,), score=99)
+        setting.caches.records.learn(RecordView(metadata=one.metadata, status=status))
+        await keeping(setting).sweep()
+        assert not setting.caches.records.items
+
+
+async def test_issue14_one_node_does_not_fill_the_ledger(cluster, monkeypatch):
+    monkeypatch.setattr("rules.fleet.happenings.MOST_RECORDS_OF_NODE", 0)
+    await sick(cluster)
+    async with edge_world(cluster, Policy()) as setting:
+        await until(lambda: setting.world.healths)
+        keeper = keeping(setting)
+        keeper.took_over()
+        await keeper.sweep()
+        assert cluster.writes() == []

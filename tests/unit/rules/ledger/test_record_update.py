@@ -245,3 +245,16 @@ def test_issue14_two_nodes_that_claim_one_gpu_do_not_take_turns() -> None:
         status = after
     assert writes == 0
     assert status.node == "n1"
+
+
+def test_issue14_no_fault_ends_later_than_now() -> None:
+    """An end in 2150 would keep the record for ever; the same word again changes nothing."""
+    told = fault(T0, ended_at="2150-01-01T00:00:00Z", outcome=FaultOutcome.CLOSED)
+    first = record(told, now=T0 + 60)
+    assert first.events[0].ended_at == format_time(T0 + 60)
+    again = record(told, now=T0 + 600, before=first)
+    assert again.events == first.events
+    view = RecordView(metadata=ObjectMeta(name="r"), status=again)
+    assert outlived_record(view, T0 + 91 * DAY_S)
+    true = replace(told, ended_at=format_time(T0 + 90))
+    assert record(true, now=T0 + 600, before=again).events[0].ended_at == format_time(T0 + 90)

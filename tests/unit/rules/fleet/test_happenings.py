@@ -1,0 +1,69 @@
+"""What one node's verdict may say of GPUs, and how many records it may open."""
+
+from __future__ import annotations
+
+from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
+from rules.api.metadata import ObjectMeta
+from rules.api.nodes import HealthView
+from rules.api.timestamps import format_time
+from rules.fleet.happenings import (
+    MOST_RECORDS_OF_NODE,
+    RecordChange,
+    record_changes,
+    room_for_records,
+)
+from rules.ledger.record import RecordView, gpu_record_name
+
+T0 = 1_750_000_000.0
+VICTIM = "GPU-victim"
+
+
+def verdict(node: str, uuid: str = VICTIM, at: float = T0, *, lists: bool) -> HealthView:
+    incident = IncidentStatus(
+        id=f"{node}-{at}", reason="GPULost", severity="Fatal", gpus=(uuid,), active=True,
+        first_seen=format_time(at),
+    )  # fmt: skip
+    gpus = (GpuStatus(uuid=uuid),) if lists else ()
+    status = HealthStatus(gpus=gpus, incidents=(incident,))
+    return HealthView(metadata=ObjectMeta(name=node), status=status)
+
+
+def changes(
+    node: str, health: HealthView, records: dict[str, RecordView], at: float
+) -> tuple[RecordChange, ...]:
+    return record_changes(node, None, health, [], records, at)
+
+
+def stored(change: RecordChange) -> dict[str, RecordView]:
+    meta = ObjectMeta(name=change.name, resource_version="1")
+    return {change.name: RecordView(metadata=meta, status=change.status)}
+
+
+def test_issue14_a_node_accuses_no_gpu_that_is_elsewhere() -> None:
+    (opened,) = changes("b", verdict("b", lists=True), {}, T0)
+    records = stored(opened)
+    later = T0 + 7200
+    assert not changes("evil", verdict("evil", at=later, lists=False), records, later)
+    (again,) = changes("b", verdict("b", at=later, lists=False), records, later)
+    assert [e.node for e in again.status.events] == ["b", "b"], "a lost GPU may be listed no more"
+
+
+def test_issue14_a_fault_is_told_to_its_end_when_the_gpu_has_moved() -> None:
+    (opened,) = changes("b", verdict("b", lists=True), {}, T0)
+    (moved,) = changes("c", verdict("c", at=T0 + 7200, lists=True), stored(opened), T0 + 7200)
+    assert moved.status.node == "c"
+    (told,) = changes("b", verdict("b", at=T0 + 9000, lists=False), stored(moved), T0 + 9000)
+    assert told.name == gpu_record_name(VICTIM)
+
+
+def test_issue14_a_node_opens_so_many_records_and_no_more() -> None:
+    records: dict[str, RecordView] = {}
+    for index in range(MOST_RECORDS_OF_NODE):
+        health = verdict("evil", f"GPU-{index}", lists=True)
+        records |= stored(changes("evil", health, records, T0)[0])
+    assert room_for_records("evil", records.values()) == 0
+    assert room_for_records("b", records.values()) == MOST_RECORDS_OF_NODE
+    # Another node that names one of them gives the first no room: two could else take turns.
+    health = verdict("b", "GPU-0", T0 + 7200, lists=True)
+    records |= stored(changes("b", health, records, T0 + 7200)[0])
+    assert room_for_records("evil", records.values()) == 0
