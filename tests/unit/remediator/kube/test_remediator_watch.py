@@ -4,83 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
 from aiohttp import web
 
-from remediator.kube.access import Access
-from remediator.kube.api import Api
-from remediator.kube.pace import Pace, Rates
-from remediator.kube.watch import Reflector, Resource
+from remediator.kube.watch import Resource
 from rules.api.nodes import NodeView
-from tests.support.remediator.edge import SteppedClock
 from tests.support.remediator.scripted_server import (
     event,
     node,
     page,
     refusal,
-    scripted_server,
     stream,
     until,
-    write_kubeconfig,
 )
-
-NODES = Resource(name="nodes", path="/api/v1/nodes", query={"labelSelector": "gpu"})
-
-
-class Recorder:
-    """Hears the changes of a cache and lets a test wait for a state of it."""
-
-    def __init__(self):
-        self.changes = []
-
-    def __call__(self, key, before, after):
-        kind = "added" if before is None else "removed" if after is None else "changed"
-        self.changes.append((kind, key))
-
-
-class RecordingClock(SteppedClock):
-    """Remembers for how long somebody slept."""
-
-    def __init__(self):
-        self.slept = []
-        super().__init__()
-
-    async def sleep(self, seconds):
-        self.slept.append(seconds)
-        await super().sleep(seconds)
-
-
-@asynccontextmanager
-async def watching(tmp_path, handler, resource=NODES, listener=None, **options):
-    async with scripted_server(handler) as address:
-        clock = RecordingClock()
-        access = Access(write_kubeconfig(tmp_path / "kubeconfig", address))
-        await access.load()
-        api = Api(access, clock, Pace(Rates(per_second={}), clock))
-        await api.open()
-        recorder = Recorder()
-        cache = Reflector(api, clock, resource, NodeView, listener or recorder, **options)
-        task = asyncio.create_task(cache.run())
-        try:
-            yield cache, recorder
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            await api.close()
-
-
-def clock_of(cache: Reflector[NodeView]) -> RecordingClock:
-    """The clock that the cache goes by."""
-    clock = cache._clock
-    assert isinstance(clock, RecordingClock)
-    return clock
-
-
-def is_watch(request):
-    return request.query.get("watch") == "true"
+from tests.support.remediator.watched_cache import (
+    NODES,
+    clock_of,
+    is_watch,
+    watching,
+)
 
 
 async def test_a_list_is_read_page_by_page_and_followed_from_its_version(tmp_path):

@@ -1,0 +1,71 @@
+"""A cache that follows a scripted server, and what it told its listener."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+from remediator.kube.access import Access
+from remediator.kube.api import Api
+from remediator.kube.pace import Pace, Rates
+from remediator.kube.watch import Reflector, Resource
+from rules.api.nodes import NodeView
+from tests.support.remediator.edge import SteppedClock
+from tests.support.remediator.scripted_server import scripted_server, write_kubeconfig
+
+__all__ = ["NODES", "Recorder", "RecordingClock", "clock_of", "is_watch", "watching"]
+
+NODES = Resource(name="nodes", path="/api/v1/nodes", query={"labelSelector": "gpu"})
+
+
+class Recorder:
+    """Hears the changes of a cache and lets a test wait for a state of it."""
+
+    def __init__(self):
+        self.changes = []
+
+    def __call__(self, key, before, after):
+        kind = "added" if before is None else "removed" if after is None else "changed"
+        self.changes.append((kind, key))
+
+
+class RecordingClock(SteppedClock):
+    """Remembers for how long somebody slept."""
+
+    def __init__(self):
+        self.slept = []
+        super().__init__()
+
+    async def sleep(self, seconds):
+        self.slept.append(seconds)
+        await super().sleep(seconds)
+
+
+@asynccontextmanager
+async def watching(tmp_path, handler, resource=NODES, listener=None, **options):
+    async with scripted_server(handler) as address:
+        clock = RecordingClock()
+        access = Access(write_kubeconfig(tmp_path / "kubeconfig", address))
+        await access.load()
+        api = Api(access, clock, Pace(Rates(per_second={}), clock))
+        await api.open()
+        recorder = Recorder()
+        cache = Reflector(api, clock, resource, NodeView, listener or recorder, **options)
+        task = asyncio.create_task(cache.run())
+        try:
+            yield cache, recorder
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await api.close()
+
+
+def clock_of(cache: Reflector[NodeView]) -> RecordingClock:
+    """The clock that the cache goes by."""
+    clock = cache._clock
+    assert isinstance(clock, RecordingClock)
+    return clock
+
+
+def is_watch(request):
+    return request.query.get("watch") == "true"
