@@ -74,3 +74,10 @@ def test_issue12_a_room_can_be_seen_at_a_glance(program: str) -> None:
 
     assert modules.pop(program, 0) <= 8
     assert {room: count for room, count in modules.items() if count > 20} == {}
+
+
+def test_issue12_each_test_file_has_a_name_of_its_own() -> None:
+    """pytest imports test files by their bare names: of two alike, one is not collected."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+
+    assert [name for name, count in names.items() if count > 1] == []
