@@ -49,9 +49,9 @@ class EvidenceApi(Protocol):
 
 
 class EvidenceKeeper:
-    """`compose` builds the object for a session after `look`, which asks for fresh
-    readings and answers with what says that they came (or after `SIGHT_S`), `tell` gets a sentence and whether it is good news;
-    both are called from a thread of this class.
+    """`compose` builds the object for a session after `look`, which asks for fresh readings and
+    answers with what says that they came (or after `SIGHT_S`); `tell` gets a sentence and whether
+    it is good news. Both are called from a thread of this class.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class EvidenceKeeper:
     def _keep(self, session: str) -> None:
         until = self._clock() + self._give_up_s
         failures, said = 0, ""
-        while not self._stop.is_set() and session == self._session:
+        while self._wanted(session):
             why, final = self._attempt(session)
             if not why:
                 return
@@ -113,22 +113,28 @@ class EvidenceKeeper:
             wait_s = backoff_s(failures + 1, FIRST_RETRY_S, LONGEST_RETRY_S)
             self._stop.wait(wait_s * random.uniform(0.5, 1.0))
 
-    def _await_sight(self) -> None:
+    def _await_sight(self, session: str) -> bool:
         """Read everything anew: the slow readings may be an hour old, and an agent that has just
-        started has none.
+        started has none. False when the node's mark became another's meanwhile.
         """
         done = self._look()
         until = self._clock() + SIGHT_S
-        while not done() and self._clock() < until and not self._stop.is_set():
+        while not done() and self._clock() < until and self._wanted(session):
             self._stop.wait(SIGHT_LOOK_S)
-        self._stop.wait(SETTLE_S)
+        if self._wanted(session):
+            self._stop.wait(SETTLE_S)
+        return self._wanted(session)
+
+    def _wanted(self, session: str) -> bool:
+        return session == self._session and not self._stop.is_set()
 
     def _attempt(self, session: str) -> tuple[str, bool]:
-        """Create it; ("", ...) when it is there, else why it is not and whether that is final."""
+        """Create it; ("", ...) when it is there or nobody wants it, else why it is not and whether that is final."""
         try:
             if self._api.has_evidence(session):
                 return "", True
-            self._await_sight()
+            if not self._await_sight(session):
+                return "", True
             self._api.create_evidence(self._compose(session))
         except KubeError as error:
             if error.status == HTTPStatus.CONFLICT:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -133,3 +134,24 @@ def test_gpus_that_never_answer_are_not_waited_for() -> None:
     server = Server()
     kept(server, "s1", look=lambda: lambda: False, clock=itertools.count(0.0, 7.0).__next__)
     assert len(server.created) == 1
+
+
+def test_a_mark_that_is_gone_when_the_gpus_have_answered_gets_no_evidence() -> None:
+    """However often somebody rewrites the mark, one object is made and no thread stays."""
+    server, answered = Server(), threading.Event()
+    keeper = EvidenceKeeper(
+        server,
+        compose=lambda session: {"name": session},
+        look=lambda: answered.is_set,
+        tell=lambda sentence, well: None,
+    )
+    before = threading.active_count()
+    for number in range(50):
+        keeper.mark_seen(f"s{number}")
+    answered.set()
+    keeper.join(5)
+    for thread in threading.enumerate():
+        if thread.name == "evidence":
+            thread.join(5)
+    assert [body["name"] for body in server.created] == ["s49"]
+    assert threading.active_count() <= before
