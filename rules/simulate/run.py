@@ -34,5 +34,7 @@ def play(run: Run, dice: Callable[[str], Dice]) -> Score:
     jobs do depends on what was done to them.
     """
     year = draw_year(dice(f"year {run.seed}"), run.nodes, run.days, run.plants)
-    controller: Controller = Gpuward(run.policy) if run.policy is not None else PEERS[run.name]()
+    controller: Controller[World] = (
+        Gpuward(run.policy) if run.policy is not None else PEERS[run.name]()
+    )
     return World(year, controller, dice(f"work {run.seed}")).run()

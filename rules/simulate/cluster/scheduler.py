@@ -7,9 +7,10 @@ interrupted come first and may use the reserve.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rules.judge.workload import Workload as Program
+from rules.simulate.cluster.sim_node import Fleet, SimNode
 from rules.simulate.cluster.work import (
     CHECKPOINT_S,
     GPUS_PER_NODE,
@@ -23,10 +24,6 @@ from rules.simulate.node.signs import PROGRAM_LINES
 from rules.simulate.score import Ended, Loss
 from rules.simulate.truth.dice import weighted
 from rules.simulate.truth.kinds import EFFECTS
-
-if TYPE_CHECKING:
-    from rules.simulate.cluster.sim_node import SimNode
-    from rules.simulate.cluster.world import World
 
 RESERVE: Final = 0.03
 """Share of nodes that new jobs leave free."""
@@ -49,7 +46,7 @@ STARTS_S: Final = 120.0
 class Scheduler:
     """Places work on the nodes of one world."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Fleet) -> None:
         self._world = world
         self._free: set[str] = set()
         self._waiting: list[Workload] = []
@@ -166,7 +163,7 @@ class Scheduler:
             )
             gpu = dice.randrange(GPUS_PER_NODE)
             for xid in (number, 43):
-                world.controller.line(node, PROGRAM_LINES[xid], gpu, program)
+                world.prints(node, PROGRAM_LINES[xid], gpu, program)
         self._vacate(job)
         self._fill()
 

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol, TypeVar
 
 from rules.api.nodes import NodeView
 from rules.drain.availability import is_unavailable
 from rules.judge.workload import Workload as Program
+from rules.simulate.cluster.clockwork import Clockwork
 from rules.simulate.cluster.work import Pod
 from rules.simulate.node.machine import Machine
+from rules.simulate.score import Score
+from rules.simulate.truth.dice import Dice
 from rules.simulate.truth.year import Fault
 
-if TYPE_CHECKING:
-    from rules.simulate.cluster.world import World
+Where = TypeVar("Where", contravariant=True)
 
 
-class Controller(Protocol):
-    """What looks after the fleet: gpuward, or a peer."""
+class Controller(Protocol[Where]):
+    """What looks after the fleet: gpuward, or a peer. `Where` is the world it is put into."""
 
-    def start(self, world: World) -> None:
+    def start(self, world: Where) -> None:
         """The fleet is there."""
 
     def line(self, node: SimNode, text: str, gpu: int, program: Program | None) -> None:
@@ -79,3 +82,32 @@ class SimNode:
     def out(self) -> bool:
         """Whether somebody keeps it out of service."""
         return self.taken_at is not None or self.by_people or self.repair_from is not None
+
+
+class Fleet(Protocol):
+    """What placing work needs of the world that it is placed in."""
+
+    dice: Dice
+    clock: Clockwork
+    score: Score
+
+    @property
+    def now(self) -> float:
+        """The time, in seconds since the epoch."""
+
+    @property
+    def nodes(self) -> Mapping[str, SimNode]:
+        """By name."""
+
+    @property
+    def by_number(self) -> Sequence[SimNode]:
+        """All nodes in their order."""
+
+    def starts_on(self, node: SimNode) -> None:
+        """A pod was placed on the node."""
+
+    def emptied(self, node: SimNode) -> None:
+        """The node's pod is gone."""
+
+    def prints(self, node: SimNode, text: str, gpu: int, program: Program) -> None:
+        """The driver prints a line about a program on one GPU."""

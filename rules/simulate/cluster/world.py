@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from rules.api.nodes import NodeView
+from rules.judge.workload import Workload as Program
 from rules.simulate.cluster.clockwork import Clockwork
 from rules.simulate.cluster.objects import newer, node_view, ready
 from rules.simulate.cluster.scheduler import Scheduler
@@ -44,7 +45,7 @@ SOON_PER_S: Final = 1.0 / (0.1 * 86_400.0)
 class World:
     """One fleet with one controller."""
 
-    def __init__(self, year: Year, controller: Controller, dice: Dice) -> None:
+    def __init__(self, year: Year, controller: Controller[World], dice: Dice) -> None:
         self.clock = Clockwork(BEGIN)
         self.dice = dice
         self.year = year
@@ -316,6 +317,10 @@ class World:
         self.score.evictions += 1
         self.work.evicted(pod)
         return True
+
+    def prints(self, node: SimNode, text: str, gpu: int, program: Program) -> None:
+        """The driver prints a line about a program on one GPU."""
+        self.controller.line(node, text, gpu, program)
 
     def emptied(self, node: SimNode) -> None:
         """Its pod is gone."""
