@@ -19,7 +19,6 @@ from hack.chart.merge import Condition
 
 NAMESPACE: Final = "gpuward"
 KEEP: Final = ".Values.crds.keep"
-PULL_SECRETS: Final = ".Values.images.pullSecrets"
 PROGRAMS: Final = {
     ("DaemonSet", "gpuward-agent"): "agent",
     ("Deployment", "gpuward-remediator"): "remediator",
@@ -64,16 +63,13 @@ def marked(objects: Mapping[Identity, Object]) -> dict[Identity, Object]:
 
 
 def installer_variants(base: Mapping[Identity, Object]) -> dict[Condition, dict[Identity, Object]]:
-    """Builds that no component makes: definitions that outlive the chart, secrets for images."""
-    kept, pulled = copy.deepcopy(dict(base)), copy.deepcopy(dict(base))
+    """Builds that no component makes: definitions that outlive the chart."""
+    kept = copy.deepcopy(dict(base))
     for identity, obj in kept.items():
         if identity[0] == "CustomResourceDefinition":
             notes = obj["metadata"].setdefault("annotations", {})
             notes["helm.sh/resource-policy"] = "keep"
-    for identity in PROGRAMS:
-        spec = pulled[identity]["spec"]["template"]["spec"]
-        spec["imagePullSecrets"] = Template(f"{{{{ toJson {PULL_SECRETS} }}}}")
-    return {KEEP: kept, PULL_SECRETS: pulled}
+    return {KEEP: kept}
 
 
 def _marked(identity: Identity, obj: Object) -> Object:
@@ -85,22 +81,23 @@ def _marked(identity: Identity, obj: Object) -> Object:
     if program is not None:
         spec = obj["spec"]["template"]["spec"]
         spec["tolerations"] = Template(f"{{{{ toJson .Values.{program}.tolerations }}}}")
-        for container in spec["containers"]:
-            container["image"] = _image(program)
+        _pulled(spec, program)
     if identity[0] == "PodTemplate":
         # Our own tests run the agent's program.
-        for container in obj["template"]["spec"]["containers"]:
-            container["image"] = _image("agent")
+        _pulled(obj["template"]["spec"], "agent")
     if program == "remediator":
         obj["spec"]["replicas"] = Template("{{ .Values.remediator.replicas }}")
     _walk(obj, lambda key, value: key == "namespace" and value == NAMESPACE)
     return obj
 
 
-def _image(program: str) -> Template:
+def _pulled(spec: Object, program: str) -> None:
+    """Which image a pod's containers run, and what opens its registry."""
     image = f".Values.images.{program}"
     tag = f"{{{{ {image}.tag | default .Chart.AppVersion }}}}"
-    return Template(f'"{{{{ {image}.repository }}}}:{tag}"')
+    for container in spec["containers"]:
+        container["image"] = Template(f'"{{{{ {image}.repository }}}}:{tag}"')
+    spec["imagePullSecrets"] = Template("{{ toJson .Values.images.pullSecrets }}")
 
 
 def _walk(value: Any, is_namespace: Callable[[str, Any], bool]) -> None:

@@ -58,7 +58,10 @@ def compared(obj: Object) -> Object:
         obj["data"] = {key: yaml.safe_load(text) for key, text in obj["data"].items()}
     if "rules" in obj:
         obj["rules"] = sorted(obj["rules"], key=json.dumps)
-    pod = obj.get("spec", {}).get("template", {}).get("spec", {})
+    template = obj.get("template") or obj.get("spec", {}).get("template", {})
+    pod = template.get("spec", {})
+    if pod.get("imagePullSecrets") == []:
+        del pod["imagePullSecrets"]
     for container in pod.get("containers", ()):
         container["env"] = sorted(container.get("env", ()), key=lambda e: str(e["name"]))
         mounts = container.get("volumeMounts", ())
@@ -96,6 +99,7 @@ def test_issue15_14_values_reach_the_objects(tmp_path: Path) -> None:
         },
         "remediator": {"replicas": 3, "tolerations": []},
         "crds": {"keep": False},
+        "components": {"validate": True},
     }
     objects = {
         (o["kind"], o["metadata"]["name"]): o for o in rendered(values, tmp_path, "gpu-health")
@@ -107,6 +111,9 @@ def test_issue15_14_values_reach_the_objects(tmp_path: Path) -> None:
     pod = agent["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == "registry.example/a:7"
     assert pod["imagePullSecrets"] == [{"name": "registry"}]
+    tested = objects["PodTemplate", "gpuward-validate"]["template"]["spec"]
+    assert tested["containers"][0]["image"] == "registry.example/a:7"
+    assert tested["imagePullSecrets"] == [{"name": "registry"}]
     assert objects["Deployment", "gpuward-remediator"]["spec"]["replicas"] == 3
     binding = objects["ClusterRoleBinding", "gpuward-remediator"]
     assert {subject["namespace"] for subject in binding["subjects"]} == {"gpu-health"}

@@ -52,11 +52,9 @@ def test_the_version_stands_in_one_place() -> None:
     with (ROOT / "pyproject.toml").open("rb") as file:
         version = tomllib.load(file)["project"]["version"]
     named = re.compile(r"(?:gpuward-[\w$]+:|newTag: \"?|image\.version=)(\d[\w.]*)")
-    pages = ("README.md", "docs/install.md", "daemonset/base/kustomization.yaml")
-    found = {
-        page: set(named.findall((ROOT / page).read_text(encoding="utf-8")))
-        for page in (*pages, "daemonset/Dockerfile")
-    }
+    installed = ("base/kustomization.yaml", "components/validate/pod-template.yaml", "Dockerfile")
+    pages = ("README.md", "docs/install.md", *(f"daemonset/{file}" for file in installed))
+    found = {page: set(named.findall((ROOT / page).read_text(encoding="utf-8"))) for page in pages}
 
     assert {page: {one.rstrip(".") for one in said} for page, said in found.items()} == {
         page: {version} for page in found
