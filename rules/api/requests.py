@@ -79,7 +79,8 @@ def request(write: d.Write) -> Request:
                 },
             )
         case SetRepairCondition():
-            return _repair_condition(write)
+            reason = write.step if write.asks else "NotNeeded"
+            return _condition(write, write.kind, on=write.asks, reason=reason)
         case WriteRepairObject():
             return _repair_object(write)
         case d.DeleteEvidence():
@@ -88,7 +89,8 @@ def request(write: d.Write) -> Request:
         case CreateTestJob() | DeleteTestJob():
             return _job_request(write)
         case SetValidated():
-            return _validated(write)
+            reason = "TestPassed" if write.passed else "TestFailed"
+            return _condition(write, CONDITION_VALIDATED, on=write.passed, reason=reason)
         case d.EmitEvent():
             return Request(
                 method="POST",
@@ -240,30 +242,14 @@ def _set_unknown(write: d.SetNodeUnknown) -> Request:
     )
 
 
-def _validated(write: SetValidated) -> Request:
-    """As other conditions of a Node: a foreign UID in the patch is a 409."""
-    condition = {
-        "type": CONDITION_VALIDATED,
-        "status": "True" if write.passed else "False",
-        "reason": "TestPassed" if write.passed else "TestFailed",
-        "message": write.message,
-        "lastHeartbeatTime": format_time(write.at),
-        "lastTransitionTime": format_time(write.at),
-    }
-    return Request(
-        method="PATCH",
-        path=f"/api/v1/nodes/{segment(write.node)}/status",
-        content_type=STRATEGIC_PATCH,
-        body={"metadata": {"uid": write.node_uid}, "status": {"conditions": [condition]}},
-    )
-
-
-def _repair_condition(write: SetRepairCondition) -> Request:
+def _condition(
+    write: SetValidated | SetRepairCondition, kind: str, *, on: bool, reason: str
+) -> Request:
     """A strategic merge patch leaves the other conditions; a foreign UID in it is a 409."""
     condition = {
-        "type": write.kind,
-        "status": "True" if write.asks else "False",
-        "reason": write.step if write.asks else "NotNeeded",
+        "type": kind,
+        "status": "True" if on else "False",
+        "reason": reason,
         "message": write.message,
         "lastHeartbeatTime": format_time(write.at),
         "lastTransitionTime": format_time(write.at),
