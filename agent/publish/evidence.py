@@ -71,6 +71,8 @@ class EvidenceKeeper:
         self._clock = clock
         self._give_up_s = give_up_s
         self._session = ""
+        self._latest = ""
+        """The session marked last, also after its mark came off: what was begun for it is ended."""
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -80,6 +82,7 @@ class EvidenceKeeper:
             return
         self._session = session
         if session:
+            self._latest = session
             # Who keeps evidence of a session before this one ends by itself.
             self._thread = threading.Thread(
                 target=self._keep, args=(session,), name="evidence", daemon=True
@@ -98,7 +101,7 @@ class EvidenceKeeper:
     def _keep(self, session: str) -> None:
         until = self._clock() + self._give_up_s
         failures, said = 0, ""
-        while self._wanted(session):
+        while True:
             why, final = self._attempt(session)
             if not why:
                 return
@@ -111,25 +114,27 @@ class EvidenceKeeper:
                 self._tell(f"no evidence of session {session} is kept: {why}", False)
                 return
             wait_s = backoff_s(failures + 1, FIRST_RETRY_S, LONGEST_RETRY_S)
-            self._stop.wait(wait_s * random.uniform(0.5, 1.0))
+            if self._stop.wait(wait_s * random.uniform(0.5, 1.0)) or session != self._session:
+                return
 
     def _await_sight(self, session: str) -> bool:
         """Read everything anew: the slow readings may be an hour old, and an agent that has just
-        started has none. False when the node's mark became another's meanwhile.
+        started has none. An agent that ends waits no longer and keeps what it has. False when the
+        node was marked for another session meanwhile.
         """
         done = self._look()
         until = self._clock() + SIGHT_S
-        while not done() and self._clock() < until and self._wanted(session):
-            self._stop.wait(SIGHT_LOOK_S)
-        if self._wanted(session):
+        while not done() and self._clock() < until and session == self._latest:
+            if self._stop.wait(SIGHT_LOOK_S):
+                break
+        if session == self._latest:
             self._stop.wait(SETTLE_S)
-        return self._wanted(session)
-
-    def _wanted(self, session: str) -> bool:
-        return session == self._session and not self._stop.is_set()
+        return session == self._latest
 
     def _attempt(self, session: str) -> tuple[str, bool]:
-        """Create it; ("", ...) when it is there or nobody wants it, else why it is not and whether that is final."""
+        """Create it; ("", ...) when it is there or not wanted any more, else why it is not there and
+        whether that is final.
+        """
         try:
             if self._api.has_evidence(session):
                 return "", True

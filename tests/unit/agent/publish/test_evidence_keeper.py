@@ -155,3 +155,19 @@ def test_a_mark_that_is_gone_when_the_gpus_have_answered_gets_no_evidence() -> N
             thread.join(5)
     assert [body["name"] for body in server.created] == ["s49"]
     assert threading.active_count() <= before
+
+
+def test_what_was_begun_for_a_mark_that_came_off_is_ended() -> None:
+    """A session that was short is looked at afterwards, too."""
+    server, answered = Server(), threading.Event()
+    keeper = EvidenceKeeper(
+        server,
+        compose=lambda session: {"name": session},
+        look=lambda: answered.is_set,
+        tell=lambda sentence, well: None,
+    )
+    keeper.mark_seen("s1")
+    keeper.mark_seen("")
+    answered.set()
+    keeper.join(5)
+    assert [body["name"] for body in server.created] == ["s1"]
