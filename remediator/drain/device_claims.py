@@ -17,15 +17,15 @@ from remediator.kube.answer import ApiError
 from remediator.kube.api import Api
 from remediator.kube.api_groups import ApiGroups
 from remediator.kube.clock import Clock
-from rules.api.device_claims import (
+from rules.api.object_name import BadSegmentError, api_path
+from rules.api.pods import PodView
+from rules.api.workload.device_claims import (
     UNREADABLE_GPUS,
     ResourceClaimView,
     ResourceSliceView,
     claim_names,
     free_devices,
 )
-from rules.api.object_name import BadSegmentError, api_path
-from rules.api.pods import PodView
 
 _LOG = structlog.get_logger()
 

@@ -17,9 +17,9 @@ from remediator.drain.device_claims import DeviceClaims
 from remediator.kube.api import Api
 from remediator.kube.caches import Caches
 from remediator.kube.clock import Clock
-from rules.api.containers import Container, gpus_of
 from rules.api.metadata import OwnerReference, View
 from rules.api.pods import PodView
+from rules.api.workload.containers import Container, gpus_of
 from rules.drain.room import asks_for_room, free_gpus, without_room
 
 _FRESH_S = 30.0

@@ -15,10 +15,10 @@ import structlog
 from remediator.kube.answer import ApiError
 from remediator.kube.api import Api
 from remediator.kube.api_groups import ApiGroups
-from rules.api.gang_markers import POD_GROUP
 from rules.api.metadata import View
 from rules.api.nodes import ObjectMeta
 from rules.api.object_name import api_path
+from rules.api.workload.gang_markers import POD_GROUP
 from rules.drain.gangs import Gang
 
 _LOG = structlog.get_logger()

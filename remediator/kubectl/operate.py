@@ -8,10 +8,10 @@ import msgspec
 
 from remediator.kubectl import plan as plans
 from remediator.kubectl import preflight as checks
-from remediator.kubectl import uninstall as removal
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.options import USAGE_ERROR
+from remediator.kubectl.removal import uninstall as removal
 from remediator.kubectl.terminal import Terminal
 from remediator.upkeep.policy_source import given_policy
 from remediator.view.text import document

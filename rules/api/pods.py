@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
-from rules.api.containers import Container, gpus_of, passed_through
 from rules.api.metadata import DOUBT_FIELD, ObjectMeta, View
+from rules.api.workload.containers import Container, gpus_of, passed_through
 
 _KUBEVIRT: Final = "kubevirt.io"
 _LAUNCHER: Final = "virt-launcher"

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from rules.api.containers import gpu_amounts
 from rules.api.names import ANNOTATION_HOLD, CONDITION_VALIDATED
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Cause, Mode, QuarantineSpec
@@ -20,6 +19,7 @@ from rules.api.repair.writes import CreateTestJob, DeleteTestJob
 from rules.api.selectors import parse_selector
 from rules.api.sentences import bounded
 from rules.api.timestamps import parse_time
+from rules.api.workload.containers import gpu_amounts
 from rules.api.writes import CreateSession, Write
 from rules.catalog.reason import Level, Severity
 from rules.fleet.pools import control_plane

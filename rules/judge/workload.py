@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from rules.api.gang_markers import WORKLOADS
 from rules.api.metadata import OwnerReference, View
+from rules.api.workload.gang_markers import WORKLOADS
 from rules.judge.incident import clipped
 
 _TEMPLATE_HASHES: Final = (

@@ -34,9 +34,9 @@ from rules.session.repair.phase import (
     would_repair,
 )
 from rules.session.repair.wants import lessons
-from rules.session.validating import begin_validation, validating
 from rules.session.validation import verdicts
 from rules.session.validation.phase import would_test
+from rules.session.validation.validating import begin_validation, validating
 
 
 def in_phase(case: Case, halt: Refusal | None = None) -> Decision:

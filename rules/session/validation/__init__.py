@@ -1,1 +1,1 @@
-"""A drained node whose causes closed comes in; the test under load before its release goes out."""
+"""A node whose causes closed comes in; its test under load, the wait and its release go out."""

@@ -3,7 +3,7 @@
 One rule that reads `status.validation[]`, what was read of the Job, and nothing else: a restart, a
 crash between two writes and a change of leader all continue here. The entry is written before the
 Job is made; what the Job's word is worth, `rules.validate.outcome` says. Called by
-`rules.session.validating` at every decision of that phase.
+`rules.session.validation.validating` at every decision of that phase.
 """
 
 from __future__ import annotations

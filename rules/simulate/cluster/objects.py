@@ -11,7 +11,6 @@ from typing import Any, Final
 import msgspec
 
 from rules.api.budgets import PdbSpec, PdbStatus, PdbView
-from rules.api.containers import Container
 from rules.api.metadata import LabelSelector, ObjectMeta, OwnerReference
 from rules.api.nodes import (
     FreshNode,
@@ -31,6 +30,7 @@ from rules.api.pods import (
     PodView,
 )
 from rules.api.timestamps import format_time
+from rules.api.workload.containers import Container
 from rules.simulate.cluster.work import GPUS_PER_NODE, Guard, Pod, Workload
 
 NAMESPACE: Final = "work"

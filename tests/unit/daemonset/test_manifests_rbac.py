@@ -1,6 +1,6 @@
 """Every verb that is granted has code that asks for it, and every request of the code is granted.
 
-What one live session asks for is compared in tests/e2e/test_install_rbac.py; here also what only
+What one live session asks for is compared in tests/e2e/install/test_install_rbac.py; here also what only
 rare occasions ask for, taken from the requests themselves.
 """
 

@@ -27,7 +27,7 @@ from rules.judge.facts.sources import wants_release
 from rules.publish.publication import Publication, PublishedCondition
 from rules.session.owners import working_owner
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 DOCS = REPOSITORY / "docs" / "interop"
 DAEMONSET = REPOSITORY / "daemonset"
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
-from remediator.kubectl.node_cleaning import clean, left_by_people, touched
+from remediator.kubectl.removal.node_cleaning import clean, left_by_people, touched
 from remediator.view.text import count
 from rules.api.names import ANNOTATION_REPAIR, COMPONENT_AGENT, COMPONENT_REMEDIATOR
 from rules.api.sentences import some

@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from rules.api.device_claims import (
+from rules.api.pods import PodView
+from rules.api.workload.device_claims import (
     ResourceClaimView,
     ResourceSliceView,
     claim_names,
     free_devices,
 )
-from rules.api.pods import PodView
 
 
 def pod(*, claims: list[dict[str, Any]], gpus: str = "", **status: Any) -> PodView:

@@ -27,7 +27,7 @@ from tests.support.remediator.remediator_process import (
     sessions,
 )
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 FLEET = [f"gpu-000{n}" for n in range(6)]
 CORDONED_BEFORE = "gpu-0002"
 AGENT_ON = "gpu-0001"

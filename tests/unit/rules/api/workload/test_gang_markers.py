@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from rules.api.gang_markers import LABEL, POD_GROUPS, WORKLOADS, Marker
 from rules.api.pods import PodView
+from rules.api.workload.gang_markers import LABEL, POD_GROUPS, WORKLOADS, Marker
 from rules.drain.gangs import gang_of
 
 DOCS = Path(__file__).parents[4] / "docs" / "interop" / "jobset-volcano.md"

@@ -32,7 +32,7 @@ from rules.api.writes import SetNodeUnknown
 from rules.publish.events import NodeEvent
 from tests.support.cluster.either_cluster import Cluster, a_cluster
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 NODE, OTHER = "gpu-1", "gpu-2"
 AGENT, REMEDIATOR = "gpuward-agent", "gpuward-remediator"
 OUR_CONDITION = {"type": "GPUHealthy", "status": "False", "reason": "X", "message": "m"}

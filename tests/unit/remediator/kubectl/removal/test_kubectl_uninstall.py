@@ -13,8 +13,8 @@ import pytest
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.clients.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from hack.sim.cluster.http.threaded import HostedServer
-from remediator.kubectl import node_cleaning, uninstall
 from remediator.kubectl.command import CommandError
+from remediator.kubectl.removal import node_cleaning, uninstall
 from rules.api.mark import mark_patch
 from rules.api.names import CONDITION_VALIDATED
 from rules.api.nodes import FreshNode
@@ -212,7 +212,7 @@ def test_agents_outside_the_cluster_are_named(tmp_path: Path) -> None:
 def test_a_pod_that_does_not_end_stops_it_before_any_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("remediator.kubectl.uninstall.PODS_GONE_WITHIN_S", 0.0)
+    monkeypatch.setattr("remediator.kubectl.removal.uninstall.PODS_GONE_WITHIN_S", 0.0)
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -35,7 +35,7 @@ from tests.support.remediator.remediator_process import (
 
 pytestmark = pytest.mark.slow  # three sessions, two of them with a change of leader
 
-DEFINITIONS = Path(__file__).parents[2] / "daemonset" / "crds"
+DEFINITIONS = Path(__file__).parents[3] / "daemonset" / "crds"
 # An optional status field that the older release did not know.
 LATER_FIELDS = {"GPUQuarantine": "evidence", "GPUNodeHealth": "topology"}
 WEB = Serving(name="web", replicas=2, pool="gpu", gpus=8, budget=Budget(min_available=2))

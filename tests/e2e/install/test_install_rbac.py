@@ -34,7 +34,7 @@ from tests.support.remediator.remediator_process import (
     running,
 )
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 AGENT, REMEDIATOR = "gpuward-agent", "gpuward-remediator"
 WEB = Serving(name="web", replicas=2, pool="gpu", gpus=8, budget=Budget(max_unavailable=1))
 

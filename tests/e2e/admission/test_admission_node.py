@@ -28,7 +28,7 @@ from hack.sim.manifests import post_manifests, read_manifests
 from rules.api import mark, names
 from rules.api.nodes import FreshNode
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 NODE = "gpu-1"
 KUBELET = f"system:node:{NODE}"
 BINDINGS = Resource(

@@ -14,7 +14,7 @@ import pytest
 from hack.sim.driver import NODES as DESCRIPTIONS
 from hack.sim.driver import set_gpu
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 
 
 def program(folder: Path, name: str, text: str) -> None:

@@ -27,7 +27,7 @@ from tests.support.remediator.remediator_process import (
     running,
 )
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 DESCRIPTION = REPOSITORY / "hack" / "sim" / "driver" / "nodes" / "h100-8-nvswitch.yaml"
 POOL = Pool(name="gpu", nodes=4)
 NAMES = tuple(f"gpu-000{number}" for number in range(4))

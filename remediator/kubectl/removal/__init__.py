@@ -1,0 +1,1 @@
+"""What gpuward left in a cluster comes in; every node as it was before the installation goes out."""
