@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import ctypes
 
-__all__ = ["give_back"]
-
 
 def give_back() -> None:
     """Ask the C library; only glibc can be asked."""

@@ -26,8 +26,8 @@ from rules.catalog.driver_branch import driver_branch
 from rules.catalog.line_reason import reason_for_kernel_line
 from rules.catalog.reason import Severity
 from rules.catalog.xid import applies_to, nearest_architecture
-from rules.kernel_log.parse import KernelLine, parse
-from rules.kernel_log.record import KIND_MEANINGS
+from rules.kernel_log.parse import parse
+from rules.kernel_log.record import KIND_MEANINGS, KernelLine
 from rules.kernel_log.stamps import stamp_of
 
 EXIT_USAGE: Final = 64

@@ -14,7 +14,8 @@ import msgspec
 from agent.commands.decode_template import Templates
 from rules.catalog.line_reason import reason_for_kernel_line
 from rules.catalog.xid import nvidia_buckets
-from rules.kernel_log.parse import KernelLine, parse_message
+from rules.kernel_log.parse import parse_message
+from rules.kernel_log.record import KernelLine
 from rules.kernel_log.stamps import stamp_of
 from rules.kernel_log.starts import BARE, SINCE_BOOT, USUAL, UsualStamps
 from rules.kernel_log.text import MAX_LINE, split_prefix

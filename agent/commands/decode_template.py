@@ -11,7 +11,8 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from rules.kernel_log.parse import KernelLine, parse_message
+from rules.kernel_log.parse import parse_message
+from rules.kernel_log.record import KernelLine
 from rules.kernel_log.text import MAX_TEXT
 
 Encode = Callable[[KernelLine], bytes]

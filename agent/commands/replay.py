@@ -32,7 +32,8 @@ from rules.judge.observation import (
     SourceName,
     SourceState,
 )
-from rules.kernel_log.parse import KernelLine, parse
+from rules.kernel_log.parse import parse
+from rules.kernel_log.record import KernelLine
 from rules.kernel_log.stamps import stamp_of
 from rules.publish.publication import Identity
 from rules.publish.replay import Timeline, replayed

@@ -10,8 +10,6 @@ from __future__ import annotations
 import os
 import sys
 
-__all__ = ["print_out", "silence"]
-
 
 def print_out(text: str, program: str) -> bool:
     """Print `text`; False when it could not be stored, which is said."""

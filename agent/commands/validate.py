@@ -35,8 +35,6 @@ from rules.validate.findings import Subject
 from rules.validate.judge import judge
 from rules.validate.refusal import in_use, untestable
 
-__all__ = ["OPTIONS", "add_parser", "run"]
-
 PROGRAM: Final = "gpuward-agent validate"
 EXIT_INTERRUPTED: Final = 130
 EXPECTED: Final = "GPUWARD_EXPECTED_GPUS"

@@ -15,8 +15,6 @@ from rules.validate.findings import CheckId, Subject
 from rules.validate.judge import NOT_FOUND
 from rules.validate.sentences import sentence_of
 
-__all__ = ["text_of"]
-
 _NONE: Final = "-"
 _COLUMNS: Final = (
     ("MEMORY", CheckId.MEMORY),

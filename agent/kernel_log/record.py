@@ -21,7 +21,7 @@ from rules.judge.observation import (
     SourceName,
     SourceState,
 )
-from rules.kernel_log.parse import KernelLine
+from rules.kernel_log.record import KernelLine
 
 Sink = Callable[[KernelLineSeen | KernelGap | KernelRead | SourceChanged], None]
 """Takes the facts of a reader, in order, from its thread; it may make the reader wait."""

@@ -14,8 +14,6 @@ import pynvml
 from agent.nvml.messages import Absent, Calling, Fault, FromChild
 from agent.nvml.return_codes import Meaning, meaning
 
-__all__ = ["Caller", "DriverGoneError", "Failed", "text"]
-
 T = TypeVar("T")
 Send = Callable[[FromChild], None]
 

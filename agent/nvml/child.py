@@ -13,8 +13,6 @@ import signal
 import sys
 import types
 
-__all__ = ["main"]
-
 ORDERS, REPORTS, ERRORS = 0, 1, 2
 
 

@@ -15,8 +15,6 @@ from agent.nvml.inventory import Gpu, handle_value
 from agent.nvml.messages import Event, NvmlEventKind
 from agent.nvml.table import EVENTS, SYSTEM_EVENTS, SYSTEM_EVENTS_BRANCH, EventRow
 
-__all__ = ["GpuEvents", "SystemEvents"]
-
 REBUILD_AFTER_S = 1.0
 NO_INSTANCE = 0xFFFFFFFF
 TIMEOUT = 10

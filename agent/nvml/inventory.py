@@ -15,14 +15,6 @@ from agent.nvml.messages import Device
 from agent.nvml.return_codes import GPU_NOT_FOUND, NO_ACCESS
 from rules.text.pci_address import full_address
 
-__all__ = [
-    "Gpu",
-    "enumerate_gpus",
-    "excluded",
-    "handle_value",
-    "virtualization",
-]
-
 MAX_LINKS = 36
 GUESTS = {1: "passthrough", 2: "vgpu"}
 """nvmlGpuVirtualizationMode_t of a guest."""

@@ -44,8 +44,6 @@ from agent.nvml.topology import topology
 from rules.catalog.driver_branch import driver_branch
 from rules.catalog.signals import Signal
 
-__all__ = ["Child"]
-
 EXIT_INIT_FAILED = 3
 SLICE_S = 0.5
 """The longest wait in the driver at a time: how soon an order to let go is heard."""

@@ -44,8 +44,6 @@ from agent.nvml.supervisor import (
 )
 from agent.nvml.table import PERIODS_S
 
-__all__ = ["NvmlLink"]
-
 READ_BYTES = 1 << 16
 NOTE_BYTES = 2048
 NOT_STARTED = 1

@@ -14,35 +14,6 @@ import msgspec
 
 from rules.catalog.signals import Signal
 
-__all__ = [
-    "EXIT_REINITIALISE",
-    "EXIT_UNUSABLE",
-    "INIT_CALL",
-    "Absent",
-    "Calling",
-    "Device",
-    "Event",
-    "Fault",
-    "Finish",
-    "Framer",
-    "FromChild",
-    "Hello",
-    "Message",
-    "Note",
-    "NvmlEventKind",
-    "NvmlReadings",
-    "NvmlState",
-    "NvmlStatus",
-    "NvmlTopology",
-    "Refresh",
-    "Reinitialise",
-    "SourceReason",
-    "Tier",
-    "ToChild",
-    "Value",
-    "frame",
-]
-
 MAX_FRAME_BYTES = 1 << 20
 """A frame beyond this is a broken stream: the largest real one, a topology, is some 10 KiB."""
 

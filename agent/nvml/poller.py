@@ -19,8 +19,6 @@ from agent.nvml.return_codes import Meaning, meaning
 from agent.nvml.table import CALLS, FIELDS, CallRow, FieldRow
 from rules.catalog.signals import BIT_ERROR_RATIOS, Signal, bit_error_ratio
 
-__all__ = ["Poller", "applies"]
-
 NOT_IN_THIS_DRIVER = Absent(13)
 NO_DATA = Absent(21)
 BATCH = 64

@@ -17,8 +17,6 @@ from agent.nvml.caller import text
 from agent.nvml.messages import Absent, Value
 from rules.catalog.signals import Signal
 
-__all__ = ["READS", "Read", "Values"]
-
 Values = dict[Signal, Value]
 Read = Callable[[Any, int], Values]
 """From the device's handle and its number of NVLinks to its readings."""

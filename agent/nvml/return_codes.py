@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 from agent.nvml.messages import SourceReason
 
-__all__ = ["GPU_NOT_FOUND", "INIT_FAILURES", "NO_ACCESS", "InitFailure", "Meaning", "meaning"]
-
 GPU_NOT_FOUND = 28
 """The driver is there and has no GPU: a count of 0, no failure."""
 NO_ACCESS = frozenset({4, 17})

@@ -10,8 +10,6 @@ import heapq
 from agent.nvml.messages import Tier
 from agent.nvml.table import PERIODS_S
 
-__all__ = ["Schedule"]
-
 HURRY_APART_S = 1.0
 """A storm of events must not become a storm of polls."""
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 from agent.nvml.messages import Fault, NvmlState, NvmlStatus, SourceReason
 from agent.nvml.return_codes import INIT_FAILURES
 
-__all__ = ["down", "hung", "off", "released", "unusable", "up", "will_not_let_go"]
-
 
 def up(message: str) -> NvmlStatus:
     """NVML answers."""

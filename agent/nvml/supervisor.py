@@ -33,30 +33,6 @@ from agent.nvml.messages import (
 from agent.nvml.return_codes import INIT_FAILURES
 from rules.api.backoff import backoff_s
 
-__all__ = [
-    "ChildPhase",
-    "Close",
-    "Emit",
-    "Exited",
-    "GspTimeoutSeen",
-    "Input",
-    "Kill",
-    "Output",
-    "RefreshWanted",
-    "ReinitialiseWanted",
-    "ReleaseOrder",
-    "Resume",
-    "Said",
-    "Send",
-    "Spawn",
-    "State",
-    "StopOrder",
-    "SupervisorTick",
-    "Want",
-    "next_deadline",
-    "step",
-]
-
 UNKNOWN_AFTER_S = 5.0
 """A call this much over its time makes the source Unknown."""
 KILL_AFTER_S = 120.0

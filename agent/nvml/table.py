@@ -12,17 +12,6 @@ from typing import NamedTuple
 from agent.nvml.messages import NvmlEventKind, Tier
 from rules.catalog.signals import Signal
 
-__all__ = [
-    "CALLS",
-    "CONFIRMED",
-    "EVENTS",
-    "FIELDS",
-    "PERIODS_S",
-    "CallRow",
-    "EventRow",
-    "FieldRow",
-]
-
 PERIODS_S = {Tier.FAST: 15.0, Tier.MEDIUM: 60.0, Tier.SLOW: 3600.0}
 
 KNOWN, TURING, AMPERE, HOPPER, BLACKWELL = 1, 6, 7, 9, 10

@@ -15,8 +15,6 @@ from agent.nvml.table import FABRIC_V3_BRANCH, HOPPER
 from rules.catalog.signals import Signal
 from rules.text.pci_address import full_address
 
-__all__ = ["topology"]
-
 DISTANCES = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 """nvmlGpuTopologyLevel_t, by its values."""
 REMOTES = {0: "gpu", 1: "npu", 2: "switch"}

@@ -11,8 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["cpus_of", "move_near"]
-
 PCI_DEVICES: Final = Path("/sys/bus/pci/devices")
 MAX_CPUS: Final = 1 << 14
 

@@ -39,8 +39,6 @@ from rules.validate.findings import (
 )
 from rules.validate.refusal import occupied
 
-__all__ = ["Course", "Plan"]
-
 TOGETHER_SHARE: Final = 0.2
 """Of the time that is given to work together: how long each direction is copied together."""
 ALONE: Final = ((CheckId.HOST_TO_DEVICE, False), (CheckId.DEVICE_TO_HOST, True))

@@ -21,8 +21,6 @@ import msgspec
 from agent.validate.messages import Answer, Order, line
 from agent.validate.processes import DIE_WITHIN_S, module_command, module_environment
 
-__all__ = ["Crew", "Died", "Heard", "Hung"]
-
 MAX_LINE: Final = 1 << 20
 END_WITHIN_S: Final = 5.0
 """For a process that was told to end; the driver takes its memory back meanwhile."""

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any, Final
 
-__all__ = ["LIBRARY", "Cuda", "CudaError", "Uuid", "load"]
-
 LIBRARY: Final = "libcuda.so.1"
 _SYMBOL_MISSING: Final = 500
 """CUDA_ERROR_NOT_FOUND, for a library that lacks a function."""

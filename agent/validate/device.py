@@ -16,8 +16,6 @@ from typing import Final, NamedTuple
 from agent.validate.cuda import Cuda, CudaError
 from agent.validate.kernels import BLOCKS, BURN, BURN_ROUNDS, MODULE, PATTERNS, THREADS
 
-__all__ = ["Device", "Patterns", "Sums"]
-
 WORD: Final = 8
 REPORT_BYTES: Final = 3 * WORD
 """What a checking kernel counts: wrong words, the least index of one, and the bits in doubt."""

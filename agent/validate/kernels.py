@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-__all__ = ["BLOCKS", "BURN", "BURN_ROUNDS", "MODULE", "PATTERNS", "THREADS", "Pattern"]
-
 BLOCKS: Final = 2048
 THREADS: Final = 256
 """One grid for every GPU, or the checksums could not be compared; it fills the largest part."""

@@ -7,24 +7,6 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = [
-    "EXIT_UNUSABLE",
-    "Answer",
-    "Burn",
-    "Burned",
-    "Copied",
-    "Copy",
-    "CopyToPeer",
-    "Open",
-    "Opened",
-    "Order",
-    "Remember",
-    "Remembered",
-    "Trouble",
-    "Unusable",
-    "line",
-]
-
 EXIT_UNUSABLE = 64
 """The exit status of a process that cannot use what it was told to use."""
 

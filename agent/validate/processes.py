@@ -10,8 +10,6 @@ import sys
 from pathlib import Path
 from typing import Final
 
-__all__ = ["DIE_WITHIN_S", "module_command", "module_environment"]
-
 DIE_WITHIN_S: Final = 2.0
 """For a process that was killed. One that sits in the kernel beyond that is left and named."""
 _ROOT: Final = Path(__file__).resolve().parents[2]

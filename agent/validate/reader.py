@@ -24,8 +24,6 @@ from rules.catalog.driver_branch import driver_branch
 from rules.catalog.signals import Signal
 from rules.validate.findings import Counters, Subject
 
-__all__ = ["main", "read"]
-
 
 def main(mode: str) -> int:
     """Print a reading with this driver (`real` or `sim:FILE`) as one JSON object."""

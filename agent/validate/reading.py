@@ -13,8 +13,6 @@ import msgspec
 from agent.validate.processes import DIE_WITHIN_S, module_command, module_environment
 from rules.validate.findings import Counters, Subject
 
-__all__ = ["Reading", "ReadingError", "look"]
-
 
 class ReadingError(Exception):
     """NVML could not be read; the text is one sentence."""

@@ -35,8 +35,6 @@ from agent.validate.messages import (
     line,
 )
 
-__all__ = ["main", "serve"]
-
 
 def main(mode: str) -> int:
     """Serve orders with this driver (`real` or `sim:FILE`) until there are no more."""

@@ -15,7 +15,7 @@ COMMANDS = (
         brief="totals, and every GPU node that is not well",
         about="How many GPU nodes are healthy, degraded, unhealthy or unknown, and which are not\n"
         "well or out of service, the gravest first.",
-        run="look.fleet",
+        run="fleet_look.fleet",
         selects=True,
         watches=True,
         forms=LOOKS,

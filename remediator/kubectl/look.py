@@ -10,7 +10,7 @@ from typing import Any
 
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
-from remediator.kubectl.fleet_look import fleet, gpu_nodes
+from remediator.kubectl.fleet_look import gpu_nodes
 from remediator.kubectl.node_look import NodeLook, look_at, phase_of
 from remediator.kubectl.terminal import Terminal
 from remediator.view.people import decided, pause_lines
@@ -22,8 +22,6 @@ from rules.api.nodes import FreshNode, NodeView, PauseView, QuarantineView
 from rules.api.sentences import some
 from rules.api.timestamps import parse_time
 from rules.session.observation import is_open, opted_out
-
-__all__ = ["existing_node", "fleet", "history", "list_sessions", "show", "why_node"]
 
 
 async def list_sessions(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:

@@ -13,7 +13,7 @@ from rules.catalog.reason import Reason
 from rules.catalog.reasons import REASONS
 from rules.catalog.sxid import reason_for_sxid
 from rules.catalog.xid import reason_for_line
-from rules.kernel_log.parse import KernelLine, LineKind
+from rules.kernel_log.record import KernelLine, LineKind
 
 _BY_KIND: Final[dict[LineKind, Reason]] = {
     kind: REASONS[code]

@@ -14,17 +14,6 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-__all__ = [
-    "BIT_ERROR_RATIOS",
-    "Signal",
-    "SignalInfo",
-    "SignalKind",
-    "SignalShape",
-    "bit_error_ratio",
-    "dcgm_signals",
-    "signal_table",
-]
-
 
 class SignalKind(StrEnum):
     """How a signal moves, which decides how a rule may treat it (N of M, re-read, rate)."""

@@ -14,15 +14,6 @@ import msgspec
 
 from rules.catalog.reason import Action, Level, Reason, Severity, is_reason_code
 
-__all__ = [
-    "DEFAULT_RULES",
-    "ReasonColumns",
-    "RulesError",
-    "Threshold",
-    "Thresholds",
-    "parse_rules",
-]
-
 
 class Threshold(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When a reading is bad and when it is good again.

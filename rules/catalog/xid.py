@@ -32,11 +32,8 @@ from rules.catalog.reasons import reason_for_recovery_action
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rules.kernel_log.parse import KernelLine
+    from rules.kernel_log.record import KernelLine
 
-__all__ = ["XidRow", "applies_to", "catalog", "catalog_version"]
-__all__ += ["nearest_architecture", "nvidia_buckets", "reason_for_line", "reason_for_xid"]
-__all__ += ["with_driver_answer"]
 
 _SOURCE: Final = "NVIDIA Xid catalog"
 _CONTEXT_SWITCH_TIMEOUT_BRANCH: Final = 570

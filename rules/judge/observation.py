@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from rules.catalog.signals import Signal
     from rules.judge.workload import Workload
-    from rules.kernel_log.parse import KernelLine
+    from rules.kernel_log.record import KernelLine
 
 Value: TypeAlias = int | float | str | tuple[int | None, ...] | None
 """A reading. None says Absent: asked for, and this GPU or driver does not have it.

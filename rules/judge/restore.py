@@ -48,7 +48,8 @@ from rules.judge.state import (
 )
 from rules.judge.topology import Interconnect
 from rules.judge.wire import from_wire
-from rules.kernel_log.parse import KernelLine, parse_message
+from rules.kernel_log.parse import parse_message
+from rules.kernel_log.record import KernelLine
 from rules.text.pci_address import plain_address
 
 _ACTION_PREFIX: Final = "RecoveryAction"

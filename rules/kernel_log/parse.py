@@ -8,12 +8,10 @@ does I/O, keeps state or decides what a line means.
 
 from __future__ import annotations
 
-from rules.kernel_log.record import KernelLine, LineKind
+from rules.kernel_log.record import KernelLine
 from rules.kernel_log.shapes import NVRM, OTHER
 from rules.kernel_log.text import BARE, MAX_LINE, split_prefix
 from rules.kernel_log.xid_reports import parse_fabric_manager, parse_sxid, parse_xid
-
-__all__ = ["KernelLine", "LineKind", "parse", "parse_message"]
 
 
 def parse(line: bytes) -> KernelLine | None:

@@ -43,8 +43,6 @@ from rules.session.phases import in_phase, mark_write
 from rules.session.reuse import EVIDENCE_JOINED
 from rules.session.validation.verdicts import failed_cause
 
-__all__ = ["decide"]
-
 
 def decide(
     session: QuarantineView | None, seen: NodeObservation, now: float, policy: Policy

@@ -15,18 +15,6 @@ import msgspec
 
 from rules.api.sentences import bounded
 
-__all__ = [
-    "EXIT_STATUS",
-    "MAX_BYTES",
-    "Check",
-    "Result",
-    "Verdict",
-    "by_gravity",
-    "read",
-    "within",
-    "worst",
-]
-
 MAX_BYTES: Final = 4096
 """What the kubelet keeps of a container's termination log."""
 MAX_CHECKS: Final = 4096

@@ -13,8 +13,6 @@ from rules.catalog.signals import Signal
 from rules.validate.contract import Check, Verdict
 from rules.validate.findings import CheckId, Counters
 
-__all__ = ["RISES", "counter_checks", "link_checks"]
-
 RISES: Final[Mapping[Signal, Verdict]] = {
     Signal.ECC_UNCORRECTED_VOLATILE: Verdict.FAIL,
     Signal.DRAM_UNCORRECTED_VOLATILE: Verdict.FAIL,

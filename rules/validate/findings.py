@@ -12,18 +12,6 @@ import msgspec
 
 from rules.catalog.signals import Signal
 
-__all__ = [
-    "CheckId",
-    "Counters",
-    "Findings",
-    "MemorySeen",
-    "RateSeen",
-    "Stop",
-    "Stopped",
-    "Subject",
-    "SumsSeen",
-]
-
 
 class CheckId(StrEnum):
     """Every check there is, in the order in which it is done."""

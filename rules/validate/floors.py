@@ -11,8 +11,6 @@ from typing import Final, NamedTuple
 
 from rules.validate.findings import CheckId
 
-__all__ = ["Floor", "floor_of", "is_known"]
-
 _AZURE: Final = "azurehpc-health-checks, conf of the nvbandwidth tests, 2026-05-01"
 
 

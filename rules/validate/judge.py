@@ -17,8 +17,6 @@ from rules.validate.sentences import sentence_of
 from rules.validate.stops import stop_checks
 from rules.validate.vote import sum_checks, sum_notes
 
-__all__ = ["COVERED_PERCENT", "NOT_FOUND", "judge"]
-
 COVERED_PERCENT: Final = 90.0
 """Of a GPU's memory, that must have been tested."""
 NOT_FOUND: Final = (

@@ -14,8 +14,6 @@ from rules.validate.contract import Check, Verdict
 from rules.validate.findings import CheckId, RateSeen
 from rules.validate.floors import floor_of, is_known
 
-__all__ = ["SHARE_OF_MEDIAN", "rate_checks", "rate_notes"]
-
 SHARE_OF_MEDIAN: Final = 0.9
 """A GPU below nine tenths of its siblings is the odd one. Source: gpu-fryer asks for 90 % of the
 best, SuperBench for 95 % of its own baseline; the siblings' median bears one bad sibling.

@@ -11,8 +11,6 @@ from typing import Final
 
 from rules.validate.findings import Subject
 
-__all__ = ["FREE_SHARE", "in_use", "occupied", "untestable"]
-
 FREE_SHARE: Final = 0.9
 """Of the memory, that is free on an idle GPU beside the test's own process: what must be tested."""
 _WHY: Final = "nothing was tested, since that would disturb the work and spoil the figures"

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 
 from rules.validate.contract import Check
 
-__all__ = ["sentence_of"]
-
 
 def sentence_of(check: Check, names: Mapping[str, str]) -> str:
     """`peer on GPU 1 and GPU 2: 30 GB/s, at least 301; 90 % of ...`; `names` are by UUID."""

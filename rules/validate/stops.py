@@ -12,8 +12,6 @@ from typing import Final
 from rules.validate.contract import Check, Verdict
 from rules.validate.findings import Stop, Stopped
 
-__all__ = ["GPU_FAULTS", "stop_checks"]
-
 GPU_FAULTS: Final = frozenset(
     {
         214,  # an uncorrectable ECC error

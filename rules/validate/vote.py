@@ -11,8 +11,6 @@ from collections.abc import Iterator, Sequence
 from rules.validate.contract import Check, Verdict
 from rules.validate.findings import CheckId, SumsSeen
 
-__all__ = ["sum_checks", "sum_notes"]
-
 
 def sum_checks(sums: Sequence[SumsSeen]) -> Iterator[Check]:
     """One check for each GPU; its value is how many of its launches came out wrong.

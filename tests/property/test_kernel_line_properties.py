@@ -10,7 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agent.commands.decode_json import json_reader
-from rules.kernel_log.parse import KernelLine, parse
+from rules.kernel_log.parse import parse
+from rules.kernel_log.record import KernelLine
 from rules.kernel_log.scan import ANCHORS, LineScanner, worth_parsing
 from rules.kernel_log.text import MAX_TEXT
 from tests.support.agent.kernel_log_parts import parse_numbered

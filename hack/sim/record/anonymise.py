@@ -10,8 +10,6 @@ from typing import Any
 
 from hack.sim.record.description import NO_CLUSTER
 
-__all__ = ["anonymised"]
-
 
 def anonymised(document: dict[str, Any]) -> dict[str, Any]:
     """The same node with invented identities."""

@@ -15,8 +15,6 @@ from hack.sim.record.reading import GpuRead, NodeRead
 from rules.catalog.signals import Signal, bit_error_ratio
 from rules.judge.observation import HostSeen, PciFunction
 
-__all__ = ["NO_CLUSTER", "describe"]
-
 TEMPERATURES = {
     "gpu": Signal.TEMPERATURE,
     "memory": Signal.MEMORY_TEMPERATURE,

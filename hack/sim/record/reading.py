@@ -27,8 +27,6 @@ from rules.catalog.driver_branch import driver_branch
 from rules.catalog.signals import Signal
 from rules.text.pci_address import full_address
 
-__all__ = ["GpuRead", "NodeRead", "ReadError", "initialised", "read_node"]
-
 CLOCKS = {"graphics": 0, "sm": 1, "memory": 2, "video": 3}
 """nvmlClockType_t."""
 INTERNAL = 0

@@ -18,8 +18,6 @@ from hack.sim.driver import install
 from hack.sim.record.reading import GpuRead, NodeRead, initialised, read_node
 from rules.catalog.signals import Signal
 
-__all__ = ["Difference", "mend", "replayed"]
-
 BATCH = "nvmlDeviceGetFieldValues"
 
 

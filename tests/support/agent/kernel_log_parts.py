@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from agent.kernel_log.record import RecordCounts, Sieve
 from rules.judge.observation import KernelGap, KernelLineSeen, KernelRead, SourceChanged
-from rules.kernel_log.parse import KernelLine, parse
+from rules.kernel_log.parse import parse
+from rules.kernel_log.record import KernelLine
 from rules.kernel_log.scan import worth_parsing
 
 Fact = KernelLineSeen | KernelGap | KernelRead | SourceChanged

@@ -15,8 +15,8 @@ import pytest
 
 from agent.cli import main
 from agent.commands.decode_json import DecodedLine, json_reader
-from rules.kernel_log.parse import LineKind, parse
-from rules.kernel_log.record import KIND_MEANINGS
+from rules.kernel_log.parse import parse
+from rules.kernel_log.record import KIND_MEANINGS, LineKind
 
 ROOT = Path(__file__).resolve().parents[4]
 LINES = ROOT / "tests" / "data" / "kernel_lines.jsonl"

@@ -10,7 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent.commands.decode_template import Templates
-from rules.kernel_log.parse import KernelLine, parse_message
+from rules.kernel_log.parse import parse_message
+from rules.kernel_log.record import KernelLine
 from rules.kernel_log.text import split_prefix
 
 LINES = Path(__file__).parents[3] / "data" / "kernel_lines.jsonl"

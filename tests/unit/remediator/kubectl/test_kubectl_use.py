@@ -166,7 +166,7 @@ def test_a_fault_of_ours_is_a_sentence_too(fleet, monkeypatch):
     async def broken(*_: object) -> str:
         raise ZeroDivisionError("oh\x1b[2J")
 
-    monkeypatch.setattr("remediator.kubectl.look.fleet", broken)
+    monkeypatch.setattr("remediator.kubectl.fleet_look.fleet", broken)
     code, out, err = fleet("fleet")
     assert (code, out) == (1, "")
     assert "unexpected ZeroDivisionError: oh\\x1b[2J; this is a fault of ours" in err

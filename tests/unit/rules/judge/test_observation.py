@@ -12,7 +12,7 @@ from rules.catalog.signals import Signal
 from rules.judge import observation
 from rules.judge.observation import EventKind, Observation, SourceState
 from rules.judge.workload import Workload
-from rules.kernel_log.parse import KernelLine
+from rules.kernel_log.record import KernelLine
 
 KINDS = typing.get_args(Observation)
 

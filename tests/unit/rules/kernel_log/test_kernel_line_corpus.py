@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from rules.catalog.xid import nvidia_buckets
-from rules.kernel_log.parse import KernelLine, parse
+from rules.kernel_log.parse import parse
+from rules.kernel_log.record import KernelLine
 from rules.kernel_log.scan import LineScanner
 from tests.support.agent.kernel_log_parts import parse_numbered
 

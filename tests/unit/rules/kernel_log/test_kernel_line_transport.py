@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rules.kernel_log.parse import LineKind, parse, parse_message
+from rules.kernel_log.parse import parse, parse_message
+from rules.kernel_log.record import LineKind
 from rules.kernel_log.scan import worth_parsing
 from rules.kernel_log.text import MAX_TEXT, printable, split_prefix
 from rules.text.pci_address import normal_pci
