@@ -194,14 +194,18 @@ async def sessions(cluster: Any, node: str) -> list[Object]:
 
 
 async def phase(cluster: Any, node: str, wanted: str) -> Object:
-    """Wait until the node's latest session is in that phase."""
+    """Wait until the node's latest session is in that phase; else what it says instead."""
+    last: Object = {}
 
     async def there() -> Object | None:
-        found = await sessions(cluster, node)
-        status = found[-1].get("status", {}) if found else {}
-        return found[-1] if status.get("phase") == wanted else None
+        nonlocal last
+        last = next(reversed(await sessions(cluster, node)), {})
+        return last if last.get("status", {}).get("phase") == wanted else None
 
-    found: Object = await cluster.until(there, f"session of {node} in phase {wanted}")
+    try:
+        found: Object = await cluster.until(there, f"session of {node} in phase {wanted}")
+    except AssertionError as error:
+        raise AssertionError(f"{error}; it says {last.get('status')}") from None
     return found
 
 
