@@ -24,15 +24,10 @@ from rules.session.ending import end
 from rules.session.halts import halt_of, unreachable, with_halts
 from rules.session.history import needs_replacement
 from rules.session.observation import Unjudged, is_open
+from rules.session.repair.beginning import PROPOSED, begin_step, led_to, would_repair
 from rules.session.repair.evidence import with_evidence
 from rules.session.repair.outlook import Outlook
-from rules.session.repair.phase import (
-    PROPOSED,
-    begin_step,
-    follow_step,
-    led_to,
-    would_repair,
-)
+from rules.session.repair.phase import follow_step
 from rules.session.repair.wants import lessons
 from rules.session.validation import verdicts
 from rules.session.validation.phase import would_test

@@ -1,6 +1,6 @@
 """How a step stands with whoever is to do it: what to read, whether to ask, the write that asks.
 
-The adapter's data made into writes, for one decision of `rules.session.repair.phase`. Whatever
+The adapter's data made into writes, for one decision of `beginning`, `planned` or `phase`. Whatever
 the decision rests on is read anew just before; what is not known yet is asked of the edge.
 """
 

@@ -2,7 +2,7 @@
 
 A reboot takes the kernel log with it and a replacement the GPU. So a step that does either waits
 for the agent's GPUEvidence for a minute after the drain; then it goes on without and says so.
-Called by `rules.session.phases` and `rules.session.repair.phase`.
+Called by `rules.session.phases` and `rules.session.repair.beginning`.
 """
 
 from __future__ import annotations

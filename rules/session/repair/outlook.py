@@ -1,6 +1,6 @@
 """What a drained node waits for before a repair step: everything that may forbid it, read afresh.
 
-Called by `rules.session.repair.phase` before a step is recorded and again before it is asked for.
+Called by `beginning` before a step is recorded, and by `planned` again before it is asked for.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from rules.catalog.why_not import Refusal, WhyNot
 from rules.repair.ladder import Step
 from rules.session.case import Case
 from rules.session.halts import unreachable
+from rules.session.repair.asking import Call
 from rules.session.repair.empty import LISTS_FRESH_S, is_certain, pods_in_the_way
 from rules.session.repair.evidence import awaited_until
 
@@ -77,3 +78,17 @@ def not_now(case: Case, step: Step, halt: Refusal | None, next_clause: str) -> O
         then = f"{next_clause}, once its agent has kept evidence, or without at {clock(until)}"
         return Outlook(then=then, looks=True, wake_at=min(until, case.now + EVIDENCE_LOOK_S))
     return None
+
+
+def object_waits(case: Case, call: Call, next_clause: str) -> Outlook | None:
+    """What the object says against the step as long as it lasts; None where it says nothing."""
+    why = call.verdict.waits
+    if not why:
+        return None
+    again_at = case.now + call.again_s
+    return Outlook(then=f"{next_clause}: {why}", refusal=refused(why), wake_at=again_at)
+
+
+def refused(why: str) -> Refusal:
+    """What the other side of a request says against it, as long as it lasts."""
+    return Refusal(reason=WhyNot.REPAIR_REFUSED, why=why, permanent=True)

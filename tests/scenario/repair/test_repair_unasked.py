@@ -10,7 +10,7 @@ from rules.api import writes as d
 from rules.api.repair.writes import SetRepairCondition
 from rules.fleet.happenings import steps_of
 from rules.policy.policy import Policy
-from rules.session.repair.phase import MAX_ATTEMPTS
+from rules.session.repair.entry import MAX_ATTEMPTS
 from tests.support.scenario.repair_world import NODE, REPLACE, STEPS, RepairWorld, repair_policy
 from tests.support.scenario.session_world import CrashError
 

@@ -1,0 +1,120 @@
+"""The next step of a drained node: begun, or why not now, or why there is none.
+
+Called by `rules.session.phases`. The entry is written before anybody is asked.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rules.api.quarantine import Phase, QuarantineStatus, RepairAttempt, RepairState
+from rules.api.sentences import bounded, causes_clause
+from rules.api.timestamps import format_time
+from rules.api.writes import Decision, Evicting
+from rules.catalog.why_not import Refusal, WhyNot
+from rules.repair.ladder import Climb, Step
+from rules.session import status as st
+from rules.session.case import Case, touched
+from rules.session.repair.asking import Call, call_for
+from rules.session.repair.entry import changed, reading, with_room
+from rules.session.repair.evidence import noted_without
+from rules.session.repair.facts import before_of
+from rules.session.repair.outlook import Outlook, not_now, object_waits
+from rules.session.repair.requests import request_name
+from rules.session.repair.wants import lessons, let_go, next_step
+
+PROPOSED: Final = "RepairProposed"
+"""Condition: a person is asked to let a step go; its reason is the step."""
+
+
+def begin_step(
+    case: Case, status: QuarantineStatus, halt: Refusal | None
+) -> Decision | Outlook | None:
+    """The next step of a drained node: begun, or why not now; None where nobody wants one."""
+    if not is_wanted(case) or not case.drains:
+        return None
+    led = led_to(case)
+    if led.rung is None:
+        clause = f"no repair step is left ({led.clause}), a person decides"
+        refusal = Refusal(reason=WhyNot.NO_STEP_LEFT, why=clause, permanent=True)
+        return Outlook(then=clause, refusal=refusal)
+    rung = led.rung
+    if not let_go(case.session, rung, case.policy):
+        why = (
+            f"{rung.step} by {rung.adapter} is proposed (attempt {rung.attempt} on this node), a "
+            f"person lets it go: kubectl gpuward repair {case.node.name}"
+        )
+        refusal = Refusal(reason=WhyNot.APPROVAL, why=why, permanent=True)
+        return Outlook(then=why, refusal=refusal, proposes=rung.step)
+    next_clause = f"{rung.step} by {rung.adapter} is next"
+    waits = not_now(case, rung.step, halt, next_clause)
+    if waits is not None and not waits.looks:
+        return waits
+    attempt = RepairAttempt(
+        step=rung.step,
+        adapter=rung.adapter,
+        attempt=rung.attempt,
+        started_at=format_time(case.now),
+        object=request_name(case.session.name, rung.step, rung.attempt),
+        before=before_of(case),
+        state=RepairState.PLANNED,
+    )
+    # Before the pods are listed: what waits for an object may wait for days.
+    call = call_for(case, attempt)
+    if call.needs is not None:
+        return reading(call.needs)
+    return object_waits(case, call, next_clause) or waits or _planned(case, status, attempt, call)
+
+
+def would_repair(case: Case) -> str:
+    """What Shadow says of the ladder, to go on with its sentence; "" where nobody wants it."""
+    if not is_wanted(case):
+        return ""
+    led = led_to(case)
+    if led.rung is None:
+        return f", then a person would decide ({led.clause})"
+    return f", then {led.rung.step} would be asked of {led.rung.adapter}"
+
+
+def is_wanted(case: Case) -> bool:
+    """Whether there is anything for a ladder: what people ask for, people end, or repair."""
+    off = case.policy.repair.mode == "Off"
+    chosen = case.session.spec.repair is not None
+    return not off and (chosen or any(cause.source != "Human" for cause in case.causes))
+
+
+def led_to(case: Case) -> Climb:
+    """Where the ladder leads now."""
+    return next_step(
+        case.session,
+        case.seen.siblings,
+        case.causes,
+        case.seen.health,
+        case.policy,
+        case.now,
+        case.seen.records,
+    )
+
+
+def _planned(case: Case, status: QuarantineStatus, attempt: RepairAttempt, call: Call) -> Decision:
+    """The step on record with what it is asked through; the call follows only after that."""
+    attempt = changed(attempt, target=call.target)
+    status = noted_without(case, status, Step(attempt.step))
+    status = touched(status, repair=(*with_room(status.repair), attempt))
+    status = st.with_condition(status, PROPOSED, case.now)
+    sentence = (
+        f"{attempt.step} is to be asked of {attempt.adapter} for {causes_clause(case.causes)} "
+        f"(attempt {attempt.attempt} on this node{_skipped(case)})."
+    )
+    status = st.with_refusal(status, case.now, None)
+    status = st.enter(status, Phase.REPAIRING, bounded(sentence), case.now)
+    return case.decision(
+        "PlanRepair", status, because=attempt.step, evicting=Evicting.LOOK, wake_at=case.now
+    )
+
+
+def _skipped(case: Case) -> str:
+    """What history made the ladder begin above."""
+    failed = lessons(case.session, case.seen.health, case.seen.records, case.now).failed
+    skipped = [step for step, _ in led_to(case).passed if step in failed]
+    return f"; {', '.join(skipped)} did not hold before" if skipped else ""
