@@ -1,1 +1,3 @@
-"""The node agent: senses, judges with `rules`, and publishes metrics, labels, conditions, health."""
+"""The node agent: senses, judges with `rules`, and publishes metrics, labels, conditions,
+health.
+"""

@@ -45,7 +45,8 @@ def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     parser = _AgentParser(
         prog="gpuward-agent",
-        description="Finds failing GPUs on this machine and says so in words Kubernetes understands.",
+        description="Finds failing GPUs on this machine and says so in words Kubernetes "
+        "understands.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -98,9 +98,9 @@ OPTIONS: Sequence[Option] = (
         name="workloads",
         default="off",
         metavar="api|off",
-        help="whether to find out whose process an Xid 13 or 31 names, by its cgroup and the node's"
-        " pods; needs the host's processes in sight and the right to list pods (component"
-        " workloads); off: the two stay records",
+        help="whether to find out whose process an Xid 13 or 31 names, by its "
+        "cgroup and the node's pods; needs the host's processes in sight and the right to list "
+        "pods (component workloads); off: the two stay records",
         senses=False,
     ),
     Option(
@@ -114,8 +114,9 @@ OPTIONS: Sequence[Option] = (
         name="metrics",
         default="basic",
         metavar="basic|full",
-        help="which series /metrics has: basic leaves out GPU flags that are not raised, counters of"
-        " GPUs that are 0, links that are up, and fixed limits; full has all of them",
+        help="which series /metrics has: basic leaves out GPU flags that are not "
+        "raised, counters of GPUs that are 0, links that are up, and fixed limits; full has all "
+        "of them",
         senses=False,
     ),
     Option(

@@ -1,7 +1,8 @@
 """The one door to a simulated driver: whatever a checkout offers under an entry point of this
 group.
 
-Called for `--nvml sim:FILE` and `--driver sim:FILE` only. An installation from a wheel and the image offer none.
+Called for `--nvml sim:FILE` and `--driver sim:FILE` only. An installation from a wheel and the
+image offer none.
 """
 
 from __future__ import annotations

@@ -23,30 +23,31 @@ from rules.catalog.reasons import REASONS
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference.md"
 
 MEANINGS = {
-    "LABEL_HEALTH": "`healthy`, `degraded`, `unhealthy` or `unknown` (agent; `unknown` also by the "
-    "remediator when the agent is gone)",
+    "LABEL_HEALTH": "`healthy`, `degraded`, `unhealthy` or `unknown` (agent; "
+    "`unknown` also by the remediator when the agent is gone)",
     "LABEL_GPUS": "expected GPUs (agent)",
     "LABEL_GPUS_HEALTHY": "healthy GPUs (agent)",
-    "LABEL_INTERCONNECT": "`nvswitch`, `nvlink-mesh`, `nvlink-partial`, `pcie` or `single`: the design, "
-    "not its present state (agent)",
+    "LABEL_INTERCONNECT": "`nvswitch`, `nvlink-mesh`, `nvlink-partial`, `pcie` or "
+    "`single`: the design, not its present state (agent)",
     "LABEL_NVLINK_DOMAIN": "cluster UUID and clique of the NVLink domain (agent)",
     "LABEL_NUMA": "GPUs per NUMA node that has CPUs, as in `4-4` (agent)",
     "LABEL_MIG": "`none`, `mixed` or `all` (agent)",
     "LABEL_PRODUCT": "product name, or `mixed` (agent)",
     "LABEL_DRIVER": "driver version (agent)",
-    "CONDITION_HEALTHY": "node condition: False only while a Fatal incident is active (agent; Unknown "
-    "also by the remediator when the agent is gone)",
+    "CONDITION_HEALTHY": "node condition: False only while a Fatal incident is active "
+    "(agent; Unknown also by the remediator when the agent is gone)",
     "CONDITION_DEGRADED": "node condition: True while a Degraded incident is active (agent)",
     "TAINT_QUARANTINE": "taint `NoSchedule` with the reason at open, and label with the phase "
     "(remediator)",
     "ANNOTATION_SESSION": "whose mark it is and what was there before, as JSON (remediator)",
-    "ANNOTATION_REPAIR": "on whatever asks for a repair step: request, step and adapter (remediator)",
+    "ANNOTATION_REPAIR": "on whatever asks for a repair step: request, step and adapter "
+    "(remediator)",
     "ANNOTATION_SCALE_DOWN_DISABLED": "set with the mark, its prior value comes back (remediator)",
     "ANNOTATION_DO_NOT_DISRUPT": "set with the mark, its prior value comes back (remediator)",
     "CONDITION_NEEDS_RESET": "node condition: True asks for a reset of GPUs of a drained node "
     "(remediator, `policy.repair`)",
-    "CONDITION_NEEDS_RESTART": "node condition: True asks for a reboot of a drained node (remediator, "
-    "`policy.repair`)",
+    "CONDITION_NEEDS_RESTART": "node condition: True asks for a reboot of a drained node "
+    "(remediator, `policy.repair`)",
     "CONDITION_NEEDS_REPLACE": "node condition: True asks for a replacement of a drained node "
     "(remediator, `policy.repair`)",
     "CONDITION_VALIDATED": "node condition: what the last test under load came to (remediator, "
@@ -63,7 +64,8 @@ PHASES = {
     Phase.MARKED: "taint and cordon are on",
     Phase.DRAINING: "pods are being evicted within their budgets",
     Phase.QUARANTINED: "nothing is left to evict; waits for the repair",
-    Phase.REPAIRING: "a repair step is on record or asked for; waits for the proof that it happened",
+    Phase.REPAIRING: "a repair step is on record or asked for; waits for the proof "
+    "that it happened",
     Phase.VALIDATING: "the causes are closed; good verdicts must hold for `healthyFor`",
     Phase.RELEASED: "ended: the node is back in service",
     Phase.CANCELLED: "ended: a person undid it, or the cause went before anything was done",
@@ -79,8 +81,8 @@ def page() -> str:
             "",
             (
                 "Made from the code by `python -m hack.reference`; do not edit. Metrics are in "
-                "[metrics.md](metrics.md) and [metrics-remediator.md](metrics-remediator.md), Xids in "
-                "[xid.md](xid.md), the commands' output in [cli.md](cli.md)."
+                "[metrics.md](metrics.md) and [metrics-remediator.md](metrics-remediator.md), "
+                "Xids in [xid.md](xid.md), the commands' output in [cli.md](cli.md)."
             ),
             "",
             *_agent(),
@@ -105,8 +107,8 @@ def _agent() -> list[str]:
         "## gpuward-agent",
         "",
         (
-            "Commands: `run`, `check`, `validate`, `decode`, `explain`. Flags of `run`; `check` takes those "
-            "about senses:"
+            "Commands: `run`, `check`, `validate`, `decode`, `explain`. Flags of `run`; `check` "
+            "takes those about senses:"
         ),
         "",
         *_table(
@@ -129,7 +131,9 @@ def _agent() -> list[str]:
 
 
 def _agent_parser() -> argparse.ArgumentParser:
-    """The agent's commands for people; those of `run` and `validate` come from their own tables."""
+    """The agent's commands for people; those of `run` and `validate` come from their own
+    tables.
+    """
     parser = argparse.ArgumentParser()
     added = parser.add_subparsers()
     for command in (check, decode, explain):

@@ -1,7 +1,7 @@
 """Write the component of each repair adapter: exactly the permission that it needs, from its data.
 
-`python -m hack.repair_components` writes `daemonset/components/repair-*`, `--check` compares. What an
-adapter asks for and what its component grants cannot differ (`rules.repair.component`).
+`python -m hack.repair_components` writes `daemonset/components/repair-*`, `--check` compares. What
+an adapter asks for and what its component grants cannot differ (`rules.repair.component`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from rules.repair.shipped import ADAPTERS
 
 FOLDER = Path(__file__).resolve().parents[1] / "daemonset" / "components"
 _HEAD: Final = """\
-# Generated from rules/repair/shipped.py by `python -m hack.repair_components`; change that instead.
+# Generated from rules/repair/shipped.py by `python -m hack.repair_components`; change \
+that instead.
 # What adapter {name} needs. The policy must name it too: this alone asks for nothing.
 """
 

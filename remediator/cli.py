@@ -110,7 +110,9 @@ def _rbac(path: str, output: str | None) -> int:
 
 
 def _diff(before: str, after: str) -> int:
-    """What is in effect by the one and not by the other, defaults included; 1 where they differ."""
+    """What is in effect by the one and not by the other, defaults included; 1 where they
+    differ.
+    """
     old, new = given_policy(before), given_policy(after)
     problems = [one for found in (old, new) if not isinstance(found, Policy) for one in found]
     if problems or not isinstance(old, Policy) or not isinstance(new, Policy):

@@ -71,8 +71,8 @@ class Metrics:
         )
         self.open_session_condition = self._gauge(
             "gpuward_open_session_condition",
-            "1 while a node's open session carries this condition, or an ended one whose mark cannot "
-            "come off, by condition and reason.",
+            "1 while a node's open session carries this condition, or an ended one whose mark "
+            "cannot come off, by condition and reason.",
             "node",
             "condition",
             "reason",
@@ -159,7 +159,8 @@ class Metrics:
         )
         self.node_left_alone = self._gauge(
             "gpuward_node_left_alone",
-            "1 while nothing is done about the faults of this node because policy or a person says so.",
+            "1 while nothing is done about the faults of this node because policy or a person "
+            "says so.",
             "node",
             "why",
         )
@@ -230,8 +231,8 @@ class Metrics:
         )
         self.view_too_old = self._gauge(
             "gpuward_view_too_old",
-            "1 while no harm is done because something known of the cluster, or the time, is too old "
-            "or uncertain to act on.",
+            "1 while no harm is done because something known of the cluster, or the time, is too "
+            "old or uncertain to act on.",
         )
         self._clock_counted = (0, 0)
         self.clock_jumps = self._counter(

@@ -1,4 +1,6 @@
-"""Runs one replica until SIGTERM: servers first, then its parts, the lease given back at the end."""
+"""Runs one replica until SIGTERM: servers first, then its parts, the lease given back at the
+end.
+"""
 
 from __future__ import annotations
 

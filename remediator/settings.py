@@ -83,8 +83,9 @@ def make_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
         "--builtin-validation",
         action="store_true",
         default=env.get("GPUWARD_BUILTIN_VALIDATION", "").lower() in _TRUE,
-        help="test drained nodes under load before their release, unless the policy says otherwise "
-        "(validate.provider); set by component validate (GPUWARD_BUILTIN_VALIDATION)",
+        help="test drained nodes under load before their release, unless the policy "
+        "says otherwise (validate.provider); set by component validate "
+        "(GPUWARD_BUILTIN_VALIDATION)",
     )
     _flag(run, env, "--listen", "HOST:PORT", "metrics and probes (default: :9413)", ":9413")
     _flag(
@@ -168,7 +169,8 @@ def _add_simulate(commands: Any) -> None:
         " included)", _positive)  # fmt: skip
     add("--days", "D", "how many days (default: 365)", _positive)
     add("--policy", "P", "a policy file, `default` (ours in Enforce), or a peer: nvsentinel-like,"
-        " karpenter-like, machine-health-check-like, any-xid, nothing (default: default)")  # fmt: skip
+        " karpenter-like, machine-health-check-like, any-xid, nothing"
+        " (default: default)")  # fmt: skip
     asks.add_argument(
         "--seed", metavar="S", type=_positive, default=1, help="the first seed (default: 1)"
     )
@@ -179,7 +181,8 @@ def _add_simulate(commands: Any) -> None:
     asks.add_argument("--json", action="store_true", help="print JSON")
     add("--benchmark", "DIR", "play every policy and write benchmark.md and its plots there")
     add("--compare-trace", "FILE", "a recorded trace of faults (JSON events with node_id,"
-        " event_time in days, event_type, fault_type): print how far the generator is from it")  # fmt: skip
+        " event_time in days, event_type, fault_type): print how far the generator is"
+        " from it")  # fmt: skip
 
 
 def _rate(text: str) -> float:

@@ -117,7 +117,9 @@ class World:
             self.unselected[name] = node
 
     def note_external(self, name: str, node: NodeView | None) -> bool:
-        """Keep since when others say what they say on the node; whether it is other than before."""
+        """Keep since when others say what they say on the node; whether it is other than
+        before.
+        """
         known = self.external_seen.get(name, {})
         policy = self._policy()
         said = first_seen(node, policy, known, self._clock.now()) if node is not None else {}

@@ -102,9 +102,9 @@ def add_parser(subparsers: Any) -> None:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "decode",
         help="say what the lines of a kernel log mean",
-        description="Read a kernel log (dmesg, journal, syslog or /dev/kmsg format, journalctl -o json "
-        "or export, a container's log; also .gz, .xz or UTF-16) and print one line for each that "
-        "says something about a GPU, NVSwitch or their links.",
+        description="Read a kernel log (dmesg, journal, syslog or /dev/kmsg format, "
+        "journalctl -o json or export, a container's log; also .gz, .xz or UTF-16) and print one "
+        "line for each that says something about a GPU, NVSwitch or their links.",
         epilog="Exit status: 0 read, 1 the findings could not be written, 2 found what --fail-on"
         " names, 3 no line understood, 64 wrong use.\nThe kinds of --json:\n"
         + "\n".join(f"  {kind:<16} {meaning}" for kind, meaning in KIND_MEANINGS.items()),

@@ -51,7 +51,8 @@ FIRST_UNNAMED_ACTION: Final = 8
 
 WHY: Final = {
     ReasonClass.DECISIVE: "one line is enough: it prints once and the GPU does not recover alone",
-    ReasonClass.NEEDS_CONTEXT: "published at once as Info, judged 2 s later with what came beside it",
+    ReasonClass.NEEDS_CONTEXT: "published at once as Info, judged 2 s later with "
+    "what came beside it",
     ReasonClass.SOFTWARE: "a program's doing until hardware is proven: it must not cost a node",
     ReasonClass.GAUGE: "a reading, judged over several polls",
     ReasonClass.LATCH: "a flag or counter, confirmed by one more reading",
@@ -106,8 +107,8 @@ def run(arguments: argparse.Namespace) -> int:
 def explanation(
     xid: int, gpu: str | None = None, branch: int | None = None, product: str = ""
 ) -> list[str]:
-    """Return the lines of the explanation; `gpu` is a column of the catalog, `product` the GPU that
-    was asked about.
+    """Return the lines of the explanation; `gpu` is a column of the catalog, `product` the GPU
+    that was asked about.
     """
     row = catalog().get(xid)
     reason = reason_for_xid(xid, driver=branch)

@@ -1,7 +1,7 @@
 """`gpuward-agent replay`: recorded kernel logs of one node in, the timeline of its incidents out.
 
-The same judgement as live, in the record's own time. Run by people on logs from before gpuward, and
-before a change of rules: `--rules` says what other thresholds would have found.
+The same judgement as live, in the record's own time. Run by people on logs from before gpuward,
+and before a change of rules: `--rules` says what other thresholds would have found.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ def add_parser(subparsers: Any) -> None:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "replay",
         help="say what recorded kernel logs of a node would have meant, in time",
-        description="Judge recorded kernel logs (as decode reads them) in their own time and print "
-        "each incident as it opened, changed and closed. Without NVML only the log speaks.",
+        description="Judge recorded kernel logs (as decode reads them) in their own "
+        "time and print each incident as it opened, changed and closed. Without NVML only the log "
+        "speaks.",
         epilog="A log whose times count from the boot begins at 1970; times that begin anew are "
         "another boot. A file for --dcgm holds pages of dcgm-exporter, each after a line "
         "'# time 2026-01-31T12:00:00Z'.\nExit status: 0 read, 1 not written, 64 wrong use.",

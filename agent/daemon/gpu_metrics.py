@@ -1,8 +1,8 @@
 """The metrics of each GPU: its health, what it reads, and what of that the basic set leaves out.
 
 Called by `agent.daemon.metrics` at each scrape. The full set has a series for everything that is
-read; the basic one for what says something (`--metrics`): of flags those that are raised, of counters
-those that have counted, of links those that are down beside how many there are.
+read; the basic one for what says something (`--metrics`): of flags those that are raised, of
+counters those that have counted, of links those that are down beside how many there are.
 """
 
 from __future__ import annotations

@@ -40,7 +40,9 @@ class Snapshot:
 
 
 class AgentCollector(Collector):
-    """Turns a snapshot into metrics: the full set, or the basic one (`agent.daemon.gpu_metrics`)."""
+    """Turns a snapshot into metrics: the full set, or the basic one
+    (`agent.daemon.gpu_metrics`).
+    """
 
     def __init__(self, snapshot: Callable[[], Snapshot], *, full: bool) -> None:
         self._snapshot = snapshot
@@ -94,7 +96,8 @@ def _node(now: Snapshot) -> Iterator[Metric]:
 def _services(state: NodeState) -> Metric:
     running = GaugeMetricFamily(
         "gpuward_host_service_running",
-        "1 while the driver's service runs on the host; no series where processes are out of sight.",
+        "1 while the driver's service runs on the host; no series where processes are out of "
+        "sight.",
         labels=["service"],
     )
     for service, view in state.services.items():

@@ -220,7 +220,8 @@ LISTS: Final[dict[Signal, ListRow]] = {
 }
 
 NVLINK_COUNTS: Final[dict[str, str]] = {
-    "gpuward_gpu_nvlinks_expected": "NVLinks that the GPU has by design; absent where there are none.",
+    "gpuward_gpu_nvlinks_expected": "NVLinks that the GPU has by design; absent where "
+    "there are none.",
     "gpuward_gpu_nvlinks_up": "NVLinks that are up; absent where there are none.",
 }
 

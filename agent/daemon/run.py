@@ -69,8 +69,8 @@ def add_parser(subparsers: Any) -> None:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "run",
         help="watch this machine and publish its health on its Node",
-        description="Watch this machine's GPUs and publish their health on its Node, as conditions,"
-        " labels and a GPUNodeHealth object, and as metrics. Ends with SIGTERM.",
+        description="Watch this machine's GPUs and publish their health on its Node, as "
+        "conditions, labels and a GPUNodeHealth object, and as metrics. Ends with SIGTERM.",
         epilog="Every option is also a variable of the environment, named in brackets.",
     )
     add_options(parser, os.environ, senses_only=False)

@@ -146,7 +146,9 @@ class KmsgFile:
             self._sink(seen)
 
     def _follow_rotation(self) -> None:
-        """Begin with another file when the name points to one; the old one is read on for a while."""
+        """Begin with another file when the name points to one; the old one is read on for a
+        while.
+        """
         try:
             if self._log.is_named(self._path):
                 return

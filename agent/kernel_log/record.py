@@ -52,7 +52,9 @@ def parse_record(raw: bytes) -> Header | None:
 
 @dataclass(slots=True)
 class RecordCounts:
-    """What happened to the records so far; read by the metrics without a lock (single integers)."""
+    """What happened to the records so far; read by the metrics without a lock (single
+    integers).
+    """
 
     read: int = 0
     recognised: int = 0

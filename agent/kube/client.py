@@ -1,10 +1,10 @@
 """The agent's calls to the Kubernetes API, over urllib3 and nothing heavier.
 
 Read and watch its own node, patch that node's status, read and write its own GPUNodeHealth, create
-events and evidence; where that was asked for, read who the node's pods belong to. Used by the publishing
-thread, the watching thread and the lookup of workloads; answers are decoded into the few fields
-needed. An unexpected answer is an `KubeError` by status; nothing of a request or a credential is
-ever part of its text.
+events and evidence; where that was asked for, read who the node's pods belong to. Used by the
+publishing thread, the watching thread and the lookup of workloads; answers are decoded into the
+few fields needed. An unexpected answer is an `KubeError` by status; nothing of a request or a
+credential is ever part of its text.
 """
 
 from __future__ import annotations
@@ -334,7 +334,9 @@ def _refusal(response: urllib3.BaseHTTPResponse, content: bytes) -> KubeError:
 
 
 def _seconds(retry_after: str) -> float:
-    """The whole seconds that Kubernetes sends; a date, or what no server means, is not waited for."""
+    """The whole seconds that Kubernetes sends; a date, or what no server means, is not waited
+    for.
+    """
     plain = retry_after.isascii() and retry_after.isdecimal() and len(retry_after) < 6
     return min(float(retry_after), LONGEST_RETRY_AFTER_S) if plain else 0.0
 

@@ -146,7 +146,9 @@ def _links(call: Caller, handle: Any, uuid: str) -> int:
 
 
 def virtualization(call: Caller, gpus: list[Gpu]) -> str:
-    """Whether this is a guest: `passthrough` or `vgpu`; `none` on the metal and on a hypervisor."""
+    """Whether this is a guest: `passthrough` or `vgpu`; `none` on the metal and on a
+    hypervisor.
+    """
     for gpu in gpus:
         mode = None
         if gpu.handle is not None:

@@ -233,7 +233,9 @@ class Child:
             self._silent.discard(index)
 
     def _wait(self) -> None:
-        """Until the next poll, in slices: in the driver for events, or for orders without a set."""
+        """Until the next poll, in slices: in the driver for events, or for orders without a
+        set.
+        """
         now = time.monotonic()
         self._events.rebuild_if_due(now)
         due = self._schedule.next_due()

@@ -34,7 +34,9 @@ class Tier(StrEnum):
 
 
 class NvmlEventKind(StrEnum):
-    """What the driver pushed; `Event.data` is the Xid for XID, the new action for RECOVERY_ACTION."""
+    """What the driver pushed; `Event.data` is the Xid for XID, the new action for
+    RECOVERY_ACTION.
+    """
 
     XID = "xid"
     DOUBLE_BIT_ECC = "double_bit_ecc"
@@ -91,7 +93,9 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """NVML answers: versions and inventory. Sent at start, after each MIG change and on refresh."""
+    """NVML answers: versions and inventory. Sent at start, after each MIG change and on
+    refresh.
+    """
 
     driver: str
     nvml: str

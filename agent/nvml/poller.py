@@ -54,7 +54,9 @@ class Poller:
         self._muted: dict[tuple[int, str], Absent] = {}
 
     def poll(self, gpu: Gpu, tier: Tier, now: float) -> NvmlReadings:
-        """The readings of one tier. `now` is monotonic and only ages what is known to be absent."""
+        """The readings of one tier. `now` is monotonic and only ages what is known to be
+        absent.
+        """
         values: dict[Signal, Value] = {}
         broken = self._poll_fields(gpu, tier, now, values)
         for row in CALLS:

@@ -80,7 +80,8 @@ INIT_FAILURES = {
     17: InitFailure(SourceReason.NO_ACCESS, "The operating system blocked the driver's devices"),
     18: InitFailure(
         SourceReason.DRIVER_MISMATCH,
-        "The NVML library does not match the loaded driver; the container or the driver must be replaced",
+        "The NVML library does not match the loaded driver; the container or the driver must be "
+        "replaced",
         restart_agent=True,
     ),
     999: InitFailure(

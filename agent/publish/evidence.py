@@ -72,7 +72,8 @@ class EvidenceKeeper:
         self._give_up_s = give_up_s
         self._session = ""
         self._latest = ""
-        """The session marked last, also after its mark came off: what was begun for it is ended."""
+        """The session marked last, also after its mark came off: what was begun for it is ended.
+        """
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -132,8 +133,8 @@ class EvidenceKeeper:
         return session == self._latest
 
     def _attempt(self, session: str) -> tuple[str, bool]:
-        """Create it; ("", ...) when it is there or not wanted any more, else why it is not there and
-        whether that is final.
+        """Create it; ("", ...) when it is there or not wanted any more, else why it is not there
+        and whether that is final.
         """
         try:
             if self._api.has_evidence(session):

@@ -1,1 +1,3 @@
-"""What this machine shows (PCI, udev, host, dcgm-exporter) comes in; facts for the judge go out."""
+"""What this machine shows (PCI, udev, host, dcgm-exporter) comes in; facts for the judge go
+out.
+"""

@@ -14,7 +14,9 @@ MAX_LETTERS: Final = 16
 
 
 def kernel_modules(root: Path = SYSFS) -> dict[str, str]:
-    """Each loaded module of `MODULES` with its taint: `OE` out of tree, unsigned; `P` proprietary."""
+    """Each loaded module of `MODULES` with its taint: `OE` out of tree, unsigned; `P`
+    proprietary.
+    """
     found = {}
     for name in MODULES:
         try:

@@ -1,7 +1,7 @@
 """What is done to one GPU: patterns through its memory, copies, and work with a checksum.
 
-Run by `worker`. Everything allocated by a step is freed by it; whatever the driver refuses ends the
-step as a `CudaError`.
+Run by `worker`. Everything allocated by a step is freed by it; whatever the driver refuses ends
+the step as a `CudaError`.
 """
 
 from __future__ import annotations
@@ -247,6 +247,8 @@ class Device:
         return tuple(words)
 
     def _free(self, call: str, address: object) -> None:
-        """Give back. A GPU that cannot even do this fails its next step; the error before counts."""
+        """Give back. A GPU that cannot even do this fails its next step; the error before
+        counts.
+        """
         with suppress(CudaError):
             self._cuda.call(call, address)

@@ -1,4 +1,5 @@
-"""What the agent's processes use, read from /proc: memory, CPU time, bursts, wake-ups, page faults.
+"""What the agent's processes use, read from /proc: memory, CPU time, bursts, wake-ups, page
+faults.
 
 Used by `hack.bench.agent`. Linux only; needs no privilege for one's own processes.
 """
@@ -54,7 +55,10 @@ def simulator_kib(description: Path) -> int:
     """
     path = repr(str(description))
     main = "import agent.daemon.run"
-    machine = f"from agent.senses.machine import simulated as s; m = s({path}); m.functions(); m.minors()"
+    machine = (
+        f"from agent.senses.machine import simulated as s; m = s({path}); m.functions(); "
+        "m.minors()"
+    )
     child = "import agent.nvml.life"
     driver = f"from hack.sim.driver import install; install({path})"
     return sum(
@@ -123,7 +127,9 @@ class Counts(NamedTuple):
 
 
 def counts(pid: int) -> Counts:
-    """Of all threads of the family; a voluntary switch is a wait, and each wait ends in a wake-up."""
+    """Of all threads of the family; a voluntary switch is a wait, and each wait ends in a
+    wake-up.
+    """
     wake_ups = minor = major = 0
     for process in family(pid):
         fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()

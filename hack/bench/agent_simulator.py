@@ -1,4 +1,5 @@
-"""What of the NVML child's CPU is the simulated driver's own: it answers in Python, inside the child.
+"""What of the NVML child's CPU is the simulated driver's own: it answers in Python, inside the
+child.
 
     python -m hack.bench.agent_simulator FILE
 

@@ -29,10 +29,14 @@ ORDINARY = (
     "[{t}] IPv6: ADDRCONF(NETDEV_CHANGE): cali{n:x}: link becomes ready",
     (
         '[{t}] audit: type=1400 audit({n}.043:87): apparmor="STATUS" operation="profile_replace" '
-        'info="same as current profile, skipping" profile="unconfined" pid={n} comm="apparmor_parser"'
+        'info="same as current profile, skipping" profile="unconfined" pid={n} '
+        'comm="apparmor_parser"'
     ),
     "[{t}] EXT4-fs (nvme0n1p{n}): mounted filesystem with ordered data mode. Quota mode: none.",
-    "[{t}] oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,task=stress,pid={n},uid=1000",
+    (
+        "[{t}] "
+        "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,task=stress,pid={n},uid=1000"
+    ),
     "[{t}] nvidia-nvlink: Nvlink Core is being initialized, major device number {n}",
     "[{t}] perf: interrupt took too long ({n} > 3926), lowering kernel.perf_event_max_sample_rate",
     "[{t}] usb 1-{n}: new high-speed USB device number {n} using xhci_hcd",

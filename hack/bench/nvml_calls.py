@@ -113,8 +113,9 @@ def table(facts: dict[str, Any], found: list[dict[str, Any]]) -> str:
     products = ", ".join(sorted(set(facts["gpus"]))) or "no GPU"
     share = facts["cpu_s"] / (facts["hours"] * HOUR_S)
     about = (
-        f"{len(facts['gpus'])} x {products}, driver {facts['driver']}; {facts['hours']:g} hours of "
-        f"polling in {facts['wall_s']:g} s, {facts['cpu_s']:g} s of CPU ({share:.3%} of a core)."
+        f"{len(facts['gpus'])} x {products}, driver {facts['driver']}; {facts['hours']:g} hours "
+        f"of polling in {facts['wall_s']:g} s, {facts['cpu_s']:g} s of CPU ({share:.3%} of a "
+        "core)."
     )
     lines = [
         about,

@@ -1,4 +1,5 @@
-"""The floor under `hack.bench.remediator`: the same requests sent raw, by a process that decides nothing.
+"""The floor under `hack.bench.remediator`: the same requests sent raw, by a process that decides
+nothing.
 
     python -m hack.bench.remediator_floor KUBECONFIG marks < NODES
     python -m hack.bench.remediator_floor KUBECONFIG evictions < "NAMESPACE POD BUDGET" a line

@@ -1,4 +1,6 @@
-"""Many nodes fall sick at once: how soon each is marked, what it costs, and the floor beside it."""
+"""Many nodes fall sick at once: how soon each is marked, what it costs, and the floor beside
+it.
+"""
 
 from __future__ import annotations
 

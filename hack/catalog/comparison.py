@@ -33,20 +33,24 @@ _TAKES_AWAY: Final = frozenset(
     | {"condition", "device", "error", "critical", "isolate", "replace", "hardware"}
 )
 _BY_CLASS: Final = {
-    ReasonClass.SOFTWARE: "a program's doing: the next one runs on the same GPU, so neither GPU nor node is taken away",
-    ReasonClass.RECORD: "nobody has published that it harms: recorded, and raised where the driver asks for something",
-    ReasonClass.DECISIVE: "the driver's sheet asks for it, and who has no rule leaves a dead GPU in service",
+    ReasonClass.SOFTWARE: "a program's doing: the next one runs on the same GPU, so neither GPU "
+    "nor node is taken away",
+    ReasonClass.RECORD: "nobody has published that it harms: recorded, and raised where the "
+    "driver asks for something",
+    ReasonClass.DECISIVE: "the driver's sheet asks for it, and who has no rule leaves a "
+    "dead GPU in service",
 }
 
 XID_INTRODUCTION: Final = """\
 ## The comparison: every Xid
 
-Who does what with the same line. *driver*: NVIDIA's sheet, and the branch from which the driver answers
-itself (its answer replaces ours, up and down). *DCGM*: the health watch of 4.6. *device plugin* and *DRA*:
-NVIDIA's. *EKS*: the EKS node monitoring agent. *GKE*: node condition or device of its device plugin. *AKS*: the node
-problem detector of AKS and Azure's node health check. *healthagent*: Azure's. *gcm*: Meta's. *NVSentinel*: its default
-action. *awslabs*: the HPC health check. *HyperPod*: SageMaker's agent. The rest are the checks of Nebius, Imbue and
-SiChek. `-` is no rule. Facts as of the catalog; the words are ours.
+Who does what with the same line. *driver*: NVIDIA's sheet, and the branch from which the driver
+answers itself (its answer replaces ours, up and down). *DCGM*: the health watch of 4.6. *device
+plugin* and *DRA*: NVIDIA's. *EKS*: the EKS node monitoring agent. *GKE*: node condition or device
+of its device plugin. *AKS*: the node problem detector of AKS and Azure's node health check.
+*healthagent*: Azure's. *gcm*: Meta's. *NVSentinel*: its default action. *awslabs*: the HPC health
+check. *HyperPod*: SageMaker's agent. The rest are the checks of Nebius, Imbue and SiChek. `-` is
+no rule. Facts as of the catalog; the words are ours.
 
 """
 

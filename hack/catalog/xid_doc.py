@@ -37,28 +37,33 @@ answer (Xid 154, the recovery action) can tell. So gpuward sorts them by how the
 {classes}
 
 - **A number that the catalog does not know, or calls unused, is reported and never acts.**
-- Where the driver answers (column *answers from*), its answer replaces the row, up and down. A lost
-  GPU (79) is never below a restart of the node.
+- Where the driver answers (column *answers from*), its answer replaces the row, up and down. A
+  lost GPU (79) is never below a restart of the node.
 - 13 and 31 become Degraded only after three bursts in a day from two workloads or more, when no
   other GPU shows them for those workloads; 13 also at the same one place of the chip. They never
-  drain. Whose processes they name is found out with [component workloads](install.md#whose-xid-13-or-31)
-  only; without it three bursts at the same place (13) or on the same GPU (31), which no other GPU of the node
-  shows, ask for diagnostics: Degraded, Report.
-- 94 is the program's until there are six within a day on one GPU: `ContainedErrorsOften` (Degraded, Cordon).
-- What comes again on the same GPU after two resets within a week asks for a restart of the node, after two
-  restarts for another node: a repair that failed twice will fail again.
+  drain. Whose processes they name is found out with [component
+  workloads](install.md#whose-xid-13-or-31) only; without it three bursts at the same place (13) or
+  on the same GPU (31), which no other GPU of the node shows, ask for diagnostics: Degraded,
+  Report.
+- 94 is the program's until there are six within a day on one GPU: `ContainedErrorsOften`
+  (Degraded, Cordon).
+- What comes again on the same GPU after two resets within a week asks for a restart of the node,
+  after two restarts for another node: a repair that failed twice will fail again.
 - 48 with 63 and 94 in one burst is contained: the program restarts, the node stays.
-- **The flags of a 94 or 95 (`RST`, `D-RST`) decide where the line has them**, for 48, 63, 171 and 172 beside it,
-  too: No and No is Info, Report, RestartApp; `D-RST: Yes` Degraded, Cordon, ResetGPU; `RST: Yes` Fatal, Drain,
-  ResetGPU, and so is a 94 of the GPU's system processor (`GSP-RISCV`), which has no flags.
-- 109 and 155 wait up to 30 s for the driver's answer; none, read twice after them, is Degraded, Report.
+- **The flags of a 94 or 95 (`RST`, `D-RST`) decide where the line has them**, for 48, 63, 171 and
+  172 beside it, too: No and No is Info, Report, RestartApp; `D-RST: Yes` Degraded, Cordon,
+  ResetGPU; `RST: Yes` Fatal, Drain, ResetGPU, and so is a 94 of the GPU's system processor
+  (`GSP-RISCV`), which has no flags.
+- 109 and 155 wait up to 30 s for the driver's answer; none, read twice after them, is Degraded,
+  Report.
 - 110 beside a lost GPU asks for a power cycle.
-- A 74 on a link that had one within the day is Degraded, Cordon. 145 to 150 on half of the GPUs within a minute
-  are one incident of the node, Cordon; like 74 on many GPUs it ends when the links are back.
+- A 74 on a link that had one within the day is Degraded, Cordon. 145 to 150 on half of the GPUs
+  within a minute are one incident of the node, Cordon; like 74 on many GPUs it ends when the links
+  are back.
 - 63 or 64 with the row-remap failure flag, and 79 in a virtual machine, mean another node.
-- 144 to 150 are decided by {rules} rules (95 published lines, three of which hold two) over the first
-  two registers in either of their layouts: {reset} say reset the GPU, {ignore} nothing, {eval} wait for the
-  driver. 74 is decided by its seven registers.
+- 144 to 150 are decided by {rules} rules (95 published lines, three of which hold two) over the
+  first two registers in either of their layouts: {reset} say reset the GPU, {ignore} nothing,
+  {eval} wait for the driver. 74 is decided by its seven registers.
 - NVSwitch errors (SXid, {sxids} known numbers) are decided by the line's own word: Fatal drains,
   Non-fatal is recorded, no word is Degraded and reported.
 - Severity, level and action of any reason can be changed with `--rules FILE`, the level also by
@@ -69,10 +74,10 @@ KINDS_INTRODUCTION = """
 ## What `decode --json` prints
 
 One object for each recognised line, always with every key: `line` (from 1, split at byte 0x0A),
-`time` (UTC, or `+` and seconds since the boot where the log has no wall time),
-`kind`, `xid`, `sxid`, `sxid_fatal`, `pci`, `gpu_uuid`, `mig_gi`, `mig_ci`, `pid`, `process`, `link`,
-`unit`, `caused_by`, `recovery_from`, `recovery_to`, `user` (user space wrote it: the daemon refuses
-it), `text`, `severity`, `reason`, `action` (ours) and `nvidia` (`immediate` and `investigatory`). What
+`time` (UTC, or `+` and seconds since the boot where the log has no wall time), `kind`, `xid`,
+`sxid`, `sxid_fatal`, `pci`, `gpu_uuid`, `mig_gi`, `mig_ci`, `pid`, `process`, `link`, `unit`,
+`caused_by`, `recovery_from`, `recovery_to`, `user` (user space wrote it: the daemon refuses it),
+`text`, `severity`, `reason`, `action` (ours) and `nvidia` (`immediate` and `investigatory`). What
 the line does not say is null; a line that only records a fact has no severity.
 
 | kind | the line says |

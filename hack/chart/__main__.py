@@ -33,7 +33,8 @@ gpuward runs in mode {{ .Values.mode }} with profile {{ .Values.profile }}.
   kubectl gpuward pause --reason R stops everything at once
 {{- if eq .Values.mode "Shadow" }}
 
-Nothing is written to a node's spec or to a pod. Look at `kubectl gpuward plan` for a week, then set mode=Enforce.
+Nothing is written to a node's spec or to a pod. Look at `kubectl gpuward plan` for a week, \
+then set mode=Enforce.
 {{- end }}
 """
 
@@ -87,7 +88,8 @@ def _says(component: str) -> str:
 def _chart(version: str) -> str:
     return f"""{HEAD}apiVersion: v2
 name: gpuward
-description: GPU node health, from the kernel log line to a safely drained, repaired and released node
+description: GPU node health, from the kernel log line to a safely drained, \
+repaired and released node
 type: application
 version: {version}
 appVersion: "{version}"

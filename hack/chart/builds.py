@@ -27,7 +27,9 @@ def components() -> list[str]:
 
 
 def build(*chosen: str) -> dict[Identity, Object]:
-    """The objects of base, definitions and `chosen` components; CalledProcessError as kubectl's."""
+    """The objects of base, definitions and `chosen` components; CalledProcessError as
+    kubectl's.
+    """
     with tempfile.TemporaryDirectory() as folder:
         overlay = Path(folder).resolve()
         content = {

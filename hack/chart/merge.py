@@ -1,7 +1,8 @@
 """Several builds of one object, laid over each other: what differs carries the condition it needs.
 
-Pure. A build with one component on is compared with the base, so components add up where they touch
-different things or add to the same list; a test compares combinations with kustomize's own result.
+Pure. A build with one component on is compared with the base, so components add up where they
+touch different things or add to the same list; a test compares combinations with kustomize's own
+result.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What an installer of the chart may set, and where it goes into the objects.
 
-Pure. `marked` replaces in a build what is the installer's choice; `switches` are the conditions under
-which objects differ; `default_values` and `schema` say the same to Helm.
+Pure. `marked` replaces in a build what is the installer's choice; `switches` are the conditions
+under which objects differ; `default_values` and `schema` say the same to Helm.
 """
 
 from __future__ import annotations
@@ -120,7 +120,8 @@ def default_values(base: Mapping[Identity, Object], switches: Mapping[str, str])
         f"  # {says}\n  {component_key(name)}: false\n" for name, says in switches.items()
     )
     return f"""\
-# What the agent looks at: minimal (kernel log), nvml (runtime class nvidia) or full (host's devices).
+# What the agent looks at: minimal (kernel log), nvml (runtime class nvidia) or full \
+(host's devices).
 profile: minimal
 # Shadow says what would be done and writes nothing to nodes' specs or pods; Enforce acts.
 mode: Shadow

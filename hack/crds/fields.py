@@ -22,7 +22,8 @@ class Field(NamedTuple):
 
 PARTS = {
     "HealthStatus": "The whole verdict, and all state that a restarted agent needs.",
-    "QuarantineSpec": "What is asked for. People name a node and one Human cause; the rest is filled in.",
+    "QuarantineSpec": "What is asked for. People name a node and one Human cause; the "
+    "rest is filled in.",
     "QuarantineStatus": "Where the session stands, what was done and what blocks it.",
     "RecordStatus": "What happened, what was done about it, and how likely it comes back.",
     "EvidenceSpec": "What the agent knew when a session took its node; written once.",
@@ -135,7 +136,8 @@ FIELDS: dict[str, Field] = {
     "IncidentStatus.closedBy": Field("Which evidence closed it.", 128),
     "IncidentStatus.evidence": Field("Verbatim lines or readings.", 1024, 5),
     "HealthStatus.ledger": Field(
-        "What happened to the GPUs and how often lately: rules over an hour, a day or a week read it.",
+        "What happened to the GPUs and how often lately: rules over an hour, a day or a week read "
+        "it.",
         max_items=64,
     ),
     "LedgerEntry.gpu": Field("UUID of the GPU, else its PCI address, or node.", 96),
@@ -337,8 +339,8 @@ FIELDS: dict[str, Field] = {
     "EvidenceSpec.topology": Field("How the GPUs are joined by design."),
     "EvidenceSpec.incidents": Field("The incidents as published.", max_items=64),
     "EvidenceSpec.kernelLog": Field(
-        "Lines of the kernel log about the driver, the GPUs and the bus, with their times; what is "
-        "not printable is escaped.",
+        "Lines of the kernel log about the driver, the GPUs and the bus, with their times; what "
+        "is not printable is escaped.",
         262144,
     ),
     "EvidenceSpec.kernelLinesDropped": Field(

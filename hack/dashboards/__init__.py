@@ -1,1 +1,3 @@
-"""Generates the Grafana dashboards and the Prometheus Operator objects; not in the image or wheel."""
+"""Generates the Grafana dashboards and the Prometheus Operator objects; not in the image or
+wheel.
+"""

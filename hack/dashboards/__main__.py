@@ -1,4 +1,6 @@
-"""`python -m hack.dashboards` writes Grafana dashboards and operator objects; `--check` compares."""
+"""`python -m hack.dashboards` writes Grafana dashboards and operator objects; `--check`
+compares.
+"""
 
 from __future__ import annotations
 

@@ -33,7 +33,8 @@ _NOW = Section(
                help="Unknown is not failed: nothing is drained for it.",
                steps=((None, GOOD), (1, "purple"))),
         number("Out of service", "count(max by (node) (gpuward_open_session{"
-               'mode="Enforce", phase=~"Marked|Draining|Quarantined|Repairing|Validating"})) or vector(0)',
+               'mode="Enforce", '
+               'phase=~"Marked|Draining|Quarantined|Repairing|Validating"})) or vector(0)',
                help="Nodes that carry gpuward's mark.", steps=((None, PLAIN),)),
         number("Budget in use", 'max(fleet:gpuward_budget_used_nodes:leader{scope="all"}'
                ' / fleet:gpuward_budget_size_nodes:leader{scope="all"})',
@@ -61,14 +62,16 @@ _FAULTS = Section(
                           '{severity=~"Fatal|Degraded"}))', legend="{{reason}}")),
         series("Xids a day", Query(expr=f"topk(10, sum by (xid) ({_XIDS_A_DAY}) > 0)",
                                    legend="Xid {{xid}}"),
-               help="Most Xids are the program's; a number that climbs over weeks is the fleet's."),
+               help="Most Xids are the program's; a number that climbs over weeks "
+                    "is the fleet's."),
     ),
 )  # fmt: skip
 
 _SERVICE = Section(
     title="Out of service",
     panels=(
-        table("Open sessions", "max by (node, phase, mode, severity, reason) (gpuward_open_session)",
+        table("Open sessions", "max by (node, phase, mode, severity, reason) "
+                               "(gpuward_open_session)",
               width=14),
         table("What is in their way",
               "max by (node, condition, reason) (gpuward_open_session_condition)", width=10),
@@ -77,7 +80,8 @@ _SERVICE = Section(
                           'phase=~"Pending|Marked|Draining|Quarantined|Repairing|Validating"})',
                      legend="{{phase}}"), stacked=True),
         table("Common causes", "fleet:gpuward_correlated_cause:leader",
-              help="Nodes that share a reason and something else; the breaker waits for a person."),
+              help="Nodes that share a reason and something else; the breaker "
+                   "waits for a person."),
     ),
 )  # fmt: skip
 
@@ -85,14 +89,18 @@ _TRENDS = Section(
     title="Getting worse?",
     panels=(
         table("Memory that wears out",
-              "(gpu:gpuward_ecc_uncorrected:increase7d > 0) or (gpu:gpuward_remapped_rows:increase7d > 0)",
+              "(gpu:gpuward_ecc_uncorrected:increase7d > 0) or "
+              "(gpu:gpuward_remapped_rows:increase7d > 0)",
               help="Uncorrectable errors or remapped rows added within a week, by GPU."),
-        table("Least thermal margin", "bottomk(10, min by (node, index, pci) (gpuward_gpu_thermal_margin_celsius))",
+        table("Least thermal margin", "bottomk(10, min by (node, index, pci) "
+                                      "(gpuward_gpu_thermal_margin_celsius))",
               unit="celsius", help="Degrees to the slowdown threshold."),
         table("Lemons", "max by (record, node) (gpuward_lemon_since_timestamp_seconds)",
               help="GPUs and nodes that fail again and again: kubectl gpuward lemons."),
         series("GPUs slowed down by heat",
-               Query(expr='count(max by (node, uuid) (gpuward_gpu_clock_event{reason=~"hardware_thermal|software_thermal"}) == 1) or vector(0)',
+               Query(expr='count(max by (node, uuid) '
+                          '(gpuward_gpu_clock_event{reason=~"hardware_thermal|software_thermal"}) '
+                          '== 1) or vector(0)',
                      legend="GPUs")),
         series("Nodes whose agent is silent",
                Query(expr="fleet:gpuward_agents_silent:leader", legend="nodes")),

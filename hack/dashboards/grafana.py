@@ -167,9 +167,10 @@ def _panel(panel: Panel) -> Json:
     }  # fmt: skip
 
 
+_UNSEEN: Final = ("Time", "__name__", "instance", "job", "pod", "namespace", "container")
 _TABLE: Final = [
-    {"id": "organize", "options": {"excludeByName": dict.fromkeys(("Time", "__name__", "instance", "job", "pod", "namespace", "container"), True)}}
-]  # fmt: skip
+    {"id": "organize", "options": {"excludeByName": dict.fromkeys(_UNSEEN, True)}},
+]
 
 
 def _ref(position: int) -> str:

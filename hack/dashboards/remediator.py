@@ -1,4 +1,6 @@
-"""The remediator dashboard: does it lead, does it act, how fast, and what does the API server say?"""
+"""The remediator dashboard: does it lead, does it act, how fast, and what does the API server
+say?
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ _WORK = Section(
     title="Sessions and drains",
     panels=(
         series("Sessions by phase",
-               Query(expr='max by (phase, mode) (gpuward_sessions{phase!~"Released|Cancelled|NodeGone"})',
+               Query(expr='max by (phase, mode) '
+                          '(gpuward_sessions{phase!~"Released|Cancelled|NodeGone"})',
                      legend="{{phase}} ({{mode}})"), stacked=True),
         series("Conditions of open sessions",
                Query(expr="max by (condition, reason) (gpuward_session_conditions)",

@@ -1,4 +1,6 @@
-"""Write what the images are made of: requirements with hashes and bills of materials (CycloneDX)."""
+"""Write what the images are made of: requirements with hashes and bills of materials
+(CycloneDX).
+"""
 
 from __future__ import annotations
 

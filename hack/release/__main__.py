@@ -1,4 +1,6 @@
-"""`python -m hack.release notes|krew|plugin`: the parts of a release, for the workflow or by hand."""
+"""`python -m hack.release notes|krew|plugin`: the parts of a release, for the workflow or by
+hand.
+"""
 
 from __future__ import annotations
 

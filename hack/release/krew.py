@@ -1,6 +1,7 @@
 """The manifest by which krew installs `kubectl gpuward`.
 
-Fields as krew's plugin manifest v1alpha2 documents them: one archive per platform with its SHA-256.
+Fields as krew's plugin manifest v1alpha2 documents them: one archive per platform with its
+SHA-256.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ hold, repair, release and pause. Needs Python 3.11 on this machine.
 
 
 def krew(version: str, address: str, digests: Mapping[str, str]) -> str:
-    """The manifest's text; `digests` are SHA-256 by file name, others than archives are passed over."""
+    """The manifest's text; `digests` are SHA-256 by file name, others than archives are passed
+    over.
+    """
     platforms = []
     for name in sorted(digests):
         found = ARCHIVE.fullmatch(name)

@@ -289,7 +289,9 @@ def _signal_group(program: subprocess.Popen[bytes], number: signal.Signals) -> N
 async def start_real_control_plane(
     binaries: Binaries, folder: Path, tokens: Mapping[str, tuple[str, tuple[str, ...]]], admin: str
 ) -> RealControlPlane:
-    """Start etcd and the API server; returns when /readyz is good. `admin` is a token of admins."""
+    """Start etcd and the API server; returns when /readyz is good. `admin` is a token of
+    admins.
+    """
     ports = free_ports(5)
     layout = Layout(
         folder=folder,

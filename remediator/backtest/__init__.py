@@ -1,1 +1,3 @@
-"""Exported records and policies come in; what each policy would have done goes out as text or JSON."""
+"""Exported records and policies come in; what each policy would have done goes out as text or
+JSON.
+"""

@@ -74,7 +74,9 @@ class Fleet:
         return self._phases.get(session.name) == session.status.phase
 
     def permit(self, session: str) -> Permit:
-        """The session's permit, judged anew if something changed and it was not judged just now."""
+        """The session's permit, judged anew if something changed and it was not judged just
+        now.
+        """
         if self._dirty and self._clock.elapsed() >= self._not_before:
             self._judge()
         return self.verdict.permits.get(session, _NOT_JUDGED)

@@ -20,7 +20,8 @@ from rules.validate.jobs import LABEL_JOB, JobSeen, JobView, PodTemplateView
 
 T = TypeVar("T")
 
-# Of a Job that is there, news come at the pace of its pod; what we wrote ourselves is read at once.
+# Of a Job that is there, news come at the pace of its pod; what we wrote ourselves is read at
+# once.
 _FRESH_S = 2.0
 _NO_RIGHT = frozenset({401, 403})
 

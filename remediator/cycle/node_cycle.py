@@ -48,7 +48,8 @@ _LOG = structlog.get_logger()
 # A decision follows from the objects, so a handful of rounds reaches the end of what can be done
 # at once; a rule that never comes to rest must not keep the API server busy.
 _ROUNDS = 12
-# The node, the object and the template of a step, and the objects of every step that is taken back.
+# The node, the object and the template of a step, and the objects of every step that is taken
+# back.
 _READS = 20
 _HEALTH_FRESH_S = 2.0
 _EVIDENCE_FRESH_S = 4.0

@@ -74,8 +74,9 @@ class Writes:
         """At most one status write per session and second.
 
         A change of phase never waits, nor does the record of who is about to be evicted, of a
-        repair or a test, or of a mark that is put on: once it is there, nothing asks for its record and its
-        Event again. What the API server would store as it did before is not sent again.
+        repair or a test, or of a mark that is put on: once it is there, nothing asks for its
+        record and its Event again. What the API server would store as it did before is not sent
+        again.
         """
         if session is None:
             return decision.writes, None

@@ -126,7 +126,9 @@ class GangScout:
 
 
 def _drains(session: QuarantineView, snapshot: FleetSnapshot) -> bool:
-    """Whether its node is to be emptied; of a node that is not known (yet) what the session says."""
+    """Whether its node is to be emptied; of a node that is not known (yet) what the session
+    says.
+    """
     node = snapshot.nodes.get(session.spec.node_name)
     if node is None:
         return session.spec.level == Level.DRAIN

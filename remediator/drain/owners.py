@@ -107,7 +107,9 @@ class OwnerLookup:
         return self._known.get(uid)
 
     async def _get(self, namespace: str, reference: OwnerReference) -> Answer | None:
-        """Whoever may create pods writes the reference: what cannot be an owner is not asked for."""
+        """Whoever may create pods writes the reference: what cannot be an owner is not asked
+        for.
+        """
         if not is_api_version(reference.api_version) or not _KIND.fullmatch(reference.kind):
             return None
         plural = await self._plural(reference)

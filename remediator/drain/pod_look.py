@@ -1,7 +1,8 @@
 """One pod that is about to be asked to go: read fresh, and looked at once more before the request.
 
-The last list of its node serves as the read while it is fresh. `drains` makes one for every eviction and every forced deletion and hands it to the gateway, which
-looks through it when the write's turn has come: at a low rate that is minutes after the plan.
+The last list of its node serves as the read while it is fresh. `drains` makes one for every
+eviction and every forced deletion and hands it to the gateway, which looks through it when the
+write's turn has come: at a low rate that is minutes after the plan.
 """
 
 from __future__ import annotations

@@ -154,7 +154,9 @@ class Api:
 
     @asynccontextmanager
     async def turn(self, lane: PaceLane) -> AsyncIterator[None]:
-        """Wait for a slot and a token of this lane; what is read inside is still fresh to act on."""
+        """Wait for a slot and a token of this lane; what is read inside is still fresh to act
+        on.
+        """
         before_records = lane in _BEFORE_RECORDS
         self._count_marking(1 if before_records else 0)
         try:

@@ -46,7 +46,9 @@ class _Sample:
 
 @dataclass(slots=True)
 class SkewEstimate:
-    """The interval in which (server time - local time) lies; unbounded until something is known."""
+    """The interval in which (server time - local time) lies; unbounded until something is
+    known.
+    """
 
     low_s: float = float("-inf")
     high_s: float = float("inf")
@@ -102,8 +104,9 @@ class SkewEstimate:
         if self._unknown:
             apart_s = self._samples[-1].low_s
             return (
-                f"the API server's Date is {abs(apart_s):.0f} s {'ahead of' if apart_s > 0 else 'behind'} "
-                "this machine's clock and too few answers agree yet"
+                f"the API server's Date is {abs(apart_s):.0f} s "
+                f"{'ahead of' if apart_s > 0 else 'behind'} this machine's clock and too few "
+                "answers agree yet"
             )
         backing = sum(self._believed.apart_s(other) <= _TOLERANCE_S for other in self._samples)
         if 2 * backing > len(self._samples):

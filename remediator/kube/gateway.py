@@ -348,7 +348,9 @@ class Gateway:
 
 
 def classify(answer: Answer) -> Result:
-    """What an answer means for a write in general; evictions are judged by `rules.drain.eviction`."""
+    """What an answer means for a write in general; evictions are judged by
+    `rules.drain.eviction`.
+    """
     code = answer.code
     if answer.ok:
         return Result.DONE

@@ -38,7 +38,9 @@ class Material:
 
     @contextmanager
     def path(self) -> Iterator[str]:
-        """A file to read it from, gone afterwards where it was none before; never world-readable."""
+        """A file to read it from, gone afterwards where it was none before; never
+        world-readable.
+        """
         if not self.data:
             yield self.file
             return

@@ -1,4 +1,6 @@
-"""The lines of a watch: one event each, of any length up to a bound, read only as far as needed."""
+"""The lines of a watch: one event each, of any length up to a bound, read only as far as
+needed.
+"""
 
 from __future__ import annotations
 

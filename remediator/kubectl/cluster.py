@@ -357,8 +357,8 @@ class Cluster:
             return
         named = some(name or "one without a name" for name in unread)
         line = (
-            f"{len(unread)} of {plural} left out, nothing of them is understood: {named}; are they "
-            "of a newer version? look with kubectl get -o yaml"
+            f"{len(unread)} of {plural} left out, nothing of them is understood: {named}; are "
+            "they of a newer version? look with kubectl get -o yaml"
         )
         if line not in self._left_out:
             self._left_out.add(line)

@@ -62,7 +62,8 @@ COMMANDS = (
     Command(
         name="history",
         brief="all sessions of one node, or all faults of one GPU",
-        about="Every session of a node that is still kept, oldest first; of nodes that are gone too.\n"
+        about="Every session of a node that is still kept, oldest first; of nodes that "
+        "are gone too.\n"
         "history gpu UUID: every fault on the record of one GPU, wherever it was plugged in.",
         run="look.history",
         watches=True,
@@ -92,7 +93,8 @@ COMMANDS = (
     Command(
         name="stats",
         brief="fault rates, hours out, which repairs held, what people undid",
-        about="Faults per 1,000 GPU-days by product, driver, rack and reason with 95 % intervals,\n"
+        about="Faults per 1,000 GPU-days by product, driver, rack and reason with 95 % "
+        "intervals,\n"
         "time out of service, the share of repairs that held for a week, drains people undid.",
         run="past.ledger_look.statistics",
         watches=True,
@@ -102,8 +104,10 @@ COMMANDS = (
     Command(
         name="evidence",
         brief="what a vendor asks for, as files: GPUs, readings, kernel log, incidents",
-        about="Writes what the agent kept when the session took its node: text for the return form and\n"
-        "JSON, its SHA-256 checked. It says what a vendor will ask for beside it. Overwrites nothing.",
+        about="Writes what the agent kept when the session took its node: text for the "
+        "return form and\n"
+        "JSON, its SHA-256 checked. It says what a vendor will ask for beside it. "
+        "Overwrites nothing.",
         run="evidence.evidence",
         more=more.evidence_more,
         examples=(
@@ -146,7 +150,8 @@ COMMANDS = (
     Command(
         name="release",
         brief="give a node back now, whatever the verdict says",
-        about="Ends the open session now: our taint and cordon come off. Incidents that are still\n"
+        about="Ends the open session now: our taint and cordon come off. Incidents "
+        "that are still\n"
         "active open no new session for a day (release.cancelExpiry).",
         run="act.release",
         writes=True,
@@ -158,7 +163,8 @@ COMMANDS = (
     Command(
         name="repair",
         brief="let the proposed repair step of a drained node go",
-        about="With repair.mode: Ask in the policy every step of the repair ladder waits for this. It\n"
+        about="With repair.mode: Ask in the policy every step of the repair ladder "
+        "waits for this. It\n"
         "lets exactly one go, once nothing uses a GPU on the node; the next one is proposed anew.",
         run="act.repair",
         writes=True,
@@ -176,7 +182,8 @@ COMMANDS = (
     Command(
         name="repaired",
         brief="say that a part was replaced",
-        about="Tells the agent that a repair was made: it closes what only a person can close, if\n"
+        about="Tells the agent that a repair was made: it closes what only a person "
+        "can close, if\n"
         "what it sees now agrees. The session then ends by the verdict.",
         run="act.repaired",
         writes=True,
@@ -241,7 +248,8 @@ COMMANDS = (
     Command(
         name="preflight",
         brief="is this cluster ready, and what would get in the way",
-        about="Checks API version, definitions, nodes, DaemonSets that lack the toleration, other\n"
+        about="Checks API version, definitions, nodes, DaemonSets that lack the "
+        "toleration, other\n"
         "remediators and permissions. It only reads; exit 1 when something is missing.",
         run="operate.preflight",
         role=PLANNER,
@@ -252,7 +260,8 @@ COMMANDS = (
     Command(
         name="bundle",
         brief="what support asks for, in one archive",
-        about="Objects, Events, sessions and the logs of gpuward's pods that concern one node, in one\n"
+        about="Objects, Events, sessions and the logs of gpuward's pods that concern "
+        "one node, in one\n"
         "archive. No Secret is read; environments, volumes and foreign annotations are left out.",
         run="bundle.bundle.bundle",
         node=True,
@@ -263,7 +272,8 @@ COMMANDS = (
     Command(
         name="completion",
         brief="what a shell loads to complete these commands",
-        about="Prints a script: bash, zsh or fish load it; kubectl itself asks one that is saved as\n"
+        about="Prints a script: bash, zsh or fish load it; kubectl itself asks one "
+        "that is saved as\n"
         "kubectl_complete-gpuward on the PATH.",
         run="typed.completion.completion",
         connects=False,
@@ -273,7 +283,8 @@ COMMANDS = (
     Command(
         name="export",
         brief="nodes, verdicts, sessions and records as one archive",
-        about="Writes what a back-test needs: nodes, pods by owner and PodDisruptionBudget, verdicts,\n"
+        about="Writes what a back-test needs: nodes, pods by owner and PodDisruptionBudget, "
+        "verdicts,\n"
         "sessions, records and the policy. No pod spec, no environment, no secret.\n"
         "--anonymise replaces every name by a digest, the same in each export of one cluster.",
         run="past.export.export",
@@ -289,7 +300,8 @@ COMMANDS = (
     Command(
         name="uninstall",
         brief="stop gpuward, take every mark and label off every node",
-        about="Deletes the agents and the remediator, waits for their end, then takes marks, labels\n"
+        about="Deletes the agents and the remediator, waits for their end, then takes "
+        "marks, labels\n"
         "and conditions off every node. What people wrote stays and is listed. Can be\n"
         "repeated. Needs cluster-admin. Afterwards: kubectl delete -k YOUR-OVERLAY. Asks first.",
         run="operate.uninstall",

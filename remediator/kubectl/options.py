@@ -39,7 +39,9 @@ class Command:
     brief: str
     about: str
     run: str
-    """`module.function` in this package: read when the command runs, so that help is there at once."""
+    """`module.function` in this package: read when the command runs, so that help is there at
+    once.
+    """
     examples: tuple[tuple[str, str], ...]
     """(arguments, what it does)."""
     forms: tuple[str, ...] = ()

@@ -103,7 +103,8 @@ async def resume(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> 
         return "nothing was paused"
     return "\n".join(
         printable(
-            f"ended {name}, paused by {existing[name].spec.by or '?'}: {existing[name].spec.reason}"
+            f"ended {name}, paused by {existing[name].spec.by or '?'}: "
+            f"{existing[name].spec.reason}"
         )
         for name in ending
     )

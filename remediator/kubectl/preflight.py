@@ -220,8 +220,8 @@ async def _admission(cluster: Cluster) -> list[Check]:
     parts = [f"missing {', '.join(lacking)}"] if lacking else []
     parts += [f"no binding that denies for {', '.join(idle)}"] if idle else []
     found = (
-        f"{'; '.join(parts)}; without them a compromised agent or node can write more than its own "
-        "part, apply the manifests of daemonset/base"
+        f"{'; '.join(parts)}; without them a compromised agent or node can write more than its "
+        "own part, apply the manifests of daemonset/base"
     )
     return [Check(verdict=WARN, name="admission policies", found=found)]
 

@@ -212,8 +212,8 @@ def split_page(page_address: str) -> tuple[str, dict[str, str]]:
 
 
 def find(state: PageState, name: str) -> str:
-    """Where a search goes: the node or session of that name, the only one that it may mean, else the
-    list of all. An address on this server, quoted.
+    """Where a search goes: the node or session of that name, the only one that it may mean, else
+    the list of all. An address on this server, quoted.
     """
     name = name.strip()[:MOST_ASKED]
     if name in state.snapshot.nodes:
@@ -223,8 +223,8 @@ def find(state: PageState, name: str) -> str:
     found = search(state, name)
     if not found:
         raise NotThereError(
-            f"No node and no session is called {name}, and no GPU of a sick node or on record. A part "
-            "of a name, a serial number or a UUID is enough."
+            f"No node and no session is called {name}, and no GPU of a sick node or on record. A "
+            "part of a name, a serial number or a UUID is enough."
         )
     if len(found) == 1:
         only = found[0]

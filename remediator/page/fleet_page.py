@@ -1,4 +1,6 @@
-"""The front page: what needs somebody now, what the limits allow, and the whole fleet at a glance."""
+"""The front page: what needs somebody now, what the limits allow, and the whole fleet at a
+glance.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,8 @@ def _counts(counts: Counts) -> list[Element]:
             el(
                 "dd",
                 None,
-                el("a", {"href": _NODES_BEHIND[name], "aria-label": f"{number:,} {name}: list them"},
+                el("a", {"href": _NODES_BEHIND[name],
+                         "aria-label": f"{number:,} {name}: list them"},
                    f"{number:,}"),
             ),
         )

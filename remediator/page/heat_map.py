@@ -120,8 +120,10 @@ def legend() -> Element:
             el("li", None, el("span", {"class": f"q {word}", "aria-hidden": "true"}), text)
             for word, text in _LEGEND
         ],
-        el("li", None, el("span", {"class": "key session", "aria-hidden": "true"}), "in a session"),
-        el("li", None, el("span", {"class": "key shadow", "aria-hidden": "true"}), "Shadow session"),
+        el("li", None, el("span", {"class": "key session", "aria-hidden": "true"}),
+           "in a session"),
+        el("li", None, el("span", {"class": "key shadow", "aria-hidden": "true"}),
+           "Shadow session"),
         el("li", None, el("span", {"class": "key cordoned", "aria-hidden": "true"}),
            "cordoned by others"),
     )  # fmt: skip

@@ -45,7 +45,10 @@ def history_page(
 
 def _scope(past: HistoryShown) -> str:
     one = "session" if past.sessions == 1 else "sessions"
-    return f"{past.sessions:,} {one} on record, {past.ended:,} ended; the policy says how long they are kept."
+    return (
+        f"{past.sessions:,} {one} on record, {past.ended:,} ended; the policy says how long they "
+        "are kept."
+    )
 
 
 def _plots(past: HistoryShown) -> list[Element]:
@@ -124,6 +127,6 @@ def _ended(ended: list[SessionRow], now: float) -> list[Element]:
     if not ended:
         return [nothing("No session has ended yet.")]
     shown = ended[:SHOWN_ENDED]
-    more = el("p", {"class": "more"},
-              el("a", {"href": "/sessions?state=ended"}, f"All {len(ended):,} ended sessions"))  # fmt: skip
+    link = el("a", {"href": "/sessions?state=ended"}, f"All {len(ended):,} ended sessions")
+    more = el("p", {"class": "more"}, link)
     return [ended_table(shown, now), *([more] if len(ended) > len(shown) else [])]

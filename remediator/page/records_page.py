@@ -40,8 +40,8 @@ def records_page(found: StatsShown, replica: ReplicaShown, now: float) -> Elemen
 
 def _scope(found: StatsShown) -> str:
     return (
-        f"{found.total.faults:,} faults in {found.total.gpu_days:,} GPU-days, the last {found.days} "
-        "days at most. A lemon is never a cause: it changes how a fault is repaired."
+        f"{found.total.faults:,} faults in {found.total.gpu_days:,} GPU-days, the last "
+        f"{found.days} days at most. A lemon is never a cause: it changes how a fault is repaired."
     )
 
 

@@ -1,4 +1,5 @@
-"""The runbooks as pages: what to do stands beside what is wrong, also without a way to the Internet.
+"""The runbooks as pages: what to do stands beside what is wrong, also without a way to the
+Internet.
 
 Their text is `runbooks.json`, made of `docs/runbooks` by `python -m hack.runbooks`.
 """

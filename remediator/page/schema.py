@@ -1,4 +1,6 @@
-"""The JSON Schema of every answer under `/api/`, made from the types that the answers are made of."""
+"""The JSON Schema of every answer under `/api/`, made from the types that the answers are made
+of.
+"""
 
 from __future__ import annotations
 

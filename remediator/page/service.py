@@ -22,7 +22,9 @@ OFF = "off"
 async def serve_page(
     source: PageSource, listen: str, hosts: Collection[str] = ()
 ) -> web.AppRunner | None:
-    """Listen on `listen` (`off`: do not); the runner to clean up. ListenError for a wrong address."""
+    """Listen on `listen` (`off`: do not); the runner to clean up. ListenError for a wrong
+    address.
+    """
     if listen == OFF:
         return None
     try:

@@ -1,4 +1,6 @@
-"""One session: the sentence, what blocks it and the remedy, the evidence, the drain, the timeline."""
+"""One session: the sentence, what blocks it and the remedy, the evidence, the drain, the
+timeline.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,8 @@ def session_page(detail: SessionDetail, replica: ReplicaShown, now: float) -> El
             detail.marks, "Nothing of ours is on the node."))),
         *_ladder(detail, now),
         *_tested(detail, now),
-        section("timeline", "Timeline (UTC)", live("steps", "div", {}, timeline_list(detail.timeline, now))),
+        section("timeline", "Timeline (UTC)", live("steps", "div", {},
+                                                   timeline_list(detail.timeline, now))),
         section("acts", "What you can do", *_acts(detail)),
     )  # fmt: skip
 

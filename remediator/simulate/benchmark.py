@@ -174,7 +174,8 @@ def _kinds(scores: Sequence[Score]) -> str:
         faults, hits, middle, late = kind_row(scores, kind)
         terminal = "yes" if EFFECTS[kind].terminal else ""
         lines.append(
-            f"| {kind.value} | {terminal} | {faults} | {hits} | {seconds(middle)} | {seconds(late)} |"
+            f"| {kind.value} | {terminal} | {faults} | {hits} | {seconds(middle)} | "
+            f"{seconds(late)} |"
         )
     return "\n".join(lines)
 

@@ -1,1 +1,3 @@
-"""What goes on beside the sessions: history, silent agents, maintenance leases, the policy file."""
+"""What goes on beside the sessions: history, silent agents, maintenance leases, the policy
+file.
+"""

@@ -199,8 +199,8 @@ class Housekeeping:
             await self._gateway.send(write)
 
     async def _say(self, name: str, health: HealthView, now: float) -> None:
-        """Let the verdict say whether its agent is silent; who came back is looked at until it does
-        not say so any more.
+        """Let the verdict say whether its agent is silent; who came back is looked at until it
+        does not say so any more.
         """
         agents, since = self._world.caches.agents, self._world.observing_since
         word = say_silent(health, agents, since, now)
@@ -213,7 +213,9 @@ class Housekeeping:
             self._said.discard(name)
 
     async def _remember(self) -> None:
-        """Which verdicts an earlier process left with that word: asked for once, and they are few."""
+        """Which verdicts an earlier process left with that word: asked for once, and they are
+        few.
+        """
         query = {"fieldSelector": "status.silentSince!="}
         try:
             found = await self._api.items(HEALTHS, HealthView, query=query)

@@ -23,7 +23,8 @@ from rules.validate.jobs import LABEL_IDLE, LABEL_JOB, JobSeen, JobView, PodTemp
 
 _LOG = structlog.get_logger()
 
-# A busy node is told from an idle one by how soon a pod starts there, so it must not be much longer.
+# A busy node is told from an idle one by how soon a pod starts there, so it must not be much
+# longer.
 _SWEEP_S = 30.0
 
 # Up to 63 characters each: 100 of them are a URL that every proxy takes.

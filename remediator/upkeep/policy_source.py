@@ -40,7 +40,9 @@ def read_policy(path: Path, *, config_map: bool = False) -> Policy | list[str]:
 
 
 def given_policy(name: str) -> Policy | list[str]:
-    """The policy that a person names: a file, `-` for standard input, `default`; a ConfigMap too."""
+    """The policy that a person names: a file, `-` for standard input, `default`; a ConfigMap
+    too.
+    """
     if name == "default":
         return Policy()
     if name != "-":

@@ -144,8 +144,8 @@ def stats(
 ) -> StatsShown:
     """Rates over the time that records are kept, or less where the fleet is younger.
 
-    GPU-days are those of the nodes there are now, each since it joined or its first fault on record;
-    of drivers, what runs now. Faults on nodes that are gone have no days to compare with.
+    GPU-days are those of the nodes there are now, each since it joined or its first fault on
+    record; of drivers, what runs now. Faults on nodes that are gone have no days to compare with.
     """
     known = [record for record in records if not record.doubt]
     there = {node.name: node for node in nodes}

@@ -37,7 +37,9 @@ def limit_of(query: Mapping[str, str], default: int = LIMIT) -> int:
 def page_of(
     items: Sequence[T], key: Callable[[T], Key], query: Mapping[str, str], default: int = LIMIT
 ) -> tuple[list[T], str]:
-    """One page of `items`, which are ordered by `key`, and the token of the next; "" on the last."""
+    """One page of `items`, which are ordered by `key`, and the token of the next; "" on the
+    last.
+    """
     limit = limit_of(query, default)
     token = query.get("continue", "")
     try:

@@ -1,7 +1,8 @@
-"""A GPUEvidence as the files that a vendor's return form asks for: text for people, JSON for the rest.
+"""A GPUEvidence as the files that a vendor's return form asks for: text for people, JSON for the
+rest.
 
-Pure: names of files and their text come out, and what a vendor will ask for beside them. Everything
-in it was said by a node, so it is escaped again.
+Pure: names of files and their text come out, and what a vendor will ask for beside them.
+Everything in it was said by a node, so it is escaped again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from rules.text.tolerant import understand
 NOT_KEPT: Final = (
     "nvidia-bug-report.log.gz: run nvidia-bug-report.sh on the node while the fault is there",
     "make, model and serial number of the server, and of the baseboard: from its BMC",
-    "results of the vendor's field diagnostics (fieldiag, NVQUAL, DCGM EUD), where it asks for them",
+    (
+        "results of the vendor's field diagnostics (fieldiag, NVQUAL, DCGM EUD), where it asks "
+        "for them"
+    ),
 )
 
 

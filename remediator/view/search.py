@@ -1,4 +1,6 @@
-"""What a search finds: nodes and sessions by a part of their name, GPUs by serial number or UUID. Pure."""
+"""What a search finds: nodes and sessions by a part of their name, GPUs by serial number or UUID.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def search(state: PageState, text: str) -> list[FoundRow]:
 
 
 def _gpus(state: PageState, asked: str) -> list[tuple[str, str]]:
-    """Nodes of GPUs by serial number or UUID: from verdicts at hand, and from what is on record."""
+    """Nodes of GPUs by serial number or UUID: from verdicts at hand, and from what is on
+    record.
+    """
     found: list[tuple[str, str]] = []
     for name, health in sorted({**state.read, **state.snapshot.healths}.items()):
         found += [

@@ -292,7 +292,9 @@ class GpuOffender(Shown, frozen=True, kw_only=True):
 
 
 class HistoryShown(Shown, frozen=True, kw_only=True):
-    """The answer to `/api/history`: sessions of mode Enforce and Shadow alike, as kept by policy."""
+    """The answer to `/api/history`: sessions of mode Enforce and Shadow alike, as kept by
+    policy.
+    """
 
     sessions: int
     ended: int

@@ -182,8 +182,8 @@ class HealthStatus(Wire, frozen=True):
     cursor: Cursor = Cursor()
     health: str = "Unknown"
     silent_since: str = ""
-    """The remediator's word, so that a list of verdicts shows it: since when nobody renews this one.
-    The next verdict of the agent replaces it.
+    """The remediator's word, so that a list of verdicts shows it: since when nobody renews this
+    one. The next verdict of the agent replaces it.
     """
     reason: str = ""
     message: str = ""

@@ -197,7 +197,9 @@ def cordon_stays(node: NodeView) -> str:
 
 
 def annotations_left(node: NodeView) -> tuple[str, ...]:
-    """Autoscaler annotations that stay: nothing says whether they are ours, or others claim them."""
+    """Autoscaler annotations that stay: nothing says whether they are ours, or others claim
+    them.
+    """
     note = read_note(node)
     recorded = note.prior_annotations if note is not None else {}
     claimed = _annotations_of_others(node)

@@ -163,7 +163,9 @@ class RepairState(enum.StrEnum):
 
 
 class RepairTarget(Wire, frozen=True):
-    """The object that a repair step is asked through, as it was found when the step was decided."""
+    """The object that a repair step is asked through, as it was found when the step was
+    decided.
+    """
 
     api_version: str = ""
     resource: str = ""
@@ -192,8 +194,9 @@ class RepairAttempt(Wire, frozen=True):
 
     @property
     def counts(self) -> bool:
-        """Whether the step counts as tried: one that was withdrawn before anybody was asked is free
-        to be taken again, for what would follow it loses more."""
+        """Whether the step counts as tried: one that was withdrawn before anybody was asked is
+        free to be taken again, for what would follow it loses more.
+        """
         return self.state != RepairState.WITHDRAWN or bool(self.asked_at)
 
     @property

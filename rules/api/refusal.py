@@ -88,8 +88,9 @@ def refusal_of(write: NodeWrite, code: int, message: str) -> Refusal | None:
         return Refusal(
             reason=WhyNot.REPAIR_REFUSED,
             permanent=True,
-            why=f"the API server does not let the remediator {write} ({said}), look at the adapter "
-            "in the policy, at what it writes to, and at admission policies and webhooks",
+            why=f"the API server does not let the remediator {write} ({said}), look "
+            "at the adapter in the policy, at what it writes to, and at admission policies and "
+            "webhooks",
         )
     if 400 <= code < 500 and code not in _PASSES and write in _ON_SESSIONS:
         return Refusal(

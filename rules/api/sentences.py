@@ -27,7 +27,9 @@ def some(names: Iterable[str], limit: int = _NAMED) -> str:
 
 
 def listed_names(names: Iterable[str], shown: int) -> tuple[str, ...]:
-    """Sorted names for a list of the status; of more than `shown` the last entry counts the rest."""
+    """Sorted names for a list of the status; of more than `shown` the last entry counts the
+    rest.
+    """
     ordered = tuple(sorted(names))
     more = len(ordered) - shown
     return (*ordered[:shown], f"and {more} more") if more > 0 else ordered
@@ -136,7 +138,9 @@ def blocked_clause(blocked: Sequence[BlockedBy]) -> str:
 def quarantined(
     causes: Sequence[Cause], since: float, drain: DrainStatus | None, then: str = ""
 ) -> str:
-    """Drained; `then` is what the repair ladder says of what is next, "" where it is others' turn."""
+    """Drained; `then` is what the repair ladder says of what is next, "" where it is others'
+    turn.
+    """
     counts = ""
     if drain is not None:
         counts = (
@@ -163,7 +167,9 @@ def arrived(pods: Sequence[str]) -> str:
 
 
 def settled_clause(reported: Sequence[Cause]) -> str:
-    """Why nothing asks for the quarantine any more; `reported` hold, and the policy only says so."""
+    """Why nothing asks for the quarantine any more; `reported` hold, and the policy only says
+    so.
+    """
     return (
         f"the policy only reports {causes_clause(reported)}" if reported else "all causes closed"
     )

@@ -77,7 +77,9 @@ class DeleteSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateRecord:
-    """Open an empty GPURecord. 409 AlreadyExists: another writer did; its status is written then."""
+    """Open an empty GPURecord. 409 AlreadyExists: another writer did; its status is written
+    then.
+    """
 
     harmful: ClassVar[bool] = False
     name: str

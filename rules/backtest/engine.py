@@ -184,7 +184,9 @@ class Engine:
     # ------------------------------------------------------------------ decisions
 
     def _settle(self, due: set[str]) -> None:
-        """Everything that follows at this moment: fleet, nodes, and again while something moved."""
+        """Everything that follows at this moment: fleet, nodes, and again while something
+        moved.
+        """
         for _ in range(ROUNDS):
             if self._dirty:
                 self._judge()

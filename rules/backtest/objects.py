@@ -1,4 +1,6 @@
-"""Objects of the replayed cluster: nodes as they were before gpuward, and writes applied to them."""
+"""Objects of the replayed cluster: nodes as they were before gpuward, and writes applied to
+them.
+"""
 
 from __future__ import annotations
 

@@ -133,7 +133,8 @@ def past_of(archive: Archive) -> Past:
     )
     if others:
         lacks.append(
-            f"{others} sessions rest on what others said on the node or on a test, which is not recorded"
+            f"{others} sessions rest on what others said on the node or on a test, which is not "
+            "recorded"
         )
     lacks += [
         _NO_PODS,

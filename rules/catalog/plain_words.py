@@ -41,7 +41,10 @@ def closes(text: str) -> str:
     if ends.kind is ClosesKind.SILENCE:
         return f"closes by itself {str(ends)[8:-1]} after it was last seen"
     if ends.kind is ClosesKind.STATE:
-        return f"closes when {ends.count} of the last {ends.window} readings of {ends.signal} are good"
+        return (
+            f"closes when {ends.count} of the last {ends.window} readings of {ends.signal} are "
+            "good"
+        )
     return _CLOSES[ends.kind]
 
 

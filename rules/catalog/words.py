@@ -33,7 +33,8 @@ BUCKETS: Final = {
     "CHECK_APP/CUDA": "check the program and its CUDA libraries",
     "IGNORE (sympathetic)": "nothing, since another Xid causes it",
     "SYMPATHETIC_REPORT_SOLO": "contact support if it came alone",
-    "Solo: RESTART_FM ; Not Solo: IGNORE (follow other Xid)": "follow the other Xid if it came with one",
+    "Solo: RESTART_FM ; Not Solo: IGNORE (follow other Xid)": "follow the other Xid if "
+    "it came with one",
     "N/A Informational only regarding another Xid": "follow the Xid that it answers",
     "WORKFLOW_XID_13": "run diagnostics if it repeats at one place of the chip",
     "WORKFLOW_XID_31": "run diagnostics if it repeats on one GPU",

@@ -198,7 +198,9 @@ def reason_for_xid(
 
 
 def _as_asked(reason: Reason, asks: int, driver: int | None) -> Reason:
-    """The row of an Xid whose line says what the GPU needs; nothing: the programs it hit restart."""
+    """The row of an Xid whose line says what the GPU needs; nothing: the programs it hit
+    restart.
+    """
     if asks == 0:
         row = _like(reason, _row_reason(_CONTAINED_XID))
     else:

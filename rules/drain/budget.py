@@ -2,8 +2,8 @@
 
 Permanence is judged here and never from the text of a 429: Job pods under `maxUnavailable` answer
 "still being processed" for ever, and bare pods answer a plain refusal (both seen on a real 1.36
-control plane). Called by `rules.drain.obstacles` before the first attempt and by `rules.drain.eviction`
-after.
+control plane). Called by `rules.drain.obstacles` before the first attempt and by
+`rules.drain.eviction` after.
 """
 
 from __future__ import annotations

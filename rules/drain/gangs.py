@@ -1,8 +1,8 @@
 """Gangs: pods that restart together, so that one bad GPU must not cost them two restarts.
 
 Recognised from the pod's owner chain and from what controllers and schedulers write on it
-(`rules.api.workload.gang_markers`), whether or not their CRDs are installed here. Used for the order of
-drains (`rules.fleet.gang_turns`) and to name a PDB that protects a whole gang
+(`rules.api.workload.gang_markers`), whether or not their CRDs are installed here. Used for the
+order of drains (`rules.fleet.gang_turns`) and to name a PDB that protects a whole gang
 (`rules.drain.plan`).
 """
 

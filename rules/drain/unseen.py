@@ -36,8 +36,8 @@ def failed(memory: DrainMemory, before: DrainPlan | None, where: str) -> DrainPl
     """The remediator itself failed over the node's pods, at `where`."""
     refusal = Refusal(
         reason=WhyNot.UNEXPECTED_ERROR,
-        why=f"the remediator failed over the node's pods in a way nobody foresaw ({where}), nobody "
-        "is evicted and it is tried again, report it with a support bundle",
+        why="the remediator failed over the node's pods in a way nobody foresaw "
+        f"({where}), nobody is evicted and it is tried again, report it with a support bundle",
         permanent=True,
     )
     return _unseen(memory, before, refusal)

@@ -95,7 +95,9 @@ def judge_breaker(
     memory: FleetMemory | None = None,
     sessions: tuple[SessionFacts, ...] | None = None,
 ) -> Breaker:
-    """The breaker as the objects say now; `sessions` are those of `counted`, where it was asked."""
+    """The breaker as the objects say now; `sessions` are those of `counted`, where it was
+    asked.
+    """
     memory = memory or FleetMemory()
     sessions = counted(snapshot, memory) if sessions is None else sessions
     findings = correlated_findings(snapshot, sessions, memory)
@@ -192,7 +194,9 @@ def used_up(used: Mapping[ReasonKey, Set[str]], key: ReasonKey, node: str, count
 def _per_reason(
     snapshot: FleetSnapshot, sessions: tuple[SessionFacts, ...], memory: FleetMemory
 ) -> list[_Excess]:
-    """Since when a node waits for a reason that has taken its nodes; later flaps change nothing."""
+    """Since when a node waits for a reason that has taken its nodes; later flaps change
+    nothing.
+    """
     rate = snapshot.policy.budget.per_reason
     used = used_reasons(snapshot, sessions, memory)
     first: dict[tuple[str, ReasonKey], float] = {}

@@ -99,7 +99,9 @@ class BudgetBook:
         return min((self.line(key) for key in self.keys_of(node)), key=lambda line: line.room)
 
     def would_exceed(self, node: NodeView) -> tuple[BudgetLine, ...]:
-        """The lines that one more unavailable node exceeds; none where it is unavailable already."""
+        """The lines that one more unavailable node exceeds; none where it is unavailable
+        already.
+        """
         if self.is_gone(node):
             return ()
         lines = map(self.line, self.keys_of(node))

@@ -120,7 +120,10 @@ class _Turns:
         if self.places > 0:
             return None
         limit = self.snapshot.policy.limits.nodes_draining
-        why = f"{limit} nodes are draining (limits.nodesDraining), it follows when one of them is done"
+        why = (
+            f"{limit} nodes are draining (limits.nodesDraining), it follows when one of them is "
+            "done"
+        )
         return Permit.refused(Refusal(reason=WhyNot.NODES_DRAINING, why=why), start=True)
 
     def _own_node(self) -> Permit | None:

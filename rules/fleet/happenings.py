@@ -125,7 +125,8 @@ def aged(records: Iterable[RecordView], now: float) -> tuple[RecordChange | Dele
 
 
 def room_for_records(name: str, records: Iterable[RecordView]) -> int:
-    """How many GPUs' records this node may still open: those count that were ever plugged in there.
+    """How many GPUs' records this node may still open: those count that were ever plugged in
+    there.
 
     The latest place alone would let two nodes that name each other's GPUs open any number.
     """
@@ -285,7 +286,9 @@ def _mended_by_then(closed_at: str, ended: str) -> bool:
 
 
 def steps_of(session: QuarantineView) -> tuple[str, ...]:
-    """The repair steps that were really taken, in order: what nobody was asked for teaches nothing."""
+    """The repair steps that were really taken, in order: what nobody was asked for teaches
+    nothing.
+    """
     attempts = session.status.repair
     return tuple(a.step for a in attempts if a.state == RepairState.PROVEN or a.in_vain)
 

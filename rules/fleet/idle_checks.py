@@ -1,9 +1,9 @@
 """Nodes on which nobody computes are tested now and then: whose turn it is, and what came of it.
 
-Called by `remediator.upkeep.idle_checks`. The scheduler decides whether a node is idle: the Job asks
-for all its GPUs at the lowest priority there is, and one that does not start in time, or is pushed
-out, was not run. When a node was tested last stands in its condition GPUValidated, which a gate for
-new nodes may wait for; a failed test opens a session like any other fault.
+Called by `remediator.upkeep.idle_checks`. The scheduler decides whether a node is idle: the Job
+asks for all its GPUs at the lowest priority there is, and one that does not start in time, or is
+pushed out, was not run. When a node was tested last stands in its condition GPUValidated, which a
+gate for new nodes may wait for; a failed test opens a session like any other fault.
 """
 
 from __future__ import annotations
@@ -81,7 +81,9 @@ def follow(snapshot: FleetSnapshot, jobs: Sequence[JobSeen]) -> IdleStep:
 
 
 def asks_for_pods(job: JobView, snapshot: FleetSnapshot) -> bool:
-    """Whether the pods of this Job are of interest: it goes on, or its result is not on the node."""
+    """Whether the pods of this Job are of interest: it goes on, or its result is not on the
+    node.
+    """
     node = _node_of(JobSeen(name=job.metadata.name, job=job), snapshot)
     return node is not None and not (job.over and _known(job, node))
 

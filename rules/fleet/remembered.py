@@ -1,8 +1,8 @@
 """What the fleet rules worked out before and that still holds: a judgement costs what changed.
 
-A process that judges again and again hands the same `FleetMemory` to `rules.fleet.turns.judge_fleet`;
-whoever judges once makes a new one. It holds nothing that the snapshot does not say: with a memory
-or without, the verdict is the same.
+A process that judges again and again hands the same `FleetMemory` to
+`rules.fleet.turns.judge_fleet`; whoever judges once makes a new one. It holds nothing that the
+snapshot does not say: with a memory or without, the verdict is the same.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ _SPARE: Final = 64
 
 
 class Remembered(Generic[T]):
-    """Values by name, each good while the very objects that it was worked out from are the same."""
+    """Values by name, each good while the very objects that it was worked out from are the
+    same.
+    """
 
     def __init__(self, work_out: Callable[..., T]) -> None:
         self._work_out = work_out
@@ -66,7 +68,8 @@ class SessionFacts:
     external: tuple[str, ...]
     """Those of what others say, sorted."""
     may_be_storm: bool
-    """It is a detector's, by itself: what a person confirmed or another session took over is not."""
+    """It is a detector's, by itself: what a person confirmed or another session took over is not.
+    """
 
 
 ReasonKey = tuple[str, str, str, str]

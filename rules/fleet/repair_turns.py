@@ -108,8 +108,8 @@ class _Turns:
         if self._given >= self._repair.concurrent:
             return _no(
                 WhyNot.REPAIR_LIMIT,
-                f"{self._repair.concurrent} nodes are under repair (repair.concurrent), it follows "
-                "when one of them is done",
+                f"{self._repair.concurrent} nodes are under repair (repair.concurrent), it "
+                "follows when one of them is done",
             )
         if shared := sorted(self._keys_of(node) & self._values):
             key, value = shared[0]

@@ -243,7 +243,9 @@ def _lead(members: Sequence[Member]) -> Member:
 
 
 def _spoken(members: Sequence[Member]) -> Sequence[Member]:
-    """Where lines say themselves what is needed, the numbers that they explain say nothing more."""
+    """Where lines say themselves what is needed, the numbers that they explain say nothing
+    more.
+    """
     spoken = frozenset(member.xid for member in members if member.asks is not None)
     if not spoken:
         detailed = any(member.xid in _DETAILED for member in members)

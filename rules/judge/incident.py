@@ -115,13 +115,13 @@ class Incident:
     """The state of one incident.
 
     `row` is what is published. `cut` marks a burst that an earlier run of the agent saw live
-    and did not live to judge, until this one has judged it. `opened_at`, `touched_at` and `due_at` are judgement's own
-    time, the other times those of the facts. `reset_at` (of all its GPUs; `resets` names single
-    ones of several) and `rebooted` remember evidence that the
-    present did not confirm yet; `present_since` is the time since which the present counts;
-    `answer` is the recovery action that the driver gave to it, `unasked` how many polls after it
-    found that the driver asks for nothing. `held_at` is since when its state is good again, where
-    it ended too often to be closed for that; `floor` is the lightest repair still worth trying.
+    and did not live to judge, until this one has judged it. `opened_at`, `touched_at` and `due_at`
+    are judgement's own time, the other times those of the facts. `reset_at` (of all its GPUs;
+    `resets` names single ones of several) and `rebooted` remember evidence that the present did
+    not confirm yet; `present_since` is the time since which the present counts; `answer` is the
+    recovery action that the driver gave to it, `unasked` how many polls after it found that the
+    driver asks for nothing. `held_at` is since when its state is good again, where it ended too
+    often to be closed for that; `floor` is the lightest repair still worth trying.
     """
 
     id: str

@@ -179,7 +179,9 @@ def take_answer(
 
 
 def _shut_off_home(state: NodeState, finding: Finding) -> Incident | None:
-    """A GPU that its own security shut off is lost with it: one fault, whatever tells of it first."""
+    """A GPU that its own security shut off is lost with it: one fault, whatever tells of it
+    first.
+    """
     lost = is_lost(Member(finding.row, finding.xid))
     if not lost and finding.xid != SECURITY_FAULT_XID:
         return None

@@ -76,8 +76,8 @@ class GpuView:
     when the driver said that it needs something else now, `unavailable_at` that it is unavailable.
     `reset_at` is the latest moment at which evidence of a reset of it was seen.
     `aer` are the kernel's PCIe error counters at the last look, `aer_base` those that growth is
-    measured from. `best_generation` is the highest PCIe generation its link was seen at, `links_up` how many looks in a row found
-    all NVLinks up since the last error of one.
+    measured from. `best_generation` is the highest PCIe generation its link was seen at,
+    `links_up` how many looks in a row found all NVLinks up since the last error of one.
     """
 
     seen: GpuSeen

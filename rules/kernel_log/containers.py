@@ -32,7 +32,8 @@ JSON_ANCHORS: Final = (*ANCHORS, b'"MESSAGE":[', b'"MESSAGE" : [')
 """The journal gives a message with bytes that are no text as a list of numbers."""
 
 LONGEST_ENTRY: Final = 64 * 1024
-"""Bytes of one wrapped line that are looked at: a kernel line with the journal's fields is 2 KiB."""
+"""Bytes of one wrapped line that are looked at: a kernel line with the journal's fields is 2 KiB.
+"""
 
 _CRI: Final = re.compile(
     rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)) std(?:out|err) [FP] "

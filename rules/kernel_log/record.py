@@ -50,14 +50,17 @@ class LineKind(StrEnum):
 KIND_MEANINGS: Final = MappingProxyType(
     {
         LineKind.XID: "A GPU error report of the NVIDIA driver; xid is its number",
-        LineKind.SXID: "An NVSwitch error report; sxid is its number, sxid_fatal the line's own word",
-        LineKind.SXID_DETAIL: "A second or third line (severity, data words) of the SXid before it",
+        LineKind.SXID: "An NVSwitch error report; sxid is its number, sxid_fatal the "
+        "line's own word",
+        LineKind.SXID_DETAIL: "A second or third line (severity, data words) of "
+        "the SXid before it",
         LineKind.FABRIC_MANAGER: "The fabric manager's own log repeats an SXid",
         LineKind.GPU_LOST: "The driver says a GPU fell off the bus, without an Xid",
         LineKind.GPU_LOST_DETAIL: "A further line about a lost GPU, which it does not name",
         LineKind.RM_INIT_FAILED: "The driver could not initialise a GPU",
         LineKind.PROBE_FAILED: "The driver's probe gave up on one or more GPUs",
-        LineKind.RESET_REQUIRED: "A driver assertion says that some GPU needs a reset; it names none",
+        LineKind.RESET_REQUIRED: "A driver assertion says that some GPU needs a "
+        "reset; it names none",
         LineKind.GSP_ERROR: "The GPU's system processor stopped answering or likely needs a reset",
         LineKind.VERSION_MISMATCH: "A client library does not fit the kernel module",
         LineKind.GPU_UUID: "The driver's own map from PCI address to GPU UUID",

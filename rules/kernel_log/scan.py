@@ -35,8 +35,10 @@ ANCHORS: Final = (
 fastest, and a single byte that hardly occurs; measure before adding one."""
 
 _ANY_WORD: Final = re.compile(
-    rb"NVRM:|NVSwitch |nvidia-(?:nvswitch|peermem)|nccl\.so|mlx5_|more than \d|pcieport|power state"
-    rb"|probe (?:of|with) |PCIe (?:Bus Error|bandwidth, limited)|BUG: soft|DMAR:|IO_PAGE_FAULT|\x1b"
+    rb"NVRM:|NVSwitch |nvidia-(?:nvswitch|peermem)|nccl\.so|mlx5_|more than "
+    rb"\d|pcieport|power state"
+    rb"|probe (?:of|with) |PCIe (?:Bus Error|bandwidth, limited)|BUG: "
+    rb"soft|DMAR:|IO_PAGE_FAULT|\x1b"
 )
 """The same for a single line. A search that fails costs by the letters its words begin with, so
 they begin with few and, where there is a choice, with capitals."""

@@ -73,8 +73,13 @@ def _shape(kind: LineKind, heads: tuple[bytes, ...], pattern: bytes) -> _Shape:
 
 
 _NVRM_SHAPES: Final = (
-    _shape(LineKind.GPU_LOST, (b"The",), rb"The NVIDIA GPU " + _PCI + rb"(?:\s*$|[^\n]{0,128}(?:\n[^\n]{0,128}){0,2}?fallen off the bus)"),
-    _shape(LineKind.GPU_LOST, (b"GPU",), rb"GPU (?:at (?:PCI:)?)?" + _NEAR_PCI + rb":? (?:GPU )?has fallen off the bus"),
+    _shape(LineKind.GPU_LOST, (b"The",), rb"The NVIDIA GPU " + _PCI + rb"(?:\s*$|[^\n]{0,128}(?:\n"
+                                                                      rb"[^\n"
+                                                                      rb"]{0,128}){0,2}?fallen "
+                                                                      rb"off the bus)"),
+    _shape(LineKind.GPU_LOST, (b"GPU",), rb"GPU (?:at (?:PCI:)?)?" + _NEAR_PCI + rb":? (?:GPU "
+                                                                                 rb")?has fallen "
+                                                                                 rb"off the bus"),
     _shape(
         LineKind.GPU_LOST_DETAIL,
         (b"fal", b"_th", b"GPU", b"nvA", b"nvC"),
@@ -90,7 +95,8 @@ _NVRM_SHAPES: Final = (
         rb"|" + _GPU + rb"RmInitAdapter: [^\n]{0,64}"
         rb"(?:Cannot initialize GSP firmware RM|bailing out of RmInitAdapter)",
     ),
-    _shape(LineKind.PROBE_FAILED, (b"The",), rb"The NVIDIA probe routine failed for (?P<detail>\d{1,4}) device"),
+    _shape(LineKind.PROBE_FAILED, (b"The",), rb"The NVIDIA probe routine failed for "
+                                             rb"(?P<detail>\d{1,4}) device"),
     _shape(
         LineKind.RESET_REQUIRED,
         (b"nvA", b"nvC", b"GPU"),
@@ -110,7 +116,8 @@ _NVRM_SHAPES: Final = (
     _shape(
         LineKind.VERSION_MISMATCH,
         (b"API",),
-        rb"API mismatch: the client (?:'(?P<process>[^\n]{0,32})' \(pid (?P<pid>\d{1,10})\)(?:\s|#012){0,4})?"
+        rb"API mismatch: the client (?:'(?P<process>[^\n"
+        rb"]{0,32})' \(pid (?P<pid>\d{1,10})\)(?:\s|#012){0,4})?"
         rb"(?:$|(?:NVRM: )?has the version (?P<detail>[\d.]{1,20}\d))",
     ),
     _shape(
@@ -140,11 +147,13 @@ _NVRM_SHAPES: Final = (
 """Shapes of the NVIDIA driver, matched behind `NVRM: `."""
 
 _OTHER_SHAPES: Final = (
-    _shape(LineKind.PEERMEM, (b"nvi",), rb"nvidia-peermem \w{1,48}:\d{1,6} ERROR detected invalid context"),
+    _shape(LineKind.PEERMEM, (b"nvi",), rb"nvidia-peermem \w{1,48}:\d{1,6} ERROR detected "
+                                        rb"invalid context"),
     _shape(
         LineKind.AER,
         (),
-        rb"(?:" + _ANY_DRIVER + rb")?(?:AER: )?PCIe Bus Error: severity=(?P<detail>[A-Z][a-zA-Z ()-]{2,32}?), ",
+        rb"(?:" + _ANY_DRIVER + rb")?(?:AER: )?PCIe Bus Error: severity=(?P<detail>[A-Z][a-zA-Z "
+                                rb"()-]{2,32}?), ",
     ),
     _shape(
         LineKind.AER,
@@ -164,9 +173,17 @@ _OTHER_SHAPES: Final = (
         _PORT + rb"pciehp: Slot\([\w-]{1,16}\): (?P<detail>Link Down|Card not present)",
     ),
     _shape(LineKind.PROBE_FAILED, (b"nvi",), rb"nvidia: probe of " + _PCI + _FAILED),
-    _shape(LineKind.PROBE_FAILED, (b"nvi",), rb"nvidia " + _PCI + rb": probe with driver nvidia" + _FAILED),
+    _shape(
+        LineKind.PROBE_FAILED,
+        (b"nvi",),
+        rb"nvidia " + _PCI + rb": probe with driver nvidia" + _FAILED,
+    ),
     _shape(LineKind.IOMMU_FAULT, (b"nvi",), rb"nvidia " + _PCI + rb": AMD-Vi: " + _PAGE_FAULT),
-    _shape(LineKind.IOMMU_FAULT, (b"AMD",), rb"AMD-Vi: " + _PAGE_FAULT + rb"device=" + _NEAR_PCI + rb" "),
+    _shape(
+        LineKind.IOMMU_FAULT,
+        (b"AMD",),
+        rb"AMD-Vi: " + _PAGE_FAULT + rb"device=" + _NEAR_PCI + rb" ",
+    ),
     _shape(
         LineKind.IOMMU_FAULT,
         (b"DMA",),
@@ -182,7 +199,8 @@ _OTHER_SHAPES: Final = (
         LineKind.D3COLD,
         (),
         rb"(?:" + _ANY_DRIVER + rb")?"
-        rb"(?:(?:[Uu]nable to|can't|Refused to) change power state from (?:D3\w{0,4}|unknown) to D0"
+        rb"(?:(?:[Uu]nable to|can't|Refused to) change power state from "
+        rb"(?:D3\w{0,4}|unknown) to D0"
         rb"|Refused to change power state, currently in D3)",
     ),
     _shape(
@@ -206,7 +224,8 @@ _OTHER_SHAPES: Final = (
         LineKind.NIC_MODULE,
         (b"mlx",),
         _MLX5 + rb"(?:port_module_event:\d{1,6}:)?" + _FUNCTION
-        + rb"Port module event(?:\[\w{1,10}\])?: module \d{1,4}, Cable (?P<detail>unplugged|error)",
+        + rb"Port module event(?:\[\w{1,10}\])?: module \d{1,4}, Cable "
+          rb"(?P<detail>unplugged|error)",
     ),
     _shape(
         LineKind.NIC_HEALTH,

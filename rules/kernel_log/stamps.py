@@ -12,7 +12,8 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")  # fmt: skip
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov",
+                  "Dec")  # fmt: skip
 _LEAD: Final = rb"(?:<\d{1,10}>(?:1 )?)?(?:[a-z]{2,9} *:[a-z]{3,7} *: )?\[?(?:[A-Z][a-z]{2} )?"
 _ISO: Final = re.compile(
     _LEAD + rb"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d):(\d\d)(?:[.,]\d{1,9})?(?: ?(Z|UTC|[+-]\d\d:?\d\d))?"
@@ -88,7 +89,8 @@ _BY_FIRST_BYTE: Final = {
     **{bytes((letter,)): ((_CTIME, _ctime),) for letter in b"ADFJMNOSTW"},
     **{bytes((letter,)): ((_LEVEL, _levelled),) for letter in range(ord("a"), ord("z") + 1)},
 }
-"""Which stamps a line can begin with; dense logs spend most of their time on those that it cannot."""
+"""Which stamps a line can begin with; dense logs spend most of their time on those that it cannot.
+"""
 
 
 def _at(minute: Stamp, second: bytes) -> Stamp:

@@ -1,7 +1,7 @@
 """How nearly every line of a dense log begins: prefix and stamp taken in one look.
 
-Only saves the time that `split_prefix` and `stamp_of` take one after the other, and answers as they
-do; a line that `USUAL` does not match is left to them. `gpuward-agent decode` reads millions.
+Only saves the time that `split_prefix` and `stamp_of` take one after the other, and answers as
+they do; a line that `USUAL` does not match is left to them. `gpuward-agent decode` reads millions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from rules.kernel_log.stamps import since_boot_text, stamp_of
 from rules.kernel_log.text import BARE as _BARE
 
 _HEADS: Final = (
-    rb"(?=NVRM: |nvidia-nvswitch\d{0,3}: |(?:mlx5_core|pcieport|nvidia|pci) [0-9a-f]{4}:[0-9a-f]{2}:"
+    rb"(?=NVRM: |nvidia-nvswitch\d{0,3}: |(?:mlx5_core|pcieport|nvidia|pci) "
+    rb"[0-9a-f]{4}:[0-9a-f]{2}:"
     rb"|mlx5_\w{1,40}:\d{1,6}:\(pid \d|nvidia-peermem nv|nvidia: probe of |PCIe Bus Error: "
     rb"|[\w.-]{1,15}\[\d{1,10}\]: segfault at |traps: [\w.-]{1,15}\[\d|INFO: task "
     rb"|(?:NMI )?watchdog: BUG: |AMD-Vi: |DMAR: \[)"
@@ -35,7 +36,8 @@ USUAL: Final = re.compile(
     rb"|\[[A-Z][a-z]{2} (" + _DAY_TIME + rb" \d{4})\] (?:" + _TAG + rb")?"
     rb"|[0-7],\d{1,20},(\d{1,18})(?:,[^;\n\\]{0,64})?;(?=[^\\]*\Z)"
     rb"|(?:" + _LEVEL + rb")?(" + _DAY_TIME + rb") " + _TAG
-    + rb"|(?:(?:" + _LEVEL + rb")?(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:[.,]\d{1,9})?(Z|[+-]\d\d:?\d\d)"
+    + rb"|(?:(?:" + _LEVEL
+    + rb")?(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:[.,]\d{1,9})?(Z|[+-]\d\d:?\d\d)"
     rb"|(\d{10})\.\d{1,9}) (?:" + _TAG + rb")?"
     rb"||" + _TAG + rb"|(?:<[0-7]>|" + _LEVEL + rb")?" + _RING + rb")" + _HEADS
 )  # fmt: skip

@@ -32,14 +32,16 @@ _SXID: Final = re.compile(
 _FABRIC_MANAGER: Final = re.compile(rb"detected NVSwitch (non-)?fatal error (\d{1,6})(?![^,\s])")
 _SXID_WORD: Final = re.compile(rb"(Fatal|Non-fatal)\b(?:, Link (\d{1,3})(?![^,\s]))?")
 _RECOVERY: Final = re.compile(
-    rb"GPU recovery action changed from 0x([0-9a-fA-F]{1,8})\b[^\n]{0,64}? to 0x([0-9a-fA-F]{1,8})\b"
+    rb"GPU recovery action changed from 0x([0-9a-fA-F]{1,8})\b[^\n"
+    rb"]{0,64}? to 0x([0-9a-fA-F]{1,8})\b"
 )
 _CAUSED_BY: Final = re.compile(rb" caused by previous Xid (\d{1,5})$")
 _NVLINK_OLD: Final = re.compile(
     rb"NVLink: [a-zA-Z ]{1,48}? (?:link (\d{1,3})|links(?: 0x[0-9a-fA-F]{1,16})?)\b"
 )
 _NVLINK_NEW: Final = re.compile(
-    rb"([A-Z][A-Za-z0-9_/]{1,48}+(?: (?!Fatal|Nonfatal)[A-Za-z]\w{1,20})?+)\s+(Fatal|Nonfatal)\s+XC ?\d{1,2} i ?\d{1,2} "
+    rb"([A-Z][A-Za-z0-9_/]{1,48}+(?: "
+    rb"(?!Fatal|Nonfatal)[A-Za-z]\w{1,20})?+)\s+(Fatal|Nonfatal)\s+XC ?\d{1,2} i ?\d{1,2} "
     rb"Link (-?\d{1,3})"
     rb"(?: [(\[]0x([0-9a-fA-F]{1,8})(?: 0x([0-9a-fA-F]{1,8}))?)?"
 )

@@ -1,7 +1,7 @@
 """Rates with their uncertainty: faults per 1,000 GPU-days, what held, how long things were out.
 
-Few events say little, so each number carries a 95 % interval: Byar's approximation of the exact one
-for counts (Breslow and Day 1987), Wilson's for shares (1927).
+Few events say little, so each number carries a 95 % interval: Byar's approximation of the exact
+one for counts (Breslow and Day 1987), Wilson's for shares (1927).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """GPURecord as it travels: what happened to one GPU, wherever it was plugged in, or to one node.
 
 The remediator's leader writes `status` (`rules.ledger.update`); people add the annotation
-`gpuward.io/keep`. RecordIdentity is the GPU's UUID, not the node: a record outlives the Node, a re-image
-and a move to another slot.
+`gpuward.io/keep`. RecordIdentity is the GPU's UUID, not the node: a record outlives the Node, a
+re-image and a move to another slot.
 """
 
 from __future__ import annotations

@@ -21,8 +21,9 @@ FAULTS: Final = 5
 """So many faults make a lemon, within `SHORT_S`, or within `WINDOW_S` where the last came `SPAN_S`
 or more after the first. Chosen on simulated years with the trace's rates and returns and 1 % of
 the nodes at 20 to 100 times the hazard: 82 % of those found are such nodes, 92 % of such nodes are
-found; three within a week find half of them, and two of three are others. A fault that keeps coming
-back for a week or two is one bad repair and not yet a bad part."""
+found; three within a week find half of them, and two of three are others. A fault that keeps
+coming back for a week or two is one bad repair and not yet a bad part.
+"""
 SHORT_S: Final = 28 * DAY_S
 """Also the window of Meta's lemon nodes (RSC clusters, 2024)."""
 WINDOW_S: Final = 90 * DAY_S
@@ -157,10 +158,11 @@ def _sentence(status: RecordStatus, events: list[RecordEvent], score: int, now: 
 
 
 def lessons_of(records: Iterable[RecordStatus], node: str, now: float) -> Lessons:
-    """What is known of the parts that a session on `node` accuses; lemons teach, and what relapses.
+    """What is known of the parts that a session on `node` accuses; lemons teach, and what
+    relapses.
 
-    Faults and repairs teach only where they were: that a GPU was elsewhere before is the word of whoever
-    publishes its UUID there, and nobody's word may cost another node its gentler repairs.
+    Faults and repairs teach only where they were: that a GPU was elsewhere before is the word of
+    whoever publishes its UUID there, and nobody's word may cost another node its gentler repairs.
     """
     lemons: list[str] = []
     failed: set[str] = set()

@@ -108,7 +108,9 @@ class ExternalTrigger(Section, frozen=True, kw_only=True):
 
 
 def spelled_out(triggers: Any) -> Any:
-    """YAML reads an unquoted True or False as a boolean; whoever writes a status means the word."""
+    """YAML reads an unquoted True or False as a boolean; whoever writes a status means the
+    word.
+    """
     if not isinstance(triggers, list):
         return triggers
     return [_with_word(each) for each in triggers]

@@ -137,8 +137,8 @@ def _path_of(text: str) -> str:
 
 
 def without(document: Any, path: str) -> Any:
-    """A copy without what stands at `a.b[0].c`; all of a mapping where its key is hidden (`[...]`);
-    the same document where there is nothing at the path.
+    """A copy without what stands at `a.b[0].c`; all of a mapping where its key is hidden
+    (`[...]`); the same document where there is nothing at the path.
     """
     steps = re.findall(r"[^.\[\]]+|\[\d+\]", path.partition("[...]")[0])
     return _cut(document, steps) if steps else document

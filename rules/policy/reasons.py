@@ -23,8 +23,8 @@ def unknown_reasons(policy: Policy) -> tuple[str, ...]:
     known = {*REASONS, *RECOVERY_REASONS, *(row.reason().reason for row in catalog().values())}
     known |= reasons_of(policy.external)
     return tuple(
-        f"reasons.{reason} is no reason of this version{_nearest(reason, known)}; it changes nothing "
-        "unless an agent publishes it"
+        f"reasons.{reason} is no reason of this version{_nearest(reason, known)}; it changes "
+        "nothing unless an agent publishes it"
         for reason in sorted(policy.reasons)
         if reason not in known and not _UNKNOWN_XID.fullmatch(reason)
     )

@@ -1,6 +1,7 @@
 """Which nodes are tested under load before they come back: part `validate` of the policy.
 
-`rules.session.validation` asks it who tests a node; what a test says is judged in `rules.validate`.
+`rules.session.validation` asks it who tests a node; what a test says is judged in
+`rules.validate`.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ class IdleShare(Section, frozen=True, kw_only=True):
 
 
 class IdleChecks(Section, frozen=True, kw_only=True):
-    """Tests of nodes on which nobody computes, before anybody finds out what is wrong with them."""
+    """Tests of nodes on which nobody computes, before anybody finds out what is wrong with
+    them.
+    """
 
     every_s: Seconds = msgspec.field(name="every", default=Seconds(86_400))
     concurrent: IdleShare = IdleShare()

@@ -47,11 +47,13 @@ def _event(state: NodeState, change: Change) -> NodeEvent | None:
     match change.kind:
         case ChangeKind.STAND_DOWN:
             return NodeEvent(
-                NORMAL, change.reason, "The agent lets go of the GPUs on request; nothing new is judged lost until they are back."
+                NORMAL, change.reason, "The agent lets go of the GPUs on request; nothing new is "
+                                       "judged lost until they are back."
             )  # fmt: skip
         case ChangeKind.STAND_DOWN_EXPIRED:
             return NodeEvent(
-                WARNING, change.reason, "The GPUs were let go for over two hours; the agent takes them back, end the pause that was forgotten."
+                WARNING, change.reason, "The GPUs were let go for over two hours; the agent takes "
+                                        "them back, end the pause that was forgotten."
             )  # fmt: skip
         case _:
             return None

@@ -45,19 +45,35 @@ _TO_DO: Final = {
 _RESET_ALL: Final = "reset all GPUs of the node together"
 
 _UNKNOWN: Final = {
-    "Starting": "The agent has just started and has not seen the GPUs yet; wait for its first poll.",
-    "OnlyKernelLog": "The kernel log reports no fault and is all that is seen here: whether the GPUs are well cannot be known; give the agent NVML or dcgm-exporter to know.",
-    "NoGPU": "No GPU is on this node's PCI bus and none is expected, so there is no health to report; if there should be one, say so with the annotation gpuward.io/expected-gpus.",
-    "TooLittleSeen": "The dcgm-exporter page has no series that would show a failing GPU; let it export row remaps, ECC errors or the recovery action, or give the agent NVML.",
-    "NoSenseWorks": "Neither the driver nor the kernel log can be read, so nothing is known of the GPUs; give the agent one of them.",
-    "WaitingForDriver": "The node booted a short while ago and its NVIDIA driver is not loaded yet; wait for it.",
-    "DriverAbsent": "No NVIDIA driver answers, so the GPUs cannot be seen; install, load or repair the driver.",
-    "DriverMismatch": "The NVIDIA library and the loaded kernel module differ in version; restart the node or reload the driver.",
-    "NoAccess": "The agent may not use the NVIDIA driver; check its devices, runtime class and privileges.",
-    "NoGPUAnswers": "The driver is loaded but none of its GPUs answers; look at the kernel log, power and the driver.",
-    "CallHung": "A call into the NVIDIA driver does not return, so the GPUs cannot be seen; look at the kernel log and at tasks in D state.",
-    "ForeignPage": "The dcgm-exporter page describes another node's GPUs; make its Service node-local.",
-    "DCGMDown": "dcgm-exporter does not answer, so the GPUs cannot be seen; look at its pod on this node.",
+    "Starting": "The agent has just started and has not seen the GPUs yet; wait for "
+                "its first poll.",
+    "OnlyKernelLog": "The kernel log reports no fault and is all that is seen here: whether the "
+                     "GPUs are well cannot be known; give the agent NVML or dcgm-exporter to "
+                     "know.",
+    "NoGPU": "No GPU is on this node's PCI bus and none is expected, so there is no health to "
+             "report; if there should be one, say so with the annotation "
+             "gpuward.io/expected-gpus.",
+    "TooLittleSeen": "The dcgm-exporter page has no series that would show a failing GPU; let it "
+                     "export row remaps, ECC errors or the recovery action, or give the agent "
+                     "NVML.",
+    "NoSenseWorks": "Neither the driver nor the kernel log can be read, so nothing is known of "
+                    "the GPUs; give the agent one of them.",
+    "WaitingForDriver": "The node booted a short while ago and its NVIDIA driver is not loaded "
+                        "yet; wait for it.",
+    "DriverAbsent": "No NVIDIA driver answers, so the GPUs cannot be seen; install, load or "
+                    "repair the driver.",
+    "DriverMismatch": "The NVIDIA library and the loaded kernel module differ in version; restart "
+                      "the node or reload the driver.",
+    "NoAccess": "The agent may not use the NVIDIA driver; check its devices, runtime class and "
+                "privileges.",
+    "NoGPUAnswers": "The driver is loaded but none of its GPUs answers; look at the kernel log, "
+                    "power and the driver.",
+    "CallHung": "A call into the NVIDIA driver does not return, so the GPUs cannot be seen; look "
+                "at the kernel log and at tasks in D state.",
+    "ForeignPage": "The dcgm-exporter page describes another node's GPUs; make its Service "
+                   "node-local.",
+    "DCGMDown": "dcgm-exporter does not answer, so the GPUs cannot be seen; look at its "
+                "pod on this node.",
 }  # fmt: skip
 
 

@@ -1,9 +1,9 @@
 """Who is asked for a repair step, as data: the contract of an adapter.
 
 An adapter hands a step over to whatever does it in this cluster and does nothing itself. It names
-the object, when it is not to be asked, what is written, what a refusal looks like and what is taken
-back. Those that gpuward ships are rows of `rules.repair.shipped`; a policy may add its own in the
-same words. Judged by `rules.repair.judging`, filled in by `rules.repair.template`.
+the object, when it is not to be asked, what is written, what a refusal looks like and what is
+taken back. Those that gpuward ships are rows of `rules.repair.shipped`; a policy may add its own
+in the same words. Judged by `rules.repair.judging`, filled in by `rules.repair.template`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class ObjectMatch(AdapterPart, frozen=True, kw_only=True):
     negated: bool = msgspec.field(name="not", default=False)
     """True: it must not be so."""
     then: Literal["Wait", "Climb"] = "Wait"
-    """Of a refusal: wait as long as it lasts, or let the step fail so that the next one follows."""
+    """Of a refusal: wait as long as it lasts, or let the step fail so that the next one follows.
+    """
 
 
 class NodeReference(AdapterPart, frozen=True, kw_only=True):
@@ -79,7 +80,8 @@ class TargetRule(AdapterPart, frozen=True, kw_only=True):
     kind: str = ""
     """Needed to create one."""
     namespace: str = ""
-    """Empty: the kind has none, or the reference says it. `{namespace}` is the remediator's own."""
+    """Empty: the kind has none, or the reference says it. `{namespace}` is the remediator's own.
+    """
     name: str = ""
     """Template of a new object's name; empty: session, step and attempt."""
     reference: tuple[NodeReference, ...] = ()
@@ -111,8 +113,9 @@ class RepairAction(AdapterPart, frozen=True, kw_only=True):
     create: dict[str, Any] | None = None
     """Template of the new object, without apiVersion, kind and name."""
     copies: str = ""
-    """Resource of the same version whose `spec.template.spec` the new object gets; the policy names
-    which one (`template`), and the new object is made beside it."""
+    """Resource of the same version whose `spec.template.spec` the new object gets; the policy
+    names which one (`template`), and the new object is made beside it.
+    """
     patch: dict[str, Any] | None = None
     """Template of a merge patch."""
     overwrites: tuple[str, ...] = ()

@@ -1,8 +1,8 @@
 """The kustomize component of an adapter, as text: exactly what it needs, from its data.
 
-`hack.repair_components` writes those of the adapters that gpuward ships; `gpuward-remediator policy
-rbac` prints one for a policy's own. The admission policy of the remediator has a slot for the
-labels and annotations of each, so that components do not undo each other.
+`hack.repair_components` writes those of the adapters that gpuward ships; `gpuward-remediator
+policy rbac` prints one for a policy's own. The admission policy of the remediator has a slot for
+the labels and annotations of each, so that components do not undo each other.
 """
 
 from __future__ import annotations
@@ -95,7 +95,10 @@ def _rules(actions: Sequence[RepairAction]) -> str:
         lines += [
             "      - op: add",
             "        path: /rules/-",
-            f"        value: {{apiGroups: [{group}], resources: [{right.resource}], verbs: [{verbs}]}}",
+            (
+                "        value: "
+                f"{{apiGroups: [{group}], resources: [{right.resource}], verbs: [{verbs}]}}"
+            ),
         ]
     return "\n".join(lines)
 
@@ -155,7 +158,8 @@ spec:
   failurePolicy: Fail
   matchConstraints:
     resourceRules:
-      - {{apiGroups: ["{group}"], apiVersions: ["*"], operations: [UPDATE], resources: [{resource}]}}
+      - {{apiGroups: ["{group}"], apiVersions: ["*"], operations: [UPDATE], \
+resources: [{resource}]}}
   matchConditions:
     - name: remediator
       expression: >-

@@ -51,8 +51,9 @@ BEGINS: Final[Mapping[Action, Step | None]] = {
 }
 """Where the ladder begins for each action that a cause may recommend; None: nowhere."""
 AFTER_A_FAILED_TEST: Final = Action.RESTART_NODE
-"""What a failed test under load asks for. Not a reset: the agent saw nothing wrong, so nothing that
-it sees afterwards could prove that one happened; a new boot can be proven."""
+"""What a failed test under load asks for. Not a reset: the agent saw nothing wrong, so nothing
+that it sees afterwards could prove that one happened; a new boot can be proven.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +85,9 @@ class Climb:
 
 
 def begins_at(actions: Iterable[str]) -> Step | None:
-    """The step that the gravest of the recommended actions asks for; unknown words ask for none."""
+    """The step that the gravest of the recommended actions asks for; unknown words ask for
+    none.
+    """
     known = [_begin(action) for action in actions]
     return max((step for step in known if step), key=lambda step: step.rank, default=None)
 

@@ -1,1 +1,3 @@
-"""One node's case comes in (objects, now); the next writes and the one sentence about it go out."""
+"""One node's case comes in (objects, now); the next writes and the one sentence about it go
+out.
+"""

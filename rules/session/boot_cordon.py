@@ -70,8 +70,8 @@ def put_back(case: Case) -> Decision | None:
 
 
 _SENTENCE: Final = (
-    "The node's cordon was taken off right after a reboot, as a GPU driver manager does, so it is put "
-    "back once; uncordon it again to end the quarantine."
+    "The node's cordon was taken off right after a reboot, as a GPU driver manager does, so it is "
+    "put back once; uncordon it again to end the quarantine."
 )
 
 

@@ -1,8 +1,8 @@
 """Causes: which incidents open a session, which keep it open, and what a session is called.
 
 Pure reading of a verdict, of what others say on the Node, the sessions there are and the policy. A
-detector's cause is open while its incident is active in a fresh verdict; while the verdict is stale
-it stays as it was. What others say on the Node needs no verdict.
+detector's cause is open while its incident is active in a fresh verdict; while the verdict is
+stale it stays as it was. What others say on the Node needs no verdict.
 """
 
 from __future__ import annotations
@@ -201,7 +201,9 @@ def active_ids(
 
 
 def needs_no_verdict(causes: Iterable[Cause]) -> bool:
-    """Whether any of the causes stands without an agent's verdict: a person's, of others, a test's."""
+    """Whether any of the causes stands without an agent's verdict: a person's, of others, a
+    test's.
+    """
     return any(cause.source in {"Human", EXTERNAL, verdicts.SOURCE} for cause in causes)
 
 
@@ -237,7 +239,9 @@ def causes_now(
 
 
 def causes_in_effect(session: QuarantineView, snapshot: FleetSnapshot) -> tuple[Cause, ...]:
-    """The causes whose severity and reasons count now (`Case.severity`): `causes_now`, else all."""
+    """The causes whose severity and reasons count now (`Case.severity`): `causes_now`, else
+    all.
+    """
     node = snapshot.nodes.get(session.spec.node_name)
     found = causes_now(session, node, snapshot) if node is not None else ()
     return found or session.spec.causes

@@ -111,7 +111,9 @@ def with_halts(case: Case, halt: Refusal | None) -> QuarantineStatus:
 
 
 def halted_since(status: QuarantineStatus) -> float | None:
-    """Since when the stored conditions say that nothing can be evicted; None when something can."""
+    """Since when the stored conditions say that nothing can be evicted; None when something
+    can.
+    """
     starts = [st.since(status, kind) for kind in _HALTING if st.is_true(status, kind)]
     known = [start for start in starts if start is not None]
     return min(known) if known else None

@@ -1,4 +1,6 @@
-"""What ended sessions still say: what a person decided, repeat offenders, how long history is kept."""
+"""What ended sessions still say: what a person decided, repeat offenders, how long history is
+kept.
+"""
 
 from __future__ import annotations
 

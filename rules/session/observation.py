@@ -193,7 +193,9 @@ def staleness(
 
 
 def _sees_gpus(status: HealthStatus) -> bool:
-    """NVML decides; dcgm-exporter where NVML is off; with neither the kernel log is all there is."""
+    """NVML decides; dcgm-exporter where NVML is off; with neither the kernel log is all there
+    is.
+    """
     for view in _GPU_SOURCES:
         states = {s.state for s in status.sources if s.name.lower().startswith(view)}
         if states - {"Absent"}:
@@ -240,7 +242,9 @@ def pause_doubt(pause: PauseView) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _impossible(names: tuple[str, ...]) -> str:
-    """The first that no node can have, quoted; a pause may name thousands and is asked per node."""
+    """The first that no node can have, quoted; a pause may name thousands and is asked per
+    node.
+    """
     return next((f"{name!r:.80}" for name in names if not is_object_name(name)), "")
 
 

@@ -1,4 +1,6 @@
-"""What each phase of a session does while nothing ends it. Called by `rules.session.decide` only."""
+"""What each phase of a session does while nothing ends it. Called by `rules.session.decide`
+only.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,9 @@ def _with_replace(case: Case, status: QuarantineStatus) -> QuarantineStatus:
 
 
 def _repaired_in_vain(case: Case) -> str | None:
-    """What to say of a lemon that every repair there is was tried on; None where that is not so."""
+    """What to say of a lemon that every repair there is was tried on; None where that is not
+    so.
+    """
     learnt = lessons(case.session, case.seen.health, case.seen.records, case.now)
     if not learnt.lemons or not (led := led_to(case)).in_vain:
         return None
@@ -322,7 +326,9 @@ def _quarantined(case: Case, status: QuarantineStatus, halt: Refusal | None) -> 
 
 
 def _failed_test(case: Case) -> Refusal | None:
-    """A test that failed on a node that nobody is asked to repair: no verdict would ever say so."""
+    """A test that failed on a node that nobody is asked to repair: no verdict would ever say
+    so.
+    """
     if case.policy.repair.mode != "Off":
         return None
     failed = next((c for c in case.causes if c.source == verdicts.SOURCE), None)

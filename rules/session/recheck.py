@@ -92,7 +92,9 @@ def _repairs(
 
 
 def _tests(write: CreateTestJob, node: NodeView, snapshot: FleetSnapshot) -> str:
-    """Whether a test may begin: the session has it on record, no cause is back, nobody holds it."""
+    """Whether a test may begin: the session has it on record, no cause is back, nobody holds
+    it.
+    """
     if not write.session:
         return _idles(write, node, snapshot)
     session = snapshot.quarantines.get(write.session)

@@ -41,8 +41,9 @@ class FleetSnapshot:
     records: Mapping[str, RecordView] = field(default_factory=dict)
     """What is known of GPUs and nodes from before, by object name; never a cause by itself."""
     counting: Mapping[str, QuarantineView] | None = None
-    """Those of `quarantines` that the fleet rules may still count: open ones, and ended ones within
-    their windows (`rules.session.history.counts_until`); None where nobody picked them out."""
+    """Those of `quarantines` that the fleet rules may still count: open ones, and ended ones
+    within their windows (`rules.session.history.counts_until`); None where nobody picked them out.
+    """
     pauses: Mapping[str, PauseView] = field(default_factory=dict)
     agents: Mapping[str, AgentPod] = field(default_factory=dict)
     """By pod UID."""
@@ -72,7 +73,8 @@ class FleetSnapshot:
     kueue_unhealthy: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Node names in `status.unhealthyNodes` of a gang's Kueue Workload, by gang key."""
     memo: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
-    """What was worked out from this snapshot (`rules.session.causes`): one moment has one answer."""
+    """What was worked out from this snapshot (`rules.session.causes`): one moment has one answer.
+    """
 
     @property
     def counted(self) -> Mapping[str, QuarantineView]:

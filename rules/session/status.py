@@ -1,4 +1,6 @@
-"""How a session's status changes: phases, conditions, timeline. Pure struct-to-struct functions."""
+"""How a session's status changes: phases, conditions, timeline. Pure struct-to-struct
+functions.
+"""
 
 from __future__ import annotations
 

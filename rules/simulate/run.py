@@ -30,8 +30,8 @@ class Run:
 
 
 def play(run: Run, dice: Callable[[str], Dice]) -> Score:
-    """Play it. `dice` makes independent ones by a word: the year is the same for every policy, what
-    jobs do depends on what was done to them.
+    """Play it. `dice` makes independent ones by a word: the year is the same for every policy,
+    what jobs do depends on what was done to them.
     """
     year = draw_year(dice(f"year {run.seed}"), run.nodes, run.days, run.plants)
     controller: Controller[World] = (

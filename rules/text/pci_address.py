@@ -1,4 +1,6 @@
-"""PCI addresses as everything here spells them, whatever NVML, the kernel or an exporter writes."""
+"""PCI addresses as everything here spells them, whatever NVML, the kernel or an exporter
+writes.
+"""
 
 from __future__ import annotations
 

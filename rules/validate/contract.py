@@ -84,7 +84,9 @@ def by_gravity(checks: Iterable[Check]) -> list[Check]:
 
 
 def within(result: Result, most: int = MAX_BYTES) -> bytes:
-    """The result as JSON of at most `most` bytes (512 or more): the gravest checks stay longest."""
+    """The result as JSON of at most `most` bytes (512 or more): the gravest checks stay
+    longest.
+    """
     ordered = by_gravity(result.checks)
     body = msgspec.json.encode(msgspec.structs.replace(result, checks=ordered))
     if len(body) <= most:

@@ -161,8 +161,9 @@ def idle_job_of(
         requests = {**_mapping(resources.get("requests")), GPU_RESOURCE: str(gpus)}
         containers[0]["resources"] = {**resources, "limits": limits, "requests": requests}
     spec = {"affinity": affinity, "containers": containers, "priorityClassName": IDLE_PRIORITY}
-    # What keeps others off is no reason here: nodes are reserved by taints, and a new one waits for
-    # this very test behind the taint of its readiness. Kubernetes' own mean that it should not run.
+    # What keeps others off is no reason here: nodes are reserved by taints, and a new one waits
+    # for this very test behind the taint of its readiness. Kubernetes' own mean that it should not
+    # run.
     keys = sorted({t.key for t in node.spec.taints if not t.key.startswith(_TROUBLE)})
     tolerations = [{"key": key, "operator": "Exists"} for key in keys]
     notes = {

@@ -12,7 +12,8 @@ from typing import Final
 from rules.validate.findings import Subject
 
 FREE_SHARE: Final = 0.9
-"""Of the memory, that is free on an idle GPU beside the test's own process: what must be tested."""
+"""Of the memory, that is free on an idle GPU beside the test's own process: what must be tested.
+"""
 _WHY: Final = "nothing was tested, since that would disturb the work and spoil the figures"
 _INSIST: Final = "drain the node first, or insist with --even-if-busy"
 
@@ -44,6 +45,6 @@ def occupied(subject: Subject, free: int, total: int) -> str:
     if total <= 0 or free >= FREE_SHARE * total:
         return ""
     return (
-        f"GPU {subject.index} has {100 * free / total:.0f} % of its memory free, so somebody out of"
-        f" sight uses it: {_WHY}; {_INSIST}."
+        f"GPU {subject.index} has {100 * free / total:.0f} % of its memory free, so somebody out "
+        f"of sight uses it: {_WHY}; {_INSIST}."
     )

@@ -1,4 +1,6 @@
-"""The demo as a person runs it: every act ends as promised, and kubectl shows it in 120 columns."""
+"""The demo as a person runs it: every act ends as promised, and kubectl shows it in 120
+columns.
+"""
 
 from __future__ import annotations
 

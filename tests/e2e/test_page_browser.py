@@ -37,7 +37,9 @@ pytestmark = [
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stage() -> AsyncIterator[Stage]:
-    """A running fleet: one node drained, one blocked by a PDB, one hot, one with a hostile line."""
+    """A running fleet: one node drained, one blocked by a PDB, one hot, one with a hostile
+    line.
+    """
     async with Stage(nodes=24) as running:
         hostile = running.cast.training
         running.agents[hostile].kernel_line(HOSTILE_LINE)

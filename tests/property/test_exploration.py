@@ -1,7 +1,9 @@
-"""Every order of events in a small world: `docs/invariants.md` says what is explored and what holds.
+"""Every order of events in a small world: `docs/invariants.md` says what is explored and what
+holds.
 
 The ordinary run explores every single foreign act at every moment; the slow ones several acts, up
-to a bound on states. And the exploration is itself tested: defects of the past, put back, are found.
+to a bound on states. And the exploration is itself tested: defects of the past, put back, are
+found.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Whatever stands on a Node: findings of others are bounded, stable, and hold while they are said."""
+"""Whatever stands on a Node: findings of others are bounded, stable, and hold while they are
+said.
+"""
 
 from __future__ import annotations
 

@@ -198,7 +198,9 @@ def test_issue11_18_state_and_object_stay_small(seed: int) -> None:
 
 @pytest.mark.slow
 def test_issue11_18_state_and_object_stay_bounded_over_a_long_life() -> None:
-    """A tenth of a million observations; the whole million, seven minutes of CPU, where asked for."""
+    """A tenth of a million observations; the whole million, seven minutes of CPU, where asked
+    for.
+    """
     every = bool(os.environ.get("GPUWARD_EXHAUSTIVE"))
     live(1_000_000 if every else 100_000, seed=11, gpus=8, long=True)
 

@@ -1,4 +1,6 @@
-"""Whatever the senses report, judgement stands: it never raises, stays small, and repeats itself."""
+"""Whatever the senses report, judgement stands: it never raises, stays small, and repeats
+itself.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A simulated CUDA driver at the boundary of `libcuda.so.1`: C functions that real ctypes code calls.
+"""A simulated CUDA driver at the boundary of `libcuda.so.1`: C functions that real ctypes code
+calls.
 
 `SimulatedCuda("node.yaml")` stands where `ctypes.CDLL` would give the library. It reads the same
 description as the simulated NVML; the faults are in `Cuda` and `Gpu` of `hack.sim.driver.node`. It

@@ -38,7 +38,9 @@ CALLS: dict[str, Call] = {}
 def cuda_call(
     name: str, *types: Any, needs: Literal["", "init", "context"] = "context"
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Register `function(library, *arguments)` under this symbol; the types are those of cuda.h."""
+    """Register `function(library, *arguments)` under this symbol; the types are those of
+    cuda.h.
+    """
 
     def register(function: Callable[..., int]) -> Callable[..., int]:
         CALLS[name] = Call(name, types, function, needs)

@@ -28,8 +28,9 @@ XID_79 = (
     "NVRM: Xid (PCI:0000:61:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 )
 XID_31 = (
-    "NVRM: Xid (PCI:0000:43:00): 31, pid=41210, name=python3, Ch 00000008, intr 00000000. MMU Fault: "
-    "ENGINE GRAPHICS GPCCLIENT_T1_0 faulted @ 0x7f2c_5a000000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ"
+    "NVRM: Xid (PCI:0000:43:00): 31, pid=41210, name=python3, Ch 00000008, intr 00000000. MMU "
+    "Fault: ENGINE GRAPHICS GPCCLIENT_T1_0 faulted @ 0x7f2c_5a000000. Fault is of type FAULT_PDE "
+    "ACCESS_TYPE_VIRT_READ"
 )
 NEEDS_RESET = Fault(
     reason="Xid95UncontainedMemoryError", xids=(95,), action=Action.RESET_GPU, closes_on="Reset"
@@ -161,7 +162,8 @@ async def storm(stage: Stage) -> Outcome:
     allowed = stage.policy.budget.max_new.count
     return Outcome(
         true=opened and over and len(taken) <= allowed and most >= len(nodes) - allowed,
-        text=f"{len(taken)} of {len(nodes)} taken, {most} held back, {'alarm over' if over else 'NOT over'}",
+        text=f"{len(taken)} of {len(nodes)} taken, {most} held back, "
+        f"{'alarm over' if over else 'NOT over'}",
         path="scripted verdicts",
     )
 

@@ -16,7 +16,9 @@ DWELL_S = 6.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of a fault. `latency_s` is kernel line to unschedulable where that is the promise."""
+    """What came of a fault. `latency_s` is kernel line to unschedulable where that is the
+    promise.
+    """
 
     true: bool
     text: str

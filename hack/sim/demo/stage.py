@@ -48,7 +48,8 @@ NAMESPACE = "gpuward"
 SOLO = "solo"
 MINIMUM_NODES = 16
 MOST_NODES = 300
-"""Server, kubelets and scheduler are one process: with more of them it is the demo that is slow."""
+"""Server, kubelets and scheduler are one process: with more of them it is the demo that is slow.
+"""
 READY_WITHIN_S = 20.0
 PID_FILE = "pid"
 _PREFIX = "gpuward-demo-"
@@ -196,7 +197,8 @@ class Stage:
         if not ready:
             silent = [n for n in self.cast.with_agents if not self._agent_ready(n)]
             raise RuntimeError(
-                f"agents {silent} or the pods of the fleet were not ready within {READY_WITHIN_S:.0f} s\n"
+                f"agents {silent} or the pods of the fleet were not ready within "
+                f"{READY_WITHIN_S:.0f} s\n"
                 + "\n".join(self.agents[node].program.tail() for node in silent)
             )
 

@@ -1,4 +1,5 @@
-"""`python -m hack.sim.demo.tied PID MODULE ARGUMENT...`: MODULE, for as long as its parent PID lives.
+"""`python -m hack.sim.demo.tied PID MODULE ARGUMENT...`: MODULE, for as long as its parent PID
+lives.
 
 The kernel ends it then, also where the parent was killed with -9 and could end nobody.
 """

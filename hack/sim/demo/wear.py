@@ -25,8 +25,9 @@ async def thermal_slowdown(stage: Stage) -> Outcome:
     return Outcome(
         true=seen and untouched and ledger.healthy(node) == "True",
         text=(
-            f"GPUDegraded={ledger.degraded(node) or '-'}, GPUHealthy={ledger.healthy(node) or '-'}, "
-            f"node {'untouched' if untouched else 'TAKEN'}"
+            f"GPUDegraded={ledger.degraded(node) or '-'}, "
+            f"GPUHealthy={ledger.healthy(node) or '-'}, node "
+            f"{'untouched' if untouched else 'TAKEN'}"
         ),
         path="NVML poll",
     )

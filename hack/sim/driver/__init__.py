@@ -48,7 +48,9 @@ NODES = Path(__file__).parent / "nodes"
 
 
 class SimulatedDriver:
-    """The simulated library, put into `pynvml` at once; a context manager that takes it out again."""
+    """The simulated library, put into `pynvml` at once; a context manager that takes it out
+    again.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)

@@ -81,7 +81,9 @@ def load(path: str | Path) -> Any:
 
 
 def edit(path: str | Path, change: Callable[[Any], None]) -> None:
-    """Change the file in one step: readers see the old or the new description, never half of one."""
+    """Change the file in one step: readers see the old or the new description, never half of
+    one.
+    """
     path = Path(path)
     document = load(path)
     change(document)

@@ -107,7 +107,8 @@ def _say(node: NodeRead, left: list[Difference], output: Path | None, *, same_li
 
     for found in left:
         say(
-            f"GPU {found.gpu}: {found.signal} is {found.node} here and replays as {found.simulated}."
+            f"GPU {found.gpu}: {found.signal} is {found.node} here and replays as "
+            f"{found.simulated}."
         )
     if not same_links:
         say("How the GPUs are joined replays differently: compare `nvidia-smi topo -m` by hand.")

@@ -1,6 +1,7 @@
 """`kubectl gpuward bundle NODE`: one archive with what support asks for, read once, no Secrets.
 
-What may not be read, or is not there, is named in `missing.txt`; the rest is collected all the same.
+What may not be read, or is not there, is named in `missing.txt`; the rest is collected all the
+same.
 """
 
 from __future__ import annotations

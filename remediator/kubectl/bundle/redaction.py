@@ -1,5 +1,5 @@
-"""What of an object or a log may leave the cluster: what support needs, and nothing that could be a
-secret. Pure.
+"""What of an object or a log may leave the cluster: what support needs, and nothing that could be
+a secret. Pure.
 
 Environments, commands, volumes and foreign annotations of pods and nodes are left out whole: what
 is a secret in them nobody can tell.
@@ -68,7 +68,9 @@ def pod(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plain(found: Mapping[str, Any]) -> dict[str, Any]:
-    """An object of ours or a Node: whole, but for foreign annotations and who wrote which field."""
+    """An object of ours or a Node: whole, but for foreign annotations and who wrote which
+    field.
+    """
     rest = {key: value for key, value in found.items() if key not in {"metadata", "kind"}}
     kind = {"kind": found["kind"]} if "kind" in found else {}
     return {**kind, "metadata": metadata(found.get("metadata") or {}), **rest}

@@ -115,7 +115,10 @@ def _told(found: StatsShown) -> list[str]:
     over, out = f"{total.gpu_days:,} GPU-days (at most {found.days} days)", found.out
     lines = [
         f"{total.faults} faults in {over}: {_interval(total)} per 1,000 GPU-days",
-        f"{out.absences} absences: median {out.median} h, 9 of 10 within {out.p90} h, {out.total} h in all",
+        (
+            f"{out.absences} absences: median {out.median} h, 9 of 10 within {out.p90} h, "
+            f"{out.total} h in all"
+        ),
         f"drains that a person undid: {_share(found.undone)}; lemons: {found.lemons}",
     ]
     for what, rows in (

@@ -1,1 +1,3 @@
-"""What gpuward left in a cluster comes in; every node as it was before the installation goes out."""
+"""What gpuward left in a cluster comes in; every node as it was before the installation goes
+out.
+"""

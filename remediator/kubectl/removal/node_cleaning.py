@@ -109,7 +109,9 @@ def _metadata_patch(node: FreshNode) -> dict[str, Any] | None:
 
 
 def _request_off(node: FreshNode) -> dict[str, Any]:
-    """What asked for a repair; of a policy's own adapter only the note, the rest stays in sight."""
+    """What asked for a repair; of a policy's own adapter only the note, the rest stays in
+    sight.
+    """
     if ANNOTATION_REPAIR not in node.annotations:
         return {}
     note: dict[str, Any] = {"metadata": {"annotations": {ANNOTATION_REPAIR: None}}}

@@ -34,7 +34,9 @@ Say = Callable[[str], None]
 
 
 async def uninstall(cluster: Cluster, *, namespace: str, say: Say) -> str:
-    """Stop, clean, report; CommandError when something of ours still runs or a node is not clean."""
+    """Stop, clean, report; CommandError when something of ours still runs or a node is not
+    clean.
+    """
     await _stop(cluster, namespace, say)
     names = sorted(view.name for view in await cluster.nodes() if touched(view))
     cleaned = 0
@@ -81,9 +83,9 @@ async def _stop(cluster: Cluster, namespace: str, say: Say) -> None:
             say(f"waiting for {count(len(pods), 'pod')} of gpuward to end")
         if waited >= PODS_GONE_WITHIN_S:
             raise CommandError(
-                f"{count(len(pods), 'pod')} of gpuward still there, such as {pods[0]}; nothing was "
-                "taken off any node; kubectl get pods -A -l app.kubernetes.io/name=gpuward shows "
-                "them (another namespace is named with -n), then run this again"
+                f"{count(len(pods), 'pod')} of gpuward still there, such as {pods[0]}; nothing "
+                "was taken off any node; kubectl get pods -A -l app.kubernetes.io/name=gpuward "
+                "shows them (another namespace is named with -n), then run this again"
             )
         await asyncio.sleep(LOOK_EVERY_S)
         waited += LOOK_EVERY_S

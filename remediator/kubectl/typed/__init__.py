@@ -1,1 +1,3 @@
-"""What somebody typed comes in; one command on several nodes, again and again, or completed goes out."""
+"""What somebody typed comes in; one command on several nodes, again and again, or completed goes
+out.
+"""

@@ -38,7 +38,8 @@ compdef _kubectl_gpuward kubectl-gpuward""",
 complete -f -c kubectl-gpuward -a \
   "(kubectl-gpuward __complete (commandline -opc)[2..] (commandline -ct) 2>/dev/null)\"""",
     "kubectl": """#!/bin/sh
-# Save as kubectl_complete-gpuward on the PATH and make it executable: kubectl asks it at every Tab.
+# Save as kubectl_complete-gpuward on the PATH and make it executable: kubectl asks it \
+at every Tab.
 kubectl-gpuward __complete "$@" 2>/dev/null
 echo :4""",
 }
@@ -94,7 +95,9 @@ def _choices(parser: argparse.ArgumentParser) -> list[str]:
 
 
 def _things(parser: argparse.ArgumentParser, command: Command, before: list[str]) -> list[str]:
-    """Nodes, sessions or pauses of the cluster that the words so far name; none when it is away."""
+    """Nodes, sessions or pauses of the cluster that the words so far name; none when it is
+    away.
+    """
     wanted = {"show": "sessions", "resume": "pauses"}.get(command.name, "nodes")
     if not command.node and command.name not in {"show", "resume", "pause", "plan"}:
         return []

@@ -71,7 +71,9 @@ async def watch(
     terminal: Terminal,
     show: Callable[[str], None],
 ) -> None:
-    """Look every two seconds and show what is different; an API server that is away is said once."""
+    """Look every two seconds and show what is different; an API server that is away is said
+    once.
+    """
     shown = said = ""
     while True:
         try:

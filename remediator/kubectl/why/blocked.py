@@ -110,7 +110,9 @@ def next_lines(look: NodeLook, session: QuarantineView) -> Iterator[str]:
             first = "when the pause ends, " if paused else ""
             yield f"{first}taint and cordon, {then}"
         case Phase.DRAINING:
-            yield "evictions are tried again by themselves; with the last pod gone it is Quarantined"
+            yield (
+                "evictions are tried again by themselves; with the last pod gone it is Quarantined"
+            )
         case Phase.QUARANTINED | Phase.MARKED if _only_people(session):
             yield "only people asked for this, so a person ends it: release"
         case Phase.VALIDATING if node is not None and node.ready != "True":

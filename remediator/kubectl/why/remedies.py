@@ -12,7 +12,9 @@ from rules.catalog.why_not import WhyNot
 
 
 class Remedy(NamedTuple):
-    """What ends a wait, and the command that does, with `{node}` for the node; either may be ""."""
+    """What ends a wait, and the command that does, with `{node}` for the node; either may be
+    "".
+    """
 
     words: str
     command: str = ""
@@ -112,7 +114,8 @@ REMEDIES: Final = {
     ),
     WhyNot.REPLACE: Remedy("the hardware being replaced, then a person", _RELEASE),
     WhyNot.SESSION_REFUSED: Remedy(
-        "whoever runs the admission policy or webhook named above, or applying daemonset/crds again"
+        "whoever runs the admission policy or webhook named above, or applying daemonset/crds "
+        "again"
     ),
     WhyNot.SESSION_UNREADABLE: Remedy(
         "correcting the field named above, or deleting the GPUQuarantine"

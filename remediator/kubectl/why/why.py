@@ -144,7 +144,10 @@ def _see_agent(look: NodeLook) -> Iterator[str]:
         yield "no pod of gpuward-agent is on it:"
         yield "kubectl get daemonset -A -l app.kubernetes.io/name=gpuward"
         return
-    yield f"kubectl get pods -A -o wide -l {AGENT_SELECTOR} --field-selector spec.nodeName={look.name}"
+    yield (
+        f"kubectl get pods -A -o wide -l {AGENT_SELECTOR} --field-selector "
+        f"spec.nodeName={look.name}"
+    )
 
 
 def _causes(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
@@ -174,7 +177,10 @@ def _incident(
     incident: IncidentStatus, status: HealthStatus, now: float, *, wide: bool
 ) -> Iterator[str]:
     times = f", {incident.count} times" if incident.count > 1 else ""
-    yield f"{incident.reason} ({incident.severity}), first seen {age(incident.first_seen, now)} ago{times}"
+    yield (
+        f"{incident.reason} ({incident.severity}), first seen {age(incident.first_seen, now)} "
+        f"ago{times}"
+    )
     gpus = {gpu.uuid: gpu for gpu in status.gpus}
     uuids = incident.gpus if wide else incident.gpus[:SHOWN_GPUS]
     for uuid in uuids:
@@ -222,7 +228,10 @@ def _done(session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
     timeline = session.status.timeline
     shown = timeline if wide else timeline[-SHOWN_STEPS:]
     if len(timeline) > len(shown):
-        yield f"{count(len(timeline) - len(shown), 'earlier step')}: kubectl gpuward show {session.name}"
+        yield (
+            f"{count(len(timeline) - len(shown), 'earlier step')}: kubectl gpuward show "
+            f"{session.name}"
+        )
     words = {str(phase): text for phase, text in _STEPS.items()}
     if session.status.mode == Mode.SHADOW:
         words[str(Phase.MARKED)] = "would be tainted and cordoned"
@@ -240,7 +249,10 @@ def _tests(session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
     tests = session.status.validation if session is not None else ()
     for test in tests if wide else tests[-1:]:
         said = f": {test.message}" if test.message else ""
-        yield f"{test.ended_at or test.started_at} {test.state} by {test.provider}, Job {test.object}{said}"
+        yield (
+            f"{test.ended_at or test.started_at} {test.state} by {test.provider}, Job "
+            f"{test.object}{said}"
+        )
         for check in test.checks:
             if wide or check.verdict != "pass":
                 yield f"  {_check(check)}"

@@ -1,1 +1,3 @@
-"""A session's mark on a node comes in; what its agent knew then travels as one object, with its digest."""
+"""A session's mark on a node comes in; what its agent knew then travels as one object, with its
+digest.
+"""

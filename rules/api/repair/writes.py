@@ -12,7 +12,9 @@ from rules.api.object_name import api_path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetRepairCondition:
-    """Ask for a repair step by a Node condition of our own, or take that back; UID precondition."""
+    """Ask for a repair step by a Node condition of our own, or take that back; UID
+    precondition.
+    """
 
     node: str
     node_uid: str
@@ -108,7 +110,9 @@ class WriteRepairObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTestJob:
-    """Make the Job that tests a node under load; 409 AlreadyExists where there is one of the name."""
+    """Make the Job that tests a node under load; 409 AlreadyExists where there is one of the
+    name.
+    """
 
     harmful: ClassVar[bool] = True
     node: str

@@ -116,7 +116,8 @@ def _pending_after_error(state: NodeState, view: GpuView) -> Reason | None:
 
 FLAGS: Final = (
     _flag("RowRemapFailure", Signal.REMAP_FAILURE, caused_by=_ROW_REMAP_FAILED_XID),
-    _flag("RowRemapPending", Signal.REMAP_PENDING, Signal.BANK_REMAP_PENDING, heavier=_pending_after_error),
+    _flag("RowRemapPending", Signal.REMAP_PENDING, Signal.BANK_REMAP_PENDING,
+          heavier=_pending_after_error),
     _flag("RowRemapMany", Signal.REMAPPED_ROWS_UNCORRECTABLE),
     _flag("EccUncorrectableVolatile", Signal.ECC_UNCORRECTED_VOLATILE),
     _flag("EccSramThreshold", Signal.SRAM_THRESHOLD_EXCEEDED),
@@ -208,7 +209,8 @@ def _link_errors(sample: Sample, limit: Threshold) -> Look | None:
     return Look(
         crc >= limit.value or per_minute >= recovery.value,
         crc <= limit.clear and per_minute <= recovery.clear,
-        f"nvlink: {crc:.1f} CRC errors a second, {per_minute:.1f} recoveries or bad packets a minute",
+        f"nvlink: {crc:.1f} CRC errors a second, {per_minute:.1f} recoveries or bad packets a "
+        "minute",
     )
 
 

@@ -25,7 +25,9 @@ degrees Celsius. Source: gpuward, from published thermal limits."""
 def clocks(
     mask: int, *, unless: int = 0, times: tuple[Signal, ...] = ()
 ) -> Callable[[Sample, Threshold], Look | None]:
-    """A slowdown that is on now, or that took too large a share of the time since the last poll."""
+    """A slowdown that is on now, or that took too large a share of the time since the last
+    poll.
+    """
 
     def measure(sample: Sample, _: Threshold) -> Look | None:
         reasons = sample.number(Signal.CLOCK_EVENT_REASONS)

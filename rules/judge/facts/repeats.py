@@ -108,7 +108,9 @@ def judge_repeats(on: Judging) -> Judging:
 
 
 def _place_of(burst: Burst) -> str:
-    """What its repetition would speak against; empty for a burst all over the chip, or of nowhere."""
+    """What its repetition would speak against; empty for a burst all over the chip, or of
+    nowhere.
+    """
     if burst.xid != PLACED_XID:
         return f"Xid {burst.xid}"
     if len(burst.places) != 1:
@@ -143,8 +145,8 @@ def _against_its_place(on: Judging, burst: Burst) -> str:
     if not what or seen < on.thresholds["RepeatBursts"].value or elsewhere:
         return ""
     return (
-        f"{what}: {seen} bursts within {round(window_s / _HOUR_S)} h, on no other GPU of this node; "
-        "whose programs they were is not known"
+        f"{what}: {seen} bursts within {round(window_s / _HOUR_S)} h, on no other GPU of this "
+        "node; whose programs they were is not known"
     )
 
 

@@ -146,7 +146,9 @@ def _persistence(host: Host, _: Threshold) -> Look | None:
 
 
 def _imex(host: Host, _: Threshold) -> Look | None:
-    """Of use only where GPUs of several nodes share an NVLink domain; often it runs per workload."""
+    """Of use only where GPUs of several nodes share an NVLink domain; often it runs per
+    workload.
+    """
     state = host.state
     view = _view(state, Service.IMEX)
     if view.running is None or state.topology is None or not nvlink_domain(state.topology):

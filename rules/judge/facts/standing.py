@@ -68,8 +68,9 @@ class Check(Generic[_S]):
     """One row. `measure` takes what a look saw and the threshold; None: it says nothing.
 
     Several looks, by name, are of several things that share one incident. `counts`: each time it
-    is raised is one sighting more. `renewed`: which looks that find it standing say so. `heavier` is the reason that stands instead where more
-    is known, `caused_by` the Xid whose incident it belongs to.
+    is raised is one sighting more. `renewed`: which looks that find it standing say so. `heavier`
+    is the reason that stands instead where more is known, `caused_by` the Xid whose incident it
+    belongs to.
     """
 
     reason: str

@@ -1,7 +1,8 @@
 """How a step stands with whoever is to do it: what to read, whether to ask, the write that asks.
 
-The adapter's data made into writes, for one decision of `beginning`, `planned` or `phase`. Whatever
-the decision rests on is read anew just before; what is not known yet is asked of the edge.
+The adapter's data made into writes, for one decision of `beginning`, `planned` or `phase`.
+Whatever the decision rests on is read anew just before; what is not known yet is asked of the
+edge.
 """
 
 from __future__ import annotations

@@ -26,7 +26,9 @@ _AGAIN_S = 10.0
 
 
 def closed_repair(case: Case, status: QuarantineStatus, phase: Phase) -> QuarantineStatus:
-    """`status` whose step under way is over with the session, proven where the node went with it."""
+    """`status` whose step under way is over with the session, proven where the node went with
+    it.
+    """
     attempt = under_way(status)
     if attempt is None:
         return status
@@ -67,7 +69,9 @@ def _taken_off(
     on_node: tuple[SetRepairCondition, ...],
     status: QuarantineStatus,
 ) -> Decision | TakenBack:
-    """What is sent for it; a decision while it has to be read, or waits for who does not answer."""
+    """What is sent for it; a decision while it has to be read, or waits for who does not
+    answer.
+    """
     if taken.needs is not None:
         return _reading(taken.needs)
     taken = replace(taken, writes=(*on_node, *taken.writes))

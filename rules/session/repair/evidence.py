@@ -1,4 +1,5 @@
-"""What the agent kept of its node for a session: recorded by its digest, and awaited before it is lost.
+"""What the agent kept of its node for a session: recorded by its digest, and awaited before it is
+lost.
 
 A reboot takes the kernel log with it and a replacement the GPU. So a step that does either waits
 for the agent's GPUEvidence for a minute after the drain; then it goes on without and says so.

@@ -1,4 +1,6 @@
-"""The node before a repair step and after it, as the proof compares them (`rules.repair.proof`)."""
+"""The node before a repair step and after it, as the proof compares them
+(`rules.repair.proof`).
+"""
 
 from __future__ import annotations
 

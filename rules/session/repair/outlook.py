@@ -56,8 +56,8 @@ def not_now(case: Case, step: Step, halt: Refusal | None, next_clause: str) -> O
     if case.session.spec.hold or held is not None:
         why = f" ({held[:200]})" if held else ""
         return no(WhyNot.HOLD, f"a person holds the node{why}")
-    # A node that did not come back from an earlier step is past being looked at. A step that nobody
-    # could be asked for says nothing about the node.
+    # A node that did not come back from an earlier step is past being looked at. A step that
+    # nobody could be asked for says nothing about the node.
     lost = step in _HARSH and any(attempt.in_vain for attempt in case.status.repair)
     if unreachable(case) and not lost:
         return no(WhyNot.NODE_UNREACHABLE, "the node's kubelet is silent")

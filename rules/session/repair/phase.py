@@ -72,7 +72,9 @@ def follow_step(case: Case, status: QuarantineStatus, halt: Refusal | None) -> D
 
 
 def _healing(case: Case, status: QuarantineStatus) -> Decision | None:
-    """A step was proven a moment ago: the verdict gets its time before the next one is thought of."""
+    """A step was proven a moment ago: the verdict gets its time before the next one is thought
+    of.
+    """
     last = status.repair[-1] if status.repair else None
     if last is None or last.state != RepairState.PROVEN or case.phase is not Phase.REPAIRING:
         return None

@@ -119,8 +119,8 @@ def _cannot(
     status = st.with_refusal(status, case.now, refusal, f"Not repaired: {refusal.why}.")
     until = clock(started_at(case, attempt) + ASK_S)
     sentence = (
-        f"{attempt.step} cannot be asked of {attempt.adapter}: {refusal.why}; it is tried again and "
-        f"has failed at {until}."
+        f"{attempt.step} cannot be asked of {attempt.adapter}: {refusal.why}; it is tried again "
+        f"and has failed at {until}."
     )
     status = st.enter(status, Phase.REPAIRING, bounded(sentence), case.now)
     return case.decision(

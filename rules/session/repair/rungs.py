@@ -17,7 +17,8 @@ from rules.session.observation import is_open
 from rules.session.repair.wants import next_step
 
 NEXT, LATER, PASSED = "Next", "Later", "Passed"
-"""States of a step that was not taken in this session: it is next, it follows, it is passed over."""
+"""States of a step that was not taken in this session: it is next, it follows, it is passed over.
+"""
 
 
 class LadderRung(Wire, frozen=True):

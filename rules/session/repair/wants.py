@@ -1,7 +1,7 @@
 """What the ladder wants for one session: which step is next, and which one is under way.
 
-Read from session objects alone, for one decision (`rules.session.repair.beginning`), for the turns of
-the whole fleet (`rules.fleet.repair_turns`) and for what Shadow and people are told.
+Read from session objects alone, for one decision (`rules.session.repair.beginning`), for the turns
+of the whole fleet (`rules.fleet.repair_turns`) and for what Shadow and people are told.
 """
 
 from __future__ import annotations

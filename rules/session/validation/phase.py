@@ -95,8 +95,8 @@ def tested_first(
 
 def wanted(case: Case) -> ValidationChoice | None:
     """Who is to test the node; None where the policy says nobody, and for a node that was never
-    drained: its pods compute on, and were never in the way of a repair. A part that fails again and
-    again is tested by whoever tests anything.
+    drained: its pods compute on, and were never in the way of a repair. A part that fails again
+    and again is tested by whoever tests anything.
     """
     status = case.session.status
     drained = bool(status.repair) or bool(st.times(status, Phase.QUARANTINED))
@@ -127,8 +127,8 @@ def closed_test(case: Case, status: QuarantineStatus, why: str) -> QuarantineSta
 def off_first(case: Case) -> tuple[tuple[DeleteTestJob, ...], tuple[DeleteTestJob, ...]]:
     """The Job of the test under way, off before the test is off the record, or (second) after it.
 
-    Whatever forgets a test that runs lets it load the GPUs beside the pods that come next. Once the
-    Job's own deadline has passed it is over, and who may not delete it keeps nobody waiting.
+    Whatever forgets a test that runs lets it load the GPUs beside the pods that come next. Once
+    the Job's own deadline has passed it is over, and who may not delete it keeps nobody waiting.
     """
     test, away = under_way(case.session.status), taking_away(case)
     if test is None or case.seen.node is None:
@@ -160,8 +160,8 @@ def _given_up(status: QuarantineStatus) -> Refusal:
     last = latest(status)
     said = f" (the last time because {last.message[:300]})" if last is not None else ""
     why = (
-        f"its test under load could not be run {TRIES} times{said}, a person repairs that and reboots "
-        "the node, or releases it untested"
+        f"its test under load could not be run {TRIES} times{said}, a person repairs that and "
+        "reboots the node, or releases it untested"
     )
     return Refusal(reason=WhyNot.VALIDATION_UNKNOWN, why=why, permanent=True)
 
@@ -184,7 +184,8 @@ def _said(
     settled = settled_clause(case.reported)
     sentence = bounded(f"{settled[0].upper()}{settled[1:]}; {clause}.")
     status = st.enter(status, Phase.VALIDATING, sentence, case.now)
-    # Certain lists cost the API server more than seen ones: only what lacks nothing else needs them.
+    # Certain lists cost the API server more than seen ones: only what lacks nothing else needs
+    # them.
     looks = refusal is None and under_way(status) is None
     return case.decision(
         step,

@@ -1,1 +1,3 @@
-"""Faults, jobs and a controller come in; what became of nodes and work in virtual time goes out."""
+"""Faults, jobs and a controller come in; what became of nodes and work in virtual time goes
+out.
+"""

@@ -1,4 +1,6 @@
-"""The agents of the simulated fleet: they poll when something changed, and publish what is news."""
+"""The agents of the simulated fleet: they poll when something changed, and publish what is
+news.
+"""
 
 from __future__ import annotations
 

@@ -152,7 +152,9 @@ class SimDrains:
 
 
 class KnownGangs(Mapping[str, tuple[Gang, ...]]):
-    """The gangs on every node, each worked out when it is asked for and kept while its pod runs."""
+    """The gangs on every node, each worked out when it is asked for and kept while its pod
+    runs.
+    """
 
     def __init__(self, nodes: Mapping[str, SimNode]) -> None:
         self._nodes = nodes

@@ -1,4 +1,6 @@
-"""Evictions of simulated pods through the real queue of budgets, answered as the API server does."""
+"""Evictions of simulated pods through the real queue of budgets, answered as the API server
+does.
+"""
 
 from __future__ import annotations
 

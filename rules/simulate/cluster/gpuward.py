@@ -1,8 +1,9 @@
 """gpuward itself on the simulated cluster: the real judge, session, fleet, drain and repair rules.
 
-What `remediator.cycle` does with sockets and tasks is done here in virtual time, in the same order:
-observe, decide, send, decide again. Nothing of the rules is replaced. Between two changes the real
-remediator comes to the same answer each minute; here it does so ever more rarely (`rests`).
+What `remediator.cycle` does with sockets and tasks is done here in virtual time, in the same
+order: observe, decide, send, decide again. Nothing of the rules is replaced. Between two changes
+the real remediator comes to the same answer each minute; here it does so ever more rarely
+(`rests`).
 """
 
 from __future__ import annotations

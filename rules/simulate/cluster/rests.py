@@ -1,4 +1,6 @@
-"""When each node is decided again: at once on news, ever more rarely while the answer stays the same."""
+"""When each node is decided again: at once on news, ever more rarely while the answer stays the
+same.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The simulated cluster in virtual time: faults come, people repair, a controller does what it does.
+"""The simulated cluster in virtual time: faults come, people repair, a controller does what it
+does.
 
 It knows the truth and keeps the score. A controller learns of a fault only what it shows; people
 learn of what is said aloud after an hour, of what nobody says after the time a job's owner needs.

@@ -1,1 +1,3 @@
-"""A simulated fleet's signs come in; what other systems would do about them, by their documents, goes out."""
+"""A simulated fleet's signs come in; what other systems would do about them, by their documents,
+goes out.
+"""

@@ -1,4 +1,5 @@
-"""What the policies of other systems have in common: hear a line, take a node, empty it, give it back.
+"""What the policies of other systems have in common: hear a line, take a node, empty it, give it
+back.
 
 Written from what they document, far simpler than they are: detection rule, wait, limit, and how
 pods leave. Repair and people are the same for everybody.

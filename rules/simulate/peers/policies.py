@@ -1,4 +1,6 @@
-"""Five policies beside ours, written from what is documented of them (docs/benchmark.md names it)."""
+"""Five policies beside ours, written from what is documented of them (docs/benchmark.md names
+it).
+"""
 
 from __future__ import annotations
 

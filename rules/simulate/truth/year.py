@@ -35,7 +35,8 @@ class Plants:
 NO_PLANTS: Final = Plants()
 ROLLOUT_S: Final = 6 * 3600.0
 ROLLBACK_H: Final = 24.0
-"""How long people take from its first node on to find out and roll it back everywhere (assumed)."""
+"""How long people take from its first node on to find out and roll it back everywhere (assumed).
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,10 @@ from tests.support.cluster.either_cluster import Cluster
 from tests.support.cluster.rbac_grants import BASE
 
 WEB = Serving(name="web", replicas=1, pool="gpu", gpus=8)
-FAULT = "NVRM: Xid (PCI:0000:3b:00): 31, pid={pid}, name=python, Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS"
+FAULT = (
+    "NVRM: Xid (PCI:0000:3b:00): 31, pid={pid}, name=python, Ch 00000008, intr 00000000. MMU "
+    "Fault: ENGINE GRAPHICS"
+)
 WORKLOADS = BASE.parent / "components" / "workloads"
 
 
@@ -93,7 +96,8 @@ class Scene:
     async def agent(self, *, granted: bool = True, workloads: str = "api") -> AgentProcess:
         rules = self._folder / "rules.yaml"
         rules.write_text(
-            "apiVersion: gpuward.io/v1alpha1\nkind: Rules\nthresholds: {RepeatBursts: {value: 1}, RepeatWorkloads: {value: 1}}\n"
+            "apiVersion: gpuward.io/v1alpha1\nkind: Rules\n"
+            "thresholds: {RepeatBursts: {value: 1}, RepeatWorkloads: {value: 1}}\n"
         )
         kubeconfig = await account(self._cluster, granted=granted)
         options = {"rules": str(rules), "workloads": workloads}

@@ -1,4 +1,6 @@
-"""A real agent keeps evidence when a session's mark appears on its node, once, and as it was sent."""
+"""A real agent keeps evidence when a session's mark appears on its node, once, and as it was
+sent.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from tests.support.agent.agent_process import AgentProcess, running
 NODE = "gpu-1"
 EVIDENCES = Resource("gpuward.io", "v1alpha1", "gpuevidences", False, "GPUEvidence")
 LINES = (
-    "4,1,1000000,-;NVRM: Xid (PCI:0000:1b:00): 79, pid=1, name=python, GPU has fallen off the bus.\n"
+    "4,1,1000000,-;NVRM: Xid (PCI:0000:1b:00): 79, pid=1, name=python, GPU has "
+    "fallen off the bus.\n"
     "6,2,2000000,-;EXT4-fs (sda1): mounted filesystem\n"
     "4,3,3000000,-;pcieport 0000:1a:01.0: AER: \x1b]0;evil\n"
 )

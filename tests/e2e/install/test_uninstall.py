@@ -40,7 +40,8 @@ OURS = ("GPUHealthy", "GPUDegraded")
 async def gpuward(kubeconfig: Path, *arguments: str) -> tuple[int, str, str]:
     """The command as a person runs it."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "remediator.kubectl.cli", "--kubeconfig", str(kubeconfig), *arguments,
+        sys.executable, "-m", "remediator.kubectl.cli", "--kubeconfig", str(kubeconfig),
+        *arguments,
         cwd=REPOSITORY, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={k: v for k, v in os.environ.items() if not k.startswith(("KUBE", "GPUWARD_"))},

@@ -1,4 +1,6 @@
-"""Exported from a running cluster and replayed: the same nodes, the same steps, at the same times."""
+"""Exported from a running cluster and replayed: the same nodes, the same steps, at the same
+times.
+"""
 
 from __future__ import annotations
 

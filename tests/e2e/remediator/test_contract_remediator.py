@@ -1,4 +1,6 @@
-"""What a stranger may rely on: bare nodes, bare objects, and nothing set up but the definitions."""
+"""What a stranger may rely on: bare nodes, bare objects, and nothing set up but the
+definitions.
+"""
 
 from __future__ import annotations
 

@@ -71,7 +71,9 @@ async def test_s28_a_hundred_nodes_keep_to_the_rate_and_a_blocked_one_holds_up_n
 
 
 async def test_s44_a_drain_whose_watches_fell_silent_still_sees_what_people_say(cluster, tmp_path):
-    """What decides over harm is read, not remembered: the pod's time ends while nothing is heard."""
+    """What decides over harm is read, not remembered: the pod's time ends while nothing is
+    heard.
+    """
     await prepare(cluster)
     await cluster.add(pool=Pool(name="gpu", nodes=4))
     await cluster.health.all_healthy([f"gpu-000{n}" for n in range(4)])

@@ -1,4 +1,6 @@
-"""A real remediator process asks for a repair, is killed while it runs, and believes what it sees."""
+"""A real remediator process asks for a repair, is killed while it runs, and believes what it
+sees.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`kubectl get gnh` on either cluster: the API server makes ages of dates, and finds the silent."""
+"""`kubectl get gnh` on either cluster: the API server makes ages of dates, and finds the
+silent.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Component validate as kustomize builds it: its rights and its admission policies let a test be made."""
+"""Component validate as kustomize builds it: its rights and its admission policies let a test be
+made.
+"""
 
 from __future__ import annotations
 

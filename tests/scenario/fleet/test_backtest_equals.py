@@ -130,12 +130,15 @@ def test_issue14_no_name_is_needed_for_it(month: World) -> None:
 
 def test_issue14_another_policy_is_explained_node_by_node(month: World) -> None:
     past = past_of(exported(month))
-    tight = policy_of(budget={"maxUnavailable": {"percent": 15, "atMost": 1}, "maxNew": {"count": 9, "window": "10m"}})  # fmt: skip
-    wide = policy_of(budget={"maxUnavailable": {"percent": 100, "atMost": 99}, "maxNew": {"count": 9, "window": "10m"}})  # fmt: skip
+    tight = policy_of(budget={"maxUnavailable": {"percent": 15, "atMost": 1},
+                              "maxNew": {"count": 9, "window": "10m"}})  # fmt: skip
+    wide = policy_of(budget={"maxUnavailable": {"percent": 100, "atMost": 99},
+                             "maxNew": {"count": 9, "window": "10m"}})  # fmt: skip
     shadow = policy_of(mode="Shadow")
     real = [session_view(one) for one in exported(month).sessions]
     report = report_of(
-        past, [(n, replay(past, p)) for n, p in (("tight", tight), ("wide", wide), ("shadow", shadow))], real
+        past, [(n, replay(past, p)) for n, p in (("tight", tight), ("wide", wide),
+                                                 ("shadow", shadow))], real
     )  # fmt: skip
     really, tighter, wider, shadowed = report.policies
     assert (wider.nodes, shadowed.gpu_hours_out) == (6, 0.0)

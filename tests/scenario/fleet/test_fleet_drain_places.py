@@ -1,4 +1,6 @@
-"""One rule for every way into Draining: the limit of nodes, and our own node with its hand-over."""
+"""One rule for every way into Draining: the limit of nodes, and our own node with its
+hand-over.
+"""
 
 from __future__ import annotations
 

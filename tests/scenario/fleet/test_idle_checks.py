@@ -1,4 +1,6 @@
-"""Nodes on which nobody computes are tested now and then, and a failed test is a fault like any other."""
+"""Nodes on which nobody computes are tested now and then, and a failed test is a fault like any
+other.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Bad parts among sound ones, on simulated years: who is found, how soon, who is wronged (issue 14).
+"""Bad parts among sound ones, on simulated years: who is found, how soon, who is wronged (issue
+14).
 
 Faults of GPUs at the rates and returns of the recorded trace; one node of a hundred has a part at
 20 to 100 times the hazard.

@@ -17,7 +17,10 @@ FAULT_31 = "pid=7, name=python, Ch 00000008, intr 00000000. MMU Fault: ENGINE GR
 
 
 def fault_13(gpc: int = 1, tpc: int = 2) -> str:
-    return f"pid='<unknown>', name=<unknown>, Graphics SM Warp Exception on (GPC {gpc}, TPC {tpc}, SM 0): Out Of Range Address"
+    return (
+        f"pid='<unknown>', name=<unknown>, Graphics SM Warp Exception on (GPC {gpc}, TPC {tpc}, "
+        "SM 0): Out Of Range Address"
+    )
 
 
 @pytest.fixture
@@ -161,7 +164,10 @@ def test_issue11_18_repairs_of_something_else_raise_nothing(world: World, why: s
 
 
 def test_issue11_18_what_a_rules_file_says_of_an_action_stands() -> None:
-    text = b"apiVersion: gpuward.io/v1alpha1\nkind: Rules\nreasons:\n  Xid95UncontainedMemoryError: {action: ResetGPU}\n"
+    text = (
+        b"apiVersion: gpuward.io/v1alpha1\nkind: Rules\nreasons:\n"
+        b"  Xid95UncontainedMemoryError: {action: ResetGPU}\n"
+    )
     world = World(rules=parse_rules(text)).start()
     assert [fail_and_reset(world) for _ in range(4)] == ["ResetGPU Reset"] * 4
 

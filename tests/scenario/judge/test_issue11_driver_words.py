@@ -33,10 +33,12 @@ def memory_error(world: World, xid: int, said: str, gpu: int = 0) -> None:
         (95, f"Uncontained: LTC GPC (0x2, 0x0). {NOTHING}", "Info Report RestartApp"),
         (95, f"Uncontained: LTC TAG (0x2,0x0). {RESET}", "Fatal Drain ResetGPU"),
         (94, f"Contained: CE User Channel (0x9). {NOTHING}", "Info Report RestartApp"),
-        (94, f"Contained: DED CBC (0x1, 0x0). physAddr: 0x00001234 {DRAIN_AND_RESET}", "Degraded Cordon ResetGPU"),
+        (94, f"Contained: DED CBC (0x1, 0x0). physAddr: 0x00001234 {DRAIN_AND_RESET}",
+         "Degraded Cordon ResetGPU"),
         *((94, f"Contained: {unit}. {RESET}", "Fatal Drain ResetGPU")
           for unit in ("PMU", "SEC2", "GSP", "FB Falcon")),
-        (94, f"Contained: SM (0x1). {NOTHING} caused by previous Xid 48", "Info Report RestartApp"),
+        (94, f"Contained: SM (0x1). {NOTHING} caused by previous Xid 48",
+         "Info Report RestartApp"),
         (94, "GSP-RISCV instance 0 unknown fatal error", "Fatal Drain ResetGPU"),
         (94, "Contained ECC error", "Info Report RestartApp"),
         (95, "Uncontained ECC error", "Fatal Drain ResetGPU"),
@@ -54,7 +56,8 @@ def test_issue11_01_the_flags_of_a_memory_error_decide_where_the_line_has_them(
 
 def test_issue11_01_a_process_name_is_not_taken_for_the_flags() -> None:
     line = parse_message(
-        b"NVRM: Xid (PCI:0000:10:00): 95, pid=7, name=RST: No, D-RST: No, Uncontained: LTC TAG (0x2, 0x1). RST: Yes, D-RST: No"
+        b"NVRM: Xid (PCI:0000:10:00): 95, pid=7, name=RST: No, D-RST: No, Uncontained: LTC TAG "
+        b"(0x2, 0x1). RST: Yes, D-RST: No"
     )
     assert line is not None
     assert line.asks == 1

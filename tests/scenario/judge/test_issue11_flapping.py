@@ -1,4 +1,6 @@
-"""What comes and goes is one incident that stays open, not thirty; a loss again and again is no record."""
+"""What comes and goes is one incident that stays open, not thirty; a loss again and again is no
+record.
+"""
 
 from __future__ import annotations
 

@@ -159,7 +159,8 @@ def test_issue11_15_a_second_74_after_more_than_a_day_or_harmless_is_none(world:
 
 def test_issue11_15_people_may_decide_otherwise(world: World) -> None:
     world.rules = parse_rules(
-        b"apiVersion: gpuward.io/v1alpha1\nkind: Rules\nreasons: {Xid74NVLinkError: {level: Report}}\n"
+        b"apiVersion: gpuward.io/v1alpha1\nkind: Rules\n"
+        b"reasons: {Xid74NVLinkError: {level: Report}}\n"
     )
     nvlink_error(world, 3)
     world.advance(3600)
@@ -290,7 +291,8 @@ def test_issue11_16_a_job_that_fails_on_all_gpus_accuses_none(world: World) -> N
 
 
 def test_issue11_16_a_channel_marked_for_repair_asks_for_a_reboot(world: World) -> None:
-    world.xid(160, 0, "Marking LTS 5 in FPB 1 along with its pair for repair. Perform node reboot to activate repair.")  # fmt: skip
+    world.xid(160, 0, "Marking LTS 5 in FPB 1 along with its pair for repair. Perform node reboot "
+                      "to activate repair.")  # fmt: skip
     world.advance(3)
     assert world.says() == "Degraded Cordon RestartNode"
     world.reboot()

@@ -18,7 +18,10 @@ def containment(port: str) -> str:
 
 
 def aer(port: str, severity: str) -> str:
-    return f"pcieport {port}: PCIe Bus Error: severity={severity}, type=Data Link Layer, (Receiver ID)"
+    return (
+        f"pcieport {port}: PCIe Bus Error: severity={severity}, type=Data Link Layer, (Receiver "
+        "ID)"
+    )
 
 
 def port_of(gpu: int) -> str:
@@ -26,7 +29,9 @@ def port_of(gpu: int) -> str:
 
 
 class Bridged(World):
-    """GPUs 0 to 3 behind one root port and 4 to 7 behind another, each behind a port of its own."""
+    """GPUs 0 to 3 behind one root port and 4 to 7 behind another, each behind a port of its
+    own.
+    """
 
     def see(self, observation: object) -> None:
         if isinstance(observation, PciSeen):

@@ -1,4 +1,6 @@
-"""dcgm-exporter beside NVML is compared; without NVML it is the source, judged by the same judges."""
+"""dcgm-exporter beside NVML is compared; without NVML it is the source, judged by the same
+judges.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +126,10 @@ def test_what_an_earlier_agent_compared_ends_when_a_source_is_off_now(
 
 
 def test_the_tolerance_comes_from_the_rules_file() -> None:
-    text = b"apiVersion: gpuward.io/v1alpha1\nkind: Rules\nthresholds: {SourcesDiffer: {count: 1, window: 1}}\n"
+    text = (
+        b"apiVersion: gpuward.io/v1alpha1\nkind: Rules\n"
+        b"thresholds: {SourcesDiffer: {count: 1, window: 1}}\n"
+    )
     world = World(rules=parse_rules(text)).start()
     pages(world, 1, remap_failure=1)
     assert world.only().row.reason == "SourcesDiffer"

@@ -70,7 +70,10 @@ def test_a_containment_at_some_port_is_a_record(world: World) -> None:
 
 
 def test_bandwidth_of_a_network_card_is_none_of_ours(world: World) -> None:
-    line = "{} 0000:{}:00.0: 63.012 Gb/s available PCIe bandwidth, limited by 16.0 GT/s PCIe x4 link at 0000:00:01.0 (capable of 252.048 Gb/s with 16.0 GT/s PCIe x16 link)"
+    line = (
+        "{} 0000:{}:00.0: 63.012 Gb/s available PCIe bandwidth, limited by 16.0 GT/s PCIe x4 link "
+        "at 0000:00:01.0 (capable of 252.048 Gb/s with 16.0 GT/s PCIe x16 link)"
+    )
     world.kernel(line.format("mlx5_core", "9c"))
     assert not world.incidents
     world.kernel(line.format("nvidia", "10"))
@@ -175,7 +178,8 @@ def test_a_clock_that_goes_back_does_not_stretch_a_stand_down(world: World) -> N
 def test_a_rules_file_overrides_what_a_reason_means() -> None:
     rules = parse_rules(
         b"apiVersion: gpuward.io/v1alpha1\nkind: Rules\n"
-        b"reasons: {Xid31MemoryPageFault: {severity: Degraded}, Xid119GSPTimeout: {level: Cordon}}\n"
+        b"reasons: {Xid31MemoryPageFault: {severity: Degraded}, Xid119GSPTimeout: "
+        b"{level: Cordon}}\n"
         b"thresholds: {ThermalSlowdown: {count: 1, window: 1}}\n"
     )
     world = World(rules=rules).start()

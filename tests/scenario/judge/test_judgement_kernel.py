@@ -8,7 +8,10 @@ from rules.judge.observation import EventKind
 from rules.publish.verdict import Health
 from tests.support.scenario.judgement_world import World
 
-NVLINK_149 = "NETIR_LINK_EVT Fatal XC0 i0 Link 03 (0x021425c6 0x00000000 0x00000000 0x00000000 0x00000000 0x00000000 0x00000000)"
+NVLINK_149 = (
+    "NETIR_LINK_EVT Fatal XC0 i0 Link 03 (0x021425c6 0x00000000 0x00000000 0x00000000 0x00000000 "
+    "0x00000000 0x00000000)"
+)
 
 
 @pytest.fixture
@@ -203,9 +206,11 @@ def test_63_alone_is_a_record_with_a_reset_pending(world: World) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("SXid (PCI:0000:c1:00.0): 20009, Fatal, Link 04 RX Short Error Rate", "Fatal Drain RestartNode"),
+        ("SXid (PCI:0000:c1:00.0): 20009, Fatal, Link 04 RX Short Error Rate",
+         "Fatal Drain RestartNode"),
         ("SXid (PCI:0000:c1:00.0): 26006, Fatal, SOE halted", "Fatal Drain RestartNode"),
-        ("SXid (PCI:0000:c1:00.0): 11004, Non-fatal, Link 61 Ingress invalid ACL", "Info Report None"),
+        ("SXid (PCI:0000:c1:00.0): 11004, Non-fatal, Link 61 Ingress invalid ACL",
+         "Info Report None"),
     ],
 )  # fmt: skip
 def test_the_word_of_an_sxid_line_decides(world: World, text: str, expected: str) -> None:

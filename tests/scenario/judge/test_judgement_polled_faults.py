@@ -1,4 +1,6 @@
-"""Faults that only polling sees: spares used up, pending repairs, hot memory, C2C links, fabric."""
+"""Faults that only polling sees: spares used up, pending repairs, hot memory, C2C links,
+fabric.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +110,10 @@ def test_memory_without_a_known_limit_is_not_judged(world: World) -> None:
 
 
 def test_the_limits_come_from_the_rules_file() -> None:
-    text = b"apiVersion: gpuward.io/v1alpha1\nkind: Rules\nthresholds: {MemoryTemperature: {value: 5}}\n"
+    text = (
+        b"apiVersion: gpuward.io/v1alpha1\nkind: Rules\n"
+        b"thresholds: {MemoryTemperature: {value: 5}}\n"
+    )
     world = World(rules=parse_rules(text)).start()
     world.values[0] |= {Signal.MEMORY_MAX_TEMPERATURE: 95, Signal.MEMORY_TEMPERATURE: 91}
     world.advance(60, polling=True)

@@ -1,4 +1,6 @@
-"""Processes stuck in the driver: the same one again and again, another each time, zombies, a pod."""
+"""Processes stuck in the driver: the same one again and again, another each time, zombies, a
+pod.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,10 @@ DAY_S = 86_400
 
 def fault_13(gpc: int, tpc: int) -> str:
     """The driver prints the place without a process, and the process without a place."""
-    return f"pid='<unknown>', name=<unknown>, Graphics SM Warp Exception on (GPC {gpc}, TPC {tpc}, SM 0): Out Of Range Address"
+    return (
+        f"pid='<unknown>', name=<unknown>, Graphics SM Warp Exception on (GPC {gpc}, TPC {tpc}, "
+        "SM 0): Out Of Range Address"
+    )
 
 
 def owned(kind: str, name: str, uid: str, **labels: str) -> Workload:

@@ -1,4 +1,6 @@
-"""The kernel log read through syslog(2): its lines carry no sequence, and come again on a restart."""
+"""The kernel log read through syslog(2): its lines carry no sequence, and come again on a
+restart.
+"""
 
 from __future__ import annotations
 

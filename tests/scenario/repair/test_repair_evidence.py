@@ -1,4 +1,6 @@
-"""Evidence first: a step that loses the kernel log waits for it, a minute and no longer (issue 13)."""
+"""Evidence first: a step that loses the kernel log waits for it, a minute and no longer (issue
+13).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""From Quarantined back to service: steps that heal, that do not, that hang, that lie (issue 13)."""
+"""From Quarantined back to service: steps that heal, that do not, that hang, that lie (issue
+13).
+"""
 
 from __future__ import annotations
 

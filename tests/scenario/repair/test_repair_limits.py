@@ -1,4 +1,6 @@
-"""What bounds repairs: attempts over days, places in the fleet, people, the API server (issue 13)."""
+"""What bounds repairs: attempts over days, places in the fleet, people, the API server (issue
+13).
+"""
 
 from __future__ import annotations
 
@@ -260,7 +262,9 @@ def test_issue13_04_a_leader_killed_before_any_write_changes_nothing(
 
 
 def test_issue13_04_who_finds_the_new_boot_of_a_step_on_record_asks_for_nothing_again() -> None:
-    """The leader died after it had asked and before that was written; the answer came meanwhile."""
+    """The leader died after it had asked and before that was written; the answer came
+    meanwhile.
+    """
     world = RepairWorld(does="heals", steps=RESTART_ONLY)
     world.incident(NODE)
 

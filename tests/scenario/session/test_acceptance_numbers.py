@@ -1,4 +1,6 @@
-"""The numbered acceptance scenarios: each has a test that carries its number, or says why not yet."""
+"""The numbered acceptance scenarios: each has a test that carries its number, or says why not
+yet.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The observation table of a session, row by phase: which test shows it, or why it cannot occur."""
+"""The observation table of a session, row by phase: which test shows it, or why it cannot
+occur.
+"""
 
 from __future__ import annotations
 

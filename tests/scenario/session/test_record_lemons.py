@@ -187,7 +187,8 @@ def test_issue14_a_lemon_is_tested_before_it_comes_back_where_others_are_not() -
 
 def known_lemon(now: float) -> RecordStatus:
     faults = tuple(
-        RecordEvent(at=format_time(now - days * DAY), severity="Fatal", reason="GPULost", node=NODE,
+        RecordEvent(at=format_time(now - days * DAY), severity="Fatal", reason="GPULost",
+                    node=NODE,
                     ended_at=format_time(now - days * DAY + 3600), outcome=FaultOutcome.RELEASED)
         for days in (20, 16, 12, 8, 4)
     )  # fmt: skip

@@ -1,4 +1,6 @@
-"""Pods that are bound to a quarantined node by name: watched until release, named, never evicted."""
+"""Pods that are bound to a quarantined node by name: watched until release, named, never
+evicted.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What people and the policy change about a session that waits, drains or is drained reaches it."""
+"""What people and the policy change about a session that waits, drains or is drained reaches
+it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The main path in virtual time: a fault opens, marks, drains, quarantines, validates, releases."""
+"""The main path in virtual time: a fault opens, marks, drains, quarantines, validates,
+releases.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The mark on real objects: whose it is, what it leaves behind, what happens between two writes."""
+"""The mark on real objects: whose it is, what it leaves behind, what happens between two
+writes.
+"""
 
 from __future__ import annotations
 

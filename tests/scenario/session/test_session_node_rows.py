@@ -1,4 +1,6 @@
-"""Rows of the observation table about the node itself: gone, rebooted, silent, owned by another."""
+"""Rows of the observation table about the node itself: gone, rebooted, silent, owned by
+another.
+"""
 
 from __future__ import annotations
 

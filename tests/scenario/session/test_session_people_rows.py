@@ -1,4 +1,6 @@
-"""Rows of the observation table about people: undo, hold, pause, opt-out, release, delete, join."""
+"""Rows of the observation table about people: undo, hold, pause, opt-out, release, delete,
+join.
+"""
 
 from __future__ import annotations
 

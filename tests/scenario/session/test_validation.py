@@ -1,4 +1,6 @@
-"""A drained node is tested under load before it comes back, and only a pass brings it back (13.3)."""
+"""A drained node is tested under load before it comes back, and only a pass brings it back
+(13.3).
+"""
 
 from __future__ import annotations
 

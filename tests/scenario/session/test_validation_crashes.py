@@ -1,4 +1,6 @@
-"""A remediator that dies before each of its writes: the test is made once, and only a pass releases."""
+"""A remediator that dies before each of its writes: the test is made once, and only a pass
+releases.
+"""
 
 from __future__ import annotations
 

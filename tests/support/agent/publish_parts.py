@@ -112,7 +112,9 @@ XID = IncidentStatus(
 
 
 def verdict(health: str = "Healthy", **changes: Any) -> Publication:
-    """A publication as `rules.publish.publication.publish` makes it; `changes` are of its status."""
+    """A publication as `rules.publish.publication.publish` makes it; `changes` are of its
+    status.
+    """
     sick = health == "Unhealthy"
     status = HealthStatus(
         boot_id="boot-1",

@@ -149,7 +149,9 @@ class Cluster:
         raise AssertionError(f"never seen: {what}")
 
     async def kubectl(self, *arguments: str) -> tuple[int, str, str]:
-        """Exit status, output and errors of kubectl as administrator; skips where it is missing."""
+        """Exit status, output and errors of kubectl as administrator; skips where it is
+        missing.
+        """
         program = shutil.which("kubectl")
         if program is None:
             pytest.skip("kubectl is not installed")

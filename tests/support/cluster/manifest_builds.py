@@ -1,4 +1,6 @@
-"""Builds of daemonset/ with the real kubectl, as an installer makes them; used by manifest tests."""
+"""Builds of daemonset/ with the real kubectl, as an installer makes them; used by manifest
+tests.
+"""
 
 from __future__ import annotations
 

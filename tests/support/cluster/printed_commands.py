@@ -13,8 +13,10 @@ _FENCE = re.compile(r"^ *```[^\n]*\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`(kubectl [^`]*)`")
 _IN_TEXT = re.compile(r"\bkubectl (?=[a-z-])[^\n]*")
 _SHELL = {"|", ">", ">>", "2>&1", "&&", ";", "#", "<"}
-_PROSE = {"kubectl", "kubectl gpuward", "kubectl drain", "kubectl uncordon", "kubectl cordon",
-          "kubectl apply", "kubectl-gpuward", "kubectl delete pod", "kubectl gpuward why"}  # fmt: skip
+_PROSE = {
+    *("kubectl", "kubectl gpuward", "kubectl drain", "kubectl uncordon", "kubectl cordon"),
+    *("kubectl apply", "kubectl-gpuward", "kubectl delete pod", "kubectl gpuward why"),
+}
 """Named, not meant to be typed as it stands."""
 PLACES = {
     "NODE": "gpu-blocked",

@@ -57,7 +57,9 @@ def rules() -> list[dict[str, Any]]:
 
 
 def known(which: str = "full") -> dict[str, frozenset[str]]:
-    """Every metric with its labels, those of the scrape included; of the agent, this set of them."""
+    """Every metric with its labels, those of the scrape included; of the agent, this set of
+    them.
+    """
     found: dict[str, frozenset[str]] = dict(ELSEWHERE)
     for page in (AGENT_PAGES[which], GOLDEN_PAGES[-1]):
         for line in page.read_text().splitlines():

@@ -1,4 +1,6 @@
-"""What every act of others is made of: labels, moments, small changes of a node, a person's word."""
+"""What every act of others is made of: labels, moments, small changes of a node, a person's
+word.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What must be true in every reachable state, and of every write on the way (`docs/invariants.md`).
+"""What must be true in every reachable state, and of every write on the way
+(`docs/invariants.md`).
 
 `Watcher` is told of decisions, evictions and writes as they happen; `at_rest` judges a state in
 which the controller has nothing left to do at this moment.

@@ -1,8 +1,9 @@
 """What gpuward does in the small world, through the pure entry points of the node cycle.
 
-One `look` is one round of `remediator.cycle.node_cycle`: observe, decide, carry out the writes with the
-API server's preconditions. A drain's list and plan are part of its node's look; each eviction is
-sent in a step of its own, after the last look at node and session, as the gateway does it.
+One `look` is one round of `remediator.cycle.node_cycle`: observe, decide, carry out the writes
+with the API server's preconditions. A drain's list and plan are part of its node's look; each
+eviction is sent in a step of its own, after the last look at node and session, as the gateway does
+it.
 """
 
 from __future__ import annotations

@@ -90,7 +90,9 @@ class Ghost(NamedTuple):
     excused: tuple[int, ...] = ()
     """Incidents with which it may be in service: a person said so, or did what looks like it."""
     owner: str = ""
-    """How far a foreign owner's work is known: ``begun``, then ``seen`` by the leader or ``missed``."""
+    """How far a foreign owner's work is known: ``begun``, then ``seen`` by the leader or
+    ``missed``.
+    """
     owner_left: Moment | None = None
     booted: Moment | None = None
     uncordoned_since_boot: bool = True

@@ -1,4 +1,6 @@
-"""The parts around `Drains` against the simulated API server, fed with sessions and pods by hand."""
+"""The parts around `Drains` against the simulated API server, fed with sessions and pods by
+hand.
+"""
 
 from __future__ import annotations
 

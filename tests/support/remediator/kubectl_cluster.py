@@ -43,7 +43,9 @@ class Kubectl:
         return run_command("--kubeconfig", str(self.kubeconfig), *arguments)
 
     def transcript(self, *arguments: str) -> str:
-        """What a terminal shows: progress and errors, then the answer; what is random made stable."""
+        """What a terminal shows: progress and errors, then the answer; what is random made
+        stable.
+        """
         code, out, err = self(*arguments)
         ended = f"[exit {code}]\n" if code else ""
         return f"$ kubectl gpuward {shlex.join(arguments)}\n{stable(err + out)}{ended}"

@@ -20,7 +20,8 @@ def kept(name: str = NAME, node: str = "gpu-7", **changes: Any) -> dict[str, Any
     }  # fmt: skip
     incident = {
         "id": "i1", "reason": "Xid79GPUFallenOffBus", "severity": "Fatal", "active": True,
-        "gpus": ["GPU-7"], "evidence": ["NVRM: Xid 79 \x1b[2J"], "recommendedAction": "RestartNode",
+        "gpus": ["GPU-7"], "evidence": ["NVRM: Xid 79 \x1b[2J"],
+        "recommendedAction": "RestartNode",
     }  # fmt: skip
     spec: dict[str, Any] = {
         "session": name, "nodeName": node, "takenAt": "2026-03-05T11:00:00Z",

@@ -112,14 +112,18 @@ def _verdicts(agent_uid: str) -> list[Object]:
 def _sessions() -> list[Object]:
     never = "minAvailable 1 keeps 1 of 1 expected"
     remedy = "add a replica, relax the PDB, or let the owner stop the workload"
-    blocked = f"Blocked by PDB serving/solo (permanent: {never}, owner Deployment serving/solo): {remedy}."
-    shared = ("Xid95UncontainedMemoryError on 3 nodes that share rack=a17 (a, b, c); no detector takes "
-              "another node before 12:00, then what still holds is judged afresh")  # fmt: skip
+    owner = "owner Deployment serving/solo"
+    blocked = f"Blocked by PDB serving/solo (permanent: {never}, {owner}): {remedy}."
+    said = f"{blocked[0].lower()}{blocked[1:]}"
+    shared = (
+        "Xid95UncontainedMemoryError on 3 nodes that share rack=a17 (a, b, c); no detector takes "
+        "another node before 12:00, then what still holds is judged afresh"
+    )
     steps = ("Pending", "Marked", "Draining")
     return [
         session(
             f"{BLOCKED}-0badcafe", BLOCKED, "Draining",
-            f"Draining since 11:45: 11 evicted, 3 left by policy; {blocked[0].lower()}{blocked[1:]}",
+            f"Draining since 11:45: 11 evicted, 3 left by policy; {said}",
             steps=steps,
             conditions=[
                 condition("Blocked", "BudgetNeverAllows", blocked),
@@ -153,16 +157,18 @@ def _sessions() -> list[Object]:
             steps=(*steps, "Quarantined", "Validating"), spec={"hold": True},
             conditions=[condition(
                 "Blocked", "Hold",
-                "Not released: a person holds it (vendor comes on Monday (ann)), unhold it to release.",
+                "Not released: a person holds it (vendor comes on Monday (ann)), unhold it to "
+                "release.",
             )],
         ),
         waiting(
             "gpu-paused", "Paused", "paused by ann (fire drill) with GPUWardPause pause-0badcafe"
         ),
         session(
-            "gpu-shadow-0badcafe", "gpu-shadow", "Marked", mode="Shadow", steps=("Pending", "Marked"),
-            message="Shadow since 11:45: Xid95UncontainedMemoryError (Fatal) asks that the node be "
-            "marked (CordonAndTaint) and drained; nothing is touched.",
+            "gpu-shadow-0badcafe", "gpu-shadow", "Marked", mode="Shadow",
+            steps=("Pending", "Marked"),
+            message="Shadow since 11:45: Xid95UncontainedMemoryError (Fatal) asks that the node "
+            "be marked (CordonAndTaint) and drained; nothing is touched.",
         ),
         session(
             "gpu-replace-0badcafe", "gpu-replace", "Validating",

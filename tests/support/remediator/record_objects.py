@@ -1,4 +1,6 @@
-"""Records for the tests of what people see of them: two of GPUs, one of them a lemon, one of a node."""
+"""Records for the tests of what people see of them: two of GPUs, one of them a lemon, one of a
+node.
+"""
 
 from __future__ import annotations
 
@@ -42,16 +44,19 @@ def records() -> list[dict[str, Any]]:
         "driverVersion": "580.95.05", "message": "written some time ago",
     }  # fmt: skip
     once = {
-        "scope": "GPU", "uuid": "GPU-1badcafe", "events": [event(40, reason="NVLinkDown", node="gpu-gone", session="gone")],
+        "scope": "GPU", "uuid": "GPU-1badcafe",
+        "events": [event(40, reason="NVLinkDown", node="gpu-gone", session="gone")],
         "places": [{"node": "gpu-gone"}], "counters": {"faults": 1, "sessions": 1},
     }  # fmt: skip
     node = {
-        "scope": "Node", "events": [event(5, reason="NicPower", session="", node="gpu-blocked", outcome="Closed",
+        "scope": "Node", "events": [event(5, reason="NicPower", session="", node="gpu-blocked",
+                                          outcome="Closed",
                                           severity="Degraded", steps=[])],
         "places": [{"node": "gpu-blocked"}], "counters": {"faults": 1},
     }  # fmt: skip
     return [
         {"apiVersion": "gpuward.io/v1alpha1", "kind": "GPURecord",
          "metadata": {"name": name, "creationTimestamp": days_ago(60)}, "status": status}
-        for name, status in ((LEMON.lower(), lemon), ("gpu-1badcafe", once), ("node-gpu-blocked", node))
+        for name, status in ((LEMON.lower(), lemon), ("gpu-1badcafe", once),
+                             ("node-gpu-blocked", node))
     ]  # fmt: skip

@@ -6,7 +6,9 @@ import os
 from typing import Final
 
 TIMES: Final = int(os.environ.get("GPUWARD_EXAMPLES", "1"))
-"""Set by .ci/run for its slow half; `GPUWARD_EXAMPLES=50 hack/test tests/property` searches longer."""
+"""Set by .ci/run for its slow half; `GPUWARD_EXAMPLES=50 hack/test tests/property` searches
+longer.
+"""
 
 
 def examples(quick: int) -> int:

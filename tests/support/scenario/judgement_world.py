@@ -173,7 +173,10 @@ class World:
         return self.kernel(f"NVRM: Xid (PCI:{pci(gpu)}): {number}, {body}", **how)  # type: ignore[arg-type]
 
     def action_line(self, value: int, gpu: int = 0, before: int = 0) -> None:
-        text = f"GPU recovery action changed from {before:#x} (None) to {value:#x} (GPU Reset Required)"
+        text = (
+            f"GPU recovery action changed from {before:#x} (None) to {value:#x} (GPU Reset "
+            "Required)"
+        )
         self.xid(154, gpu, text)
 
     def event(self, kind: EventKind, data: int, gpu: int = 0) -> None:
@@ -267,7 +270,9 @@ class World:
         modules: dict[str, str] | None = None,
         in_sight: bool = True,
     ) -> None:
-        """One look; `running` None: the services are out of sight, `in_sight` that of processes."""
+        """One look; `running` None: the services are out of sight, `in_sight` that of
+        processes.
+        """
         services = {} if running is None else {each: each in running for each in Service}
         self.see(
             HostSeen(

@@ -1,4 +1,5 @@
-"""A cluster whose nodes are repaired through one adapter, and the system that follows its requests.
+"""A cluster whose nodes are repaired through one adapter, and the system that follows its
+requests.
 
 The provider sees only what it would see in its own cluster: an object, a mark on one, one that
 went. A minute later it ends in one of the ways that providers end: heals, gives up, hangs, lies.

@@ -1,4 +1,6 @@
-"""A cluster whose faults are kept in records, by the rules that the leader's record keeping uses."""
+"""A cluster whose faults are kept in records, by the rules that the leader's record keeping
+uses.
+"""
 
 from __future__ import annotations
 

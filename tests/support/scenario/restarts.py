@@ -1,7 +1,8 @@
 """Every judge scenario played again with the agent restarted in between, and what may differ.
 
-A `World` keeps what happened to it. `difference` ends the agent behind one step, restores it from what it had published, lets it look at what is there as the senses do, plays the rest, and
-compares what the node says then with the life without that restart.
+A `World` keeps what happened to it. `difference` ends the agent behind one step, restores it from
+what it had published, lets it look at what is there as the senses do, plays the rest, and compares
+what the node says then with the life without that restart.
 """
 
 from __future__ import annotations

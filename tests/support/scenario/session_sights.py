@@ -1,4 +1,6 @@
-"""What the remediator's edge reads for one session beside its node, from the objects of a cluster."""
+"""What the remediator's edge reads for one session beside its node, from the objects of a
+cluster.
+"""
 
 from __future__ import annotations
 

@@ -51,7 +51,9 @@ def validation_policy(repair: dict[str, Any] | None = None, **validate: Any) -> 
 
 
 class ValidationWorld(RepairWorld):
-    """A provider heals the node; `becomes` is what each test in turn ends in, the last for ever."""
+    """A provider heals the node; `becomes` is what each test in turn ends in, the last for
+    ever.
+    """
 
     def __init__(
         self, *becomes: str, nodes: int = 3, does: str = "heals", **validate: Any

@@ -1,5 +1,5 @@
-"""The basic set of series (`--metrics`): how many it has, and that alerts and dashboards read it as
-they read the full one.
+"""The basic set of series (`--metrics`): how many it has, and that alerts and dashboards read it
+as they read the full one.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def broken(folder: Path) -> NodeState:
         set_gpu(
             path,
             2,
-            ecc={"volatile": {"dram_corrected": 5, "sram_uncorrected": 2}, "aggregate": {"dram_uncorrected": 4}},
+            ecc={"volatile": {"dram_corrected": 5, "sram_uncorrected": 2},
+                 "aggregate": {"dram_uncorrected": 4}},
             remap={"uncorrectable": 3, "pending": True, "failure": True},
             nvlink={"down": [7, 9]},
             clock_events=["hw_thermal", "sw_thermal"],

@@ -1,4 +1,6 @@
-"""The Helm chart makes the same objects as kustomize, whatever is switched on, and refuses the rest."""
+"""The Helm chart makes the same objects as kustomize, whatever is switched on, and refuses the
+rest.
+"""
 
 from __future__ import annotations
 

@@ -49,7 +49,8 @@ def test_the_agent_may_tell_about_its_node(write: Write) -> None:
 
 
 OWN_EVENTS, KINDS, PLACE, NAME = (
-    "only about the node that its token", "only about a Node or", "in namespace default", "own name"
+    "only about the node that its token", "only about a Node or", "in namespace default",
+    "own name"
 )  # fmt: skip
 
 

@@ -1,4 +1,6 @@
-"""The admission policy on the mark as tables: what the remediator may change, and what all share."""
+"""The admission policy on the mark as tables: what the remediator may change, and what all
+share.
+"""
 
 from __future__ import annotations
 

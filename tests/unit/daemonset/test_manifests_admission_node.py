@@ -1,4 +1,6 @@
-"""The admission policy on kubelets as tables: a node neither ends nor dodges its own quarantine."""
+"""The admission policy on kubelets as tables: a node neither ends nor dodges its own
+quarantine.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +116,9 @@ def test_issue10_21_a_node_may_not_dodge_it_beforehand(changes: dict[str, Any]) 
 
 @pytest.mark.parametrize("before", [bare(), node(), marked()], ids=["bare", "full", "marked"])
 def test_a_kubelet_goes_on_with_its_work(before: dict[str, Any]) -> None:
-    """Heartbeats, addresses, its own labels and annotations, and a cordon of its own before ours."""
+    """Heartbeats, addresses, its own labels and annotations, and a cordon of its own before
+    ours.
+    """
     for user in (KUBELET, "system:node:"):
         assert said(before, before, user) == []
     reported = {**before, "status": {"conditions": [READY], "nodeInfo": {"bootID": "b2"}}}

@@ -1,5 +1,5 @@
-"""The admission policy on GPURecord as a table: the remediator makes empty ones, people's words are
-theirs.
+"""The admission policy on GPURecord as a table: the remediator makes empty ones, people's words
+are theirs.
 """
 
 from __future__ import annotations

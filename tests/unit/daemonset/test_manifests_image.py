@@ -1,4 +1,6 @@
-"""The images: pinned by hash, built without an index address, installable from wheel and hashes."""
+"""The images: pinned by hash, built without an index address, installable from wheel and
+hashes.
+"""
 
 from __future__ import annotations
 

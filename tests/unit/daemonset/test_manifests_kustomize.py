@@ -1,4 +1,6 @@
-"""What `kubectl kustomize` makes of base and components: reviewed as text, valid for Kubernetes."""
+"""What `kubectl kustomize` makes of base and components: reviewed as text, valid for
+Kubernetes.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Every verb that is granted has code that asks for it, and every request of the code is granted.
 
-What one live session asks for is compared in tests/e2e/install/test_install_rbac.py; here also what only
-rare occasions ask for, taken from the requests themselves.
+What one live session asks for is compared in tests/e2e/install/test_install_rbac.py; here also
+what only rare occasions ask for, taken from the requests themselves.
 """
 
 from __future__ import annotations
@@ -122,8 +122,10 @@ CALLERS = {
     "drain/kueue.py": "workloads",
     "upkeep/maintenance.py": "leases",
     "upkeep/records.py": "one GPUNodeHealth, and one GPURecord after a conflict",
-    "cycle/job_look.py": "the Job of a test, its pods and its PodTemplate, with component validate",
-    "upkeep/idle_checks.py": "Jobs of idle nodes, their pods and PodTemplate, with component validate",
+    "cycle/job_look.py": "the Job of a test, its pods and its PodTemplate, with "
+    "component validate",
+    "upkeep/idle_checks.py": "Jobs of idle nodes, their pods and PodTemplate, with "
+    "component validate",
     "cycle/node_cycle.py": "one GPUNodeHealth",
     "cycle/writes.py": "one GPUQuarantine, after a conflict",
     "drain/owners.py": "owners of pods",

@@ -1,4 +1,6 @@
-"""Component validate: the test it installs is one that the admission policy lets the remediator make."""
+"""Component validate: the test it installs is one that the admission policy lets the remediator
+make.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +32,7 @@ from tests.support.cluster.manifest_builds import DAEMONSET, build, one
 
 FOLDER = DAEMONSET / "components" / "validate"
 OBJECTS = read_manifests(FOLDER)
+ALL_CAPABILITIES = {"capabilities": {"add": ["ALL"]}}
 SHIPPED = [o for o in OBJECTS if o["kind"] == "ValidatingAdmissionPolicy"]
 (TEMPLATE,) = [o for o in OBJECTS if o["kind"] == "PodTemplate"]
 
@@ -71,10 +74,7 @@ def test_issue13_03_the_builtin_test_is_what_the_remediator_may_make() -> None:
         ({"hostNetwork": True}, "of the host"),
         ({"volumes": [{"name": "x", "hostPath": {"path": "/"}}]}, "of the host"),
         ({"containers": [{"name": "x", "securityContext": {"privileged": True}}]}, "of the host"),
-        (
-            {"initContainers": [{"name": "x", "securityContext": {"capabilities": {"add": ["ALL"]}}}]},
-            "of the host",
-        ),
+        ({"initContainers": [{"name": "x", "securityContext": ALL_CAPABILITIES}]}, "of the host"),
     ],
 )  # fmt: skip
 def test_issue13_03_whatever_else_it_tries_is_refused(changes: dict[str, Any], why: str) -> None:

@@ -22,7 +22,8 @@ KUBECTL = shutil.which("kubectl")
 OURS = [one for one in printed_commands() if one.words[1] == "gpuward"]
 PLAIN = [one for one in printed_commands() if one.words[1] != "gpuward"]
 LOOKS = {"fleet", "list", "why", "history", "show", "plan"}
-NOT_THERE = {"solo-0000": "gpu-blocked", "COMMAND": "list", "UUID": "GPU-0badcafe", "PAUSE": "pause-0badcafe",
+NOT_THERE = {"solo-0000": "gpu-blocked", "COMMAND": "list", "UUID": "GPU-0badcafe",
+             "PAUSE": "pause-0badcafe",
              "$labels.pause": "pause-0badcafe", "pause-XXXXXXXX": "pause-0badcafe",
              "gpu-gone": "gpu-healthy", "FILE": ""}  # fmt: skip
 """Names of examples, and what stands for them here."""
@@ -41,7 +42,8 @@ def fill(hosted: HostedServer) -> None:
     load_fleet(hosted)
     run = hosted.server.client
     base = [one for file in sorted((REPOSITORY / "daemonset" / "base").glob("*.yaml"))
-            for one in read_manifests(file) if one["kind"] in {"ConfigMap", "Deployment", "DaemonSet"}]  # fmt: skip
+            for one in read_manifests(file) if one["kind"] in {"ConfigMap", "Deployment",
+                                                               "DaemonSet"}]  # fmt: skip
     hosted.run(post_manifests(run, base, namespace="gpuward"))
     lease = {
         "apiVersion": "coordination.k8s.io/v1",

@@ -21,7 +21,9 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_issue15_07_help_needs_nothing_and_says_what_the_program_says(monkeypatch):
-    """The file is printed before anything is installed; COLUMNS=80 python -m hack.sim.demo --help."""
+    """The file is printed before anything is installed; COLUMNS=80 python -m hack.sim.demo
+    --help.
+    """
     monkeypatch.setenv("COLUMNS", "80")
     said = _parser().format_help()
     assert (ROOT / "hack" / "sim" / "demo" / "help.txt").read_text() == said
@@ -63,7 +65,8 @@ def test_issue15_07_a_program_ends_with_a_demo_that_is_killed(tmp_path):
     )
     start = (
         "import subprocess, sys, os, time\n"
-        "subprocess.Popen([sys.executable, '-m', 'hack.sim.demo.tied', str(os.getpid()), 'sleeper'])\n"
+        "subprocess.Popen([sys.executable, '-m', 'hack.sim.demo.tied', str(os.getpid()), "
+        "'sleeper'])\n"
         "time.sleep(60)\n"
     )
     path = f"{ROOT}:{tmp_path}"

@@ -49,7 +49,9 @@ class Access:
 
 
 def read_kubeconfig(path: Path) -> Access:
-    """The access that the current context of a kubeconfig gives; KeyError when it is incomplete."""
+    """The access that the current context of a kubeconfig gives; KeyError when it is
+    incomplete.
+    """
     config = yaml.safe_load(path.read_text(encoding="utf-8"))
     context = _named(config["contexts"], config["current-context"])["context"]
     cluster = _named(config["clusters"], context["cluster"])["cluster"]

@@ -116,7 +116,9 @@ class Cache:
         self._tell(old, None)
 
     def expect_deletion(self, obj: Object, now: datetime) -> None:
-        """After our DELETE was accepted: show the object as terminating until the watch says more."""
+        """After our DELETE was accepted: show the object as terminating until the watch says
+        more.
+        """
         key = key_of(obj)
         old = self._objects.get(key)
         if old is None or old["metadata"]["uid"] != obj["metadata"]["uid"]:

@@ -29,7 +29,9 @@ class Create:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateStatus:
-    """PUT of the status of `body`, refused (409) where its resourceVersion is no longer current."""
+    """PUT of the status of `body`, refused (409) where its resourceVersion is no longer
+    current.
+    """
 
     resource: Resource
     body: Object

@@ -111,7 +111,9 @@ class FleetHealth:
         await self._publish(story)
 
     async def keep_evidence(self, node: str) -> str:
-        """What an agent does when a mark appears: the digest it wrote, "" while there is no mark."""
+        """What an agent does when a mark appears: the digest it wrote, "" while there is no
+        mark.
+        """
         found = await self._client.get(NODES, node)
         session = session_of(found["metadata"].get("annotations") or {})
         if not session:

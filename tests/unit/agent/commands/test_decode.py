@@ -20,9 +20,13 @@ from rules.kernel_log.record import KIND_MEANINGS, LineKind
 
 ROOT = Path(__file__).resolve().parents[4]
 LINES = ROOT / "tests" / "data" / "kernel_lines.jsonl"
-LOST = "NVRM: Xid (PCI:0000:9B:00 GPU-I:01 GPU-CI:02): 79, pid=42, name=a, GPU has fallen off the bus."
+LOST = (
+    "NVRM: Xid (PCI:0000:9B:00 GPU-I:01 GPU-CI:02): 79, pid=42, name=a, GPU has fallen off the "
+    "bus."
+)
 KEYS = [
-    "line", "time", "kind", "xid", "sxid", "sxid_fatal", "pci", "gpu_uuid", "mig_gi", "mig_ci", "pid",
+    "line", "time", "kind", "xid", "sxid", "sxid_fatal", "pci", "gpu_uuid", "mig_gi", "mig_ci",
+    "pid",
     "process", "link", "unit", "caused_by", "recovery_from", "recovery_to", "user", "text",
     "severity", "reason", "action", "nvidia",
 ]  # fmt: skip
@@ -108,7 +112,8 @@ def test_a_number_that_the_gpu_does_not_have_is_noted_and_kept(
 ) -> None:
     log = tmp_path / "log"
     log.write_text(
-        "NVRM: Xid (PCI:0000:01:00): 45, Ch 1 caused by previous Xid 149\nNVRM: Xid (PCI:0000:01:00): 149\n"
+        "NVRM: Xid (PCI:0000:01:00): 45, Ch 1 caused by previous Xid 149\n"
+        "NVRM: Xid (PCI:0000:01:00): 149\n"
     )
     assert main(["decode", "--gpu", "a100", str(log)]) == 0
     first, second = capfdbinary.readouterr().out.decode().splitlines()

@@ -126,7 +126,8 @@ def test_issue11_20_damaged_compressed_data_is_one_sentence(
 
 NOW = time.time()
 MIXED = "".join(
-    f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(NOW - hours * 3600))}Z gpu-1 kernel: {text}\n"
+    f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(NOW - hours * 3600))}Z gpu-1 kernel: "
+    f"{text}\n"
     for hours, text in ((30, LOST), (20, APP), (2, APP), (1, LOST))
 ).encode()
 

@@ -1,4 +1,6 @@
-"""A node under test, from the command line to the exit status: real processes, simulated drivers."""
+"""A node under test, from the command line to the exit status: real processes, simulated
+drivers.
+"""
 
 from __future__ import annotations
 

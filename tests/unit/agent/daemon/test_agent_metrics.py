@@ -1,4 +1,6 @@
-"""Every metric of the agent: names, helps, labels and units, held by a golden file and the docs."""
+"""Every metric of the agent: names, helps, labels and units, held by a golden file and the
+docs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The publishing thread against a simulated API server: nothing is lost, nothing goes backwards."""
+"""The publishing thread against a simulated API server: nothing is lost, nothing goes
+backwards.
+"""
 
 from __future__ import annotations
 

@@ -126,7 +126,8 @@ def test_a_reading_of_a_mig_instance_is_not_the_gpus() -> None:
             id="links add up",
         ),
         pytest.param(
-            f"DCGM_FI_DEV_RETIRED_SBE{{{LABELS}}} 5\nDCGM_FI_DEV_PAGE_RETIRED_SBE_TOTAL{{{LABELS}}} 5\n",
+            f"DCGM_FI_DEV_RETIRED_SBE{{{LABELS}}} 5\n"
+            f"DCGM_FI_DEV_PAGE_RETIRED_SBE_TOTAL{{{LABELS}}} 5\n",
             {Signal.RETIRED_PAGES_SINGLE_BIT: 5},
             id="both spellings count once",
         ),

@@ -133,7 +133,10 @@ def test_the_real_machine_shows_what_psutil_shows() -> None:
     reason="needs the process numbers of the host, which a container does not have",
 )
 def test_a_real_process_is_found_by_its_name() -> None:
-    code = "import ctypes, sys; ctypes.CDLL(None).prctl(15, b'nvidia-imex'); print(flush=True); sys.stdin.read()"
+    code = (
+        "import ctypes, sys; ctypes.CDLL(None).prctl(15, b'nvidia-imex'); print(flush=True); "
+        "sys.stdin.read()"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as child:

@@ -1,4 +1,6 @@
-"""NVLink errors that were not read: packed bit error ratios, packets, the data half of CRC errors."""
+"""NVLink errors that were not read: packed bit error ratios, packets, the data half of CRC
+errors.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""One GPU under test: real ctypes calls and real PTX over the simulated driver, in this process."""
+"""One GPU under test: real ctypes calls and real PTX over the simulated driver, in this
+process.
+"""
 
 from __future__ import annotations
 

@@ -27,27 +27,47 @@ V1 = "\n".join(
 )
 
 
+BEST_EFFORT = f"kubepods-besteffort-pod{UNDER}.slice"
+BURSTABLE = "kubepods-burstable.slice/kubepods-burstable"
+KUBELET = "kubelet.slice/kubelet-kubepods.slice"
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        pytest.param(f"0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{UNDER}.slice/cri-containerd-{ID}.scope", UID, id="v2 systemd, best effort"),
-        pytest.param(f"0::/kubepods.slice/kubepods-pod{UNDER}.slice/crio-{ID}.scope", UID, id="v2 systemd, guaranteed, CRI-O"),
-        pytest.param(f"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{UNDER}.slice/crio-{ID}.scope/container", UID, id="v2 CRI-O with its own level"),
+        pytest.param(
+            f"0::/kubepods.slice/kubepods-besteffort.slice/{BEST_EFFORT}/cri-containerd-{ID}.scope",
+            UID, id="v2 systemd, best effort"),
+        pytest.param(f"0::/kubepods.slice/kubepods-pod{UNDER}.slice/crio-{ID}.scope", UID,
+                     id="v2 systemd, guaranteed, CRI-O"),
+        pytest.param(f"0::/kubepods.slice/{BURSTABLE}-pod{UNDER}.slice/crio-{ID}.scope/container",
+                     UID, id="v2 CRI-O with its own level"),
         pytest.param(f"0::/kubepods/burstable/pod{UID}/{ID}", UID, id="v2 cgroupfs"),
         pytest.param(f"0::/kubepods/pod{UID}/{ID}", UID, id="v2 cgroupfs, guaranteed"),
         pytest.param(V1, UID, id="v1 cgroupfs"),
         pytest.param(f"{V1}\n0::/system.slice/containerd.service", UID, id="hybrid"),
-        pytest.param(f"11:pids:/kubepods.slice/kubepods-pod{UNDER}.slice/docker-{ID}.scope\n1:cpu:/", UID, id="v1 systemd, one controller at the root"),
-        pytest.param(f"0::/system.slice/containerd.service/kubepods-besteffort-pod{UNDER}.slice:cri-containerd:{ID}", UID, id="containerd with the other driver"),
-        pytest.param(f"0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod{UNDER}.slice/cri-containerd-{ID}.scope", UID, id="kind"),
-        pytest.param(f"0::/docker/{ID}/kubelet/kubepods/besteffort/pod{UID}/{ID}", UID, id="kind, cgroupfs"),
-        pytest.param(f"0::/../../kubepods-burstable-pod{UNDER}.slice/cri-containerd-{ID}.scope", UID, id="seen from another cgroup namespace"),
-        pytest.param(f"0::/../../../besteffort/pod{UID}/{ID}", UID, id="seen from another one, cgroupfs"),
+        pytest.param(f"11:pids:/kubepods.slice/kubepods-pod{UNDER}.slice/docker-{ID}.scope\n1:cpu:/",
+                     UID, id="v1 systemd, one controller at the root"),
+        pytest.param(f"0::/system.slice/containerd.service/{BEST_EFFORT}:cri-containerd:{ID}", UID,
+                     id="containerd with the other driver"),
+        pytest.param(
+            f"0::/{KUBELET}/kubelet-kubepods-burstable.slice/"
+            f"kubelet-kubepods-burstable-pod{UNDER}.slice/cri-containerd-{ID}.scope",
+            UID, id="kind"),
+        pytest.param(f"0::/docker/{ID}/kubelet/kubepods/besteffort/pod{UID}/{ID}", UID,
+                     id="kind, cgroupfs"),
+        pytest.param(f"0::/../../kubepods-burstable-pod{UNDER}.slice/cri-containerd-{ID}.scope",
+                     UID, id="seen from another cgroup namespace"),
+        pytest.param(f"0::/../../../besteffort/pod{UID}/{ID}", UID,
+                     id="seen from another one, cgroupfs"),
         pytest.param(f"0::/../../pod{UID}/{ID}", UID, id="seen from a neighbour, cgroupfs"),
-        pytest.param(f"0::/kubepods.slice/kubepods-pod{STATIC}.slice/cri-containerd-{ID}.scope", STATIC, id="static pod"),
+        pytest.param(f"0::/kubepods.slice/kubepods-pod{STATIC}.slice/cri-containerd-{ID}.scope",
+                     STATIC, id="static pod"),
         pytest.param(f"0::/kubepods/burstable/pod{UID}/{ID} (deleted)", UID, id="cgroup is gone"),
-        pytest.param(f"0::/kubepods/burstable/pod{UID}/{ID}/kubepods/pod{OTHER}/x", UID, id="a name given inside the pod"),
-        pytest.param(f"2:cpu:/kubepods/pod{UID}/{ID}\n1:pids:/kubepods/pod{OTHER}/{ID}", "", id="two pods"),
+        pytest.param(f"0::/kubepods/burstable/pod{UID}/{ID}/kubepods/pod{OTHER}/x", UID,
+                     id="a name given inside the pod"),
+        pytest.param(f"2:cpu:/kubepods/pod{UID}/{ID}\n" f"1:pids:/kubepods/pod{OTHER}/{ID}", "",
+                     id="two pods"),
         pytest.param("0::/", "", id="our own"),
         pytest.param("0::/user.slice/user-1000.slice/session-2.scope", "", id="no pod"),
         pytest.param("0::/kubepods.slice/kubepods-burstable.slice", "", id="above the pods"),

@@ -1,4 +1,6 @@
-"""A mark rests on the node as its watch shows it; where that was behind, the node is read first."""
+"""A mark rests on the node as its watch shows it; where that was behind, the node is read
+first.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Pods and owners that strangers wrote, and lists that fail: the drain says so and hides nothing."""
+"""Pods and owners that strangers wrote, and lists that fail: the drain says so and hides
+nothing.
+"""
 
 from __future__ import annotations
 

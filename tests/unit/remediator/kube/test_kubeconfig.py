@@ -1,4 +1,6 @@
-"""A kubeconfig says whom we act as, and a login that gave nothing is never a stranger's request."""
+"""A kubeconfig says whom we act as, and a login that gave nothing is never a stranger's
+request.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +114,9 @@ def test_the_first_file_that_names_a_user_wins(tmp_path):
 async def test_issue15_01_of_several_files_the_first_current_context_is_in_force(
     tmp_path: Any, login: dict[str, Any]
 ) -> None:
-    """As kubectl: a command must never go to another cluster than `kubectl config current-context`."""
+    """As kubectl: a command must never go to another cluster than `kubectl config
+    current-context`.
+    """
     files = []
     for name in ("prod", "lab"):
         folder = tmp_path / name

@@ -1,4 +1,6 @@
-"""The transport: every answer is a value, credentials are renewed, the last look can stop a call."""
+"""The transport: every answer is a value, credentials are renewed, the last look can stop a
+call.
+"""
 
 from __future__ import annotations
 

@@ -156,7 +156,10 @@ async def test_a_namespace_that_somebody_named_is_never_left(cluster):
 async def test_where_nobody_named_a_namespace_the_context_may(tmp_path):
     config = tmp_path / "kubeconfig"
     context = "contexts: [{name: %s, context: {cluster: c, user: u%s}}]"
-    head = "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\nusers: [{name: u, user: {}}]\n"
+    head = (
+        "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\n"
+        "users: [{name: u, user: {}}]\n"
+    )
     found = []
     for extra in (", namespace: team-a", ""):
         config.write_text(f"{head}current-context: now\n" + context % ("now", extra))

@@ -1,4 +1,6 @@
-"""Objects of repair providers as the edge reads them: what there is, what there is not, and why."""
+"""Objects of repair providers as the edge reads them: what there is, what there is not, and
+why.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What people decided is said by every command: pauses, holds, a budget that is exceeded, a repair."""
+"""What people decided is said by every command: pauses, holds, a budget that is exceeded, a
+repair.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`plan` for what it is easily wrong about: sessions nobody looked at yet, strangers, full fleets."""
+"""`plan` for what it is easily wrong about: sessions nobody looked at yet, strangers, full
+fleets.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ def gpu_pod(name: str, on: str) -> Object:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": name, "namespace": "default", "ownerReferences": [{**owner, "controller": True}],
+            "name": name, "namespace": "default",
+            "ownerReferences": [{**owner, "controller": True}],
         },
         "spec": {
             "nodeName": on,

@@ -1,4 +1,6 @@
-"""`kubectl gpuward repair`: the proposed step is let go by name, and nothing is asked for in vain."""
+"""`kubectl gpuward repair`: the proposed step is let go by name, and nothing is asked for in
+vain.
+"""
 
 from __future__ import annotations
 

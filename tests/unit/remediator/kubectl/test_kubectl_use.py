@@ -1,4 +1,6 @@
-"""How `kubectl gpuward` is used and misused: options anywhere, exit status, errors with remedies."""
+"""How `kubectl gpuward` is used and misused: options anywhere, exit status, errors with
+remedies.
+"""
 
 from __future__ import annotations
 
@@ -71,12 +73,15 @@ def test_options_are_accepted_before_and_after_the_command(fleet, arguments):
         pytest.param(("hold", "n", "--reason", " "), "say in one sentence why", id="empty reason"),
         pytest.param(("-o", "json", "hold", "n", "--reason", "x"), "-o is for commands that look",
                      id="form for a command that acts"),
-        pytest.param(("-o", "wide", "preflight"), "-o is one of json, yaml", id="form unknown here"),
+        pytest.param(("-o", "wide", "preflight"), "-o is one of json, yaml",
+                     id="form unknown here"),
         pytest.param(("list", "-o", "xml"), "invalid choice: 'xml'", id="form unknown anywhere"),
         pytest.param(("list", "--al"), "unrecognized arguments: --al", id="no abbreviations"),
         pytest.param(("pause", "--until", "soon", "--reason", "x"), "neither a time", id="until"),
-        pytest.param(("pause", "-l", "a in (b)", "--reason", "x"), "must be key=value", id="labels"),
-        pytest.param(("quarantine", "n", "--level", "Nuke", "--reason", "x"), "'Nuke'", id="level"),
+        pytest.param(("pause", "-l", "a in (b)", "--reason", "x"), "must be key=value",
+                     id="labels"),
+        pytest.param(("quarantine", "n", "--level", "Nuke", "--reason", "x"), "'Nuke'",
+                     id="level"),
     ],
 )  # fmt: skip
 def test_wrong_use_is_one_line_with_the_remedy_and_64(arguments, said):
@@ -145,7 +150,8 @@ def answering(code: int, body: bytes, kind: str, folder: Path) -> Iterator[str]:
         pytest.param(404, b"", "text/html", "is not a Kubernetes API server", id="a web server"),
         pytest.param(200, b"<html>", "text/html", "unreadable object", id="a login page"),
         pytest.param(200, b"null", "application/json", "unreadable object", id="null"),
-        pytest.param(200, b'{"items": [1]}', "application/json", "unreadable object", id="numbers"),
+        pytest.param(200, b'{"items": [1]}', "application/json", "unreadable object",
+                     id="numbers"),
         pytest.param(200, b'{"items": [{"metadata": {"name": "\xff"}}]}', "application/json",
                      "unreadable object", id="not UTF-8"),
         pytest.param(401, b"{}", "application/json", "renew the credentials", id="not logged in"),

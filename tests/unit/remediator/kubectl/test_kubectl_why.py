@@ -78,7 +78,10 @@ def test_lines_are_short_and_none_comes_twice(text: str) -> None:
 def test_a_healthy_node_says_so_in_two_lines() -> None:
     assert why(look(verdict(NAME))) == [
         "gpu-7: in service",
-        "health   Healthy, 8/8 GPUs healthy, driver 580.95.05; last changed 60m ago, its agent is alive",
+        (
+            "health   Healthy, 8/8 GPUs healthy, driver 580.95.05; last changed 60m ago, its "
+            "agent is alive"
+        ),
     ]
 
 
@@ -86,7 +89,8 @@ def test_a_healthy_node_says_so_in_two_lines() -> None:
     ("seen", "said"),
     [
         pytest.param(look(sick(NAME)), "a session opens within seconds", id="remediator away"),
-        pytest.param(look(sick(NAME), policy=Policy()), "nothing is touched in Shadow", id="Shadow"),
+        pytest.param(look(sick(NAME), policy=Policy()), "nothing is touched in Shadow",
+                     id="Shadow"),
         pytest.param(
             look(sick(NAME, publisher={"heartbeat": ago(60)})),
             "nothing on a verdict that cannot be believed",
@@ -103,9 +107,10 @@ def test_a_healthy_node_says_so_in_two_lines() -> None:
             id="not selected",
         ),
         pytest.param(
-            look(sick(NAME), policy=load_policy(
-                {"mode": "Enforce", "reasons": {"Xid95UncontainedMemoryError": {"level": "Report"}}}
-            )),
+            look(sick(NAME), policy=load_policy({
+                "mode": "Enforce",
+                "reasons": {"Xid95UncontainedMemoryError": {"level": "Report"}},
+            })),
             "is only reported (level Report)",
             id="level Report",
         ),

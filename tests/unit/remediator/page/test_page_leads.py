@@ -1,4 +1,6 @@
-"""Everything on the pages leads somewhere: counts, searches, reasons; what is wrong comes first."""
+"""Everything on the pages leads somewhere: counts, searches, reasons; what is wrong comes
+first.
+"""
 
 from __future__ import annotations
 

@@ -16,8 +16,10 @@ from tests.support.remediator.record_objects import LEMON, records
 
 KNOWN = [msgspec.convert(one, RecordView) for one in records()]
 NODES = [
-    node("gpu-healthy", rack="r1", labels={"gpuward.io/product": "H100", "gpuward.io/driver": "580.95.05"}),
-    node("gpu-blocked", rack="r2", labels={"gpuward.io/product": "A100", "gpuward.io/driver": "550.1"}),
+    node("gpu-healthy", rack="r1", labels={"gpuward.io/product": "H100",
+                                           "gpuward.io/driver": "580.95.05"}),
+    node("gpu-blocked", rack="r2", labels={"gpuward.io/product": "A100",
+                                           "gpuward.io/driver": "550.1"}),
 ]  # fmt: skip
 
 

@@ -1,4 +1,6 @@
-"""A GPUEvidence that somebody else wrote: whatever is in it, nothing breaks and nothing is believed."""
+"""A GPUEvidence that somebody else wrote: whatever is in it, nothing breaks and nothing is
+believed.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ NAMED = b'{"metadata":{"name":"s"},"spec":%s}'
     "spec",
     [
         b"[]", b"1", b"null", b'"text"', b"{}", b'{"sha256":1}', b'{"sha256":"x"}',
-        b'{"sha256":["x"],"session":{"a":1}}', b'{"session":1e400}', b'{"a":' * 500 + b"1" + b"}" * 500,
+        b'{"sha256":["x"],"session":{"a":1}}', b'{"session":1e400}',
+        b'{"a":' * 500 + b"1" + b"}" * 500,
         b'{"sha256":"' + b"f" * 100_000 + b'"}', b'{"kernelLog":"\\ud800"}',
     ],
 )  # fmt: skip
@@ -31,7 +34,8 @@ def test_what_is_no_evidence_is_not_whole(spec: bytes) -> None:
 
 @pytest.mark.parametrize(
     "note",
-    ["", "{", "[]", '{"session":1}', '{"session":"../nodes"}', '{"session":"A B"}', '{"session":"s"'
+    ["", "{", "[]", '{"session":1}', '{"session":"../nodes"}', '{"session":"A B"}',
+     '{"session":"s"'
      + " " * 5000 + "}", '{"session":"' + "s" * 300 + '"}'],
 )  # fmt: skip
 def test_a_note_that_names_no_possible_session_asks_for_no_evidence(note: str) -> None:

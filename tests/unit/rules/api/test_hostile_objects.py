@@ -55,7 +55,9 @@ def test_issue10_01_every_number_can_be_spelled(at: float) -> None:
 def test_issue10_01_a_silent_agent_with_such_a_time_is_called_silent(
     text: str, field: str
 ) -> None:
-    """A pod that is gone leaves the time of its last verdict; a heartbeat that is none is silence."""
+    """A pod that is gone leaves the time of its last verdict; a heartbeat that is none is
+    silence.
+    """
     publisher = {"heartbeat": text} if field == "heartbeat" else {"pod": "x/y", "podUID": "u"}
     status = {"publisher": publisher, "observedAt": text, "nodeUID": node().uid}
     health = msgspec.convert({"metadata": {"name": "n0"}, "status": status}, HealthView)

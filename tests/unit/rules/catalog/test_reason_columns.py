@@ -37,7 +37,8 @@ def test_the_end_of_an_incident_is_read_back(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "Silence", "Silence(0m)", "Silence(3d)", "State(x, 0 of 3)", "State(x, 4 of 3)", "State(, 1 of 1)",
+    ["", "Silence", "Silence(0m)", "Silence(3d)", "State(x, 0 of 3)", "State(x, 4 of 3)",
+     "State(, 1 of 1)",
      "reset", "Reset(1)", "State"],
 )  # fmt: skip
 def test_nonsense_is_refused_by_name(text: str) -> None:
@@ -87,10 +88,13 @@ def test_a_row_contradicts_nothing(row: Reason) -> None:
 
 def test_the_documented_reasons_exist() -> None:
     assert {
-        "GPULost", "RowRemapFailure", "RowRemapPending", "ThermalSlowdown", "PowerBrake", "PCIeWidthDegraded",
-        "PCIeGenDegraded", "PCIeReplayRate", "NVLinkDown", "NVLinkErrorRate", "EccUncorrectableVolatile",
+        "GPULost", "RowRemapFailure", "RowRemapPending", "ThermalSlowdown", "PowerBrake",
+        "PCIeWidthDegraded",
+        "PCIeGenDegraded", "PCIeReplayRate", "NVLinkDown", "NVLinkErrorRate",
+        "EccUncorrectableVolatile",
         "EccSramThreshold", "RetiredPagesPending", "DriverAbsent", "DriverMismatch", "NoAccess",
-        "WaitingForDriver", "GPUCountMismatch", "GPUResetRequired", "InfoRomCorrupt", "FabricStateFailed",
+        "WaitingForDriver", "GPUCountMismatch", "GPUResetRequired", "InfoRomCorrupt",
+        "FabricStateFailed",
         "AgentStale", "AllChecksPassing",
     } <= set(REASONS)  # fmt: skip
 

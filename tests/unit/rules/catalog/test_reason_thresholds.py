@@ -39,8 +39,8 @@ def test_a_threshold_without_hysteresis_keeps_both_sides_together() -> None:
 def test_a_file_changes_columns_of_a_reason() -> None:
     rules = parse_rules(
         (
-            HEAD
-            + "reasons: {Xid94ContainedMemoryError: {severity: Fatal, level: Drain, action: ResetGPU}}"
+            HEAD + "reasons: {Xid94ContainedMemoryError: {severity: Fatal, level: Drain, "
+            "action: ResetGPU}}"
         ).encode()
     )
     changed = rules.apply(reason_for_xid(94))

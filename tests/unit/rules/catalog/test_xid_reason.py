@@ -175,13 +175,15 @@ def test_the_drivers_answer(
     [
         pytest.param("3,1,1,-;NVRM: GPU 0000:18:00.0: GPU has fallen off the bus.", "GPULost",
                      Action.RESTART_NODE, id="lost"),
-        pytest.param("nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 x", "SXidFatal",
+        pytest.param("nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 x",
+                     "SXidFatal",
                      Action.RESTART_NODE, id="SXid fatal"),
         pytest.param("nvidia-nvswitch0: SXid (PCI:0004:00:00.0): 26008, SOE Watchdog error",
                      "SXidUnknown", Action.INVESTIGATE, id="SXid without a word"),
         pytest.param("nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 20034, Non-fatal", "SXidNonFatal",
                      Action.NONE, id="the word beats the catalog"),
-        pytest.param("NVRM: Xid (PCI:0000:01:00): 154, GPU recovery action changed from 0x0 (None) "
+        pytest.param("NVRM: Xid (PCI:0000:01:00): 154, GPU recovery action changed "
+                     "from 0x0 (None) "
                      "to 0x1 (PF FLR)", "RecoveryActionResetGPU", Action.RESET_GPU, id="154"),
         pytest.param("pcieport 0000:00:1c.0: AER: Corrected error received: 0000:00:1c.0",
                      "PcieAerCorrected", Action.NONE, id="AER corrected"),
@@ -225,7 +227,8 @@ def test_driver_branch(text: str | None, branch: int | None) -> None:
 
 
 def test_architectures_take_the_nearest_column_and_hide_nothing() -> None:
-    assert [nearest_architecture(m) for m in ("T4", "a100", "L40S", "NVIDIA H200", "b200", "gb300")] == [
+    assert [nearest_architecture(m) for m in ("T4", "a100", "L40S", "NVIDIA H200", "b200",
+                                              "gb300")] == [
         "a100", "a100", "h100", "h100", "b100", "gb200",
     ]  # fmt: skip
     assert nearest_architecture("voodoo") is None

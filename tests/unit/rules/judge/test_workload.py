@@ -54,7 +54,8 @@ def pod(
         ),
         pytest.param(pod("db-0", "StatefulSet", "db"), "u", "ml/db", "StatefulSet ml/db",
                      id="StatefulSet"),
-        pytest.param(pod("train-x2b4z", "Job", "train"), "u", "ml/train", "Job ml/train", id="Job"),
+        pytest.param(pod("train-x2b4z", "Job", "train"), "u", "ml/train", "Job ml/train",
+                     id="Job"),
         pytest.param(
             pod("nightly-29012345-x2b4z", "Job", "nightly-29012345"),
             "u", "ml/nightly", "Job ml/nightly-29012345", id="Job of a CronJob",
@@ -127,7 +128,8 @@ PODS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
             st.sampled_from(["pod-template-hash", "ray.io/cluster", "x"]), ANY, max_size=3
         ),
         "ownerReferences": st.lists(
-            st.fixed_dictionaries({"kind": ANY, "name": ANY, "uid": ANY, "controller": st.booleans()}),
+            st.fixed_dictionaries({"kind": ANY, "name": ANY, "uid": ANY,
+                                   "controller": st.booleans()}),
             max_size=3,
         ),
     }

@@ -77,7 +77,8 @@ def test_a_line_of_user_space_is_read_and_marked(prefix: bytes) -> None:
 
 FORGED = {
     "OOM killer": b"Out of memory: Killed process 4242 (NVRM: Xid (PCI:) total-vm:1024kB",
-    "OOM killer, container": b"oom-kill:constraint=CONSTRAINT_NONE,task=NVRM: Xid (PCI:,pid=42,uid=0",
+    "OOM killer, container": b"oom-kill:constraint=CONSTRAINT_NONE,task=NVRM: Xid "
+    b"(PCI:,pid=42,uid=0",
     "crashed process": b"NVRM: Xid (PCI:[4242]: segfault at 0 ip 0000000000000000 sp 0 error 14",
     "hung process": b"INFO: task NVRM: Xid (PCI::4242 blocked for more than 120 seconds.",
     "middle of a line": b"nvidia-uvm: reported " + BODY,
@@ -173,13 +174,15 @@ def test_addresses_are_spelled_one_way(raw: bytes, pci: str) -> None:
         pytest.param(b"The NVIDIA GPU 0000:18:00.0", True, id="first of three lines"),
         pytest.param(b"The NVIDIA GPU 0000:18:00.0 (PCI ID: 10de:1b06)", False, id="unsupported"),
         pytest.param(
-            b"The NVIDIA GPU 0000:18:00.0\\x0aNVRM: (PCI ID: 10de:2901) installed in this system has"
+            b"The NVIDIA GPU 0000:18:00.0\\x0aNVRM: (PCI ID: 10de:2901) installed in "
+            b"this system has"
             b"\\x0aNVRM: fallen off the bus and is not responding to commands.",
             True,
             id="all three in one record",
         ),
         pytest.param(
-            b"The NVIDIA GPU 0000:18:00.0 (PCI ID: 10de:1b06)\\x0aNVRM: installed in this system is "
+            b"The NVIDIA GPU 0000:18:00.0 (PCI ID: 10de:1b06)\\x0aNVRM: installed in "
+            b"this system is "
             b"not supported by open\\x0aNVRM: nvidia.ko",
             False,
             id="unsupported, in one record",

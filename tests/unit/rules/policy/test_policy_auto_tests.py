@@ -1,4 +1,6 @@
-"""Provider Auto means the same at every level of `validate`: who tests is decided where it stands."""
+"""Provider Auto means the same at every level of `validate`: who tests is decided where it
+stands.
+"""
 
 from __future__ import annotations
 

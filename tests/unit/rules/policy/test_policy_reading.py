@@ -132,13 +132,15 @@ def _lists(value: Any) -> Any:
         ),
         pytest.param(
             {"zzz": 1},
-            "policy.yaml: zzz is not a known key; known are apiVersion, budget, drain, external, history, "
-            "kind, limits, mark, mode, nodeSelector, pods, reasons, release, repair, validate",
+            "policy.yaml: zzz is not a known key; known are apiVersion, budget, drain, external, "
+            "history, kind, limits, mark, mode, nodeSelector, pods, reasons, release, repair, "
+            "validate",
             id="nothing-near",
         ),
         pytest.param(
             {"mode": "enforce"},
-            "policy.yaml: mode is wrong: invalid enum value 'enforce'; write one of Shadow, Enforce",
+            "policy.yaml: mode is wrong: invalid enum value 'enforce'; write one of Shadow, "
+            "Enforce",
             id="mode",
         ),
         pytest.param(
@@ -149,7 +151,8 @@ def _lists(value: Any) -> Any:
         ),
         pytest.param(
             {"drain": {"settle": "5"}},
-            "policy.yaml: drain.settle is wrong: '5' is no duration; write it as 10m, 24h or 1h30m",
+            "policy.yaml: drain.settle is wrong: '5' is no duration; write it as 10m, 24h or "
+            "1h30m",
             id="no-unit",
         ),
         pytest.param(
@@ -181,26 +184,26 @@ def _lists(value: Any) -> Any:
         ),
         pytest.param(
             {"release": {"replaceAfter": {"count": 1, "window": "7d"}}},
-            "policy.yaml: release.replaceAfter.count must be at least 2: with 1 no node would ever "
-            "be released by itself",
+            "policy.yaml: release.replaceAfter.count must be at least 2: with 1 no node would "
+            "ever be released by itself",
             id="replace",
         ),
         pytest.param(
             {"repair": {"mode": "Auto"}},
-            "policy.yaml: repair.steps names no step, so there is nothing to repair with; name one or "
-            "set repair.mode: Off",
+            "policy.yaml: repair.steps names no step, so there is nothing to repair with; name "
+            "one or set repair.mode: Off",
             id="nobody-repairs",
         ),
         pytest.param(
             {"repair": {"steps": {"Reboot": {"adapter": "NodeConditions"}}}},
-            "policy.yaml: repair.steps is wrong: invalid enum value 'Reboot'; write one of ResetGPU, "
-            "RestartDriver, RestartNode, PowerCycle, ReplaceNode",
+            "policy.yaml: repair.steps is wrong: invalid enum value 'Reboot'; write one of "
+            "ResetGPU, RestartDriver, RestartNode, PowerCycle, ReplaceNode",
             id="no-such-step",
         ),
         pytest.param(
             {"repair": {"steps": {"PowerCycle": {"adapter": "NodeConditions"}}}},
-            "policy.yaml: repair.steps.PowerCycle.adapter NodeConditions cannot ask for a PowerCycle; "
-            "it can for ResetGPU, RestartNode, ReplaceNode",
+            "policy.yaml: repair.steps.PowerCycle.adapter NodeConditions cannot ask for a "
+            "PowerCycle; it can for ResetGPU, RestartNode, ReplaceNode",
             id="not-its-step",
         ),
         pytest.param(

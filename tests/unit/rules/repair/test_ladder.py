@@ -62,9 +62,7 @@ def test_issue13_02_it_climbs_and_never_goes_down(known: dict[str, object], step
         assert found.clause
 
 
-def test_issue13_01_what_a_person_chose_goes_before_where_it_begins_and_how_often_it_was_tried() -> (
-    None
-):
+def test_issue13_01_what_a_person_chose_goes_before_the_first_rung_and_the_tried() -> None:
     found = led(Step.REPLACE_NODE, chosen="ResetGPU", tried={"ResetGPU": 9})
     assert found.rung is not None
     assert (found.rung.step, found.rung.attempt) == (Step.RESET_GPU, 10)
@@ -87,6 +85,6 @@ def test_issue13_02_why_no_step_is_left_is_said_step_by_step() -> None:
         tried={"RestartNode": 1, "ReplaceNode": 2},
     )
     assert found.clause == (
-        "RestartNode was tried in this session, PowerCycle has no adapter, ReplaceNode was tried 2 "
-        "times lately"
+        "RestartNode was tried in this session, PowerCycle has no adapter, ReplaceNode was tried "
+        "2 times lately"
     )

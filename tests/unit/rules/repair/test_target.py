@@ -37,7 +37,8 @@ HOST = next(iter(METAL3.steps.values()))
     [
         (CAPI, node(machine="m-1", cluster_namespace="capi"),
          "/apis/cluster.x-k8s.io/%2A/namespaces/capi/machines/m-1"),
-        (CAPI, node(machine="m-1"), "the Node has no annotation cluster.x-k8s.io/cluster-namespace"),
+        (CAPI, node(machine="m-1"),
+         "the Node has no annotation cluster.x-k8s.io/cluster-namespace"),
         (CAPI, node(machine="../../nodes/x", cluster_namespace="capi"),
          "the Node's annotation cluster.x-k8s.io/machine does not read {name}"),
         (CAPI, node(machine="..", cluster_namespace="capi"),

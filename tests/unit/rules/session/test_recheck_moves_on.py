@@ -1,4 +1,6 @@
-"""The last look before harm: what was chosen earlier is not sent once it is not wanted any more."""
+"""The last look before harm: what was chosen earlier is not sent once it is not wanted any
+more.
+"""
 
 from __future__ import annotations
 
@@ -137,7 +139,8 @@ OLD = pod(status={"startTime": format_time(NOW - 86_400)})
     ("rules", "why"),
     [
         pytest.param({}, "", id="as-planned"),
-        pytest.param({"pods": [{"namespaces": ["team-a"], "strategy": "Skip"}]}, "stays", id="skip"),
+        pytest.param({"pods": [{"namespaces": ["team-a"], "strategy": "Skip"}]}, "stays",
+                     id="skip"),
         pytest.param(
             {"pods": [{"selector": "app=web", "strategy": "WaitCompleted"}]}, "waits", id="wait"
         ),

@@ -1,4 +1,6 @@
-"""A simulated machine says what an agent would have said, though it looks only where something is."""
+"""A simulated machine says what an agent would have said, though it looks only where something
+is.
+"""
 
 from __future__ import annotations
 

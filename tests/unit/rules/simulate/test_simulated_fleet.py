@@ -27,7 +27,9 @@ HOUR = 3600.0
 
 
 def year(*kinds: tuple[Kind, float], nodes: int = 24, days: float = 3.0) -> Year:
-    """One fault of each kind, each on a node of its own, from the hour given on, for five hours."""
+    """One fault of each kind, each on a node of its own, from the hour given on, for five
+    hours.
+    """
     faults = tuple(
         Fault(
             number=number,

@@ -168,7 +168,9 @@ def _failed(budget: Object, why: str, now: datetime) -> Outcome:
 def _disrupted(
     budget: Object, pods: list[Object], now: datetime
 ) -> tuple[dict[str, str], float | None, list[Object]]:
-    """Evictions allowed lately whose pods are not terminating yet, the next expiry, the expired."""
+    """Evictions allowed lately whose pods are not terminating yet, the next expiry, the
+    expired.
+    """
     known: Mapping[str, str] = (budget.get("status") or {}).get("disruptedPods") or {}
     pending: dict[str, str] = {}
     not_deleted: list[Object] = []

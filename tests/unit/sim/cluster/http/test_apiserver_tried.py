@@ -1,4 +1,6 @@
-"""Refusals that were tried side by side on a real 1.36.2 server, and that were once let pass here."""
+"""Refusals that were tried side by side on a real 1.36.2 server, and that were once let pass
+here.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,8 @@ def budget(**spec: Any) -> Object:
             SYSTEM_EVENTS, named(involvedObject=NODE), 422, "does not match", id="event elsewhere"
         ),
         pytest.param(
-            NEW_EVENTS, named(regarding=NODE, type="Normal"), 422, "eventTime: Required", id="untimed"
+            NEW_EVENTS, named(regarding=NODE, type="Normal"), 422, "eventTime: Required",
+            id="untimed"
         ),
         pytest.param(
             NEW_EVENTS, named(**TIMED, type="Strange"), 422, "invalid value: Strange", id="type"
@@ -74,7 +77,8 @@ def budget(**spec: Any) -> Object:
             ROLES, named(rules=[{"apiGroups": [""], "resources": ["pods"]}]), 422,
             "rules[0].verbs", id="no verbs",
         ),
-        pytest.param(BUDGETS, budget(maxUnavailable="150%"), 422, "maxUnavailable", id="over 100%"),
+        pytest.param(BUDGETS, budget(maxUnavailable="150%"), 422, "maxUnavailable",
+                     id="over 100%"),
     ],
 )  # fmt: skip
 async def test_what_cannot_be_created(path: str, body: Object, code: int, why: str) -> None:
