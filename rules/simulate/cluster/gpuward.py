@@ -122,9 +122,17 @@ class Gpuward:
                 lambda v=validating: self._people_release(node, validating=v),  # type: ignore[misc]
             )
 
-    def changed(self, node: SimNode) -> None:
-        """The Node object changed."""
+    def shown(self, node: SimNode) -> None:
+        """The watch of nodes brings it, also what this controller wrote itself."""
         self._views[node.name] = node.view
+        self._touch()
+
+    def by_hand(self, node: SimNode) -> None:
+        """A person's cordon counts in the budget, and may be all that a session waited for."""
+        self.changed(node)
+
+    def changed(self, node: SimNode) -> None:
+        """There is news of the node."""
         self._touch()
         self._wake(node, 0.0)
 
@@ -312,7 +320,6 @@ class Gpuward:
         others = tuple(one for one in status.conditions if one.type != write.kind)
         status = msgspec.structs.replace(status, conditions=(*others, condition))
         view = newer(node.view, status=status)
-        self._views[node.name] = view
         self._world.show(node, view)
         if write.asks:
             self._world.tries(node, STEP_S.get(write.step), self._rebooted)
@@ -328,7 +335,6 @@ class Gpuward:
         view = merged(node.view, body or {})
         if view is None:
             return False
-        self._views[node.name] = view
         self._world.show(node, view)
         if isinstance(write, d.MarkNode):
             self._world.taken(node)

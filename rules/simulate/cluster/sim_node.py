@@ -34,6 +34,12 @@ class Controller(Protocol[Where]):
     def readiness(self, node: SimNode) -> None:
         """The node's Ready condition changed."""
 
+    def shown(self, node: SimNode) -> None:
+        """The Node object is another one, whoever changed it."""
+
+    def by_hand(self, node: SimNode) -> None:
+        """People cordoned the node, or uncordoned it."""
+
     def blind(self, node: SimNode, *, agent: bool, over: bool) -> None:
         """The driver's calls hang or the agent is gone; or that is over."""
 

@@ -153,6 +153,7 @@ class World:
         """The Node object is another one now."""
         was = node.open
         node.view = view
+        self.controller.shown(node)
         if node.open != was:
             self.work.changed(node)
 
@@ -178,15 +179,20 @@ class World:
         def take() -> None:
             if node.fault is fault and not node.out:
                 self.score.by_people += 1
-                node.by_people = True
                 self._goes_out(fault)
                 self._mark_idle(node)
-                spec = msgspec.structs.replace(node.view.spec, unschedulable=True)
-                self.show(node, newer(node.view, spec=spec))
+                self._by_hand(node, cordoned=True)
                 self.work.ends_on(node, Ended.PEOPLE)
                 self.hand_over(node)
 
         self.clock.after(seconds, take)
+
+    def _by_hand(self, node: SimNode, *, cordoned: bool) -> None:
+        """People cordon or uncordon the node."""
+        node.by_people = cordoned
+        spec = msgspec.structs.replace(node.view.spec, unschedulable=cordoned)
+        self.show(node, newer(node.view, spec=spec))
+        self.controller.by_hand(node)
 
     def hand_over(self, node: SimNode) -> None:
         """The node is empty: people repair it, or find that it has nothing."""
@@ -245,12 +251,10 @@ class World:
         node.repair_from = None
         fault, node.fault = node.fault, None
         node.machine.repaired(self.now)
-        if node.by_people:
-            node.by_people = False
-            spec = msgspec.structs.replace(node.view.spec, unschedulable=False)
-            node.view = newer(node.view, spec=spec)
-        elif node.taken_at is not None:
+        if node.taken_at is not None:
             self._mark_idle(node)
+        elif node.by_people:
+            self._by_hand(node, cordoned=False)
         self._boots(node)
         if fault is not None and SIGNS[fault.kind].repaired_by_people:
             node.machine.people_say_repaired(self.now)
@@ -271,6 +275,7 @@ class World:
         """The controller takes the node out of service."""
         if node.taken_at is not None:
             return
+        by_people = node.out
         node.taken_at = self.now
         score, fault = self.score, node.fault
         score.taken += 1
@@ -285,7 +290,8 @@ class World:
         began = BEGIN + fault.start
         score.found[fault.kind] += 1
         score.delays.setdefault(fault.kind, []).append(self.now - began)
-        self._goes_out(fault)
+        if not by_people:
+            self._goes_out(fault)
         if not EFFECTS[fault.kind].keeps_killing:
             score.needless += 1
 
@@ -304,7 +310,11 @@ class World:
         self._settle_idle(node)
         node.taken_at = None
         node.told = False
-        node.repair_from = None
+        if not node.by_people:
+            node.repair_from = None
+        elif node.repair_from is None:
+            # Their own cordon they take off when the controller is done with the node.
+            self._by_hand(node, cordoned=False)
         self._returned(node)
 
     def evict(self, pod: Pod, *, force: bool = False) -> bool:

@@ -50,6 +50,12 @@ class Peer:
     def readiness(self, node: SimNode) -> None:
         """The node's Ready condition changed."""
 
+    def shown(self, node: SimNode) -> None:
+        """The Node object is another one."""
+
+    def by_hand(self, node: SimNode) -> None:
+        """People cordoned the node, or uncordoned it."""
+
     def blind(self, node: SimNode, *, agent: bool, over: bool) -> None:
         """Nobody sees the GPUs."""
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from rules.api.quarantine import Mode
-from rules.policy.policy import Policy, Repair, RepairStep
+from rules.policy.policy import Budget, MaxUnavailable, Policy, Repair, RepairStep
 from rules.repair.shipped import NODE_CONDITIONS
 from rules.simulate.cluster import rests
 from rules.simulate.cluster.gpuward import Gpuward
@@ -112,6 +112,21 @@ def test_one_node_after_another_waits_for_the_rules_of_the_fleet() -> None:
     assert score.most_out <= 3
     assert score.breaker_h > 0
     assert score.correlated > 0
+
+
+def test_a_persons_cordon_is_seen_and_is_all_that_a_session_waited_for() -> None:
+    """The budget is full, people take the second node by hand: it costs nothing to take it too."""
+    budget = Budget(max_unavailable=MaxUnavailable(percent=1, at_most=1))
+    policy = msgspec.structs.replace(ENFORCE, budget=budget)
+
+    score, ours, world = lived(year((Kind.LOST, 10.0), (Kind.LOST, 10.5)), policy)
+
+    assert (score.taken, score.by_people, score.terminal) == (2, 1, (2, 2))
+    assert score.delays[Kind.LOST][1] == pytest.approx(HOUR, abs=60)
+    assert score.lost[Loss.FAULT] < 1.5 * 8, "what people had taken is not lost twice"
+    assert [s.status.phase for s in ours.quarantines.values()] == ["Released", "Released"]
+    assert all(node.open for node in world.by_number)
+    assert world.clock.calls < 5_000
 
 
 def test_a_budget_that_never_allows_an_eviction_needs_a_person_and_is_never_passed_over() -> None:
