@@ -242,7 +242,7 @@ def problem_page(state: PageState, title: str, sentence: str) -> Element:
         title,
         "",
         state.replica(),
-        el("h1", None, title),
-        el("p", {"class": "sentence"}, sentence),
-        el("p", None, el("a", {"href": "/"}, "To the fleet")),
+        el("h1", title),
+        el("p.sentence", sentence),
+        el("p", el("a", {"href": "/"}, "To the fleet")),
     )

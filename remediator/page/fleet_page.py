@@ -33,13 +33,13 @@ def fleet_page(
         "/",
         fleet.replica,
         trouble(fleet.replica),
-        el("h1", {"class": "quiet"}, "Fleet"),
+        el("h1.quiet", "Fleet"),
         live("headline", "p", {"class": "headline", "role": "status"}, headline(fleet.counts)),
-        live("counts", "dl", {"class": "counts"}, _counts(fleet.counts)),
-        live("alarms", "div", {"class": "alarms"}, _alarms(fleet)),
+        live("counts", "dl.counts", _counts(fleet.counts)),
+        live("alarms", "div.alarms", _alarms(fleet)),
         section("open", "Open sessions", _sessions(opened, now)),
-        section("limits", "Budget and breaker", live("limits", "div", {}, _limits(fleet))),
-        section("day", "Last day", live("trend", "div", {}, _last_day(fleet))),
+        section("limits", "Budget and breaker", live("limits", "div", _limits(fleet))),
+        section("day", "Last day", live("trend", "div", _last_day(fleet))),
         section("map", "Nodes", _map(rows)),
     )
 
@@ -80,10 +80,9 @@ def _counts(counts: Counts) -> list[Element]:
         el(
             "div",
             {"class": f"count {kind if number else 'zero'}".strip()},
-            el("dt", None, name),
+            el("dt", name),
             el(
                 "dd",
-                None,
                 el("a", {"href": _NODES_BEHIND[name],
                          "aria-label": f"{number:,} {name}: list them"},
                    f"{number:,}"),
@@ -93,13 +92,12 @@ def _counts(counts: Counts) -> list[Element]:
     ]  # fmt: skip
     unseen = counts.gpus - counts.gpus_seen
     gpus = el(
-        "div",
-        {"class": "count wide"},
-        el("dt", None, "GPUs healthy"),
+        "div.count.wide",
+        el("dt", "GPUs healthy"),
         el(
-            "dd", None, f"{counts.gpus_healthy:,}",
-            el("small", None, f" of {counts.gpus_seen:,} seen"),
-            el("small", None, f", {unseen:,} not seen") if unseen else None,
+            "dd", f"{counts.gpus_healthy:,}",
+            el("small", f" of {counts.gpus_seen:,} seen"),
+            el("small", f", {unseen:,} not seen") if unseen else None,
         ),
     )  # fmt: skip
     return [*tiles, gpus]
@@ -109,17 +107,17 @@ def _alarms(fleet: FleetSummary) -> list[Element]:
     found = _blind(fleet.counts)
     if fleet.breaker.open:
         found.append(
-            el("p", {"class": "banner warn"}, el("strong", None, "The breaker is open. "),
+            el("p.banner.warn", el("strong", "The breaker is open. "),
                sentence(fleet.breaker.message))
         )  # fmt: skip
     for pause in fleet.pauses:
         by, until = f" by {pause.by}" if pause.by else "", pause.until or "somebody ends it"
         found.append(
-            el("p", {"class": "banner warn"}, el("strong", None, f"Paused{by}. "),
+            el("p.banner.warn", el("strong", f"Paused{by}. "),
                f"{pause.scope}, until {until}: {pause.reason or 'no reason given'}")
         )  # fmt: skip
     told = [one for one in fleet.findings[:SHOWN_FINDINGS] if one != fleet.breaker.message]
-    return [*found, *(el("p", {"class": "banner warn"}, sentence(finding)) for finding in told)]
+    return [*found, *(el("p.banner.warn", sentence(finding)) for finding in told)]
 
 
 def _blind(counts: Counts) -> list[Element]:
@@ -132,9 +130,9 @@ def _blind(counts: Counts) -> list[Element]:
         "them and nothing is done. Look at the agents: "
     )
     return [
-        el("p", {"class": "banner bad", "role": "alert"},
-           el("strong", None, "Most GPUs are not seen. "), told,
-           el("code", None, "kubectl get pods -A -l app.kubernetes.io/component=agent -o wide"))
+        el("p.banner.bad", {"role": "alert"},
+           el("strong", "Most GPUs are not seen. "), told,
+           el("code", "kubectl get pods -A -l app.kubernetes.io/component=agent -o wide"))
     ]  # fmt: skip
 
 
@@ -152,18 +150,18 @@ def _sessions(opened: list[SessionRow], now: float) -> list[Element]:
     )
     if len(opened) > len(shown):
         body.append(
-            el("p", {"class": "more"},
+            el("p.more",
                el("a", {"href": "/sessions"}, f"All {len(opened):,} open sessions"))
         )  # fmt: skip
-    return [live("sessions", "div", {}, body)]
+    return [live("sessions", "div", body)]
 
 
 def _limits(fleet: FleetSummary) -> list[Element | None]:
     breaker = fleet.breaker
     state = (
-        el("p", None, chip("Storm"), " Why and until when: above.")
+        el("p", chip("Storm"), " Why and until when: above.")
         if breaker.open
-        else el("p", {"class": "calm"}, "Breaker closed: new sessions may start.")
+        else el("p.calm", "Breaker closed: new sessions may start.")
     )
     full = sorted((row for row in fleet.budgets[1:] if not row.room), key=lambda row: row.scope)
     shown = [*fleet.budgets[:1], *full[: SHOWN_BUDGETS - 1]]
@@ -171,10 +169,9 @@ def _limits(fleet: FleetSummary) -> list[Element | None]:
     without = len(full) + 1 - len(shown)
     return [
         state,
-        el("ul", {"class": "budgets"}, [_budget(row) for row in shown]),
+        el("ul.budgets", [_budget(row) for row in shown]),
         el(
-            "p",
-            {"class": "more"},
+            "p.more",
             f"{hidden:,} more budgets, "
             + (f"{without:,} of them without room." if without else "all with room."),
         )
@@ -202,14 +199,9 @@ def _budget(row: BudgetRow) -> Element:
     full = "bad" if row.unavailable > row.limit else "warn" if row.room == 0 else "ok"
     return el(
         "li",
-        None,
-        el("span", {"class": "scope", "title": row.scope}, row.scope.rpartition("/")[2]),
+        el("span.scope", {"title": row.scope}, row.scope.rpartition("/")[2]),
         bar([(full, min(share, 1.0))], words),
-        el(
-            "span",
-            {"class": "words"},
-            f"{words}, room for {row.room:,} more; {row.nodes:,} nodes in all",
-        ),
+        el("span.words", f"{words}, room for {row.room:,} more; {row.nodes:,} nodes in all"),
     )
 
 

@@ -41,10 +41,10 @@ def _pool(name: str, rows: list[NodeRow]) -> Element:
     )
     ident = f"pool-{_short(name)}"
     return el(
-        "section",
-        {"class": "pool", "aria-labelledby": ident},
-        el("h3", {"id": ident}, name, " ", el("small", None, size)),
-        el("div", {"class": "racks"}, [_rack(name, rack, its) for rack, its in racks]),
+        "section.pool",
+        {"aria-labelledby": ident},
+        el("h3", {"id": ident}, name, " ", el("small", size)),
+        el("div.racks", [_rack(name, rack, its) for rack, its in racks]),
     )
 
 
@@ -56,7 +56,7 @@ def _rack(pool: str, name: str, rows: tuple[NodeRow, ...]) -> Element:
         f"rack-{_short(pool, name)}",
         "div",
         {"class": "rack", "role": "group", "aria-label": words},
-        el("span", {"class": "name", "aria-hidden": "true"}, name),
+        el("span.name", {"aria-hidden": "true"}, name),
         [_node(row) for row in rows],
     )
 
@@ -108,22 +108,22 @@ def _gpus(row: NodeRow) -> list[Element]:
     words = [
         marked.get(i, "healthy" if marked or i < row.gpus_healthy else rest) for i in range(count)
     ]
-    return [el("span", {"class": f"q {word}"}) for word in words]
+    return [el(f"span.q.{word}") for word in words]
 
 
 def legend() -> Element:
     """What the shapes mean."""
     return el(
-        "ul",
-        {"class": "legend", "aria-label": "Legend"},
+        "ul.legend",
+        {"aria-label": "Legend"},
         [
-            el("li", None, el("span", {"class": f"q {word}", "aria-hidden": "true"}), text)
+            el("li", el("span", {"class": f"q {word}", "aria-hidden": "true"}), text)
             for word, text in _LEGEND
         ],
-        el("li", None, el("span", {"class": "key session", "aria-hidden": "true"}),
+        el("li", el("span.key.session", {"aria-hidden": "true"}),
            "in a session"),
-        el("li", None, el("span", {"class": "key shadow", "aria-hidden": "true"}),
+        el("li", el("span.key.shadow", {"aria-hidden": "true"}),
            "Shadow session"),
-        el("li", None, el("span", {"class": "key cordoned", "aria-hidden": "true"}),
+        el("li", el("span.key.cordoned", {"aria-hidden": "true"}),
            "cordoned by others"),
     )  # fmt: skip

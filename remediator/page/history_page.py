@@ -34,12 +34,12 @@ def history_page(
         "/history",
         replica,
         trouble(replica),
-        el("h1", None, "HistoryShown"),
-        el("p", {"class": "under"}, _scope(past)),
-        section("trend", "Trend", live("plots", "div", {"class": "plots"}, _plots(past))),
-        section("nodes", "Repeat offenders by node", live("nodes", "div", {}, _nodes(past, now))),
-        section("gpus", "Repeat offenders by GPU", live("gpus", "div", {}, _gpus(past, now))),
-        section("ended", "Ended sessions", live("ended", "div", {}, _ended(ended, now))),
+        el("h1", "HistoryShown"),
+        el("p.under", _scope(past)),
+        section("trend", "Trend", live("plots", "div.plots", _plots(past))),
+        section("nodes", "Repeat offenders by node", live("nodes", "div", _nodes(past, now))),
+        section("gpus", "Repeat offenders by GPU", live("gpus", "div", _gpus(past, now))),
+        section("ended", "Ended sessions", live("ended", "div", _ended(ended, now))),
     )
 
 
@@ -56,7 +56,7 @@ def _plots(past: HistoryShown) -> list[Element]:
     reasons = [(one.reason, one.sessions) for one in past.reasons[:SHOWN_REASONS]]
     return [
         plots.columns("Quarantines opened per week (from Monday, UTC)", weeks),
-        el("div", {"class": "beside"}, _drain_times(past.drain_times)),
+        el("div.beside", _drain_times(past.drain_times)),
         plots.rows("Top reasons", reasons)
         if reasons
         else nothing("No reason yet: no session was opened."),
@@ -114,9 +114,9 @@ def _gpus(past: HistoryShown, now: float) -> list[Element]:
 
 def _gpu(one: GpuOffender, now: float) -> tuple[Element | str, ...]:
     return (
-        el("code", {"class": "long"}, one.gpu.uuid),
+        el("code.long", one.gpu.uuid),
         one.gpu.serial or "not known",
-        el("span", None, [part for name in one.nodes[:4] for part in (node_link(name), " ")]),
+        el("span", [part for name in one.nodes[:4] for part in (node_link(name), " ")]),
         str(one.sessions),
         ago(one.last_opened, now, after=" ago"),
         ", ".join(one.reasons),
@@ -128,5 +128,5 @@ def _ended(ended: list[SessionRow], now: float) -> list[Element]:
         return [nothing("No session has ended yet.")]
     shown = ended[:SHOWN_ENDED]
     link = el("a", {"href": "/sessions?state=ended"}, f"All {len(ended):,} ended sessions")
-    more = el("p", {"class": "more"}, link)
+    more = el("p.more", link)
     return [ended_table(shown, now), *([more] if len(ended) > len(shown) else [])]

@@ -22,8 +22,7 @@ def page(title: str, here: str, replica: ReplicaShown, *content: Content) -> Ele
         _head(title),
         el(
             "body",
-            None,
-            el("a", {"class": "skip", "href": "#main"}, "Skip to the content"),
+            el("a.skip", {"href": "#main"}, "Skip to the content"),
             _header(here, replica),
             el("main", {"id": "main", "tabindex": "-1"}, *content),
             _footer(replica),
@@ -34,11 +33,10 @@ def page(title: str, here: str, replica: ReplicaShown, *content: Content) -> Ele
 def _head(title: str) -> Element:
     return el(
         "head",
-        None,
         el("meta", {"charset": "utf-8"}),
         el("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}),
         el("meta", {"name": "color-scheme", "content": "light dark"}),
-        el("title", None, f"{title} · gpuward"),
+        el("title", f"{title} · gpuward"),
         el("link", {"rel": "icon", "type": "image/svg+xml", "href": "/static/icon.svg"}),
         [
             el("link", {"rel": "stylesheet", "href": f"/static/{name}.css"})
@@ -50,18 +48,17 @@ def _head(title: str) -> Element:
 
 def _header(here: str, replica: ReplicaShown) -> Element:
     return el(
-        "header",
-        {"class": "top"},
-        el("a", {"class": "brand", "href": "/"}, "gpuward"),
+        "header.top",
+        el("a.brand", {"href": "/"}, "gpuward"),
         el(
             "nav",
             {"aria-label": "Pages"},
             [_place(address, name, here) for address, name in PLACES],
         ),
         el(
-            "form",
-            {"class": "find", "role": "search", "method": "get", "action": "/find"},
-            el("label", {"class": "quiet", "for": "find"}, "Node, session, GPU serial or UUID"),
+            "form.find",
+            {"role": "search", "method": "get", "action": "/find"},
+            el("label.quiet", {"for": "find"}, "Node, session, GPU serial or UUID"),
             el(
                 "input",
                 {
@@ -76,7 +73,7 @@ def _header(here: str, replica: ReplicaShown) -> Element:
             ),
             el("button", {"type": "submit"}, "Find"),
         ),
-        live("mode", "p", {"class": "mode"}, _mode(replica)),
+        live("mode", "p.mode", _mode(replica)),
     )
 
 
@@ -97,15 +94,13 @@ def _footer(replica: ReplicaShown) -> Element:
     role = "leads" if replica.leading else "stands by"
     return el(
         "footer",
-        None,
         el(
             "p",
-            None,
             f"State of {replica.at}, from {replica.identity or 'this replica'}, which {role}. "
             "Read-only: people act with kubectl gpuward. ",
             el("span", {"id": "pulse"}),
         ),
-        el("p", None, "The same as JSON: ", el("a", {"href": "/api/fleet"}, "/api/fleet"), ", ",
+        el("p", "The same as JSON: ", el("a", {"href": "/api/fleet"}, "/api/fleet"), ", ",
            el("a", {"href": "/api/nodes"}, "/api/nodes"), ", ",
            el("a", {"href": "/api/sessions"}, "/api/sessions"), ", ",
            el("a", {"href": "/api/history"}, "/api/history"), ", schema at ",
@@ -116,7 +111,7 @@ def _footer(replica: ReplicaShown) -> Element:
 def trouble(replica: ReplicaShown) -> Element:
     """A banner while the replica does not see everything; an empty region otherwise."""
     said = (
-        el("p", {"class": "banner bad"}, el("strong", None, "The view is incomplete. "),
+        el("p.banner.bad", el("strong", "The view is incomplete. "),
            replica.problem)
         if replica.problem
         else None

@@ -49,20 +49,26 @@ class Element:
 
 Child = Element | str
 Content = Child | Sequence[Child | None] | None
+Attributes = dict[str, str]
 
 
-def el(tag: str, attributes: dict[str, str] | None = None, *content: Content) -> Element:
-    """An element. None among the content is nothing; lists and tuples are taken apart.
+def el(name: str, *content: Content | Attributes) -> Element:
+    """An element by its tag and classes (`p.under`). What comes first may be more attributes.
 
-    ValueError for a name that is not in the lists or an address that leaves this server: both are
-    defects of the page, never of what it shows.
+    None among the content is nothing; lists and tuples are taken apart. ValueError for a name that
+    is not in the lists or an address that leaves this server: both are defects of the page, never
+    of what it shows.
     """
+    tag, *classes = name.split(".")
     if tag not in TAGS:
         raise ValueError(f"{tag!r} is not an element of this page")
-    given = tuple(attributes.items()) if attributes else ()
-    for name, value in given:
-        _check(name, value)
-    return Element(tag, given, tuple(_flat(content)))
+    given = [("class", " ".join(classes))] if classes else []
+    for item in content:
+        if isinstance(item, dict):
+            given += item.items()
+    for attribute, value in given:
+        _check(attribute, value)
+    return Element(tag, tuple(given), tuple(_flat(content)))
 
 
 def _check(name: str, value: str) -> None:
@@ -72,10 +78,10 @@ def _check(name: str, value: str) -> None:
         raise ValueError(f"{value!r} is not an address on this server")
 
 
-def _flat(content: tuple[Content, ...]) -> list[Child]:
+def _flat(content: tuple[Content | Attributes, ...]) -> list[Child]:
     children: list[Child] = []
     for item in content:
-        if item is None or item == "":
+        if item is None or item == "" or isinstance(item, dict):
             continue
         if isinstance(item, (str, Element)):
             children.append(item)

@@ -36,25 +36,23 @@ def node_page(detail: NodeDetail, replica: ReplicaShown, now: float) -> Element:
         "/",
         replica,
         trouble(replica),
-        el("h1", None, node.name),
-        el("p", {"class": "under"}, f"pool {node.pool}, rack {node.rack}"),
-        live("state", "div", {"class": "state"}, _state(detail, now)),
+        el("h1", node.name),
+        el("p.under", f"pool {node.pool}, rack {node.rack}"),
+        live("state", "div.state", _state(detail, now)),
         # Faults before everything that is well: on a phone the rest is many screens away.
-        section("incidents", "Incidents", live("incidents", "div", {}, _incidents(health, now))),
-        section("gpus", "GPUs", live("gpus", "div", {}, _gpus(health))),
+        section("incidents", "Incidents", live("incidents", "div", _incidents(health, now))),
+        section("gpus", "GPUs", live("gpus", "div", _gpus(health))),
         section(
             "marks",
             "What keeps work off the node",
-            live("marked", "div", {}, marks_list(detail.marks, "No taint and no cordon.")),
+            live("marked", "div", marks_list(detail.marks, "No taint and no cordon.")),
         ),
-        section("history", "Sessions", live("sessions", "div", {}, _sessions(detail, now))),
+        section("history", "Sessions", live("sessions", "div", _sessions(detail, now))),
         section(
-            "timeline",
-            "Timeline (UTC)",
-            live("steps", "div", {}, timeline_list(detail.timeline, now)),
+            "timeline", "Timeline (UTC)", live("steps", "div", timeline_list(detail.timeline, now))
         ),
         section("acts", "What you can do", *commands(node.name, in_session=bool(node.session))),
-        section("senses", "Senses", live("senses", "div", {}, _senses(health, now))),
+        section("senses", "Senses", live("senses", "div", _senses(health, now))),
         section("topology", "Topology", _topology(health)) if health else None,
     )
 
@@ -70,11 +68,9 @@ def _state(detail: NodeDetail, now: float) -> list[Element | None]:
     if not health:
         said = "No verdict is at hand: the agent published none, or it could not be read just now."
     return [
-        el("p", {"class": "chips"}, chips),
-        el("p", {"class": "sentence", "role": "status"}, said or f"{described(node)}."),
-        el("ul", {"class": "notes"}, [el("li", None, note) for note in detail.notes])
-        if detail.notes
-        else None,
+        el("p.chips", chips),
+        el("p.sentence", {"role": "status"}, said or f"{described(node)}."),
+        el("ul.notes", [el("li", note) for note in detail.notes]) if detail.notes else None,
         facts(
             [
                 ("GPUs healthy", f"{node.gpus_healthy} of {node.gpus}"),
@@ -113,9 +109,9 @@ def _gpu(position: int, gpu: GpuStatus) -> Sequence[Content]:
         chip(gpu.health.lower()),
         f"{gpu.reason}{' driver asks: ' + action if action else ''}{pending}".strip() or "-",
         gpu.product or "-",
-        [el("code", None, gpu.pci)] if gpu.pci else "-",
+        [el("code", gpu.pci)] if gpu.pci else "-",
         gpu.serial or "-",
-        [el("code", {"class": "long"}, gpu.uuid)] if gpu.uuid else "-",
+        [el("code.long", gpu.uuid)] if gpu.uuid else "-",
     )
 
 
@@ -127,7 +123,7 @@ def _incidents(health: HealthStatus | None, now: float) -> list[Element]:
         return [nothing("None, as far as the verdict tells.")]
     told = [_incident(one, now, "h3") for one in active] or [nothing("None is active.")]
     if closed:
-        told.append(el("h3", None, "Recently closed"))
+        told.append(el("h3", "Recently closed"))
         told.extend(_incident(one, now, "h4") for one in closed)
     return told
 
@@ -138,7 +134,7 @@ def _incident(incident: IncidentStatus, now: float, heading: str) -> Element:
     return el(
         "article",
         {"class": "incident" if incident.active else "incident over"},
-        el(heading, None, incident.reason, " ", chip(incident.severity)),
+        el(heading, incident.reason, " ", chip(incident.severity)),
         facts(
             [
                 ("First seen", ago(incident.first_seen, now, after=" ago")),
@@ -197,7 +193,7 @@ def _topology(health: HealthStatus) -> list[Element]:
                 ("GPUs per NUMA node", topology.numa),
             ]
         ),
-        el("pre", {"class": "matrix", "tabindex": "0", "role": "region",
+        el("pre.matrix", {"tabindex": "0", "role": "region",
                    "aria-label": "NVLink matrix as nvidia-smi topo -m spells it"},
            [_matrix_line(line, sick) for line in lines])
         if lines else nothing("No NVLink matrix was published."),
@@ -208,8 +204,8 @@ def _matrix_line(line: str, sick: dict[str, str]) -> Element:
     """A row of the matrix; the row of a GPU that is not well says so."""
     said = sick.get(line.split(" ")[0])
     if said is None:
-        return el("code", None, line)
-    return el("code", {"class": "sick"}, line, el("strong", None, f"  <- {said}"))
+        return el("code", line)
+    return el("code.sick", line, el("strong", f"  <- {said}"))
 
 
 def aligned(matrix: str) -> list[str]:

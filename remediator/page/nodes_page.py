@@ -20,14 +20,14 @@ def nodes_page(
         table(title, _ROWS, [_row(row) for row in rows]) if rows else nothing("There is none.")
     )
     link = (
-        el("nav", {"class": "pages", "aria-label": "Pages of the list"},
+        el("nav.pages", {"aria-label": "Pages of the list"},
            el("a", {"href": f"{address}&continue={quote(more)}", "rel": "next"}, "Next page"))
         if more
         else None
     )  # fmt: skip
     return page(
-        title, "", replica, trouble(replica), el("h1", None, "Nodes"),
-        section("list", title, live("nodes", "div", {}, body)), link,
+        title, "", replica, trouble(replica), el("h1", "Nodes"),
+        section("list", title, live("nodes", "div", body)), link,
     )  # fmt: skip
 
 
@@ -46,10 +46,10 @@ def found_page(replica: ReplicaShown, asked: str, found: list[FoundRow], most: i
             table(title, ("Node", "Health", "Session", "Found by"), [_found(one) for one in found])
         ]
     if len(found) >= most:
-        body.append(el("p", {"class": "more"}, f"The first {most}; write more of the name."))
+        body.append(el("p.more", f"The first {most}; write more of the name."))
     return page(
-        title, "", replica, trouble(replica), el("h1", None, "Search"),
-        section("list", title, live("found", "div", {}, body)),
+        title, "", replica, trouble(replica), el("h1", "Search"),
+        section("list", title, live("found", "div", body)),
     )  # fmt: skip
 
 

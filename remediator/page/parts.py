@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from urllib.parse import quote
 
-from remediator.page.markup import Child, Content, Element, digest, el
+from remediator.page.markup import Attributes, Child, Content, Element, digest, el
 from remediator.view.text import age
 
 _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -65,7 +65,7 @@ def reason(code: str) -> Element:
     broken: list[Child] = [words[0]]
     for word in words[1:]:
         broken.extend((el("wbr"), word))
-    return el("span", {"class": "reason"}, broken)
+    return el("span.reason", broken)
 
 
 def ago(since: str, now: float, *, before: str = "", after: str = "") -> Element:
@@ -93,10 +93,11 @@ def session_link(name: str, text: str = "") -> Element:
     return el("a", {"href": f"/sessions/{quote(name, safe='')}"}, text or name)
 
 
-def live(name: str, tag: str, attributes: dict[str, str], *content: Content) -> Element:
+def live(name: str, tag: str, *content: Content | Attributes) -> Element:
     """A region that the script keeps up to date by its id."""
-    region = el(tag, attributes, *content)
-    return el(tag, {"id": name, "data-digest": digest(region), **attributes}, *region.children)
+    region = el(tag, *content)
+    named = (("id", name), ("data-digest", digest(region)))
+    return Element(region.tag, (*named, *region.attributes), region.children)
 
 
 def live_regions(root: Element) -> dict[str, Element]:
@@ -122,9 +123,9 @@ def table(
     return el(
         "table",
         {"class": f"rows {kind}".strip()},
-        el("caption", {"class": "quiet"}, caption),
-        el("thead", None, el("tr", None, [el("th", {"scope": "col"}, name) for name in header])),
-        el("tbody", None, [_row(header, row) for row in rows]),
+        el("caption.quiet", caption),
+        el("thead", el("tr", [el("th", {"scope": "col"}, name) for name in header])),
+        el("tbody", [_row(header, row) for row in rows]),
     )
 
 
@@ -132,7 +133,6 @@ def _row(header: Sequence[str], cells: Sequence[Content]) -> Element:
     first, *rest = zip(header, cells, strict=True)
     return el(
         "tr",
-        None,
         el("th", {"scope": "row"}, first[1]),
         [el("td", {"data-label": name}, cell) for name, cell in rest],
     )
@@ -144,7 +144,7 @@ def facts(pairs: Sequence[tuple[str, Content]], *, kind: str = "") -> Element:
         "dl",
         {"class": f"facts {kind}".strip()},
         [
-            el("div", None, el("dt", None, name), el("dd", None, value))
+            el("div", el("dt", name), el("dd", value))
             for name, value in pairs
             if value not in (None, "", [], ())
         ],
@@ -171,19 +171,15 @@ def bar(parts: Sequence[tuple[str, float]], label: str, *, width: int = 240) -> 
             )
         x += length
     return el(
-        "svg",
+        "svg.bar",
         {
-            "class": "bar",
             "role": "img",
             "aria-label": label,
             "viewBox": f"0 0 {width} 10",
             "width": str(width),
             "height": "10",
         },
-        el(
-            "rect",
-            {"class": "track", "x": "0", "y": "0", "width": str(width), "height": "10", "rx": "2"},
-        ),
+        el("rect.track", {"x": "0", "y": "0", "width": str(width), "height": "10", "rx": "2"}),
         drawn,
     )
 
@@ -191,9 +187,9 @@ def bar(parts: Sequence[tuple[str, float]], label: str, *, width: int = 240) -> 
 def evidence_lines(lines: Sequence[str]) -> Element:
     """Verbatim lines, one under the other."""
     return el(
-        "ol",
-        {"class": "verbatim", "aria-label": "evidence, verbatim"},
-        [el("li", None, el("code", None, line)) for line in lines],
+        "ol.verbatim",
+        {"aria-label": "evidence, verbatim"},
+        [el("li", el("code", line)) for line in lines],
     )
 
 
@@ -209,4 +205,4 @@ def section(name: str, title: str, *content: Content) -> Element:
 
 def nothing(sentence: str) -> Element:
     """What stands where a list would be, when it is empty."""
-    return el("p", {"class": "nothing"}, sentence)
+    return el("p.nothing", sentence)

@@ -29,17 +29,14 @@ def columns(title: str, values: Sequence[tuple[str, int]]) -> Element:
         drawn.append(
             _box(step * position + step * 0.15, _BASE - height, step * 0.7, height)
             if value
-            else el("line", {"class": "none", "x1": f"{step * (position + 0.3):.1f}",
+            else el("line.none", {"x1": f"{step * (position + 0.3):.1f}",
                              "x2": f"{step * (position + 0.7):.1f}", "y1": str(_BASE - 1),
                              "y2": str(_BASE - 1)})
         )  # fmt: skip
         if value:
             drawn.append(_word(middle, f"{_BASE - height - 5:.1f}", f"{value:,}", "value"))
         drawn.append(_word(middle, str(_BASE + 16), label, "label"))
-    axis = el(
-        "line",
-        {"class": "axis", "x1": "0", "x2": str(_WIDTH), "y1": str(_BASE), "y2": str(_BASE)},
-    )
+    axis = el("line.axis", {"x1": "0", "x2": str(_WIDTH), "y1": str(_BASE), "y2": str(_BASE)})
     return _figure(title, values, _HEIGHT, [axis, *drawn])
 
 
@@ -63,9 +60,8 @@ def _cut(label: str) -> str:
 
 def _box(x: float, y: float, width: float, height: float) -> Element:
     return el(
-        "rect",
+        "rect.value-bar",
         {
-            "class": "value-bar",
             "x": f"{x:.1f}",
             "y": f"{y:.1f}",
             "width": f"{width:.1f}",
@@ -84,16 +80,11 @@ def _figure(
 ) -> Element:
     said = ", ".join(f"{label}: {value}" for label, value in values if value) or "nothing yet"
     return el(
-        "figure",
-        {"class": "plot"},
-        el("figcaption", None, title),
+        "figure.plot",
+        el("figcaption", title),
         el(
             "svg",
-            {
-                "role": "img",
-                "aria-label": f"{title}. {said}",
-                "viewBox": f"0 0 {_WIDTH} {height}",
-            },
+            {"role": "img", "aria-label": f"{title}. {said}", "viewBox": f"0 0 {_WIDTH} {height}"},
             drawn,
         ),
     )

@@ -6,13 +6,7 @@ from remediator.page import plots
 from remediator.page.layout import page, trouble
 from remediator.page.markup import Content, Element, el
 from remediator.page.parts import ago, chip, facts, live, node_link, nothing, section, table
-from remediator.view.ledger_view import (
-    RateRow,
-    RecordRow,
-    ShareRow,
-    StatsShown,
-    is_node,
-)
+from remediator.view.ledger_view import RateRow, RecordRow, ShareRow, StatsShown, is_node
 from remediator.view.shapes import ReplicaShown
 
 SHOWN = 25
@@ -29,12 +23,12 @@ def records_page(found: StatsShown, replica: ReplicaShown, now: float) -> Elemen
         "/records",
         replica,
         trouble(replica),
-        el("h1", None, "Records"),
-        el("p", {"class": "under"}, _scope(found)),
-        section("lemons", "Lemons", live("lemon-rows", "div", {}, _rows(lemons, now, "lemon"))),
-        section("rates", "Faults per 1,000 GPU-days", live("rate-rows", "div", {}, _rates(found))),
-        section("repairs", "Repairs and drains", live("repair-rows", "div", {}, _repairs(found))),
-        section("all", "Likeliest to fail again", live("rows", "div", {}, _rows(others, now, ""))),
+        el("h1", "Records"),
+        el("p.under", _scope(found)),
+        section("lemons", "Lemons", live("lemon-rows", "div", _rows(lemons, now, "lemon"))),
+        section("rates", "Faults per 1,000 GPU-days", live("rate-rows", "div", _rates(found))),
+        section("repairs", "Repairs and drains", live("repair-rows", "div", _repairs(found))),
+        section("all", "Likeliest to fail again", live("rows", "div", _rows(others, now, ""))),
     )
 
 
@@ -60,7 +54,7 @@ def _rows(rows: list[RecordRow], now: float, what: str) -> list[Element]:
 def _row(row: RecordRow, now: float) -> tuple[Content, ...]:
     name = "the node" if is_node(row) else row.uuid
     return (
-        [chip("Lemon") if row.lemon else None, " ", el("code", {"class": "long"}, name)],
+        [chip("Lemon") if row.lemon else None, " ", el("code.long", name)],
         row.serial or "not known",
         [node_link(row.node)] if row.node else "not known",
         str(row.faults),

@@ -40,7 +40,7 @@ def runbook_page(path: str, replica: ReplicaShown) -> Element:
     text = runbooks()[path]
     title = text.partition("\n")[0].removeprefix("# ")
     body = list(_blocks(text.partition("\n")[2], posixpath.dirname(path)))
-    return page(title, "", replica, el("h1", None, title), el("div", {"class": "runbook"}, body))
+    return page(title, "", replica, el("h1", title), el("div.runbook", body))
 
 
 def _blocks(text: str, folder: str) -> Iterator[Element]:
@@ -50,12 +50,12 @@ def _blocks(text: str, folder: str) -> Iterator[Element]:
 
     def flush() -> Iterator[Element]:
         if items:
-            yield el("ul", None, list(items))
+            yield el("ul", list(items))
             items.clear()
         if words and words[0].startswith("|"):
-            yield el("pre", None, el("code", None, "\n".join(words)))
+            yield el("pre", el("code", "\n".join(words)))
         elif words:
-            yield el("p", None, _spans(" ".join(words), folder))
+            yield el("p", _spans(" ".join(words), folder))
         words.clear()
 
     for line in text.split("\n"):
@@ -65,22 +65,22 @@ def _blocks(text: str, folder: str) -> Iterator[Element]:
                 yield from flush()
                 fence = []
             else:
-                yield el("pre", {"class": "copy"}, el("code", None, "\n".join(fence)))
+                yield el("pre.copy", el("code", "\n".join(fence)))
                 fence = None
         elif fence is not None:
             fence.append(line)
         elif said.startswith("## "):
             yield from flush()
-            yield el("h2", None, said[3:])
+            yield el("h2", said[3:])
         elif said.startswith("- "):
             if words and not items:
                 yield from flush()
-            items.append(el("li", None, _spans(said[2:], folder)))
+            items.append(el("li", _spans(said[2:], folder)))
         elif not said:
             yield from flush()
         elif items:
             last = items.pop()
-            items.append(el("li", None, [*last.children, " ", *_spans(said, folder)]))
+            items.append(el("li", [*last.children, " ", *_spans(said, folder)]))
         else:
             words.append(said)
     yield from flush()
@@ -94,9 +94,9 @@ def _spans(text: str, folder: str) -> list[Child]:
         found.append(text[at : match.start()])
         code, words, target, strong = match.groups()
         if code:
-            found.append(el("code", None, code))
+            found.append(el("code", code))
         elif strong:
-            found.append(el("strong", None, strong))
+            found.append(el("strong", strong))
         else:
             inside = posixpath.normpath(posixpath.join(folder, target))
             found.append(runbook_link(inside, words) or words)

@@ -43,17 +43,17 @@ def session_page(detail: SessionDetail, replica: ReplicaShown, now: float) -> El
         "/sessions",
         replica,
         trouble(replica),
-        el("h1", None, node_link(row.node)),
-        el("p", {"class": "under"}, "session ", el("code", None, row.name)),
-        live("state", "div", {"class": "state"}, _state(detail, now)),
-        live("blocks", "div", {}, _blocked(detail)),
-        section("evidence", "Why", live("why", "div", {}, _why(detail, now))),
-        section("drain", "DrainShown", live("drained", "div", {}, _drain(detail.drain, now))),
-        section("marks", "What keeps work off the node", live("marked", "div", {}, marks_list(
+        el("h1", node_link(row.node)),
+        el("p.under", "session ", el("code", row.name)),
+        live("state", "div.state", _state(detail, now)),
+        live("blocks", "div", _blocked(detail)),
+        section("evidence", "Why", live("why", "div", _why(detail, now))),
+        section("drain", "Drain", live("drained", "div", _drain(detail.drain, now))),
+        section("marks", "What keeps work off the node", live("marked", "div", marks_list(
             detail.marks, "Nothing of ours is on the node."))),
         *_ladder(detail, now),
         *_tested(detail, now),
-        section("timeline", "Timeline (UTC)", live("steps", "div", {},
+        section("timeline", "Timeline (UTC)", live("steps", "div",
                                                    timeline_list(detail.timeline, now))),
         section("acts", "What you can do", *_acts(detail)),
     )  # fmt: skip
@@ -67,8 +67,8 @@ def _state(detail: SessionDetail, now: float) -> list[Element]:
     chips.extend(chip(word) for word in row.conditions)
     held = "yes: it stays out after repair" if detail.hold else ""
     return [
-        el("p", {"class": "chips"}, chips),
-        el("p", {"class": "sentence", "role": "status"}, row.message),
+        el("p.chips", chips),
+        el("p.sentence", {"role": "status"}, row.message),
         facts(
             [
                 (row.phase + " for", ago(row.phase_since, now)),
@@ -85,13 +85,7 @@ def _blocked(detail: SessionDetail) -> list[Element]:
     blocked = detail.drain.blocked if detail.drain else ()
     said = {detail.session.message}
     told = [
-        el(
-            "p",
-            {"class": "banner warn"},
-            el("strong", None, f"{one.type}: "),
-            one.message,
-            *_runbook(one.reason),
-        )
+        el("p.banner.warn", el("strong", f"{one.type}: "), one.message, *_runbook(one.reason))
         for one in detail.conditions
         if one.status == "True" and one.message and one.message not in said and not blocked
     ]
@@ -99,7 +93,7 @@ def _blocked(detail: SessionDetail) -> list[Element]:
         return told
     why = next((one.reason for one in detail.conditions
                 if one.type == "Blocked" and one.status == "True"), "")  # fmt: skip
-    book = el("p", None, "What to do: ", *_runbook(why)) if _runbook(why) else None
+    book = el("p", "What to do: ", *_runbook(why)) if _runbook(why) else None
     return [*told, section("blocked", "What blocks it", book, [_block(one) for one in blocked])]
 
 
@@ -112,21 +106,14 @@ def _runbook(reason: str) -> list[Child]:
 def _block(block: BlockedBy) -> Element:
     lasting = "waiting cannot help" if block.permanent else "may clear by itself"
     kind = "bad" if block.permanent else "warn"
-    budget: list[Child] = [el("span", {"class": "quiet-word"}, "PodDisruptionBudget "), block.pdb]
+    budget: list[Child] = [el("span.quiet-word", "PodDisruptionBudget "), block.pdb]
     return el(
-        "article",
-        {"class": f"block {kind}"},
-        el(
-            "h3",
-            None,
-            budget if block.pdb else "Not a budget",
-            " ",
-            el("span", {"class": f"chip {kind}"}, lasting),
-        ),
-        el("p", None, block.why),
+        f"article.block.{kind}",
+        el("h3", budget if block.pdb else "Not a budget", " ", el(f"span.chip.{kind}", lasting)),
+        el("p", block.why),
         facts(
             [
-                ("Remedy", el("strong", None, block.remedy) if block.remedy else None),
+                ("Remedy", el("strong", block.remedy) if block.remedy else None),
                 ("Pods", _pods(block.pods)),
                 ("Owner", block.owner),
             ]
@@ -139,10 +126,9 @@ def _pods(pods: Sequence[str]) -> Element | None:
         return None
     more = len(pods) - SHOWN_PODS
     return el(
-        "ul",
-        {"class": "pods"},
-        [el("li", None, el("code", None, pod)) for pod in pods[:SHOWN_PODS]],
-        el("li", None, f"and {more} more") if more > 0 else None,
+        "ul.pods",
+        [el("li", el("code", pod)) for pod in pods[:SHOWN_PODS]],
+        el("li", f"and {more} more") if more > 0 else None,
     )
 
 
@@ -150,8 +136,7 @@ def _why(detail: SessionDetail, now: float) -> list[Element]:
     asked = [
         el(
             "p",
-            None,
-            el("strong", None, cause.reason or cause.source),
+            el("strong", cause.reason or cause.source),
             f" {'asked by ' + cause.by if cause.by else 'asked by a person'}: {cause.message}",
         )
         for cause in detail.causes
@@ -160,7 +145,7 @@ def _why(detail: SessionDetail, now: float) -> list[Element]:
     told = [_incident(one, now) for one in detail.evidence]
     if not told:
         told = [
-            el("article", None, el("h3", None, cause.reason, " ", chip(cause.severity)),
+            el("article", el("h3", cause.reason, " ", chip(cause.severity)),
                evidence_lines([cause.message]) if cause.message else None)
             for cause in detail.causes
             if cause.source != "Human"
@@ -171,8 +156,7 @@ def _why(detail: SessionDetail, now: float) -> list[Element]:
 def _incident(incident: IncidentEvidence, now: float) -> Element:
     return el(
         "article",
-        None,
-        el("h3", None, incident.reason, " ", chip(incident.severity)),
+        el("h3", incident.reason, " ", chip(incident.severity)),
         facts(
             [
                 ("First seen", ago(incident.first_seen, now, after=" ago")),
@@ -190,8 +174,8 @@ def _gpu_list(gpus: Sequence[GpuIdentity]) -> list[Element]:
     for gpu in gpus:
         index = f"GPU {gpu.index} " if gpu.index >= 0 else ""
         serial = f" serial {gpu.serial}" if gpu.serial else ""
-        told.append(el("li", None, index, el("code", None, gpu.uuid), serial))
-    return [el("ul", {"class": "gpus", "aria-label": "GPUs"}, told)]
+        told.append(el("li", index, el("code", gpu.uuid), serial))
+    return [el("ul.gpus", {"aria-label": "GPUs"}, told)]
 
 
 def _drain(drain: DrainShown | None, now: float) -> list[Element]:
@@ -208,7 +192,7 @@ def _drain(drain: DrainShown | None, now: float) -> list[Element]:
     ]
     suspended = drain.suspended_seconds
     return [
-        el("p", {"class": "progress"}, bar(parts, words), " ", words),
+        el("p.progress", bar(parts, words), " ", words),
         facts(
             [
                 ("Began", ago(drain.started_at, now, after=" ago") if drain.started_at else None),
@@ -228,11 +212,10 @@ def marks_list(marks: Sequence[NodeMark], none: str) -> list[Element]:
         return [nothing(none)]
     return [
         el(
-            "ul",
-            {"class": "marks"},
+            "ul.marks",
             [
-                el("li", None, el("code", None, mark.what), " ",
-                   el("span", {"class": "quiet-word"}, mark.owner))
+                el("li", el("code", mark.what), " ",
+                   el("span.quiet-word", mark.owner))
                 for mark in marks
             ],
         )
@@ -244,7 +227,7 @@ def _ladder(detail: SessionDetail, now: float) -> list[Element]:
     if not detail.ladder:
         return []
     steps = [_rung(rung, now) for rung in detail.ladder]
-    return [section("ladder", "Repair", live("rungs", "div", {}, el("ol", None, steps)))]
+    return [section("ladder", "Repair", live("rungs", "div", el("ol", steps)))]
 
 
 def _rung(rung: LadderRung, now: float) -> Element:
@@ -253,8 +236,7 @@ def _rung(rung: LadderRung, now: float) -> Element:
     at = rung.ended_at or rung.started_at
     return el(
         "li",
-        None,
-        el("strong", None, rung.step),
+        el("strong", rung.step),
         " ",
         chip(rung.state),
         f"{by}{times}",
@@ -268,12 +250,12 @@ def _tested(detail: SessionDetail, now: float) -> list[Element]:
     if not detail.validation:
         return []
     told = [_test(test, now) for test in reversed(detail.validation)]
-    return [section("tests", "Tests under load", live("tested", "div", {}, told))]
+    return [section("tests", "Tests under load", live("tested", "div", told))]
 
 
 def _test(test: ValidationAttempt, now: float) -> Element:
     checks: list[Child] = [
-        el("li", None, chip(check.verdict), " ", check.id, " ", el("code", None, check.gpu),
+        el("li", chip(check.verdict), " ", check.id, " ", el("code", check.gpu),
            f" {check.value:g} {check.unit}" if check.value is not None else "",
            f", at least {check.floor:g}" if check.floor is not None else "",
            f"; {check.note}" if check.note else "")
@@ -281,17 +263,16 @@ def _test(test: ValidationAttempt, now: float) -> Element:
     ]  # fmt: skip
     return el(
         "article",
-        None,
-        el("h3", None, f"{test.provider} {test.attempt} ", chip(test.state)),
-        el("p", None, test.message) if test.message else None,
+        el("h3", f"{test.provider} {test.attempt} ", chip(test.state)),
+        el("p", test.message) if test.message else None,
         facts(
             [
                 ("Began", ago(test.started_at, now, after=" ago")),
                 ("Ended", ago(test.ended_at, now, after=" ago") if test.ended_at else None),
-                ("Job", el("code", None, test.object)),
+                ("Job", el("code", test.object)),
             ]
         ),
-        el("ul", {"class": "pods"}, checks) if checks else None,
+        el("ul.pods", checks) if checks else None,
     )
 
 
@@ -301,20 +282,17 @@ def timeline_list(timeline: Sequence[TimelineEntry], now: float) -> list[Element
         return [nothing("Nothing has happened yet.")]
     return [
         el(
-            "ol",
-            {"class": "timeline"},
+            "ol.timeline",
             [
                 el(
                     "li",
-                    None,
                     el("time", {"datetime": step.at, "title": step.at}, _clock(step.at)),
                     el(
                         "div",
-                        None,
-                        el("p", None, chip(step.step), " ", ago(step.at, now, after=" ago"),
-                           el("span", {"class": "quiet-word"}, f" by {step.by}") if step.by
+                        el("p", chip(step.step), " ", ago(step.at, now, after=" ago"),
+                           el("span.quiet-word", f" by {step.by}") if step.by
                            else None),
-                        el("p", None, step.message) if step.message else None,
+                        el("p", step.message) if step.message else None,
                     ),
                 )
                 for step in reversed(timeline)
@@ -350,8 +328,6 @@ def commands(node: str, *, in_session: bool) -> list[Element]:
         (f"kubectl gpuward bundle {node}", "what support asks for"),
     ]
     return [
-        facts(
-            [(why, el("code", {"class": "copy"}, line)) for line, why in lines], kind="commands"
-        ),
-        el("p", {"class": "more"}, "This page only shows; who acts is known by kubectl and RBAC."),
+        facts([(why, el("code.copy", line)) for line, why in lines], kind="commands"),
+        el("p.more", "This page only shows; who acts is known by kubectl and RBAC."),
     ]

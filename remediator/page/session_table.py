@@ -72,7 +72,7 @@ def _phase(row: SessionRow) -> Content:
 
 def _more_causes(row: SessionRow) -> list[Element]:
     more = row.causes - 1
-    return [el("small", None, f" and {more} more")] if more > 0 else []
+    return [el("small", f" and {more} more")] if more > 0 else []
 
 
 def sessions_page(
@@ -95,14 +95,14 @@ def sessions_page(
         "/sessions",
         replica,
         trouble(replica),
-        el("h1", None, "Sessions"),
+        el("h1", "Sessions"),
         el(
-            "nav",
-            {"class": "tabs", "aria-label": "Which sessions"},
+            "nav.tabs",
+            {"aria-label": "Which sessions"},
             el("a", {"href": f"/sessions?state={state}", "aria-current": "page"},
                f"{state} ({found.total:,})"),
             el("a", {"href": f"/sessions?state={other}"}, other),
         ),
-        section("list", title, live("sessions", "div", {}, body)),
-        el("nav", {"class": "pages", "aria-label": "Pages of the list"}, links) if links else None,
+        section("list", title, live("sessions", "div", body)),
+        el("nav.pages", {"aria-label": "Pages of the list"}, links) if links else None,
     )  # fmt: skip

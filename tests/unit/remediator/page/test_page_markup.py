@@ -53,7 +53,7 @@ def test_any_text_stays_text(said: str, title: str) -> None:
     ],
 )
 def test_hostile_text(text: str, expected: str) -> None:
-    assert render(el("p", None, text)) == expected
+    assert render(el("p", text)) == expected
 
 
 def test_an_attribute_cannot_be_left() -> None:
@@ -83,7 +83,7 @@ def test_a_page_cannot_be_made_to_leave(tag: str, attributes: dict[str, str]) ->
 
 
 def test_nothing_among_the_content_is_nothing() -> None:
-    assert render(el("p", None, None, "", [el("em", None, "a"), None, "b"], ("c",))) == (
+    assert render(el("p", "", [el("em", "a"), None, "b"], ("c",))) == (
         "<p><em>a</em>bc</p>"
     )
 
@@ -93,13 +93,13 @@ def test_elements_without_content_have_no_end() -> None:
 
 
 def test_the_tree_says_what_the_html_says() -> None:
-    element = el("p", {"class": "a"}, "x < y ", el("em", None, "\x07"))
+    element = el("p.a", "x < y ", el("em", "\x07"))
 
     assert as_tree(element) == ["p", {"class": "a"}, "x < y ", ["em", {}, "\\x07"]]
 
 
 def test_a_digest_follows_what_is_shown() -> None:
-    one, same, other = (el("p", None, text) for text in ("a", "a", "b"))
+    one, same, other = (el("p", text) for text in ("a", "a", "b"))
 
     assert digest(one) == digest(same) != digest(other)
 
