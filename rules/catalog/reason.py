@@ -13,6 +13,8 @@ from enum import StrEnum
 from functools import cache
 from typing import Final
 
+import msgspec
+
 MAX_REASON_CHARS: Final = 63
 """A reason goes into taint and label values; Kubernetes allows 63 characters there."""
 
@@ -194,3 +196,27 @@ class Reason:
     def __post_init__(self) -> None:
         if not is_reason_code(self.reason):
             raise ValueError(f"{self.reason!r} is not 1 to 63 letters and digits")
+
+
+class ReasonRow(msgspec.Struct, frozen=True, kw_only=True, rename={"klass": "class"}):
+    """The columns of a reason as the catalogs' data files hold them."""
+
+    klass: ReasonClass
+    severity: Severity
+    level: Level
+    action: Action
+    closes_on: str
+    needs: str = ""
+
+    def as_reason(self, code: str, source: str) -> Reason:
+        """The reason `code` with these columns."""
+        return Reason(
+            reason=code,
+            klass=self.klass,
+            severity=self.severity,
+            level=self.level,
+            action=self.action,
+            closes_on=ClosesOn.parse(self.closes_on),
+            needs=self.needs,
+            source=source,
+        )

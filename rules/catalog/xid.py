@@ -21,10 +21,10 @@ from rules.catalog.reason import (
     BY_HUMAN,
     SILENCE_3M,
     Action,
-    ClosesOn,
     Level,
     Reason,
     ReasonClass,
+    ReasonRow,
     Severity,
 )
 from rules.catalog.reasons import reason_for_recovery_action
@@ -43,7 +43,7 @@ GPU_LOST_XID: Final = 79
 RECOVERY_ACTION_XID: Final = 154
 
 
-class XidRow(msgspec.Struct, frozen=True, rename={"klass": "class"}):
+class XidRow(ReasonRow, frozen=True, kw_only=True):
     """One Xid of the catalog: NVIDIA's facts, our words, and what peers do in short codes.
 
     `linked_from` is the driver branch from which an Xid 154 follows with the driver's answer.
@@ -60,12 +60,6 @@ class XidRow(msgspec.Struct, frozen=True, rename={"klass": "class"}):
     immediate: str
     investigatory: str
     linked_from: int | None
-    klass: ReasonClass
-    severity: Severity
-    level: Level
-    action: Action
-    closes_on: str
-    needs: str
     device_plugin: str
     eks: str
     dcgm: str
@@ -74,16 +68,7 @@ class XidRow(msgspec.Struct, frozen=True, rename={"klass": "class"}):
     def reason(self) -> Reason:
         """Return the row's columns as a reason."""
         name = self.name if self.used else "Unknown"
-        return Reason(
-            reason=f"Xid{self.xid}{name}",
-            klass=self.klass,
-            severity=self.severity,
-            level=self.level,
-            action=self.action,
-            closes_on=ClosesOn.parse(self.closes_on),
-            needs=self.needs,
-            source=_SOURCE,
-        )
+        return self.as_reason(f"Xid{self.xid}{name}", _SOURCE)
 
     def linked(self, branch: int | None) -> bool:
         """Whether a driver of `branch` (unknown: a current one) answers with an Xid 154."""
@@ -212,38 +197,6 @@ def _as_asked(reason: Reason, asks: int, driver: int | None) -> Reason:
 
 _CONTAINED_XID: Final = 94
 _NVLINK5: Final = range(144, 151)
-
-_REPAIRS: Final = (
-    Action.INVESTIGATE,
-    Action.RESTART_APP,
-    Action.DRAIN_P2P,
-    Action.RESET_GPU,
-    Action.RESTART_NODE,
-    Action.REPLACE_NODE,
-)
-"""From the least to the most that a repair costs; what is not in it costs nothing."""
-
-
-def with_driver_answer(
-    xid: int, reason: Reason, recovery_action: int, driver: int | None = None
-) -> Reason:
-    """Return `reason` after the driver answered with `recovery_action`.
-
-    The answer replaces the catalog's word where the branch links the Xid to an Xid 154, up and
-    down; elsewhere the stronger of the two stands. A lost GPU never drops below RestartNode.
-    """
-    answer = reason_for_recovery_action(recovery_action, driver)
-    row = catalog().get(xid)
-    if row is not None and row.linked(driver) and xid != GPU_LOST_XID:
-        if answer.action is Action.NONE and reason.action is Action.RESTART_APP:
-            return reason
-        return _like(reason, answer)
-    return max(reason, _like(reason, answer), key=_strength)
-
-
-def _strength(reason: Reason) -> tuple[int, int, int]:
-    repair = _REPAIRS.index(reason.action) if reason.action in _REPAIRS else 0
-    return reason.severity.rank, reason.level.rank, repair
 
 
 def reason_for_line(line: KernelLine, driver: int | None = None) -> Reason:

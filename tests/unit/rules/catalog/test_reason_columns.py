@@ -16,6 +16,7 @@ from rules.catalog.reason import (
     is_reason_code,
 )
 from rules.catalog.reasons import REASONS, RECOVERY_REASONS, reason_for_recovery_action
+from rules.catalog.signals import Signal
 
 
 def test_severity_and_level_are_ordered_words() -> None:
@@ -121,3 +122,10 @@ def test_the_drivers_recovery_action(
 ) -> None:
     row = reason_for_recovery_action(value, branch)
     assert (row.severity, row.level, row.action) == (severity, level, action)
+
+
+def test_a_state_that_closes_is_a_signal_or_the_name_of_a_look() -> None:
+    rows = [*REASONS.values(), *RECOVERY_REASONS.values()]
+    named = {row.closes_on.signal for row in rows if row.closes_on.kind is ClosesKind.STATE}
+    looks = {"agent", "dcgm", "driver", "host", "ledger", "nic", "source"}
+    assert named - set(Signal) == looks

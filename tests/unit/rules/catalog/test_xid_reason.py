@@ -23,7 +23,6 @@ from rules.catalog.xid import (
     nearest_architecture,
     nvidia_buckets,
     reason_for_xid,
-    with_driver_answer,
 )
 from rules.kernel_log.parse import parse
 
@@ -137,37 +136,6 @@ def test_before_r570_the_driver_says_nothing_of_a_109() -> None:
     assert reason_for_xid(109, driver=565).klass is ReasonClass.DECISIVE
     assert reason_for_xid(109, driver=570).klass is ReasonClass.NEEDS_CONTEXT
     assert reason_for_xid(109).klass is ReasonClass.NEEDS_CONTEXT
-
-
-@pytest.mark.parametrize(
-    ("xid", "driver", "answer", "expected"),
-    [
-        pytest.param(95, 580, 0, ("Info", "Report", "None"), id="linked, down"),
-        pytest.param(95, 550, 0, ("Fatal", "Drain", "ResetGPU"), id="branch does not answer"),
-        pytest.param(63, 580, 1, ("Fatal", "Drain", "ResetGPU"), id="linked, up"),
-        pytest.param(
-            94, 580, 0, ("Info", "Report", "RestartApp"), id="the program still restarts"
-        ),
-        pytest.param(
-            94, 580, 4, ("Degraded", "Cordon", "ResetGPU"), id="linked, to drain and reset"
-        ),
-        pytest.param(119, 580, 0, ("Fatal", "Drain", "ResetGPU"), id="not linked, weaker"),
-        pytest.param(119, 580, 2, ("Fatal", "Drain", "RestartNode"), id="not linked, stronger"),
-        pytest.param(79, 580, 1, ("Fatal", "Drain", "RestartNode"), id="79 never below a restart"),
-        pytest.param(79, 580, 0, ("Fatal", "Drain", "RestartNode"), id="79 whatever is said"),
-        pytest.param(999, 580, 1, ("Fatal", "Drain", "ResetGPU"), id="unknown, the driver knows"),
-        pytest.param(144, 590, 5, ("Fatal", "Drain", "RestartNode"), id="5 was a bus reset"),
-        pytest.param(
-            144, 595, 5, ("Degraded", "Report", "RecoverIMEXDomain"), id="5 is the domain"
-        ),
-    ],
-)
-def test_the_drivers_answer(
-    xid: int, driver: int, answer: int, expected: tuple[str, str, str]
-) -> None:
-    reason = with_driver_answer(xid, reason_for_xid(xid, driver=driver), answer, driver)
-    assert columns(reason)[1:4] == expected
-    assert reason.reason == reason_for_xid(xid).reason
 
 
 @pytest.mark.parametrize(
