@@ -83,9 +83,7 @@ def test_a_page_cannot_be_made_to_leave(tag: str, attributes: dict[str, str]) ->
 
 
 def test_nothing_among_the_content_is_nothing() -> None:
-    assert render(el("p", "", [el("em", "a"), None, "b"], ("c",))) == (
-        "<p><em>a</em>bc</p>"
-    )
+    assert render(el("p", "", [el("em", "a"), None, "b"], ("c",))) == ("<p><em>a</em>bc</p>")
 
 
 def test_elements_without_content_have_no_end() -> None:
