@@ -8,10 +8,11 @@ import math
 from typing import Final
 
 from rules.api.health import GpuStatus
-from rules.api.quarantine import RepairBefore, RepairGpu
+from rules.api.quarantine import RepairAttempt, RepairBefore, RepairGpu
 from rules.api.timestamps import parse_time
 from rules.repair.proof import Seen
 from rules.session.case import Case
+from rules.session.repair.entry import started_at
 from rules.session.repair.wants import accused_by
 
 MAX_GPUS: Final = 32
@@ -35,15 +36,22 @@ def before_of(case: Case) -> RepairBefore:
     )
 
 
-def seen_of(case: Case, asked_at: float) -> Seen:
-    """What is seen now of a step asked for at `asked_at`."""
+def seen_of(case: Case, attempt: RepairAttempt) -> Seen:
+    """What is seen now of a step.
+
+    The kubelet's last word is compared with the call, where one is known. A boot that was found
+    when nobody is known to have been asked is proof of its own age: the kubelet writes the boot ID
+    and its conditions at once, and then repeats them every five minutes only
+    (`nodeStatusReportFrequency`), which is longer than a step may have.
+    """
+    since = started_at(case, attempt)
     ready = case.node.condition("Ready")
     beat = parse_time(ready.last_heartbeat_time or "") if ready is not None else None
     return Seen(
         node_uid=case.node.uid,
         boot_id=case.node.boot_id,
         ready=case.node.ready,
-        old_heartbeat=beat is not None and beat < asked_at,
+        old_heartbeat=bool(attempt.asked_at) and beat is not None and beat < since,
         stale=case.seen.stale,
         serials={gpu.uuid: gpu.serial for gpu in _gpus(case) if gpu.uuid},
         pending=_pending(case),
@@ -51,7 +59,7 @@ def seen_of(case: Case, asked_at: float) -> Seen:
         resets=frozenset(
             gpu.uuid
             for gpu in _gpus(case)
-            if gpu.uuid and (parse_time(gpu.reset_at) or 0.0) >= math.floor(asked_at)
+            if gpu.uuid and (parse_time(gpu.reset_at) or 0.0) >= math.floor(since)
         ),
         expected_gpus=case.seen.health.status.expected_gpus.count if case.seen.health else 0,
     )

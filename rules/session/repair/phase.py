@@ -35,7 +35,7 @@ def follow_step(case: Case, status: QuarantineStatus, halt: Refusal | None) -> D
     attempt = under_way(status)
     if attempt is None:
         return _healing(case, status)
-    proof = prove(Step(attempt.step), attempt.before, seen_of(case, started_at(case, attempt)))
+    proof = prove(Step(attempt.step), attempt.before, seen_of(case, attempt))
     asked = attempt.state == RepairState.ASKED
     if proof.proven and (asked or not case.settled):
         return ended_as(case, status, attempt, RepairState.PROVEN, proof.clause)

@@ -89,8 +89,8 @@ def test_s33_issue13_03_an_old_heartbeat_proves_no_reboot() -> None:
     world.incident(NODE)
     world.run_until(NODE, "Repairing", limit=60)
     world.run(10)
-    world.nodes[NODE]["status"]["conditions"][0]["lastHeartbeatTime"] = "2020-01-01T00:00:00Z"
     world.reboot(NODE)
+    world.nodes[NODE]["status"]["conditions"][0]["lastHeartbeatTime"] = "2020-01-01T00:00:00Z"
     world.close_all(NODE)
     world.run(600, step=5)
     assert world.phase(NODE) == "Repairing"

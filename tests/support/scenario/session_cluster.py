@@ -152,6 +152,8 @@ class Cluster:
         self.nodes[node]["status"]["nodeInfo"]["bootID"] = f"{base}-{int(number) + 1}"
         self.healths[node]["status"]["bootID"] = f"{base}-{int(number) + 1}"
         ready = self.nodes[node]["status"]["conditions"][0]
+        # Until something changes the kubelet says the same again every five minutes only.
+        ready["lastHeartbeatTime"] = format_time(self.now)
         self.set_ready(node, ready["status"])
 
     def set_ready(self, node: str, status: str) -> None:
