@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from agent.commands import check, decode, explain
+from agent.commands import check, decode, explain, reset_gpu, restart_node
 from agent.commands.validate import OPTIONS as LOAD_OPTIONS
 from agent.settings import OPTIONS, variable_of
 from remediator.kubectl import cli as kubectl_cli
@@ -136,7 +136,7 @@ def _agent_parser() -> argparse.ArgumentParser:
     """
     parser = argparse.ArgumentParser()
     added = parser.add_subparsers()
-    for command in (check, decode, explain):
+    for command in (check, decode, explain, reset_gpu, restart_node):
         command.add_parser(added)
     return parser
 

@@ -1,0 +1,160 @@
+"""Reset GPUs of this machine with the driver's own tool, once nobody has them open.
+
+Called by `gpuward-agent reset-gpu`. It waits for those who are on their way out, refuses when
+somebody stays, and gives up on whatever hangs. Persistence, for which a daemon keeps the GPU open,
+is taken off for the reset and put back after it, however the reset ended.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from agent.repair.holders import holders, minor_of
+from agent.repair.host import Host, HostError, Ran
+from agent.repair.result import Outcome, RepairResult
+from rules.repair.reset import QUERY, GpuAtHand, Holder, NotListedError, held, listed, unfit
+
+DRIVER_ROOTS: Final = ("run/nvidia/driver", ".")
+"""Below the host's root, in this order: the driver container of the GPU Operator, the host."""
+TOOL: Final = "usr/bin/nvidia-smi"
+LOOK_S: Final = 2.0
+"""How often those that are on their way out are looked for."""
+QUERY_S: Final = 60.0
+"""A first look may initialise every GPU."""
+RESET_S: Final = 240.0
+"""The driver's own deadlines of a reset are well within that."""
+_PERSISTENCE_DAEMON: Final = "nvidia-persiste"
+"""The name of nvidia-persistenced, of which the kernel keeps 15 characters."""
+
+
+class RefusedError(Exception):
+    """Something stands against the reset, and nothing was begun; the text is a clause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuReset:
+    """One reset. `stop` is set when this program is told to end."""
+
+    host: Host
+    uuids: Sequence[str]
+    boot_id: str = ""
+    """Which boot it is meant for; "" for whichever this is."""
+    wait_s: float = 0.0
+    """How long those that have a GPU open may take to let go."""
+    tell: Callable[[str], object]
+    stop: threading.Event
+
+    def run(self) -> RepairResult:
+        """Do it, and say how it ended."""
+        try:
+            return self._run()
+        except (RefusedError, NotListedError) as error:
+            return self._result(Outcome.REFUSED, f"Nothing was reset: {error}.")
+        except HostError as error:
+            return self._result(Outcome.FAILED, f"The reset failed: {error}.")
+
+    def _run(self) -> RepairResult:
+        if not self.host.seen:
+            raise RefusedError("the host's processes are out of sight (hostPID)")
+        if self.boot_id and self.host.boot_id != self.boot_id:
+            words = "Nothing was reset: the node has booted since, which resets every GPU."
+            return self._result(Outcome.NEEDLESS, words)
+        root = self._driver()
+        gpus = self._look(root)
+        switches = any((self.host.root / "dev").glob("nvidia-nvswitch[0-9]*"))
+        if why := unfit(self.uuids, gpus, switches=switches):
+            raise RefusedError(why)
+        mine = [gpu for gpu in gpus if gpu.uuid in self.uuids]
+        minors = self._minors(mine)
+        self._await(minors)
+        with self._unpersistent(root, mine):
+            if who := held(holders(self.host.proc, minors)):
+                raise RefusedError(who)
+            self.tell(f"resetting {', '.join(self.uuids)}")
+            ran = self._tool(root, "--gpu-reset", "-i", ",".join(self.uuids), timeout_s=RESET_S)
+        if ran.status:
+            raise HostError(f"nvidia-smi ended with {ran.status} and said: {ran.said}")
+        return self._result(
+            Outcome.DONE, f"nvidia-smi reset {len(mine)} GPUs and said: {ran.said}"
+        )
+
+    def _driver(self) -> Path:
+        for each in DRIVER_ROOTS:
+            root = self.host.root / each
+            # Whatever it links to is meant from inside that root.
+            if (root / TOOL).exists() or (root / TOOL).is_symlink():
+                return root
+        places = " and ".join(f"/{each}/{TOOL}".replace("/./", "/") for each in DRIVER_ROOTS)
+        raise RefusedError(f"there is no nvidia-smi on this host, looked for {places}")
+
+    def _look(self, root: Path) -> tuple[GpuAtHand, ...]:
+        wanted = f"--query-gpu={','.join(QUERY)}"
+        try:
+            ran = self._tool(root, wanted, "--format=csv,noheader", timeout_s=QUERY_S)
+        except HostError as error:
+            raise RefusedError(str(error)) from error
+        if ran.status:
+            raise RefusedError(f"nvidia-smi lists no GPUs ({ran.status}): {ran.said}")
+        return listed(ran.text)
+
+    def _minors(self, gpus: Sequence[GpuAtHand]) -> frozenset[int]:
+        found = {gpu.uuid: minor_of(self.host.proc, gpu.pci) for gpu in gpus}
+        unknown = next((uuid for uuid, minor in found.items() if minor is None), None)
+        if unknown is not None:
+            raise RefusedError(f"nobody says which device file GPU {unknown} has")
+        return frozenset(minor for minor in found.values() if minor is not None)
+
+    def _await(self, minors: Collection[int]) -> None:
+        """Until nobody has the GPUs open but who keeps them persistent; RefusedError where not."""
+        until, said = time.monotonic() + self.wait_s, ""
+        while who := held(self._others(minors)):
+            if time.monotonic() >= until:
+                raise RefusedError(f"{who} after {self.wait_s:.0f} s")
+            if who != said:
+                self.tell(f"waiting: {who}")
+                said = who
+            self.stop.wait(min(LOOK_S, max(0.05, until - time.monotonic())))
+            if self.stop.is_set():
+                break
+        if self.stop.is_set():
+            raise RefusedError("it was told to stop")
+
+    def _others(self, minors: Collection[int]) -> Iterator[Holder]:
+        found = holders(self.host.proc, minors)
+        return (each for each in found if each.name != _PERSISTENCE_DAEMON)
+
+    @contextmanager
+    def _unpersistent(self, root: Path, gpus: Sequence[GpuAtHand]) -> Iterator[None]:
+        """Without persistence as long as this lasts."""
+        kept = [gpu.uuid for gpu in gpus if gpu.persistent]
+        try:
+            for uuid in kept:
+                ran = self._tool(root, "-pm", "0", "-i", uuid, timeout_s=QUERY_S)
+                if ran.status:
+                    raise RefusedError(f"its persistence cannot be taken off: {ran.said}")
+            yield
+        finally:
+            for uuid in kept:
+                self._persist(root, uuid)
+
+    def _persist(self, root: Path, uuid: str) -> None:
+        """Best effort: the driver works without, and only starts slower."""
+        try:
+            ran = self._tool(root, "-pm", "1", "-i", uuid, timeout_s=QUERY_S)
+        except HostError as error:
+            self.tell(f"persistence of {uuid} is not back: {error}")
+        else:
+            if ran.status:
+                self.tell(f"persistence of {uuid} is not back: {ran.said}")
+
+    def _tool(self, root: Path, *arguments: str, timeout_s: float) -> Ran:
+        return self.host.inside(root, f"/{TOOL}", *arguments, timeout_s=timeout_s)
+
+    def _result(self, outcome: Outcome, message: str) -> RepairResult:
+        return RepairResult(outcome=outcome, message=message, gpus=tuple(self.uuids))
