@@ -15,6 +15,7 @@ from remediator.drain.drains import Drains
 from remediator.drain.gang_scout import GangScout
 from remediator.drain.kueue import KueueWorkloads
 from remediator.drain.look import DrainLook
+from remediator.edge import Edge
 from remediator.kube.access import Access
 from remediator.kube.api import Api
 from remediator.kube.api_groups import ApiGroups
@@ -130,24 +131,21 @@ class Replica:
             recheck=self._recheck,
             watched=lambda name: self.caches.nodes.items.get(name),
         )
-        self.fleet = Fleet(
-            self.world,
-            self.clock,
-            self.metrics,
-            wake=lambda node: self.loop.wake(node),
-            may_judge=self.may_act,
-            report=self.gateway.send,
+        edge = Edge(
+            api=self.api,
+            gateway=self.gateway,
+            world=self.world,
+            clock=self.clock,
+            metrics=self.metrics,
             isolation=self.isolation,
+            policy=lambda: self.policy.policy,
+            may_act=self.may_act,
         )
+        self.fleet = Fleet(edge, wake=lambda node: self.loop.wake(node))
         publishers = PublisherPods(self.api, self.clock, self.caches)
         groups = ApiGroups(self.api, self.clock)
         self.cycle = NodeCycle(
-            self.api,
-            self.gateway,
-            self.world,
-            self.clock,
-            self.metrics,
-            policy=lambda: self.policy.policy,
+            edge,
             publishers=publishers,
             objects=RepairObjects(self.api, groups, self.clock),
             senses=CycleSenses(
@@ -159,76 +157,33 @@ class Replica:
                     node, self.caches.daemon_sets.items.values()
                 ),
             ),
-            isolation=self.isolation,
         )
         look = DrainLook(self.api, self.clock, self.caches)
-        self.maintenance = MaintenanceLeases(
-            self.api,
-            groups,
-            self.world,
-            self.clock,
-            changed=self._maintenance_changed,
-        )
+        self.maintenance = MaintenanceLeases(edge, groups, changed=self._maintenance_changed)
         self.world.doubts += [self.maintenance.too_old, self._time_unknown]
         self.scout = GangScout(
+            edge,
             look,
             KueueWorkloads(self.api, groups),
-            self.world,
-            self.clock,
             ready=lambda: not self.caches.problem(),
             fleet_changed=self.fleet.changed,
-            isolation=self.isolation,
         )
-        self.housekeeping = Housekeeping(
-            self.api,
-            self.gateway,
-            self.world,
-            self.clock,
-            self.metrics,
-            policy=lambda: self.policy.policy,
-            publishers=publishers,
-            may_act=self.may_act,
-            isolation=self.isolation,
-        )
-        self.records = RecordKeeping(
-            self.api,
-            self.gateway,
-            self.world,
-            self.clock,
-            may_act=self.may_act,
-            isolation=self.isolation,
-        )
-        self.idle_tests = IdleTests(
-            self.api,
-            self.gateway,
-            self.world,
-            self.clock,
-            policy=lambda: self.policy.policy,
-            may_act=self.may_act,
-            isolation=self.isolation,
-        )
+        self.housekeeping = Housekeeping(edge, publishers=publishers)
+        self.records = RecordKeeping(edge)
+        self.idle_tests = IdleTests(edge)
         self.drains = Drains(
-            self.api,
-            self.gateway,
-            self.world,
-            self.clock,
-            self.metrics,
+            edge,
             look=look,
-            policy=lambda: self.policy.policy,
             wake=lambda node: self.loop.wake(node),
             last_active_at=self.cycle.last_active_at,
-            isolation=self.isolation,
         )
         self.loop = ControlLoop(
-            self.world,
-            self.clock,
+            edge,
             self.cycle,
-            may_write=self.may_act,
             steer=self.drains.steer,
             hand_over=self.elector.step_aside,
             fleet_changed=self.fleet.changed,
             answered_at=lambda: self.api.last_answer_at,
-            isolation=self.isolation,
         )
         listeners.node = self._node_changed
         listeners.marked = self._marked_changed

@@ -8,17 +8,13 @@ wakes nodes whose turn came, reports fleet findings and sets the gauges. The jud
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 
 import structlog
 
-from remediator.kube.clock import Clock
-from remediator.kube.isolation import Isolation
-from remediator.metrics import Metrics
-from remediator.world import World
+from remediator.edge import Edge, EdgePart
 from rules.api.nodes import QuarantineView
-from rules.api.writes import EmitEvent
 from rules.fleet.remembered import FleetMemory
 from rules.fleet.turns import FleetVerdict, judge_fleet
 from rules.session.observation import Permit, is_open
@@ -34,28 +30,13 @@ _SHORTEST_S, _LONGEST_PAUSE_S = 0.02, 1.0
 _NOT_JUDGED = Permit()
 
 
-class Fleet:
+class Fleet(EdgePart):
     """The fleet verdict of one process."""
 
-    def __init__(
-        self,
-        world: World,
-        clock: Clock,
-        metrics: Metrics,
-        *,
-        wake: Callable[[str], None],
-        may_judge: Callable[[], bool],
-        report: Callable[[EmitEvent], Awaitable[object]],
-        isolation: Isolation | None = None,
-    ) -> None:
+    def __init__(self, edge: Edge, *, wake: Callable[[str], None]) -> None:
+        super().__init__(edge)
         self.verdict = FleetVerdict()
-        self._world = world
-        self._clock = clock
-        self._metrics = metrics
         self._wake = wake
-        self._may_judge = may_judge
-        self._report = report
-        self._isolation = isolation or Isolation(clock)
         self._dirty = True
         self._not_before = float("-inf")
         self._changed = asyncio.Event()
@@ -91,7 +72,7 @@ class Fleet:
                 self._dirty = True
             self._changed.clear()
             await self._clock.sleep(max(0.0, self._not_before - self._clock.elapsed()))
-            if not self._may_judge():
+            if not self._may_act():
                 continue
             if self._dirty:
                 self._judge()
@@ -157,4 +138,4 @@ class Fleet:
         for event in self.verdict.events:
             if event.key not in self._reported:
                 self._reported.add(event.key)
-                await self._report(event)
+                await self._gateway.send(event)

@@ -15,9 +15,7 @@ import structlog
 
 from remediator.cycle.node_cycle import Looked
 from remediator.cycle.work_queue import WorkQueue
-from remediator.kube.clock import Clock
-from remediator.kube.isolation import Isolation
-from remediator.world import World
+from remediator.edge import Edge, EdgePart
 from rules.api import writes as d
 from rules.api.mark import marked
 from rules.api.nodes import HealthView, NodeView, QuarantineView
@@ -41,35 +39,29 @@ class Looks(Protocol):
         ...
 
 
-class ControlLoop:
+class ControlLoop(EdgePart):
     """Wake-ups, and the dispatcher that follows them."""
 
     def __init__(
         self,
-        world: World,
-        clock: Clock,
+        edge: Edge,
         cycle: Looks,
         *,
-        may_write: Callable[[], bool],
         steer: Callable[[str, d.Evicting], None],
         hand_over: Callable[[], None],
         fleet_changed: Callable[[], None],
         answered_at: Callable[[], float | None],
-        isolation: Isolation | None = None,
     ) -> None:
         """`answered_at` is when the API server last said anything (CLOCK_BOOTTIME)."""
-        self.queue = WorkQueue(clock)
-        self.ticked_at = clock.elapsed()
+        super().__init__(edge)
+        self.queue = WorkQueue(edge.clock)
+        self.ticked_at = edge.clock.elapsed()
         """CLOCK_BOOTTIME of the dispatcher's last sign of life."""
-        self._world = world
-        self._clock = clock
         self._cycle = cycle
-        self._may_write = may_write
         self._steer = steer
         self._hand_over = hand_over
         self._fleet_changed = fleet_changed
         self._answered_at = answered_at
-        self._isolation = isolation or Isolation(clock)
         self._outage = False
         self._doubt = ""
         self._acting = False
@@ -167,7 +159,7 @@ class ControlLoop:
 
     def _note_acting(self) -> None:
         """Looks that fell due while this replica might not act were dropped: make up for them."""
-        acting = self._may_write()
+        acting = self._may_act()
         if acting and not self._acting:
             self.wake_all()
         self._acting = acting
@@ -188,7 +180,7 @@ class ControlLoop:
 
     async def _work(self, name: str) -> None:
         try:
-            if not self._may_write():
+            if not self._may_act():
                 return
             looked = await self._cycle.look(name)
             if looked.evicting is not None:

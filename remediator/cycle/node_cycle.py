@@ -15,17 +15,13 @@ import structlog
 
 from remediator.cycle.job_look import JobLook
 from remediator.cycle.writes import Writes
+from remediator.edge import Edge, EdgePart
 from remediator.kube.answer import ApiError
-from remediator.kube.api import Api
-from remediator.kube.clock import Clock
-from remediator.kube.gateway import Gateway, Result
-from remediator.kube.isolation import Isolation
+from remediator.kube.gateway import Result
 from remediator.kube.pace import PaceLane
 from remediator.kube.publisher_pods import PublisherPods
 from remediator.kube.repair_objects import RepairObjects
 from remediator.kube.resources import HEALTHS
-from remediator.metrics import Metrics
-from remediator.world import World
 from rules.api import writes as d
 from rules.api.backoff import backoff_s
 from rules.api.evidence.wire import EvidenceView
@@ -36,7 +32,6 @@ from rules.api.refusal import surprise
 from rules.api.repair.writes import CreateTestJob, DeleteTestJob, WriteRepairObject
 from rules.api.requests import EVIDENCES
 from rules.drain.plan import DrainPlan
-from rules.policy.policy import Policy
 from rules.session.decide import decide
 from rules.session.observation import NodeObservation, Permit, observe
 from rules.session.refused import saying
@@ -88,33 +83,16 @@ class CycleSenses:
     untolerating: Callable[[NodeView], tuple[str, ...]]
 
 
-class NodeCycle:
+class NodeCycle(EdgePart):
     """Looks at nodes for one process."""
 
     def __init__(
-        self,
-        api: Api,
-        gateway: Gateway,
-        world: World,
-        clock: Clock,
-        metrics: Metrics,
-        *,
-        policy: Callable[[], Policy],
-        publishers: PublisherPods,
-        objects: RepairObjects,
-        senses: CycleSenses,
-        isolation: Isolation | None = None,
+        self, edge: Edge, *, publishers: PublisherPods, objects: RepairObjects, senses: CycleSenses
     ) -> None:
-        self._api = api
-        self._gateway = gateway
-        self._world = world
-        self._clock = clock
-        self._metrics = metrics
-        self._policy = policy
+        super().__init__(edge)
         self._publishers = publishers
         self._objects = objects
         self._senses = senses
-        self._isolation = isolation or Isolation(clock)
         self._not_before: dict[str, float] = {}
         """Nodes whose last look did not come to rest or ended with a surprise (CLOCK_BOOTTIME)."""
         self._failures: dict[str, int] = {}
@@ -126,8 +104,10 @@ class NodeCycle:
         self._evidence: dict[str, EvidenceView] = {}
         """By session, from the read until its digest is on record."""
         self._evidence_read: dict[str, float] = {}
-        self._jobs = JobLook(api, clock, namespace=lambda: world.snapshot().own_namespace)
-        self._writes = Writes(api, gateway, world, clock, metrics, senses.fleet_changed)
+        self._jobs = JobLook(
+            edge.api, edge.clock, namespace=lambda: edge.world.snapshot().own_namespace
+        )
+        self._writes = Writes(edge, senses.fleet_changed)
 
     def took_over_at(self, at: float, sessions: list[QuarantineView]) -> None:
         """Another replica was active until then; its outage-free time is ours too."""

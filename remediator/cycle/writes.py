@@ -11,13 +11,10 @@ from collections.abc import Callable
 
 import structlog
 
+from remediator.edge import Edge, EdgePart
 from remediator.kube.answer import Answer, ApiError
-from remediator.kube.api import Api
-from remediator.kube.clock import Clock
-from remediator.kube.gateway import Gateway, Result, Sent
+from remediator.kube.gateway import Result, Sent
 from remediator.kube.resources import QUARANTINES
-from remediator.metrics import Metrics
-from remediator.world import World
 from rules.api import writes as d
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.object_name import api_path
@@ -35,23 +32,11 @@ _STATUS_INTERVAL_S = 1.0
 _EVENTS_WAITING = 5_000
 
 
-class Writes:
+class Writes(EdgePart):
     """Sends what was decided about nodes, for one process."""
 
-    def __init__(
-        self,
-        api: Api,
-        gateway: Gateway,
-        world: World,
-        clock: Clock,
-        metrics: Metrics,
-        fleet_changed: Callable[[], None],
-    ) -> None:
-        self._api = api
-        self._gateway = gateway
-        self._world = world
-        self._clock = clock
-        self._metrics = metrics
+    def __init__(self, edge: Edge, fleet_changed: Callable[[], None]) -> None:
+        super().__init__(edge)
         self._fleet_changed = fleet_changed
         self._status_written: dict[str, tuple[float, str]] = {}
         """When (CLOCK_BOOTTIME) and with which phase each session's status went out, by UID."""

@@ -19,13 +19,9 @@ import structlog
 
 from remediator.drain.look import DrainLook
 from remediator.drain.pod_look import Listed, PodLook
+from remediator.edge import Edge, EdgePart
 from remediator.kube.answer import Answer, ApiError
-from remediator.kube.api import Api
-from remediator.kube.clock import Clock
-from remediator.kube.gateway import Gateway, Result
-from remediator.kube.isolation import Isolation
-from remediator.metrics import Metrics
-from remediator.world import World
+from remediator.kube.gateway import Result
 from rules.api import writes as d
 from rules.api.backoff import backoff_s
 from rules.api.budgets import PdbView
@@ -90,33 +86,21 @@ class _Drain:
         return Listed(self.look.pods, self.looked_at)
 
 
-class Drains:
+class Drains(EdgePart):
     """All drains, and the queue they share."""
 
     def __init__(
         self,
-        api: Api,
-        gateway: Gateway,
-        world: World,
-        clock: Clock,
-        metrics: Metrics,
+        edge: Edge,
         *,
         look: DrainLook,
-        policy: Callable[[], Policy],
         wake: Callable[[str], None],
         last_active_at: Callable[[str], float | None],
-        isolation: Isolation | None = None,
     ) -> None:
-        self._api = api
-        self._gateway = gateway
-        self._world = world
-        self._clock = clock
-        self._metrics = metrics
-        self._policy = policy
+        super().__init__(edge)
         self._wake = wake
         self._last_active_at = last_active_at
         self._look = look
-        self._isolation = isolation or Isolation(clock)
         self._drains: dict[str, _Drain] = {}
         self._queue = pdb_queue.PdbQueue()
         self._due = asyncio.Event()

@@ -16,10 +16,8 @@ import structlog
 
 from remediator.drain.kueue import KueueWorkloads
 from remediator.drain.look import DrainLook
+from remediator.edge import Edge, EdgePart
 from remediator.kube.answer import ApiError
-from remediator.kube.clock import Clock
-from remediator.kube.isolation import Isolation
-from remediator.world import World
 from rules.api.nodes import QuarantineView
 from rules.catalog.reason import Level
 from rules.drain.gangs import Gang, gangs_of
@@ -37,28 +35,24 @@ _NODES_PER_SWEEP = 20
 _WAITING = frozenset({"", "Pending", "Marked"})
 
 
-class GangScout:
+class GangScout(EdgePart):
     """Keeps `World.gangs` for one process."""
 
     def __init__(
         self,
+        edge: Edge,
         look: DrainLook,
         kueue: KueueWorkloads,
-        world: World,
-        clock: Clock,
         *,
         ready: Callable[[], bool],
         fleet_changed: Callable[[], None],
-        isolation: Isolation | None = None,
     ) -> None:
         """`ready` says that the sessions are known; whether this replica leads does not matter."""
+        super().__init__(edge)
         self._look = look
         self._kueue = kueue
-        self._world = world
-        self._clock = clock
         self._ready = ready
         self._fleet_changed = fleet_changed
-        self._isolation = isolation or Isolation(clock)
         self._read_at: dict[str, float] = {}
         self._changed = asyncio.Event()
 

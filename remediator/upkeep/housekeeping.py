@@ -10,21 +10,16 @@ next to nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
 
 import structlog
 
+from remediator.edge import Edge, EdgePart
 from remediator.kube.answer import ApiError
-from remediator.kube.api import Api
-from remediator.kube.clock import Clock
-from remediator.kube.gateway import Gateway, Result
-from remediator.kube.isolation import Isolation
+from remediator.kube.gateway import Result
 from remediator.kube.publisher_pods import PublisherPods
 from remediator.kube.resources import HEALTHS
-from remediator.metrics import Metrics
-from remediator.world import World
 from rules.api.metadata import ObjectMeta, View
 from rules.api.nodes import HealthView
 from rules.api.object_name import api_path
@@ -59,31 +54,12 @@ class EvidenceMeta(View, frozen=True, kw_only=True):
     metadata: ObjectMeta
 
 
-class Housekeeping:
+class Housekeeping(EdgePart):
     """Sweeps for one process; only the leader's do anything."""
 
-    def __init__(
-        self,
-        api: Api,
-        gateway: Gateway,
-        world: World,
-        clock: Clock,
-        metrics: Metrics,
-        *,
-        policy: Callable[[], Policy],
-        publishers: PublisherPods,
-        may_act: Callable[[], bool],
-        isolation: Isolation | None = None,
-    ) -> None:
-        self._api = api
-        self._gateway = gateway
-        self._world = world
-        self._clock = clock
-        self._metrics = metrics
-        self._policy = policy
+    def __init__(self, edge: Edge, *, publishers: PublisherPods) -> None:
+        super().__init__(edge)
         self._publishers = publishers
-        self._may_act = may_act
-        self._isolation = isolation or Isolation(clock)
         self._look_at: dict[str, float] = {}
         self._listed_at = float("-inf")
         self._silent: set[str] = set()

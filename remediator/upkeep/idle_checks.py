@@ -5,20 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import structlog
 
+from remediator.edge import Edge, EdgePart
 from remediator.kube.answer import ApiError
-from remediator.kube.api import Api
-from remediator.kube.clock import Clock
-from remediator.kube.gateway import Gateway
-from remediator.kube.isolation import Isolation
-from remediator.world import World
 from rules.api.object_name import api_path
 from rules.api.pods import PodView
 from rules.fleet.idle_checks import asks_for_pods, due, follow, making
-from rules.policy.policy import Policy
 from rules.validate.jobs import LABEL_IDLE, LABEL_JOB, JobSeen, JobView, PodTemplateView
 
 _LOG = structlog.get_logger()
@@ -31,27 +24,11 @@ _SWEEP_S = 30.0
 _NAMES_PER_LIST = 100
 
 
-class IdleTests:
+class IdleTests(EdgePart):
     """Sweeps for one process; only the leader's do anything."""
 
-    def __init__(
-        self,
-        api: Api,
-        gateway: Gateway,
-        world: World,
-        clock: Clock,
-        *,
-        policy: Callable[[], Policy],
-        may_act: Callable[[], bool],
-        isolation: Isolation | None = None,
-    ) -> None:
-        self._api = api
-        self._gateway = gateway
-        self._world = world
-        self._clock = clock
-        self._policy = policy
-        self._may_act = may_act
-        self._isolation = isolation or Isolation(clock)
+    def __init__(self, edge: Edge) -> None:
+        super().__init__(edge)
         self._tried: dict[str, float] = {}
         """When a node was tried in vain; a new process tries once more."""
 

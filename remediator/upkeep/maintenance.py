@@ -12,11 +12,9 @@ from collections.abc import Callable
 
 import structlog
 
+from remediator.edge import Edge, EdgePart
 from remediator.kube.answer import ApiError
-from remediator.kube.api import Api
 from remediator.kube.api_groups import ApiGroups
-from remediator.kube.clock import Clock
-from remediator.world import World
 from rules.api.nodes import LeaseView
 from rules.session.view_age import too_old
 
@@ -32,22 +30,12 @@ _REFUSED_S = 60.0
 _PAGE = 500
 
 
-class MaintenanceLeases:
+class MaintenanceLeases(EdgePart):
     """Keeps `World.maintenance_leases` for one process."""
 
-    def __init__(
-        self,
-        api: Api,
-        groups: ApiGroups,
-        world: World,
-        clock: Clock,
-        *,
-        changed: Callable[[str], None],
-    ) -> None:
-        self._api = api
+    def __init__(self, edge: Edge, groups: ApiGroups, *, changed: Callable[[str], None]) -> None:
+        super().__init__(edge)
         self._groups = groups
-        self._world = world
-        self._clock = clock
         self._changed = changed
         self._read_at = float("-inf")
         self._failing_since: float | None = None

@@ -7,18 +7,14 @@ their definition, everything else works as before there were any.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 import structlog
 
+from remediator.edge import Edge, EdgePart
 from remediator.kube.answer import ApiError
-from remediator.kube.api import Api
-from remediator.kube.clock import Clock
-from remediator.kube.gateway import Gateway, Result
-from remediator.kube.isolation import Isolation
+from remediator.kube.gateway import Result
 from remediator.kube.resources import HEALTHS, RECORDS
-from remediator.world import World
 from rules.api.nodes import HealthView, QuarantineView
 from rules.api.object_name import api_path, is_object_name
 from rules.api.writes import CreateRecord, DeleteRecord, Write
@@ -38,25 +34,11 @@ MOST_RECORDS: Final = 20_000
 """Beyond so many no new one is opened: a hostile verdict may name any number of GPUs."""
 
 
-class RecordKeeping:
+class RecordKeeping(EdgePart):
     """The records of one process; only the leader's writes anything."""
 
-    def __init__(
-        self,
-        api: Api,
-        gateway: Gateway,
-        world: World,
-        clock: Clock,
-        *,
-        may_act: Callable[[], bool],
-        isolation: Isolation | None = None,
-    ) -> None:
-        self._api = api
-        self._gateway = gateway
-        self._world = world
-        self._clock = clock
-        self._may_act = may_act
-        self._isolation = isolation or Isolation(clock)
+    def __init__(self, edge: Edge) -> None:
+        super().__init__(edge)
         self._due: dict[str, float] = {}
         """When each changed node may be looked at (CLOCK_BOOTTIME)."""
         self._looked: dict[str, float] = {}

@@ -45,13 +45,8 @@ class Setting(EdgeWorld):
         # Only PDBs are watched here: what is fed by hand does not grow old.
         self.world.doubts.clear()
         self.drains = Drains(
-            cluster.api,
-            self.gateway,
-            self.world,
-            cluster.clock,
-            cluster.metrics,
+            self.edge(),
             look=DrainLook(cluster.api, cluster.clock, self.caches),
-            policy=lambda: self.policy,
             wake=self.woken.append,
             last_active_at=lambda uid: None,
         )

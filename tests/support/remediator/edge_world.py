@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import asynccontextmanager
 
 from remediator.cycle.node_cycle import CycleSenses, NodeCycle
+from remediator.edge import Edge
 from remediator.kube.api_groups import ApiGroups
 from remediator.kube.caches import Caches, Listeners
 from remediator.kube.gateway import Gateway
@@ -19,6 +21,7 @@ from rules.policy.policy import Policy
 from rules.session.observation import Permit
 from tests.support.remediator.edge import QUARANTINES
 from tests.support.remediator.scripted_server import until
+from tests.support.remediator.some_edge import some_edge
 
 
 class Leader:
@@ -66,6 +69,19 @@ class EdgeWorld:
             recheck=lambda write, node: "",
         )
 
+    def edge(self, counted: Callable[[str], None] = lambda _: None) -> Edge:
+        """What a part of this replica works at; `counted` takes surprises."""
+        cluster = self.cluster
+        return some_edge(
+            cluster.clock,
+            api=cluster.api,
+            gateway=self.gateway,
+            world=self.world,
+            metrics=cluster.metrics,
+            policy=lambda: self.policy,
+            isolation=Isolation(cluster.clock, counted),
+        )
+
     def _session_changed(
         self, before: QuarantineView | None, after: QuarantineView | None
     ) -> None:
@@ -103,12 +119,7 @@ def cycle_of(setting: EdgeWorld, counted: list[str]) -> NodeCycle:
     """The looks of a replica whose fleet rules allow everything; `counted` takes surprises."""
     cluster = setting.cluster
     return NodeCycle(
-        cluster.api,
-        setting.gateway,
-        setting.world,
-        cluster.clock,
-        cluster.metrics,
-        policy=lambda: setting.policy,
+        setting.edge(counted.append),
         publishers=PublisherPods(cluster.api, cluster.clock, setting.caches),
         objects=RepairObjects(cluster.api, ApiGroups(cluster.api, cluster.clock), cluster.clock),
         senses=CycleSenses(
@@ -118,5 +129,4 @@ def cycle_of(setting: EdgeWorld, counted: list[str]) -> NodeCycle:
             plan=lambda node: None,
             untolerating=lambda node: (),
         ),
-        isolation=Isolation(cluster.clock, counted.append),
     )

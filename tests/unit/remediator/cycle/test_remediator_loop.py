@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
-from typing import cast
 
 from remediator.cycle.loop import ControlLoop
 from remediator.cycle.node_cycle import Looked
-from remediator.world import World
+from tests.support.remediator.some_edge import some_edge
 from tests.support.remediator.virtual_clock import VirtualClock
 
 
@@ -25,10 +24,8 @@ class Setting:
             nodes_with_open_sessions=lambda: ["n1"],
         )  # fmt: skip
         self.loop = ControlLoop(
-            cast("World", world),
-            self.clock,
+            some_edge(self.clock, world=world, may_act=lambda: self.acts),
             self,
-            may_write=lambda: self.acts,
             steer=lambda name, evicting: None,
             hand_over=lambda: None,
             fleet_changed=lambda: None,

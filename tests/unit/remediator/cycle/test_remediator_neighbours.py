@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
-
 import pytest
 
 from hack.sim.cluster.clients.client import ApiError
@@ -13,6 +11,7 @@ from remediator.kube.api_groups import ApiGroups
 from remediator.upkeep.maintenance import NAMESPACE, MaintenanceLeases
 from rules.drain.gangs import Gang
 from tests.support.remediator.edge import edge
+from tests.support.remediator.some_edge import some_edge
 
 WORKLOADS = Resource("kueue.x-k8s.io", "v1beta1", "workloads", True, "Workload")
 LLM = Gang(kind="JobSet", namespace="team-a", name="llm", topology_aware=True)
@@ -86,14 +85,8 @@ class TestMaintenance:
 
         world = World()
         groups = ApiGroups(cluster.api, cluster.clock)
-        keeper = MaintenanceLeases(
-            cluster.api,
-            groups,
-            cast("Any", world),
-            cluster.clock,
-            changed=told.append,
-        )
-        return world, keeper
+        edge = some_edge(cluster.clock, api=cluster.api, world=world)
+        return world, MaintenanceLeases(edge, groups, changed=told.append)
 
     async def test_a_lease_is_known_by_its_node_and_forgotten_when_it_goes(self, leased):
         told: list[str] = []

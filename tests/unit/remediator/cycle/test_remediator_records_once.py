@@ -22,14 +22,7 @@ async def setting(tmp_path):
 
 
 async def test_issue12_06_a_mark_that_is_put_on_takes_its_record_and_its_event_along(setting):
-    writes = Writes(
-        setting.cluster.api,
-        setting.gateway,
-        setting.world,
-        setting.cluster.clock,
-        setting.cluster.metrics,
-        lambda: None,
-    )
+    writes = Writes(setting.edge(), lambda: None)
     session = QuarantineView(
         metadata=ObjectMeta(name="s", uid="u"),
         spec=QuarantineSpec(node_name="n1"),

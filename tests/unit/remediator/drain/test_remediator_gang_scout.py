@@ -92,10 +92,9 @@ class Scouting:
         self.kueue = Kueue()
         self.told: list[int] = []
         self.scout = GangScout(
+            setting.edge(),
             DrainLook(setting.cluster.api, setting.cluster.clock, setting.caches),
             cast("KueueWorkloads", self.kueue),
-            setting.world,
-            setting.cluster.clock,
             ready=lambda: True,
             fleet_changed=lambda: self.told.append(1),
         )

@@ -135,16 +135,7 @@ async def test_a_session_that_the_fleet_rules_stumble_over_holds_up_no_other(
 
     monkeypatch.setattr(fleet_module, "judge_fleet", stumbles)
     counted: list[str] = []
-    cluster = setting.cluster
-    fleet = Fleet(
-        setting.world,
-        cluster.clock,
-        cluster.metrics,
-        wake=lambda node: None,
-        may_judge=lambda: True,
-        report=lambda event: asyncio.sleep(0),
-        isolation=Isolation(cluster.clock, counted.append),
-    )
+    fleet = Fleet(setting.edge(counted.append), wake=lambda node: None)
     assert fleet.permit("s-n2").unjudged is None
     assert fleet.permit("s-n1").unjudged is Unjudged.FLEET
     assert counted == ["fleet"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,6 +13,8 @@ from remediator.upkeep.idle_checks import IdleTests
 from rules.api.nodes import NodeView
 from rules.api.pods import PodView
 from rules.validate.jobs import ANNOTATION_NODE, ANNOTATION_OF, LABEL_JOB, JobView
+from tests.support.remediator.some_edge import some_edge
+from tests.support.remediator.virtual_clock import VirtualClock
 
 MADE, TOLD = "2026-03-01T10:00:00Z", "2026-03-01T10:05:00Z"
 
@@ -60,13 +62,7 @@ def test_issue13_pods_are_read_in_chunks_and_only_of_jobs_that_are_not_known(
     api = Listing([job(index, over=over) for index in range(250)])
     nodes = {f"n{index}": node(index, told=told) for index in range(250)}
     world = SimpleNamespace(snapshot=lambda: SimpleNamespace(own_namespace="gpuward", nodes=nodes))
-    given = cast("Any", api), cast("Any", None), cast("Any", world), cast("Any", None)
-    sweep = IdleTests(
-        *given,
-        policy=cast("Any", None),
-        may_act=lambda: True,
-        isolation=cast("Any", SimpleNamespace()),
-    )
+    sweep = IdleTests(some_edge(VirtualClock(), api=api, world=world))
     jobs = asyncio.run(sweep._jobs())
     assert [len(names) for names in api.asked] == lists
     assert all([p.metadata.name for p in seen.pods] == [seen.name] for seen in jobs if lists)

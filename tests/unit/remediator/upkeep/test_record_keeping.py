@@ -47,13 +47,7 @@ async def sick(cluster, *, active=True, gpu=GPU):
 
 
 def keeping(setting):
-    return RecordKeeping(
-        setting.cluster.api,
-        setting.gateway,
-        setting.world,
-        setting.cluster.clock,
-        may_act=lambda: True,
-    )
+    return RecordKeeping(setting.edge())
 
 
 async def test_issue14_a_fault_becomes_a_record_with_two_writes_and_then_none(cluster):

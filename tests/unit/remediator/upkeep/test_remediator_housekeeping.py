@@ -32,16 +32,8 @@ async def cluster(tmp_path):
 
 
 def housekeeping(setting):
-    return Housekeeping(
-        setting.cluster.api,
-        setting.gateway,
-        setting.world,
-        setting.cluster.clock,
-        setting.cluster.metrics,
-        policy=lambda: setting.policy,
-        publishers=PublisherPods(setting.cluster.api, setting.cluster.clock, setting.caches),
-        may_act=lambda: True,
-    )
+    publishers = PublisherPods(setting.cluster.api, setting.cluster.clock, setting.caches)
+    return Housekeeping(setting.edge(), publishers=publishers)
 
 
 async def publish(cluster, publisher):
