@@ -11,10 +11,13 @@ import msgspec
 from remediator.backtest.files import read_archive
 from remediator.settings import fail
 from remediator.upkeep.policy_source import read_policy
+from remediator.view.text import count
 from rules.backtest.archive import ArchiveError, session_view
+from rules.backtest.decisions import repairs_clause
 from rules.backtest.engine import RestlessReplayError, replay
 from rules.backtest.past import past_of
-from rules.backtest.report import BacktestReport, PolicyResult, report_of
+from rules.backtest.report import report_of
+from rules.backtest.results import BacktestReport, PolicyPair, PolicyResult
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
 from rules.text.printable import printable
@@ -31,13 +34,14 @@ def run(parsed: argparse.Namespace) -> int:
             policies = [("the exported policy", _exported(archive.policy))]
         past = past_of(archive)
         real = [session_view(one) for one in archive.sessions]
+        ran = None if archive.meta.anonymised else _ran(archive.policy)
     except ArchiveError as error:
         return fail(str(error))
     try:
         replayed = [(name, replay(past, policy)) for name, policy in policies]
     except RestlessReplayError as error:
         return fail(f"{error}: this is a fault of ours, please report it with the records")
-    report = report_of(past, replayed, real)
+    report = report_of(past, replayed, real, ran)
     if parsed.json:
         text = msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
     else:
@@ -62,6 +66,12 @@ def _exported(raw: dict[str, object]) -> Policy:
     raise ArchiveError(f"the exported policy: {'; '.join(map(str, found))}"[:500])
 
 
+def _ran(raw: dict[str, object]) -> Policy | None:
+    """The policy in force at the export; None where it is not there or of another release."""
+    found = load_policy(raw) if raw else None
+    return found if isinstance(found, Policy) else None
+
+
 def told(report: BacktestReport) -> list[str]:
     """The report for a person."""
     lines = [
@@ -71,13 +81,28 @@ def told(report: BacktestReport) -> list[str]:
     ]
     for result in report.policies[1:]:
         lines += ["", *_of(result)]
-    for first, second, differs in report.differences:
-        title = f"{first} and {second} differ on {len(differs)} nodes"
-        lines += ["", title if differs else f"{first} and {second} do the same"]
-        for one in differs[:_SHOWN]:
-            lines += [f"  {one.node}", f"    {first}: {one.first}", f"    {second}: {one.second}"]
+    for pair in report.differences:
+        lines += ["", *_beside(pair)]
     lines += ["", "What the records cannot tell:", *(f"  - {one}" for one in report.cannot_tell)]
     return lines
+
+
+def _beside(pair: PolicyPair) -> list[str]:
+    """Two policies, node by node."""
+    if not pair.nodes:
+        return [f"{pair.first} and {pair.second} do the same on {count(pair.same, 'node')}"]
+    differ = f"{pair.first} and {pair.second} differ on {count(len(pair.nodes), 'node')}"
+    lines = [f"{differ}, {pair.same} the same"]
+    lines += [f"  {setting}" for setting in pair.settings[:_SHOWN]]
+    for one in pair.nodes[:_SHOWN]:
+        lines += [
+            f"  {one.node}",
+            f"    {pair.first}: {one.first}",
+            f"    {pair.second}: {one.second}",
+            f"    they part: {one.parts}",
+        ]
+    more = len(pair.nodes) - _SHOWN
+    return [*lines, *([f"  ... and {more} more nodes; --json has all"] if more > 0 else [])]
 
 
 def _of(result: PolicyResult) -> list[str]:
@@ -86,8 +111,9 @@ def _of(result: PolicyResult) -> list[str]:
         wrong = f"; likely wrong: {one.likely_wrong}" if one.likely_wrong else ""
         until = f"until {one.ended}" if one.ended else "and is out still"
         lines.append(
-            f"  {one.at} {one.node} for {one.reason} ({one.severity}) {until}, {one.phase}, "
-            f"{one.gpu_hours:.1f} GPU-hours{wrong}"
+            f"  {one.at} {one.node} for {one.reason} ({one.severity}) {until}, "
+            f"{f'{repairs}, ' if (repairs := repairs_clause(one.decisions)) else ''}"
+            f"{one.phase}, {one.gpu_hours:.1f} GPU-hours{wrong}"
         )
     lines += [
         f"  {wait.node} waited {wait.seconds} s, {wait.reason}: {wait.why}"

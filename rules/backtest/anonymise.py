@@ -40,6 +40,7 @@ _CODES: Final = frozenset(
         "at", "since", "until", "startedAt", "endedAt", "phaseSince", "lastTransitionTime",
         "observedAt", "firstSeen", "lastSeen", "heldSince", "closedAt", "resetAt", "silentSince",
         "heartbeat", "lastAt", "forgottenUntil", "baselineAt", "lemonSince",
+        "askedAt", "takenAt",
     }
 )  # fmt: skip
 """Fields with words of gpuward and of the driver, and times."""
@@ -182,7 +183,7 @@ class Anonymiser:
             return self.uuid(text)
         if key in {"nodeName", "node", "nodes"}:
             return self.name("node", text)
-        if key in {"id", "incident"}:
+        if key in {"id", "incident", "object"}:  # a failed test is a cause by its Job's name
             return self.name("incident", text)
         if key in {"closedBy", "mendedBy", "closesOn"}:
             what = text.partition("(")[0]

@@ -18,6 +18,7 @@ from rules.api.metadata import ObjectMeta
 from rules.api.names import PREFIX
 from rules.api.nodes import HealthView, NodeView, PauseView, QuarantineView, Taint
 from rules.api.pods import PodView
+from rules.api.timestamps import parse_time
 from rules.drain.budget import matching
 from rules.ledger.record import RecordView
 from rules.policy.policy import Policy, effective_view
@@ -37,6 +38,8 @@ FILES: Final = (
     "pauses",
     "policy",
 )
+LEFT_OUT: Final = {"leftOut": "by the export"}
+"""Stands for a template."""
 _LABELS_OF: Final = (
     f"{PREFIX}/",
     "nvidia.com/",
@@ -73,6 +76,11 @@ class ExportedNode(Wire, frozen=True):
     taints: tuple[dict[str, str], ...] = ()
     conditions: dict[str, str] = msgspec.field(default_factory=dict)
     boot_id: str = msgspec.field(name="bootID", default="")
+
+    @property
+    def created(self) -> float | None:
+        """When this Node object registered; None where nobody knows."""
+        return parse_time(self.created_at)
 
 
 class ExportedPod(Wire, frozen=True):
@@ -228,8 +236,17 @@ def exported_object(
 
 
 def exported_policy(policy: Policy | None) -> dict[str, Any]:
-    """The policy with its defaults; what else a config map holds is nobody's business here."""
-    return effective_view(policy) if policy is not None else {}
+    """The policy with its defaults; what else a config map holds is nobody's business here, nor what
+    an adapter's template would create: that may be a pod with an environment.
+    """
+    if policy is None:
+        return {}
+    view = effective_view(policy)
+    for adapter in view["repair"]["adapters"].values():
+        for action in adapter["steps"].values():
+            if action.get("create") is not None:
+                action["create"] = dict(LEFT_OUT)
+    return view
 
 
 def session_view(one: ExportedObject) -> QuarantineView:

@@ -1,35 +1,38 @@
 """The real session and fleet rules over the past, in virtual time, under one policy.
 
-Faults begin and end when they did, people act as they did, drains take as long as they took; every
-decision is `rules.session.decide` on what `rules.fleet.turns` allows. Between two events only the
-rules' own clocks pass, so a month takes seconds.
+Faults begin and end when they did, people act as they did, drains and repair steps take as long as
+they took; every decision is `rules.session.decide` on what `rules.fleet.turns` allows. Between two
+events only the rules' own clocks pass, so a month takes seconds.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 import msgspec
 
 from rules.api import writes as d
-from rules.api.health import HealthStatus, PublisherPod
 from rules.api.metadata import ObjectMeta
-from rules.api.nodes import FreshNode, HealthView, NodeView, QuarantineView
+from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.quarantine import Phase, QuarantineSpec, QuarantineStatus, ReleaseRequest
-from rules.api.timestamps import format_time, parse_time
-from rules.backtest.archive import node_object
-from rules.backtest.objects import agent_of, as_it_was, patched
-from rules.backtest.past import Past, PastFault, PersonAct
+from rules.api.repair.writes import CreateTestJob, SetRepairCondition
+from rules.api.timestamps import format_time
+from rules.backtest.acts import PersonAct
+from rules.backtest.looks import Looks
+from rules.backtest.outcomes import stood_in
+from rules.backtest.past import Past
+from rules.backtest.repairs import Repairs
+from rules.backtest.said import PastSaid, heard_by
+from rules.backtest.stage import Stage
 from rules.drain.gangs import Gang
-from rules.drain.memory import DrainMemory
-from rules.drain.plan import DrainPlan
 from rules.fleet.remembered import FleetMemory
 from rules.fleet.turns import FleetVerdict, judge_fleet
-from rules.policy.policy import Policy, Repair
+from rules.policy.policy import Policy, with_installed
 from rules.session.causes import DELETED_BY
 from rules.session.decide import decide
 from rules.session.observation import Permit, is_open, observe
@@ -42,10 +45,12 @@ RESTS_S: Final[Mapping[str, float]] = {
     Phase.QUARANTINED: 3600.0,
 }
 """Phases that only events or a permit end are decided so rarely, the others once a minute."""
+_SOON_S: Final = 59.0
+"""A decision that wants to be made again sooner than every minute waits for something."""
 _ASKS: Final = frozenset({"", Phase.PENDING, Phase.MARKED})
 """Phases in which a session goes by what the fleet rules allow."""
-MATE_S: Final = 3600.0
-"""A real session of the node that began within this time tells how long its drain takes."""
+_REPAIRED: Final = frozenset({Phase.QUARANTINED, Phase.REPAIRING})
+"""Phases in which it does where the policy repairs."""
 
 
 @dataclass(slots=True)
@@ -55,9 +60,14 @@ class Replayed:
     policy: Policy
     sessions: dict[str, QuarantineView] = field(default_factory=dict)
     waits: dict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
-    """Seconds that a session waited to begin, by its name and what was in the way."""
+    """Seconds that a session waited to begin or to be repaired, by its name and what was in the
+    way."""
     said: dict[tuple[str, str], str] = field(default_factory=dict)
     """One sentence for each of these."""
+    unheard: list[PastSaid] = field(default_factory=list)
+    """What others said that this policy has no trigger for."""
+    guessed: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """By session, the steps and tests of whose outcome nothing is on record."""
 
 
 class RestlessReplayError(RuntimeError):
@@ -69,15 +79,10 @@ class Engine:
 
     def __init__(self, past: Past, policy: Policy) -> None:
         self._past = past
-        # What repairs would have done is not on record: faults end when they ended.
-        self._policy = msgspec.structs.replace(policy, repair=Repair())
-        self._now = past.began
-        self._nodes = {n.name: as_it_was(node_object(n)) for n in past.nodes}
-        self._boots: dict[str, int] = dict.fromkeys(self._nodes, 0)
-        self._agents = {f"agent-{n}": agent_of(n) for n in self._nodes}
-        self._faults: dict[str, dict[str, PastFault]] = defaultdict(dict)
-        self._healths: dict[str, HealthView] = {}
-        self._gangs: dict[str, tuple[Gang, ...]] = dict.fromkeys(self._nodes, ())
+        policy = with_installed(policy, builtin=past.builtin)
+        self._policy = stood_in(policy)
+        self._stage = Stage(past, self._policy)
+        self._gangs: dict[str, tuple[Gang, ...]] = {n.name: () for n in past.nodes}
         self._of_node: dict[str, list[str]] = defaultdict(list)
         self._verdict = FleetVerdict()
         self._memory = FleetMemory()
@@ -85,27 +90,26 @@ class Engine:
         """Something that the fleet rules read has changed since they were asked."""
         self._heap: list[tuple[float, str]] = []
         self._wakes: dict[str, float] = {}
-        self._events: dict[float, list[PastFault | PersonAct | str]] = defaultdict(list)
+        self._events: dict[float, list[tuple[str, Callable[[], None]]]] = defaultdict(list)
         self._used: dict[str, Permit | None] = {}
         """The permit that each session was decided on last."""
         self._waiting: dict[str, tuple[str, float]] = {}
         self._serial = 1
         self.result = Replayed(policy=policy)
+        self._looks = Looks(past, self._policy, self._stage)
+        self._repairs = Repairs(past, self._stage, self._at, self.result.guessed)
+        repairs = self._policy.repair.mode != "Off"
+        self._turned = _ASKS | _REPAIRED if repairs else _ASKS
+
+    @property
+    def _now(self) -> float:
+        return self._stage.now
 
     def run(self) -> Replayed:
         """From the first event to the end of the records."""
-        for fault in self._past.faults:
-            self._events[fault.began].append(fault)
-            if fault.ended is not None and fault.ended > fault.began:
-                self._events[fault.ended].append(fault)
-        for act in self._past.acts:
-            self._events[act.at].append(act)
-        for at, node in self._past.reboots:
-            self._events[at].append(node)
-        for at in self._events:
-            heapq.heappush(self._heap, (at, ""))
+        self._script()
         while self._heap and self._heap[0][0] <= self._past.ended:
-            self._now = self._heap[0][0]
+            self._stage.now = self._heap[0][0]
             due: set[str] = set()
             while self._heap and self._heap[0][0] <= self._now:
                 at, node = heapq.heappop(self._heap)
@@ -113,72 +117,72 @@ class Engine:
                     self._dirty = True
                 elif self._wakes.get(node) == at:
                     due.add(node)
-            due |= self._happened(self._events.pop(self._now, []))
+            for node, happens in self._events.pop(self._now, []):
+                happens()
+                due.add(node)
             self._settle(due)
-        self._now = self._past.ended
+        self._stage.now = self._past.ended
         for name in list(self._waiting):
             self._waited(name, "", "")
         return self.result
 
     # ------------------------------------------------------------------ what happens
 
-    def _happened(self, events: list[PastFault | PersonAct | str]) -> set[str]:
-        due = set()
-        for event in events:
-            if isinstance(event, str):
-                self._reboot(event)
-                due.add(event)
-                continue
-            if event.node not in self._nodes:
-                continue
-            due.add(event.node)
-            if isinstance(event, PastFault):
-                self._faults[event.node][event.incident.id] = event
-            else:
-                self._act(event)
-        for name in due & self._nodes.keys():
-            self._publish(name)
-        return due
+    def _script(self) -> None:
+        """Everything that happens whatever the policy does."""
+        stage, past = self._stage, self._past
+        for fault in past.faults:
+            self._at(fault.began, fault.node, partial(stage.fault, fault))
+            if fault.ended is not None and fault.ended > fault.began:
+                self._at(fault.ended, fault.node, partial(stage.fault, fault))
+        for said in past.said:
+            self._hears(said)
+        for act in past.acts:
+            self._at(act.at, act.node, partial(self._act, act))
+        for at, node in past.reboots:
+            self._at(at, node, partial(self._boots, node))
+        created = {node.name: node.created for node in past.nodes}
+        for went in past.went:
+            self._at(went.at, went.node, partial(stage.goes, went.node))
+            back = created.get(went.node)
+            if back is not None:
+                at = max(back, went.at + 1.0)
+                self._at(at, went.node, partial(stage.comes, went.node))
 
-    def _reboot(self, name: str) -> None:
-        if name in self._nodes:
-            self._boots[name] += 1
-            raw = msgspec.to_builtins(self._nodes[name])
-            raw["status"]["nodeInfo"] = {"bootID": self._boot(name)}
-            self._nodes[name] = msgspec.convert(raw, NodeView)
+    def _at(self, at: float, node: str, happens: Callable[[], None]) -> None:
+        """Let it happen then; the node is looked at after it."""
+        if at not in self._events:
+            heapq.heappush(self._heap, (at, ""))
+        self._events[at].append((node, happens))
 
-    def _boot(self, name: str) -> str:
-        return f"boot-{self._boots[name]}"
+    def _hears(self, said: PastSaid) -> None:
+        trigger = heard_by(said, self._policy)
+        if trigger is None:
+            self.result.unheard.append(said)
+            return
+        stage = self._stage
+        self._at(said.began, said.node, lambda: stage.says(said, trigger, stands=True))
+        if said.ended is not None and said.ended > said.began:
+            self._at(said.ended, said.node, lambda: stage.says(said, trigger, stands=False))
 
-    def _publish(self, name: str) -> None:
-        incidents = []
-        for fault in self._faults[name].values():
-            active = fault.ended is None or fault.ended > self._now
-            closed = "" if active or fault.ended is None else format_time(fault.ended)
-            incidents.append(
-                msgspec.structs.replace(fault.incident, active=active, closed_at=closed)
-            )
-        versions = self._past.versions.get(name, ("", "", ""))
-        status = HealthStatus(
-            publisher=PublisherPod(pod=f"gpuward/{name}", pod_uid=f"agent-{name}"),
-            node_uid=self._nodes[name].uid,
-            boot_id=self._boot(name),
-            observed_at=format_time(self._now),
-            driver_version=versions[0],
-            agent_version=versions[1],
-            rules_version=versions[2],
-            health="Unhealthy" if any(i.active for i in incidents) else "Healthy",
-            incidents=tuple(incidents),
-        )
-        self._healths[name] = HealthView(metadata=ObjectMeta(name=name), status=status)
+    def _boots(self, name: str) -> None:
+        self._stage.boots(name)
+        self._stage.publish(name)
 
     def _act(self, act: PersonAct) -> None:
         if act.asks is not None:
-            self._create(act.name or f"person-{act.node}-{act.at:.0f}", act.asks)
+            if not act.idle or self._policy.validate.of_idle_nodes() is not None:
+                self._create(act.name or f"person-{act.node}-{act.at:.0f}", act.asks)
             return
         for session in self._open(act.node):
-            by = DELETED_BY if act.ends == Phase.CANCELLED else act.by or "a person"
-            spec = msgspec.structs.replace(session.spec, release=ReleaseRequest(by=by))
+            spec = session.spec
+            if act.lets_go is not None:
+                spec = msgspec.structs.replace(spec, repair=act.lets_go)
+            elif act.holds:
+                spec = msgspec.structs.replace(spec, hold=True)
+            else:
+                by = DELETED_BY if act.ends == Phase.CANCELLED else act.by or "a person"
+                spec = msgspec.structs.replace(spec, release=ReleaseRequest(by=by))
             self._store(msgspec.structs.replace(session, spec=spec))
 
     # ------------------------------------------------------------------ decisions
@@ -192,7 +196,8 @@ class Engine:
                 self._judge()
                 permits = self._verdict.permits
                 for name, session in self.result.sessions.items():
-                    if session.status.phase in _ASKS and self._used.get(name) != permits.get(name):
+                    turned = session.status.phase in self._turned
+                    if turned and self._used.get(name) != permits.get(name):
                         due.add(session.spec.node_name)
             if not due:
                 return
@@ -218,7 +223,7 @@ class Engine:
         raise RestlessReplayError(f"{name} does not come to rest at {format_time(self._now)}")
 
     def _decide(self, name: str, session: QuarantineView | None) -> d.Decision:
-        if self._dirty and session is not None and session.status.phase in _ASKS:
+        if self._dirty and session is not None and session.status.phase in self._turned:
             self._judge()
         snapshot = self._snapshot()
         permit = self._verdict.permits.get(session.name, Permit()) if session else Permit()
@@ -234,55 +239,38 @@ class Engine:
                 sessions={name: self._sessions(name)},
                 session=session,
                 node=fresh,
-                plan=self._plan(session) if session is not None else None,
+                plan=self._looks.plan(session) if session is not None else None,
                 last_active_at=self._now,
+                job=self._looks.job(session) if session is not None else None,
+                evidence=self._looks.evidence(session) if session is not None else None,
             )
             decision = decide(session, seen, self._now, self._policy)
-            if not decision.needs_fresh_node or name not in self._nodes:
+            if not decision.needs_fresh_node or name not in self._stage.nodes:
                 break
-            fresh = msgspec.convert(msgspec.to_builtins(self._nodes[name]), FreshNode)
+            fresh = msgspec.convert(msgspec.to_builtins(self._stage.nodes[name]), FreshNode)
         return decision
 
-    def _plan(self, session: QuarantineView) -> DrainPlan | None:
-        """The drain as it went then, or at once: two equal lists, `settle` apart."""
-        status = session.status
-        if status.phase == Phase.MARKED:
-            return DrainPlan(memory=DrainMemory(), probed=True)
-        if status.phase != Phase.DRAINING:
-            return None
-        ends = self._drained_at(session)
-        return DrainPlan(memory=DrainMemory(), drained=self._now >= ends, wake_at=ends)
-
-    def _drained_at(self, session: QuarantineView) -> float:
-        began = _since(session) or self._now
-        took: float = self._policy.drain.settle_s
-        near = [
-            real
-            for real in self._past.sessions
-            if real.node == session.spec.node_name
-            and real.drain_s is not None
-            and abs(real.opened - session.metadata.created_at) <= MATE_S
-        ]
-        if near:
-            closest = min(near, key=lambda r: abs(r.opened - session.metadata.created_at))
-            took = closest.drain_s or 0.0
-        return began + took
-
     def _follow(self, name: str, session: QuarantineView | None, decision: d.Decision) -> None:
-        if decision.wake_at is not None:
-            status = decision.status
-            rest = RESTS_S.get(status.phase if status is not None else "", 0.0)
-            if status is not None and status.phase == Phase.DRAINING and session is not None:
-                current = self.result.sessions[session.name]
-                if current.status.phase == Phase.DRAINING:
-                    rest = max(0.001, self._drained_at(current) - self._now)
-            wake = decision.wake_at if not rest else self._now + rest
-            self._wake(name, max(wake, self._now + 0.001))
-        if session is None or decision.status is None:
+        status = decision.status
+        again_at = decision.wake_at
+        if session is not None:
+            current = self.result.sessions[session.name]
+            sooner = self._looks.follow(current, decision)
+            draining = current.status.phase == Phase.DRAINING
+            wakes = (sooner,) if draining else (again_at, sooner)
+            again_at = min((at for at in wakes if at is not None), default=None)
+        if again_at is not None:
+            phase = status.phase if status is not None else ""
+            rest = RESTS_S.get(phase, 0.0) if again_at - self._now >= _SOON_S else 0.0
+            self._wake(name, max(self._now + rest if rest else again_at, self._now + 0.001))
+        if session is None or status is None:
             return
-        pending = decision.status.phase == Phase.PENDING
-        reason = str(decision.blocked_by or "") if pending else ""
-        self._waited(session.name, reason, decision.because)
+        waits = status.phase == Phase.PENDING or (
+            self._turned is not _ASKS and status.phase in _REPAIRED
+        )
+        self._waited(
+            session.name, str(decision.blocked_by or "") if waits else "", decision.because
+        )
 
     def _wake(self, name: str, at: float) -> None:
         if self._wakes.get(name, 0.0) <= self._now or at < self._wakes[name]:
@@ -304,10 +292,11 @@ class Engine:
         return FleetSnapshot(
             now=self._now,
             policy=self._policy,
-            nodes=self._nodes,
-            healths=self._healths,
+            nodes=self._stage.nodes,
+            healths=self._stage.healths,
             quarantines=self.result.sessions,
-            agents=self._agents,
+            agents=self._stage.agents,
+            external_seen=self._stage.external_seen,
             observing_since=self._past.began - 86_400.0,
             acting_since=self._past.began - 86_400.0,
             gangs=self._gangs,
@@ -343,8 +332,16 @@ class Engine:
             case d.WriteSessionStatus():
                 session = self.result.sessions[write.name]
                 self._store(msgspec.structs.replace(session, status=write.status))
+                self._repairs.recorded(self.result.sessions[write.name])
             case d.MarkNode() | d.UnmarkNode() | d.RelabelNode():
-                self._patch_node(write.node, write.patch)
+                self._dirty = True
+                self._stage.patch(write.node, write.patch)
+            case SetRepairCondition():
+                self._stage.asked_by(write)
+                if write.asks:
+                    self._repairs.asked(self.result.sessions[write.session])
+            case CreateTestJob():
+                self._repairs.tested(self.result.sessions[write.session], write.name)
             case _:
                 return False
         return True
@@ -380,16 +377,6 @@ class Engine:
             self._ask_again()
         meta = msgspec.structs.replace(session.metadata, resource_version=str(self._serial))
         self.result.sessions[session.name] = msgspec.structs.replace(session, metadata=meta)
-
-    def _patch_node(self, name: str, patch: Mapping[str, Any]) -> None:
-        if name in self._nodes:
-            self._serial += 1
-            self._dirty = True
-            self._nodes[name] = patched(self._nodes[name], patch, self._serial)
-
-
-def _since(session: QuarantineView) -> float | None:
-    return parse_time(session.status.phase_since)
 
 
 def replay(past: Past, policy: Policy) -> Replayed:

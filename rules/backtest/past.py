@@ -1,88 +1,37 @@
-"""What happened, read from the records: faults with their begin and end, and what people did.
+"""What happened, read from the records: faults, what others said, what people did, how repairs went.
 
-Verdicts hold the latest faults of each node, sessions those that took a node, records those of 90
-days; each fault is taken once, from whoever knows most of it. What nobody wrote down is not made
-up: `Past.lacks` says so.
+What nobody wrote down is not made up: `Past.lacks` says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-import msgspec
-
-from rules.api.health import IncidentStatus
+from rules.api.health import GpuStatus
+from rules.api.names import LABEL_GPUS
 from rules.api.nodes import QuarantineView
-from rules.api.quarantine import Mode, Phase, QuarantineSpec
-from rules.api.timestamps import format_time, parse_time
-from rules.backtest.archive import (
-    Archive,
-    ExportedNode,
-    health_view,
-    record_view,
-    session_view,
-)
-from rules.catalog.reason import Level, Severity
-from rules.ledger.record import FaultOutcome
-from rules.session.causes import ended_by_person, has_human, severity_rank
-from rules.session.observation import is_open
+from rules.api.quarantine import RepairState
+from rules.api.timestamps import parse_time
+from rules.backtest.acts import NodeWent, PersonAct, acts_of, nodes_that_went
+from rules.backtest.archive import Archive, ExportedNode, health_view, record_view, session_view
+from rules.backtest.faults import PastFault, faults_of
+from rules.backtest.real import RealSession, real_session
+from rules.backtest.said import PastSaid, said_of
+from rules.session.status import NEW_BOOT
 
 _NO_PODS: Final = (
     "pods of the past are not recorded: a drain takes as long as the real one of that node then, "
     "else it is assumed instant, and gangs do not wait for each other"
 )
-_CLOSED_BY_REPAIR: Final = frozenset({"Reset", "Reboot", "Human"})
+_REPAIRS: Final = (
+    "a repair step or a test goes as the one on record for the same fault went; a harsher step is "
+    "assumed to mend what a milder one did, any other to change nothing, a test that nobody made "
+    "to pass; a fault that a step mended stays under a policy that asks for none"
+)
 GPUS: Final = 8
 """Of a node that does not say how many it has."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastFault:
-    """One fault of one node; `ended` None: it is there still."""
-
-    node: str
-    incident: IncidentStatus
-    began: float
-    ended: float | None
-    mended: bool = True
-    """Whether something was done about it: it did not go away by itself."""
-
-    @property
-    def fatal(self) -> bool:
-        """Whether work on the node was failing."""
-        return self.incident.severity == Severity.FATAL
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PersonAct:
-    """What a person did at a time: asked for a node, released one, or undid its mark."""
-
-    at: float
-    node: str
-    asks: QuarantineSpec | None = None
-    name: str = ""
-    ends: str = ""
-    """`Released` or `Cancelled`."""
-    by: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RealSession:
-    """A session that really was."""
-
-    name: str
-    node: str
-    mode: str
-    opened: float
-    marked: float | None
-    drained: float | None
-    ended: float | None
-    phase: str
-    undone: bool
-    drain_s: float | None
-    """How long its drain took; None where there was none or nobody knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +44,16 @@ class Past:
     faults: tuple[PastFault, ...]
     acts: tuple[PersonAct, ...]
     sessions: tuple[RealSession, ...]
+    said: tuple[PastSaid, ...] = ()
+    went: tuple[NodeWent, ...] = ()
     reboots: tuple[tuple[float, str], ...] = ()
+    """New boots that no repair step brought."""
     versions: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     """Driver, agent and rules version by node."""
+    seen_gpus: dict[str, tuple[GpuStatus, ...]] = field(default_factory=dict)
+    """The GPUs of each node, as they were first."""
+    builtin: bool = False
+    """Component `validate` was installed: provider Auto of a policy means Builtin."""
     lacks: tuple[str, ...] = ()
 
     def gpus(self, node: str) -> int:
@@ -105,9 +61,17 @@ class Past:
         return self._gpus().get(node, GPUS)
 
     def _gpus(self) -> dict[str, int]:
-        label = "gpuward.io/gpus"
-        found = {n.name: n.labels.get(label, "") for n in self.nodes}
+        found = {n.name: n.labels.get(LABEL_GPUS, "") for n in self.nodes}
         return {name: int(text) for name, text in found.items() if text.isdigit()}
+
+    def gpus_of(self, node: str) -> tuple[GpuStatus, ...]:
+        """Who they are; () where nobody knows."""
+        return self.seen_gpus.get(node, ())
+
+    def uid_of(self, node: str, life: int) -> str:
+        """The UID of the Node's first, second... object; "" where it is the exported one's."""
+        gone = [went.node_uid for went in self.went if went.node == node]
+        return gone[life] if life < len(gone) else ""
 
 
 def past_of(archive: Archive) -> Past:
@@ -115,26 +79,26 @@ def past_of(archive: Archive) -> Past:
     sessions = [session_view(one) for one in archive.sessions]
     ended = parse_time(archive.meta.at)
     lacks = list(archive.meta.lacks)
-    faults = _faults(archive, sessions)
-    acts = _acts(sessions)
-    real = tuple(_real(session) for session in sessions)
+    held = tuple(real_session(session) for session in sessions)
+    faults, forgotten = faults_of(archive, sessions, held)
+    real = (*held, *forgotten)
+    acts = acts_of(sessions, ask=_asked_people(archive))
+    said = said_of(sessions)
     times = [f.began for f in faults] + [a.at for a in acts] + [r.opened for r in real]
+    times += [one.began for one in said]
     nodes = {node.name: node for node in archive.nodes}
-    gone = sorted({f.node for f in faults} - nodes.keys())
+    gone = sorted(({f.node for f in faults} | {r.node for r in real}) - nodes.keys())
     for name in gone:
-        nodes[name] = ExportedNode(name=name, conditions={"Ready": "True"})
+        # It was a GPU node, or nobody would have written of it.
+        labels = {LABEL_GPUS: str(GPUS)}
+        nodes[name] = ExportedNode(name=name, labels=labels, conditions={"Ready": "True"})
     if gone:
         lacks.append(f"{len(gone)} nodes are gone: their labels, racks and GPUs are not known")
-    if any(session.status.repair for session in sessions):
-        lacks.append("repairs are not replayed: a fault ends when it ended, whatever is done")
-    others = sum(
-        any(cause.source not in {"Detector", "Human"} for cause in session.spec.causes)
-        for session in sessions
-    )
-    if others:
+    if any(one.steps or one.tests for one in real):
+        lacks.append(_REPAIRS)
+    if any(record_view(one).status.lemon for one in archive.records):
         lacks.append(
-            f"{others} sessions rest on what others said on the node or on a test, which is not "
-            "recorded"
+            "what records had taught by then (steps passed over, tests of lemons) is not replayed"
         )
     lacks += [
         _NO_PODS,
@@ -152,157 +116,26 @@ def past_of(archive: Archive) -> Past:
         faults=faults,
         acts=acts,
         sessions=real,
-        reboots=_reboots(sessions),
+        said=said,
+        went=nodes_that_went(sessions),
+        reboots=_reboots(sessions, real),
         versions=_versions(archive),
+        seen_gpus=_gpus_at_first(archive, real),
+        builtin=any(t.attempt.provider == "Builtin" for one in real for t in one.tests),
         lacks=tuple(dict.fromkeys(lacks)),
     )
 
 
-def _faults(archive: Archive, sessions: list[QuarantineView]) -> tuple[PastFault, ...]:
-    found: dict[str, PastFault] = {}
-    by_incident = {
-        cause.incident: session
-        for session in sorted(sessions, key=lambda s: s.metadata.created_at)
-        for cause in session.spec.causes
-        if cause.incident
-    }
-    for one in archive.healths:
-        for incident in health_view(one).status.incidents:
-            session = by_incident.get(incident.id)
-            fault = _of_verdict(one.name, incident, session)
-            if fault is not None:
-                found[incident.id] = fault
-    for session in sessions:
-        for fault in _of_session(session, by_incident):
-            found.setdefault(fault.incident.id, fault)
-    _add_recorded(archive, found)
-    return tuple(sorted(found.values(), key=lambda f: (f.began, f.node, f.incident.id)))
-
-
-def _of_verdict(
-    node: str, incident: IncidentStatus, session: QuarantineView | None
-) -> PastFault | None:
-    began = parse_time(incident.first_seen)
-    if began is None or severity_rank(incident.severity) < Severity.DEGRADED.rank:
-        return None
-    ended = None
-    if not incident.active:
-        ended = parse_time(incident.closed_at) or _closed_in(session) or began
-    mended = incident.closed_by.partition("(")[0] in _CLOSED_BY_REPAIR or not incident.closed_by
-    return PastFault(node=node, incident=incident, began=began, ended=ended, mended=mended)
-
-
-def _of_session(
-    session: QuarantineView, by_incident: dict[str, QuarantineView]
-) -> Iterable[PastFault]:
-    """Faults that only the session still knows."""
-    kept: Any = session.status.evidence.get("incidents")
-    for one in kept if isinstance(kept, list) else ():
-        if not isinstance(one, dict) or by_incident.get(str(one.get("id"))) is not session:
-            continue
-        began = parse_time(str(one.get("firstSeen", "")))
-        if began is None:
-            continue
-        gpus = one.get("gpus")
-        incident = IncidentStatus(
-            id=str(one.get("id")),
-            reason=str(one.get("reason", "")),
-            severity=str(one.get("severity", "")),
-            level=session.spec.level,
-            recommended_action=str(one.get("recommendedAction", "")),
-            gpus=tuple(str(uuid) for uuid in gpus) if isinstance(gpus, list) else (),
-            active=True,
-            first_seen=format_time(began),
-        )
-        ended = _closed_in(session)
-        yield PastFault(node=session.spec.node_name, incident=incident, began=began, ended=ended)
-
-
-def _closed_in(session: QuarantineView | None) -> float | None:
-    """When a session's causes were closed, by its own timeline."""
-    if session is None:
-        return None
-    healed = [e.at for e in session.status.timeline if e.step == Phase.VALIDATING]
-    if healed:
-        return parse_time(healed[-1])
-    return None if is_open(session) else parse_time(session.status.phase_since)
-
-
-def _add_recorded(archive: Archive, found: dict[str, PastFault]) -> None:
-    """Faults of the last 90 days that verdicts and sessions have forgotten."""
-    known = {(f.node, f.incident.reason, round(f.began)) for f in found.values()}
-    for one in archive.records:
-        status = record_view(one).status
-        for event in status.events:
-            began = parse_time(event.at)
-            if began is None or (event.node, event.reason, round(began)) in known:
-                continue
-            ident = f"record-{one.name}-{round(began)}-{event.reason}"
-            incident = IncidentStatus(
-                id=ident[:64],
-                reason=event.reason,
-                severity=event.severity,
-                level=str(Level.DRAIN if event.session else Level.REPORT),
-                gpus=(status.uuid,) if status.uuid else (),
-                active=True,
-                first_seen=event.at,
-            )
-            ended = parse_time(event.ended_at)
-            if ended is None and event.outcome != FaultOutcome.ACTIVE:
-                ended = began
-            found[incident.id] = PastFault(
-                node=event.node, incident=incident, began=began, ended=ended
-            )
-
-
-def _acts(sessions: list[QuarantineView]) -> tuple[PersonAct, ...]:
-    acts = []
-    for session in sessions:
-        node = session.spec.node_name
-        if has_human(session):
-            people = tuple(c for c in session.spec.causes if c.source == "Human")
-            spec = msgspec.structs.replace(
-                session.spec, causes=people, release=None, node_uid="", boot_id="", repair=None
-            )
-            opened = session.metadata.created_at
-            acts.append(PersonAct(at=opened, node=node, asks=spec, name=session.name))
-        if is_open(session) or not ended_by_person(session):
-            continue
-        at = parse_time(session.status.phase_since)
-        asked = session.spec.release
-        if at is not None:
-            acts.append(
-                PersonAct(
-                    at=at,
-                    node=node,
-                    ends=str(session.status.phase),
-                    by=asked.by if asked is not None else "",
-                )
-            )
-    return tuple(sorted(acts, key=lambda act: (act.at, act.node)))
-
-
-def _real(session: QuarantineView) -> RealSession:
-    first: dict[str, float] = {}
-    for entry in session.status.timeline:
-        at = parse_time(entry.at)
-        if at is not None:
-            first.setdefault(entry.step, at)
-    ended = None if is_open(session) else parse_time(session.status.phase_since)
-    draining, drained = first.get(Phase.DRAINING), first.get(Phase.QUARANTINED)
-    took = drained - draining if draining is not None and drained is not None else None
-    return RealSession(
-        name=session.name,
-        node=session.spec.node_name,
-        mode=session.status.mode or str(Mode.SHADOW),
-        opened=session.metadata.created_at,
-        marked=first.get(Phase.MARKED),
-        drained=drained,
-        ended=ended,
-        phase=session.status.phase,
-        undone=not is_open(session) and ended_by_person(session) and not has_human(session),
-        drain_s=took,
-    )
+def _asked_people(archive: Archive) -> bool:
+    """Whether each step waited for a person: the exported policy says so, or every session shows
+    that a person let its last step go.
+    """
+    repair = archive.policy.get("repair")
+    if isinstance(repair, dict) and "mode" in repair:
+        return bool(repair["mode"] == "Ask")
+    repaired = [session_view(one) for one in archive.sessions]
+    stepped = [s for s in repaired if any(a.asked_at for a in s.status.repair)]
+    return bool(stepped) and all(s.spec.repair is not None for s in stepped)
 
 
 def _versions(archive: Archive) -> dict[str, tuple[str, str, str]]:
@@ -313,12 +146,46 @@ def _versions(archive: Archive) -> dict[str, tuple[str, str, str]]:
     return found
 
 
-def _reboots(sessions: list[QuarantineView]) -> tuple[tuple[float, str], ...]:
+def _gpus_at_first(
+    archive: Archive, real: Iterable[RealSession]
+) -> dict[str, tuple[GpuStatus, ...]]:
+    """By the oldest repair step, which wrote them down, else by the verdict."""
+    found = {
+        one.name: tuple(
+            GpuStatus(uuid=gpu.uuid, serial=gpu.serial, index=gpu.index, product=gpu.product)
+            for gpu in health_view(one).status.gpus
+            if gpu.uuid
+        )
+        for one in archive.healths
+    }
+    for session in sorted(real, key=lambda one: one.opened, reverse=True):
+        for step in reversed(session.steps):
+            if step.before.gpus:
+                found[session.node] = tuple(
+                    GpuStatus(uuid=gpu.uuid, serial=gpu.serial, index=index)
+                    for index, gpu in enumerate(step.before.gpus)
+                )
+    return found
+
+
+def _reboots(
+    sessions: Iterable[QuarantineView], real: Iterable[RealSession]
+) -> tuple[tuple[float, str], ...]:
+    """What came with a repair step comes with it again, and is no event of its own."""
+    brought = {
+        (at, one.node)
+        for one in real
+        for step in one.steps
+        if step.state in {RepairState.PROVEN, RepairState.FAILED, RepairState.ASKED}
+        for at in step.boots
+    }
     return tuple(
         sorted(
             (at, session.spec.node_name)
             for session in sessions
             for entry in session.status.timeline
-            if entry.step == "NewBoot" and (at := parse_time(entry.at)) is not None
+            if entry.step == NEW_BOOT
+            and (at := parse_time(entry.at)) is not None
+            and (at, session.spec.node_name) not in brought
         )
     )

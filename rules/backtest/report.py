@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -10,8 +10,22 @@ import msgspec
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode, Phase
 from rules.api.timestamps import format_time, parse_time
+from rules.backtest.compare import differences
+from rules.backtest.decisions import decided_in
 from rules.backtest.engine import Replayed
-from rules.backtest.past import Past, PastFault, RealSession
+from rules.backtest.faults import PastFault
+from rules.backtest.past import Past
+from rules.backtest.real import RealSession
+from rules.backtest.results import (
+    BacktestReport,
+    Missed,
+    PolicyPair,
+    PolicyResult,
+    Taken,
+    Waited,
+)
+from rules.policy.differences import differences as settings_apart
+from rules.policy.policy import Policy, effective_view
 from rules.session.observation import is_open
 
 AT_ONCE_S: Final = 900.0
@@ -20,98 +34,16 @@ FOREWARNED_S: Final = 7 * 86_400.0
 _NEAR_S: Final = 3600.0
 
 
-class ReportPart(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Base of the report: camelCase in JSON."""
-
-
-class Taken(ReportPart, frozen=True, kw_only=True):
-    """A node that the policy took out."""
-
-    node: str
-    session: str
-    reason: str
-    severity: str
-    at: str
-    drained: str
-    ended: str
-    phase: str
-    gpu_hours: float
-    likely_wrong: str
-    """Why it was probably no fault; empty where nothing speaks for that."""
-
-
-class Waited(ReportPart, frozen=True, kw_only=True):
-    """A session that had to wait for the fleet's sake."""
-
-    node: str
-    session: str
-    reason: str
-    why: str
-    seconds: int
-
-
-class Missed(ReportPart, frozen=True, kw_only=True):
-    """A Fatal fault under which work went on."""
-
-    node: str
-    reason: str
-    at: str
-    warned: str
-    """An earlier, milder fault of the node within a week on which nobody acted; empty without."""
-
-
-class PolicyResult(ReportPart, frozen=True, kw_only=True):
-    """One policy over the whole past."""
-
-    policy: str
-    mode: str
-    nodes: int
-    """Different nodes taken."""
-    sessions: int
-    taken: tuple[Taken, ...]
-    waited: tuple[Waited, ...]
-    missed: tuple[Missed, ...]
-    gpu_hours_out: float
-    likely_wrong: int
-
-    @property
-    def sentence(self) -> str:
-        """`Enforce: 11 nodes, 3 likely wrong, 40 GPU-days out`."""
-        return (
-            f"{self.policy} ({self.mode}): {self.nodes} nodes in {self.sessions} sessions, "
-            f"{self.likely_wrong} likely wrong, {self.gpu_hours_out / 24:.1f} GPU-days out, "
-            f"{len(self.missed)} fatal faults left alone"
-        )
-
-
-class PolicyDifference(ReportPart, frozen=True, kw_only=True):
-    """One node that two policies treated differently."""
-
-    node: str
-    first: str
-    second: str
-
-
-class BacktestReport(ReportPart, frozen=True, kw_only=True):
-    """Every policy, what really was, and what differs."""
-
-    since: str
-    until: str
-    nodes: int
-    faults: int
-    policies: tuple[PolicyResult, ...]
-    differences: tuple[tuple[str, str, tuple[PolicyDifference, ...]], ...]
-    """(a policy, another one, node by node)."""
-    cannot_tell: tuple[str, ...]
-
-
 def result_of(name: str, past: Past, replayed: Replayed) -> PolicyResult:
     """One policy's row."""
     sessions = sorted(
         replayed.sessions.values(), key=lambda s: (s.metadata.created_at, s.spec.node_name)
     )
+    guessed = {name: tuple(dict.fromkeys(words)) for name, words in replayed.guessed.items()}
     taken = tuple(
-        found for s in sessions if (found := _taken(s, past, replayed.policy.mode)) is not None
+        msgspec.structs.replace(found, guessed=guessed.get(s.name, ()))
+        for s in sessions
+        if (found := _taken(s, past, replayed.policy.mode)) is not None
     )
     by_name = {session.name: session for session in sessions}
     waited = tuple(
@@ -135,7 +67,13 @@ def result_of(name: str, past: Past, replayed: Replayed) -> PolicyResult:
         missed=_missed(past, sessions),
         gpu_hours_out=round(sum(one.gpu_hours for one in taken), 1),
         likely_wrong=sum(bool(one.likely_wrong) for one in taken),
+        unheard=_unheard(replayed),
     )
+
+
+def _unheard(replayed: Replayed) -> tuple[str, ...]:
+    """Nodes on which others said what the policy has no trigger for, with the reason it made."""
+    return tuple(dict.fromkeys(f"{said.node} {said.cause.reason}" for said in replayed.unheard))
 
 
 def steps_of(session: QuarantineView) -> dict[str, float]:
@@ -168,6 +106,7 @@ def _taken(session: QuarantineView, past: Past, mode: Mode) -> Taken | None:
         phase=session.status.phase,
         gpu_hours=round(hours, 2) if mode == Mode.ENFORCE else 0.0,
         likely_wrong=_likely_wrong(session, marked, past),
+        decisions=decided_in(session),
     )
 
 
@@ -249,42 +188,20 @@ def real_result(past: Past, sessions: Iterable[QuarantineView]) -> PolicyResult:
     )
 
 
-def differences(one: PolicyResult, other: PolicyResult) -> tuple[PolicyDifference, ...]:
-    """Nodes that the two treated differently, each with what each did and why."""
-    nodes = sorted({t.node for t in (*one.taken, *other.taken)})
-    nodes += sorted({w.node for w in (*one.waited, *other.waited)} - set(nodes))
-    found = []
-    for node in nodes:
-        first, second = _story(one, node), _story(other, node)
-        if first != second:
-            found.append(PolicyDifference(node=node, first=first, second=second))
-    return tuple(found)
-
-
-def _story(result: PolicyResult, node: str) -> str:
-    """What a policy did to one node, in one sentence."""
-    parts = [
-        f"taken at {one.at} for {one.reason}, {one.phase}{f' at {one.ended}' if one.ended else ''}"
-        for one in result.taken
-        if one.node == node
-    ]
-    waits = {w.reason: w.why for w in result.waited if w.node == node}
-    if not parts:
-        parts = [f"not taken: {why or reason}" for reason, why in waits.items()] or ["not taken"]
-    return "; ".join(parts)[:1000]
-
-
 def report_of(
-    past: Past, replayed: Sequence[tuple[str, Replayed]], real: Iterable[QuarantineView]
+    past: Past,
+    replayed: Sequence[tuple[str, Replayed]],
+    real: Iterable[QuarantineView],
+    ran: Policy | None = None,
 ) -> BacktestReport:
-    """Every policy beside what really was."""
+    """Every policy beside what really was; `ran`: the policy that was in force at the export."""
     results = [real_result(past, real)]
     results += [result_of(name, past, one) for name, one in replayed]
+    named: dict[str, Policy | None] = {results[0].policy: ran}
+    named |= {name: one.policy for name, one in replayed}
     pairs = tuple(
-        (results[0].policy, other.policy, differences(results[0], other)) for other in results[1:]
-    ) + tuple(
-        (first.policy, second.policy, differences(first, second))
-        for position, first in enumerate(results[1:], start=1)
+        _pair(first, second, past, named)
+        for position, first in enumerate(results)
         for second in results[position + 1 :]
     )
     return BacktestReport(
@@ -295,4 +212,17 @@ def report_of(
         policies=tuple(results),
         differences=pairs,
         cannot_tell=past.lacks,
+    )
+
+
+def _pair(
+    first: PolicyResult, second: PolicyResult, past: Past, policies: Mapping[str, Policy | None]
+) -> PolicyPair:
+    one, other = policies.get(first.policy), policies.get(second.policy)
+    settings: list[str] = []
+    if one is not None and other is not None:
+        settings = settings_apart(effective_view(one), effective_view(other))
+    nodes, same = differences(first, second, past, (one, other))
+    return PolicyPair(
+        first=first.policy, second=second.policy, settings=tuple(settings), same=same, nodes=nodes
     )

@@ -4,24 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
-from rules.api.nodes import HealthView, NodeView, QuarantineView
-from rules.api.timestamps import format_time
 from rules.backtest.anonymise import Anonymiser
-from rules.backtest.archive import (
-    Archive,
-    ExportMeta,
-    exported_node,
-    exported_object,
-    from_files,
-    session_view,
-    to_files,
-)
+from rules.backtest.archive import from_files, session_view, to_files
 from rules.backtest.engine import replay
 from rules.backtest.past import past_of
 from rules.backtest.report import report_of, result_of, steps_of
+from tests.support.scenario.backtest_world import exported
 from tests.support.scenario.session_world import World, policy_of
 
 TOLERANCE_S = 10.0
@@ -33,22 +23,6 @@ class Month(World):
         for known in self.healths[node]["status"]["incidents"]:
             if known["active"]:
                 self.close(node, known["id"])
-
-
-def exported(world: World) -> Archive:
-    """What `kubectl gpuward export` writes of such a cluster, through its files."""
-    convert = msgspec.convert
-    archive = Archive(
-        meta=ExportMeta(at=format_time(world.now)),
-        nodes=tuple(
-            exported_node(convert(n, NodeView), world.policy) for n in world.nodes.values()
-        ),
-        healths=tuple(exported_object(convert(h, HealthView)) for h in world.healths.values()),
-        sessions=tuple(
-            exported_object(convert(q, QuarantineView)) for q in world.quarantines.values()
-        ),
-    )
-    return from_files(to_files(archive))
 
 
 def decisions(sessions: Any) -> dict[tuple[str, str], dict[str, float]]:
@@ -146,8 +120,9 @@ def test_issue14_another_policy_is_explained_node_by_node(month: World) -> None:
     assert not any(one.reason == "Budget" for one in wider.waited)
     assert wider.gpu_hours_out > 0 < really.gpu_hours_out
     assert [t.node for t in wider.taken if t.likely_wrong] == ["n7"]
-    stories = {d.node: (d.first, d.second) for _, second, ds in report.differences for d in ds
-               if second == "wide"}  # fmt: skip
+    stories = {
+        d.node: d.parts for pair in report.differences for d in pair.nodes if pair.second == "wide"
+    }
     assert "n6" in stories
     assert any("no pods" in said or "pods of the past" in said for said in report.cannot_tell)
 
