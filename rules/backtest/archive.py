@@ -236,8 +236,8 @@ def exported_object(
 
 
 def exported_policy(policy: Policy | None) -> dict[str, Any]:
-    """The policy with its defaults; what else a config map holds is nobody's business here, nor what
-    an adapter's template would create: that may be a pod with an environment.
+    """The policy with its defaults; what else a config map holds is nobody's business here, nor
+    what an adapter's template would create: that may be a pod with an environment.
     """
     if policy is None:
         return {}

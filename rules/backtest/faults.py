@@ -1,7 +1,8 @@
 """Faults with their begin and end, each taken once, from whoever knows most of it.
 
 Verdicts hold the latest faults of each node, sessions those that took a node, records those of 90
-days. A fault that ended with a repair step of its session is that step's: without the step it stays.
+days. A fault that ended with a repair step of its session is that step's: without the step it
+stays.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from rules.session.observation import is_open
 
 _CLOSED_BY_REPAIR: Final = frozenset({"Reset", "Reboot", "Human"})
 HEALS_S: Final = 900.0
-"""A fault that closes so soon after its step was proven was closed by it (as the session waits)."""
+"""A fault that closes so soon after its step was proven was closed by it (as the session waits).
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

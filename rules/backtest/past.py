@@ -1,4 +1,5 @@
-"""What happened, read from the records: faults, what others said, what people did, how repairs went.
+"""What happened, read from the records: faults, what others said, what people did, how repairs
+went.
 
 What nobody wrote down is not made up: `Past.lacks` says so.
 """

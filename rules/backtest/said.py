@@ -1,7 +1,8 @@
-"""What others said on Nodes (`policy.external`), as sessions remember it, and said again in a replay.
+"""What others said on Nodes (`policy.external`), as sessions remember it, and said again in a
+replay.
 
-A policy hears of it only where it has a trigger for it: the same one by its id, else one that makes
-the same reason. Under any other policy nobody listens.
+A policy hears of it only where it has a trigger for it: the same one by its id, else one that
+makes the same reason. Under any other policy nobody listens.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The replayed cluster: its nodes, what their agents publish, what others say on them, their tests.
+"""The replayed cluster: its nodes, what their agents publish, what others say on them, their
+tests.
 
 Whatever happens to a node happens here, told by `rules.backtest.engine`; nothing is decided.
 """
