@@ -81,7 +81,9 @@ def faults_of(
 def _forgotten(
     written: Iterable[tuple[PastFault, RecordEvent]], known: Collection[str]
 ) -> Iterator[RealSession]:
-    """Sessions that history dropped: which steps they took is known, of the times only the ends."""
+    """Sessions that history dropped: which steps they took is known, of the times only the
+    ends.
+    """
     for fault, event in written:
         if not event.steps or event.session in known:
             continue
@@ -122,7 +124,9 @@ def _steps_by_incident(real: Iterable[RealSession]) -> Mapping[str, list[RealSte
 
 
 def _with_step(fault: PastFault, steps: Mapping[str, list[RealStep]]) -> PastFault:
-    """The fault with the step that ended it: the last one that was asked for before, and proven."""
+    """The fault with the step that ended it: the last one that was asked for before, and
+    proven.
+    """
     ended = fault.ended
     by_person = fault.incident.closed_by.partition("(")[0] == "Human"
     if ended is None or not fault.mended or by_person:

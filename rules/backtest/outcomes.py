@@ -70,7 +70,9 @@ class StepOutcome:
 
 
 def stood_in(policy: Policy) -> Policy:
-    """The policy with adapters that ask through conditions of the Node, whoever is asked in truth."""
+    """The policy with adapters that ask through conditions of the Node, whoever is asked in
+    truth.
+    """
     steps: dict[Step, RepairStep] = {}
     adapters: dict[str, Adapter] = {}
     for step, wanted in policy.repair.steps.items():

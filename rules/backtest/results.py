@@ -1,4 +1,6 @@
-"""What a policy did with the past, as values: in numbers, node by node, and beside another policy."""
+"""What a policy did with the past, as values: in numbers, node by node, and beside another
+policy.
+"""
 
 from __future__ import annotations
 

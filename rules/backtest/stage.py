@@ -152,7 +152,9 @@ class Stage:
             self.publish(fault.node)
 
     def reset(self, name: str, accused: Iterable[str], *, exchanged: bool) -> None:
-        """The agent sees its GPUs reset, and (`exchanged`) others in the place of those accused."""
+        """The agent sees its GPUs reset, and (`exchanged`) others in the place of those
+        accused.
+        """
         gone = set(accused)
         at = format_time(self.now)
         self._gpus[name] = [

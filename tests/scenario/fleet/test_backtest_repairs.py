@@ -1,4 +1,6 @@
-"""Repairs, tests under load, word of others and nodes that go, replayed as they went (issue 14)."""
+"""Repairs, tests under load, word of others and nodes that go, replayed as they went (issue
+14).
+"""
 
 from __future__ import annotations
 
