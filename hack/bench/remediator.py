@@ -1,11 +1,12 @@
 """How fast the remediator acts and what it costs idle, measured on a real process.
 
-    python -m hack.bench.remediator [storm|evictions|drain|idle|soak ...] [--json FILE]
+    python -m hack.bench.remediator [storm|evictions|drain|idle|fleet|soak ...] [--json FILE]
 
 storm: half of 1,500 nodes fail at once, until all are unschedulable, then raw patches of the other
 half; then the same with the leader starting last. evictions: per second over twelve PDBs and
 within one, beside raw evictions of as many pods. drain: one node, beside `kubectl drain` of its
-neighbour. idle: memory, CPU and writes with 5,000 healthy nodes. soak: cycles of nodes that fall
+neighbour. idle: memory, CPU and writes with 5,000 healthy nodes. fleet: the same with 10,000
+that have agents, then page, command and a storm of a tenth. soak: cycles of nodes that fall
 sick and heal, with the history they leave. The API server is the simulated one (in this process),
 or a real one where KUBEBUILDER_ASSETS names its programs: compare columns of one run, not runs.
 """
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from hack.bench.remediator_compare import medians, ratios
+from hack.bench.remediator_fleet import idle, ten_thousand
 from hack.bench.remediator_floor import floor_of
 from hack.bench.remediator_replica import LIFTED, PROFILE, Replica, bench_cluster, verdicts_of
 from hack.bench.remediator_soak import soak
@@ -176,35 +178,6 @@ async def _kubectl_drain(plane: ControlPlane, node: str) -> float | None:
     return time.time() - began
 
 
-async def idle(nodes: int = 5000, seconds: float = 60.0) -> Figures:
-    """A healthy fleet: what the replica costs and what it writes."""
-    fleet = Fleet(pools=(Pool(name="gpu", nodes=nodes, labels=AGENT),))
-    async with bench_cluster(fleet, living=False) as plane:
-        began = time.time()
-        with Replica(plane) as replica:
-            await replica.ready()
-            ready_s = time.time() - began
-            await replica.leads(plane)
-            await asyncio.sleep(3)
-            before, cpu = replica.calls(await replica.page()), replica.cpu_s()
-            await asyncio.sleep(seconds)
-            after = replica.calls(await replica.page())
-            lease = {key for key in after if "lease" in key}
-            reads = {key for key in after if key.startswith("GET") or key in lease}
-            return {
-                "nodes": nodes,
-                "start to ready s": ready_s,
-                "proportional set MiB": replica.memory_mib(),
-                "CPU % of a core": 100 * (replica.cpu_s() - cpu) / seconds,
-                "lease writes": sum(
-                    after[k] - before.get(k, 0) for k in lease if not k.startswith("GET")
-                ),
-                "other writes": sum(
-                    after[key] - before.get(key, 0) for key in after if key not in reads
-                ),
-            }
-
-
 async def one_budget() -> Figures:
     """The same within a single PDB."""
     return await evictions(budgets=1, nodes=4)
@@ -215,6 +188,7 @@ BENCHES: dict[str, list[tuple[str, Callable[[], Coroutine[Any, Any, Figures]]]]]
     "evictions": [("evictions over 12 PDBs", evictions), ("evictions within one PDB", one_budget)],
     "drain": [("drain of one node", drain)],
     "idle": [("idle", idle)],
+    "fleet": [("10,000 nodes with agents", ten_thousand)],
     "soak": [("soak", soak)],
 }
 

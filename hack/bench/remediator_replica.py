@@ -11,7 +11,7 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,7 +31,7 @@ from hack.sim.cluster.fleet.fleet_health_objects import (
 )
 from hack.sim.cluster.resource import LEASES, NAMESPACES, NODES
 from hack.sim.control_plane import ControlPlane, Setup, control_plane
-from rules.api.health import plain
+from rules.api.health import PublisherPod, plain
 
 ROOT = Path(__file__).resolve().parents[2]
 LIFTED = """
@@ -67,34 +67,42 @@ class Verdicts:
         self._client = plane.client
         self._told: dict[str, tuple[NodeFacts, Object]] = {}
         self._round = 0
+        self.publishers: dict[str, PublisherPod] = {}
+        """The agents' pods, by node; a verdict of any other node carries a heartbeat."""
         self._at_once = asyncio.Semaphore(_PUBLISHERS)
 
     async def begin(self, names: list[str]) -> None:
         """Publish a first healthy verdict of each node."""
-        for name in names:
+        await asyncio.gather(*map(self._begin_one, names))
+        await self.heal()
+
+    async def _begin_one(self, name: str) -> None:
+        async with self._at_once:
             facts = facts_of(await self._client.get(NODES, name))
             stored = await self._client.create(GPU_NODE_HEALTHS, health_object(facts))
             self._told[name] = facts, stored
-        await self.heal()
+            await asyncio.sleep(0)
 
-    async def sicken(self) -> None:
-        """Every node has a new fault now."""
+    async def sicken(self, names: Collection[str] = ()) -> None:
+        """Those nodes, or all of them, have a new fault now."""
         self._round += 1
-        await self._say(sick=True)
+        await self._say(names or self._told, sick=True)
 
     async def heal(self) -> None:
         """Every node is healthy."""
-        await self._say(sick=False)
+        await self._say(self._told, sick=False)
 
-    async def _say(self, *, sick: bool) -> None:
-        await asyncio.gather(*(self._say_one(name, sick=sick) for name in self._told))
+    async def _say(self, names: Collection[str], *, sick: bool) -> None:
+        await asyncio.gather(*(self._say_one(name, sick=sick) for name in names))
 
     async def _say_one(self, name: str, *, sick: bool) -> None:
         async with self._at_once:
             now = datetime.now(UTC)
             facts, stored = self._told[name]
             incidents = [incident_of(XID_79, facts, now, self._round)] if sick else []
-            stored["status"] = plain(health_status(facts, incidents, now, blind=False))
+            pod = self.publishers.get(name)
+            status = health_status(facts, incidents, now, blind=False, publisher=pod)
+            stored["status"] = plain(status)
             updated = await self._client.update_status(GPU_NODE_HEALTHS, stored)
             self._told[name] = facts, updated
             # A fleet's agents are many programs; the server answers others in between.
@@ -191,8 +199,12 @@ class Replica:
         """Proportional set size."""
         return sum(part.pss_kib for part in memory(self._process.pid)) / 1024
 
-    def _port(self) -> int:
-        found = re.search(r'"port": (\d+)', self.log.read_text())
+    def page_url(self) -> str:
+        """Where people look."""
+        return f"http://127.0.0.1:{self._port('page_port')}/"
+
+    def _port(self, name: str = "port") -> int:
+        found = re.search(rf'"{name}": (\d+)', self.log.read_text())
         return int(found[1]) if found else 0
 
     def _status(self, path: str) -> int:

@@ -29,8 +29,7 @@ async def storm(nodes: int = 1500, sick: int = 750, *, standing: bool = False) -
     async with bench_cluster(fleet, living=False) as plane:
         names = fleet.node_names()[:sick]
         verdicts = await verdicts_of(plane, names)
-        marked: dict[str, float] = {}
-        watcher = asyncio.create_task(_unschedulable(plane, set(names), marked))
+        watcher = asyncio.create_task(marks_of(plane, set(names)))
         if standing:
             await verdicts.sicken()
         with Replica(plane) as replica:
@@ -40,7 +39,7 @@ async def storm(nodes: int = 1500, sick: int = 750, *, standing: bool = False) -
                 await verdicts.sicken()
             published_s = time.time() - began
             async with asyncio.timeout(300):
-                await watcher
+                marked = await watcher
             marks_cpu_s = replica.cpu_s() - cpu
             await _recorded(plane, sick)
             at = sorted(marked.values())
@@ -70,13 +69,16 @@ async def standing_storm() -> Figures:
     return await storm(standing=True)
 
 
-async def _unschedulable(plane: ControlPlane, wanted: set[str], marked: dict[str, float]) -> None:
+async def marks_of(plane: ControlPlane, wanted: set[str]) -> dict[str, float]:
+    """When each of those nodes became unschedulable, by a watch; when all of them are."""
+    marked: dict[str, float] = {}
     async for kind, node in plane.client.watch(NODES):
         name = node["metadata"].get("name", "")  # a bookmark has none
         if kind != "DELETED" and name in wanted and node["spec"].get("unschedulable"):
             marked.setdefault(name, time.time())
             if len(marked) == len(wanted):
-                return
+                break
+    return marked
 
 
 async def phases(plane: ControlPlane) -> Counter[str]:

@@ -29,6 +29,7 @@ from rules.api.nodes import HealthView, NodeView, PauseView, QuarantineView
 from rules.api.pods import DaemonSetView
 from rules.ledger.record import RecordView
 from rules.session.snapshot import AgentPod
+from rules.text.sharing import Sharing
 
 # A few objects that exist to stop us: listed again after this long without a word of the watch.
 PAUSES_LISTED_S = 20.0
@@ -86,7 +87,7 @@ class Caches:
         self.agents: dict[str, AgentPod] = {}
         """Agent pods by UID."""
         self._to = to
-        apart = isolation or Isolation(clock)
+        apart, sharing = isolation or Isolation(clock), Sharing()
         self.nodes = Reflector(
             api,
             clock,
@@ -94,13 +95,20 @@ class Caches:
             NodeView,
             lambda *change: to.node(*change),
             isolation=apart,
+            sharing=sharing,
         )
         # A mark is ours to take off also where the policy's selector does not reach (any more).
         marked = Resource(
             name="marked nodes", path=NODES, query={"labelSelector": LABEL_QUARANTINE}
         )
         self.marked = Reflector(
-            api, clock, marked, NodeView, lambda *change: to.marked(*change), isolation=apart
+            api,
+            clock,
+            marked,
+            NodeView,
+            lambda *change: to.marked(*change),
+            isolation=apart,
+            sharing=sharing,
         )
         self.healths = Reflector(
             api,
@@ -109,6 +117,7 @@ class Caches:
             HealthView,
             lambda key, _, after: to.health(key, after),
             isolation=apart,
+            sharing=sharing,
         )
         self.quarantines = Reflector(
             api,
@@ -117,6 +126,7 @@ class Caches:
             QuarantineView,
             lambda _, before, after: to.session(before, after),
             isolation=apart,
+            sharing=sharing,
         )
         self.pauses = Reflector(
             api,
@@ -125,6 +135,7 @@ class Caches:
             PauseView,
             lambda *_: to.pause(),
             isolation=apart,
+            sharing=sharing,
             silence_s=PAUSES_LISTED_S,
         )
         self.pdbs = Reflector(
@@ -134,6 +145,7 @@ class Caches:
             PdbView,
             lambda key, *_: to.pdb(key),
             isolation=apart,
+            sharing=sharing,
         )
         # Beside the others: without its history gpuward works as it did before there was any.
         self.records = Reflector(
@@ -143,6 +155,7 @@ class Caches:
             RecordView,
             lambda _, before, after: to.record(before, after),
             isolation=apart,
+            sharing=sharing,
         )
         self.daemon_sets = Reflector(
             api,
@@ -151,6 +164,7 @@ class Caches:
             DaemonSetView,
             lambda *_: None,
             isolation=apart,
+            sharing=sharing,
         )
         agent_pods = Resource(
             name="agent pods",
@@ -158,7 +172,13 @@ class Caches:
             query={"labelSelector": AGENT_SELECTOR},
         )
         self.agent_pods = Reflector(
-            api, clock, agent_pods, AgentPodObject, self._agent_changed, isolation=apart
+            api,
+            clock,
+            agent_pods,
+            AgentPodObject,
+            self._agent_changed,
+            isolation=apart,
+            sharing=sharing,
         )
 
     @property

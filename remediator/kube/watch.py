@@ -26,6 +26,7 @@ from remediator.kube.watch_lines import RelistError, WatchEvent, decode_loosely,
 from rules.api.backoff import backoff_s
 from rules.api.nodes import ObjectMeta
 from rules.session.view_age import too_old
+from rules.text.sharing import Sharing
 from rules.text.tolerant import UNREADABLE, understand
 
 _LOG = structlog.get_logger()
@@ -83,10 +84,13 @@ class Reflector(Generic[T]):
         on_change: Callable[[str, T | None, T | None], None],
         *,
         isolation: Isolation | None = None,
+        sharing: Sharing | None = None,
         silence_s: float = SILENCE_S,
         page_size: int = PAGE_SIZE,
     ) -> None:
-        """`on_change(key, before, after)` is called for every change, also those of a list."""
+        """`on_change(key, before, after)` is called for every change, also those of a list.
+        `sharing` is that of all caches of the process.
+        """
         self.resource = resource
         self.items: dict[str, T] = {}
         self.synced = False
@@ -102,6 +106,7 @@ class Reflector(Generic[T]):
         self._kind = kind
         self._on_change = on_change
         self._isolation = isolation or Isolation(clock)
+        self._sharing = sharing or Sharing()
         self._silence_s = silence_s
         self._page_size = page_size
         self._version = ""
@@ -355,7 +360,7 @@ class Reflector(Generic[T]):
                 object=name_of(raw)[:253],
                 why=found.doubt[:200],
             )
-        return found.value
+        return None if found.value is None else self._sharing.share(found.value)
 
 
 def _is_number(version: str) -> bool:

@@ -16,10 +16,10 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
+from hack.bench.browser import CHROMIUM, Browser
 from hack.sim.demo.acts import protected_pod, row_remap_failure
 from hack.sim.demo.stage import Stage
 from hack.sim.demo.wear import thermal_slowdown
-from tests.support.remediator.browser import CHROMIUM, Browser
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
 HOSTILE = "<script>document.title='owned'</script>"

@@ -1,4 +1,4 @@
-"""A headless Chromium driven over its DevTools protocol, for the tests of the review page.
+"""A headless Chromium driven over its DevTools protocol: the review page as people see it.
 
 Nothing but aiohttp's websocket client: no driver program, no package. Every request that the page
 makes is kept, so that a test can say that none left the machine.

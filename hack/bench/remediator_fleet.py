@@ -1,0 +1,162 @@
+"""A healthy fleet: what it costs to watch it, what is written, how soon a page of it is seen.
+
+`idle`: bare nodes. `ten_thousand`: nodes as the GPU operator and node feature discovery label
+them, each with a Ready agent pod and a healthy verdict; then the page, a command, and a tenth of
+the nodes sick at once. The budgets are lifted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import sys
+import time
+from typing import Any
+
+from hack.bench.browser import CHROMIUM, Browser
+from hack.bench.remediator_replica import Replica, Verdicts, bench_cluster
+from hack.bench.remediator_storm import AGENT, Figures, marks_of
+from hack.sim.cluster.controllers.suite import utc_now
+from hack.sim.cluster.controllers.timestamps import stamp
+from hack.sim.cluster.fleet.fleet import Fleet, Pool
+from hack.sim.cluster.resource import PODS
+from hack.sim.control_plane import ControlPlane
+from rules.api.health import PublisherPod
+
+NODE_LABELS = {
+    **AGENT,
+    "gpuward.io/health": "healthy",
+    "gpuward.io/gpus-healthy": "8",
+    "gpuward.io/interconnect": "nvswitch",
+    "gpuward.io/driver": "580.95.05",
+    "nvidia.com/cuda.driver-version.full": "580.95.05",
+    "nvidia.com/gpu.memory": "81559",
+    "nvidia.com/gpu.family": "hopper",
+    "nvidia.com/gpu.deploy.container-toolkit": "true",
+    **{f"feature.node.kubernetes.io/cpu-cpuid.FEATURE{n:02}": "true" for n in range(50)},
+}
+"""As many as such nodes carry: a cache that keeps them all must not grow by them."""
+_AT_ONCE = 64
+_LOOKS = 5
+
+
+async def idle(nodes: int = 5000, seconds: float = 60.0) -> Figures:
+    """What the replica costs and what it writes."""
+    fleet = Fleet(pools=(Pool(name="gpu", nodes=nodes, labels=AGENT),))
+    async with bench_cluster(fleet, living=False) as plane:
+        began = time.time()
+        with Replica(plane) as replica:
+            return {"nodes": nodes, **await _quiet(plane, replica, began, seconds)}
+
+
+async def _quiet(
+    plane: ControlPlane, replica: Replica, began: float, seconds: float
+) -> dict[str, Any]:
+    await replica.ready()
+    ready_s = time.time() - began
+    await replica.leads(plane)
+    await asyncio.sleep(3)
+    before, cpu = replica.calls(await replica.page()), replica.cpu_s()
+    await asyncio.sleep(seconds)
+    after = replica.calls(await replica.page())
+    lease = {key for key in after if "lease" in key}
+    reads = {key for key in after if key.startswith("GET") or key in lease}
+    return {
+        "start to ready s": ready_s,
+        "proportional set MiB": replica.memory_mib(),
+        "CPU % of a core": 100 * (replica.cpu_s() - cpu) / seconds,
+        "lease writes": sum(after[k] - before.get(k, 0) for k in lease if not k.startswith("GET")),
+        "other writes": sum(after[key] - before.get(key, 0) for key in after if key not in reads),
+    }
+
+
+async def ten_thousand(nodes: int = 10_000, seconds: float = 60.0) -> Figures:
+    """The same with agents; page and command; then a tenth of the nodes fall sick."""
+    fleet = Fleet(pools=(Pool(name="gpu", nodes=nodes, labels=NODE_LABELS),))
+    async with bench_cluster(fleet, living=False) as plane:
+        names, verdicts = fleet.node_names(), Verdicts(plane)
+        verdicts.publishers = await agent_pods(plane, names)
+        await verdicts.begin(names)
+        began = time.time()
+        with Replica(plane) as replica:
+            figures = {"nodes": nodes, **await _quiet(plane, replica, began, seconds)}
+            figures["page, first paint s"] = await first_paint(replica.page_url())
+            figures["kubectl gpuward fleet s"] = await _command(plane, "fleet")
+            sick = names[: nodes // 10]
+            marks = asyncio.create_task(marks_of(plane, set(sick)))
+            cpu, began = replica.cpu_s(), time.time()
+            await verdicts.sicken(sick)
+            figures["sick"] = len(sick)
+            figures["verdicts published after s"] = time.time() - began
+            async with asyncio.timeout(300):
+                at = sorted((await marks).values())
+            figures["first unschedulable s"] = at[0] - began
+            figures["all unschedulable s"] = at[-1] - began
+            figures["remediator CPU to the last mark s"] = replica.cpu_s() - cpu
+            figures["page in the storm, first paint s"] = await first_paint(replica.page_url())
+            figures["proportional set after it MiB"] = replica.memory_mib()
+            return figures
+
+
+async def agent_pods(plane: ControlPlane, names: list[str]) -> dict[str, PublisherPod]:
+    """A Ready agent pod on each node, as the DaemonSet makes them."""
+    gate = asyncio.Semaphore(_AT_ONCE)
+    now = stamp(utc_now())
+
+    async def one(name: str) -> tuple[str, PublisherPod]:
+        async with gate:
+            pod = await plane.client.create(PODS, _agent_pod(name), "gpuward")
+            pod["status"] = {
+                "phase": "Running",
+                "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": now}],
+            }
+            await plane.client.update_status(PODS, pod, "gpuward")
+            await asyncio.sleep(0)
+        metadata = pod["metadata"]
+        return name, PublisherPod(pod=f"gpuward/{metadata['name']}", pod_uid=metadata["uid"])
+
+    return dict(await asyncio.gather(*map(one, names)))
+
+
+def _agent_pod(node: str) -> dict[str, Any]:
+    labels = {
+        "app.kubernetes.io/name": "gpuward",
+        "app.kubernetes.io/component": "agent",
+        "controller-revision-hash": "5d8f7c9b6f",
+        "pod-template-generation": "1",
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"gpuward-agent-{node}", "namespace": "gpuward", "labels": labels},
+        "spec": {
+            "nodeName": node,
+            "containers": [{"name": "agent", "image": "ghcr.io/example/gpuward-agent:1"}],
+        },
+    }
+
+
+async def first_paint(url: str) -> float | str:
+    """Seconds from asking for the page to its first content on a screen, median of some looks."""
+    if CHROMIUM is None:
+        return "chromium is not installed"
+    paints = []
+    for _ in range(_LOOKS):
+        async with Browser() as browser:
+            await browser.go(url)
+            paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
+            await browser.until(f"{paint} > 0")
+            paints.append(float(await browser.js(paint)) / 1000)
+    return statistics.median(paints)
+
+
+async def _command(plane: ControlPlane, *words: str) -> float:
+    began = time.time()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "remediator.kubectl.cli", *words),
+        f"--kubeconfig={plane.straight_kubeconfig}",
+        stdout=asyncio.subprocess.DEVNULL,
+    )
+    if await process.wait() != 0:
+        raise RuntimeError(f"kubectl gpuward {' '.join(words)} ended with {process.returncode}")
+    return time.time() - began

@@ -1,0 +1,67 @@
+"""Equal pieces of many objects are one object; what they say is what it was."""
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules.api.metadata import ObjectMeta
+from rules.api.nodes import NodeCondition, NodeStatus, NodeView, QuarantineView
+from rules.api.quarantine import Condition, QuarantineSpec, QuarantineStatus
+from rules.text import sharing
+from rules.text.sharing import Sharing
+from rules.text.tolerant import understand
+
+
+def node(name: str) -> NodeView:
+    """As a decoder makes it: no piece is another node's."""
+    made = NodeView(
+        metadata=ObjectMeta(name=name, labels={"example.com/pool": "eight gpus"}),
+        status=NodeStatus(conditions=(NodeCondition(type="Ready", message="it is ready"),)),
+    )
+    found = understand(msgspec.json.encode(made), NodeView).value
+    assert found is not None
+    return found
+
+
+def test_two_nodes_hold_one_word_between_them() -> None:
+    shared = Sharing()
+    one, other = shared.share(node("a")), shared.share(node("b"))
+    assert one == node("a")
+    assert other == node("b")
+    assert one.labels["example.com/pool"] is other.labels["example.com/pool"]
+    assert one.status.conditions is other.status.conditions
+    assert one.labels is not other.labels
+
+
+TEXT = st.sampled_from(["", "a", "b", "Ready"])
+META = st.builds(ObjectMeta, name=TEXT, labels=st.dictionaries(TEXT, TEXT))
+ANY = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(0, 1), st.sampled_from([0.0, 1.0]), TEXT),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXT, inner)),
+)
+STATUS = st.builds(
+    QuarantineStatus,
+    phase=TEXT,
+    conditions=st.lists(st.builds(Condition, type=TEXT, status=TEXT)).map(tuple),
+    evidence=st.dictionaries(TEXT, ANY),
+)
+SPEC = st.builds(QuarantineSpec, node_name=TEXT, hold=st.booleans())
+
+
+@given(st.lists(st.builds(QuarantineView, metadata=META, spec=SPEC, status=STATUS)))
+def test_what_is_shared_says_what_it_said(sessions: list[QuarantineView]) -> None:
+    shared = Sharing()
+    for session in sessions:
+        # Encoded: True, 1 and 1.0 are equal and are not the same word.
+        assert msgspec.json.encode(shared.share(session)) == msgspec.json.encode(session)
+
+
+def test_it_begins_anew_when_it_remembers_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "_MOST_CHARS", 100)
+    shared = Sharing()
+    first = shared.share(("word",))
+    assert shared.share(("wo" + "rd",)) is first
+    shared.share("x" * 101)
+    assert shared.share(("wo" + "rd",)) is not first
