@@ -41,15 +41,20 @@ class Metrics:
         self._calls()
         self._process()
 
-    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(name, text, labels, registry=self.registry)
+    def _gauge(self, name: str, text: str, labels: str = "") -> Gauge:
+        return Gauge(name, text, labels.split(), registry=self.registry)
 
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(name, text, labels, registry=self.registry)
+    def _counter(self, name: str, text: str, labels: str = "") -> Counter:
+        return Counter(name, text, labels.split(), registry=self.registry)
+
+    def _histogram(
+        self, name: str, text: str, buckets: tuple[float, ...], labels: str = ""
+    ) -> Histogram:
+        return Histogram(name, text, labels.split(), buckets=buckets, registry=self.registry)
 
     def _sessions(self) -> None:
         self.sessions = self._gauge(
-            "gpuward_sessions", "Quarantine sessions kept, by phase and mode.", "phase", "mode"
+            "gpuward_sessions", "Quarantine sessions kept, by phase and mode.", "phase mode"
         )
         for phase in Phase:
             for mode in Mode:
@@ -57,60 +62,45 @@ class Metrics:
         self.session_conditions = self._gauge(
             "gpuward_session_conditions",
             "Open sessions that carry this condition, by condition and reason.",
-            "condition",
-            "reason",
+            "condition reason",
         )
         self.open_session = self._gauge(
             "gpuward_open_session",
             "1 for each open session: its node, worst severity and first reason.",
-            "node",
-            "phase",
-            "mode",
-            "severity",
-            "reason",
+            "node phase mode severity reason",
         )
         self.open_session_condition = self._gauge(
             "gpuward_open_session_condition",
             "1 while a node's open session carries this condition, or an ended one whose mark "
             "cannot come off, by condition and reason.",
-            "node",
-            "condition",
-            "reason",
+            "node condition reason",
         )
         self.open_session_repair = self._gauge(
             "gpuward_open_session_repair",
             "1 for each repair step of a node's open session, by adapter and state.",
-            "node",
-            "step",
-            "adapter",
-            "state",
+            "node step adapter state",
         )
         self.repair_steps = self._gauge(
             "gpuward_repair_steps",
             "Repair steps of the sessions kept, by adapter and state.",
-            "step",
-            "adapter",
-            "state",
+            "step adapter state",
         )
         self.session_tests = self._gauge(
             "gpuward_session_tests",
             "Tests under load of the sessions kept, by provider and state.",
-            "provider",
-            "state",
+            "provider state",
         )
-        self.repair_duration = Histogram(
+        self.repair_duration = self._histogram(
             "gpuward_repair_step_seconds",
             "From the record of a repair step to its end, by adapter and state.",
-            ("step", "adapter", "state"),
-            buckets=_REPAIR_BUCKETS,
-            registry=self.registry,
+            _REPAIR_BUCKETS,
+            "step adapter state",
         )
-        self.fault_to_unschedulable = Histogram(
+        self.fault_to_unschedulable = self._histogram(
             "gpuward_fault_to_unschedulable_seconds",
             "From the incident's firstSeen to the answer of the patch that made the node "
             "unschedulable.",
-            buckets=_FAULT_BUCKETS,
-            registry=self.registry,
+            _FAULT_BUCKETS,
         )
 
     def _fleet(self) -> None:
@@ -134,8 +124,7 @@ class Metrics:
         self.correlated_cause = self._gauge(
             "gpuward_correlated_cause",
             "Nodes that share both a reason and a driver, rack, switch, instance type or rollout.",
-            "reason",
-            "shared",
+            "reason shared",
         )
 
         self.records = self._gauge(
@@ -144,8 +133,7 @@ class Metrics:
         self.lemon_since = self._gauge(
             "gpuward_lemon_since_timestamp_seconds",
             "Since when a GPU or node on record fails again and again, Unix time.",
-            "record",
-            "node",
+            "record node",
         )
         self.pause_created = self._gauge(
             "gpuward_pause_created_timestamp_seconds",
@@ -161,8 +149,7 @@ class Metrics:
             "gpuward_node_left_alone",
             "1 while nothing is done about the faults of this node because policy or a person "
             "says so.",
-            "node",
-            "why",
+            "node why",
         )
 
     def _drain(self) -> None:
@@ -181,22 +168,18 @@ class Metrics:
         self.api_requests = self._counter(
             "gpuward_api_requests_total",
             "Calls to the API server, by method, lane and status code (0: no answer).",
-            "method",
-            "lane",
-            "code",
+            "method lane code",
         )
-        self.api_duration = Histogram(
+        self.api_duration = self._histogram(
             "gpuward_api_request_duration_seconds",
             "Seconds until the API server's answer was read, by lane.",
-            ("lane",),
-            buckets=_CALL_BUCKETS,
-            registry=self.registry,
+            _CALL_BUCKETS,
+            "lane",
         )
         self.writes = self._counter(
             "gpuward_writes_total",
             "Writes asked of the gateway, by kind and result.",
-            "kind",
-            "result",
+            "kind result",
         )
         self.watch_staleness = self._gauge(
             "gpuward_watch_staleness_seconds",
