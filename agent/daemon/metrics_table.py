@@ -1,8 +1,8 @@
 """Which metric each GPU signal becomes: name, unit, labels, help, in one table.
 
-The rows are `rules/data/gpu_metrics.json`, read by `agent.daemon.gpu_metrics` alone. Base units and
-Prometheus' naming: seconds, hertz, ratios of 1, and `_total` for what only grows. A signal without
-a row is judged but not exported.
+The rows are `rules/data/gpu_metrics.json`, read by `agent.daemon.gpu_metrics` alone. Base units
+and Prometheus' naming: seconds, hertz, ratios of 1, and `_total` for what only grows. A signal
+without a row is judged but not exported.
 """
 
 from __future__ import annotations

@@ -44,6 +44,10 @@ EVIDENCES = f"/apis/{GROUP}/{VERSION}/gpuevidences"
 DEPLOYMENT = "gpuward-remediator"
 
 
+_NodeWord = d.SetNodeUnknown | SetRepairCondition | SetValidated
+_Saying = _NodeWord | d.SetDisruptionTarget
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """One HTTP request to the API server; `body` is a JSON value."""
@@ -58,101 +62,87 @@ def request(write: d.Write) -> Request:
     """The exact request of `write`."""
     match write:
         case d.MarkNode() | d.UnmarkNode() | d.RelabelNode():
-            return Request(
-                method="PATCH",
-                path=f"/api/v1/nodes/{segment(write.node)}?fieldManager={COMPONENT_REMEDIATOR}",
-                content_type=MERGE_PATCH,
-                body=dict(write.patch),
-            )
+            path = f"/api/v1/nodes/{segment(write.node)}?fieldManager={COMPONENT_REMEDIATOR}"
+            return _merge(path, dict(write.patch))
         case d.EvictPod() | d.DeletePod() | d.SetDisruptionTarget():
             return _pod_request(write)
         case d.SetNodeUnknown():
-            return _set_unknown(write)
+            told = {
+                "resourceVersion": write.resource_version,
+                "uid": write.node_uid,
+                "labels": {LABEL_HEALTH: "unknown"},
+            }
+            return _told(write, CONDITION_HEALTHY, "Unknown", "AgentStale", told)
         case d.SetVerdictSilent():
-            return Request(
-                method="PATCH",
-                path=f"{HEALTHS}/{segment(write.node)}/status",
-                content_type=MERGE_PATCH,
-                body={
-                    "metadata": {"resourceVersion": write.resource_version},
-                    "status": {"silentSince": write.since or None},
-                },
+            return _status(
+                f"{HEALTHS}/{segment(write.node)}",
+                write.resource_version,
+                {"silentSince": write.since or None},
             )
         case SetRepairCondition():
             reason = write.step if write.asks else "NotNeeded"
-            return _condition(write, write.kind, on=write.asks, reason=reason)
+            return _told(write, write.kind, _word(write.asks), reason, {"uid": write.node_uid})
         case WriteRepairObject():
             return _repair_object(write)
         case d.DeleteEvidence():
-            path = f"{EVIDENCES}/{segment(write.name)}"
-            return Request(method="DELETE", path=path, body=_delete_options(write.uid))
-        case CreateTestJob() | DeleteTestJob():
-            return _job_request(write)
+            return _delete(f"{EVIDENCES}/{segment(write.name)}", write.uid)
+        case CreateTestJob():
+            return Request(method="POST", path=_jobs(write.namespace), body=dict(write.body))
+        case DeleteTestJob():
+            path = f"{_jobs(write.namespace)}/{segment(write.name)}"
+            return _delete(path, write.uid, propagationPolicy="Background")
         case SetValidated():
             reason = "TestPassed" if write.passed else "TestFailed"
-            return _condition(write, CONDITION_VALIDATED, on=write.passed, reason=reason)
+            word = _word(write.passed)
+            return _told(write, CONDITION_VALIDATED, word, reason, {"uid": write.node_uid})
         case d.EmitEvent():
-            return Request(
-                method="POST",
-                path=f"/api/v1/namespaces/{segment(write.namespace)}/events",
-                body=_event(write),
-            )
-        case d.CreateRecord() | d.WriteRecord() | d.DeleteRecord():
-            return _record_request(write)
-        case _:
-            return _session_request(write)
-
-
-def _record_request(write: d.CreateRecord | d.WriteRecord | d.DeleteRecord) -> Request:
-    path = f"{RECORDS}/{segment(write.name)}"
-    match write:
+            path = f"/api/v1/namespaces/{segment(write.namespace)}/events"
+            return Request(method="POST", path=path, body=_event(write))
         case d.CreateRecord():
-            body: dict[str, Any] = {
-                "apiVersion": API_VERSION,
-                "kind": "GPURecord",
-                "metadata": {"name": write.name},
-            }
-            return Request(method="POST", path=RECORDS, body=body)
+            return _create(RECORDS, "GPURecord", write.name)
         case d.WriteRecord():
-            body = {
-                "metadata": {"resourceVersion": write.resource_version},
-                "status": dict(write.status),
-            }
-            path = f"{path}/status"
-            return Request(method="PATCH", path=path, content_type=MERGE_PATCH, body=body)
+            path = f"{RECORDS}/{segment(write.name)}"
+            return _status(path, write.resource_version, dict(write.status))
         case d.DeleteRecord():
-            return Request(method="DELETE", path=path, body=_delete_options(write.uid))
-
-
-def _session_request(
-    write: d.CreateSession | d.PatchSessionSpec | d.WriteSessionStatus | d.DeleteSession,
-) -> Request:
-    path = f"{QUARANTINES}/{segment(write.name)}"
-    match write:
+            return _delete(f"{RECORDS}/{segment(write.name)}", write.uid)
         case d.CreateSession():
-            body = {
-                "apiVersion": API_VERSION,
-                "kind": "GPUQuarantine",
-                "metadata": {"name": write.name},
-                "spec": plain(write.spec),
-            }
-            return Request(method="POST", path=QUARANTINES, body=body)
+            return _create(QUARANTINES, "GPUQuarantine", write.name, spec=plain(write.spec))
         case d.PatchSessionSpec():
             filled = {"nodeUID": write.node_uid, "bootID": write.boot_id, "level": write.level}
             spec: dict[str, Any] = {key: value for key, value in filled.items() if value}
             if write.causes is not None:
                 spec["causes"] = plain(write.causes)
-            body = {"metadata": {"resourceVersion": write.resource_version}, "spec": spec}
-            return Request(method="PATCH", path=path, content_type=MERGE_PATCH, body=body)
+            metadata = {"resourceVersion": write.resource_version}
+            path = f"{QUARANTINES}/{segment(write.name)}"
+            return _merge(path, {"metadata": metadata, "spec": spec})
         case d.WriteSessionStatus():
-            body = {
-                "metadata": {"resourceVersion": write.resource_version},
-                "status": status_patch(write.status),
-            }
-            path = f"{path}/status"
-            return Request(method="PATCH", path=path, content_type=MERGE_PATCH, body=body)
+            path = f"{QUARANTINES}/{segment(write.name)}"
+            return _status(path, write.resource_version, status_patch(write.status))
         case d.DeleteSession():
-            return Request(method="DELETE", path=path, body=_delete_options(write.uid))
+            return _delete(f"{QUARANTINES}/{segment(write.name)}", write.uid)
+
+
+def _jobs(namespace: str) -> str:
+    return f"/apis/batch/v1/namespaces/{segment(namespace)}/jobs"
+
+
+def _create(path: str, kind: str, name: str, **more: Any) -> Request:
+    body = {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, **more}
+    return Request(method="POST", path=path, body=body)
+
+
+def _merge(path: str, body: dict[str, Any]) -> Request:
+    return Request(method="PATCH", path=path, content_type=MERGE_PATCH, body=body)
+
+
+def _status(path: str, version: str, status: dict[str, Any]) -> Request:
+    body = {"metadata": {"resourceVersion": version}, "status": status}
+    return _merge(f"{path}/status", body)
+
+
+def _delete(path: str, uid: str, **more: Any) -> Request:
+    options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+    return Request(method="DELETE", path=path, body={**options, **more})
 
 
 def status_patch(status: QuarantineStatus) -> dict[str, Any]:
@@ -165,14 +155,6 @@ def status_patch(status: QuarantineStatus) -> dict[str, Any]:
     return patch
 
 
-def _job_request(write: CreateTestJob | DeleteTestJob) -> Request:
-    path = f"/apis/batch/v1/namespaces/{segment(write.namespace)}/jobs"
-    if isinstance(write, CreateTestJob):
-        return Request(method="POST", path=path, body=dict(write.body))
-    body = {**_delete_options(write.uid), "propagationPolicy": "Background"}
-    return Request(method="DELETE", path=f"{path}/{segment(write.name)}", body=body)
-
-
 def _pod_request(write: d.EvictPod | d.DeletePod | d.SetDisruptionTarget) -> Request:
     path = f"/api/v1/namespaces/{segment(write.namespace)}/pods/{segment(write.name)}"
     match write:
@@ -180,86 +162,48 @@ def _pod_request(write: d.EvictPod | d.DeletePod | d.SetDisruptionTarget) -> Req
             options: dict[str, Any] = {"preconditions": {"uid": write.uid}}
             if write.dry_run:
                 options["dryRun"] = ["All"]
-            body: dict[str, Any] = {
-                "apiVersion": "policy/v1",
-                "kind": "Eviction",
-                "metadata": {"name": write.name, "namespace": write.namespace},
-                "deleteOptions": options,
-            }
             query = "?dryRun=All" if write.dry_run else ""
-            return Request(method="POST", path=f"{path}/eviction{query}", body=body)
+            return _evict(f"{path}/eviction{query}", write.name, write.namespace, options)
         case d.DeletePod():
-            return Request(
-                method="DELETE", path=path, body=_delete_options(write.uid, write.grace_s)
-            )
+            return _delete(path, write.uid, gracePeriodSeconds=write.grace_s)
         case d.SetDisruptionTarget():
-            condition = {
-                "type": "DisruptionTarget",
-                "status": "True",
-                "reason": "GPUNodeQuarantine",
-                "message": write.message,
-                "lastTransitionTime": format_time(write.at),
-            }
+            condition = _condition(write, "DisruptionTarget", "True", "GPUNodeQuarantine")
             # A foreign UID in the patch is a 409: the precondition of a patch.
-            body = {"metadata": {"uid": write.uid}, "status": {"conditions": [condition]}}
-            return Request(
-                method="PATCH", path=f"{path}/status", content_type=STRATEGIC_PATCH, body=body
-            )
+            return _conditioned(path, {"uid": write.uid}, condition)
 
 
-def _delete_options(uid: str, grace_s: int | None = None) -> dict[str, Any]:
-    options: dict[str, Any] = {
-        "apiVersion": "v1",
-        "kind": "DeleteOptions",
-        "preconditions": {"uid": uid},
-    }
-    if grace_s is not None:
-        options["gracePeriodSeconds"] = grace_s
-    return options
+def _evict(path: str, name: str, namespace: str, options: dict[str, Any]) -> Request:
+    metadata = {"name": name, "namespace": namespace}
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
+    return Request(method="POST", path=path, body={**body, "deleteOptions": options})
 
 
-def _set_unknown(write: d.SetNodeUnknown) -> Request:
-    condition = {
-        "type": CONDITION_HEALTHY,
-        "status": "Unknown",
-        "reason": "AgentStale",
-        "message": write.message,
-        "lastHeartbeatTime": format_time(write.at),
-        "lastTransitionTime": format_time(write.at),
-    }
-    return Request(
-        method="PATCH",
-        path=f"/api/v1/nodes/{segment(write.node)}/status",
-        content_type=STRATEGIC_PATCH,
-        body={
-            "metadata": {
-                "resourceVersion": write.resource_version,
-                "uid": write.node_uid,
-                "labels": {LABEL_HEALTH: "unknown"},
-            },
-            "status": {"conditions": [condition]},
-        },
-    )
-
-
-def _condition(
-    write: SetValidated | SetRepairCondition, kind: str, *, on: bool, reason: str
-) -> Request:
-    """A strategic merge patch leaves the other conditions; a foreign UID in it is a 409."""
-    condition = {
+def _condition(write: _Saying, kind: str, status: str, reason: str) -> dict[str, str]:
+    return {
         "type": kind,
-        "status": "True" if on else "False",
+        "status": status,
         "reason": reason,
         "message": write.message,
-        "lastHeartbeatTime": format_time(write.at),
         "lastTransitionTime": format_time(write.at),
     }
-    return Request(
-        method="PATCH",
-        path=f"/api/v1/nodes/{segment(write.node)}/status",
-        content_type=STRATEGIC_PATCH,
-        body={"metadata": {"uid": write.node_uid}, "status": {"conditions": [condition]}},
-    )
+
+
+def _conditioned(path: str, metadata: dict[str, Any], condition: dict[str, str]) -> Request:
+    """A strategic merge patch leaves the other conditions; a foreign UID in it is a 409."""
+    body = {"metadata": metadata, "status": {"conditions": [condition]}}
+    return Request(method="PATCH", path=f"{path}/status", content_type=STRATEGIC_PATCH, body=body)
+
+
+def _told(
+    write: _NodeWord, kind: str, status: str, reason: str, metadata: dict[str, Any]
+) -> Request:
+    condition = _condition(write, kind, status, reason)
+    condition["lastHeartbeatTime"] = format_time(write.at)
+    return _conditioned(f"/api/v1/nodes/{segment(write.node)}", metadata, condition)
+
+
+def _word(value: bool) -> str:
+    return "True" if value else "False"
 
 
 def _repair_object(write: WriteRepairObject) -> Request:
@@ -270,17 +214,10 @@ def _repair_object(write: WriteRepairObject) -> Request:
             collection = replace(at, name="")
             return Request(method="POST", path=f"{collection.path}{manager}", body=body)
         case Verb.PATCH:
-            path = f"{at.path}{manager}"
-            return Request(method="PATCH", path=path, content_type=MERGE_PATCH, body=body)
+            return _merge(f"{at.path}{manager}", body)
         case Verb.DELETE:
             if (at.api_version, at.resource) == ("v1", "pods"):
-                eviction = {
-                    "apiVersion": "policy/v1",
-                    "kind": "Eviction",
-                    "metadata": {"name": at.name, "namespace": at.namespace},
-                    "deleteOptions": body,
-                }
-                return Request(method="POST", path=f"{at.path}/eviction", body=eviction)
+                return _evict(f"{at.path}/eviction", at.name, at.namespace, body)
             return Request(method="DELETE", path=at.path, body=body)
 
 

@@ -20,6 +20,7 @@ import remediator
 from hack.sim.manifests import read_manifests
 from remediator.drain import look as drain_look
 from remediator.drain import owners
+from remediator.edge import Edge
 from remediator.kube.api import Api
 from remediator.kube.caches import Caches, Listeners
 from remediator.kube.elector import LEASE_NAME
@@ -135,8 +136,10 @@ CALLERS = {
     "kubectl/cluster.py": "a person's own reads, with a person's own permissions",
 }
 """Who calls the API server: a new caller is weighed here, with what it has to be granted."""
-WIRING = {"replica.py", "drain/drains.py", "kube/caches.py", "view/verdict_reader.py"}
+WIRING = {"replica.py", "edge.py", "drain/drains.py", "kube/caches.py", "view/verdict_reader.py"}
 """Who only hands the transport on."""
+QUIET = {"cycle/fleet.py", "cycle/loop.py", "drain/gang_scout.py"}
+"""Who works at the edge and calls nobody itself."""
 LEASE = {("get", "coordination.k8s.io/leases"), ("create", "coordination.k8s.io/leases")} | {
     ("update", "coordination.k8s.io/leases")
 }
@@ -199,12 +202,16 @@ def test_all_writes_of_the_remediator_are_in_this_table() -> None:
 
 
 def test_every_caller_of_the_api_server_is_known_here() -> None:
-    """Nobody calls without the transport: who knows its class is a caller, or hands it on."""
+    """Nobody calls without the transport: who knows its class, or the edge that holds it, is a
+    caller, or hands it on.
+    """
     names = {found.name for found in walk_packages(remediator.__path__, "remediator.")}
     modules = map(import_module, names - {"remediator.__main__", Api.__module__})
-    holders = [m.__name__ for m in modules if any(one is Api for one in vars(m).values())]
+    holders = [
+        m.__name__ for m in modules if any(one is Api or one is Edge for one in vars(m).values())
+    ]
     found = {f"{name.removeprefix('remediator.').replace('.', '/')}.py" for name in holders}
-    assert found == CALLERS.keys() | WIRING
+    assert found == CALLERS.keys() | WIRING | QUIET
 
 
 def test_the_remediator_is_granted_what_it_asks_for_and_no_more() -> None:
