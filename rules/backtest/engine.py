@@ -8,6 +8,7 @@ events only the rules' own clocks pass, so a month takes seconds.
 from __future__ import annotations
 
 import heapq
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -38,7 +39,8 @@ from rules.session.decide import decide
 from rules.session.observation import Permit, is_open, observe
 from rules.session.snapshot import FleetSnapshot
 
-ROUNDS: Final = 12
+ROUNDS: Final = 100
+"""Passes at one moment: a budget lets nodes in one by one."""
 RESTS_S: Final[Mapping[str, float]] = {
     Phase.PENDING: 3600.0,
     Phase.MARKED: 3600.0,
@@ -79,8 +81,7 @@ class Engine:
 
     def __init__(self, past: Past, policy: Policy) -> None:
         self._past = past
-        policy = with_installed(policy, builtin=past.builtin)
-        self._policy = stood_in(policy)
+        self._policy = stood_in(with_installed(policy, builtin=past.builtin))
         self._stage = Stage(past, self._policy)
         self._gangs: dict[str, tuple[Gang, ...]] = {n.name: () for n in past.nodes}
         self._of_node: dict[str, list[str]] = defaultdict(list)
@@ -132,7 +133,8 @@ class Engine:
         """Everything that happens whatever the policy does."""
         stage, past = self._stage, self._past
         for fault in past.faults:
-            self._at(fault.began, fault.node, partial(stage.fault, fault))
+            # Records count whole seconds: what begins within one has no order.
+            self._at(math.ceil(fault.began), fault.node, partial(stage.fault, fault))
             if fault.ended is not None and fault.ended > fault.began:
                 self._at(fault.ended, fault.node, partial(stage.fault, fault))
         for said in past.said:
@@ -188,8 +190,10 @@ class Engine:
     # ------------------------------------------------------------------ decisions
 
     def _settle(self, due: set[str]) -> None:
-        """Everything that follows at this moment: fleet, nodes, and again while something
-        moved.
+        """Everything that follows at this moment, one decision per node and pass.
+
+        The fleet is judged between two passes, on all that the last one wrote: faults that come
+        together are one cause, whichever node is looked at first.
         """
         for _ in range(ROUNDS):
             if self._dirty:
@@ -199,32 +203,24 @@ class Engine:
                     turned = session.status.phase in self._turned
                     if turned and self._used.get(name) != permits.get(name):
                         due.add(session.spec.node_name)
-            if not due:
+            due = {name for name in sorted(due) if self._look(name)}
+            if not due and not self._dirty:
                 return
-            moved = [name for name in sorted(due) if self._look(name)]
-            due = set()
-            if not moved:
-                return
+        restless = ", ".join(sorted(due)[:5]) or "the fleet"
+        raise RestlessReplayError(f"{restless} does not come to rest at {format_time(self._now)}")
 
     def _look(self, name: str) -> bool:
-        """Do all that can be done about a node now; whether anything was."""
-        moved = False
-        for _ in range(ROUNDS):
-            wrote = False
-            sessions: list[QuarantineView] | list[None] = self._open(name) or [None]
-            for session in sessions:
-                decision = self._decide(name, session)
-                for write in decision.writes:
-                    wrote = self._apply(write) or wrote
-                self._follow(name, session, decision)
-            if not wrote:
-                return moved
-            moved = True
-        raise RestlessReplayError(f"{name} does not come to rest at {format_time(self._now)}")
+        """Decide once on each session of a node; whether anything was written."""
+        wrote = False
+        sessions: list[QuarantineView] | list[None] = self._open(name) or [None]
+        for session in sessions:
+            decision = self._decide(name, session)
+            for write in decision.writes:
+                wrote = self._apply(write) or wrote
+            self._follow(name, session, decision)
+        return wrote
 
     def _decide(self, name: str, session: QuarantineView | None) -> d.Decision:
-        if self._dirty and session is not None and session.status.phase in self._turned:
-            self._judge()
         snapshot = self._snapshot()
         permit = self._verdict.permits.get(session.name, Permit()) if session else Permit()
         if session is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from rules.api import writes as d
@@ -63,14 +64,15 @@ class Looks:
         ]
         if near:
             closest = min(near, key=lambda r: abs(r.opened - session.metadata.created_at))
-            took = closest.drain_s or 0.0
+            took = closest.drain_s if closest.drain_s is not None else took
         return began + took
 
     def follow(self, session: QuarantineView, decision: d.Decision) -> float | None:
         """When there is more to see than at the decision, given what it asks to be read."""
         now = self._stage.now
         if session.status.phase == Phase.DRAINING:
-            return max(now + 0.001, self.drained_at(session))
+            ends = self.drained_at(session)
+            return max(now + 0.001, ends) if math.isfinite(ends) else None
         if decision.evicting is not d.Evicting.LOOK:
             self._empty_since.pop(session.name, None)
             return None

@@ -6,6 +6,7 @@ here how a step went then (`rules.backtest.outcomes`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -90,7 +91,9 @@ class RealSession:
     phase: str
     undone: bool
     drain_s: float | None
-    """How long its drain took; None where there was none or nobody knows."""
+    """How long its drain took, infinite where it never ended; None where there was none or nobody
+    knows.
+    """
     node_uid: str = ""
     incidents: frozenset[str] = frozenset()
     """What its causes rest on: another policy's session for the same is the same case."""
@@ -112,7 +115,10 @@ def real_session(session: QuarantineView) -> RealSession:
                 boots.append(at)
     ended = None if is_open(session) else parse_time(session.status.phase_since)
     draining, drained = first.get(Phase.DRAINING), first.get(Phase.QUARANTINED)
-    took = drained - draining if draining is not None and drained is not None else None
+    took = None
+    if draining is not None:
+        # One that never ended, ends in no replay before its session does.
+        took = drained - draining if drained is not None else math.inf
     marked, kept = first.get(Phase.MARKED), first.get(EVIDENCE)
     return RealSession(
         name=session.name,
