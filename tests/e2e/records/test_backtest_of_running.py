@@ -8,6 +8,8 @@ import asyncio
 import json
 import tarfile
 
+import pytest
+
 from hack.sim.cluster.fleet.fleet import Pool
 from hack.sim.cluster.fleet.fleet_health_objects import XID_79
 from hack.sim.cluster.resource import POD_TEMPLATES, Resource
@@ -90,9 +92,10 @@ repair:
     ResetGPU: {adapter: NodeConditions, timeout: 3s}
     RestartNode: {adapter: NodeConditions, timeout: 5m}
 """
-SECRET = "hunter2-do-not-leak"  # noqa: S105 - planted, to look for it
+SECRET = "hunter2-do-not-leak"
 
 
+@pytest.mark.slow
 async def test_issue14_a_ladder_and_its_test_are_back_tested_decision_by_decision(
     cluster, tmp_path, capsys
 ):

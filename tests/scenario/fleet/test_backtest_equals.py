@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 
+from rules.api.timestamps import format_micro_time
 from rules.backtest.anonymise import Anonymiser
 from rules.backtest.archive import from_files, session_view, to_files
 from rules.backtest.engine import replay
@@ -142,3 +144,29 @@ def test_issue14_a_fatal_fault_that_nobody_acted_on_is_named() -> None:
     acting = result_of("acting", past, replay(past, policy_of()))
     assert acting.missed == ()
     assert acting.sentence.startswith("acting (Enforce): 1 nodes in 1 sessions")
+
+
+def test_issue14_a_drain_that_never_ended_ends_in_no_replay() -> None:
+    world = Month(policy_of())
+    world.add_nodes(5)
+    world.add_pod("solo", "n1")
+    world.add_pdb("solo", minAvailable=1)
+    world.incident("n1")
+    world.run(900, step=10)
+    assert world.phase("n1") == "Draining"
+    assert_same(world)
+
+
+def test_issue14_faults_of_one_second_are_judged_together() -> None:
+    """A rack that fails at once is one cause, whichever of its faults was written down first."""
+    world = Month(policy_of(budget={"perReason": {"count": 3, "window": "10m"}}))
+    world.add_nodes(8, rack="r1")
+    world.now = math.floor(world.now) + 0.3
+    for place, name in enumerate(("n1", "n2", "n3", "n4", "n5")):
+        world.incident(name)
+        at = format_micro_time(world.now + place / 1000)
+        world.healths[name]["status"]["incidents"][0]["firstSeen"] = at
+    world.now += 600
+    again = replay(past_of(exported(world)), world.policy)
+    assert {s.status.phase for s in again.sessions.values()} == {"Pending"}
+    assert {reason for _, reason in again.waits} == {"CorrelatedCause"}
