@@ -180,6 +180,13 @@ def _add_simulate(commands: Any) -> None:
     add("--bad-driver-day", "D", "plant a driver that breaks every node on this day", _rate)
     asks.add_argument("--json", action="store_true", help="print JSON")
     add("--benchmark", "DIR", "play every policy and write benchmark.md and its plots there")
+    asks.add_argument(
+        "--study",
+        choices=("lemons", "foresight", "ledger"),
+        help="answer one question instead: who of planted bad parts is found, how long before a"
+        " failure it is named, how large the ledger grows (--nodes, --days, --seeds say how much"
+        " is played)",
+    )
     add("--compare-trace", "FILE", "a recorded trace of faults (JSON events with node_id,"
         " event_time in days, event_type, fault_type): print how far the generator is"
         " from it")  # fmt: skip

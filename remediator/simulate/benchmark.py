@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from remediator.simulate.plots import bars, stacks
 from remediator.simulate.runs import Interval, Played, interval, over_seeds, play_all
+from remediator.simulate.studies import Answer, Study, StudySize, answer
 from remediator.simulate.table import ROWS, as_json, kind_row, kinds_of, recall, seconds
 from rules.api.quarantine import Mode
 from rules.policy.policy import Policy
@@ -34,11 +35,14 @@ _MANY_DAYS: Final = 15.0
 _BAD_DRIVER: Final = Plants(bad_driver_day=10.0)
 _DRIVER_DAYS: Final = 15.0
 _DRIVER_NODES: Final = 200
+PUBLISHED: Final = StudySize()
 
 Results = dict[str, list[Played]]
 
 
-def write_benchmark(folder: Path, nodes: int, days: float, seeds: int) -> None:
+def write_benchmark(
+    folder: Path, nodes: int, days: float, seeds: int, size: StudySize = PUBLISHED
+) -> None:
     """Play everything and write `benchmark.md`, `benchmark.json` and the plots into `folder`."""
     ours = msgspec.structs.replace(Policy(), mode=Mode.ENFORCE)
     policies: list[tuple[str, Policy | None]] = [(OURS, ours), *((name, None) for name in PEERS)]
@@ -62,20 +66,23 @@ def write_benchmark(folder: Path, nodes: int, days: float, seeds: int) -> None:
     found: dict[str, Results] = {"fleet": {}, "alarms": {}, "many": {}, "driver": {}}
     for (part, run), one in zip(runs, played, strict=True):
         found[part].setdefault(run.name, []).append(one)
-    _write(folder, found)
+    _write(folder, found, {study: answer(study, size) for study in Study}, size)
 
 
-def _write(folder: Path, found: dict[str, Results]) -> None:
+def _write(
+    folder: Path, found: dict[str, Results], answers: dict[Study, Answer], size: StudySize
+) -> None:
     images = folder / "images"
     images.mkdir(parents=True, exist_ok=True)
-    plain = {
+    plain: dict[str, Any] = {
         part: {name: [as_json(one) for one in played] for name, played in results.items()}
         for part, results in found.items()
     }
+    plain |= {study.value: one.numbers for study, one in answers.items()}
     (folder / "benchmark.json").write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
     for name, drawn in _plots(found["fleet"]).items():
         (images / f"benchmark-{name}.svg").write_text(drawn, encoding="utf-8")
-    (folder / "benchmark.md").write_text(page(found), encoding="utf-8")
+    (folder / "benchmark.md").write_text(page(found, answers, size), encoding="utf-8")
 
 
 def _scores(played: Sequence[Played]) -> list[Score]:
@@ -101,7 +108,7 @@ def _plots(fleet: Results) -> dict[str, str]:
     }
 
 
-def page(found: dict[str, Results]) -> str:
+def page(found: dict[str, Results], answers: dict[Study, Answer], size: StudySize) -> str:
     """The page: words of the package with the tables in their places."""
     fleet = found["fleet"]
     first = fleet[OURS][0].run
@@ -119,6 +126,12 @@ def page(found: dict[str, Results]) -> str:
         "recall": f"{100.0 * hits / faults if faults else 100.0:.2f}",
         "wrong": f"{sum(score.wrong_drains for score in ours)}",
         "cpu": f"{interval_of_cpu(fleet[OURS]):.0f}",
+        "records": f"{max(score.records for score in ours):,}",
+        "record_writes": f"{interval(ours, lambda s: s.record_writes / s.days).text(1)}",
+        "record_bytes": f"{max(score.record_bytes for score in ours) / 1000:.1f}",
+        "lemon_nodes": f"{size.lemon_nodes:,}",
+        "lemon_days": f"{size.lemon_days:g}",
+        "lemon_seeds": f"{size.lemon_seeds}",
         "policies": _policies(fleet),
         "kinds": _kinds(ours),
         "losses": _recalls(fleet),
@@ -130,6 +143,7 @@ def page(found: dict[str, Results]) -> str:
         "driver_days": f"{found['driver'][OURS][0].run.days:g}",
         "correlated": f"{interval(_scores(found['driver'][OURS]), lambda s: s.correlated).text()}",
     }
+    parts |= {study.value: one.markdown() for study, one in answers.items()}
     for key, text in parts.items():
         words = words.replace("{" + key + "}", text)
     return words

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,7 @@ from remediator.settings import fail
 from remediator.simulate.benchmark import write_benchmark
 from remediator.simulate.compare import SEEDS, TRACE_NODES, compare
 from remediator.simulate.runs import over_seeds, play_all
+from remediator.simulate.studies import Study, StudySize, answer
 from remediator.simulate.table import as_json, text_table
 from remediator.upkeep.policy_source import read_policy
 from rules.api.quarantine import Mode
@@ -54,6 +56,10 @@ def _run(parsed: argparse.Namespace) -> int:
     if parsed.benchmark is not None:
         write_benchmark(Path(parsed.benchmark), nodes, days, parsed.seeds or 5)
         return 0
+    if parsed.study is not None:
+        found = answer(Study(parsed.study), _size(parsed), parsed.seed)
+        sys.stdout.write(json.dumps(found.numbers) + "\n" if parsed.json else found.text())
+        return 0
     plants = Plants(false_alarms=parsed.false_alarms or 0.0, bad_driver_day=parsed.bad_driver_day)
     one = Run(
         name=parsed.policy or DEFAULT,
@@ -69,6 +75,19 @@ def _run(parsed: argparse.Namespace) -> int:
     else:
         sys.stdout.write(text_table(played))
     return 0
+
+
+def _size(parsed: argparse.Namespace) -> StudySize:
+    """What the page has, but for what was asked for."""
+    given = {
+        "lemon_nodes": parsed.nodes,
+        "ledger_nodes": parsed.nodes,
+        "lemon_days": parsed.days,
+        "ledger_days": parsed.days,
+        "lemon_seeds": parsed.seeds,
+        "failing_nodes": parsed.seeds,
+    }
+    return replace(StudySize(), **{key: value for key, value in given.items() if value})
 
 
 def _policy(name: str) -> Policy | None:

@@ -8,10 +8,13 @@ import statistics
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeVar
 
 from rules.simulate.run import Run, play
 from rules.simulate.score import Score
+
+Asked = TypeVar("Asked")
+Found = TypeVar("Found")
 
 _T95: Final = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
 """Student's t for a 95 % interval from 2 to 10 seeds; 1.96 beyond."""
@@ -36,10 +39,17 @@ def played(run: Run) -> Played:
 
 def play_all(runs: Sequence[Run], workers: int | None = None) -> list[Played]:
     """Play them, as many at once as there are processors; in their order."""
-    if len(runs) == 1:
-        return [played(runs[0])]
-    with ProcessPoolExecutor(max_workers=workers or min(len(runs), os.cpu_count() or 1)) as pool:
-        return list(pool.map(played, runs))
+    return in_processes(played, runs, workers)
+
+
+def in_processes(
+    call: Callable[[Asked], Found], asked: Sequence[Asked], workers: int | None = None
+) -> list[Found]:
+    """Call it for each, as many at once as there are processors; in their order."""
+    if len(asked) <= 1:
+        return [call(one) for one in asked]
+    with ProcessPoolExecutor(max_workers=workers or min(len(asked), os.cpu_count() or 1)) as pool:
+        return list(pool.map(call, asked))
 
 
 def over_seeds(run: Run, seeds: int) -> list[Run]:

@@ -127,5 +127,10 @@ def as_json(one: Played) -> dict[str, Any]:
         "budgetHours": round(score.budget_h, 2),
         "breakerHours": round(score.breaker_h, 2),
         "correlatedSessions": score.correlated,
+        "records": {
+            "most": score.records,
+            "largestBytes": score.record_bytes,
+            "writes": score.record_writes,
+        },
         "cpuSeconds": round(one.cpu_s, 1),
     }

@@ -71,7 +71,11 @@ class Score:
     """Sessions that waited because several nodes showed the same at once."""
     by_people: int = 0
     """Nodes that people had to take because the policy did not."""
-    noise_lines: int = 0
+    records: int = 0
+    """GPURecords at once, at the most."""
+    record_writes: int = 0
+    record_bytes: int = 0
+    """Of the largest record."""
 
     @property
     def terminal(self) -> tuple[int, int]:

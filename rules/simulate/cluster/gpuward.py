@@ -35,7 +35,8 @@ from rules.session.status import is_true
 from rules.simulate.cluster.agents import Agents
 from rules.simulate.cluster.drains import KnownGangs, SimDrains
 from rules.simulate.cluster.objects import fresh, merged, newer
-from rules.simulate.cluster.rests import Rests
+from rules.simulate.cluster.records import SimRecords
+from rules.simulate.cluster.rests import Rests, turn_of
 from rules.simulate.cluster.sessions import Sessions, as_stored
 from rules.simulate.cluster.sim_node import SimNode
 from rules.simulate.cluster.watched import Watched
@@ -62,6 +63,8 @@ class Gpuward:
         self._memory = FleetMemory()
         self._judged_at = self._turns_at = float("-inf")
         self._dirty = True
+        self.opened: list[tuple[str, float]] = []
+        """Node and time of every session, in their order."""
         self._seen: set[str] = set()
         """Sessions that were decided before, by name."""
         self.watched = Watched()
@@ -77,6 +80,9 @@ class Gpuward:
         self._world = world
         self._rests = Rests(world.clock, self._look)
         self._agents = Agents(world, self._published)
+        self.records = SimRecords(
+            world.clock, self._agents.healths, lambda name: self._sessions.on(name).values()
+        )
         self._drains = SimDrains(
             world,
             self.policy,
@@ -137,8 +143,12 @@ class Gpuward:
         self._wake(node, 0.0)
 
     def finish(self) -> None:
-        """The books of the session rules."""
-        self.watched.finish(self._world.score, self._now)
+        """The books of the session rules and of the records."""
+        score = self._world.score
+        self.watched.finish(score, self._now)
+        score.records = self.records.most
+        score.record_writes = self.records.writes
+        score.record_bytes = self.records.largest
 
     def _people_release(self, node: SimNode, *, validating: bool) -> None:
         """People give a node back by hand: where a verdict still accuses what has nothing, and
@@ -154,6 +164,7 @@ class Gpuward:
             self._wake(node, 0.0)
 
     def _published(self, node: SimNode) -> None:
+        self.records.changed(node)
         self._touch()
         self._wake(node, _SENDS_S)
 
@@ -177,7 +188,7 @@ class Gpuward:
         self._judge_fleet()
         for session in waiting:
             known, permit = (at.get(session.name) for at in (before, self._verdict.permits))
-            if session.status.phase in _WAITING and _turn(known) != _turn(permit):
+            if session.status.phase in _WAITING and turn_of(known) != turn_of(permit):
                 self._wake(self._world.nodes[session.spec.node_name], 0.0)
         if self._turns_at <= self._now:
             self._turns_at = self._now + TURNS_S
@@ -215,6 +226,7 @@ class Gpuward:
             healths=self._agents.healths,
             quarantines=self.quarantines,
             agents=self._agents.pods,
+            records=self.records.objects,
             observing_since=BEGIN,
             acting_since=BEGIN,
             gangs=self._gangs,
@@ -277,8 +289,11 @@ class Gpuward:
         match write:
             case d.CreateSession():
                 self._sessions.create(write, self._now)
+                self.opened.append((node.name, self._now))
+                self.records.changed(node)
             case d.PatchSessionSpec():
                 self._sessions.patch(write)
+                self.records.changed(node)
             case d.WriteSessionStatus():
                 if not self._write_status(node, write):
                     return True
@@ -296,6 +311,9 @@ class Gpuward:
         session = self.quarantines[write.name]
         before, after = session.status.phase, write.status.phase
         self._sessions.put(msgspec.structs.replace(session, status=as_stored(write.status)))
+        new = before != after or write.status.repair != session.status.repair
+        if new:
+            self.records.changed(node)
         if before != after:
             if after == Phase.QUARANTINED and self.policy.repair.mode != "Auto":
                 self._world.hand_over(node)
@@ -304,7 +322,7 @@ class Gpuward:
 
         elif is_true(write.status, "NeedsHuman") and after == Phase.QUARANTINED:
             self._world.hand_over(node)
-        return before != after or write.status.repair != session.status.repair
+        return new
 
     def _ask_repair(self, node: SimNode, write: SetRepairCondition) -> None:
         """Whoever follows the node's conditions does it: a reset or a restart helps where a repair
@@ -371,16 +389,3 @@ _SENDS_S: Final = 0.2
 _FOUND_NOTHING_S: Final = 120.0
 _REPLACED_S: Final = 3600.0
 """How long after a repair people release what still waits for their word (assumed)."""
-
-
-def _turn(permit: Permit | None) -> tuple[object, ...]:
-    """What of a permit makes a difference to who waits for it."""
-    if permit is None:
-        return ()
-    refusal = permit.refusal
-    return (
-        permit.start,
-        permit.drain,
-        permit.repair,
-        refusal.reason if refusal else permit.unjudged,
-    )

@@ -10,6 +10,7 @@ from typing import Final
 
 from rules.api.quarantine import Phase
 from rules.api.writes import Decision
+from rules.session.observation import Permit
 from rules.simulate.cluster.clockwork import Clockwork
 from rules.simulate.cluster.sim_node import SimNode
 
@@ -79,3 +80,16 @@ class Rests:
                 self._look(node)
 
         self._clock.at(when, due)
+
+
+def turn_of(permit: Permit | None) -> tuple[object, ...]:
+    """What of a permit makes a difference to who waits for it."""
+    if permit is None:
+        return ()
+    refusal = permit.refusal
+    return (
+        permit.start,
+        permit.drain,
+        permit.repair,
+        refusal.reason if refusal else permit.unjudged,
+    )

@@ -48,7 +48,7 @@ DRIVER: Final = "580.82.07"
 _VENDOR: Final = 0x10DE
 _3D_CONTROLLER: Final = 0x0302
 _LINKS: Final = 18
-_SOUND: Final[dict[Signal, Value]] = {
+SOUND: Final[dict[Signal, Value]] = {
     Signal.PRESENCE: "present",
     Signal.RECOVERY_ACTION: 0,
     Signal.REMAP_FAILURE: 0,
@@ -120,7 +120,7 @@ class Machine:
             self.suspects.clear()
         self.suspects.add(gpu)
         if signs.values:
-            self.values[gpu] = {**self.values.get(gpu, _SOUND), **signs.values}
+            self.values[gpu] = {**self.values.get(gpu, SOUND), **signs.values}
         if signs.gone:
             self.gone.add(gpu)
         if signs.port_down:
@@ -336,7 +336,7 @@ class Machine:
         )
 
     def _reading(self, gpu: int, now: float) -> Readings:
-        values = self.values.get(gpu, _SOUND)
+        values = self.values.get(gpu, SOUND)
         if gpu in self.gone:
             values = {Signal.PRESENCE: "lost"}
         return Readings(at=now, gpu=self.uuid(gpu), values=values, pci=self.pci(gpu))

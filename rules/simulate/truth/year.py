@@ -11,6 +11,7 @@ from typing import Final
 from rules.simulate.truth.dice import Dice
 from rules.simulate.truth.generator import node_names, outages
 from rules.simulate.truth.kinds import Kind, kind_of
+from rules.simulate.truth.lemons import draw_lemons
 
 DAY_S: Final = 86_400.0
 GPUS: Final = 8
@@ -30,6 +31,8 @@ class Plants:
     """Per 1,000 node-days: a healthy GPU's log says that its memory failed."""
     bad_driver_day: float | None = None
     """On this day a new driver reaches every node within `ROLLOUT_S`, and its firmware hangs."""
+    lemons: float = 0.0
+    """Share of nodes with a part that fails again and again."""
 
 
 NO_PLANTS: Final = Plants()
@@ -72,6 +75,8 @@ class Year:
     days: float
     faults: tuple[Fault, ...]
     blindness: tuple[Blindness, ...] = field(default=())
+    lemons: frozenset[str] = frozenset()
+    """Nodes with a bad part, where some were planted."""
 
 
 def draw_year(dice: Dice, nodes: int, days: float, plants: Plants = NO_PLANTS) -> Year:
@@ -90,6 +95,12 @@ def draw_year(dice: Dice, nodes: int, days: float, plants: Plants = NO_PLANTS) -
         for one in outages(dice, names, days)
     ]
     drawn += _planted(dice, nodes, days, plants)
+    bad: frozenset[int] = frozenset()
+    if plants.lemons:
+        bad, lemons = draw_lemons(dice, nodes, plants.lemons, days, GPUS)
+        drawn += [
+            (at * DAY_S, node, "GPU", kind, gpu, hours) for at, node, kind, gpu, hours in lemons
+        ]
     drawn.sort(key=lambda one: (one[0], one[1]))
     faults = tuple(
         Fault(number=number, start=start, node=node, klass=klass, kind=kind, gpu=gpu, hours=hours)
@@ -100,7 +111,13 @@ def draw_year(dice: Dice, nodes: int, days: float, plants: Plants = NO_PLANTS) -
         *_blind(dice, nodes, days, AGENT_DEATHS, DEATH_S, agent=True),
     ]
     blindness.sort(key=lambda one: one.start)
-    return Year(nodes=names, days=days, faults=faults, blindness=tuple(blindness))
+    return Year(
+        nodes=names,
+        days=days,
+        faults=faults,
+        blindness=tuple(blindness),
+        lemons=frozenset(names[node] for node in bad),
+    )
 
 
 def _planted(

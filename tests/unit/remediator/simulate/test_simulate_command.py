@@ -10,9 +10,19 @@ import pytest
 from remediator.cli import main
 from remediator.simulate.benchmark import write_benchmark
 from remediator.simulate.runs import interval
+from remediator.simulate.studies import StudySize
 from rules.simulate.peers.policies import PEERS
 from rules.simulate.score import Score
 
+SMALL_STUDIES = StudySize(
+    lemon_nodes=10,
+    lemon_days=5.0,
+    lemon_seeds=1,
+    failing_nodes=0,
+    sound_gpu_days=80.0,
+    ledger_nodes=50,
+    ledger_days=30.0,
+)
 SMALL = ["simulate", "--nodes", "20", "--days", "3"]
 
 
@@ -49,13 +59,16 @@ def test_a_policy_that_is_none_is_one_sentence(capsys: pytest.CaptureFixture[str
 
 
 def test_one_command_writes_page_numbers_and_plots(tmp_path: Path) -> None:
-    write_benchmark(tmp_path, nodes=12, days=2, seeds=1)
+    write_benchmark(tmp_path, nodes=12, days=2, seeds=1, size=SMALL_STUDIES)
 
     page = (tmp_path / "benchmark.md").read_text(encoding="utf-8")
     counts = json.loads((tmp_path / "benchmark.json").read_text(encoding="utf-8"))
     assert set(counts["fleet"]) == {"gpuward", *PEERS}
     assert "a fleet of 12 eight-GPU nodes in 2 simulated days, 1 seeds" in page
     assert "{" not in page
+    assert "| nothing is wrong, drivers change | 10 | - | - | - | 80 | 0.0 (up to" in page
+    assert "| 3 sessions in 7 days |" in page
+    assert {"lemons", "foresight", "ledger"} <= set(counts)
     for name in ("lost", "recall", "wrong", "avoidable"):
         drawn = (tmp_path / "images" / f"benchmark-{name}.svg").read_text(encoding="utf-8")
         assert drawn.startswith("<svg ")
@@ -67,3 +80,19 @@ def test_an_interval_widens_with_the_spread_of_few_seeds() -> None:
 
     assert interval(scores, lambda s: s.taken).text() == "10 ± 5"
     assert interval(scores[:1], lambda s: s.taken).text() == "8"
+
+
+def test_one_question_is_one_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--study", "ledger", "--nodes", "40", "--days", "30"]) == 0
+    said = capsys.readouterr().out
+
+    assert said.split("\n")[0].split()[:3] == ["nodes", "faults", "records"]
+    assert said.split("\n")[1].startswith("40 ")
+
+
+def test_a_question_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["--nodes", "10", "--days", "5", "--seeds", "1"]
+    assert main(["simulate", "--study", "lemons", *few, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+
+    assert set(said) == {"bad", "ours", "plain"}

@@ -26,7 +26,6 @@ from rules.ledger.update import (
     RecordedFault,
     RecordIdentity,
     outlived_record,
-    rejudged,
     updated,
     worth_writing,
 )
@@ -141,75 +140,6 @@ def test_every_uuid_has_a_name_that_an_object_can_have(uuid: str) -> None:
     assert gpu_record_name("GPU-9f") == "gpu-9f"
     assert is_object_name(node_record_name("n" * 253))
     assert node_record_name("n" * 253) != node_record_name("n" * 252)
-
-
-class _Ledger:
-    """Records of a fleet, and what keeping them costs."""
-
-    def __init__(self) -> None:
-        self.records: dict[str, RecordView] = {}
-        self.writes = 0
-
-    def take(self, name: str, identity: RecordIdentity, fault: RecordedFault, now: float) -> None:
-        known = self.records.get(name)
-        before = known.status if known is not None else None
-        after = updated(before, identity, [fault], (), now)
-        if after is not None and worth_writing(before, after):
-            self._put(name, after, known, now)
-
-    def age(self, now: float) -> None:
-        for name, known in list(self.records.items()):
-            if outlived_record(known, now):
-                del self.records[name]
-                self.writes += 1
-            elif worth_writing(known.status, after := rejudged(known.status, now)):
-                self._put(name, after, known, now)
-
-    def _put(self, name: str, after: RecordStatus, known: RecordView | None, now: float) -> None:
-        self.writes += 1 if known is not None else 2
-        meta = ObjectMeta(name=name, creation_timestamp=format_time(now))
-        self.records[name] = RecordView(metadata=meta, status=after)
-
-
-@pytest.mark.parametrize(
-    "nodes", [1_000, pytest.param(10_000, marks=pytest.mark.slow, id="10000 nodes")]
-)
-def test_issue14_a_fleet_and_a_year_stay_bounded(nodes: int) -> None:
-    """Hazard and return as in the trace (fleet_data.md 1): 4.18 faults per 1,000 node-days."""
-    source, ledger = random.Random(7), _Ledger()
-    days = 365
-    due: dict[int, list[int]] = {}
-    for node in range(nodes):
-        mean = 4.18 / 1000 * days * source.gammavariate(0.93, 1 / 0.93) * 0.7
-        while mean > 0 and (gap := source.expovariate(mean / days)) < days:
-            due.setdefault(int(source.uniform(0, days)), []).append(node)
-            mean -= mean * min(1.0, gap / days)
-    faults = most = 0
-    for day in range(days):
-        now = T0 + day * DAY_S
-        for node in due.get(day, []):
-            faults += 1
-            who = RecordIdentity(
-                uuid=f"GPU-{node}", node=f"n{node}", serial=str(node), product="H100"
-            )
-            opened = fault(now, session=f"n{node}-{day}")
-            ledger.take(f"gpu-{node}", who, opened, now)
-            ended = replace(
-                opened, ended_at=format_time(now + 7200), outcome=FaultOutcome.RELEASED
-            )
-            ledger.take(f"gpu-{node}", who, replace(ended, steps=("RestartNode",)), now + 7200)
-            if source.random() < 0.3:
-                due.setdefault(day + 1 + int(source.expovariate(1 / 4)), []).append(node)
-        if day % 7 == 0:
-            ledger.age(now)
-            most = max(most, len(ledger.records))
-    biggest = max(
-        len(msgspec.json.encode(record_patch(r.status))) for r in ledger.records.values()
-    )
-    assert 0.8 * nodes < faults < 2.5 * nodes
-    assert most < 0.5 * nodes, "records at once"
-    assert biggest < 24_000, "bytes of the largest"
-    assert ledger.writes / days < 0.02 * nodes, "writes a day"
 
 
 @pytest.mark.parametrize(

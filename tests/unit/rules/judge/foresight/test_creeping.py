@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import random
 from collections.abc import Callable, Mapping
 
@@ -159,22 +158,6 @@ def test_issue14_a_healthy_node_notes_nothing() -> None:
     before = node.state.ledger
     node.live(30, lambda gpu, _: {**_noise(dice, gpu, 0), "pcie_replays": dice.randrange(6)})
     assert node.state.ledger == before
-
-
-@pytest.mark.parametrize(
-    "days", [8, pytest.param(1250, marks=pytest.mark.slow, id="10000 GPU-days")]
-)
-def test_issue14_healthy_noise_is_never_a_finding(days: int) -> None:
-    node = Node()
-    dice = random.Random(days)
-    for day in range(days):
-        # Jobs come and go: the whole node is busy or idle, each GPU a little differently.
-        node.live(24, functools.partial(_day, dice, day), polls=1)
-        assert node.creeping() == set(), day
-
-
-def _day(dice: random.Random, day: int, gpu: int, _: float) -> Values:
-    return _noise(dice, gpu, day)
 
 
 def _noise(dice: random.Random, gpu: int, day: int) -> Values:

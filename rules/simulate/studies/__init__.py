@@ -1,0 +1,1 @@
+"""A question that no score answers (lemons, foresight, ledger) comes in; numbers go out."""
