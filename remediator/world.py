@@ -84,6 +84,7 @@ class World:
             nodes=self._nodes(),
             healths=self.healths,
             quarantines=self.caches.quarantines.items,
+            counting=self.counting,
             records=self.caches.records.items,
             pauses=self.caches.pauses.items,
             agents=self.caches.agents,

@@ -1,7 +1,8 @@
 """Hours of faults and repairs in minutes: what a cycle costs while history grows.
 
 Every cycle the same nodes fall sick, are marked, heal and are released; windows that last minutes
-or days in a cluster last a second here. Printed per cycle: CPU of the remediator, its memory, and
+or days in a cluster last seconds here, and of each node five sessions are kept: pruning has to
+keep up; `hoard` keeps all of them. Printed per cycle: CPU of the remediator, its memory, and
 the sessions that are kept. Cost that depends on history shows as a rise.
 """
 
@@ -12,26 +13,43 @@ import statistics
 import time
 from typing import Any
 
-from hack.bench.remediator_replica import LIFTED, Replica, bench_cluster, verdicts_of
+from hack.bench.remediator_replica import Replica, bench_cluster, verdicts_of
 from hack.bench.remediator_storm import AGENT, Figures, phases
 from hack.sim.cluster.fleet.fleet import Fleet, Pool
 from hack.sim.control_plane import ControlPlane
 
-SOAKED = f"""{LIFTED}
-release: {{healthyFor: 1s, cancelExpiry: 1s, replaceAfter: {{count: 100000, window: 1m}}}}
-history: {{keep: 28d, maxPerNode: 1000}}
+SOAKED = """
+mode: Enforce
+budget:
+  maxUnavailable: {percent: 100, atMost: 100000}
+  maxNew: {count: 100000, window: 20s}
+  perReason: {count: 100000, window: 20s}
+  cooldown: 1s
+drain: {settle: 1s, gangWindow: 1s, backoff: {min: 1s, max: 5s}}
+release: {healthyFor: 1s, cancelExpiry: 1s, replaceAfter: {count: 100000, window: 20s}}
+history: {keep: 28d, maxPerNode: 5}
 """
 _TAIL = 10
 """Cycles that are compared: the second ten with the last ten."""
 
 
-async def soak(nodes: int = 500, sick: int = 100, cycles: int = 50) -> Figures:
+HOARDED = SOAKED.replace("maxPerNode: 5", "maxPerNode: 1000")
+
+
+async def hoard() -> Figures:
+    """The same with all history kept."""
+    return await soak(policy=HOARDED)
+
+
+async def soak(
+    nodes: int = 500, sick: int = 100, cycles: int = 50, policy: str = SOAKED
+) -> Figures:
     """So many cycles of `sick` nodes falling sick and healthy again."""
     fleet = Fleet(pools=(Pool(name="gpu", nodes=nodes, labels=AGENT),))
     async with bench_cluster(fleet, living=False) as plane:
         names = fleet.node_names()[:sick]
         verdicts = await verdicts_of(plane, names)
-        with Replica(plane, SOAKED) as replica:
+        with Replica(plane, policy) as replica:
             await replica.leads(plane)
             cpu_s: list[float] = []
             memory: list[float] = []

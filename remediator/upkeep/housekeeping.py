@@ -26,7 +26,6 @@ from rules.api.object_name import api_path
 from rules.api.requests import EVIDENCES
 from rules.api.timestamps import parse_time
 from rules.fleet.agent_silence import mark_unknown, say_silent, silent_since
-from rules.policy.policy import Policy
 from rules.session.history import outlived
 from rules.session.observation import HEARTBEAT_FRESH_S
 from rules.session.repair.evidence import outlived_evidence
@@ -42,7 +41,10 @@ _ONE_BY_ONE = 20
 # and is not asked for more often than this.
 _LISTED_S = 120.0
 _PAGE = 250
-_HISTORY_S = 600.0
+# Known to the watch already, so that it costs no call;
+_HISTORY_S = 60.0
+# this is a list.
+_EVIDENCE_S = 600.0
 # What is left is deleted by the next sweep: whatever is made, pruning keeps up with it.
 _DELETIONS_PER_SWEEP = 500
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -67,6 +69,7 @@ class Housekeeping(EdgePart):
         """Nodes whose verdict says that its agent is silent."""
         self._remembered = False
         self._history_at = float("-inf")
+        self._evidence_at = float("-inf")
 
     async def run(self) -> None:
         """Sweep until cancelled."""
@@ -86,6 +89,10 @@ class Housekeeping(EdgePart):
             self._history_at = self._clock.elapsed()
             with self._isolation.guard("housekeeping", "the history"):
                 await self._history()
+        if self._clock.elapsed() - self._evidence_at >= _EVIDENCE_S:
+            self._evidence_at = self._clock.elapsed()
+            with self._isolation.guard("housekeeping", "evidence"):
+                await self._evidence_history()
 
     async def _agents(self) -> None:
         ready = {
@@ -216,10 +223,10 @@ class Housekeeping(EdgePart):
                 return
         if len(outlasted) > _DELETIONS_PER_SWEEP:
             self._history_at = float("-inf")
-        await self._evidence_history(policy)
 
-    async def _evidence_history(self, policy: Policy) -> None:
+    async def _evidence_history(self) -> None:
         """Evidence outlives node and session, but not history. Only its metadata is listed."""
+        policy = self._policy()
         try:
             kept = await self._api.items(EVIDENCES, EvidenceMeta, accept=METADATA_LIST)
         except ApiError as error:

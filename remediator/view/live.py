@@ -16,6 +16,7 @@ from remediator.view.grouping import GroupKeys
 from remediator.view.state import PageState, sessions_by_node
 from remediator.view.verdict_reader import VerdictReader
 from rules.api.nodes import HealthView
+from rules.fleet.remembered import FleetMemory
 from rules.fleet.turns import judge_fleet
 from rules.session.snapshot import FleetSnapshot
 
@@ -55,6 +56,7 @@ class LiveSource:
         self._leading = leading
         self._problem = problem
         self._keys = keys
+        self._memory = FleetMemory()
         self._made: PageState | None = None
         self._made_at = float("-inf")
         self._making = asyncio.Lock()
@@ -76,10 +78,13 @@ class LiveSource:
 
     def _judged(self, snapshot: FleetSnapshot, leading: bool, problem: str) -> PageState:
         # The leader judges for its own decisions; a standby replica shows the same because it
-        # judges the same objects.
+        # judges the same objects. One that stumbles leaves nothing half remembered behind.
+        memory, self._memory = self._memory, FleetMemory()
+        verdict = judge_fleet(snapshot, memory)
+        self._memory = memory
         return PageState(
             snapshot=snapshot,
-            verdict=judge_fleet(snapshot),
+            verdict=verdict,
             identity=self._identity,
             leading=leading,
             problem=problem,
@@ -95,6 +100,7 @@ def _copied(snapshot: FleetSnapshot) -> FleetSnapshot:
         nodes=dict(snapshot.nodes),
         healths=dict(snapshot.healths),
         quarantines=dict(snapshot.quarantines),
+        counting=dict(snapshot.counted),
         records=dict(snapshot.records),
         pauses=dict(snapshot.pauses),
         agents=dict(snapshot.agents),

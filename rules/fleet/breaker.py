@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -135,9 +135,11 @@ class _Excess(NamedTuple):
     what: str
 
 
-def _too_many(policy: Policy, sessions: Iterable[SessionFacts]) -> list[_Excess]:
+def _too_many(policy: Policy, sessions: Sequence[SessionFacts]) -> list[_Excess]:
     """The latest node that was one too many within `maxNew.window`."""
     rate = policy.budget.max_new
+    if len(sessions) <= rate.count:
+        return []
     times = [facts.wanted_at for facts in _once_per_node(sessions, rate.window_s)]
     late = [
         at
@@ -198,6 +200,8 @@ def _per_reason(
     nothing.
     """
     rate = snapshot.policy.budget.per_reason
+    if len(sessions) < rate.count:
+        return []
     used = used_reasons(snapshot, sessions, memory)
     first: dict[tuple[str, ReasonKey], float] = {}
     excesses = []
@@ -213,11 +217,13 @@ def _per_reason(
 
 
 def correlated_findings(
-    snapshot: FleetSnapshot, sessions: Iterable[SessionFacts], memory: FleetMemory
+    snapshot: FleetSnapshot, sessions: Sequence[SessionFacts], memory: FleetMemory
 ) -> tuple[FleetFinding, ...]:
     """One finding per reason that several nodes with something in common show within a window."""
     rate = snapshot.policy.budget.max_new
     several = max(_SEVERAL, rate.count)
+    if len(sessions) < several:
+        return ()
     labels = _labels(snapshot.policy.budget.per)
     groups: defaultdict[tuple[str, int, str], list[SessionFacts]] = defaultdict(list)
     for facts in sessions:

@@ -181,6 +181,28 @@ async def test_history_is_kept_by_age_and_number_and_open_sessions_always(cluste
         assert {s["metadata"]["name"] for s in kept} == {"young", "two-days", "open"}
 
 
+async def test_issue16_04_the_fleet_is_not_judged_by_sessions_that_ended_long_ago(cluster):
+    for name, age_s in (("just-now", 60), ("long-ago", 2 * 86400)):
+        await ended_session(cluster, name, age_s=age_s)
+    async with edge_world(cluster, POLICY) as setting:
+        snapshot = setting.world.snapshot()
+        assert set(snapshot.quarantines) == {"just-now", "long-ago"}
+        assert set(snapshot.counted) == {"just-now"}
+
+
+async def test_issue16_04_pruning_keeps_up_within_minutes(cluster):
+    async with edge_world(cluster, POLICY) as setting:
+        keeper = housekeeping(setting)
+        await keeper.sweep()
+        for number in range(5):
+            await ended_session(cluster, f"s{number}", age_s=3 * 86400)
+        await until(lambda: len(setting.caches.quarantines.items) == 5)
+        cluster.clock.ahead_s += 2 * MINUTE
+        await keeper.sweep()
+        kept, _ = await cluster.client.list(QUARANTINES)
+        assert len(kept) == 2
+
+
 async def reads(cluster, keeper, minutes):
     """How often verdicts were asked for while so many minutes pass, a sweep every 20 s."""
     before = cluster.server.requests.count(resource="gpunodehealths")
