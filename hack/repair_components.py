@@ -16,7 +16,7 @@ from rules.repair.shipped import ADAPTERS
 
 FOLDER = Path(__file__).resolve().parents[1] / "daemonset" / "components"
 _HEAD: Final = """\
-# Generated from rules/repair/shipped.py by `python -m hack.repair_components`; change \
+# Generated from rules/data/adapters.json by `python -m hack.repair_components`; change \
 that instead.
 # What adapter {name} needs. The policy must name it too: this alone asks for nothing.
 """

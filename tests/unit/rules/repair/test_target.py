@@ -9,7 +9,7 @@ import pytest
 
 from rules.api.nodes import NodeView
 from rules.repair.adapter import NodeReference, RepairAction, TargetRule, TargetSearch
-from rules.repair.shipped import CLUSTER_API, METAL3
+from rules.repair.shipped import ADAPTERS
 from rules.repair.target import query_of, the_one
 from tests.unit.rules.repair.test_template import facts
 
@@ -28,8 +28,8 @@ def asked(action: RepairAction, of: NodeView) -> str:
     return found if isinstance(found, str) else found.address.path
 
 
-(CAPI,) = CLUSTER_API.steps.values()
-HOST = next(iter(METAL3.steps.values()))
+(CAPI,) = ADAPTERS["ClusterAPI"].steps.values()
+HOST = next(iter(ADAPTERS["Metal3"].steps.values()))
 
 
 @pytest.mark.parametrize(
