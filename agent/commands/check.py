@@ -28,7 +28,6 @@ from agent.nvml.messages import (
     Fault,
     Hello,
     NvmlReadings,
-    NvmlState,
     NvmlStatus,
     NvmlTopology,
     SourceReason,
@@ -243,7 +242,7 @@ class Looking:
         Of a GPU that does not enumerate there is but one thing to be heard.
         """
         match said.message:
-            case Hello(devices=devices):
+            case Hello(gpus=devices):
                 self._described = not devices
                 self._expected = frozenset(
                     (device.uuid or device.pci, tier)
@@ -258,7 +257,7 @@ class Looking:
                 self._described = True
             case NvmlStatus(reason=SourceReason.SIMULATOR_UNUSABLE, message=message):
                 raise SensesError(message)
-            case NvmlStatus(state=state) if state is not NvmlState.UP:
+            case NvmlStatus(state=state) if state is not SourceState.UP:
                 self._pending.discard(SourceName.NVML)
                 return
             case _:

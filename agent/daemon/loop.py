@@ -17,7 +17,7 @@ from agent.daemon.nvml_facts import observation_of
 from agent.daemon.stats import Latencies, XidCounts
 from agent.inbox import Inbox, Item, Log, NvmlSaid, Stop
 from agent.nvml.messages import Event as NvmlEvent
-from agent.nvml.messages import Note, NvmlEventKind, NvmlStatus, SourceReason
+from agent.nvml.messages import EventKind, Note, NvmlStatus, SourceReason
 from agent.publish.plan import Wanted
 from agent.publish.publish import Accepted, Known, Trouble
 from agent.settings import USAGE_ERROR
@@ -232,7 +232,7 @@ class JudgingLoop:
         message = said.message
         if isinstance(message, Note):
             self._log.info(message.text, source="nvml")
-        elif isinstance(message, NvmlEvent) and message.kind is NvmlEventKind.XID:
+        elif isinstance(message, NvmlEvent) and message.kind is EventKind.XID:
             self._outside.read_kernel_log()
         elif isinstance(message, NvmlStatus):
             self._log.info(message.message, source="nvml", state=str(message.state))

@@ -6,87 +6,48 @@ weighed here, and what could not be read stays Absent.
 
 from __future__ import annotations
 
+from typing import Final
+
+import msgspec
+
 from agent.nvml.messages import (
     Absent,
-    Device,
     Event,
     Fault,
     Hello,
     Message,
-    Note,
     NvmlReadings,
     NvmlStatus,
     NvmlTopology,
     Value,
 )
 from rules.judge import observation as facts
-from rules.judge.observation import Observation, SourceName, SourceState
+from rules.judge.observation import Observation, SourceName
+
+_FACTS: Final = {
+    Hello: facts.Inventory,
+    NvmlTopology: facts.TopologySeen,
+    Event: facts.GpuEvent,
+    Fault: facts.CallFailed,
+}
+"""Facts that have the fields of their message."""
 
 
 def observation_of(message: Message, at: float) -> Observation | None:
     """The fact in a message; None for what only a log wants to know."""
     match message:
-        case Note():
-            return None
-        case NvmlStatus():
+        case NvmlStatus(state=state, reason=reason):
             return facts.SourceChanged(
-                at=at,
-                source=SourceName.NVML,
-                state=SourceState(message.state),
-                reason=str(message.reason),
-            )
-        case Hello():
-            return facts.Inventory(
-                at=at,
-                driver=message.driver,
-                virtualization=message.virtualization,
-                gpus=tuple(_gpu(device) for device in message.devices),
-                excluded=tuple(message.excluded),
-            )
-        case NvmlTopology():
-            return facts.TopologySeen(
-                at=at,
-                gpus=tuple(message.gpus),
-                links=tuple(tuple(row) for row in message.links),
-                remotes=tuple(tuple(row) for row in message.remote),
-                clusters=tuple(message.clusters),
-                cliques=tuple(message.cliques),
-                numa=tuple(message.numa),
+                at=at, source=SourceName.NVML, state=state, reason=str(reason)
             )
         case NvmlReadings():
             values = {signal: _value(value) for signal, value in message.values.items()}
             return facts.Readings(at=at, gpu=message.gpu, pci=message.pci, values=values)
-        case Event():
-            return facts.GpuEvent(
-                at=at,
-                kind=facts.EventKind(message.kind),
-                data=message.data,
-                gpu=message.gpu,
-                pci=message.pci,
-                gi=message.gi,
-                ci=message.ci,
-            )
-        case Fault():
-            return facts.CallFailed(
-                at=at, call=message.call, code=message.code, gpu=message.gpu, pci=message.pci
-            )
-
-
-def _gpu(device: Device) -> facts.GpuSeen:
-    return facts.GpuSeen(
-        uuid=device.uuid,
-        index=device.index,
-        pci=device.pci,
-        serial=device.serial,
-        product=device.product,
-        board=device.board,
-        vbios=device.vbios,
-        module_id=device.module_id,
-        minor=device.minor,
-        architecture=device.architecture,
-        mig_mode=device.mig_mode,
-        mig_instances=device.mig_instances,
-    )
+        case Hello() | NvmlTopology() | Event() | Fault():
+            said = {**msgspec.structs.asdict(message), "at": at}
+            return msgspec.convert(said, _FACTS[type(message)], from_attributes=True)
+        case _:
+            return None
 
 
 def _value(value: Value) -> facts.Value:

@@ -12,7 +12,7 @@ import pynvml as nvml
 
 from agent.nvml.caller import Caller, Failed
 from agent.nvml.inventory import Gpu, handle_value
-from agent.nvml.messages import Event, NvmlEventKind
+from agent.nvml.messages import Event, EventKind
 from agent.nvml.table import EVENTS, SYSTEM_EVENTS, SYSTEM_EVENTS_BRANCH, EventRow
 
 REBUILD_AFTER_S = 1.0
@@ -93,7 +93,7 @@ class GpuEvents:
         return Event(
             kind=row.kind,
             # NVML fills it in for an Xid alone; of all else it says nothing, not even zero.
-            data=int(data.eventData) if row.kind is NvmlEventKind.XID else 0,
+            data=int(data.eventData) if row.kind is EventKind.XID else 0,
             gpu=gpu.device.uuid if gpu else "",
             pci=gpu.device.pci if gpu else "",
             gi=_instance(data.gpuInstanceId),

@@ -22,12 +22,12 @@ from agent.nvml.messages import (
     Absent,
     Calling,
     Event,
+    EventKind,
     Fault,
     Finish,
     Framer,
     FromChild,
     Hello,
-    NvmlEventKind,
     NvmlReadings,
     Refresh,
     Reinitialise,
@@ -118,7 +118,7 @@ class Child:
 
     def _wait_without_gpus(self) -> int:
         """NVML would not even start without a GPU: it is asked anew now and then, and on order."""
-        self.send(Hello(driver="", nvml="", cuda="", branch=0, devices=[]))
+        self.send(Hello(driver="", nvml="", cuda="", branch=0, gpus=[]))
         again_at = time.monotonic() + START_AGAIN_S
         while not self._finished:
             self.send(Calling(call="wait for orders", within_s=ANNOUNCE_S))
@@ -151,7 +151,7 @@ class Child:
             nvml=call.text("nvmlSystemGetNVMLVersion", nvml.nvmlSystemGetNVMLVersion),
             cuda="" if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
             branch=self._branch,
-            devices=[gpu.device for gpu in self._gpus],
+            gpus=[gpu.device for gpu in self._gpus],
             virtualization=virtualization(call, self._gpus),
             excluded=excluded(call),
         )
@@ -261,15 +261,15 @@ class Child:
 
     def _tell(self, event: Event) -> None:
         self.send(event)
-        of_driver = event.kind in (NvmlEventKind.DRIVER_BIND, NvmlEventKind.DRIVER_UNBIND)
+        of_driver = event.kind in (EventKind.DRIVER_BIND, EventKind.DRIVER_UNBIND)
         for gpu in self._gpus:
             # An event that names no GPU may be about any of them.
             if gpu.device.uuid == event.gpu or not (event.gpu or of_driver):
                 self._schedule.hurry(gpu.device.index, Tier.FAST, time.monotonic())
                 self._schedule.hurry(gpu.device.index, Tier.MEDIUM, time.monotonic())
-        if event.kind is NvmlEventKind.MIG_CONFIG_CHANGE:
+        if event.kind is EventKind.MIG_CONFIG_CHANGE:
             self._refresh_wanted = True
-        elif event.kind is NvmlEventKind.DRIVER_BIND:
+        elif event.kind is EventKind.DRIVER_BIND:
             # NVML counts GPUs once per initialisation.
             self._finished = True
             self._status = EXIT_REINITIALISE

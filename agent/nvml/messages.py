@@ -12,7 +12,9 @@ from enum import StrEnum
 
 import msgspec
 
+from rules.catalog.signals import EventKind as EventKind
 from rules.catalog.signals import Signal
+from rules.catalog.signals import SourceState as SourceState
 
 MAX_FRAME_BYTES = 1 << 20
 """A frame beyond this is a broken stream: the largest real one, a topology, is some 10 KiB."""
@@ -31,25 +33,6 @@ class Tier(StrEnum):
     FAST = "fast"
     MEDIUM = "medium"
     SLOW = "slow"
-
-
-class NvmlEventKind(StrEnum):
-    """What the driver pushed; `Event.data` is the Xid for XID, the new action for
-    RECOVERY_ACTION.
-    """
-
-    XID = "xid"
-    DOUBLE_BIT_ECC = "double_bit_ecc"
-    SINGLE_BIT_STORM = "single_bit_storm"
-    DRAM_RETIREMENT = "dram_retirement"
-    DRAM_RETIREMENT_FAILURE = "dram_retirement_failure"
-    NON_FATAL_POISON = "non_fatal_poison"
-    FATAL_POISON = "fatal_poison"
-    GPU_UNAVAILABLE = "gpu_unavailable"
-    RECOVERY_ACTION = "recovery_action"
-    MIG_CONFIG_CHANGE = "mig_config_change"
-    DRIVER_BIND = "driver_bind"
-    DRIVER_UNBIND = "driver_unbind"
 
 
 class Absent(msgspec.Struct, frozen=True):
@@ -102,7 +85,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     cuda: str
     branch: int
     """Major driver branch, such as 580."""
-    devices: list[Device]
+    gpus: list[Device]
     virtualization: str = "none"
     """`none`, `passthrough` or `vgpu`, as the first GPU that answers says."""
     excluded: list[str] = []
@@ -125,7 +108,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     of a bind or unbind; of any other kind nothing is known but that it happened.
     """
 
-    kind: NvmlEventKind
+    kind: EventKind
     data: int
     gpu: str = ""
     pci: str = ""
@@ -151,7 +134,7 @@ class NvmlTopology(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     gpus: list[str]
     links: list[list[str]]
-    remote: list[list[str]]
+    remotes: list[list[str]]
     """Per GPU and link: gpu, switch, npu, unknown, or empty for a link that is not there."""
     clusters: list[str]
     cliques: list[int | None]
@@ -176,15 +159,6 @@ class Note(msgspec.Struct, frozen=True, tag=True):
     text: str
 
 
-class NvmlState(StrEnum):
-    """As `GPUNodeHealth.status.sources[].state` spells it."""
-
-    UP = "Up"
-    DOWN = "Down"
-    ABSENT = "Absent"
-    RELEASED = "Released"
-
-
 class SourceReason(StrEnum):
     """Why the source is in its state; CamelCase as in `GPUNodeHealth`, empty while it answers."""
 
@@ -203,7 +177,7 @@ class SourceReason(StrEnum):
 class NvmlStatus(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The state of NVML as a source, from the link. `message` is one sentence."""
 
-    state: NvmlState
+    state: SourceState
     reason: SourceReason
     message: str
     code: int | None = None

@@ -5,19 +5,19 @@ Pure; used by `supervisor`. Each message says what happened and what is next.
 
 from __future__ import annotations
 
-from agent.nvml.messages import Fault, NvmlState, NvmlStatus, SourceReason
+from agent.nvml.messages import Fault, NvmlStatus, SourceReason, SourceState
 from agent.nvml.return_codes import INIT_FAILURES
 
 
 def up(message: str) -> NvmlStatus:
     """NVML answers."""
-    return NvmlStatus(state=NvmlState.UP, reason=SourceReason.ANSWERING, message=message)
+    return NvmlStatus(state=SourceState.UP, reason=SourceReason.ANSWERING, message=message)
 
 
 def released(reason: str) -> NvmlStatus:
     """The child let go on request."""
     return NvmlStatus(
-        state=NvmlState.RELEASED,
+        state=SourceState.RELEASED,
         reason=SourceReason.RELEASED,
         message=f"NVML was let go ({reason}); it is asked again when that ends.",
     )
@@ -27,7 +27,7 @@ def hung(call: str, gpu: str) -> NvmlStatus:
     """A call has not returned in its time."""
     where = f" for {gpu}" if gpu else ""
     return NvmlStatus(
-        state=NvmlState.DOWN,
+        state=SourceState.DOWN,
         reason=SourceReason.CALL_HUNG,
         message=f"{call or 'The NVML child'}{where} has not returned; waiting for the driver.",
         call=call,
@@ -38,7 +38,7 @@ def hung(call: str, gpu: str) -> NvmlStatus:
 def will_not_let_go(reason: str, call: str, gpu: str) -> NvmlStatus:
     """The child was asked to finish and does not."""
     return NvmlStatus(
-        state=NvmlState.DOWN,
+        state=SourceState.DOWN,
         reason=SourceReason.CALL_HUNG,
         message=(
             f"NVML was to be let go ({reason}) but {call or 'the child'} "
@@ -52,7 +52,7 @@ def will_not_let_go(reason: str, call: str, gpu: str) -> NvmlStatus:
 def unusable(note: str) -> NvmlStatus:
     """The child cannot use what it was pointed at."""
     return NvmlStatus(
-        state=NvmlState.DOWN,
+        state=SourceState.DOWN,
         reason=SourceReason.SIMULATOR_UNUSABLE,
         message=note or "The simulated driver cannot be used.",
     )
@@ -70,7 +70,7 @@ def down(
         failure = INIT_FAILURES.get(fault.code)
         if failure is not None:
             return NvmlStatus(
-                state=NvmlState.DOWN,
+                state=SourceState.DOWN,
                 reason=failure.reason,
                 message=f"{failure.sentence} ({fault.call} gave {fault.code}); {again}",
                 code=fault.code,
@@ -78,7 +78,7 @@ def down(
                 restart_agent=failure.restart_agent and came_up,
             )
         return NvmlStatus(
-            state=NvmlState.DOWN,
+            state=SourceState.DOWN,
             reason=SourceReason.NVML_FAILED,
             message=f"{fault.call} gave {fault.code}; {again}",
             code=fault.code,
@@ -86,7 +86,7 @@ def down(
         )
     how = "was killed after a hang" if killed else f"ended with status {status}"
     return NvmlStatus(
-        state=NvmlState.DOWN,
+        state=SourceState.DOWN,
         reason=SourceReason.CHILD_DIED,
         message=f"The NVML child {how}; {again}",
     )
@@ -95,5 +95,5 @@ def down(
 def off() -> NvmlStatus:
     """NVML is not to be asked, by configuration."""
     return NvmlStatus(
-        state=NvmlState.ABSENT, reason=SourceReason.OFF, message="NVML is switched off."
+        state=SourceState.ABSENT, reason=SourceReason.OFF, message="NVML is switched off."
     )

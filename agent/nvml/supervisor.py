@@ -19,12 +19,12 @@ from agent.nvml.messages import (
     INIT_CALL,
     Calling,
     Event,
+    EventKind,
     Fault,
     Finish,
     FromChild,
     Hello,
     Note,
-    NvmlEventKind,
     NvmlStatus,
     Refresh,
     Reinitialise,
@@ -234,11 +234,7 @@ def _said(state: State, message: FromChild, now: float) -> Step:
         call, gpu, within_s = message.call, message.gpu, message.within_s
     was_hung = state.hung
     state = state._replace(call=call, gpu=gpu, expected_by=now + within_s, hung=False)
-    if (
-        isinstance(message, Event)
-        and message.kind is NvmlEventKind.XID
-        and message.data in GSP_XIDS
-    ):
+    if isinstance(message, Event) and message.kind is EventKind.XID and message.data in GSP_XIDS:
         state = state._replace(gsp_seen_at=now)
     elif isinstance(message, Fault) and _explains_an_end(message):
         state = state._replace(fault=message)

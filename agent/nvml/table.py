@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from agent.nvml.messages import NvmlEventKind, Tier
+from agent.nvml.messages import EventKind, Tier
 from rules.catalog.data_file import data_file
 from rules.catalog.signals import Signal
 
@@ -57,7 +57,7 @@ class CallRow(msgspec.Struct, frozen=True):
 class EventRow(msgspec.Struct, frozen=True):
     """An event type to register for, where the GPU supports it."""
 
-    kind: NvmlEventKind
+    kind: EventKind
     constant: str
     branch: int = 0
 

@@ -38,7 +38,7 @@ def topology(call: Caller, gpus: list[Gpu], branch: int) -> NvmlTopology:
     return NvmlTopology(
         gpus=[gpu.device.uuid or gpu.device.pci for gpu in gpus],
         links=links,
-        remote=remote,
+        remotes=remote,
         clusters=[cluster for cluster, _ in fabric],
         cliques=[clique for _, clique in fabric],
         numa=[gpu.device.numa for gpu in gpus],

@@ -138,6 +138,32 @@ def bit_error_ratio(packed: float) -> float:
     return (bits >> 8 & 0xF) * 10.0 ** -(bits & 0xFF)
 
 
+class SourceState(StrEnum):
+    """Whether a sense works: Absent is by configuration or nature, Released on request."""
+
+    UP = "Up"
+    DOWN = "Down"
+    ABSENT = "Absent"
+    RELEASED = "Released"
+
+
+class EventKind(StrEnum):
+    """What the driver pushed; of an `XID` the event's data is the Xid, of others nothing."""
+
+    XID = "xid"
+    DOUBLE_BIT_ECC = "double_bit_ecc"
+    SINGLE_BIT_STORM = "single_bit_storm"
+    DRAM_RETIREMENT = "dram_retirement"
+    DRAM_RETIREMENT_FAILURE = "dram_retirement_failure"
+    NON_FATAL_POISON = "non_fatal_poison"
+    FATAL_POISON = "fatal_poison"
+    GPU_UNAVAILABLE = "gpu_unavailable"
+    RECOVERY_ACTION = "recovery_action"
+    MIG_CONFIG_CHANGE = "mig_config_change"
+    DRIVER_BIND = "driver_bind"
+    DRIVER_UNBIND = "driver_unbind"
+
+
 class SignalInfo(NamedTuple):
     """What one signal is: how it moves, its unit, where it comes from.
 

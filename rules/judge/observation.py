@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
+from rules.catalog.signals import EventKind as EventKind
+from rules.catalog.signals import SourceState as SourceState
+
 if TYPE_CHECKING:
     from rules.catalog.signals import Signal
     from rules.judge.workload import Workload
@@ -43,32 +46,6 @@ class Service(StrEnum):
     FABRIC_MANAGER = "nvidia-fabricmanager"
     PERSISTENCED = "nvidia-persistenced"
     IMEX = "nvidia-imex"
-
-
-class SourceState(StrEnum):
-    """Whether a sense works: Absent is by configuration or nature, Released on request."""
-
-    UP = "Up"
-    DOWN = "Down"
-    ABSENT = "Absent"
-    RELEASED = "Released"
-
-
-class EventKind(StrEnum):
-    """What the driver pushed; `GpuEvent.data` is the Xid of an `XID` and nothing for any other."""
-
-    XID = "xid"
-    DOUBLE_BIT_ECC = "double_bit_ecc"
-    SINGLE_BIT_STORM = "single_bit_storm"
-    DRAM_RETIREMENT = "dram_retirement"
-    DRAM_RETIREMENT_FAILURE = "dram_retirement_failure"
-    NON_FATAL_POISON = "non_fatal_poison"
-    FATAL_POISON = "fatal_poison"
-    GPU_UNAVAILABLE = "gpu_unavailable"
-    RECOVERY_ACTION = "recovery_action"
-    MIG_CONFIG_CHANGE = "mig_config_change"
-    DRIVER_BIND = "driver_bind"
-    DRIVER_UNBIND = "driver_unbind"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -229,7 +229,7 @@ def _nvlink(node: NodeRead, row: int) -> dict[str, Any]:
         return found
     if read.link_version is not None:
         found["version"] = read.link_version
-    if "switch" in node.topology.remote[row]:
+    if "switch" in node.topology.remotes[row]:
         found["remote"] = "switch"
         found["switches"] = list(dict.fromkeys(filter(None, read.remotes)))
     else:

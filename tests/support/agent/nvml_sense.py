@@ -97,7 +97,7 @@ def polled(sense, judged, rounds=4, before_each=lambda number: None):
         SourceChanged(at=judged.now, source=SourceName.NVML, state=SourceState.UP)
     )
     devices = [gpu.device for gpu in sense.gpus]
-    judged.take(Hello(driver="580.95.05", nvml="", cuda="", branch=580, devices=devices))
+    judged.take(Hello(driver="580.95.05", nvml="", cuda="", branch=580, gpus=devices))
     judged.take(topology(sense.call, sense.gpus, sense.branch))
     values: dict[Signal, Any] = {}
     for number in range(rounds):

@@ -274,8 +274,8 @@ def test_a_look_is_over_when_nothing_more_can_be_heard(machine: Machine) -> None
         for source in (SourceName.KERNEL_LOG, SourceName.PCI):
             looking.saw(SourceChanged(at=0.0, source=source, state=SourceState.ABSENT))
         looking.saw(HostSeen(at=0.0))
-        hello = Hello(driver="580.1", nvml="", cuda="", branch=580, devices=devices)
-        topology = NvmlTopology(gpus=[], links=[], remote=[], clusters=[], cliques=[], numa=[])
+        hello = Hello(driver="580.1", nvml="", cuda="", branch=580, gpus=devices)
+        topology = NvmlTopology(gpus=[], links=[], remotes=[], clusters=[], cliques=[], numa=[])
         for message in (hello, *heard, *([topology] if devices else [])):
             assert not looking.done
             looking.nvml_said(NvmlSaid(message, 0.0))

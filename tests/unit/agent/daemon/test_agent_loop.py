@@ -15,7 +15,7 @@ from agent.daemon.loop import JudgingLoop
 from agent.daemon.rules_file import LoadedRules
 from agent.daemon.stats import Latencies, XidCounts
 from agent.inbox import Inbox, Item, NvmlSaid, Stop
-from agent.nvml.messages import Event, Hello, NvmlEventKind, NvmlState, NvmlStatus, SourceReason
+from agent.nvml.messages import Event, EventKind, Hello, NvmlStatus, SourceReason, SourceState
 from agent.publish.plan import Wanted
 from agent.publish.publish import Accepted, Known
 from rules.api.health import HealthStatus
@@ -151,9 +151,7 @@ def test_a_line_that_an_earlier_run_judged_is_not_counted_again(agent: Agent) ->
 
 
 def test_an_nvml_xid_event_makes_the_kernel_log_be_read(agent: Agent) -> None:
-    agent.take(
-        Known(status=None), nvml(Event(kind=NvmlEventKind.XID, data=79, pci="0000:3b:00.0"))
-    )
+    agent.take(Known(status=None), nvml(Event(kind=EventKind.XID, data=79, pci="0000:3b:00.0")))
     assert "read kernel log" in agent.outside.asked
 
 
@@ -202,7 +200,7 @@ def test_nvml_is_let_go_on_request_and_taken_up_again(agent: Agent) -> None:
 
 def test_a_library_that_will_never_match_again_ends_the_agent(agent: Agent) -> None:
     status = NvmlStatus(
-        state=NvmlState.DOWN,
+        state=SourceState.DOWN,
         reason=SourceReason.DRIVER_MISMATCH,
         message="The library does not match the module.",
         restart_agent=True,
@@ -212,7 +210,7 @@ def test_a_library_that_will_never_match_again_ends_the_agent(agent: Agent) -> N
 
 def test_a_simulated_driver_that_cannot_be_used_is_wrong_use(agent: Agent) -> None:
     status = NvmlStatus(
-        state=NvmlState.DOWN,
+        state=SourceState.DOWN,
         reason=SourceReason.SIMULATOR_UNUSABLE,
         message="sim:x cannot be used.",
     )
@@ -225,7 +223,7 @@ def test_the_driver_says_that_this_is_a_guest(agent: Agent) -> None:
         nvml="13",
         cuda="13.0",
         branch=580,
-        devices=[],
+        gpus=[],
         virtualization="passthrough",
     )
     agent.take(Known(status=None), nvml(hello), line())

@@ -8,7 +8,7 @@ from agent.nvml.events import GpuEvents, SystemEvents
 from agent.nvml.inventory import (
     enumerate_gpus,
 )
-from agent.nvml.messages import NvmlEventKind
+from agent.nvml.messages import EventKind
 from hack.sim.driver import push_event, set_gpu
 from tests.support.agent.nvml_sense import on
 
@@ -23,7 +23,7 @@ def events(sense):
 def test_an_event_names_its_gpu(sense, events):
     push_event(sense.path, "xid", 3, 79)
     event = events.wait(1, 0.0)
-    assert (event.kind, event.data, event.pci) == (NvmlEventKind.XID, 79, "0000:61:00.0")
+    assert (event.kind, event.data, event.pci) == (EventKind.XID, 79, "0000:61:00.0")
     assert (event.gpu, event.gi, event.ci) == (sense.gpus[3].device.uuid, None, None)
     assert events.wait(1, 0.0) is None
 
@@ -39,7 +39,7 @@ def test_the_set_is_built_without_the_lost_gpu_after_a_second(sense, events):
     assert events.waiting
     push_event(sense.path, "recovery_action", 5, 1)
     event = events.wait(1, 101.0)
-    assert event.kind is NvmlEventKind.RECOVERY_ACTION
+    assert event.kind is EventKind.RECOVERY_ACTION
 
 
 def test_issue11_02_only_an_xid_brings_a_number(sense, events):
@@ -69,9 +69,7 @@ def test_without_any_event_support_there_is_nothing_to_wait_for(sense):
 def test_system_events(sense):
     system = SystemEvents(sense.call, sense.branch)
     push_event(sense.path, "driver_unbind", data=7)
-    assert [(event.kind, event.data) for event in system.take()] == [
-        (NvmlEventKind.DRIVER_UNBIND, 7)
-    ]
+    assert [(event.kind, event.data) for event in system.take()] == [(EventKind.DRIVER_UNBIND, 7)]
     system.free()
     assert system.take() == []
 

@@ -47,7 +47,7 @@ def test_topology_is_spelled_as_nvidia_smi_does(sense, row, remote, clique):
     found = topology(sense.call, sense.gpus, sense.branch)
     assert found.links[0] == row
     assert [line[i] for i, line in enumerate(found.links)] == ["X"] * len(row)
-    assert found.remote[0] == remote
+    assert found.remotes[0] == remote
     assert found.cliques[0] == clique
     assert found.clusters[0] == ""
 

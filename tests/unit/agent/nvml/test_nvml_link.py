@@ -24,10 +24,10 @@ from agent.nvml.messages import (
     Hello,
     Note,
     NvmlReadings,
-    NvmlState,
     NvmlStatus,
     NvmlTopology,
     SourceReason,
+    SourceState,
     Tier,
 )
 from hack.sim.driver import NODES, push_event, set_gpu, set_node
@@ -89,11 +89,11 @@ def started():
 def test_it_tells_what_there_is_reads_everything_and_ends_when_asked(started, path):
     heard = started(f"sim:{path}")
     hello = heard.until(Hello)
-    assert (hello.driver, hello.branch, len(hello.devices)) == ("580.95.05", 580, 8)
+    assert (hello.driver, hello.branch, len(hello.gpus)) == ("580.95.05", 580, 8)
     heard.until(NvmlTopology)
     polled = {(m.gpu, m.tier) for m in heard.said if isinstance(m, NvmlReadings)}
-    assert polled == {(device.uuid, tier) for device in hello.devices for tier in Tier}
-    assert [m.state for m in heard.said if isinstance(m, NvmlStatus)] == [NvmlState.UP]
+    assert polled == {(device.uuid, tier) for device in hello.gpus for tier in Tier}
+    assert [m.state for m in heard.said if isinstance(m, NvmlStatus)] == [SourceState.UP]
     pid = heard.link._child.pid
     assert heard.link.close(10.0) is True
     assert not Path(f"/proc/{pid}").exists(), "ended and reaped"
@@ -151,14 +151,14 @@ def test_a_gpu_that_was_dead_at_the_start_is_lost_until_it_enumerates(started, p
     set_gpu(path, 3, lost=True)
     heard = started(f"sim:{path}")
     hello = heard.until(Hello)
-    assert [device.uuid == "" for device in hello.devices].index(True) == 3
+    assert [device.uuid == "" for device in hello.gpus].index(True) == 3
     for _ in ("first seen", "confirmed"):
         lost = heard.until(NvmlReadings, lambda m: m.values.get(Signal.PRESENCE) == "lost")
         assert (lost.gpu, lost.pci) == ("", "")
     set_gpu(path, 3, lost=False)
     heard.link.request_refresh()
     again = heard.until(Hello)
-    assert again.devices[3].pci == "0000:61:00.0"
+    assert again.gpus[3].pci == "0000:61:00.0"
 
 
 def test_a_driver_that_gives_every_gpu_an_unknown_error_is_left_for_a_fresh_child(started, path):
@@ -179,12 +179,12 @@ def test_release_and_resume(started, path):
     heard.until(NvmlTopology)
     pid = heard.link._child.pid
     heard.link.release("driver upgrade")
-    released = heard.status(NvmlState.RELEASED)
+    released = heard.status(SourceState.RELEASED)
     assert "driver upgrade" in released.message
     assert not Path(f"/proc/{pid}").exists()
     heard.link.resume()
     heard.until(Hello)
-    assert heard.status(NvmlState.UP).reason is SourceReason.ANSWERING
+    assert heard.status(SourceState.UP).reason is SourceReason.ANSWERING
 
 
 def test_a_hung_call_is_named_and_recovers_by_itself(started, path, monkeypatch):
@@ -194,11 +194,11 @@ def test_a_hung_call_is_named_and_recovers_by_itself(started, path, monkeypatch)
     heard.until(NvmlTopology)
     set_gpu(path, 3, hang_s={"nvmlDeviceGetFieldValues": 0.8})
     push_event(path, "xid", 3, 119)
-    down = heard.until(NvmlStatus, lambda status: status.gpu == hello.devices[3].uuid)
-    assert (down.state, down.reason) == (NvmlState.DOWN, SourceReason.CALL_HUNG)
+    down = heard.until(NvmlStatus, lambda status: status.gpu == hello.gpus[3].uuid)
+    assert (down.state, down.reason) == (SourceState.DOWN, SourceReason.CALL_HUNG)
     assert down.call == "nvmlDeviceGetFieldValues"
     set_gpu(path, 3, hang_s={})
-    assert heard.status(NvmlState.UP).message == "NVML answers again."
+    assert heard.status(SourceState.UP).message == "NVML answers again."
 
 
 def test_a_child_that_hangs_for_good_is_killed_reaped_and_only_then_replaced(
@@ -211,13 +211,13 @@ def test_a_child_that_hangs_for_good_is_killed_reaped_and_only_then_replaced(
     pid = heard.link._child.pid
     set_gpu(path, 3, hang_s={"nvmlDeviceGetFieldValues": 45})
     push_event(path, "xid", 3, 31)
-    assert heard.status(NvmlState.DOWN).reason is SourceReason.CALL_HUNG
+    assert heard.status(SourceState.DOWN).reason is SourceReason.CALL_HUNG
     set_gpu(path, 3, hang_s={})
-    died = heard.status(NvmlState.DOWN)
+    died = heard.status(SourceState.DOWN)
     assert died.reason is SourceReason.CHILD_DIED
     assert "killed after a hang" in died.message
     assert not Path(f"/proc/{pid}").exists()
-    heard.status(NvmlState.UP)
+    heard.status(SourceState.UP)
     assert heard.link._child.pid != pid
 
 
@@ -228,7 +228,7 @@ def test_closing_leaves_a_hung_child_to_end_by_itself(started, path, monkeypatch
     child = heard.link._child
     set_gpu(path, 3, hang_s={"nvmlDeviceGetFieldValues": 2})
     push_event(path, "xid", 3, 31)
-    heard.status(NvmlState.DOWN)
+    heard.status(SourceState.DOWN)
     assert heard.link.close(0.1) is False
     assert child.wait(PATIENCE_S) == 0, "its standard input closed: it left in order"
 
@@ -241,7 +241,7 @@ def test_a_driver_restart_is_survived_without_a_word_of_alarm(started, path):
     heard.until(Hello)
     heard.until(NvmlTopology)
     assert heard.link._child.pid != pid
-    assert [m.state for m in heard.said if isinstance(m, NvmlStatus)] == [NvmlState.UP]
+    assert [m.state for m in heard.said if isinstance(m, NvmlStatus)] == [SourceState.UP]
 
 
 def test_a_mig_change_is_enumerated_again(started, path):
@@ -250,17 +250,17 @@ def test_a_mig_change_is_enumerated_again(started, path):
     set_gpu(path, 2, mig={"enabled": True, "instances": [{"uuid": "MIG-1", "gi": 1}]})
     push_event(path, "mig_config_change", 2)
     hello = heard.until(Hello)
-    assert (hello.devices[2].mig_mode, hello.devices[2].mig_instances) == (True, 1)
+    assert (hello.gpus[2].mig_mode, hello.gpus[2].mig_instances) == (True, 1)
 
 
 def test_a_gpu_that_is_bound_later_is_found_by_a_fresh_child(started, path):
     set_gpu(path, 7, unplugged=True)
     heard = started(f"sim:{path}")
-    assert len(heard.until(Hello).devices) == 7
+    assert len(heard.until(Hello).gpus) == 7
     heard.until(NvmlTopology)
     set_gpu(path, 7, unplugged=False)
     push_event(path, "driver_bind")
-    assert len(heard.until(Hello).devices) == 8
+    assert len(heard.until(Hello).gpus) == 8
 
 
 def test_a_node_without_a_gpu_is_no_error_and_finds_one_when_told(started, tmp_path):
@@ -268,24 +268,24 @@ def test_a_node_without_a_gpu_is_no_error_and_finds_one_when_told(started, tmp_p
     shutil.copy(NODES / "h100-1.yaml", path)
     set_gpu(path, 0, unplugged=True)
     heard = started(f"sim:{path}")
-    assert heard.until(Hello).devices == []
+    assert heard.until(Hello).gpus == []
     heard.until(NvmlTopology)
     set_gpu(path, 0, unplugged=False)
     heard.link.reinitialise()
-    assert [device.product for device in heard.until(Hello).devices] == ["NVIDIA H100 PCIe"]
+    assert [device.product for device in heard.until(Hello).gpus] == ["NVIDIA H100 PCIe"]
     heard.until(NvmlTopology)
-    assert [m.state for m in heard.said if isinstance(m, NvmlStatus)] == [NvmlState.UP]
+    assert [m.state for m in heard.said if isinstance(m, NvmlStatus)] == [SourceState.UP]
 
 
 def test_an_absent_driver_is_told_and_found_when_it_comes(started, path):
     set_node(path, init_error=9)
     heard = started(f"sim:{path}")
     assert heard.until(Fault).code == 9
-    down = heard.status(NvmlState.DOWN)
+    down = heard.status(SourceState.DOWN)
     assert (down.reason, down.code) == (SourceReason.DRIVER_ABSENT, 9)
     set_node(path, init_error=0)
     heard.until(Hello)
-    heard.status(NvmlState.UP)
+    heard.status(SourceState.UP)
 
 
 def test_a_broken_edit_of_the_node_is_a_note(started, path):
@@ -297,14 +297,14 @@ def test_a_broken_edit_of_the_node_is_a_note(started, path):
 
 def test_a_simulated_node_that_does_not_exist_is_one_sentence_and_the_end(started, tmp_path):
     heard = started(f"sim:{tmp_path}/nowhere.yaml")
-    down = heard.status(NvmlState.DOWN)
+    down = heard.status(SourceState.DOWN)
     assert down.reason is SourceReason.SIMULATOR_UNUSABLE
     assert "nowhere.yaml cannot be used" in down.message
 
 
 def test_off_is_absent_and_starts_nothing(started):
     heard = started("off")
-    assert heard.status(NvmlState.ABSENT).reason is SourceReason.OFF
+    assert heard.status(SourceState.ABSENT).reason is SourceReason.OFF
     assert heard.link._child is None
     heard.link.release("upgrade")
     assert heard.link.close() is True
@@ -314,9 +314,9 @@ def test_a_child_that_cannot_be_started_is_told_and_tried_again(started, path, m
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
     heard = started(f"sim:{path}")
     assert "cannot be started" in heard.until(Note).text
-    heard.status(NvmlState.DOWN)
+    heard.status(SourceState.DOWN)
     monkeypatch.undo()
-    heard.status(NvmlState.UP)
+    heard.status(SourceState.UP)
 
 
 def run_child(mode, folder=ROOT, **options):

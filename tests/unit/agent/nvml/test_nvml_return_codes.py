@@ -160,7 +160,7 @@ def test_code_28_at_initialisation_is_a_count_of_zero(link, path):
     judged = Judged(path)
     link.start()
     hello = hear(inbox, judged, lambda message: isinstance(message, Hello))
-    assert hello.devices == []
+    assert hello.gpus == []
     hear(inbox, judged, lambda message: isinstance(message, NvmlStatus))
     assert judged.health() == ("Unknown", "NoGPU")
     set_node(path, init_error=0)

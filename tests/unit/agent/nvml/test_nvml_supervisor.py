@@ -14,15 +14,15 @@ from agent.nvml.messages import (
     INIT_CALL,
     Calling,
     Event,
+    EventKind,
     Fault,
     Finish,
     Hello,
     Note,
-    NvmlEventKind,
-    NvmlState,
     Refresh,
     Reinitialise,
     SourceReason,
+    SourceState,
 )
 from agent.nvml.supervisor import (
     Close,
@@ -45,10 +45,10 @@ from agent.nvml.supervisor import (
 )
 from tests.support.scenario.examples import examples
 
-HELLO = Said(Hello(driver="580.1", nvml="13", cuda="13.0", branch=580, devices=[]))
+HELLO = Said(Hello(driver="580.1", nvml="13", cuda="13.0", branch=580, gpus=[]))
 CALL = Said(Calling(call="nvmlDeviceGetTemperatureV", gpu="GPU-3"))
 NO_DRIVER = Said(Fault(call=INIT_CALL, code=9))
-XID_119 = Said(Event(kind=NvmlEventKind.XID, data=119, gpu="GPU-3"))
+XID_119 = Said(Event(kind=EventKind.XID, data=119, gpu="GPU-3"))
 
 
 class Bench:
@@ -97,9 +97,9 @@ def words(outputs):
     return [(o.status.state, o.status.reason) for o in outputs if isinstance(o, Emit)]
 
 
-DOWN_HUNG = (NvmlState.DOWN, SourceReason.CALL_HUNG)
-UP = (NvmlState.UP, SourceReason.ANSWERING)
-RELEASED = (NvmlState.RELEASED, SourceReason.RELEASED)
+DOWN_HUNG = (SourceState.DOWN, SourceReason.CALL_HUNG)
+UP = (SourceState.UP, SourceReason.ANSWERING)
+RELEASED = (SourceState.RELEASED, SourceReason.RELEASED)
 
 
 def test_it_starts_a_child_and_is_up_with_its_first_word():
@@ -152,7 +152,7 @@ def test_a_hung_child_is_killed_after_two_minutes_and_replaced_only_when_reaped(
     bench.run(600)
     assert bench.times(Kill) == [called + 120.0]
     assert len(bench.times(Spawn)) == 1, "unreaped: it may be stuck in the kernel"
-    assert words(bench.feed(Exited(-9))) == [(NvmlState.DOWN, SourceReason.CHILD_DIED)]
+    assert words(bench.feed(Exited(-9))) == [(SourceState.DOWN, SourceReason.CHILD_DIED)]
     bench.run(1.1)
     assert len(bench.times(Spawn)) == 2
 
@@ -204,7 +204,7 @@ def failed(code):
 def test_a_failed_initialisation_is_told_by_its_reason_and_tried_again(code, reason, restarts):
     bench = Bench()
     (told,) = bench.feed(*failed(code))
-    assert (told.status.state, told.status.reason) == (NvmlState.DOWN, reason)
+    assert (told.status.state, told.status.reason) == (SourceState.DOWN, reason)
     assert not told.status.restart_agent, (
         "a container that began so gains nothing by beginning anew"
     )

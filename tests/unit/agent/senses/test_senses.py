@@ -54,14 +54,14 @@ def test_a_gpu_that_is_plugged_in_is_enumerated_when_udev_announces_it(tmp_path:
     senses = Senses(settings(f"--nvml=sim:{node}", "--kmsg=off"), inbox, udev=monitor)
     senses.start(past_within_s=0.0)
     try:
-        until(inbox, lambda said: isinstance(said, Hello) and len(said.devices) == 7)
+        until(inbox, lambda said: isinstance(said, Hello) and len(said.gpus) == 7)
         until(inbox, lambda said: isinstance(said, NvmlTopology))
         set_gpu(node, 7, unplugged=False)
         announcers[0].announce(False)
-        until(inbox, lambda said: isinstance(said, Hello) and len(said.devices) == 7)
+        until(inbox, lambda said: isinstance(said, Hello) and len(said.gpus) == 7)
         until(inbox, lambda said: isinstance(said, NvmlTopology))
         announcers[0].announce(True)
-        until(inbox, lambda said: isinstance(said, Hello) and len(said.devices) == 8)
+        until(inbox, lambda said: isinstance(said, Hello) and len(said.gpus) == 8)
     finally:
         senses.close_log()
         senses.close(WITHIN_S)

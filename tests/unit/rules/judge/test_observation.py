@@ -1,4 +1,4 @@
-"""The facts of the senses: complete, frozen, and spelled as the NVML child spells them."""
+"""The facts of the senses: complete, frozen."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import typing
 
 import pytest
 
-from agent.nvml import messages
 from rules.catalog.signals import Signal
 from rules.judge import observation
-from rules.judge.observation import EventKind, Observation, SourceState
+from rules.judge.observation import Observation
 from rules.judge.workload import Workload
 from rules.kernel_log.record import KernelLine
 
@@ -40,8 +39,3 @@ def test_annotations_resolve() -> None:
     names = {"KernelLine": KernelLine, "Signal": Signal, "Workload": Workload}
     for kind in KINDS:
         typing.get_type_hints(kind, localns=names)
-
-
-def test_events_and_states_are_spelled_as_the_child_spells_them() -> None:
-    assert {kind.value for kind in EventKind} == {kind.value for kind in messages.NvmlEventKind}
-    assert {s.value for s in SourceState} == {s.value for s in messages.NvmlState}
