@@ -18,7 +18,6 @@ import yaml
 
 from remediator.kube.access import AccessError, lacking_client
 from remediator.settings import EX_USAGE, fail, make_parser, run_settings
-from remediator.simulate import command as simulate
 from remediator.upkeep.policy_source import given_policy
 from remediator.version import release_version
 from rules.policy.differences import differences
@@ -38,7 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if parsed.command == "run":
         return _run(parsed)
     if parsed.command == "simulate":
-        return simulate.run(parsed)
+        # Imported here: a controller that runs for months simulates nothing.
+        from remediator.simulate.command import run as simulate
+
+        return simulate(parsed)
     if parsed.command == "backtest":
         # Imported here, because nothing else needs all rules at once.
         from remediator.backtest.command import run as backtest

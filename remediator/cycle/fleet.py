@@ -24,8 +24,8 @@ _LOG = structlog.get_logger()
 
 # A verdict is never older than this, changed or not: time alone ends cool-downs and windows.
 _LONGEST_S = 5.0
-# Judging may take up to a quarter of one core in a storm, and is at once when it is quiet.
-_SHARE = 4.0
+# Judging may take up to a tenth of one core in a storm, and is at once when it is quiet.
+_SHARE = 9.0
 _SHORTEST_S, _LONGEST_PAUSE_S = 0.02, 1.0
 _NOT_JUDGED = Permit()
 

@@ -128,7 +128,11 @@ class ControlLoop(EdgePart):
 
     def session_changed(self, before: QuarantineView | None, after: QuarantineView | None) -> None:
         """A session came, went or changed, by us or by a person."""
-        for name in self._world.session_changed(before, after):
+        concerned = self._world.session_changed(before, after)
+        if before is not None and after is not None and _same_version(before, after):
+            # The echo of an own write: its answer said all of it to the look that sent it.
+            return
+        for name in concerned:
             self.wake(name)
         self._fleet_changed()
 
@@ -194,6 +198,11 @@ class ControlLoop(EdgePart):
             self.queue.add_at(name, self._clock.elapsed() + _AFTER_SURPRISE_S)
         finally:
             self.queue.done(name)
+
+
+def _same_version(one: QuarantineView, other: QuarantineView) -> bool:
+    mine, theirs = one.metadata, other.metadata
+    return (mine.uid, mine.resource_version) == (theirs.uid, theirs.resource_version)
 
 
 def _availability(node: NodeView) -> tuple[object, ...]:

@@ -40,27 +40,41 @@ class Sharing:
         kind = type(value)
         if kind is str:
             return self._text(value)
-        if kind is tuple:
-            return self._known(tuple(map(self._shared, value))) if value else value
         if kind is dict:
-            return {self._shared(key): self._shared(item) for key, item in value.items()}
+            return self._map(value)
         if kind is list:
             return list(map(self._shared, value))
-        if isinstance(value, msgspec.Struct):
-            fields = {name: self._shared(getattr(value, name)) for name in value.__struct_fields__}
-            return self._known(kind(**fields))
-        return value
+        if kind is not tuple and not isinstance(value, msgspec.Struct):
+            return value
+        try:
+            known = self._pieces.get(value)
+        except TypeError:
+            # It holds a map or a list, so it is no piece itself.
+            return self._taken_apart(value, kind)
+        if known is None:
+            known = self._taken_apart(value, kind)
+            self._pieces[known] = known
+        return known
+
+    def _taken_apart(self, value: Any, kind: Any) -> Any:
+        if kind is tuple:
+            return tuple(map(self._shared, value))
+        return kind(
+            **{name: self._shared(getattr(value, name)) for name in value.__struct_fields__}
+        )
+
+    def _map(self, value: dict[Any, Any]) -> dict[Any, Any]:
+        known = self._pieces.get
+        # Labels are most of a fleet: known words are found without a call.
+        return {
+            known(key) or self._shared(key): (type(item) is str and known(item))
+            or self._shared(item)
+            for key, item in value.items()
+        }
 
     def _text(self, text: str) -> str:
-        known = self._pieces.get(text)
+        known: str | None = self._pieces.get(text)
         if known is None and len(text) <= _LONGEST:
             self._pieces[text] = text
             self._chars += len(text)
         return known or text
-
-    def _known(self, piece: Any) -> Any:
-        try:
-            return self._pieces.setdefault(piece, piece)
-        except TypeError:
-            # It holds a map or a list.
-            return piece
