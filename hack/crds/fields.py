@@ -237,6 +237,13 @@ FIELDS: dict[str, Field] = {
     "RepairGpu.serial": Field("Board serial number where there is one.", 64),
     "RepairGpu.accused": Field("True when a cause names it."),
     "RepairBefore.resetPending": Field("True when the driver asked for a reset."),
+    "RepairAttempt.fence": Field(
+        "Set where the node was silent and not drained: it is powered off with its pods on it."
+    ),
+    "RepairFence.silentSince": Field("Since when its kubelet was silent.", 40),
+    "RepairFence.offAt": Field("Since when its power is seen off.", 40),
+    "RepairFence.taintAt": Field("When the out-of-service taint was decided on.", 40),
+    "RepairFence.onAt": Field("When its power was allowed to come back.", 40),
     "RepairAttempt.state": Field(
         "Planned, Held, Asked, Proven, Failed or Withdrawn. Proven by what gpuward saw, never by "
         "the word of whoever was asked.",

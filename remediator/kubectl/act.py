@@ -22,8 +22,9 @@ from remediator.view.text import count
 from rules.api.health import plain
 from rules.api.names import ANNOTATION_HOLD, ANNOTATION_REPAIRED, API_VERSION
 from rules.api.nodes import QuarantineView
-from rules.api.quarantine import MAX_MESSAGE, Cause, Mode, QuarantineSpec
+from rules.api.quarantine import MAX_MESSAGE, Cause, Mode, QuarantineSpec, QuarantineStatus
 from rules.api.timestamps import format_time
+from rules.repair.ladder import Step
 from rules.session.causes import MAX_CAUSES
 from rules.session.status import condition
 
@@ -167,16 +168,24 @@ async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Termin
         instead = "which is not what is proposed, "
     else:
         instead = ""
-    terminal.ask(f"{name}: {step} begins, {instead}once nothing uses a GPU there.")
+    empty = "once nothing uses a GPU there"
+    if step == Step.POWER_CYCLE and _is_silent(session.status):
+        empty = "with its pods on it, since its kubelet is silent (repair.fence)"
+    terminal.ask(f"{name}: {step} begins, {instead}{empty}.")
     by = await cluster.who()
     await cluster.patch(
         f"{GROUP_PATH}/gpuquarantines/{session.name}",
         {"spec": {"repair": {"step": step, "by": by}}},
     )
     return (
-        f"{name}: {step} may begin once nothing uses a GPU there, as {by}\n"
+        f"{name}: {step} may begin {empty}, as {by}\n"
         f"see how it goes with: kubectl gpuward why {name}"
     )
+
+
+def _is_silent(status: QuarantineStatus) -> bool:
+    silent = condition(status, "NodeUnreachable")
+    return silent is not None and silent.status == "True"
 
 
 async def _has_adapter(cluster: Cluster, options: argparse.Namespace, step: str) -> None:

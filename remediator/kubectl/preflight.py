@@ -12,7 +12,7 @@ from typing import Any
 from remediator.kube.elector import LEASE_NAME
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import PLANNER, CommandError
-from rules.api.names import COMPONENT_REMEDIATOR
+from rules.api.names import COMPONENT_REMEDIATOR, TAINT_OUT_OF_SERVICE
 from rules.api.object_name import api_path
 from rules.api.sentences import some
 from rules.drain.daemon_sets import untolerating
@@ -235,6 +235,8 @@ async def _repair(cluster: Cluster, repair: Repair, namespace: str) -> list[Chec
             *await _not_granted(cluster, actions, namespace),
             *await _not_admitted(cluster, actions),
         ]
+        if repair.fence is not None and repair.fence.out_of_service:
+            lacking += await _not_out_of_service(cluster, actions)
         name = f"repair adapter {adapter}"
         if not lacking:
             steps = sorted(s for s, each in repair.steps.items() if each.adapter == adapter)
@@ -318,6 +320,18 @@ async def _not_admitted(cluster: Cluster, actions: Sequence[RepairAction]) -> li
         unnamed = [word for word in words if f"'{word}'" not in text]
         lacking += [f"policy {policy} does not name {word}" for word in unnamed]
     return lacking
+
+
+async def _not_out_of_service(cluster: Cluster, actions: Sequence[RepairAction]) -> list[str]:
+    """Whether component fence lets the remediator set the taint, where it is to set it itself."""
+    if not any(a.fence is not None and a.fence.ends_pods is None for a in actions):
+        return []
+    path = f"{_ADMISSION_PATH}/validatingadmissionpolicies/{MARK_POLICY}"
+    spec = (await cluster.get(path) or {}).get("spec") or {}
+    variables = {each.get("name"): each.get("expression") for each in spec.get("variables") or ()}
+    if TAINT_OUT_OF_SERVICE in str(variables.get("fences", TAINT_OUT_OF_SERVICE)):
+        return []
+    return [f"policy {MARK_POLICY} does not name {TAINT_OUT_OF_SERVICE}, apply component fence"]
 
 
 def _denies(binding: dict[str, Any], policy: str) -> bool:

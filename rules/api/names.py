@@ -56,6 +56,11 @@ CONDITION_VALIDATED = "GPUValidated"
 # On every object through which a repair is asked for: which request it is.
 ANNOTATION_REPAIR = f"{PREFIX}/repair"
 
+# Kubernetes' own: whoever sets it says that the node is off, and its pods end without it.
+TAINT_OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+# Beside that taint, where the remediator set it: for which request.
+ANNOTATION_OUT_OF_SERVICE = f"{PREFIX}/out-of-service"
+
 # What people write.
 ANNOTATION_HOLD = f"{PREFIX}/hold"
 ANNOTATION_REPAIRED = f"{PREFIX}/repaired"

@@ -59,6 +59,11 @@ def plan_watch(
         # Our own test sees all GPUs and asks the scheduler for none.
         and (pod.gpus > 0 or pod.doubt or is_own_test(pod, own_namespace))
     )
+    bound = tuple(
+        _named(pod)
+        for pod in sorted(pods, key=lambda pod: pod.key)
+        if pod.spec.node_name == node and _bound(pod, at)
+    )
     clear = certain and not arrived and not using
     known = before.clear_since if before is not None else None
     return DrainPlan(
@@ -67,7 +72,14 @@ def plan_watch(
         using_gpus=using,
         clear_since=(now if known is None else known) if clear else None,
         listed_at=now,
+        bound=bound if certain else None,
     )
+
+
+def _bound(pod: PodView, at: Moment) -> bool:
+    """All but what comes back with the node: static pods, those of DaemonSets, finished ones."""
+    verdict = fate_of(pod, frozenset(), at)
+    return verdict.fate is not Fate.STAYS or verdict.left_by in _BY_POLICY
 
 
 def _arrived(pod: PodView, at: Moment, since: float) -> bool:

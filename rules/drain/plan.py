@@ -98,6 +98,8 @@ class DrainPlan:
     """Since which uncached list no pod used a GPU, in all lists up to `listed_at`."""
     listed_at: float | None = None
     """When the drained node was last listed."""
+    bound: tuple[str, ...] | None = None
+    """Pods that only the node's kubelet, or its end, lets go; None where no list is certain."""
     wake_at: float | None = None
     wants_owners: tuple[OwnerWanted, ...] = ()
     """To look up before the next plan. A node is not drained before its DaemonSets are known; one

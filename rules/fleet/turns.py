@@ -83,7 +83,8 @@ def judge_fleet(snapshot: FleetSnapshot, memory: FleetMemory | None = None) -> F
     sessions = counted(snapshot, memory)
     breaker = judge_breaker(snapshot, memory, sessions)
     turns = _Turns(snapshot, opened, sessions, book, breaker, memory)
-    permits = {**drain_permits(opened, snapshot), **repair_permits(opened, snapshot)}
+    permits = dict(drain_permits(opened, snapshot))
+    permits |= repair_permits(opened, permits, snapshot)
     for session in _in_order(opened, snapshot, memory):
         permits[session.name] = turns.judge(session)
     return FleetVerdict(

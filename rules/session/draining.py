@@ -25,7 +25,7 @@ _MAX_GANGS: Final = 16
 
 def begin_drain(case: Case, status: QuarantineStatus) -> Decision:
     """Start evicting; the drain's clock starts here."""
-    status = st.with_condition(status, "Blocked", case.now)
+    status = st.with_refusal(status, case.now, None)
     before = status.drain or DrainStatus()
     drain = DrainStatus(
         started_at=format_time(case.now), evicted=before.evicted, recent=before.recent

@@ -4,6 +4,8 @@ only.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 
 from rules.api.mark import MarkState, mark_patch, read_note
@@ -26,11 +28,11 @@ from rules.session.ending import end
 from rules.session.halts import halt_of, unreachable, with_halts
 from rules.session.history import needs_replacement
 from rules.session.observation import Unjudged, is_open
-from rules.session.repair.beginning import PROPOSED, begin_step, led_to, would_repair
+from rules.session.repair.beginning import PROPOSED, begin_fence, begin_step, led_to, would_repair
 from rules.session.repair.evidence import with_evidence
 from rules.session.repair.outlook import Outlook
 from rules.session.repair.phase import follow_step
-from rules.session.repair.wants import lessons
+from rules.session.repair.wants import lessons, was_fenced
 from rules.session.validation import verdicts
 from rules.session.validation.phase import would_test
 from rules.session.validation.validating import begin_validation, validating
@@ -57,11 +59,37 @@ def in_phase(case: Case, halt: Refusal | None = None) -> Decision:
             why = f"{settled_clause(case.reported)}; in Shadow nothing was touched"
             return end(case, Phase.RELEASED, why)
         return begin_validation(case, status)
+    if case.phase is Phase.REPAIRING and was_fenced(status):
+        return _not_drained_yet(case, status)
+    fence = begin_fence(case, status, halt)
+    if isinstance(fence, Decision):
+        return fence
+    if case.phase is Phase.QUARANTINED or case.phase is Phase.REPAIRING:
+        return _quarantined(case, status, halt, fence)
+    if fence is not None:
+        return _silent(case, status, fence)
     if case.phase is Phase.MARKED:
         return _marked(case, status, halt)
-    if case.phase is Phase.DRAINING:
-        return _draining(case, status, halt)
-    return _quarantined(case, status, halt)
+    return _draining(case, status, halt)
+
+
+def _not_drained_yet(case: Case, status: QuarantineStatus) -> Decision:
+    """A fence is over and a cause holds: whatever is on the node by now leaves by its drain."""
+    status = st.with_refusal(status, case.now, None)
+    status = st.enter(status, Phase.MARKED, _sentence(case, case.now, ""), case.now)
+    return case.decision("Drain", status, because="it was not drained before", wake_at=case.now)
+
+
+def _silent(case: Case, status: QuarantineStatus, fence: Outlook) -> Decision:
+    """A node whose kubelet is silent, and that is not fenced yet: nothing is evicted meanwhile."""
+    proposal = st.sentence(fence.then) if fence.proposes else ""
+    status = st.with_condition(status, PROPOSED, case.now, fence.proposes, proposal)
+    halt = fence.refusal or Refusal(reason=WhyNot.NODE_UNREACHABLE, why=fence.then)
+    halt = replace(halt, why=fence.then)
+    rule = draining if case.phase is Phase.DRAINING else _cordoned
+    decision = rule(case, status, halt)
+    due = [at for at in (decision.wake_at, fence.wake_at) if at is not None]
+    return replace(decision, hand_over=fence.hand_over, wake_at=min(due, default=None))
 
 
 def _with_replace(case: Case, status: QuarantineStatus) -> QuarantineStatus:
@@ -251,10 +279,18 @@ def _marked(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decis
             return begin_drain(case, status)
         else:
             refusal = permit.refusal
+    cordoned = _cordoned(case, status, refusal)
+    return replace(cordoned, hand_over=permit.hand_over and halt is None)
+
+
+def _cordoned(case: Case, status: QuarantineStatus, refusal: Refusal | None) -> Decision:
+    """The mark is on, and nothing is evicted: level Cordon, or what the refusal says."""
     reason = refusal.reason if refusal is not None else None
     waiting_for = refusal.why if refusal is not None else ""
     message = f"Waiting: {waiting_for}."
     status = st.with_condition(status, "Blocked", case.now, reason or "", message)
+    needs = refusal.reason if refusal is not None and refusal.permanent else ""
+    status = st.with_condition(status, "NeedsHuman", case.now, needs, message)
     sentence = _sentence(case, case.phase_since, waiting_for)
     status = st.enter(status, Phase.MARKED, sentence, case.now)
     return case.decision(
@@ -262,7 +298,6 @@ def _marked(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decis
         status,
         because=waiting_for or "level Cordon stops here",
         blocked_by=reason,
-        hand_over=permit.hand_over and halt is None,
     )
 
 
@@ -290,8 +325,10 @@ def _stop_draining(case: Case, status: QuarantineStatus, why: str) -> Decision:
     return case.decision("StopDraining", status, because=why)
 
 
-def _quarantined(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decision:
-    step = begin_step(case, status, halt)
+def _quarantined(
+    case: Case, status: QuarantineStatus, halt: Refusal | None, fence: Outlook | None
+) -> Decision:
+    step = fence or begin_step(case, status, halt)
     if isinstance(step, Decision):
         return step
     outlook = step or Outlook(then="")

@@ -16,6 +16,7 @@ from rules.api.names import (
     AGENT_LABELS,
     ANNOTATION_EXPECTED_GPUS,
     ANNOTATION_HOLD,
+    ANNOTATION_OUT_OF_SERVICE,
     ANNOTATION_RELEASE_GPU,
     ANNOTATION_REPAIR,
     ANNOTATION_REPAIRED,
@@ -26,21 +27,22 @@ from rules.api.names import (
     LABEL_QUARANTINE,
 )
 from rules.api.nodes import FreshNode, NodeView
+from rules.api.repair.out_of_service import in_service, out_of_service_for, untaint_patch
 from rules.api.requests import MERGE_PATCH, STRATEGIC_PATCH, Request
 from rules.policy.policy import Policy
 from rules.repair.adapter import REPAIR_CONDITIONS
 from rules.repair.judging import merged
-from rules.session.repair.requests import node_request_off
+from rules.session.repair.requests import is_our_request, node_request_off
 
 BY_COMMANDS: Final = (ANNOTATION_HOLD, ANNOTATION_REPAIRED)
 """Annotations that our own commands write for people."""
+BY_REPAIRS: Final = (ANNOTATION_REPAIR, ANNOTATION_OUT_OF_SERVICE)
 BY_PEOPLE: Final = (*BY_COMMANDS, ANNOTATION_EXPECTED_GPUS, ANNOTATION_RELEASE_GPU)
 LABELS: Final = (*AGENT_LABELS, LABEL_QUARANTINE)
 CONDITIONS: Final = (
     CONDITION_HEALTHY,
     CONDITION_DEGRADED,
     CONDITION_VALIDATED,
-    *REPAIR_CONDITIONS,
 )
 TRIES: Final = 5
 
@@ -50,8 +52,9 @@ def touched(node: NodeView) -> bool:
     return (
         marked(node)
         or any(key in node.labels for key in LABELS)
-        or any(key in node.annotations for key in (*BY_COMMANDS, ANNOTATION_REPAIR))
+        or any(key in node.annotations for key in (*BY_COMMANDS, *BY_REPAIRS))
         or any(node.condition(kind) for kind in CONDITIONS)
+        or any(is_our_request(node, kind) for kind in REPAIR_CONDITIONS)
     )
 
 
@@ -78,6 +81,7 @@ async def clean(cluster: Cluster, node: FreshNode) -> str:
     else:
         raise CommandError("it changes too fast to be cleaned")
     ours = [kind for kind in CONDITIONS if node.condition(kind)]
+    ours += [kind for kind in REPAIR_CONDITIONS if is_our_request(node, kind)]
     if ours:
         body = {"status": {"conditions": [{"$patch": "delete", "type": kind} for kind in ours]}}
         answer = await cluster.send(
@@ -96,13 +100,15 @@ def _metadata_patch(node: FreshNode) -> dict[str, Any] | None:
         key for key in BY_COMMANDS if key in node.annotations and _by_command(node, key)
     ]
     asked = _request_off(node)
-    if not labels and not annotations and not asked and not marked(node):
+    service = untaint_patch(node) if out_of_service_for(node) else {}
+    if not labels and not annotations and not asked and not service and not marked(node):
         return None
     patch: dict[str, Any] = (
-        unmark_patch(node)
+        unmark_patch(in_service(node) if service else node)
         if marked(node)
         else {"metadata": {"resourceVersion": node.metadata.resource_version}}
     )
+    patch = merged(service, patch)
     patch["metadata"].setdefault("labels", {}).update(dict.fromkeys(labels))
     patch["metadata"].setdefault("annotations", {}).update(dict.fromkeys(annotations))
     return merged(patch, asked)

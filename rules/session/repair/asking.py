@@ -1,4 +1,4 @@
-"""How a step stands with whoever is to do it: what to read, whether to ask, the write that asks.
+"""How a step is asked for: what to read, whether to ask, the write that asks.
 
 The adapter's data made into writes, for one decision of `beginning`, `planned` or `phase`.
 Whatever the decision rests on is read anew just before; what is not known yet is asked of the
@@ -22,7 +22,7 @@ from rules.api.repair.writes import (
     WriteRepairObject,
 )
 from rules.repair.adapter import ObjectMatch, RepairAction
-from rules.repair.judging import AskVerdict, ObjectSeen, Sight, given_up, judged, merged, note_of
+from rules.repair.judging import AskVerdict, ObjectSeen, Sight, judged, merged, note_of
 from rules.repair.matching import at, first_holding, node_json, uid_of, version_of
 from rules.repair.target import address_of, query_for, query_of, target_of, the_one
 from rules.repair.template import RequestFacts, filled, filled_text
@@ -33,16 +33,12 @@ from rules.session.repair.requests import (
     asking_by_condition,
     facts_of,
     patch_of,
-    taking_off,
-    taking_off_node,
 )
 
 FRESH_S: Final = 10.0
 """Nobody is asked through an object that was read longer ago than this. What changed since answers
 409: every request is bound to the version that was judged. A server that takes seconds for each of
 two reads must not be asked in turns for ever."""
-FOLLOWED_S: Final = 10.0
-"""How often an object is looked at while its step is awaited."""
 AGAIN_S: Final = 5.0
 """How soon an object that says no is looked at again,"""
 LIST_AGAIN_S: Final = 30.0
@@ -66,21 +62,9 @@ class Call:
     """When it is worth another look after a no."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Followed:
-    """What the object of a step that was asked for shows."""
-
-    needs: ObjectQuery | None = None
-    gave_up: str = ""
-    """Why whoever was asked has given up, a clause."""
-    writes: tuple[WriteRepairObject, ...] = ()
-    looks: bool = False
-    """It is worth looking again soon."""
-
-
 def call_for(case: Case, attempt: RepairAttempt) -> Call:
     """The call that asks for a step, as far as it is known."""
-    action = _worded(case, attempt)
+    action = worded_action(case, attempt)
     if action is None:
         return _no(f"the policy knows no adapter {attempt.adapter} for a {attempt.step}")
     if action.condition:
@@ -96,82 +80,12 @@ def call_for(case: Case, attempt: RepairAttempt) -> Call:
     return _by_object(case, attempt, action)
 
 
-def follow_call(case: Case, attempt: RepairAttempt) -> Followed:
-    """Whether whoever was asked has given up, and what is taken back meanwhile."""
-    action = _worded(case, attempt)
-    if action is None or not (action.failed or action.withdraw.when):
-        return Followed()
-    node = node_json(case.node)
-    if action.target is None:
-        why = given_up(action, "the Node", node, node)
-        return Followed(gave_up=why, looks=True)
-    if attempt.target is None:
-        return Followed()
-    query = query_for(attempt.target)
-    seen = _read(case, query, FOLLOWED_S)
-    if seen is None:
-        return Followed(needs=query)
-    if seen.sight is not Sight.FOUND or not seen.found:
-        return Followed(looks=True)
-    json = seen.found[0]
-    if (why := given_up(action, query.address.words, json, node)) != "":
-        return Followed(gave_up=why)
-    writes: tuple[WriteRepairObject, ...] = ()
-    if first_holding(action.withdraw.when, json, node) is not None:
-        writes = taking_off(case, attempt, action, json)
-    return Followed(writes=writes, looks=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TakenBack:
-    """How requests come off: read this, wait for that, or send these."""
-
-    needs: ObjectQuery | None = None
-    waits: str = ""
-    """Why it is not known whether a request still stands, a clause."""
-    writes: tuple[SetRepairCondition | WriteRepairObject, ...] = ()
-    left: str = ""
-    """What could not be taken back and may be followed late, a clause; a person takes it off."""
-
-
-TAKE_BACK_S: Final = 600.0
-"""How long an object that cannot be read keeps a step or a session from ending."""
-
-
-def take_back(case: Case, attempts: tuple[RepairAttempt, ...], *, ends: bool) -> TakenBack:
-    """What takes the requests of these attempts off their objects; `ends`: the session does."""
-    writes: list[SetRepairCondition | WriteRepairObject] = []
-    left: list[str] = []
-    for attempt in attempts:
-        action = action_of(case.policy, attempt)
-        if action is None or action.condition or action.delete or not _is_due(action, ends):
-            continue
-        if action.target is None:
-            writes += taking_off_node(case, attempt, action)
-            continue
-        if attempt.target is None:
-            continue
-        query = query_for(attempt.target)
-        seen = _read(case, query, FRESH_S)
-        if seen is None:
-            return TakenBack(needs=query)
-        if seen.sight is Sight.UNREAD:
-            since = case.now if seen.failing_since is None else seen.failing_since
-            if case.now - since < TAKE_BACK_S:
-                return TakenBack(waits=f"{query.address.words} cannot be read ({seen.why})")
-        if seen.sight in {Sight.UNREAD, Sight.FORBIDDEN}:
-            left.append(f"{query.address.words} ({seen.why})")
-        if seen.sight is Sight.FOUND and seen.found:
-            writes += taking_off(case, attempt, action, seen.found[0])
-    return TakenBack(writes=tuple(writes), left=", ".join(left))
-
-
-def _worded(case: Case, attempt: RepairAttempt) -> RepairAction | None:
+def worded_action(case: Case, attempt: RepairAttempt) -> RepairAction | None:
     """The action with the names in its matches put in."""
     action = action_of(case.policy, attempt)
     if action is None:
         return None
-    values = facts_of(case, attempt).values
+    values, fence = facts_of(case, attempt).values, action.fence
 
     def worded(matches: tuple[ObjectMatch, ...]) -> tuple[ObjectMatch, ...]:
         return tuple(
@@ -182,20 +96,23 @@ def _worded(case: Case, attempt: RepairAttempt) -> RepairAction | None:
         )
 
     withdraw = msgspec.structs.replace(action.withdraw, when=worded(action.withdraw.when))
+    if fence is not None:
+        fence = msgspec.structs.replace(fence, powered_off=worded(fence.powered_off))
     return msgspec.structs.replace(
-        action, refuse=worded(action.refuse), failed=worded(action.failed), withdraw=withdraw
+        action,
+        refuse=worded(action.refuse),
+        failed=worded(action.failed),
+        withdraw=withdraw,
+        fence=fence,
     )
-
-
-def _is_due(action: RepairAction, ends: bool) -> bool:
-    return action.withdraw.at == "Step" or (ends and action.withdraw.at == "Session")
 
 
 def _no(why: str, again_s: float = AGAIN_S) -> Call:
     return Call(verdict=AskVerdict(cannot=why), again_s=again_s)
 
 
-def _read(case: Case, query: ObjectQuery, at_most_s: float) -> ObjectSeen | None:
+def read_lately(case: Case, query: ObjectQuery, at_most_s: float) -> ObjectSeen | None:
+    """The object or list as last read; None where it was not, or too long ago."""
     seen = case.seen.objects.get(query)
     return seen if seen is not None and abs(case.now - seen.read_at) <= at_most_s else None
 
@@ -230,7 +147,7 @@ def _by_object(case: Case, attempt: RepairAttempt, action: RepairAction) -> Call
     if isinstance(query, str):
         return _no(query)
     again_s = AGAIN_S if query.address.name else LIST_AGAIN_S
-    seen = _read(case, query, FRESH_S)
+    seen = read_lately(case, query, FRESH_S)
     if seen is None:
         return Call(needs=query)
     if seen.sight not in {Sight.FOUND, Sight.ABSENT}:
@@ -253,6 +170,9 @@ def _by_object(case: Case, attempt: RepairAttempt, action: RepairAction) -> Call
         uid=target.uid if target is not None else "",
         patch=patch,
     )
+    if verdict == _GOES and attempt.fence is not None and _says_off(action, found, case):
+        # What was off before anybody asked proves nothing, and somebody may be at work on it.
+        verdict = AskVerdict(waits=f"{at_hand.words} says that its power is off already")
     if verdict != _GOES:
         return Call(target=target, verdict=verdict, again_s=again_s)
     if action.create is not None:
@@ -264,6 +184,11 @@ def _by_object(case: Case, attempt: RepairAttempt, action: RepairAction) -> Call
         return Call(target=target, write=_write(case, attempt, Verb.DELETE, at_hand, body))
     body = _noted(attempt, patch, uid=uid, version=version)
     return Call(target=target, write=_write(case, attempt, Verb.PATCH, at_hand, body))
+
+
+def _says_off(action: RepairAction, found: Any, case: Case) -> bool:
+    off = action.fence.powered_off if action.fence is not None else ()
+    return first_holding(off, found or {}, node_json(case.node)) is not None
 
 
 def _the_object(
@@ -308,7 +233,7 @@ def _creating(
 ) -> Call:
     body: dict[str, Any] = filled(action.create or {}, facts)
     if copied is not None:
-        seen = _read(case, copied, FRESH_S)
+        seen = read_lately(case, copied, FRESH_S)
         if seen is None:
             return Call(needs=copied, target=target)
         spec = at(seen.found[0], "spec.template.spec") if seen.found else None
@@ -316,6 +241,8 @@ def _creating(
             why = seen.why or f"{copied.address.words} has no spec.template.spec"
             return Call(target=target, verdict=AskVerdict(cannot=why))
         body = merged({"spec": spec}, body)
+    if attempt.fence is not None and action.fence is not None:
+        body = merged(body, filled(action.fence.ends_pods or {}, facts))
     kind = action.target.kind if action.target is not None else ""
     owner = {
         "apiVersion": API_VERSION,

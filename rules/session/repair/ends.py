@@ -18,8 +18,9 @@ from rules.repair.ladder import Step
 from rules.session import status as st
 from rules.session.case import Case, touched
 from rules.session.observation import NodeObservation
-from rules.session.repair.asking import TAKE_BACK_S, TakenBack, take_back
+from rules.session.repair.following import TAKE_BACK_S, TakenBack, take_back
 from rules.session.repair.requests import action_of, orphaned, taking_back
+from rules.session.repair.tainting import back_in_service
 from rules.session.repair.wants import under_way
 
 _AGAIN_S = 10.0
@@ -50,7 +51,7 @@ def last_requests(case: Case, phase: Phase) -> Decision | TakenBack:
     """What is to be taken back before the session's end is written, or what is read first."""
     if case.shadow:
         return TakenBack()
-    on_node = () if phase is Phase.NODE_GONE else taking_back(case, ends=True)
+    on_node = () if phase is Phase.NODE_GONE else _off_the_node(case, ends=True)
     attempts = _standing(case, case.status)
     return _taken_off(case, take_back(case, attempts, ends=True), on_node, case.status)
 
@@ -60,13 +61,20 @@ def requests_off(
 ) -> Decision | TakenBack:
     """What takes the requests of a step that is over off, or a decision that comes first."""
     taken = take_back(case, (attempt,), ends=False)
-    return _taken_off(case, taken, taking_back(case, ends=False), status)
+    return _taken_off(case, taken, _off_the_node(case, ends=False), status)
+
+
+def _off_the_node(case: Case, *, ends: bool) -> tuple[SetRepairCondition | WriteRepairObject, ...]:
+    """The taint before everything else: with the power on again it would end pods that live."""
+    node = case.seen.node
+    taint = back_in_service(node, case.session.name) if node is not None else ()
+    return (*taint, *taking_back(case, ends=ends))
 
 
 def _taken_off(
     case: Case,
     taken: TakenBack,
-    on_node: tuple[SetRepairCondition, ...],
+    on_node: tuple[SetRepairCondition | WriteRepairObject, ...],
     status: QuarantineStatus,
 ) -> Decision | TakenBack:
     """What is sent for it; a decision while it has to be read, or waits for who does not
@@ -109,7 +117,10 @@ def of_nobody(seen: NodeObservation, now: float, policy: Policy) -> Decision | T
     """What no open session concerns any more, on the Node and on objects of sessions that somebody
     deleted: nobody follows it late.
     """
-    writes = orphaned(seen.node, policy, now) if seen.node is not None else ()
+    writes: tuple[SetRepairCondition | WriteRepairObject, ...] = ()
+    if seen.node is not None:
+        taint = back_in_service(seen.node, "")
+        writes = (*taint, *orphaned(seen.node, policy, now))
     whole = TakenBack(writes=writes)
     for gone in seen.deleted:
         case = Case(session=gone, seen=seen, now=now, policy=policy)

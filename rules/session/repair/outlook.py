@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rules.api.names import ANNOTATION_HOLD
+from rules.api.quarantine import Phase
 from rules.api.timestamps import clock
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.repair.ladder import Step
@@ -22,6 +23,10 @@ EVIDENCE_LOOK_S: Final = 5.0
 """How often a step that waits for evidence looks again."""
 _HARSH: Final = frozenset({Step.POWER_CYCLE, Step.REPLACE_NODE})
 """Steps that a node which did not come back from an earlier one may still get."""
+
+
+NOT_DRAINED: Final = frozenset({Phase.MARKED, Phase.DRAINING})
+"""Phases in which a session wants a turn to drain, so that its permit speaks of that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +55,8 @@ def not_now(case: Case, step: Step, halt: Refusal | None, next_clause: str) -> O
     def no(reason: WhyNot, why: str) -> Outlook:
         return waits(Refusal(reason=reason, why=why))
 
-    if halt is not None:
-        return waits(halt)
-    held = case.node.annotations.get(ANNOTATION_HOLD)
-    if case.session.spec.hold or held is not None:
-        why = f" ({held[:200]})" if held else ""
-        return no(WhyNot.HOLD, f"a person holds the node{why}")
+    if (held := halt or _hold(case)) is not None:
+        return waits(held)
     # A node that did not come back from an earlier step is past being looked at. A step that
     # nobody could be asked for says nothing about the node.
     lost = step in _HARSH and any(attempt.in_vain for attempt in case.status.repair)
@@ -78,6 +79,27 @@ def not_now(case: Case, step: Step, halt: Refusal | None, next_clause: str) -> O
         then = f"{next_clause}, once its agent has kept evidence, or without at {clock(until)}"
         return Outlook(then=then, looks=True, wake_at=min(until, case.now + EVIDENCE_LOOK_S))
     return None
+
+
+def fence_not_now(case: Case, halt: Refusal | None, next_clause: str) -> Outlook | None:
+    """The same for a silent node that is powered off as it is, with whatever is on it."""
+    permit = case.seen.permit
+    no = permit.repair_refusal if case.phase in NOT_DRAINED else permit.refusal
+    refusal = halt or _hold(case) or no
+    if refusal is not None:
+        then = f"{next_clause}: {refusal.why}"
+        return Outlook(then=then, refusal=refusal, hand_over=permit.hand_over and halt is None)
+    if not permit.repair:
+        return Outlook(then=next_clause, wake_at=case.now + 1.0)
+    return None
+
+
+def _hold(case: Case) -> Refusal | None:
+    held = case.node.annotations.get(ANNOTATION_HOLD)
+    if not case.session.spec.hold and held is None:
+        return None
+    why = f" ({held[:200]})" if held else ""
+    return Refusal(reason=WhyNot.HOLD, why=f"a person holds the node{why}")
 
 
 def object_waits(case: Case, call: Call, next_clause: str) -> Outlook | None:

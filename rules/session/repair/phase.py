@@ -19,9 +19,10 @@ from rules.repair.proof import prove
 from rules.repair.target import address_of
 from rules.session import status as st
 from rules.session.case import Case
-from rules.session.repair.asking import FOLLOWED_S, follow_call
 from rules.session.repair.entry import ended_as, reading, started_at
 from rules.session.repair.facts import seen_of
+from rules.session.repair.fencing import Fence
+from rules.session.repair.following import FOLLOWED_S, follow_call
 from rules.session.repair.planned import go_on
 from rules.session.repair.wants import under_way
 
@@ -44,6 +45,10 @@ def follow_step(case: Case, status: QuarantineStatus, halt: Refusal | None) -> D
     if case.now - started_at(case, attempt) >= (timeout_s := _timeout_s(case, attempt)):
         why = f"not proven within {timeout_s / 60:.0f} min: {proof.clause}"
         return ended_as(case, status, attempt, RepairState.FAILED, why)
+    if attempt.fence is not None:
+        ends_at = started_at(case, attempt) + timeout_s
+        look = Fence(case=case, status=status, attempt=attempt, halt=halt, until=ends_at)
+        return look.followed()
     followed = follow_call(case, attempt)
     if followed.needs is not None:
         return reading(followed.needs)

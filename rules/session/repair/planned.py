@@ -16,10 +16,11 @@ from rules.drain.clock import was_away
 from rules.repair.ladder import Step
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched
+from rules.session.halts import unreachable
 from rules.session.repair.asking import call_for
 from rules.session.repair.beginning import is_wanted
 from rules.session.repair.entry import changed, ended_as, reading, started_at, with_entry
-from rules.session.repair.outlook import Outlook, not_now, object_waits, refused
+from rules.session.repair.outlook import Outlook, fence_not_now, not_now, object_waits, refused
 
 ASK_S: Final = 600.0
 """How long the API server may refuse to let anybody be asked before the step has failed."""
@@ -46,7 +47,14 @@ def go_on(
     if not asks or wanted is None or wanted.adapter != attempt.adapter:
         why = "the policy or a person does not ask for it any more"
         return ended_as(case, status, attempt, RepairState.WITHDRAWN, why)
-    waits = not_now(case, Step(attempt.step), halt, f"{attempt.step} waits")
+    if attempt.fence is not None:
+        if not unreachable(case) or case.policy.repair.fence is None:
+            off = case.policy.repair.fence is None
+            why = "the policy fences no node" if off else "the node's kubelet speaks again"
+            return ended_as(case, status, attempt, RepairState.WITHDRAWN, why)
+        waits = fence_not_now(case, halt, f"{attempt.step} waits")
+    else:
+        waits = not_now(case, Step(attempt.step), halt, f"{attempt.step} waits")
     if waits is not None and not waits.looks:
         return _held(case, status, attempt, waits)
     call = call_for(case, attempt)
@@ -140,7 +148,8 @@ def _held(
         status = with_entry(status, changed(attempt, state=RepairState.HELD))
     clause = waits.refusal.why if waits.refusal is not None else ""
     status = st.with_refusal(status, case.now, waits.refusal, f"Not repaired: {clause}.")
-    sentence = bounded(f"Drained for {causes_clause(case.causes)}; {waits.then}.")
+    so_far = "Marked" if attempt.fence is not None else "Drained"
+    sentence = bounded(f"{so_far} for {causes_clause(case.causes)}; {waits.then}.")
     status = st.enter(status, Phase.REPAIRING, sentence, case.now)
     return case.decision(
         "HoldRepair",

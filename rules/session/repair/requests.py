@@ -28,6 +28,7 @@ _OUR_WORDS: Final = re.compile(
     rf"({'|'.join(Step)}) {_ASKS} "
 )
 """How the message of every condition begins that a session set, whatever became of the session."""
+_NOT_ASKED: Final = "No repair of this kind is asked for."
 MAX_REQUEST: Final = 63
 """What a label value takes: a Job's name stands in a label of its pods."""
 
@@ -174,12 +175,16 @@ def orphaned(
     A condition that others set, or a person, is theirs.
     """
     conditions = tuple(
-        _off(node, "", kind, now)
-        for kind in asked_of(node)
-        if _OUR_WORDS.match(_message(node, kind))
+        _off(node, "", kind, now) for kind in asked_of(node) if is_our_request(node, kind)
     )
     back = node_request_off(node, policy)
     return (*conditions, _unset(node, "", back)) if back else conditions
+
+
+def is_our_request(node: NodeView, kind: str) -> bool:
+    """Whether a session set the condition, or took it back; one that others set is theirs."""
+    message = _message(node, kind)
+    return _OUR_WORDS.match(message) is not None or message == _NOT_ASKED
 
 
 def node_request_off(node: NodeView, policy: Policy) -> dict[str, Any]:
@@ -213,7 +218,7 @@ def _off(node: NodeView, session: str, kind: str, now: float) -> SetRepairCondit
         step="",
         kind=kind,
         asks=False,
-        message="No repair of this kind is asked for.",
+        message=_NOT_ASKED,
         at=now,
     )
 

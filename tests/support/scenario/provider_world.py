@@ -29,6 +29,8 @@ ROWS = [
 """Every adapter that is shipped, with each of its steps."""
 MACHINE_ANNOTATION = "machine.openshift.io/machine"
 REBOOT_CAPABLE = "is-reboot-capable.self-node-remediation.medik8s.io"
+HELD_OFF = "reboot.metal3.io/gpuward"
+"""The annotation that keeps a host off."""
 DRIVER = {"app.kubernetes.io/component": "nvidia-driver"}
 
 
@@ -178,7 +180,7 @@ class ProviderWorld(RepairWorld):
     def _act(self) -> None:
         if self.adapter == "Metal3" and self.step == Step.POWER_CYCLE:
             # Off until the annotation goes; on again, the node boots.
-            self.objects[_host(NODE)]["status"]["poweredOn"] = False
+            self.objects[host_of(NODE)]["status"]["poweredOn"] = False
             return
         self._consume()
         match self.step:
@@ -197,9 +199,9 @@ class ProviderWorld(RepairWorld):
 
     def power_comes_back(self) -> None:
         """The host of a power cycle boots once nobody keeps it off."""
-        host = self.objects[_host(NODE)]
+        host = self.objects[host_of(NODE)]
         keys = host["metadata"].get("annotations", {})
-        if not host["status"]["poweredOn"] and "reboot.metal3.io/gpuward" not in keys:
+        if not host["status"]["poweredOn"] and HELD_OFF not in keys:
             host["status"]["poweredOn"] = True
             self.reboot(NODE)
             self.close_all(NODE)
@@ -222,7 +224,7 @@ class ProviderWorld(RepairWorld):
         }
         del self.nodes[node], self.healths[node]
         for path in [p for p, o in self.objects.items() if o["metadata"]["name"].endswith(node)]:
-            if path != _host(node):
+            if path != host_of(node):
                 del self.objects[path]
         self.add_node(node)
         self.nodes[node]["metadata"]["annotations"] |= annotations
@@ -252,7 +254,8 @@ class ProviderWorld(RepairWorld):
 _BEGINS = {"RestartDriver": "RestartFabricManager"}
 
 
-def _host(node: str) -> str:
+def host_of(node: str) -> str:
+    """Where the BareMetalHost of a node is."""
     return ObjectAddress(
         api_version="metal3.io/v1alpha1",
         resource="baremetalhosts",

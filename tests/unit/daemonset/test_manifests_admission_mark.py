@@ -168,7 +168,11 @@ def listed(policy: str, variable: str) -> set[str]:
 
 def test_the_names_in_the_policies_are_those_of_the_code() -> None:
     assert listed("gpuward-agent-node-fields", "ours") == set(names.AGENT_LABELS)
-    ours = {names.ANNOTATION_SESSION, *mark.AUTOSCALER_ANNOTATIONS}
+    ours = {
+        names.ANNOTATION_SESSION,
+        names.ANNOTATION_OUT_OF_SERVICE,
+        *mark.AUTOSCALER_ANNOTATIONS,
+    }
     assert listed("gpuward-remediator-mark", "ourNotes") == ours
 
 

@@ -18,6 +18,7 @@ from remediator.kubectl.removal import node_cleaning, uninstall
 from rules.api.mark import mark_patch
 from rules.api.names import CONDITION_VALIDATED
 from rules.api.nodes import FreshNode
+from rules.api.repair.out_of_service import taint_patch
 from rules.api.timestamps import format_micro_time
 from rules.repair.adapter import REPAIR_CONDITIONS
 from tests.support.remediator.kubectl_cluster import Kubectl, cluster, load
@@ -52,7 +53,13 @@ ASKED = {
     }
 }
 """What asked for a repair of a node: nobody may follow it when gpuward is gone."""
-ASKS = {"status": {"conditions": [{"type": "GPUNeedsRestart", "status": "True"}]}}
+SAID = "s-restartnode-1: RestartNode of a drained node is asked for because of Xid 79."
+NOT_ASKED = "No repair of this kind is asked for."
+ASKS = {
+    "status": {
+        "conditions": [{"type": "GPUNeedsRestart", "status": "True", "message": SAID}]
+    }
+}
 
 
 def bare(name: str, **changes: Any) -> Object:
@@ -106,7 +113,7 @@ def storm(kubectl: Kubectl) -> None:
     degraded = {"type": "GPUDegraded", "status": "True", "reason": "Xid79", "message": "m"}
     labels = {"gpuward.io/gpus": "8", "gpuward.io/health": "unhealthy", "gpuward.io/numa": "4-4"}
     others = [
-        {"type": kind, "status": "True", "reason": "x", "message": "m"}
+        {"type": kind, "status": "True", "reason": "x", "message": NOT_ASKED}
         for kind in (CONDITION_VALIDATED, *REPAIR_CONDITIONS)
     ]
     conditions = [condition, degraded, *others]
@@ -119,6 +126,9 @@ def storm(kubectl: Kubectl) -> None:
                           mark="CordonAndTaint", now=NOW - 60)  # fmt: skip
         written(kubectl, path, "gpuward-remediator", mark, MERGE_PATCH)
         written(kubectl, path, "gpuward-remediator", ASKED, MERGE_PATCH)
+        fresh = msgspec.convert(kubectl.get(r.NODES, name), FreshNode)
+        off = taint_patch(fresh, f"{name}-0badcafe-powercycle-1")
+        written(kubectl, path, "gpuward-remediator", off, MERGE_PATCH)
         written(kubectl, f"{path}/status", "gpuward-remediator", ASKS, STRATEGIC_MERGE_PATCH)
 
 

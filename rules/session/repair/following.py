@@ -1,0 +1,117 @@
+"""How a step stands that was asked for: given up, powered off, and what takes its request back.
+
+The adapter's data read against the object, for one decision. What is not known yet is asked of the
+edge. Called by `rules.session.repair.phase`, `fencing` and `ends`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from rules.api.quarantine import RepairAttempt
+from rules.api.repair.writes import ObjectQuery, SetRepairCondition, WriteRepairObject
+from rules.repair.adapter import RepairAction
+from rules.repair.judging import Sight, given_up
+from rules.repair.matching import first_holding, node_json
+from rules.repair.target import query_for
+from rules.session.case import Case
+from rules.session.repair.asking import FRESH_S, read_lately, worded_action
+from rules.session.repair.requests import action_of, taking_off, taking_off_node
+
+FOLLOWED_S: Final = 10.0
+"""How often an object is looked at while its step is awaited."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Followed:
+    """What the object of a step that was asked for shows."""
+
+    needs: ObjectQuery | None = None
+    gave_up: str = ""
+    """Why whoever was asked has given up, a clause."""
+    writes: tuple[WriteRepairObject, ...] = ()
+    looks: bool = False
+    """It is worth looking again soon."""
+    powered_off: bool = False
+    """It says that the power is off."""
+
+
+def follow_call(case: Case, attempt: RepairAttempt) -> Followed:
+    """Whether whoever was asked has given up, and what is taken back meanwhile."""
+    action = worded_action(case, attempt)
+    if action is None or not (action.failed or action.withdraw.when):
+        return Followed()
+    node = node_json(case.node)
+    if action.target is None:
+        why = given_up(action, "the Node", node, node)
+        return Followed(gave_up=why, looks=True)
+    if attempt.target is None:
+        return Followed()
+    query = query_for(attempt.target)
+    seen = read_lately(case, query, FOLLOWED_S)
+    if seen is None:
+        return Followed(needs=query)
+    if seen.sight is not Sight.FOUND or not seen.found:
+        return Followed(looks=True)
+    json = seen.found[0]
+    if (why := given_up(action, query.address.words, json, node)) != "":
+        return Followed(gave_up=why)
+    if attempt.fence is None:
+        due = first_holding(action.withdraw.when, json, node) is not None
+    else:
+        # The power stays off until its pods are gone, or until nobody waits for that any more.
+        # What was made for it stays with the step: its owner has work left with the power on.
+        due = bool(attempt.fence.on_at) and action.create is None
+    writes = taking_off(case, attempt, action, json) if due else ()
+    off = action.fence.powered_off if action.fence is not None else ()
+    powered_off = first_holding(off, json, node) is not None
+    return Followed(writes=writes, looks=True, powered_off=powered_off)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenBack:
+    """How requests come off: read this, wait for that, or send these."""
+
+    needs: ObjectQuery | None = None
+    waits: str = ""
+    """Why it is not known whether a request still stands, a clause."""
+    writes: tuple[SetRepairCondition | WriteRepairObject, ...] = ()
+    left: str = ""
+    """What could not be taken back and may be followed late, a clause; a person takes it off."""
+
+
+TAKE_BACK_S: Final = 600.0
+"""How long an object that cannot be read keeps a step or a session from ending."""
+
+
+def take_back(case: Case, attempts: tuple[RepairAttempt, ...], *, ends: bool) -> TakenBack:
+    """What takes the requests of these attempts off their objects; `ends`: the session does."""
+    writes: list[SetRepairCondition | WriteRepairObject] = []
+    left: list[str] = []
+    for attempt in attempts:
+        action = action_of(case.policy, attempt)
+        if action is None or action.condition or action.delete or not _is_due(action, ends):
+            continue
+        if action.target is None:
+            writes += taking_off_node(case, attempt, action)
+            continue
+        if attempt.target is None:
+            continue
+        query = query_for(attempt.target)
+        seen = read_lately(case, query, FRESH_S)
+        if seen is None:
+            return TakenBack(needs=query)
+        if seen.sight is Sight.UNREAD:
+            since = case.now if seen.failing_since is None else seen.failing_since
+            if case.now - since < TAKE_BACK_S:
+                return TakenBack(waits=f"{query.address.words} cannot be read ({seen.why})")
+        if seen.sight in {Sight.UNREAD, Sight.FORBIDDEN}:
+            left.append(f"{query.address.words} ({seen.why})")
+        if seen.sight is Sight.FOUND and seen.found:
+            writes += taking_off(case, attempt, action, seen.found[0])
+    return TakenBack(writes=tuple(writes), left=", ".join(left))
+
+
+def _is_due(action: RepairAction, ends: bool) -> bool:
+    return action.withdraw.at == "Step" or (ends and action.withdraw.at == "Session")
