@@ -55,11 +55,7 @@ ASKED = {
 """What asked for a repair of a node: nobody may follow it when gpuward is gone."""
 SAID = "s-restartnode-1: RestartNode of a drained node is asked for because of Xid 79."
 NOT_ASKED = "No repair of this kind is asked for."
-ASKS = {
-    "status": {
-        "conditions": [{"type": "GPUNeedsRestart", "status": "True", "message": SAID}]
-    }
-}
+ASKS = {"status": {"conditions": [{"type": "GPUNeedsRestart", "status": "True", "message": SAID}]}}
 
 
 def bare(name: str, **changes: Any) -> Object:
