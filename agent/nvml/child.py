@@ -13,6 +13,8 @@ import signal
 import sys
 import types
 
+from agent.memory import stay_small
+
 ORDERS, REPORTS, ERRORS = 0, 1, 2
 
 
@@ -65,13 +67,12 @@ def _simulate(path: str) -> str:
 
 
 def _stay_small() -> None:
-    """Keep out modules that pynvml and msgspec import and do not use here: two megabytes."""
+    """Keep out modules that libraries import and do not use here: two megabytes."""
     # pynvml imports find_library and never calls it; the real module brings subprocess along.
     unused = types.ModuleType("ctypes.util")
     vars(unused)["find_library"] = None
     sys.modules.setdefault("ctypes.util", unused)
-    # None makes the import fail; msgspec then takes the same names from typing.
-    vars(sys)["modules"].setdefault("typing_extensions", None)
+    stay_small()
 
 
 if __name__ == "__main__":

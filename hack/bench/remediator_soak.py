@@ -28,6 +28,7 @@ budget:
 drain: {settle: 1s, gangWindow: 1s, backoff: {min: 1s, max: 5s}}
 release: {healthyFor: 1s, cancelExpiry: 1s, replaceAfter: {count: 100000, window: 20s}}
 history: {keep: 28d, maxPerNode: 5}
+limits: {nodesDraining: 100}
 """
 _TAIL = 10
 """Cycles that are compared: the second ten with the last ten."""
