@@ -4,6 +4,8 @@ sees.
 
 from __future__ import annotations
 
+import asyncio
+
 from hack.sim.cluster.fleet.fleet import Pool
 from hack.sim.cluster.fleet.fleet_health_objects import XID_79
 from tests.support.remediator.remediator_process import (
@@ -15,6 +17,8 @@ from tests.support.remediator.remediator_process import (
     running,
 )
 
+SOON_S = 1.5
+"""Looks at a node follow each other much faster than that."""
 REPAIR = """
 repair:
   mode: Auto
@@ -22,7 +26,7 @@ repair:
 """
 
 
-async def test_issue13_02_a_restart_is_asked_for_once_and_its_new_boot_brings_the_node_back(
+async def test_s33_issue13_02_a_restart_is_asked_for_once_and_its_new_boot_brings_the_node_back(
     cluster, tmp_path
 ):
     await prepare(cluster)
@@ -57,8 +61,16 @@ async def test_issue13_02_a_restart_is_asked_for_once_and_its_new_boot_brings_th
         said = [e["message"] for e in session["status"]["timeline"] if e["step"] == "Evidence"]
         assert said == [f"kept as GPUEvidence, SHA-256 {sha256}"]
 
+        # Lies: all is well in the boot of before, and its kubelet goes on saying Ready.
+        await cluster.health.healthy(node)
+        await cluster.plane.controllers.kubelets.speak_again(node)
         one.kill()
         one.start()
+        await leads(cluster, "one")
+        await asyncio.sleep(SOON_S)
+        (lied,) = (await phase(cluster, node, "Repairing"))["status"]["repair"]
+        assert (lied["object"], lied["state"]) == (attempt["object"], "Asked")
+        assert (await asked())["message"] == request["message"]
         await cluster.plane.controllers.kubelets.reboot(node)
         await cluster.health.recreated(node)
         session = await phase(cluster, node, "Released")

@@ -79,9 +79,11 @@ def served(cluster: Cluster, resource: Resource) -> Callable[[], Awaitable[bool]
     return there
 
 
-async def standing(cluster: Cluster) -> RemediatorProcess:
+async def standing(
+    cluster: Cluster, components: tuple[str, ...] = COMPONENTS, policy: str = LADDER
+) -> RemediatorProcess:
     """Our manifests, GPU nodes, and what Metal3 and Karpenter know of one of them."""
-    objects = [o for o in build(*COMPONENTS) if o["kind"] not in KEPT_OUT]
+    objects = [o for o in build(*components) if o["kind"] not in KEPT_OUT]
     await post_manifests(cluster.client, objects, namespace="gpuward")
     await define(cluster, HOSTS.group, CLAIMS.group)
     await cluster.add(pool=Pool(name="other", nodes=2))
@@ -111,7 +113,7 @@ async def standing(cluster: Cluster) -> RemediatorProcess:
         CLAIMS, "claim-0", {"status": {"nodeName": NODE}}, subresource="status"
     )
     kubeconfig = await cluster.plane.service_account_kubeconfig("gpuward", "gpuward-remediator")
-    return RemediatorProcess(cluster.plane.folder / "one", kubeconfig, policy=QUICK + LADDER)
+    return RemediatorProcess(cluster.plane.folder / "one", kubeconfig, policy=QUICK + policy)
 
 
 async def host_shows(cluster: Cluster, **status: Any) -> None:
@@ -135,7 +137,7 @@ def said(cluster: Cluster, reason: str, words: str) -> Callable[[], Awaitable[Ob
 
 
 @pytest.mark.parametrize("dies", [False, pytest.param(True, marks=pytest.mark.slow)])
-async def test_issue13_02_the_ladder_is_climbed_through_objects_each_asked_once(
+async def test_s39_issue13_02_the_ladder_is_climbed_through_objects_each_asked_once(
     secure_cluster: Cluster, dies: bool
 ) -> None:
     cluster = secure_cluster
