@@ -43,19 +43,7 @@ from agent.settings import (
 )
 from rules.api.health import HealthStatus, PublisherPod, plain
 from rules.catalog.thresholds import RulesError
-from rules.judge.observation import (
-    DcgmSeen,
-    HostSeen,
-    KernelGap,
-    KernelLineSeen,
-    KernelRead,
-    Observation,
-    PciSeen,
-    SourceChanged,
-    SourceName,
-    SourceState,
-    Tick,
-)
+from rules.judge import observation as facts
 from rules.publish.verdict import Health
 
 PROGRAM: Final = "gpuward-agent check"
@@ -141,7 +129,7 @@ def look(settings: AgentSettings) -> HealthStatus:
     finally:
         senses.close_log()
         senses.close(NVML_GRACE_S)
-    judgement.observe(Tick(at=time.time()))
+    judgement.observe(facts.Tick(at=time.time()))
     status = Composer(Pod(), loaded).compose(judgement.state, time.time()).status
     # Nothing is published: there is no life to prove.
     return msgspec.structs.replace(status, publisher=PublisherPod())
@@ -169,7 +157,7 @@ def _take_until(
     deadline = time.monotonic() + within_s
     while not looking.done and (left_s := deadline - time.monotonic()) > 0:
         item = inbox.get(left_s)
-        if isinstance(item, KernelLineSeen | KernelGap | KernelRead):
+        if isinstance(item, facts.KernelLineSeen | facts.KernelGap | facts.KernelRead):
             inbox.judged()
         observation = _observation(item, looking)
         if observation is not None:
@@ -177,22 +165,22 @@ def _take_until(
             judgement.observe(observation)
 
 
-def _observation(item: Item | None, looking: Looking) -> Observation | None:
+def _observation(item: Item | None, looking: Looking) -> facts.Observation | None:
     if isinstance(item, NvmlSaid):
         looking.nvml_said(item)
         return observation_of(item.message, item.at)
-    return item if isinstance(item, Observation) else None
+    return item if isinstance(item, facts.Observation) else None
 
 
 class Looking:
     """What is still to be seen before the look is complete."""
 
     def __init__(self, settings: AgentSettings) -> None:
-        self._pending = {SourceName.KERNEL_LOG, SourceName.PCI, SourceName.HOST}
+        self._pending = {facts.SourceName.KERNEL_LOG, facts.SourceName.PCI, facts.SourceName.HOST}
         if settings.nvml != "off":
-            self._pending.add(SourceName.NVML)
+            self._pending.add(facts.SourceName.NVML)
         if settings.dcgm != "off":
-            self._pending.add(SourceName.DCGM)
+            self._pending.add(facts.SourceName.DCGM)
         self._expected: frozenset[tuple[str, Tier]] | None = None
         self._read: set[tuple[str, Tier]] = set()
         self._described = False
@@ -212,27 +200,29 @@ class Looking:
         """The bus, NVML and the exporter are asked for everything once more."""
         self._waiting = False
         self._read.clear()
-        self._pending.add(SourceName.PCI)
+        self._pending.add(facts.SourceName.PCI)
         if self._expected:
-            self._pending.add(SourceName.NVML)
+            self._pending.add(facts.SourceName.NVML)
         if self._scraped:
-            self._pending.add(SourceName.DCGM)
+            self._pending.add(facts.SourceName.DCGM)
 
-    def saw(self, observation: Observation) -> None:
+    def saw(self, observation: facts.Observation) -> None:
         """Take note of one fact."""
         match observation:
-            case KernelRead():
-                self._pending.discard(SourceName.KERNEL_LOG)
-            case PciSeen():
-                self._pending.discard(SourceName.PCI)
-            case HostSeen():
-                self._pending.discard(SourceName.HOST)
-            case DcgmSeen():
-                self._pending.discard(SourceName.DCGM)
+            case facts.KernelRead():
+                self._pending.discard(facts.SourceName.KERNEL_LOG)
+            case facts.PciSeen():
+                self._pending.discard(facts.SourceName.PCI)
+            case facts.HostSeen():
+                self._pending.discard(facts.SourceName.HOST)
+            case facts.DcgmSeen():
+                self._pending.discard(facts.SourceName.DCGM)
                 self._scraped = True
-            case SourceChanged(source=SourceName.NVML | SourceName.HOST):
+            case facts.SourceChanged(source=facts.SourceName.NVML | facts.SourceName.HOST):
                 pass  # NVML speaks for itself, and the host is looked at in or out of sight.
-            case SourceChanged(source=source, state=state) if state is not SourceState.UP:
+            case facts.SourceChanged(source=source, state=state) if (
+                state is not facts.SourceState.UP
+            ):
                 self._pending.discard(source)
 
     def nvml_said(self, said: NvmlSaid) -> None:
@@ -257,10 +247,10 @@ class Looking:
                 self._described = True
             case NvmlStatus(reason=SourceReason.SIMULATOR_UNUSABLE, message=message):
                 raise SensesError(message)
-            case NvmlStatus(state=state) if state is not SourceState.UP:
-                self._pending.discard(SourceName.NVML)
+            case NvmlStatus(state=state) if state is not facts.SourceState.UP:
+                self._pending.discard(facts.SourceName.NVML)
                 return
             case _:
                 return
         if self._described and self._expected is not None and self._read >= self._expected:
-            self._pending.discard(SourceName.NVML)
+            self._pending.discard(facts.SourceName.NVML)

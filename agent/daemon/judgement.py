@@ -13,15 +13,9 @@ from dataclasses import dataclass, replace
 
 from rules.api.health import HealthStatus
 from rules.catalog.thresholds import Thresholds
+from rules.judge import observation as facts
 from rules.judge.change import Change
 from rules.judge.judge import judge, next_deadline, wants_another_look, wants_reread
-from rules.judge.observation import (
-    KernelGap,
-    KernelLineSeen,
-    NodeSeen,
-    Observation,
-    WorkloadSeen,
-)
 from rules.judge.restore import restore
 from rules.judge.state import NodeState, initial
 
@@ -55,15 +49,17 @@ class Judgement:
             node_name=who.node_name,
         )
         self.knows_past = False
-        self._lines: deque[tuple[int, float, Observation]] = deque(maxlen=KEPT_LINES)
-        self._others: deque[tuple[int, float, Observation]] = deque(maxlen=KEPT_OTHERS)
+        self._lines: deque[tuple[int, float, facts.Observation]] = deque(maxlen=KEPT_LINES)
+        self._others: deque[tuple[int, float, facts.Observation]] = deque(maxlen=KEPT_OTHERS)
         self._taken = 0
 
-    def observe(self, observation: Observation) -> tuple[Change, ...]:
+    def observe(self, observation: facts.Observation) -> tuple[Change, ...]:
         """Judge one fact; what changed by it."""
         now = self._wall()
         if not self.knows_past:
-            said_once = isinstance(observation, KernelLineSeen | WorkloadSeen | KernelGap)
+            said_once = isinstance(
+                observation, facts.KernelLineSeen | facts.WorkloadSeen | facts.KernelGap
+            )
             kept = self._lines if said_once else self._others
             kept.append((self._taken, now, observation))
             self._taken += 1
@@ -84,7 +80,7 @@ class Judgement:
                 node_name=self._who.node_name,
             )
             read = bool(before.node.uid)
-            if read and not any(isinstance(kept, NodeSeen) for _, _, kept in self._others):
+            if read and not any(isinstance(kept, facts.NodeSeen) for _, _, kept in self._others):
                 # It was read too long ago to be kept, and is said again only when it changes.
                 self.state = replace(self.state, node=before.node, stand_down=before.stand_down)
             for _, at, observation in sorted(
@@ -111,10 +107,10 @@ class Judgement:
         return wants_another_look(self.state)
 
 
-def _judged_before(published: HealthStatus, observation: Observation) -> bool:
+def _judged_before(published: HealthStatus, observation: facts.Observation) -> bool:
     """Whether an earlier run of the agent has judged this kernel line."""
     return (
-        isinstance(observation, KernelLineSeen)
+        isinstance(observation, facts.KernelLineSeen)
         and observation.boot_id == published.cursor.boot_id
         and 0 <= observation.sequence <= published.cursor.kmsg_seq
     )

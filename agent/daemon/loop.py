@@ -21,22 +21,9 @@ from agent.nvml.messages import EventKind, Note, NvmlStatus, SourceReason
 from agent.publish.plan import Wanted
 from agent.publish.publish import Accepted, Known, Trouble
 from agent.settings import USAGE_ERROR
+from rules.judge import observation as facts
 from rules.judge.change import Change, ChangeKind
 from rules.judge.facts.repeats import REPEATING_XIDS
-from rules.judge.observation import (
-    DcgmSeen,
-    HostSeen,
-    Inventory,
-    KernelGap,
-    KernelLineSeen,
-    KernelRead,
-    Observation,
-    PciSeen,
-    Readings,
-    SourceName,
-    Tick,
-    WorkloadSeen,
-)
 from rules.judge.state import NodeState
 from rules.publish.events import NodeEvent, events_for
 from rules.publish.publication import Difference, Publication, differs
@@ -49,15 +36,15 @@ ALIVE_WITHIN_S = 60.0
 REREAD_SPACING_S = 2.0
 """A flag that was seen once is read again this soon; a GPU that keeps raising flags no faster."""
 GSP_TIMEOUT_XIDS = (119, 120)
-SOURCE_OF: dict[type, SourceName] = {
-    KernelLineSeen: SourceName.KERNEL_LOG,
-    KernelRead: SourceName.KERNEL_LOG,
-    Inventory: SourceName.NVML,
-    Readings: SourceName.NVML,
-    DcgmSeen: SourceName.DCGM,
-    PciSeen: SourceName.PCI,
-    HostSeen: SourceName.HOST,
-    WorkloadSeen: SourceName.WORKLOADS,
+SOURCE_OF: dict[type, facts.SourceName] = {
+    facts.KernelLineSeen: facts.SourceName.KERNEL_LOG,
+    facts.KernelRead: facts.SourceName.KERNEL_LOG,
+    facts.Inventory: facts.SourceName.NVML,
+    facts.Readings: facts.SourceName.NVML,
+    facts.DcgmSeen: facts.SourceName.DCGM,
+    facts.PciSeen: facts.SourceName.PCI,
+    facts.HostSeen: facts.SourceName.HOST,
+    facts.WorkloadSeen: facts.SourceName.WORKLOADS,
 }
 
 
@@ -98,7 +85,7 @@ class Outside(Protocol):
     def read_kernel_log(self) -> None:
         """The driver says that it printed a line."""
 
-    def find_workload(self, seen: KernelLineSeen) -> None:
+    def find_workload(self, seen: facts.KernelLineSeen) -> None:
         """Find out whose process this record names, in time or not."""
 
 
@@ -134,7 +121,7 @@ class JudgingLoop:
         self._released = False
         self._reread_at = 0.0
         self._beat = clock()
-        self.heard_at: dict[SourceName, float] = {}
+        self.heard_at: dict[facts.SourceName, float] = {}
         """When each sense last reported something (wall), for the metrics."""
 
     @property
@@ -148,7 +135,7 @@ class JudgingLoop:
             self._beat = self._clock()
             item = self._inbox.get(self._wait_s())
             if item is None:
-                self._observe(Tick(at=self._wall()))
+                self._observe(facts.Tick(at=self._wall()))
                 self._stale = True
             else:
                 self._take(item)
@@ -197,19 +184,19 @@ class JudgingLoop:
                 (self._log.info if item.well else self._log.warning)(item.sentence)
             case NvmlSaid():
                 self._take_nvml(item)
-            case KernelLineSeen():
+            case facts.KernelLineSeen():
                 self._take_line(item)
-            case KernelGap():
+            case facts.KernelGap():
                 self._inbox.judged()
                 self._log.warning("kernel records were overwritten unread", lost=item.lost)
                 self._observe(item)
-            case KernelRead():
+            case facts.KernelRead():
                 self._inbox.judged()
                 self._observe(item)
             case _:
                 self._observe(item)
 
-    def _take_line(self, seen: KernelLineSeen) -> None:
+    def _take_line(self, seen: facts.KernelLineSeen) -> None:
         self._inbox.judged()
         line = seen.line
         if line.xid is not None:
@@ -244,12 +231,12 @@ class JudgingLoop:
         if observation is not None:
             self._observe(observation)
 
-    def _observe(self, observation: Observation) -> None:
+    def _observe(self, observation: facts.Observation) -> None:
         source = SOURCE_OF.get(type(observation))
         if source is not None:
             self.heard_at[source] = self._wall()
         changes = self._judgement.observe(observation)
-        if not isinstance(observation, KernelRead):
+        if not isinstance(observation, facts.KernelRead):
             self._stale = True
         for change in changes:
             self._say(change)

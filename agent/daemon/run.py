@@ -44,13 +44,7 @@ from agent.version import USER_AGENT
 from agent.workloads.workloads import WorkloadLookup
 from rules.api.evidence.whose import session_of
 from rules.catalog.thresholds import RulesError
-from rules.judge.observation import (
-    KernelLineSeen,
-    NodeSeen,
-    SourceChanged,
-    SourceName,
-    SourceState,
-)
+from rules.judge import observation as facts
 from rules.judge.state import NodeState
 from rules.publish.events import NodeEvent
 from rules.publish.evidence import KernelExcerpt, evidence
@@ -131,7 +125,7 @@ class Agent:
         if settings.workloads == "api":
             self._workloads = WorkloadLookup(self._kube, settings.node_name, self._inbox.put)
         self._node_was_seen = False
-        self._node_view: NodeSeen | None = None
+        self._node_view: facts.NodeSeen | None = None
         self._registry = CollectorRegistry()
         full = settings.metrics == "full"
         self._registry.register(AgentCollector(self._snapshot, full=full))
@@ -170,8 +164,11 @@ class Agent:
         if self._workloads is not None:
             self._workloads.start()
             return
-        off = SourceChanged(
-            at=time.time(), source=SourceName.WORKLOADS, state=SourceState.ABSENT, reason="Off"
+        off = facts.SourceChanged(
+            at=time.time(),
+            source=facts.SourceName.WORKLOADS,
+            state=facts.SourceState.ABSENT,
+            reason="Off",
         )
         self._inbox.put(off)
 
@@ -231,7 +228,7 @@ class Agent:
         """The driver says that it printed a line."""
         self._senses.read_log_now()
 
-    def find_workload(self, seen: KernelLineSeen) -> None:
+    def find_workload(self, seen: facts.KernelLineSeen) -> None:
         """Find out whose process this record names, in time or not."""
         if self._workloads is not None:
             self._workloads.ask(seen)
@@ -267,7 +264,10 @@ class Agent:
             state = self._judgement.state
             if not self._judgement.knows_past:
                 return False
-            if state.source(SourceName.NVML) in (SourceState.ABSENT, SourceState.RELEASED):
+            if state.source(facts.SourceName.NVML) in (
+                facts.SourceState.ABSENT,
+                facts.SourceState.RELEASED,
+            ):
                 return True
             gpus = state.gpus.values()
             return bool(gpus) and all(v.read_at >= asked_at for v in gpus if v.enumerated)
@@ -334,5 +334,5 @@ class Agent:
         return None
 
 
-def _without_time(seen: NodeSeen) -> tuple[object, ...]:
+def _without_time(seen: facts.NodeSeen) -> tuple[object, ...]:
     return seen.uid, seen.boot_id, seen.annotations, seen.labels

@@ -23,14 +23,7 @@ from agent.senses.machine import REAL, Machine, MachineSense, simulated
 from agent.senses.udev import UdevError, UdevMonitor
 from agent.settings import AgentSettings
 from agent.version import USER_AGENT
-from rules.judge.observation import (
-    KernelGap,
-    KernelLineSeen,
-    KernelRead,
-    SourceChanged,
-    SourceName,
-    SourceState,
-)
+from rules.judge import observation as facts
 from rules.kernel_log.parse import parse
 from rules.kernel_log.scan import worth_parsing
 
@@ -85,7 +78,7 @@ class Senses:
         if self.dcgm is not None:
             self.dcgm.start()
         else:
-            self._source(SourceName.DCGM, SourceState.ABSENT, "Off")
+            self._source(facts.SourceName.DCGM, facts.SourceState.ABSENT, "Off")
         self._patience = threading.Timer(past_within_s, self.open_log)
         self._patience.daemon = True
         self._patience.start()
@@ -107,7 +100,7 @@ class Senses:
         if self._patience is not None:
             self._patience.cancel()
         self._inbox.put(Log(opened.sentence, well=opened.reader is not None))
-        self._source(SourceName.KERNEL_LOG, opened.state, opened.reason)
+        self._source(facts.SourceName.KERNEL_LOG, opened.state, opened.reason)
 
     def _sieve(self) -> Sieve:
         return Sieve(
@@ -160,9 +153,9 @@ class Senses:
         return self.nvml.close(nvml_grace_s)
 
     def _put_kernel_fact(
-        self, fact: KernelLineSeen | KernelGap | KernelRead | SourceChanged
+        self, fact: facts.KernelLineSeen | facts.KernelGap | facts.KernelRead | facts.SourceChanged
     ) -> None:
-        if isinstance(fact, SourceChanged):
+        if isinstance(fact, facts.SourceChanged):
             self._inbox.put(fact)
         else:
             self._inbox.put_when_room(fact, give_up=lambda: self._log_closed)
@@ -172,17 +165,17 @@ class Senses:
 
     def _start_udev(self) -> None:
         if self._settings.udev == "off":
-            self._source(SourceName.UDEV, SourceState.ABSENT, "Off")
+            self._source(facts.SourceName.UDEV, facts.SourceState.ABSENT, "Off")
             return
         monitor = self._make_monitor(self._bus_changed)
         try:
             monitor.start()
         except UdevError as error:
             self._inbox.put(Log(f"{error}; the PCI bus is looked at every 15 s instead"))
-            self._source(SourceName.UDEV, SourceState.ABSENT, "NoUdev")
+            self._source(facts.SourceName.UDEV, facts.SourceState.ABSENT, "NoUdev")
             return
         self._udev = monitor
-        self._source(SourceName.UDEV, SourceState.UP, "")
+        self._source(facts.SourceName.UDEV, facts.SourceState.UP, "")
 
     def _bus_changed(self, arrived: bool) -> None:
         if arrived:
@@ -192,8 +185,10 @@ class Senses:
         else:
             self.look_again()
 
-    def _source(self, source: SourceName, state: SourceState, reason: str) -> None:
-        self._inbox.put(SourceChanged(at=time.time(), source=source, state=state, reason=reason))
+    def _source(self, source: facts.SourceName, state: facts.SourceState, reason: str) -> None:
+        self._inbox.put(
+            facts.SourceChanged(at=time.time(), source=source, state=state, reason=reason)
+        )
 
 
 def _boot_id(path: str) -> str:

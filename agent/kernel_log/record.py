@@ -13,17 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rules.judge.observation import (
-    KernelGap,
-    KernelLineSeen,
-    KernelRead,
-    SourceChanged,
-    SourceName,
-    SourceState,
-)
+from rules.judge import observation as facts
 from rules.kernel_log.record import KernelLine
 
-Sink = Callable[[KernelLineSeen | KernelGap | KernelRead | SourceChanged], None]
+Sink = Callable[
+    [facts.KernelLineSeen | facts.KernelGap | facts.KernelRead | facts.SourceChanged], None
+]
 """Takes the facts of a reader, in order, from its thread; it may make the reader wait."""
 
 MAX_RECORD_BYTES = 8192
@@ -80,7 +75,7 @@ class Sieve:
 
     def fact(
         self, raw: bytes, *, sequence: int, at: float, lookback: bool
-    ) -> KernelLineSeen | None:
+    ) -> facts.KernelLineSeen | None:
         """The fact in one raw record or line; `sequence` -1 where the source does not count."""
         line = self.recognise(raw)
         if line is None:
@@ -89,7 +84,7 @@ class Sieve:
             self.counts.refused += 1
             return None
         self.counts.recognised += 1
-        return KernelLineSeen(
+        return facts.KernelLineSeen(
             at=at, sequence=sequence, boot_id=self.boot_id, lookback=lookback, line=line
         )
 
@@ -114,10 +109,10 @@ class Reading:
             return
         self._fails = fails
         self._sink(
-            SourceChanged(
+            facts.SourceChanged(
                 at=time.time(),
-                source=SourceName.KERNEL_LOG,
-                state=SourceState.DOWN if fails else SourceState.UP,
+                source=facts.SourceName.KERNEL_LOG,
+                state=facts.SourceState.DOWN if fails else facts.SourceState.UP,
                 reason="ReadFailed" if fails else "",
             )
         )

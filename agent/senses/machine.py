@@ -17,19 +17,11 @@ from agent.senses.aer import aer_counters
 from agent.senses.devnodes import nvidia_minors
 from agent.senses.host import host_identity, host_seen
 from agent.senses.pci import pci_functions
-from rules.judge.observation import (
-    AerCounters,
-    AerSeen,
-    DevNodesSeen,
-    HostSeen,
-    PciFunction,
-    PciSeen,
-    SourceChanged,
-    SourceName,
-    SourceState,
-)
+from rules.judge import observation as facts
 
-MachineFact = PciSeen | AerSeen | DevNodesSeen | HostSeen | SourceChanged
+MachineFact = (
+    facts.PciSeen | facts.AerSeen | facts.DevNodesSeen | facts.HostSeen | facts.SourceChanged
+)
 
 LOOK_EVERY_S = 15.0
 """Presence is in the fastest tier: a GPU that left the bus without a word is noticed in this time.
@@ -48,11 +40,11 @@ SETTLE_S = 0.5
 class Machine(NamedTuple):
     """Where the bus, the device files and the host are looked at."""
 
-    functions: Callable[[], tuple[PciFunction, ...]]
+    functions: Callable[[], tuple[facts.PciFunction, ...]]
     minors: Callable[[], tuple[int, ...]]
-    aer: Callable[[Iterable[PciFunction]], tuple[AerCounters, ...]] = lambda _: ()
+    aer: Callable[[Iterable[facts.PciFunction]], tuple[facts.AerCounters, ...]] = lambda _: ()
     """A machine without these counters is the usual one: kernels and bridges must support them."""
-    host: Callable[[float], HostSeen] = host_seen
+    host: Callable[[float], facts.HostSeen] = host_seen
     """Given the wall time."""
 
 
@@ -94,7 +86,7 @@ class MachineSense:
         self._stopping = False
         self._looks = 0
         self._crowded_looks = 0
-        self._said: dict[SourceName, tuple[SourceState, str]] = {}
+        self._said: dict[facts.SourceName, tuple[facts.SourceState, str]] = {}
         self._thread = threading.Thread(target=self._run, name="machine", daemon=True)
 
     def start(self) -> None:
@@ -122,15 +114,15 @@ class MachineSense:
         slow = self._looks % SLOW_EVERY_LOOKS == 0
         try:
             functions = self._machine.functions()
-            self._put(PciSeen(at=self._wall(), functions=functions))
+            self._put(facts.PciSeen(at=self._wall(), functions=functions))
             counters = self._machine.aer(functions) if slow else ()
             if counters:
-                self._put(AerSeen(at=self._wall(), functions=counters))
-            self._put(DevNodesSeen(at=self._wall(), minors=self._machine.minors()))
-            self._say(SourceName.PCI, SourceState.UP, "")
+                self._put(facts.AerSeen(at=self._wall(), functions=counters))
+            self._put(facts.DevNodesSeen(at=self._wall(), minors=self._machine.minors()))
+            self._say(facts.SourceName.PCI, facts.SourceState.UP, "")
         except (OSError, ValueError):
             # No PCI bus in this machine, or a simulated node whose file is being written.
-            self._say(SourceName.PCI, SourceState.ABSENT, "NoPciBus")
+            self._say(facts.SourceName.PCI, facts.SourceState.ABSENT, "NoPciBus")
         if slow:
             self._look_at_host()
         self._looks += 1
@@ -146,14 +138,16 @@ class MachineSense:
         )
         if self._crowded_looks:
             seen = replace(seen, processes=None, services={}, too_many_processes=True)
-            self._say(SourceName.HOST, SourceState.ABSENT, TOO_MANY)
+            self._say(facts.SourceName.HOST, facts.SourceState.ABSENT, TOO_MANY)
         elif seen.processes is None:
-            self._say(SourceName.HOST, SourceState.ABSENT, OUT_OF_SIGHT)
+            self._say(facts.SourceName.HOST, facts.SourceState.ABSENT, OUT_OF_SIGHT)
         else:
-            self._say(SourceName.HOST, SourceState.UP, "")
+            self._say(facts.SourceName.HOST, facts.SourceState.UP, "")
         self._put(seen)
 
-    def _say(self, source: SourceName, state: SourceState, reason: str) -> None:
+    def _say(self, source: facts.SourceName, state: facts.SourceState, reason: str) -> None:
         if self._said.get(source) != (state, reason):
             self._said[source] = (state, reason)
-            self._put(SourceChanged(at=self._wall(), source=source, state=state, reason=reason))
+            self._put(
+                facts.SourceChanged(at=self._wall(), source=source, state=state, reason=reason)
+            )

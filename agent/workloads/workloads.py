@@ -20,13 +20,7 @@ from agent.inbox import Item, Log
 from agent.kube.client import Kube, KubeError
 from agent.senses.host_processes import sees_host_processes
 from agent.workloads.pod_process import pod_of_process
-from rules.judge.observation import (
-    KernelLineSeen,
-    SourceChanged,
-    SourceName,
-    SourceState,
-    WorkloadSeen,
-)
+from rules.judge import observation as facts
 from rules.judge.workload import Workload, workload_behind
 
 MAX_ASKED = 256
@@ -69,14 +63,14 @@ class WorkloadLookup:
         self._clock = clock
         self._gather_s = gather_s
         self._asked: dict[tuple[int | None, str | None, int], float] = {}
-        self._records: queue.SimpleQueue[KernelLineSeen | None] = queue.SimpleQueue()
+        self._records: queue.SimpleQueue[facts.KernelLineSeen | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._known: dict[str, Workload] = {}
-        self._waiting: list[tuple[str, KernelLineSeen]] = []
+        self._waiting: list[tuple[str, facts.KernelLineSeen]] = []
         self._wanted = threading.Event()
         self._stop = threading.Event()
         self._not_before = 0.0
-        self._said = (SourceState.ABSENT, "")
+        self._said = (facts.SourceState.ABSENT, "")
         self._threads = [
             threading.Thread(target=self._read_processes, name="workload-processes", daemon=True),
             threading.Thread(target=self._read_pods, name="workload-pods", daemon=True),
@@ -87,9 +81,9 @@ class WorkloadLookup:
         if not self._host_in_sight():
             remedy = "use component full, or --workloads off"
             self._put(Log(f"the host's processes are out of sight, {_EFFECT}: {remedy}"))
-            self._say(SourceState.ABSENT, "NoHostProcesses")
+            self._say(facts.SourceState.ABSENT, "NoHostProcesses")
             return
-        self._say(SourceState.UP, "")
+        self._say(facts.SourceState.UP, "")
         for thread in self._threads:
             thread.start()
 
@@ -99,10 +93,14 @@ class WorkloadLookup:
         self._wanted.set()
         self._records.put(None)
 
-    def ask(self, seen: KernelLineSeen) -> None:
+    def ask(self, seen: facts.KernelLineSeen) -> None:
         """Find out whose process this record named. Called from one thread only."""
         pid, now = seen.line.pid, self._clock()
-        if not pid or self._said[0] is SourceState.ABSENT or self._records.qsize() >= MAX_QUEUED:
+        if (
+            not pid
+            or self._said[0] is facts.SourceState.ABSENT
+            or self._records.qsize() >= MAX_QUEUED
+        ):
             return
         key = (seen.line.xid, seen.line.pci, pid)
         if now - self._asked.get(key, float("-inf")) < ASK_AGAIN_S:
@@ -118,7 +116,7 @@ class WorkloadLookup:
             if uid:
                 self._found(uid, seen)
 
-    def _found(self, uid: str, seen: KernelLineSeen) -> None:
+    def _found(self, uid: str, seen: facts.KernelLineSeen) -> None:
         """The pod is known by its UID: tell its workload, or have the pods read."""
         with self._lock:
             workload = self._known.get(uid)
@@ -131,7 +129,7 @@ class WorkloadLookup:
 
     def _read_pods(self) -> None:
         while True:
-            refused = self._said[0] is SourceState.DOWN
+            refused = self._said[0] is facts.SourceState.DOWN
             again_s = max(0.0, self._not_before - self._clock()) if refused else None
             self._wanted.wait(again_s)
             if self._stop.is_set():
@@ -156,7 +154,7 @@ class WorkloadLookup:
             self._known = known
             waiting, self._waiting = self._waiting, []
             self._not_before = self._clock() + READ_SPACING_S
-        self._say(SourceState.UP, "")
+        self._say(facts.SourceState.UP, "")
         for uid, seen in waiting:
             if uid in known:
                 self._tell(seen, known[uid])
@@ -175,16 +173,18 @@ class WorkloadLookup:
         remedy = "apply component workloads" if refused else "it is tried again at a later fault"
         self._put(Log(f"the pods of this node cannot be read ({error}), {_EFFECT}: {remedy}"))
         if refused:
-            self._say(SourceState.DOWN, "Forbidden")
+            self._say(facts.SourceState.DOWN, "Forbidden")
 
-    def _tell(self, seen: KernelLineSeen, workload: Workload) -> None:
-        self._put(WorkloadSeen(at=time.time(), record=seen, workload=workload))
+    def _tell(self, seen: facts.KernelLineSeen, workload: Workload) -> None:
+        self._put(facts.WorkloadSeen(at=time.time(), record=seen, workload=workload))
 
-    def _say(self, state: SourceState, reason: str) -> None:
+    def _say(self, state: facts.SourceState, reason: str) -> None:
         """Report the state of this sense if it is news."""
         if (state, reason) == self._said:
             return
         self._said = (state, reason)
         self._put(
-            SourceChanged(at=time.time(), source=SourceName.WORKLOADS, state=state, reason=reason)
+            facts.SourceChanged(
+                at=time.time(), source=facts.SourceName.WORKLOADS, state=state, reason=reason
+            )
         )

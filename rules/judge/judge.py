@@ -12,6 +12,7 @@ from dataclasses import replace
 from rules.catalog.reason import ClosesKind, Severity
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Thresholds
+from rules.judge import observation as facts
 from rules.judge.adding_up import add_up
 from rules.judge.change import Change, changes_between
 from rules.judge.closing import close_what_ended, grace_end, mark_reboot
@@ -47,38 +48,18 @@ from rules.judge.foresight.hours import look_ahead
 from rules.judge.gauge import Gauge, Latch, unconfirmed
 from rules.judge.incident import Incident, IncidentPhase
 from rules.judge.judging import Judging
-from rules.judge.observation import (
-    AerSeen,
-    CallFailed,
-    DcgmSeen,
-    DevNodesSeen,
-    GpuEvent,
-    HostSeen,
-    Inventory,
-    KernelGap,
-    KernelLineSeen,
-    KernelRead,
-    NodeSeen,
-    Observation,
-    PciSeen,
-    Readings,
-    SourceChanged,
-    SourceState,
-    TopologySeen,
-    WorkloadSeen,
-)
 from rules.judge.recording import rests
 from rules.judge.state import START_GRACE_S, NodeState, identify
 from rules.judge.topology import better
 
 
 def judge(
-    state: NodeState, observation: Observation, now: float, thresholds: Thresholds
+    state: NodeState, observation: facts.Observation, now: float, thresholds: Thresholds
 ) -> tuple[NodeState, tuple[Change, ...]]:
     """Take one observation at `now` (wall seconds)."""
     on = Judging(state, now, thresholds)
     on = _let_time_pass(settle_driver(_take(on, observation)))
-    if isinstance(observation, Readings | Inventory | KernelLineSeen):
+    if isinstance(observation, facts.Readings | facts.Inventory | facts.KernelLineSeen):
         on = look_ahead(state, on)
     if on.state.incidents is not state.incidents or _others_are_here(state, on.state):
         on = merge_common(on)
@@ -140,7 +121,7 @@ def wants_another_look(state: NodeState) -> bool:
     ):
         return True
     view = state.view_source
-    if view is None or state.source(view) is not SourceState.UP or state.missing.raised:
+    if view is None or state.source(view) is not facts.SourceState.UP or state.missing.raised:
         return False
     accounted = sum(view.enumerated or view.lost.raised for view in state.gpus.values())
     return accounted < expected_of(state).count
@@ -158,41 +139,41 @@ def _deadline(state: NodeState, incident: Incident) -> float | None:
     return None
 
 
-def _take(on: Judging, seen: Observation) -> Judging:
+def _take(on: Judging, seen: facts.Observation) -> Judging:
     match seen:
-        case KernelLineSeen():
+        case facts.KernelLineSeen():
             return judge_line(on.then(_boot(on.state, seen.boot_id)), seen)
-        case WorkloadSeen():
+        case facts.WorkloadSeen():
             return take_workload(on, seen)
-        case KernelRead():
+        case facts.KernelRead():
             return on.then(_read_up_to(_boot(on.state, seen.boot_id), seen.boot_id, seen.sequence))
-        case KernelGap():
+        case facts.KernelGap():
             return (
                 on.then(_read_up_to(on.state, seen.boot_id, seen.sequence)) if seen.boot_id else on
             )
-        case SourceChanged():
+        case facts.SourceChanged():
             return end_comparison(change_source(on, seen))
-        case Inventory():
+        case facts.Inventory():
             return count_gpus(take_inventory(on, seen))
-        case TopologySeen():
+        case facts.TopologySeen():
             return on.then(replace(on.state, topology=better(seen, on.state.topology)))
-        case Readings():
+        case facts.Readings():
             return _readings(on, seen)
-        case GpuEvent():
+        case facts.GpuEvent():
             return judge_event(on, seen)
-        case CallFailed():
+        case facts.CallFailed():
             return judge_failed_call(on, seen)
-        case PciSeen():
+        case facts.PciSeen():
             return take_functions(on, seen)
-        case AerSeen():
+        case facts.AerSeen():
             return judge_aer(on, seen)
-        case DevNodesSeen():
+        case facts.DevNodesSeen():
             return on.then(replace(on.state, minors=seen.minors[:256]))
-        case DcgmSeen():
+        case facts.DcgmSeen():
             return count_gpus(judge_page(on, seen))
-        case NodeSeen():
+        case facts.NodeSeen():
             return take_node(on, seen)
-        case HostSeen():
+        case facts.HostSeen():
             return take_host(on, seen)
     return on
 
@@ -205,7 +186,7 @@ def _let_time_pass(on: Judging) -> Judging:
     return close_what_ended(on)
 
 
-def _readings(on: Judging, seen: Readings) -> Judging:
+def _readings(on: Judging, seen: facts.Readings) -> Judging:
     """A poll with the presence it found: lost and reset required are states of the whole GPU.
 
     Only some polls look for it; the others say nothing about presence.

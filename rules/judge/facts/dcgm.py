@@ -12,19 +12,12 @@ from typing import Final
 from rules.api.health import MigInstance
 from rules.catalog.signals import Signal
 from rules.catalog.xid import reason_for_xid
+from rules.judge import observation as facts
 from rules.judge.facts.compare import compare_page
 from rules.judge.facts.readings import judge_readings
 from rules.judge.facts.sources import change_source
 from rules.judge.incident import Finding
 from rules.judge.judging import Judging
-from rules.judge.observation import (
-    DcgmSeen,
-    GpuSeen,
-    Readings,
-    SourceChanged,
-    SourceName,
-    SourceState,
-)
 from rules.judge.recording import record
 from rules.judge.state import GpuView, NodeState, identify, with_gpu
 from rules.text.pci_address import plain_address
@@ -39,41 +32,41 @@ _MAX_INSTANCES: Final = 7 * 64
 """A GPU has seven instances at most. Source: NVIDIA MIG guide."""
 
 
-def judge_page(on: Judging, seen: DcgmSeen) -> Judging:
+def judge_page(on: Judging, seen: facts.DcgmSeen) -> Judging:
     """Take one good page."""
     if _is_foreign(on.state, seen):
-        return _say(on, seen, SourceState.DOWN, FOREIGN)
-    nvml_sees = on.state.source(SourceName.NVML) is SourceState.UP
+        return _say(on, seen, facts.SourceState.DOWN, FOREIGN)
+    nvml_sees = on.state.source(facts.SourceName.NVML) is facts.SourceState.UP
     enumerated = {view.seen.uuid for view in on.state.gpus.values() if view.enumerated}
     differs = nvml_sees and set(seen.gpus) != enumerated
-    on = _say(on, seen, SourceState.UP, DIFFERS if differs else "")
+    on = _say(on, seen, facts.SourceState.UP, DIFFERS if differs else "")
     on = _judge_xids(on, seen)
     if nvml_sees:
         return compare_page(on, seen)
-    if on.state.source(SourceName.NVML) is not SourceState.ABSENT:
+    if on.state.source(facts.SourceName.NVML) is not facts.SourceState.ABSENT:
         return on
     on = on.then(replace(on.state, driver=seen.driver or on.state.driver, inventory_at=on.now))
     on = on.then(_enumerate(on.state, seen))
     for uuid, values in list(seen.gpus.items())[:64]:
         unasked = values.get(Signal.FABRIC_STATE) == _NVML_TOO_OLD
         known = {**values, Signal.FABRIC_STATE: None} if unasked else values
-        page = Readings(at=seen.at, gpu=uuid, values=known, pci=seen.pci.get(uuid, ""))
-        on = judge_readings(on, page, SourceName.DCGM)
+        page = facts.Readings(at=seen.at, gpu=uuid, values=known, pci=seen.pci.get(uuid, ""))
+        on = judge_readings(on, page, facts.SourceName.DCGM)
     return on
 
 
-def _enumerate(state: NodeState, seen: DcgmSeen) -> NodeState:
+def _enumerate(state: NodeState, seen: facts.DcgmSeen) -> NodeState:
     """GPUs that the page lists are there; those it stopped listing are not seen."""
     gpus = {key: replace(view, enumerated=key in seen.gpus) for key, view in state.gpus.items()}
     state = replace(state, gpus=gpus)
     for index, uuid in enumerate(list(seen.gpus)[:64]):
         if uuid not in state.gpus:
-            gpu = GpuSeen(uuid=uuid, index=index, pci=seen.pci.get(uuid, ""))
+            gpu = facts.GpuSeen(uuid=uuid, index=index, pci=seen.pci.get(uuid, ""))
             state = with_gpu(state, GpuView(seen=gpu, enumerated=True))
     return state
 
 
-def _is_foreign(state: NodeState, seen: DcgmSeen) -> bool:
+def _is_foreign(state: NodeState, seen: facts.DcgmSeen) -> bool:
     """Another node's page: none of its GPUs, by UUID or by address, is known here.
 
     Its host name proves nothing: it may be that of the exporter's pod or container.
@@ -87,7 +80,7 @@ def _is_foreign(state: NodeState, seen: DcgmSeen) -> bool:
     return bool(here and told) and here.isdisjoint(told)
 
 
-def _judge_xids(on: Judging, seen: DcgmSeen) -> Judging:
+def _judge_xids(on: Judging, seen: facts.DcgmSeen) -> Judging:
     """A changed last Xid is an event, where no better sense would have seen it.
 
     Healthy GPUs may export none: a series that appears has changed, too. Under MIG each instance
@@ -100,8 +93,8 @@ def _judge_xids(on: Judging, seen: DcgmSeen) -> Judging:
     last.update(list(seen.instance_xids.items())[:_MAX_INSTANCES])
     on = on.then(replace(on.state, dcgm_xids=last))
     blind = (
-        on.state.source(SourceName.NVML) is not SourceState.UP
-        and on.state.source(SourceName.KERNEL_LOG) is not SourceState.UP
+        on.state.source(facts.SourceName.NVML) is not facts.SourceState.UP
+        and on.state.source(facts.SourceName.KERNEL_LOG) is not facts.SourceState.UP
     )
     for (uuid, instance), xid in last.items():
         was = before.get((uuid, instance), 0)
@@ -115,7 +108,7 @@ def _judge_xids(on: Judging, seen: DcgmSeen) -> Judging:
             gpu=who.uuid,
             pci=who.pci,
             xid=xid,
-            source=SourceName.DCGM,
+            source=facts.SourceName.DCGM,
             evidence=f"dcgm-exporter: last Xid changed from {was} to {xid}",
             mig=MigInstance(gi=instance) if instance is not None else None,
         )
@@ -123,6 +116,8 @@ def _judge_xids(on: Judging, seen: DcgmSeen) -> Judging:
     return on
 
 
-def _say(on: Judging, seen: DcgmSeen, told: SourceState, reason: str) -> Judging:
-    change = SourceChanged(at=seen.at, source=SourceName.DCGM, state=told, reason=reason)
+def _say(on: Judging, seen: facts.DcgmSeen, told: facts.SourceState, reason: str) -> Judging:
+    change = facts.SourceChanged(
+        at=seen.at, source=facts.SourceName.DCGM, state=told, reason=reason
+    )
     return change_source(on, change)

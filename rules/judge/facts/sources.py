@@ -23,6 +23,7 @@ from rules.api.names import (
 )
 from rules.catalog.reasons import REASONS
 from rules.catalog.thresholds import Threshold
+from rules.judge import observation as facts
 from rules.judge.closing import mark_reset, without_looks
 from rules.judge.expected_gpus import expected_gpus
 from rules.judge.facts.network import judge_ports
@@ -42,14 +43,6 @@ from rules.judge.facts.standing import (
 from rules.judge.gauge import Latch
 from rules.judge.incident import Finding, Named
 from rules.judge.judging import Judging
-from rules.judge.observation import (
-    CallFailed,
-    HostSeen,
-    NodeSeen,
-    SourceChanged,
-    SourceName,
-    SourceState,
-)
 from rules.judge.recording import record
 from rules.judge.state import (
     START_GRACE_S,
@@ -88,7 +81,7 @@ _GONE_CODES: Final = frozenset({9, 18, 999})
 _INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 
 
-def change_source(on: Judging, seen: SourceChanged) -> Judging:
+def change_source(on: Judging, seen: facts.SourceChanged) -> Judging:
     """Take what a sense says about itself.
 
     A sense that starts again after the agent's restart keeps its restored state for the grace,
@@ -97,14 +90,14 @@ def change_source(on: Judging, seen: SourceChanged) -> Judging:
     old = on.state.sources.get(seen.source)
     if (
         old is not None
-        and seen.state is SourceState.DOWN
+        and seen.state is facts.SourceState.DOWN
         and seen.reason == STARTING
         and seen.source in on.state.restored_sources
         and on.now < on.state.started_at + START_GRACE_S
     ):
         return on
-    back = seen.source is SourceName.NVML and seen.state is SourceState.UP
-    if back and old is not None and old.state is not SourceState.UP:
+    back = seen.source is facts.SourceName.NVML and seen.state is facts.SourceState.UP
+    if back and old is not None and old.state is not facts.SourceState.UP:
         # The driver may have been restarted meanwhile: links that train anew were not down.
         gpus = {key: replace(v, checks=without_looks(v)) for key, v in on.state.gpus.items()}
         on = on.then(replace(on.state, gpus=gpus))
@@ -125,40 +118,42 @@ def settle_driver(on: Judging) -> Judging:
     One NVIDIA function on the bus, one GPU that should be here, or a bus that was not seen, and
     an absent driver is what keeps us from seeing.
     """
-    view = on.state.sources.get(SourceName.NVML)
+    view = on.state.sources.get(facts.SourceName.NVML)
     if view is None or view.reason != DRIVER_ABSENT:
         return on
     expected = expected_gpus(
         on.state.configured, on.state.node.expected_annotation, on.state.learned
     )
     none_here = on.state.pci_at > 0 and not on.state.functions and not expected.count
-    told = SourceState.ABSENT if none_here else SourceState.DOWN
+    told = facts.SourceState.ABSENT if none_here else facts.SourceState.DOWN
     if view.state is told:
         return on
     settled = SourceView(state=told, reason=DRIVER_ABSENT, since=on.now)
-    return on.then(replace(on.state, sources={**on.state.sources, SourceName.NVML: settled}))
+    return on.then(replace(on.state, sources={**on.state.sources, facts.SourceName.NVML: settled}))
 
 
 def expire_restored(on: Judging) -> Judging:
     """After the grace, a sense that did not speak is Down, whatever an earlier agent saw."""
     if not on.state.restored_sources or on.now < on.state.started_at + START_GRACE_S:
         return on
-    down = SourceView(state=SourceState.DOWN, reason=STARTING, since=on.now)
+    down = SourceView(state=facts.SourceState.DOWN, reason=STARTING, since=on.now)
     sources = {
-        name: down if name in on.state.restored_sources and view.state is SourceState.UP else view
+        name: down
+        if name in on.state.restored_sources and view.state is facts.SourceState.UP
+        else view
         for name, view in on.state.sources.items()
     }
     return on.then(replace(on.state, sources=sources, restored_sources=frozenset()))
 
 
-def judge_failed_call(on: Judging, seen: CallFailed) -> Judging:
+def judge_failed_call(on: Judging, seen: facts.CallFailed) -> Judging:
     """One NVML call failed: the code says whether driver, GPU or field is meant."""
     whole_driver = "Init" in seen.call or (seen.code in _GONE_CODES and not seen.gpu)
     if whole_driver and seen.code in _INIT_CODES:
-        down = SourceChanged(
+        down = facts.SourceChanged(
             at=seen.at,
-            source=SourceName.NVML,
-            state=SourceState.DOWN,
+            source=facts.SourceName.NVML,
+            state=facts.SourceState.DOWN,
             reason=_INIT_CODES[seen.code],
         )
         return change_source(on, down)
@@ -178,7 +173,7 @@ def judge_failed_call(on: Judging, seen: CallFailed) -> Judging:
         row=REASONS[reason],
         gpu=who.uuid,
         pci=who.pci,
-        source=SourceName.NVML,
+        source=facts.SourceName.NVML,
         evidence=evidence,
     )
     return record(on, replace(finding, counts=not is_known(on.state, finding)))
@@ -204,12 +199,12 @@ def reset_required(on: Judging, who: Named, evidence: str) -> Judging:
     if view is None:
         return on
     raised = is_raised(on.state, RESET_REQUIRED, view)
-    on = judge_checks(on, (_RESET_REQUIRED,), evidence, SourceName.NVML, view)
+    on = judge_checks(on, (_RESET_REQUIRED,), evidence, facts.SourceName.NVML, view)
     ended = raised and not evidence  # nothing but a reset ends that state
     return mark_reset(on, view.who) if ended else on
 
 
-def take_node(on: Judging, seen: NodeSeen) -> Judging:
+def take_node(on: Judging, seen: facts.NodeSeen) -> Judging:
     """Take what people and other controllers wrote on the Node."""
     notes = seen.annotations
     node = replace(
@@ -229,9 +224,9 @@ def take_node(on: Judging, seen: NodeSeen) -> Judging:
         return on.then(replace(ends_now, stand_down=None))
     if on.state.stand_down is not None:
         return on.then(replace(on.state, stand_down=replace(on.state.stand_down, reason=asked)))
-    released = on.state.sources.get(SourceName.NVML)
+    released = on.state.sources.get(facts.SourceName.NVML)
     since = on.now
-    if released is not None and released.state is SourceState.RELEASED and released.since:
+    if released is not None and released.state is facts.SourceState.RELEASED and released.since:
         since = min(on.now, released.since)
     return on.then(replace(on.state, stand_down=StandDown(reason=asked, since=since)))
 
@@ -265,7 +260,7 @@ def expire_stand_down(on: Judging) -> Judging:
     )
 
 
-def take_host(on: Judging, seen: HostSeen) -> Judging:
+def take_host(on: Judging, seen: facts.HostSeen) -> Judging:
     """Take what the host says: boot and hardware, network ports, driver tasks, services."""
     node = replace(
         on.state.node,

@@ -15,26 +15,8 @@ from rules.api.timestamps import format_time
 from rules.catalog.reason import Severity
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import DEFAULT_RULES
+from rules.judge import observation as facts
 from rules.judge.judge import judge, next_deadline, wants_reread
-from rules.judge.observation import (
-    GpuSeen,
-    HostSeen,
-    Inventory,
-    KernelLineSeen,
-    NetworkPort,
-    NodeSeen,
-    Observation,
-    PciFunction,
-    PciSeen,
-    Readings,
-    SourceChanged,
-    SourceName,
-    SourceState,
-    Tick,
-    TopologySeen,
-    Value,
-    WorkloadSeen,
-)
 from rules.judge.restore import restore
 from rules.judge.state import NodeState, initial
 from rules.judge.workload import Workload
@@ -48,7 +30,7 @@ DRIVER: Final = "580.82.07"
 _VENDOR: Final = 0x10DE
 _3D_CONTROLLER: Final = 0x0302
 _LINKS: Final = 18
-SOUND: Final[dict[Signal, Value]] = {
+SOUND: Final[dict[Signal, facts.Value]] = {
     Signal.PRESENCE: "present",
     Signal.RECOVERY_ACTION: 0,
     Signal.REMAP_FAILURE: 0,
@@ -72,12 +54,12 @@ class Machine:
     boot: int = 1
     booted_at: float = 0.0
     annotations: dict[str, str] = field(default_factory=dict)
-    nvml: SourceState = SourceState.UP
+    nvml: facts.SourceState = facts.SourceState.UP
     ports_up: bool = True
     agent_down: bool = False
     state: NodeState | None = None
     published: Publication | None = None
-    values: dict[int, dict[Signal, Value]] = field(default_factory=dict)
+    values: dict[int, dict[Signal, facts.Value]] = field(default_factory=dict)
     """What GPUs read that are not sound."""
     gone: set[int] = field(default_factory=set)
     suspects: set[int] = field(default_factory=set)
@@ -132,24 +114,27 @@ class Machine:
         self._awake(now)
         self._see(seen, now)
         if workload is not None:
-            self._see(WorkloadSeen(at=now, record=seen, workload=workload), now)
+            self._see(facts.WorkloadSeen(at=now, record=seen, workload=workload), now)
 
-    def record(self, text: str, gpu: int, now: float) -> KernelLineSeen:
+    def record(self, text: str, gpu: int, now: float) -> facts.KernelLineSeen:
         """The record of a line, as the agent's reader hands it on."""
         parsed = parse_message(text.format(pci=self.pci(gpu)).encode())
         if parsed is None:
             raise ValueError(f"not a line of the driver: {text}")
         self.sequence += 1
-        return KernelLineSeen(
+        return facts.KernelLineSeen(
             at=now, sequence=self.sequence, boot_id=self.boot_id, lookback=False, line=parsed
         )
 
-    def nvml_is(self, state: SourceState, now: float, reason: str = "") -> None:
+    def nvml_is(self, state: facts.SourceState, now: float, reason: str = "") -> None:
         """The driver hangs, or answers again."""
         self._awake(now)
         self.nvml = state
-        self._see(SourceChanged(at=now, source=SourceName.NVML, state=state, reason=reason), now)
-        if state is SourceState.UP:
+        self._see(
+            facts.SourceChanged(at=now, source=facts.SourceName.NVML, state=state, reason=reason),
+            now,
+        )
+        if state is facts.SourceState.UP:
             self._see(self._inventory(now), now)
             self.poll(now)
 
@@ -168,7 +153,7 @@ class Machine:
         self.values.clear()
         self.gone.clear()
         self.ports_up = True
-        self.nvml = SourceState.UP
+        self.nvml = facts.SourceState.UP
         self.rebooted(now)
 
     def rebooted(self, now: float) -> None:
@@ -194,7 +179,7 @@ class Machine:
         self._awake(now)
         self._see(self._bus(now), now)
         self._see(self._host(now), now)
-        if self.nvml is SourceState.UP:
+        if self.nvml is facts.SourceState.UP:
             sound = next((gpu for gpu in range(GPUS) if gpu not in self.suspects), 0)
             for gpu in sorted({*self.suspects, sound}):
                 self._see(self._reading(gpu, now), now)
@@ -212,7 +197,7 @@ class Machine:
     def tick(self, now: float) -> None:
         """Time passed."""
         if self.state is not None:
-            self._see(Tick(at=now), now)
+            self._see(facts.Tick(at=now), now)
 
     @property
     def grave(self) -> bool:
@@ -261,21 +246,31 @@ class Machine:
         self._see(self._node(now), now)
         self._see(self._host(now), now)
         self._see(self._bus(now), now)
-        self._see(SourceChanged(at=now, source=SourceName.KERNEL_LOG, state=SourceState.UP), now)
-        self._see(SourceChanged(at=now, source=SourceName.WORKLOADS, state=SourceState.UP), now)
-        self._see(SourceChanged(at=now, source=SourceName.NVML, state=self.nvml), now)
-        if self.nvml is SourceState.UP:
+        self._see(
+            facts.SourceChanged(
+                at=now, source=facts.SourceName.KERNEL_LOG, state=facts.SourceState.UP
+            ),
+            now,
+        )
+        self._see(
+            facts.SourceChanged(
+                at=now, source=facts.SourceName.WORKLOADS, state=facts.SourceState.UP
+            ),
+            now,
+        )
+        self._see(facts.SourceChanged(at=now, source=facts.SourceName.NVML, state=self.nvml), now)
+        if self.nvml is facts.SourceState.UP:
             self._see(self._inventory(now), now)
             self._see(self._topology(now), now)
             for gpu in range(GPUS):
                 self._see(self._reading(gpu, now), now)
 
-    def _see(self, seen: Observation, now: float) -> None:
+    def _see(self, seen: facts.Observation, now: float) -> None:
         if self.state is not None:
             self.state, _ = judge(self.state, seen, now, DEFAULT_RULES)
 
-    def _node(self, now: float) -> NodeSeen:
-        return NodeSeen(
+    def _node(self, now: float) -> facts.NodeSeen:
+        return facts.NodeSeen(
             at=now,
             name=self.name,
             uid=self.uid,
@@ -284,20 +279,20 @@ class Machine:
             labels={"node.kubernetes.io/instance-type": "sim-8"},
         )
 
-    def _host(self, now: float) -> HostSeen:
-        return HostSeen(
+    def _host(self, now: float) -> facts.HostSeen:
+        return facts.HostSeen(
             at=now,
             booted_at=self.booted_at or self.made_at - 86_400.0,
             product_uuid=f"dmi-{self.number}",
             cpu_numa_nodes=(0, 1),
-            ports=(NetworkPort(name="mlx5_0/1", active=self.ports_up, infiniband=True),),
+            ports=(facts.NetworkPort(name="mlx5_0/1", active=self.ports_up, infiniband=True),),
         )
 
-    def _bus(self, now: float) -> PciSeen:
-        return PciSeen(
+    def _bus(self, now: float) -> facts.PciSeen:
+        return facts.PciSeen(
             at=now,
             functions=tuple(
-                PciFunction(
+                facts.PciFunction(
                     address=f"{self.pci(gpu)}.0",
                     vendor=_VENDOR,
                     device_class=_3D_CONTROLLER,
@@ -308,12 +303,12 @@ class Machine:
             ),
         )
 
-    def _inventory(self, now: float) -> Inventory:
-        return Inventory(
+    def _inventory(self, now: float) -> facts.Inventory:
+        return facts.Inventory(
             at=now,
             driver=self.driver,
             gpus=tuple(
-                GpuSeen(
+                facts.GpuSeen(
                     uuid=self.uuid(gpu),
                     index=gpu,
                     pci=f"{self.pci(gpu)}.0",
@@ -325,9 +320,9 @@ class Machine:
             ),
         )
 
-    def _topology(self, now: float) -> TopologySeen:
+    def _topology(self, now: float) -> facts.TopologySeen:
         each = range(GPUS)
-        return TopologySeen(
+        return facts.TopologySeen(
             at=now,
             gpus=tuple(self.uuid(gpu) for gpu in each),
             links=tuple(tuple("X" if a == b else "NV18" for b in each) for a in each),
@@ -335,8 +330,8 @@ class Machine:
             numa=tuple(gpu * 2 // GPUS for gpu in each),
         )
 
-    def _reading(self, gpu: int, now: float) -> Readings:
+    def _reading(self, gpu: int, now: float) -> facts.Readings:
         values = self.values.get(gpu, SOUND)
         if gpu in self.gone:
             values = {Signal.PRESENCE: "lost"}
-        return Readings(at=now, gpu=self.uuid(gpu), values=values, pci=self.pci(gpu))
+        return facts.Readings(at=now, gpu=self.uuid(gpu), values=values, pci=self.pci(gpu))
