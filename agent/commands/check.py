@@ -24,15 +24,7 @@ from agent.daemon.nvml_facts import observation_of
 from agent.daemon.rules_file import load_rules
 from agent.daemon.senses import Senses, SensesError
 from agent.inbox import Inbox, Item, NvmlSaid
-from agent.nvml.messages import (
-    Fault,
-    Hello,
-    NvmlReadings,
-    NvmlStatus,
-    NvmlTopology,
-    SourceReason,
-    Tier,
-)
+from agent.nvml import messages
 from agent.settings import (
     USAGE_ERROR,
     AgentSettings,
@@ -181,8 +173,8 @@ class Looking:
             self._pending.add(facts.SourceName.NVML)
         if settings.dcgm != "off":
             self._pending.add(facts.SourceName.DCGM)
-        self._expected: frozenset[tuple[str, Tier]] | None = None
-        self._read: set[tuple[str, Tier]] = set()
+        self._expected: frozenset[tuple[str, messages.Tier]] | None = None
+        self._read: set[tuple[str, messages.Tier]] = set()
         self._described = False
         self._waiting = False
         self._scraped = False
@@ -232,22 +224,24 @@ class Looking:
         Of a GPU that does not enumerate there is but one thing to be heard.
         """
         match said.message:
-            case Hello(gpus=devices):
+            case messages.Hello(gpus=devices):
                 self._described = not devices
                 self._expected = frozenset(
                     (device.uuid or device.pci, tier)
                     for device in devices
-                    for tier in (Tier if device.uuid else (Tier.FAST,))
+                    for tier in (messages.Tier if device.uuid else (messages.Tier.FAST,))
                 )
-            case NvmlReadings(gpu=gpu, pci=pci, tier=tier):
+            case messages.NvmlReadings(gpu=gpu, pci=pci, tier=tier):
                 self._read.add((gpu or pci, tier))
-            case Fault(gpu=gpu, pci=pci) if gpu or pci:
-                self._read.add((gpu or pci, Tier.FAST))
-            case NvmlTopology():
+            case messages.Fault(gpu=gpu, pci=pci) if gpu or pci:
+                self._read.add((gpu or pci, messages.Tier.FAST))
+            case messages.NvmlTopology():
                 self._described = True
-            case NvmlStatus(reason=SourceReason.SIMULATOR_UNUSABLE, message=message):
+            case messages.NvmlStatus(
+                reason=messages.SourceReason.SIMULATOR_UNUSABLE, message=message
+            ):
                 raise SensesError(message)
-            case NvmlStatus(state=state) if state is not facts.SourceState.UP:
+            case messages.NvmlStatus(state=state) if state is not facts.SourceState.UP:
                 self._pending.discard(facts.SourceName.NVML)
                 return
             case _:

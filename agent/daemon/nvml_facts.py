@@ -10,47 +10,37 @@ from typing import Final
 
 import msgspec
 
-from agent.nvml.messages import (
-    Absent,
-    Event,
-    Fault,
-    Hello,
-    Message,
-    NvmlReadings,
-    NvmlStatus,
-    NvmlTopology,
-    Value,
-)
+from agent.nvml import messages
 from rules.judge import observation as facts
 from rules.judge.observation import Observation, SourceName
 
 _FACTS: Final = {
-    Hello: facts.Inventory,
-    NvmlTopology: facts.TopologySeen,
-    Event: facts.GpuEvent,
-    Fault: facts.CallFailed,
+    messages.Hello: facts.Inventory,
+    messages.NvmlTopology: facts.TopologySeen,
+    messages.Event: facts.GpuEvent,
+    messages.Fault: facts.CallFailed,
 }
 """Facts that have the fields of their message."""
 
 
-def observation_of(message: Message, at: float) -> Observation | None:
+def observation_of(message: messages.Message, at: float) -> Observation | None:
     """The fact in a message; None for what only a log wants to know."""
     match message:
-        case NvmlStatus(state=state, reason=reason):
+        case messages.NvmlStatus(state=state, reason=reason):
             return facts.SourceChanged(
                 at=at, source=SourceName.NVML, state=state, reason=str(reason)
             )
-        case NvmlReadings():
+        case messages.NvmlReadings():
             values = {signal: _value(value) for signal, value in message.values.items()}
             return facts.Readings(at=at, gpu=message.gpu, pci=message.pci, values=values)
-        case Hello() | NvmlTopology() | Event() | Fault():
+        case messages.Hello() | messages.NvmlTopology() | messages.Event() | messages.Fault():
             said = {**msgspec.structs.asdict(message), "at": at}
             return msgspec.convert(said, _FACTS[type(message)], from_attributes=True)
         case _:
             return None
 
 
-def _value(value: Value) -> facts.Value:
-    if isinstance(value, Absent):
+def _value(value: messages.Value) -> facts.Value:
+    if isinstance(value, messages.Absent):
         return None
     return tuple(value) if isinstance(value, list) else value

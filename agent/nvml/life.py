@@ -13,29 +13,10 @@ import msgspec
 import pynvml as nvml
 
 from agent.memory import give_back
+from agent.nvml import messages
 from agent.nvml.caller import Caller, DriverGoneError, Failed
 from agent.nvml.events import GpuEvents, SystemEvents
 from agent.nvml.inventory import Gpu, enumerate_gpus, excluded, virtualization
-from agent.nvml.messages import (
-    EXIT_REINITIALISE,
-    INIT_CALL,
-    Absent,
-    Calling,
-    Event,
-    EventKind,
-    Fault,
-    Finish,
-    Framer,
-    FromChild,
-    Hello,
-    NvmlReadings,
-    Refresh,
-    Reinitialise,
-    Tier,
-    ToChild,
-    Value,
-    frame,
-)
 from agent.nvml.poller import Poller
 from agent.nvml.return_codes import GPU_NOT_FOUND, Meaning, meaning
 from agent.nvml.schedule import Schedule
@@ -54,7 +35,7 @@ CONFIRM_AFTER_S = 2.0
 START_AGAIN_S = 60.0
 UNKNOWN_ERROR = 999
 
-_decode = msgspec.msgpack.Decoder(ToChild).decode
+_decode = msgspec.msgpack.Decoder(messages.ToChild).decode
 
 
 class Child:
@@ -65,21 +46,21 @@ class Child:
         self._reports = reports
         self._jitter = jitter
         self._poll_s = poll_s
-        self._framer = Framer()
+        self._framer = messages.Framer()
         self._announced_until = 0.0
         self._call = Caller(self.send)
         self._gpus: list[Gpu] = []
         self._branch = 0
         self._silent: set[int] = set()
-        self._last: dict[tuple[int, Tier], dict[Signal, Value]] = {}
+        self._last: dict[tuple[int, messages.Tier], dict[Signal, messages.Value]] = {}
         self._finished = False
         self._status = 0
         self._refresh_wanted = False
 
-    def send(self, message: FromChild) -> None:
+    def send(self, message: messages.FromChild) -> None:
         """Write one message to the parent, whole."""
         self._announced_until = 0.0
-        data = memoryview(frame(message))
+        data = memoryview(messages.frame(message))
         while data:
             data = data[os.write(self._reports, data) :]
 
@@ -89,14 +70,16 @@ class Child:
             return self._live()
         except DriverGoneError as gone:
             self.send(gone.fault)
-            return EXIT_REINITIALISE
+            return messages.EXIT_REINITIALISE
 
     def _live(self) -> int:
-        started = self._call(INIT_CALL, nvml.nvmlInitWithFlags, nvml.NVML_INIT_FLAG_NO_GPUS)
+        started = self._call(
+            messages.INIT_CALL, nvml.nvmlInitWithFlags, nvml.NVML_INIT_FLAG_NO_GPUS
+        )
         if isinstance(started, Failed):
             if started.code == GPU_NOT_FOUND:
                 return self._wait_without_gpus()
-            self.send(Fault(call=started.call, code=started.code))
+            self.send(messages.Fault(call=started.call, code=started.code))
             return EXIT_INIT_FAILED
         # Of a driver whose version cannot be read nothing new is asked.
         version = self._call.text("nvmlSystemGetDriverVersion", nvml.nvmlSystemGetDriverVersion)
@@ -118,13 +101,13 @@ class Child:
 
     def _wait_without_gpus(self) -> int:
         """NVML would not even start without a GPU: it is asked anew now and then, and on order."""
-        self.send(Hello(driver="", nvml="", cuda="", branch=0, gpus=[]))
+        self.send(messages.Hello(driver="", nvml="", cuda="", branch=0, gpus=[]))
         again_at = time.monotonic() + START_AGAIN_S
         while not self._finished:
-            self.send(Calling(call="wait for orders", within_s=ANNOUNCE_S))
+            self.send(messages.Calling(call="wait for orders", within_s=ANNOUNCE_S))
             self._hear(ANNOUNCE_S)
             if self._refresh_wanted or time.monotonic() >= again_at:
-                return EXIT_REINITIALISE
+                return messages.EXIT_REINITIALISE
         return self._status
 
     def _enumerate(self) -> None:
@@ -141,12 +124,12 @@ class Child:
         self._poll_due()
         self.send(topology(self._call, self._gpus, self._branch))
 
-    def _hello(self) -> Hello:
+    def _hello(self) -> messages.Hello:
         call = self._call
         cuda = call.number(
             "nvmlSystemGetCudaDriverVersion_v2", nvml.nvmlSystemGetCudaDriverVersion_v2
         )
-        return Hello(
+        return messages.Hello(
             driver=call.text("nvmlSystemGetDriverVersion", nvml.nvmlSystemGetDriverVersion),
             nvml=call.text("nvmlSystemGetNVMLVersion", nvml.nvmlSystemGetNVMLVersion),
             cuda="" if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
@@ -165,14 +148,14 @@ class Child:
             self._poll(self._gpus[index], tier)
             self._hear(0.0)
 
-    def _poll(self, gpu: Gpu, tier: Tier) -> None:
+    def _poll(self, gpu: Gpu, tier: messages.Tier) -> None:
         if gpu.handle is None:
             self._look_for(gpu, tier)
             return
         readings = self._poller.poll(gpu, tier, time.monotonic())
         self.send(readings)
         self._confirm(gpu.device.index, readings)
-        if tier is Tier.FAST:
+        if tier is messages.Tier.FAST:
             self._notice_silence(gpu.device.index, readings)
         mig = readings.values.get(Signal.MIG_MODE)
         if (
@@ -182,12 +165,12 @@ class Child:
         ):
             self._refresh_wanted = True
 
-    def _confirm(self, index: int, readings: NvmlReadings) -> None:
+    def _confirm(self, index: int, readings: messages.NvmlReadings) -> None:
         """Read again soon what is new: it must not be believed, or waited for, on one reading."""
         watched = {name: value for name, value in readings.values.items() if name in CONFIRMED}
         before = self._last.get((index, readings.tier))
         self._last[index, readings.tier] = watched
-        if before == watched or (before is None and readings.tier is Tier.SLOW):
+        if before == watched or (before is None and readings.tier is messages.Tier.SLOW):
             return
         self._schedule.hurry(index, readings.tier, time.monotonic() + CONFIRM_AFTER_S)
         if before is None:
@@ -196,19 +179,23 @@ class Child:
             # A GPU that came back has no place in the event set yet, and may be another one.
             self._refresh_wanted = watched[Signal.PRESENCE] == "present"
 
-    def _look_for(self, gpu: Gpu, tier: Tier) -> None:
+    def _look_for(self, gpu: Gpu, tier: messages.Tier) -> None:
         """A GPU that did not enumerate: say so at every fast poll until it does."""
-        if tier is not Tier.FAST:
+        if tier is not messages.Tier.FAST:
             return
         index = gpu.device.index
         found = self._call("nvmlDeviceGetHandleByIndex_v2", nvml.nvmlDeviceGetHandleByIndex, index)
         if not isinstance(found, Failed):
             self._refresh_wanted = True
             return
-        self.send(Fault(call=found.call, code=found.code, gpu=gpu.device.uuid, pci=gpu.device.pci))
+        self.send(
+            messages.Fault(
+                call=found.call, code=found.code, gpu=gpu.device.uuid, pci=gpu.device.pci
+            )
+        )
         if found.meaning in (Meaning.GPU_LOST, Meaning.GPU_NEEDS_RESET):
             word = "lost" if found.meaning is Meaning.GPU_LOST else "reset_required"
-            readings = NvmlReadings(
+            readings = messages.NvmlReadings(
                 gpu=gpu.device.uuid,
                 pci=gpu.device.pci,
                 tier=tier,
@@ -217,13 +204,13 @@ class Child:
             self.send(readings)
             self._confirm(index, readings)
 
-    def _notice_silence(self, index: int, readings: NvmlReadings) -> None:
+    def _notice_silence(self, index: int, readings: messages.NvmlReadings) -> None:
         """One field may fail without a reason; a driver that so fails every GPU is gone."""
         others = [value for name, value in readings.values.items() if name != Signal.PRESENCE]
         unknown = [
             value
             for value in others
-            if isinstance(value, Absent) and meaning(value.code) is Meaning.UNKNOWN
+            if isinstance(value, messages.Absent) and meaning(value.code) is Meaning.UNKNOWN
         ]
         if unknown and len(unknown) == len(others):
             self._silent.add(index)
@@ -246,7 +233,7 @@ class Child:
             for pushed in self._system.take():
                 self._tell(pushed)
             call = "nvmlEventSetWait_v2" if self._events.waiting else "wait for orders"
-            self.send(Calling(call=call, within_s=ANNOUNCE_S))
+            self.send(messages.Calling(call=call, within_s=ANNOUNCE_S))
             self._announced_until = now + ANNOUNCE_S
         if not self._events.waiting:
             self._hear(left_s)
@@ -257,22 +244,25 @@ class Child:
         elif self._events.failed:
             # The set failed, which mostly means that a GPU was lost: find out which.
             for index in range(len(self._gpus)):
-                self._schedule.hurry(index, Tier.FAST, now)
+                self._schedule.hurry(index, messages.Tier.FAST, now)
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, event: messages.Event) -> None:
         self.send(event)
-        of_driver = event.kind in (EventKind.DRIVER_BIND, EventKind.DRIVER_UNBIND)
+        of_driver = event.kind in (
+            messages.EventKind.DRIVER_BIND,
+            messages.EventKind.DRIVER_UNBIND,
+        )
         for gpu in self._gpus:
             # An event that names no GPU may be about any of them.
             if gpu.device.uuid == event.gpu or not (event.gpu or of_driver):
-                self._schedule.hurry(gpu.device.index, Tier.FAST, time.monotonic())
-                self._schedule.hurry(gpu.device.index, Tier.MEDIUM, time.monotonic())
-        if event.kind is EventKind.MIG_CONFIG_CHANGE:
+                self._schedule.hurry(gpu.device.index, messages.Tier.FAST, time.monotonic())
+                self._schedule.hurry(gpu.device.index, messages.Tier.MEDIUM, time.monotonic())
+        if event.kind is messages.EventKind.MIG_CONFIG_CHANGE:
             self._refresh_wanted = True
-        elif event.kind is EventKind.DRIVER_BIND:
+        elif event.kind is messages.EventKind.DRIVER_BIND:
             # NVML counts GPUs once per initialisation.
             self._finished = True
-            self._status = EXIT_REINITIALISE
+            self._status = messages.EXIT_REINITIALISE
 
     def _hear(self, timeout_s: float) -> None:
         """Take the parent's orders; its end of the pipe closing is the order to finish."""
@@ -284,10 +274,10 @@ class Child:
             self._finished = True
         for body in self._framer.feed(data):
             match _decode(body):
-                case Finish():
+                case messages.Finish():
                     self._finished = True
-                case Refresh():
+                case messages.Refresh():
                     self._refresh_wanted = True
-                case Reinitialise():
+                case messages.Reinitialise():
                     self._finished = True
-                    self._status = EXIT_REINITIALISE
+                    self._status = messages.EXIT_REINITIALISE

@@ -12,24 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from agent.nvml import statuses
-from agent.nvml.messages import (
-    EXIT_REINITIALISE,
-    EXIT_UNUSABLE,
-    INIT_CALL,
-    Calling,
-    Event,
-    EventKind,
-    Fault,
-    Finish,
-    FromChild,
-    Hello,
-    Note,
-    NvmlStatus,
-    Refresh,
-    Reinitialise,
-    ToChild,
-)
+from agent.nvml import messages, statuses
 from agent.nvml.return_codes import INIT_FAILURES
 from rules.api.backoff import backoff_s
 
@@ -89,15 +72,15 @@ class State(NamedTuple):
     finish_by: float | None = None
     killed_at: float | None = None
     gsp_seen_at: float | None = None
-    fault: Fault | None = None
+    fault: messages.Fault | None = None
     note: str = ""
-    status: NvmlStatus | None = None
+    status: messages.NvmlStatus | None = None
 
 
 class Said(msgspec.Struct, frozen=True):
     """The child sent a message."""
 
-    message: FromChild
+    message: messages.FromChild
 
 
 class Exited(msgspec.Struct, frozen=True):
@@ -155,13 +138,13 @@ class StopOrder(msgspec.Struct, frozen=True):
 class Send(msgspec.Struct, frozen=True):
     """Send this to the child."""
 
-    message: ToChild
+    message: messages.ToChild
 
 
 class Emit(msgspec.Struct, frozen=True):
     """Tell the main loop."""
 
-    status: NvmlStatus
+    status: messages.NvmlStatus
 
 
 Input = (
@@ -191,7 +174,7 @@ def step(state: State, event: Input, now: float) -> Step:
         case Resume():
             return _resume(state, now)
         case RefreshWanted():
-            return state, [Send(Refresh())] if state.phase is ChildPhase.RUNNING else []
+            return state, [Send(messages.Refresh())] if state.phase is ChildPhase.RUNNING else []
         case ReinitialiseWanted():
             return _reinitialise(state, now)
         case GspTimeoutSeen():
@@ -228,19 +211,23 @@ def _kill_at(state: State) -> float:
     return at
 
 
-def _said(state: State, message: FromChild, now: float) -> Step:
+def _said(state: State, message: messages.FromChild, now: float) -> Step:
     call, gpu, within_s = "", "", BETWEEN_CALLS_S
-    if isinstance(message, Calling):
+    if isinstance(message, messages.Calling):
         call, gpu, within_s = message.call, message.gpu, message.within_s
     was_hung = state.hung
     state = state._replace(call=call, gpu=gpu, expected_by=now + within_s, hung=False)
-    if isinstance(message, Event) and message.kind is EventKind.XID and message.data in GSP_XIDS:
+    if (
+        isinstance(message, messages.Event)
+        and message.kind is messages.EventKind.XID
+        and message.data in GSP_XIDS
+    ):
         state = state._replace(gsp_seen_at=now)
-    elif isinstance(message, Fault) and _explains_an_end(message):
+    elif isinstance(message, messages.Fault) and _explains_an_end(message):
         state = state._replace(fault=message)
-    elif isinstance(message, Note):
+    elif isinstance(message, messages.Note):
         state = state._replace(note=message.text)
-    elif isinstance(message, Hello):
+    elif isinstance(message, messages.Hello):
         first = 0 if state.first is None else state.first
         state = state._replace(greeted=True, first=first, fault=None, note="")
         return _emit(state, statuses.up("NVML answers."))
@@ -249,9 +236,9 @@ def _said(state: State, message: FromChild, now: float) -> Step:
     return state, []
 
 
-def _explains_an_end(fault: Fault) -> bool:
+def _explains_an_end(fault: messages.Fault) -> bool:
     """Whether the child may end because of this: a fault of the driver, not of one GPU."""
-    return fault.call == INIT_CALL or (fault.code in INIT_FAILURES and not fault.gpu)
+    return fault.call == messages.INIT_CALL or (fault.code in INIT_FAILURES and not fault.gpu)
 
 
 def _exited(state: State, status: int, now: float) -> Step:
@@ -272,12 +259,12 @@ def _exited(state: State, status: int, now: float) -> Step:
         return state, [StopOrder(clean=True)]
     if state.want is Want.RELEASE:
         return _emit(state._replace(attempts=0), statuses.released(state.release_reason))
-    if status == EXIT_UNUSABLE:
+    if status == messages.EXIT_UNUSABLE:
         return _emit(state._replace(start_at=None), statuses.unusable(note))
     if asked:
         # Released and resumed before it had gone: its end is what was asked for.
         return _tick(state._replace(start_at=now, attempts=0), now)
-    if status == EXIT_REINITIALISE and (attempts == 0 or fault is None):
+    if status == messages.EXIT_REINITIALISE and (attempts == 0 or fault is None):
         return _tick(state._replace(start_at=now if attempts == 0 else now + 1.0), now)
     wait_s = backoff_s(attempts + 1, 1.0, BACKOFF_MAX_S)
     code = fault.code if fault is not None else None
@@ -307,7 +294,7 @@ def _resume(state: State, now: float) -> Step:
 
 def _reinitialise(state: State, now: float) -> Step:
     if state.phase is ChildPhase.RUNNING:
-        return state, [Send(Reinitialise())]
+        return state, [Send(messages.Reinitialise())]
     if state.phase is ChildPhase.NONE and state.start_at is not None:
         # What came may be the driver that the last child did not find: do not sit out the wait.
         soon = min(state.start_at, now + AFTER_ARRIVAL_S)
@@ -325,7 +312,7 @@ def _close(state: State, timeout_s: float, now: float) -> Step:
 def _finish(state: State, by: float) -> Step:
     asked = state.phase is not ChildPhase.RUNNING
     phase = ChildPhase.FINISHING if state.phase is ChildPhase.RUNNING else state.phase
-    return state._replace(phase=phase, finish_by=by), [] if asked else [Send(Finish())]
+    return state._replace(phase=phase, finish_by=by), [] if asked else [Send(messages.Finish())]
 
 
 def _tick(state: State, now: float) -> Step:
@@ -358,7 +345,7 @@ def _tick(state: State, now: float) -> Step:
     return state, outputs
 
 
-def _emit(state: State, status: NvmlStatus) -> Step:
+def _emit(state: State, status: messages.NvmlStatus) -> Step:
     if status == state.status:
         return state, []
     return state._replace(status=status), [Emit(status)]

@@ -10,21 +10,8 @@ from typing import Final
 
 import msgspec
 
+from agent.validate import messages
 from agent.validate.crew import Crew, Died, Heard, Hung
-from agent.validate.messages import (
-    Burn,
-    Burned,
-    Copied,
-    Copy,
-    CopyToPeer,
-    Open,
-    Opened,
-    Order,
-    Remember,
-    Remembered,
-    Trouble,
-    Unusable,
-)
 from agent.validate.reading import Reading, ReadingError, look
 from rules.validate.findings import (
     CheckId,
@@ -99,20 +86,20 @@ class Course:
         for gpu, heard in self._ask(
             crew, CheckId.START, {gpu: self._opening(gpu) for gpu in self._well}
         ):
-            if isinstance(heard, Opened):
+            if isinstance(heard, messages.Opened):
                 self._seen = (self._seen or set()) | set(heard.seen)
                 busy = occupied(self._names[gpu], heard.free, heard.total)
                 if busy and not self._plan.even_if_busy:
                     self._trouble.append(busy)
-            elif isinstance(heard, Unusable):
+            elif isinstance(heard, messages.Unusable):
                 self._trouble.append(f"Nothing was tested: {heard.message}.")
                 self._well.remove(gpu)
 
     def _patterns(self, crew: Crew) -> None:
         self._tell("writing patterns over the memory and reading them back, all GPUs at once")
-        orders = {gpu: Remember() for gpu in self._well}
+        orders = {gpu: messages.Remember() for gpu in self._well}
         for gpu, heard in self._ask(crew, CheckId.MEMORY, orders):
-            if isinstance(heard, Remembered):
+            if isinstance(heard, messages.Remembered):
                 seen = MemorySeen(
                     gpu=gpu,
                     tested=heard.tested,
@@ -127,7 +114,7 @@ class Course:
         self._tell("copying between host and each GPU alone")
         for check, to_host in ALONE:
             for gpu in list(self._well):
-                self._rated(self._ask(crew, check, {gpu: Copy(to_host)}), check)
+                self._rated(self._ask(crew, check, {gpu: messages.Copy(to_host)}), check)
 
     def _pairs(self, crew: Crew) -> None:
         if len(self._well) > 1:
@@ -139,17 +126,17 @@ class Course:
 
     def _pair(self, crew: Crew, source: str, target: str) -> None:
         """One copy. Where it fails the far end is asked alone: the fault may be its own."""
-        orders = {source: CopyToPeer(target)}
+        orders = {source: messages.CopyToPeer(target)}
         self._rated(self._ask(crew, CheckId.PEER, orders, peer=target), CheckId.PEER, target)
         if source in self._well:
             return
-        probe = {target: Copy(to_host=True)}
+        probe = {target: messages.Copy(to_host=True)}
         answers = self._ask(crew, CheckId.DEVICE_TO_HOST, probe)
-        if all(isinstance(heard, Copied) for _, heard in answers):
+        if all(isinstance(heard, messages.Copied) for _, heard in answers):
             return
         crew.renew(source)
         again = crew.ask({source: self._opening(source)}, self._plan.deadline_s)
-        if isinstance(again.get(source), Opened):
+        if isinstance(again.get(source), messages.Opened):
             # Only the far end is gone: what the near end said was about that.
             self._stopped = [
                 one for one in self._stopped if (one.gpu, one.peer) != (source, target)
@@ -160,15 +147,15 @@ class Course:
         seconds = TOGETHER_SHARE * self._plan.time_s
         self._tell("copying between host and all GPUs at once")
         for check, to_host in TOGETHER:
-            orders = {gpu: Copy(to_host, seconds) for gpu in self._well}
+            orders = {gpu: messages.Copy(to_host, seconds) for gpu in self._well}
             self._rated(self._ask(crew, check, orders, seconds), check)
 
     def _burn(self, crew: Crew) -> None:
         seconds = self._plan.time_s
         self._tell(f"computing the same on all GPUs at once for {seconds:g} s")
-        orders = {gpu: Burn(seconds) for gpu in self._well}
+        orders = {gpu: messages.Burn(seconds) for gpu in self._well}
         for gpu, heard in self._ask(crew, CheckId.CHECKSUM, orders, seconds, meanwhile=self._peek):
-            if isinstance(heard, Burned):
+            if isinstance(heard, messages.Burned):
                 self._sums.append(
                     SumsSeen(
                         gpu=gpu,
@@ -215,7 +202,7 @@ class Course:
         self,
         crew: Crew,
         check: CheckId,
-        orders: Mapping[str, Order],
+        orders: Mapping[str, messages.Order],
         seconds: float = 0.0,
         *,
         peer: str = "",
@@ -234,7 +221,7 @@ class Course:
 
     def _rated(self, found: Sequence[tuple[str, Heard]], check: CheckId, peer: str = "") -> None:
         for gpu, heard in found:
-            if isinstance(heard, Copied):
+            if isinstance(heard, messages.Copied):
                 link = self._link(gpu, peer) if peer else ""
                 self._rates.append(
                     RateSeen(check=check, gpu=gpu, peer=peer, gigabytes=heard.gigabytes, link=link)
@@ -248,8 +235,8 @@ class Course:
     def _of_chosen(self, reading: Reading) -> list[Counters]:
         return [one for one in reading.counters if one.gpu in self._plan.chosen]
 
-    def _opening(self, gpu: str) -> Open:
-        return Open(gpu, self._names[gpu].pci)
+    def _opening(self, gpu: str) -> messages.Open:
+        return messages.Open(gpu, self._names[gpu].pci)
 
     def _name(self, gpu: str) -> str:
         subject: Subject = self._names[gpu]
@@ -262,7 +249,7 @@ def _stop(check: CheckId, gpu: str, peer: str, said: Heard) -> Stopped | None:
             return Stopped(check=check, gpu=gpu, peer=peer, why=Stop.HUNG, seconds=seconds)
         case Died(status):
             return Stopped(check=check, gpu=gpu, peer=peer, why=Stop.DIED, code=status)
-        case Trouble(call, code, name):
+        case messages.Trouble(call, code, name):
             return Stopped(
                 check=check,
                 gpu=gpu,

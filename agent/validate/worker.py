@@ -14,26 +14,9 @@ from typing import Any, BinaryIO
 import msgspec
 
 from agent.simulator import SIMULATED, simulated_driver
-from agent.validate import cuda
+from agent.validate import cuda, messages
 from agent.validate.affinity import move_near
 from agent.validate.device import Device
-from agent.validate.messages import (
-    EXIT_UNUSABLE,
-    Answer,
-    Burn,
-    Burned,
-    Copied,
-    Copy,
-    CopyToPeer,
-    Open,
-    Opened,
-    Order,
-    Remember,
-    Remembered,
-    Trouble,
-    Unusable,
-    line,
-)
 
 
 def main(mode: str) -> int:
@@ -47,8 +30,10 @@ def main(mode: str) -> int:
         library = library_of(mode)
     except (OSError, ImportError, ValueError) as error:
         words = " ".join(str(error).split())[:300]
-        answers.write(line(Unusable(f"the CUDA driver cannot be used here: {words}")))
-        return EXIT_UNUSABLE
+        answers.write(
+            messages.line(messages.Unusable(f"the CUDA driver cannot be used here: {words}"))
+        )
+        return messages.EXIT_UNUSABLE
     serve(library, sys.stdin.buffer, answers)
     return 0
 
@@ -65,10 +50,10 @@ def serve(library: Any, orders: BinaryIO, answers: Any) -> None:
     at_hand = Hands(library)
     for order in orders:
         try:
-            answer = at_hand.obey(msgspec.json.decode(order, type=Order))
+            answer = at_hand.obey(msgspec.json.decode(order, type=messages.Order))
         except cuda.CudaError as error:
-            answer = Trouble(error.call, error.code, error.name)
-        answers.write(line(answer))
+            answer = messages.Trouble(error.call, error.code, error.name)
+        answers.write(messages.line(answer))
 
 
 class Hands:
@@ -78,25 +63,25 @@ class Hands:
         self._library = library
         self._device: Device | None = None
 
-    def obey(self, order: Order) -> Answer:
+    def obey(self, order: messages.Order) -> messages.Answer:
         """Do one thing. Raises CudaError where the driver refuses."""
-        if isinstance(order, Open):
+        if isinstance(order, messages.Open):
             if order.pci:
                 move_near(order.pci)
             self._device = Device(cuda.Cuda(self._library), order.gpu)
             free, total = self._device.memory()
-            return Opened(sorted(self._device.seen), free, total)
+            return messages.Opened(sorted(self._device.seen), free, total)
         if self._device is None:
             raise cuda.CudaError("cuInit", 3, "not begun")
         match order:
-            case Remember():
-                return Remembered(*self._device.patterns())
-            case Copy(to_host, seconds):
-                return Copied(self._device.copies(to_host=to_host, seconds=seconds))
-            case CopyToPeer(gpu):
-                return Copied(self._device.peer(gpu))
-            case Burn(seconds):
-                return Burned(*self._device.sums(seconds))
+            case messages.Remember():
+                return messages.Remembered(*self._device.patterns())
+            case messages.Copy(to_host, seconds):
+                return messages.Copied(self._device.copies(to_host=to_host, seconds=seconds))
+            case messages.CopyToPeer(gpu):
+                return messages.Copied(self._device.peer(gpu))
+            case messages.Burn(seconds):
+                return messages.Burned(*self._device.sums(seconds))
 
 
 if __name__ == "__main__":

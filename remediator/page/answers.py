@@ -19,6 +19,7 @@ from remediator.page.records_page import records_page
 from remediator.page.runbook_page import runbook_page
 from remediator.page.session_page import session_page
 from remediator.page.session_table import sessions_page
+from remediator.view import shapes
 from remediator.view.fleet_view import HEALTHS, node_rows, summary
 from remediator.view.history_view import history
 from remediator.view.ledger_view import StatsShown, stats
@@ -26,17 +27,6 @@ from remediator.view.node_view import node_detail
 from remediator.view.paging import RequestError, page_of
 from remediator.view.search import MOST_FOUND, search
 from remediator.view.session_view import ended_rows, open_rows, session_detail, urgency
-from remediator.view.shapes import (
-    FleetSummary,
-    HistoryShown,
-    LivePage,
-    NodeDetail,
-    NodePage,
-    NodeRow,
-    SessionDetail,
-    SessionPage,
-    SessionRow,
-)
 from remediator.view.state import PageState
 from rules.api.timestamps import format_time, parse_time
 
@@ -51,25 +41,25 @@ class NotThereError(Exception):
     """There is nothing at this address; one sentence."""
 
 
-def api_fleet(state: PageState) -> FleetSummary:
+def api_fleet(state: PageState) -> shapes.FleetSummary:
     """`/api/fleet`."""
     return summary(state, node_rows(state))
 
 
-def api_nodes(state: PageState, query: Query) -> NodePage:
+def api_nodes(state: PageState, query: Query) -> shapes.NodePage:
     """`/api/nodes`: every GPU node by pool, rack and name."""
     rows = node_rows(state)
     if wanted := query.get("health"):
         rows = [row for row in rows if row.health == wanted]
     items, token = page_of(rows, _place, query, NODES_PER_PAGE)
-    return NodePage(items=tuple(items), next=token, total=len(rows))
+    return shapes.NodePage(items=tuple(items), next=token, total=len(rows))
 
 
-def _place(row: NodeRow) -> tuple[str, str, str]:
+def _place(row: shapes.NodeRow) -> tuple[str, str, str]:
     return row.pool, row.rack, row.name
 
 
-def api_node(state: PageState, name: str) -> NodeDetail:
+def api_node(state: PageState, name: str) -> shapes.NodeDetail:
     """`/api/nodes/NAME`."""
     node = state.snapshot.nodes.get(name)
     if node is None:
@@ -77,7 +67,7 @@ def api_node(state: PageState, name: str) -> NodeDetail:
     return node_detail(node, state)
 
 
-def api_sessions(state: PageState, query: Query) -> SessionPage:
+def api_sessions(state: PageState, query: Query) -> shapes.SessionPage:
     """`/api/sessions`: open ones by urgency, or ended ones, the latest first."""
     wanted = query.get("state", "open")
     if wanted not in {"open", "ended"}:
@@ -88,14 +78,14 @@ def api_sessions(state: PageState, query: Query) -> SessionPage:
     else:
         rows = ended_rows(state)
         items, token = page_of(rows, _latest, query)
-    return SessionPage(items=tuple(items), next=token, total=len(rows))
+    return shapes.SessionPage(items=tuple(items), next=token, total=len(rows))
 
 
-def _latest(row: SessionRow) -> tuple[float, str]:
+def _latest(row: shapes.SessionRow) -> tuple[float, str]:
     return -(parse_time(row.phase_since) or 0.0), row.name
 
 
-def api_session(state: PageState, name: str) -> SessionDetail:
+def api_session(state: PageState, name: str) -> shapes.SessionDetail:
     """`/api/sessions/NAME`."""
     session = state.snapshot.quarantines.get(name)
     if session is None:
@@ -103,7 +93,7 @@ def api_session(state: PageState, name: str) -> SessionDetail:
     return session_detail(session, state)
 
 
-def api_history(state: PageState) -> HistoryShown:
+def api_history(state: PageState) -> shapes.HistoryShown:
     """`/api/history`."""
     return history(state)
 
@@ -166,7 +156,7 @@ def _nodes(state: PageState, query: Query) -> Element:
     return nodes_page(state.replica(), items, f"{title} ({len(rows):,})", token, address)
 
 
-def _gravity(row: NodeRow) -> tuple[int, str]:
+def _gravity(row: shapes.NodeRow) -> tuple[int, str]:
     return HEALTHS.index(row.health), row.name
 
 
@@ -188,10 +178,10 @@ def nodes_to_read(state: PageState, path: str) -> list[str]:
     return found[:MOST_READS]
 
 
-def api_live(document: Element, state: PageState, wanted: list[str]) -> LivePage:
+def api_live(document: Element, state: PageState, wanted: list[str]) -> shapes.LivePage:
     """`/api/live`: digests of a page's regions, and the regions that were asked for."""
     regions = live_regions(document)
-    return LivePage(
+    return shapes.LivePage(
         at=format_time(state.now),
         digests={name: dict(one.attributes)["data-digest"] for name, one in regions.items()},
         regions={

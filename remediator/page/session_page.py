@@ -21,21 +21,16 @@ from remediator.page.parts import (
     section,
 )
 from remediator.page.runbook_page import runbook_link
-from remediator.view.shapes import (
-    DrainShown,
-    GpuIdentity,
-    IncidentEvidence,
-    NodeMark,
-    ReplicaShown,
-    SessionDetail,
-)
+from remediator.view import shapes
 from rules.api.quarantine import BlockedBy, TimelineEntry, ValidationAttempt
 from rules.session.repair.rungs import LadderRung
 
 SHOWN_PODS = 20
 
 
-def session_page(detail: SessionDetail, replica: ReplicaShown, now: float) -> Element:
+def session_page(
+    detail: shapes.SessionDetail, replica: shapes.ReplicaShown, now: float
+) -> Element:
     """The whole document."""
     row = detail.session
     return page(
@@ -59,7 +54,7 @@ def session_page(detail: SessionDetail, replica: ReplicaShown, now: float) -> El
     )  # fmt: skip
 
 
-def _state(detail: SessionDetail, now: float) -> list[Element]:
+def _state(detail: shapes.SessionDetail, now: float) -> list[Element]:
     row = detail.session
     chips = [chip(row.phase), chip(row.severity)]
     if row.mode == "Shadow":
@@ -81,7 +76,7 @@ def _state(detail: SessionDetail, now: float) -> list[Element]:
     ]
 
 
-def _blocked(detail: SessionDetail) -> list[Element]:
+def _blocked(detail: shapes.SessionDetail) -> list[Element]:
     blocked = detail.drain.blocked if detail.drain else ()
     said = {detail.session.message}
     told = [
@@ -132,7 +127,7 @@ def _pods(pods: Sequence[str]) -> Element | None:
     )
 
 
-def _why(detail: SessionDetail, now: float) -> list[Element]:
+def _why(detail: shapes.SessionDetail, now: float) -> list[Element]:
     asked = [
         el(
             "p",
@@ -153,7 +148,7 @@ def _why(detail: SessionDetail, now: float) -> list[Element]:
     return [*asked, *told, *_gpu_list(detail.gpus)]
 
 
-def _incident(incident: IncidentEvidence, now: float) -> Element:
+def _incident(incident: shapes.IncidentEvidence, now: float) -> Element:
     return el(
         "article",
         el("h3", incident.reason, " ", chip(incident.severity)),
@@ -167,7 +162,7 @@ def _incident(incident: IncidentEvidence, now: float) -> Element:
     )
 
 
-def _gpu_list(gpus: Sequence[GpuIdentity]) -> list[Element]:
+def _gpu_list(gpus: Sequence[shapes.GpuIdentity]) -> list[Element]:
     if not gpus:
         return []
     told: list[Child] = []
@@ -178,7 +173,7 @@ def _gpu_list(gpus: Sequence[GpuIdentity]) -> list[Element]:
     return [el("ul.gpus", {"aria-label": "GPUs"}, told)]
 
 
-def _drain(drain: DrainShown | None, now: float) -> list[Element]:
+def _drain(drain: shapes.DrainShown | None, now: float) -> list[Element]:
     if drain is None:
         return [nothing("Nothing was evicted: the drain has not begun.")]
     waiting, left = len(drain.waiting), len(drain.left_by_failure)
@@ -206,7 +201,7 @@ def _drain(drain: DrainShown | None, now: float) -> list[Element]:
     ]
 
 
-def marks_list(marks: Sequence[NodeMark], none: str) -> list[Element]:
+def marks_list(marks: Sequence[shapes.NodeMark], none: str) -> list[Element]:
     """Marks with their owners, or the sentence that there is none."""
     if not marks:
         return [nothing(none)]
@@ -222,7 +217,7 @@ def marks_list(marks: Sequence[NodeMark], none: str) -> list[Element]:
     ]  # fmt: skip
 
 
-def _ladder(detail: SessionDetail, now: float) -> list[Element]:
+def _ladder(detail: shapes.SessionDetail, now: float) -> list[Element]:
     """The steps of the repair from the lowest; nothing where there is none."""
     if not detail.ladder:
         return []
@@ -245,7 +240,7 @@ def _rung(rung: LadderRung, now: float) -> Element:
     )
 
 
-def _tested(detail: SessionDetail, now: float) -> list[Element]:
+def _tested(detail: shapes.SessionDetail, now: float) -> list[Element]:
     """The tests under load, the last first; nothing where there was none."""
     if not detail.validation:
         return []
@@ -306,7 +301,7 @@ def _clock(at: str) -> str:
     return at[5:19].replace("T", " ") if len(at) >= 19 else at
 
 
-def _acts(detail: SessionDetail) -> list[Element]:
+def _acts(detail: shapes.SessionDetail) -> list[Element]:
     return commands(detail.session.node, in_session=detail.session.open)
 
 

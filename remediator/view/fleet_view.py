@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from remediator.view import shapes
 from remediator.view.people import pause_scope
-from remediator.view.shapes import (
-    BreakerState,
-    BudgetRow,
-    Counts,
-    FleetSummary,
-    GpuMark,
-    NodeRow,
-    PauseRow,
-    PoolRow,
-)
 from remediator.view.state import PageState, mode_of, phase_of
 from rules.api.health import HealthStatus
 from rules.api.names import LABEL_GPUS, LABEL_GPUS_HEALTHY, LABEL_HEALTH
@@ -31,20 +22,20 @@ MAX_GPUS = 64
 """More squares than this are not drawn in one node; the count is still shown."""
 
 
-def node_rows(state: PageState) -> list[NodeRow]:
+def node_rows(state: PageState) -> list[shapes.NodeRow]:
     """Every GPU node, by pool, rack and name."""
     rows = [node_row(node, state) for node in state.snapshot.nodes.values()]
     return sorted(rows, key=lambda row: (row.pool, row.rack, row.name))
 
 
-def node_row(node: NodeView, state: PageState) -> NodeRow:
+def node_row(node: NodeView, state: PageState) -> shapes.NodeRow:
     """One node as the heat map shows it."""
     pool, rack = state.keys.group(node.labels)
     verdict = state.health(node.name)
     session = state.open_session(node.name)
     word = node.labels.get(LABEL_HEALTH, "unknown")
     gpus = _count(node.labels.get(LABEL_GPUS))
-    return NodeRow(
+    return shapes.NodeRow(
         name=node.name,
         pool=pool,
         rack=rack,
@@ -60,10 +51,10 @@ def node_row(node: NodeView, state: PageState) -> NodeRow:
     )
 
 
-def gpu_marks(status: HealthStatus) -> tuple[GpuMark, ...]:
+def gpu_marks(status: HealthStatus) -> tuple[shapes.GpuMark, ...]:
     """The GPUs of a verdict that are not plainly healthy."""
     return tuple(
-        GpuMark(
+        shapes.GpuMark(
             index=gpu.index if gpu.index >= 0 else position,
             health=_word(gpu.health),
             uuid=gpu.uuid,
@@ -84,14 +75,14 @@ def _count(label: str | None) -> int:
     return int(label) if label and label.isascii() and label.isdigit() and len(label) < 6 else 0
 
 
-def summary(state: PageState, rows: Iterable[NodeRow]) -> FleetSummary:
+def summary(state: PageState, rows: Iterable[shapes.NodeRow]) -> shapes.FleetSummary:
     """Everything about the fleet but its nodes."""
     rows = list(rows)
-    return FleetSummary(
+    return shapes.FleetSummary(
         replica=state.replica(),
         counts=counts(state, rows),
         budgets=tuple(
-            BudgetRow(
+            shapes.BudgetRow(
                 scope=f"{line.key}={line.value}" if line.key else "all selected nodes",
                 nodes=line.total,
                 unavailable=line.unavailable,
@@ -108,12 +99,12 @@ def summary(state: PageState, rows: Iterable[NodeRow]) -> FleetSummary:
     )
 
 
-def counts(state: PageState, rows: list[NodeRow]) -> Counts:
+def counts(state: PageState, rows: list[shapes.NodeRow]) -> shapes.Counts:
     """The fleet in numbers."""
     words = Counter(row.health for row in rows)
     opened = [s for s in state.snapshot.quarantines.values() if is_open(s)]
     seen = [row for row in rows if row.health != "unknown"]
-    return Counts(
+    return shapes.Counts(
         nodes=len(rows),
         healthy=words["healthy"],
         degraded=words["degraded"],
@@ -138,9 +129,9 @@ def last_day(state: PageState) -> tuple[int, ...]:
     return tuple(hours)
 
 
-def _breaker(state: PageState) -> BreakerState:
+def _breaker(state: PageState) -> shapes.BreakerState:
     said = state.verdict.breaker.refusal
-    return BreakerState(
+    return shapes.BreakerState(
         open=said is not None,
         reason=said.reason if said is not None else "",
         message=said.why if said is not None else "",
@@ -148,12 +139,12 @@ def _breaker(state: PageState) -> BreakerState:
     )
 
 
-def _pools(rows: list[NodeRow]) -> tuple[PoolRow, ...]:
-    by_pool: dict[str, list[NodeRow]] = {}
+def _pools(rows: list[shapes.NodeRow]) -> tuple[shapes.PoolRow, ...]:
+    by_pool: dict[str, list[shapes.NodeRow]] = {}
     for row in rows:
         by_pool.setdefault(row.pool, []).append(row)
     return tuple(
-        PoolRow(
+        shapes.PoolRow(
             name=name,
             racks=len({row.rack for row in its}),
             nodes=len(its),
@@ -164,10 +155,10 @@ def _pools(rows: list[NodeRow]) -> tuple[PoolRow, ...]:
     )
 
 
-def pauses(state: PageState) -> tuple[PauseRow, ...]:
+def pauses(state: PageState) -> tuple[shapes.PauseRow, ...]:
     """The pauses in force."""
     return tuple(
-        PauseRow(
+        shapes.PauseRow(
             name=pause.metadata.name,
             scope=pause_scope(pause),
             reason=pause.spec.reason,

@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from remediator.view.shapes import (
-    DrainShown,
-    GpuIdentity,
-    IncidentEvidence,
-    NodeMark,
-    SessionDetail,
-    SessionRow,
-)
+from remediator.view import shapes
 from remediator.view.state import PageState, mode_of, phase_of
 from rules.api.health import GpuStatus, IncidentStatus
 from rules.api.mark import read_note
@@ -28,11 +21,11 @@ CORDON_TAINT = "node.kubernetes.io/unschedulable"
 """Kubernetes puts it beside every cordon; the cordon has its own line."""
 
 
-def session_row(session: QuarantineView) -> SessionRow:
+def session_row(session: QuarantineView) -> shapes.SessionRow:
     """One session as tables show it."""
     status, causes = session.status, session.spec.causes
     drain = status.drain or DrainStatus()
-    return SessionRow(
+    return shapes.SessionRow(
         name=session.name,
         node=session.spec.node_name,
         phase=phase_of(session),
@@ -58,29 +51,29 @@ def condition_word(condition: Condition) -> str:
     return condition.reason if halted else condition.type
 
 
-def open_rows(state: PageState) -> list[SessionRow]:
+def open_rows(state: PageState) -> list[shapes.SessionRow]:
     """Open sessions: those that need a person first, then the gravest, then the oldest."""
     rows = [session_row(s) for s in state.snapshot.quarantines.values() if is_open(s)]
     return sorted(rows, key=urgency)
 
 
-def urgency(row: SessionRow) -> tuple[bool, int, float, str]:
+def urgency(row: shapes.SessionRow) -> tuple[bool, int, float, str]:
     """Sort key of open sessions."""
     since = parse_time(row.opened_at) or 0.0
     return "NeedsHuman" not in row.conditions, -severity_rank(row.severity), since, row.name
 
 
-def ended_rows(state: PageState) -> list[SessionRow]:
+def ended_rows(state: PageState) -> list[shapes.SessionRow]:
     """Ended sessions, the last that ended first."""
     rows = [session_row(s) for s in state.snapshot.quarantines.values() if not is_open(s)]
     return sorted(rows, key=lambda row: (-(parse_time(row.phase_since) or 0.0), row.name))
 
 
-def session_detail(session: QuarantineView, state: PageState) -> SessionDetail:
+def session_detail(session: QuarantineView, state: PageState) -> shapes.SessionDetail:
     """One session whole."""
     spec, status = session.spec, session.status
     node = state.snapshot.nodes.get(spec.node_name)
-    return SessionDetail(
+    return shapes.SessionDetail(
         session=session_row(session),
         hold=spec.hold,
         release_asked_by=(spec.release.by or "somebody") if spec.release else "",
@@ -112,8 +105,8 @@ def _ladder(session: QuarantineView, state: PageState) -> tuple[LadderRung, ...]
     return rungs(session, others, causes, health, snapshot.policy, snapshot.now, records)
 
 
-def _drain(drain: DrainStatus) -> DrainShown:
-    return DrainShown(
+def _drain(drain: DrainStatus) -> shapes.DrainShown:
+    return shapes.DrainShown(
         evicted=drain.evicted,
         recent=drain.recent,
         waiting=drain.waiting,
@@ -125,7 +118,7 @@ def _drain(drain: DrainStatus) -> DrainShown:
     )
 
 
-def evidence_of(session: QuarantineView, state: PageState) -> tuple[IncidentEvidence, ...]:
+def evidence_of(session: QuarantineView, state: PageState) -> tuple[shapes.IncidentEvidence, ...]:
     """What the session kept at its opening; before that, what the live verdict says."""
     kept = session.status.evidence.get("incidents")
     listed = kept[:8] if isinstance(kept, list) else []
@@ -138,10 +131,10 @@ def evidence_of(session: QuarantineView, state: PageState) -> tuple[IncidentEvid
     return tuple(_live(incident) for incident in incidents if incident.id in ids)
 
 
-def _kept(one: Mapping[str, Any]) -> IncidentEvidence:
+def _kept(one: Mapping[str, Any]) -> shapes.IncidentEvidence:
     """Evidence is free-form in the object: whatever is in it is read as text or left out."""
     lines = one.get("evidence")
-    return IncidentEvidence(
+    return shapes.IncidentEvidence(
         reason=_text(one.get("reason")),
         severity=_text(one.get("severity")),
         first_seen=_text(one.get("firstSeen")),
@@ -150,8 +143,8 @@ def _kept(one: Mapping[str, Any]) -> IncidentEvidence:
     )
 
 
-def _live(incident: IncidentStatus) -> IncidentEvidence:
-    return IncidentEvidence(
+def _live(incident: IncidentStatus) -> shapes.IncidentEvidence:
+    return shapes.IncidentEvidence(
         reason=incident.reason,
         severity=incident.severity,
         first_seen=incident.first_seen,
@@ -172,22 +165,24 @@ def gpu_ids(session: QuarantineView) -> tuple[str, ...]:
     return tuple(_text(one) for one in named[:16] if isinstance(one, str))
 
 
-def _gpus(session: QuarantineView, state: PageState) -> tuple[GpuIdentity, ...]:
+def _gpus(session: QuarantineView, state: PageState) -> tuple[shapes.GpuIdentity, ...]:
     verdict = state.known(session.spec.node_name)
     known = {gpu.uuid: gpu for gpu in verdict.status.gpus} if verdict else {}
     return tuple(identity(uuid, known.get(uuid)) for uuid in gpu_ids(session))
 
 
-def identity(uuid: str, gpu: GpuStatus | None) -> GpuIdentity:
+def identity(uuid: str, gpu: GpuStatus | None) -> shapes.GpuIdentity:
     """A GPU by its UUID, with serial and index where a verdict tells them."""
-    return GpuIdentity(uuid=uuid, serial=gpu.serial if gpu else "", index=gpu.index if gpu else -1)
+    return shapes.GpuIdentity(
+        uuid=uuid, serial=gpu.serial if gpu else "", index=gpu.index if gpu else -1
+    )
 
 
-def node_marks(node: NodeView) -> tuple[NodeMark, ...]:
+def node_marks(node: NodeView) -> tuple[shapes.NodeMark, ...]:
     """Taints and cordon of the node, and whose they are."""
     note = read_note(node)
     marks = [
-        NodeMark(
+        shapes.NodeMark(
             what=f"taint {taint.key}={taint.value}:{taint.effect}",
             owner="gpuward" if taint.key == TAINT_QUARANTINE else "not gpuward",
         )
@@ -197,11 +192,11 @@ def node_marks(node: NodeView) -> tuple[NodeMark, ...]:
     if node.spec.unschedulable:
         before = ", and it was cordoned before" if note and note.prior_unschedulable else ""
         marks.append(
-            NodeMark(what="cordoned", owner=("gpuward" if note else "not gpuward") + before)
+            shapes.NodeMark(what="cordoned", owner=("gpuward" if note else "not gpuward") + before)
         )
     return tuple(marks)
 
 
-def rows_of(sessions: Iterable[QuarantineView]) -> tuple[SessionRow, ...]:
+def rows_of(sessions: Iterable[QuarantineView]) -> tuple[shapes.SessionRow, ...]:
     """Rows of one node's sessions, newest first."""
     return tuple(session_row(session) for session in reversed(tuple(sessions)))

@@ -13,20 +13,17 @@ from typing import Any, Final
 
 import msgspec
 
+from rules.api import names
 from rules.api.evidence.whose import MarkNote, note_of
-from rules.api.names import (
-    ANNOTATION_DO_NOT_DISRUPT,
-    ANNOTATION_SCALE_DOWN_DISABLED,
-    ANNOTATION_SESSION,
-    LABEL_QUARANTINE,
-    TAINT_QUARANTINE,
-)
 from rules.api.node_managers import claimed_by_another
 from rules.api.nodes import NodeView, Taint
 from rules.api.timestamps import format_time, parse_time
 from rules.catalog.reason import is_reason_code
 
-AUTOSCALER_ANNOTATIONS: Final = (ANNOTATION_SCALE_DOWN_DISABLED, ANNOTATION_DO_NOT_DISRUPT)
+AUTOSCALER_ANNOTATIONS: Final = (
+    names.ANNOTATION_SCALE_DOWN_DISABLED,
+    names.ANNOTATION_DO_NOT_DISRUPT,
+)
 EFFECT: Final = "NoSchedule"
 _AUTOSCALER_VALUE: Final = "true"
 
@@ -57,12 +54,12 @@ def read_note(node: NodeView) -> MarkNote | None:
 
 def own_taint(node: NodeView) -> Taint | None:
     """Our taint on the node, if it is there."""
-    return next((taint for taint in node.spec.taints if taint.key == TAINT_QUARANTINE), None)
+    return next((taint for taint in node.spec.taints if taint.key == names.TAINT_QUARANTINE), None)
 
 
 def marked(node: NodeView) -> bool:
     """Whether anything of a mark is on the node."""
-    return ANNOTATION_SESSION in node.annotations or own_taint(node) is not None
+    return names.ANNOTATION_SESSION in node.annotations or own_taint(node) is not None
 
 
 def mark_state(node: NodeView, session: str) -> MarkState:
@@ -115,15 +112,15 @@ def mark_patch(
         present = own_taint(node)
         value = present.value if present else reason
         ours = Taint(
-            key=TAINT_QUARANTINE, effect=EFFECT, value=value if is_reason_code(value) else ""
+            key=names.TAINT_QUARANTINE, effect=EFFECT, value=value if is_reason_code(value) else ""
         )
         spec["taints"] = [*_foreign_taints(node), msgspec.to_builtins(ours)]
     return {
         "metadata": {
             "resourceVersion": node.metadata.resource_version,
-            "labels": {LABEL_QUARANTINE: phase.lower()},
+            "labels": {names.LABEL_QUARANTINE: phase.lower()},
             "annotations": {
-                ANNOTATION_SESSION: msgspec.json.encode(_recorded(note)).decode(),
+                names.ANNOTATION_SESSION: msgspec.json.encode(_recorded(note)).decode(),
                 **dict.fromkeys(AUTOSCALER_ANNOTATIONS, _AUTOSCALER_VALUE),
             },
         },
@@ -144,7 +141,7 @@ def relabel_patch(node: NodeView, phase: str) -> dict[str, Any]:
     return {
         "metadata": {
             "resourceVersion": node.metadata.resource_version,
-            "labels": {LABEL_QUARANTINE: phase.lower()},
+            "labels": {names.LABEL_QUARANTINE: phase.lower()},
         }
     }
 
@@ -154,7 +151,7 @@ def unmark_patch(node: NodeView) -> dict[str, Any]:
     note = read_note(node)
     claimed = _annotations_of_others(node)
     annotations: dict[str, str | None] = {
-        ANNOTATION_SESSION: None,
+        names.ANNOTATION_SESSION: None,
         **{
             name: prior
             for name, prior in (note.prior_annotations if note else {}).items()
@@ -171,7 +168,7 @@ def unmark_patch(node: NodeView) -> dict[str, Any]:
     patch: dict[str, Any] = {
         "metadata": {
             "resourceVersion": node.metadata.resource_version,
-            "labels": {LABEL_QUARANTINE: None},
+            "labels": {names.LABEL_QUARANTINE: None},
             "annotations": annotations,
         }
     }
@@ -224,5 +221,7 @@ def _annotations_of_others(node: NodeView) -> frozenset[str]:
 
 def _foreign_taints(node: NodeView) -> list[dict[str, Any]]:
     return [
-        msgspec.to_builtins(taint) for taint in node.spec.taints if taint.key != TAINT_QUARANTINE
+        msgspec.to_builtins(taint)
+        for taint in node.spec.taints
+        if taint.key != names.TAINT_QUARANTINE
     ]

@@ -11,17 +11,9 @@ import hashlib
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rules.api import names
 from rules.api import writes as d
 from rules.api.health import plain
-from rules.api.names import (
-    API_VERSION,
-    COMPONENT_REMEDIATOR,
-    CONDITION_HEALTHY,
-    CONDITION_VALIDATED,
-    GROUP,
-    LABEL_HEALTH,
-    VERSION,
-)
 from rules.api.object_name import name_from, segment
 from rules.api.quarantine import QuarantineStatus
 from rules.api.repair.writes import (
@@ -37,10 +29,10 @@ from rules.api.timestamps import format_micro_time, format_time
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 JSON = "application/json"
-QUARANTINES = f"/apis/{GROUP}/{VERSION}/gpuquarantines"
-RECORDS = f"/apis/{GROUP}/{VERSION}/gpurecords"
-HEALTHS = f"/apis/{GROUP}/{VERSION}/gpunodehealths"
-EVIDENCES = f"/apis/{GROUP}/{VERSION}/gpuevidences"
+QUARANTINES = f"/apis/{names.GROUP}/{names.VERSION}/gpuquarantines"
+RECORDS = f"/apis/{names.GROUP}/{names.VERSION}/gpurecords"
+HEALTHS = f"/apis/{names.GROUP}/{names.VERSION}/gpunodehealths"
+EVIDENCES = f"/apis/{names.GROUP}/{names.VERSION}/gpuevidences"
 DEPLOYMENT = "gpuward-remediator"
 
 
@@ -62,7 +54,7 @@ def request(write: d.Write) -> Request:
     """The exact request of `write`."""
     match write:
         case d.MarkNode() | d.UnmarkNode() | d.RelabelNode():
-            path = f"/api/v1/nodes/{segment(write.node)}?fieldManager={COMPONENT_REMEDIATOR}"
+            path = f"/api/v1/nodes/{segment(write.node)}?fieldManager={names.COMPONENT_REMEDIATOR}"
             return _merge(path, dict(write.patch))
         case d.EvictPod() | d.DeletePod() | d.SetDisruptionTarget():
             return _pod_request(write)
@@ -70,9 +62,9 @@ def request(write: d.Write) -> Request:
             told = {
                 "resourceVersion": write.resource_version,
                 "uid": write.node_uid,
-                "labels": {LABEL_HEALTH: "unknown"},
+                "labels": {names.LABEL_HEALTH: "unknown"},
             }
-            return _told(write, CONDITION_HEALTHY, "Unknown", "AgentStale", told)
+            return _told(write, names.CONDITION_HEALTHY, "Unknown", "AgentStale", told)
         case d.SetVerdictSilent():
             return _status(
                 f"{HEALTHS}/{segment(write.node)}",
@@ -94,7 +86,7 @@ def request(write: d.Write) -> Request:
         case SetValidated():
             reason = "TestPassed" if write.passed else "TestFailed"
             word = _word(write.passed)
-            return _told(write, CONDITION_VALIDATED, word, reason, {"uid": write.node_uid})
+            return _told(write, names.CONDITION_VALIDATED, word, reason, {"uid": write.node_uid})
         case d.EmitEvent():
             path = f"/api/v1/namespaces/{segment(write.namespace)}/events"
             return Request(method="POST", path=path, body=_event(write))
@@ -127,7 +119,7 @@ def _jobs(namespace: str) -> str:
 
 
 def _create(path: str, kind: str, name: str, **more: Any) -> Request:
-    body = {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, **more}
+    body = {"apiVersion": names.API_VERSION, "kind": kind, "metadata": {"name": name}, **more}
     return Request(method="POST", path=path, body=body)
 
 
@@ -208,7 +200,7 @@ def _word(value: bool) -> str:
 
 def _repair_object(write: WriteRepairObject) -> Request:
     at, body = write.address, dict(write.body)
-    manager = f"?fieldManager={COMPONENT_REMEDIATOR}"
+    manager = f"?fieldManager={names.COMPONENT_REMEDIATOR}"
     match write.verb:
         case Verb.CREATE:
             collection = replace(at, name="")
@@ -248,7 +240,7 @@ def _event(write: d.EmitEvent) -> dict[str, Any]:
         "lastTimestamp": format_time(write.at),
         "eventTime": format_micro_time(write.at),
         "action": write.reason,
-        "source": {"component": COMPONENT_REMEDIATOR},
-        "reportingComponent": COMPONENT_REMEDIATOR,
-        "reportingInstance": COMPONENT_REMEDIATOR,
+        "source": {"component": names.COMPONENT_REMEDIATOR},
+        "reportingComponent": names.COMPONENT_REMEDIATOR,
+        "reportingInstance": names.COMPONENT_REMEDIATOR,
     }

@@ -13,15 +13,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from rules.api.names import (
-    CONDITION_DEGRADED,
-    CONDITION_HEALTHY,
-    CONDITION_NEEDS_REPLACE,
-    CONDITION_NEEDS_RESET,
-    CONDITION_NEEDS_RESTART,
-    CONDITION_VALIDATED,
-    PREFIX,
-)
+from rules.api import names
 from rules.api.object_name import is_label_key
 from rules.catalog.reason import Action, Level, Severity, is_reason_code
 from rules.policy.durations import Seconds
@@ -32,12 +24,12 @@ MAX_TRIGGERS: Final = 32
 MAX_VALUE_CHARS: Final = 256
 OWN_CONDITIONS: Final = frozenset(
     {
-        CONDITION_DEGRADED,
-        CONDITION_HEALTHY,
-        CONDITION_NEEDS_REPLACE,
-        CONDITION_NEEDS_RESET,
-        CONDITION_NEEDS_RESTART,
-        CONDITION_VALIDATED,
+        names.CONDITION_DEGRADED,
+        names.CONDITION_HEALTHY,
+        names.CONDITION_NEEDS_REPLACE,
+        names.CONDITION_NEEDS_RESET,
+        names.CONDITION_NEEDS_RESTART,
+        names.CONDITION_VALIDATED,
     }
 )
 """Our own words about a node: a cause made of them would be its own proof."""
@@ -174,7 +166,7 @@ def _match_problems(trigger: ExternalTrigger) -> Iterator[tuple[str, str]]:
     assert match is not None
     if not is_label_key(match.key):
         yield "key", f"is wrong: {match.key!r:.80} is no {kind} key"
-    elif match.key == _CORDON or match.key.startswith(f"{PREFIX}/"):
+    elif match.key == _CORDON or match.key.startswith(f"{names.PREFIX}/"):
         yield "key", f"is wrong: {match.key} is written by gpuward itself"
     if match.value is not None and len(match.value) > MAX_VALUE_CHARS:
         yield "value", f"is longer than {MAX_VALUE_CHARS} characters"

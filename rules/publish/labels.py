@@ -6,19 +6,8 @@ is removed (None), never guessed.
 
 from __future__ import annotations
 
+from rules.api import names
 from rules.api.health import Topology
-from rules.api.names import (
-    AGENT_LABELS,
-    LABEL_DRIVER,
-    LABEL_GPUS,
-    LABEL_GPUS_HEALTHY,
-    LABEL_HEALTH,
-    LABEL_INTERCONNECT,
-    LABEL_MIG,
-    LABEL_NUMA,
-    LABEL_NVLINK_DOMAIN,
-    LABEL_PRODUCT,
-)
 from rules.judge.state import NodeState
 from rules.publish.verdict import Verdict
 from rules.text.label_value import RefusedLabel, checked_labels, product_label
@@ -30,22 +19,22 @@ def labels(
     state: NodeState, judged: Verdict, topology: Topology
 ) -> tuple[dict[str, str | None], tuple[RefusedLabel, ...]]:
     """Every label of ours with its value, None to remove it; and what was refused."""
-    wanted = {LABEL_HEALTH: judged.health.value.lower()}
+    wanted = {names.LABEL_HEALTH: judged.health.value.lower()}
     if judged.gpus_expected:
-        wanted[LABEL_GPUS] = str(judged.gpus_expected)
+        wanted[names.LABEL_GPUS] = str(judged.gpus_expected)
         if judged.gpus_healthy is not None:
-            wanted[LABEL_GPUS_HEALTHY] = str(judged.gpus_healthy)
+            wanted[names.LABEL_GPUS_HEALTHY] = str(judged.gpus_healthy)
     facts = {
-        LABEL_INTERCONNECT: topology.interconnect,
-        LABEL_NVLINK_DOMAIN: topology.nvlink_domain,
-        LABEL_NUMA: topology.numa,
-        LABEL_MIG: mig_label(state),
-        LABEL_PRODUCT: _product(state),
-        LABEL_DRIVER: state.driver,
+        names.LABEL_INTERCONNECT: topology.interconnect,
+        names.LABEL_NVLINK_DOMAIN: topology.nvlink_domain,
+        names.LABEL_NUMA: topology.numa,
+        names.LABEL_MIG: mig_label(state),
+        names.LABEL_PRODUCT: _product(state),
+        names.LABEL_DRIVER: state.driver,
     }
     wanted |= {name: value for name, value in facts.items() if value}
     kept, refused = checked_labels(wanted)
-    return {name: kept.get(name) for name in AGENT_LABELS}, refused
+    return {name: kept.get(name) for name in names.AGENT_LABELS}, refused
 
 
 def mig_label(state: NodeState) -> str:

@@ -9,14 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from rules.api.names import (
-    DRIVER_UPGRADING,
-    LABEL_DRIVER_UPGRADE,
-    LABEL_MIG_STATE,
-    MIG_CHANGING,
-    PAUSED,
-    PREFIX_GPU_DEPLOY,
-)
+from rules.api import names
 from rules.api.nodes import LeaseView, NodeView
 from rules.api.timestamps import parse_time
 
@@ -35,13 +28,13 @@ def working_owner(node: NodeView, lease: LeaseView | None, now: float) -> str:
     for taint in node.spec.taints:
         if taint.key in _OWNER_TAINTS:
             return _OWNER_TAINTS[taint.key]
-    state = node.labels.get(LABEL_DRIVER_UPGRADE, "")
-    if state in DRIVER_UPGRADING:
+    state = node.labels.get(names.LABEL_DRIVER_UPGRADE, "")
+    if state in names.DRIVER_UPGRADING:
         return f"the GPU Operator is upgrading the driver ({state})"
-    if node.labels.get(LABEL_MIG_STATE) in MIG_CHANGING:
+    if node.labels.get(names.LABEL_MIG_STATE) in names.MIG_CHANGING:
         return "the MIG manager is changing the GPU partitions"
     for key in sorted(node.labels):
-        if key.startswith(PREFIX_GPU_DEPLOY) and node.labels[key].startswith(PAUSED):
+        if key.startswith(names.PREFIX_GPU_DEPLOY) and node.labels[key].startswith(names.PAUSED):
             return f"the GPU Operator paused its pods ({node.labels[key][:63]})"
     if _KURED in node.annotations:
         return "kured is rebooting the node"

@@ -11,21 +11,8 @@ from typing import Any, Final
 from remediator.kubectl.answers import checked
 from remediator.kubectl.cluster import MANAGER, Cluster
 from remediator.kubectl.command import CommandError
+from rules.api import names
 from rules.api.mark import cordon_stays, marked, unmark_patch
-from rules.api.names import (
-    AGENT_LABELS,
-    ANNOTATION_EXPECTED_GPUS,
-    ANNOTATION_HOLD,
-    ANNOTATION_OUT_OF_SERVICE,
-    ANNOTATION_RELEASE_GPU,
-    ANNOTATION_REPAIR,
-    ANNOTATION_REPAIRED,
-    CONDITION_DEGRADED,
-    CONDITION_HEALTHY,
-    CONDITION_VALIDATED,
-    LABEL_OPT_OUT,
-    LABEL_QUARANTINE,
-)
 from rules.api.nodes import FreshNode, NodeView
 from rules.api.repair.out_of_service import in_service, out_of_service_for, untaint_patch
 from rules.api.requests import MERGE_PATCH, STRATEGIC_PATCH, Request
@@ -34,15 +21,15 @@ from rules.repair.adapter import REPAIR_CONDITIONS
 from rules.repair.judging import merged
 from rules.session.repair.requests import is_our_request, node_request_off
 
-BY_COMMANDS: Final = (ANNOTATION_HOLD, ANNOTATION_REPAIRED)
+BY_COMMANDS: Final = (names.ANNOTATION_HOLD, names.ANNOTATION_REPAIRED)
 """Annotations that our own commands write for people."""
-BY_REPAIRS: Final = (ANNOTATION_REPAIR, ANNOTATION_OUT_OF_SERVICE)
-BY_PEOPLE: Final = (*BY_COMMANDS, ANNOTATION_EXPECTED_GPUS, ANNOTATION_RELEASE_GPU)
-LABELS: Final = (*AGENT_LABELS, LABEL_QUARANTINE)
+BY_REPAIRS: Final = (names.ANNOTATION_REPAIR, names.ANNOTATION_OUT_OF_SERVICE)
+BY_PEOPLE: Final = (*BY_COMMANDS, names.ANNOTATION_EXPECTED_GPUS, names.ANNOTATION_RELEASE_GPU)
+LABELS: Final = (*names.AGENT_LABELS, names.LABEL_QUARANTINE)
 CONDITIONS: Final = (
-    CONDITION_HEALTHY,
-    CONDITION_DEGRADED,
-    CONDITION_VALIDATED,
+    names.CONDITION_HEALTHY,
+    names.CONDITION_DEGRADED,
+    names.CONDITION_VALIDATED,
 )
 TRIES: Final = 5
 
@@ -118,9 +105,9 @@ def _request_off(node: FreshNode) -> dict[str, Any]:
     """What asked for a repair; of a policy's own adapter only the note, the rest stays in
     sight.
     """
-    if ANNOTATION_REPAIR not in node.annotations:
+    if names.ANNOTATION_REPAIR not in node.annotations:
         return {}
-    note: dict[str, Any] = {"metadata": {"annotations": {ANNOTATION_REPAIR: None}}}
+    note: dict[str, Any] = {"metadata": {"annotations": {names.ANNOTATION_REPAIR: None}}}
     return merged(node_request_off(node, Policy()), note)
 
 
@@ -143,6 +130,6 @@ def _what(node: FreshNode) -> str:
 def left_by_people(node: NodeView) -> list[str]:
     """What stays on a cleaned node because people or others put it there."""
     found = [key for key in BY_PEOPLE if key in node.annotations]
-    found += [LABEL_OPT_OUT] if LABEL_OPT_OUT in node.labels else []
+    found += [names.LABEL_OPT_OUT] if names.LABEL_OPT_OUT in node.labels else []
     found += ["its cordon"] if node.spec.unschedulable else []
     return [f"{node.name}: left as others set it: {', '.join(found)}"] if found else []

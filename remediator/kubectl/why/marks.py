@@ -8,15 +8,8 @@ from typing import Final
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.repaired import disagreement
 from remediator.view.people import pause_lines
+from rules.api import names
 from rules.api.mark import cordon_stays, read_note
-from rules.api.names import (
-    ANNOTATION_EXPECTED_GPUS,
-    ANNOTATION_HOLD,
-    ANNOTATION_RELEASE_GPU,
-    ANNOTATION_REPAIRED,
-    LABEL_OPT_OUT,
-    TAINT_QUARANTINE,
-)
 from rules.api.nodes import FreshNode, QuarantineView
 from rules.api.sentences import some
 from rules.catalog.why_not import WhyNot
@@ -25,10 +18,10 @@ from rules.session.status import blocked_by
 _CORDON_TAINT: Final = "node.kubernetes.io/unschedulable"
 """Kubernetes puts it beside every cordon; the cordon has its own line."""
 _BY_PEOPLE: Final = {
-    ANNOTATION_HOLD: "held",
-    ANNOTATION_REPAIRED: "repaired",
-    ANNOTATION_EXPECTED_GPUS: "expected GPUs",
-    ANNOTATION_RELEASE_GPU: "the agent lets go of the driver",
+    names.ANNOTATION_HOLD: "held",
+    names.ANNOTATION_REPAIRED: "repaired",
+    names.ANNOTATION_EXPECTED_GPUS: "expected GPUs",
+    names.ANNOTATION_RELEASE_GPU: "the agent lets go of the driver",
 }
 
 
@@ -42,7 +35,7 @@ def mark_lines(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
         if taint.key == _CORDON_TAINT:
             continue
         value = f"={taint.value}" if taint.value else ""
-        owner = "gpuward's" if taint.key == TAINT_QUARANTINE else "not gpuward's"
+        owner = "gpuward's" if taint.key == names.TAINT_QUARANTINE else "not gpuward's"
         yield f"taint {taint.key}{value}:{taint.effect}, {owner}"
     if node.spec.unschedulable:
         yield f"cordon, {_cordon_owner(node)}"
@@ -79,9 +72,9 @@ def kept_lines(look: NodeLook) -> Iterator[str]:
         quoted = look.session is not None and blocked_by(look.session.status) == WhyNot.HOLD
         for key, words in _BY_PEOPLE.items():
             value = node.annotations.get(key)
-            if value is not None and not (key == ANNOTATION_HOLD and quoted):
+            if value is not None and not (key == names.ANNOTATION_HOLD and quoted):
                 yield f"{words}: {value}"
         yield from disagreement(look)
-        if node.labels.get(LABEL_OPT_OUT) == "true":
+        if node.labels.get(names.LABEL_OPT_OUT) == "true":
             yield "opted out: watched and reported, never touched"
     yield from pause_lines(look.pauses, look.now)

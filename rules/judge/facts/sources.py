@@ -10,17 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from rules.api.names import (
-    ANNOTATION_EXPECTED_GPUS,
-    ANNOTATION_RELEASE_GPU,
-    ANNOTATION_REPAIRED,
-    DRIVER_UPGRADING,
-    LABEL_DRIVER_UPGRADE,
-    LABEL_MIG_STATE,
-    MIG_CHANGING,
-    PAUSED,
-    PREFIX_GPU_DEPLOY,
-)
+from rules.api import names
 from rules.catalog.reasons import REASONS
 from rules.catalog.thresholds import Threshold
 from rules.judge import observation as facts
@@ -212,8 +202,8 @@ def take_node(on: Judging, seen: facts.NodeSeen) -> Judging:
         name=seen.name or on.state.node.name,
         uid=seen.uid,
         instance_type=seen.labels.get(_INSTANCE_TYPE, ""),
-        expected_annotation=notes.get(ANNOTATION_EXPECTED_GPUS, "")[:64],
-        repaired=notes.get(ANNOTATION_REPAIRED, "")[:256],
+        expected_annotation=notes.get(names.ANNOTATION_EXPECTED_GPUS, "")[:64],
+        repaired=notes.get(names.ANNOTATION_REPAIRED, "")[:256],
     )
     on = on.then(replace(on.state, node=node))
     asked = wants_release(seen.labels, notes)
@@ -233,14 +223,14 @@ def take_node(on: Judging, seen: facts.NodeSeen) -> Judging:
 
 def wants_release(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
     """Who asks us to let go of the GPUs, as a reason code; empty when nobody does."""
-    if ANNOTATION_RELEASE_GPU in annotations:
+    if names.ANNOTATION_RELEASE_GPU in annotations:
         return "ReleaseRequested"
-    if labels.get(LABEL_DRIVER_UPGRADE) in DRIVER_UPGRADING:
+    if labels.get(names.LABEL_DRIVER_UPGRADE) in names.DRIVER_UPGRADING:
         return "DriverUpgrade"
-    if labels.get(LABEL_MIG_STATE) in MIG_CHANGING:
+    if labels.get(names.LABEL_MIG_STATE) in names.MIG_CHANGING:
         return "MIGChange"
     paused = any(
-        name.startswith(PREFIX_GPU_DEPLOY) and value.startswith(PAUSED)
+        name.startswith(names.PREFIX_GPU_DEPLOY) and value.startswith(names.PAUSED)
         for name, value in labels.items()
     )
     return "OperatorPause" if paused else ""
