@@ -69,18 +69,18 @@ class Forbidden:
         mine = [at for at, n, _, s in self.asked if (n, s) == (node, step)]
         lately = [at for at in mine if world.now - at <= WINDOW_S]
         assert len(lately) < ATTEMPTS, f"{step} asked for more than {ATTEMPTS} times on {node}"
-        others = {n: a for n, a in self._under_repair().items() if n != node}
+        others = self._under_repair() - {node}
         assert len(others) < CONCURRENT, f"{sorted(others)} are under repair, and {node}"
         self.asked.append((world.now, node, session, step))
 
-    def _under_repair(self) -> dict[str, object]:
-        found = {}
+    def _under_repair(self) -> set[str]:
+        found = set()
         for name in self._world.quarantines:
             session = _view(self._world, name)
             attempt = under_way(session.status)
             ended = session.status.phase and Phase(session.status.phase).ended
             if attempt is not None and attempt.state == RepairState.ASKED and not ended:
-                found[session.spec.node_name] = attempt
+                found.add(session.spec.node_name)
         return found
 
     def _is_proven(self, write: d.WriteSessionStatus) -> None:
