@@ -62,10 +62,10 @@ COMMANDS = (
     Command(
         name="history",
         brief="all sessions of one node, or all faults of one GPU",
-        about="Every session of a node that is still kept, oldest first; of nodes that "
-        "are gone too.\n"
+        about="Every session of a node that is still kept, oldest first, of nodes that are gone\n"
+        "too; then faults, phases, repairs, tests and people's acts in one list.\n"
         "history gpu UUID: every fault on the record of one GPU, wherever it was plugged in.",
-        run="look.history",
+        run="past.node_history.history",
         watches=True,
         forms=LOOKS,
         node=True,

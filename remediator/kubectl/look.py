@@ -1,4 +1,4 @@
-"""The commands that only look: list, why, show, history. `fleet` is in `fleet_look`."""
+"""The commands that only look: list, why, show; `fleet` and `history` are elsewhere."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from remediator.kubectl.fleet_look import gpu_nodes
 from remediator.kubectl.node_look import NodeLook, look_at, phase_of
 from remediator.kubectl.terminal import Terminal
 from remediator.view.people import decided, pause_lines
-from remediator.view.text import NONE, age, columns, document, labelled, span, width_for
+from remediator.view.text import age, columns, document, labelled, width_for
 from rules.api.health import plain
 from rules.api.mark import read_note
 from rules.api.names import ANNOTATION_HOLD, API_VERSION
 from rules.api.nodes import FreshNode, NodeView, PauseView, QuarantineView
 from rules.api.sentences import some
-from rules.api.timestamps import parse_time
 from rules.session.observation import is_open, opted_out
 
 
@@ -38,7 +37,7 @@ async def list_sessions(cluster: Cluster, options: argparse.Namespace, _: Termin
     ]
     found.sort(key=lambda s: (s.spec.node_name, s.metadata.creation_timestamp, s.name))
     if options.output in {"json", "yaml"}:
-        return document(_wire_list(found), options.output)
+        return document(wire_list(found), options.output)
     now = cluster.now()
     said = [*pause_lines(pauses, now), *_held_without(by_name.values(), sessions)]
     if not found:
@@ -53,7 +52,7 @@ async def list_sessions(cluster: Cluster, options: argparse.Namespace, _: Termin
             _blocked(s),
             _people(s, by_name.get(s.spec.node_name), pauses, now),
             s.name,
-            *((s.spec.level, _askers(s), s.status.message) if wide else ()),
+            *((s.spec.level, askers(s), s.status.message) if wide else ()),
         ]
         for s in found
     ]
@@ -118,7 +117,7 @@ def _why_document(look: NodeLook) -> dict[str, Any]:
 
 async def _gone(cluster: Cluster, look: NodeLook, form: str) -> str:
     if not look.sessions:
-        raise CommandError(f"there is no node {look.name}{await _nearest(cluster, look.name)}")
+        raise CommandError(f"there is no node {look.name}{await nearest(cluster, look.name)}")
     last = look.sessions[-1]
     if form in {"json", "yaml"}:
         value = {"node": look.name, "exists": False, "session": wire(last)}
@@ -154,50 +153,16 @@ async def show(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> st
     return document(found, options.output or "yaml")
 
 
-async def history(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
-    """All sessions of one node, oldest first; with `gpu UUID` the record of one GPU."""
-    if options.uuid:
-        if options.node != "gpu":
-            raise CommandError("history takes one NODE, or: gpu UUID", exit_code=64)
-        # Imported here, as `why` below: most commands look at neither.
-        from remediator.kubectl.past.ledger_look import gpu_history
-
-        return await gpu_history(cluster, options)
-    sessions = await cluster.sessions(options.node)
-    if options.output in {"json", "yaml"}:
-        return document(_wire_list(sessions), options.output)
-    if not sessions:
-        if await cluster.node(options.node) is None:
-            near = await _nearest(cluster, options.node)
-            raise CommandError(f"there is no node {options.node}, and no session of one{near}")
-        return f"{options.node} has no session on record"
-    wide = options.output == "wide"
-    now = cluster.now()
-    rows = [
-        [
-            s.metadata.creation_timestamp or NONE,
-            phase_of(s),
-            _lasted(s, now),
-            first_reason(s),
-            str(s.status.drain.evicted if s.status.drain else 0),
-            s.name,
-            *((_askers(s), s.status.message) if wide else ()),
-        ]
-        for s in sessions
-    ]
-    header = ["OPENED", "PHASE", "LASTED", "REASON", "EVICTED", "SESSION"]
-    return columns([*header, *(["BY", "MESSAGE"] if wide else [])], rows)
-
-
 async def existing_node(cluster: Cluster, name: str) -> FreshNode:
     """The node, or CommandError that says so."""
     node = await cluster.node(name)
     if node is None:
-        raise CommandError(f"there is no node {name}{await _nearest(cluster, name)}")
+        raise CommandError(f"there is no node {name}{await nearest(cluster, name)}")
     return node
 
 
-async def _nearest(cluster: Cluster, name: str) -> str:
+async def nearest(cluster: Cluster, name: str) -> str:
+    """`; did you mean NAME?`, or where to look for names."""
     try:
         names = [node.name for node in await cluster.nodes()]
     except CommandError:
@@ -223,17 +188,6 @@ def _blocked(session: QuarantineView) -> str:
     return ""
 
 
-def _askers(session: QuarantineView) -> str:
-    people = {cause.by or "a person" for cause in session.spec.causes if cause.source == "Human"}
-    return ", ".join(sorted(people)) or "gpuward"
-
-
-def _lasted(session: QuarantineView, now: float) -> str:
-    end = now if is_open(session) else parse_time(session.status.phase_since)
-    began = parse_time(session.metadata.creation_timestamp)
-    return span(end - began) if end is not None and began is not None else NONE
-
-
 def wire(session: QuarantineView) -> dict[str, Any]:
     """The session as an API object."""
     return {
@@ -249,5 +203,12 @@ def wire(session: QuarantineView) -> dict[str, Any]:
     }
 
 
-def _wire_list(sessions: list[QuarantineView]) -> dict[str, Any]:
+def wire_list(sessions: list[QuarantineView]) -> dict[str, Any]:
+    """Several as a List."""
     return {"apiVersion": "v1", "kind": "List", "items": [wire(s) for s in sessions]}
+
+
+def askers(session: QuarantineView) -> str:
+    """Who asked for it: people by name, else gpuward."""
+    people = {cause.by or "a person" for cause in session.spec.causes if cause.source == "Human"}
+    return ", ".join(sorted(people)) or "gpuward"

@@ -18,8 +18,9 @@ from remediator.page.parts import (
     session_link,
     table,
 )
-from remediator.page.session_page import commands, marks_list, timeline_list
+from remediator.page.session_page import commands, marks_list
 from remediator.page.session_table import ended_table, open_table
+from remediator.page.timeline_plot import timeline_parts
 from remediator.view.shapes import NodeDetail, ReplicaShown
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 
@@ -49,7 +50,7 @@ def node_page(detail: NodeDetail, replica: ReplicaShown, now: float) -> Element:
         ),
         section("history", "Sessions", live("sessions", "div", _sessions(detail, now))),
         section(
-            "timeline", "Timeline (UTC)", live("steps", "div", timeline_list(detail.timeline, now))
+            "timeline", "Timeline", live("steps", "div", timeline_parts(detail.timeline, now))
         ),
         section("acts", "What you can do", *commands(node.name, in_session=bool(node.session))),
         section("senses", "Senses", live("senses", "div", _senses(health, now))),

@@ -39,6 +39,13 @@ _SHAPES = {
     "RepairProposed": "warn",
     "Shadow": "dim",
     "Enforce": "act",
+    "Planned": "wait",
+    "Asked": "act",
+    "Held": "held",
+    "Proven": "ok",
+    "Failed": "bad",
+    "pass": "ok",
+    "fail": "bad",
 }
 _SPELLED = {
     "NeedsHuman": "needs a person",
@@ -54,9 +61,19 @@ _SPELLED = {
 }
 
 
+def shape_of(word: str) -> str:
+    """The class that gives a state its colour."""
+    return _SHAPES.get(word, "dim")
+
+
 def chip(word: str) -> Element:
     """A state as a small label: the word itself, its colour only underlines it."""
-    return el("span", {"class": f"chip {_SHAPES.get(word, 'dim')}"}, _SPELLED.get(word, word))
+    return el(f"span.chip.{shape_of(word)}", spelled(word))
+
+
+def spelled(word: str) -> str:
+    """A state in plain words, where it has some."""
+    return _SPELLED.get(word, word)
 
 
 def reason(code: str) -> Element:

@@ -6,12 +6,22 @@ from remediator.page import plots
 from remediator.page.layout import page, trouble
 from remediator.page.markup import Content, Element, el
 from remediator.page.parts import ago, chip, facts, live, node_link, nothing, section, table
-from remediator.view.ledger_view import RateRow, RecordRow, ShareRow, StatsShown, is_node
+from remediator.view.ledger_view import (
+    RateRow,
+    RecordRow,
+    ShareRow,
+    StatsShown,
+    SurvivalRow,
+    is_node,
+)
 from remediator.view.shapes import ReplicaShown
 
 SHOWN = 25
 SHOWN_GROUPS = 10
 """`/api/records` names more."""
+_YOUNG_DAYS = 7
+"""From fewer days a rate says nothing."""
+_CURVE_DAYS = 28
 
 
 def records_page(found: StatsShown, replica: ReplicaShown, now: float) -> Element:
@@ -33,9 +43,12 @@ def records_page(found: StatsShown, replica: ReplicaShown, now: float) -> Elemen
 
 
 def _scope(found: StatsShown) -> str:
+    young = found.days < _YOUNG_DAYS
+    time = f"{found.total.gpu_days:,} GPU-days, the last {found.days} days at most"
     return (
-        f"{found.total.faults:,} faults in {found.total.gpu_days:,} GPU-days, the last "
-        f"{found.days} days at most. A lemon is never a cause: it changes how a fault is repaired."
+        f"{found.total.faults:,} faults in {time if found.days else 'less than a day'}."
+        f"{' Too short for rates: look at the counts.' if young else ''} "
+        "A lemon is never a cause: it changes how a fault is repaired."
     )
 
 
@@ -89,12 +102,16 @@ def _rate_table(title: str, rows: tuple[RateRow, ...]) -> Element:
                 row.group,
                 str(row.faults),
                 f"{row.gpu_days:,}",
-                f"{row.rate:.2f}",
-                f"{row.low:.2f} and {row.high:.2f}",
+                _per(row.rate),
+                f"{_per(row.low)} and {_per(row.high)}",
             )
             for row in rows[:SHOWN_GROUPS]
         ],
     )
+
+
+def _per(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.2f}"
 
 
 def _repairs(found: StatsShown) -> list[Element]:
@@ -117,7 +134,35 @@ def _repairs(found: StatsShown) -> list[Element]:
         )
         if found.steps
         else nothing("No repair step can be judged yet."),
+        *_lasting(found.survival),
     ]
+
+
+def _lasting(rows: tuple[SurvivalRow, ...]) -> list[Element]:
+    """How long repairs last, drawn and as a table."""
+    if not rows:
+        return []
+    drawn = [(row.what, row.curve) for row in rows]
+    return [
+        plots.curves("Percent of nodes still well, by days after the repair", _CURVE_DAYS, drawn),
+        table(
+            "How long repairs last, by step",
+            ("Step", "Repairs", "Well after 1 day", "7 days", "28 days", "Half failed after"),
+            [
+                (
+                    row.what,
+                    str(row.repairs),
+                    *(_percent(share) for share in (row.day1, row.day7, row.day28)),
+                    "not yet" if row.half_days is None else f"{row.half_days} days",
+                )
+                for row in rows
+            ],
+        ),
+    ]
+
+
+def _percent(share: int | None) -> str:
+    return "not known yet" if share is None else f"{share} %"
 
 
 def _share(row: ShareRow) -> str:

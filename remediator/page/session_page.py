@@ -19,11 +19,12 @@ from remediator.page.parts import (
     node_link,
     nothing,
     section,
+    spelled,
 )
 from remediator.page.runbook_page import runbook_link
 from remediator.view import shapes
 from rules.api.quarantine import BlockedBy, TimelineEntry, ValidationAttempt
-from rules.session.repair.rungs import LadderRung
+from rules.session.repair.rungs import PASSED, LadderRung
 
 SHOWN_PODS = 20
 
@@ -79,11 +80,18 @@ def _state(detail: shapes.SessionDetail, now: float) -> list[Element]:
 def _blocked(detail: shapes.SessionDetail) -> list[Element]:
     blocked = detail.drain.blocked if detail.drain else ()
     said = {detail.session.message}
-    told = [
-        el("p.banner.warn", el("strong", f"{one.type}: "), one.message, *_runbook(one.reason))
-        for one in detail.conditions
-        if one.status == "True" and one.message and one.message not in said and not blocked
-    ]
+    told = []
+    for one in detail.conditions:
+        if one.status != "True" or not one.message or one.message in said or blocked:
+            continue
+        # What blocks it and what a person is needed for is mostly one sentence: said once.
+        said.add(one.message)
+        same = [c.type for c in detail.conditions
+                if c.status == "True" and c.message == one.message]  # fmt: skip
+        kinds = ", ".join(word if at == 0 else spelled(word) for at, word in enumerate(same))
+        told.append(
+            el("p.banner.warn", el("strong", f"{kinds}: "), one.message, *_runbook(one.reason))
+        )
     if not blocked:
         return told
     why = next((one.reason for one in detail.conditions
@@ -233,7 +241,7 @@ def _rung(rung: LadderRung, now: float) -> Element:
         "li",
         el("strong", rung.step),
         " ",
-        chip(rung.state),
+        el("span.chip.dim", "passed over") if rung.state == PASSED else chip(rung.state),
         f"{by}{times}",
         [", ", ago(at, now, after=" ago")] if at else None,
         f": {rung.said}" if rung.said else "",

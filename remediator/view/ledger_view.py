@@ -16,11 +16,13 @@ from rules.api.timestamps import parse_time
 from rules.ledger.rates import (
     FaultRate,
     Share,
+    Survival,
     held,
     hours_out,
     quantile,
     rates,
     share_of,
+    survival,
 )
 from rules.ledger.record import NODE_SCOPE, FaultOutcome, RecordEvent, RecordView
 from rules.ledger.score import DAY_S
@@ -30,6 +32,8 @@ from rules.session.causes import ended_by_person, has_human
 from rules.session.observation import is_open
 
 TOP: Final = 50
+_MOST_POINTS: Final = 60
+"""Of one survival curve."""
 
 
 class RecordRow(Shown, frozen=True, kw_only=True):
@@ -76,6 +80,23 @@ class ShareRow(Shown, frozen=True, kw_only=True):
     high: int
 
 
+class SurvivalRow(Shown, frozen=True, kw_only=True):
+    """How long nodes stayed well after one repair step; null where nobody has watched so long."""
+
+    what: str
+    repairs: int
+    day1: int | None
+    """Percent that were well after a day,"""
+    day7: int | None
+    """after a week,"""
+    day28: int | None
+    """and after four."""
+    half_days: float | None
+    """After so many days half had failed again; null where that never came."""
+    curve: tuple[tuple[float, int], ...]
+    """Days and percent, stepping down."""
+
+
 class OutRow(Shown, frozen=True, kw_only=True):
     """Hours out of service."""
 
@@ -100,6 +121,7 @@ class StatsShown(Shown, frozen=True, kw_only=True):
     by_reason: tuple[RateRow, ...]
     out: OutRow
     steps: tuple[ShareRow, ...]
+    survival: tuple[SurvivalRow, ...]
     undone: ShareRow
     """Drains by detectors that a person ended while the fault was still said to be there."""
 
@@ -186,6 +208,7 @@ def stats(
             total=round(sum(out), 1),
         ),
         steps=tuple(_share_row(step) for step in held(told, now)),
+        survival=tuple(_survival_row(one) for one in survival(told, now)),
         undone=_share_row(_undone(sessions)),
     )
 
@@ -272,6 +295,33 @@ def _share_row(share: Share) -> ShareRow:
         low=round(100 * share.low),
         high=round(100 * share.high),
     )
+
+
+def _survival_row(one: Survival) -> SurvivalRow:
+    def percent(days: float) -> int | None:
+        share = one.after(days)
+        return None if share is None else round(100 * share)
+
+    half = one.half_days
+    return SurvivalRow(
+        what=one.what,
+        repairs=one.repairs,
+        day1=percent(1),
+        day7=percent(7),
+        day28=percent(28),
+        half_days=None if half is None else round(half, 1),
+        curve=(
+            *((round(at, 2), round(100 * share)) for at, share in one.curve[:_MOST_POINTS]),
+            (round(one.seen_days, 2), round(100 * one.curve[-1][1])),
+        ),
+    )
+
+
+def called(row: RecordRow) -> str:
+    """`GPU-... in gpu-7`, or `node gpu-7` where the fault follows the node."""
+    if is_node(row):
+        return f"node {row.node}"
+    return f"{row.uuid}{f' in {row.node}' if row.node else ''}"
 
 
 def is_node(row: RecordRow) -> bool:

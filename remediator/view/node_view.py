@@ -7,12 +7,12 @@ from remediator.view.people import pause_scope
 from remediator.view.session_view import node_marks, rows_of
 from remediator.view.shapes import NodeDetail
 from remediator.view.state import PageState
+from remediator.view.timeline import node_timeline
 from rules.api.names import ANNOTATION_HOLD, LABEL_OPT_OUT
-from rules.api.nodes import HealthView, NodeView
-from rules.api.quarantine import TimelineEntry
+from rules.api.nodes import NodeView
+from rules.ledger.record import RecordView
+from rules.ledger.verdict import judge_record
 from rules.session.observation import pause_covers
-
-SHOWN_STEPS = 60
 
 
 def node_detail(node: NodeView, state: PageState) -> NodeDetail:
@@ -26,32 +26,13 @@ def node_detail(node: NodeView, state: PageState) -> NodeDetail:
         marks=node_marks(node),
         notes=tuple(_notes(node, state)),
         sessions=rows_of(state.by_node.get(node.name, ())),
-        timeline=_timeline(node.name, verdict, state),
+        timeline=node_timeline(
+            node.name,
+            state.by_node.get(node.name, ()),
+            verdict.status if verdict else None,
+            state.snapshot.records.values(),
+        ),
     )
-
-
-def _timeline(
-    name: str, verdict: HealthView | None, state: PageState
-) -> tuple[TimelineEntry, ...]:
-    """Faults and steps of all sessions in one row, oldest first; the last of them."""
-    found = [
-        TimelineEntry(at=step.at, step=step.step, message=step.message, by=step.by)
-        for session in state.by_node.get(name, ())
-        for step in session.status.timeline
-    ]
-    for one in verdict.status.incidents if verdict is not None else ():
-        where = f" on {', '.join(one.pci[:4])}" if one.pci else ""
-        fault = f"{one.reason} ({one.severity}){where}"
-        found.append(TimelineEntry(at=one.first_seen, step="Fault", message=fault, by="agent"))
-        if one.closed_at:
-            by = f"closed by {one.closed_by}" if one.closed_by else "closed"
-            found.append(
-                TimelineEntry(
-                    at=one.closed_at, step="Closed", message=f"{one.reason}: {by}", by="agent"
-                )
-            )
-    found.sort(key=lambda step: step.at)
-    return tuple(found[-SHOWN_STEPS:])
 
 
 def _notes(node: NodeView, state: PageState) -> list[str]:
@@ -60,8 +41,18 @@ def _notes(node: NodeView, state: PageState) -> list[str]:
         notes.append(f"Held: {reason}")
     if node.labels.get(LABEL_OPT_OUT) == "true":
         notes.append("Opted out: this node is watched and reported, never touched.")
+    notes += [
+        f"Fails again and again: {judge_record(record.status, state.now).message}"
+        for record in lemons_of(node.name, state)
+    ]
     for name, pause in sorted(state.snapshot.pauses.items()):
         if pause_covers(pause, node, state.now):
             by = f" by {pause.spec.by}" if pause.spec.by else ""
             notes.append(f"Paused{by} ({name}, {pause_scope(pause)}): {pause.spec.reason}")
     return notes
+
+
+def lemons_of(node: str, state: PageState) -> list[RecordView]:
+    """The lemons that are in the node now, GPUs and the node itself."""
+    records = state.snapshot.records.values()
+    return [r for r in records if not r.doubt and r.status.lemon and r.status.node == node]

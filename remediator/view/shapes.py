@@ -147,6 +147,32 @@ class SessionDetail(Shown, frozen=True, kw_only=True):
     timeline: tuple[TimelineEntry, ...]
 
 
+class TimelineItem(Shown, frozen=True, kw_only=True):
+    """One thing that happened to a node, at a time or for a while."""
+
+    lane: str
+    """`fault`, `session`, `repair`, `test`, `node` (boots, evidence) or `person`."""
+    at: str
+    until: str
+    """As `at` for a moment; empty while it goes on."""
+    what: str
+    """A reason, a phase, a repair step, or what a person did."""
+    state: str
+    """Severity of a fault, the phase, what became of a step, the verdict of a test."""
+    said: str
+    by: str = ""
+    """Who, of a person's acts."""
+    session: str = ""
+
+
+class NodeTimeline(Shown, frozen=True, kw_only=True):
+    """Everything that is known to have happened to a node, oldest first."""
+
+    items: tuple[TimelineItem, ...]
+    earlier: int
+    """So many older ones are left out."""
+
+
 class NodeDetail(Shown, frozen=True, kw_only=True):
     """One node whole."""
 
@@ -159,8 +185,8 @@ class NodeDetail(Shown, frozen=True, kw_only=True):
     """What people wrote on it: hold, opt-out, pauses that name it."""
     sessions: tuple[SessionRow, ...]
     """Newest first."""
-    timeline: tuple[TimelineEntry, ...]
-    """What happened to the node, oldest first: faults, and the steps of its sessions."""
+    timeline: NodeTimeline
+    """What happened to the node."""
 
 
 class Counts(Shown, frozen=True, kw_only=True):

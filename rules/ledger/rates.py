@@ -20,6 +20,7 @@ from rules.repair.ladder import LADDER
 _Z: Final = 1.959964
 """Of 95 %, both sides."""
 PER: Final = 1000.0
+_DAY_S: Final = 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,9 +114,67 @@ def held(events: Iterable[RecordEvent], now: float) -> tuple[Share, ...]:
         elif now - ended > WEEK_S:
             tried[last] += 1
             good[last] += 1
-    order = {str(step): rank for rank, step in enumerate(LADDER)}
-    steps = sorted(tried, key=lambda step: (order.get(step, len(order)), step))
-    return tuple(share_of(step, good[step], tried[step]) for step in steps)
+    return tuple(share_of(step, good[step], tried[step]) for step in sorted(tried, key=_rank))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survival:
+    """How long nodes stayed well after one repair step (Kaplan and Meier)."""
+
+    what: str
+    repairs: int
+    curve: tuple[tuple[float, float], ...]
+    """Days after the repair, and the share that was still well then; down from (0, 1)."""
+    seen_days: float
+    """The longest that anybody has watched; of later nothing is known."""
+
+    def after(self, days: float) -> float | None:
+        """The share that is well so long after; None where nobody has watched so long."""
+        if days > self.seen_days:
+            return None
+        return next(share for at, share in reversed(self.curve) if at <= days)
+
+    @property
+    def half_days(self) -> float | None:
+        """When half of them had failed again; None where that never came."""
+        return next((at for at, share in self.curve if share <= 0.5), None)
+
+
+def survival(events: Iterable[RecordEvent], now: float) -> tuple[Survival, ...]:
+    """For each step how long its repairs lasted; one that another step followed lasted no time,
+    and one that still lasts counts as long as it was watched.
+    """
+    found: defaultdict[str, list[tuple[float, bool]]] = defaultdict(list)
+    for event in events:
+        *vain, last = event.steps or ("",)
+        for step in vain:
+            found[step].append((0.0, True))
+        ended = parse_time(event.ended_at)
+        over = event.outcome in {FaultOutcome.RELEASED, FaultOutcome.NODE_GONE}
+        if not last or ended is None or not over:
+            continue
+        back = event.came_back_after
+        lasted_s = float(back) if back is not None else max(0.0, now - ended)
+        found[last].append((lasted_s / _DAY_S, back is not None))
+    return tuple(_survival(step, found[step]) for step in sorted(found, key=_rank))
+
+
+def _survival(what: str, lasted: list[tuple[float, bool]]) -> Survival:
+    left, share = len(lasted), 1.0
+    curve = [(0.0, 1.0)]
+    for days in sorted({days for days, _ in lasted}):
+        here = [failed for at, failed in lasted if at == days]
+        if any(here):
+            share *= 1 - sum(here) / left
+            curve.append((days, share))
+        left -= len(here)
+    seen = max(days for days, _ in lasted)
+    return Survival(what=what, repairs=len(lasted), curve=tuple(curve), seen_days=seen)
+
+
+def _rank(step: str) -> tuple[int, str]:
+    order = {str(known): rank for rank, known in enumerate(LADDER)}
+    return order.get(step, len(order)), step
 
 
 def hours_out(events: Iterable[RecordEvent]) -> tuple[float, ...]:

@@ -1,14 +1,12 @@
 """The review page as a person uses it: a real Chromium on a running demo with real programs.
 
-UPDATE_GOLDEN=1 also writes the screenshots under docs/images/.
+`hack/screenshots` renews the pictures under docs/images/.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,7 +19,6 @@ from hack.sim.demo.acts import protected_pod, row_remap_failure
 from hack.sim.demo.stage import Stage
 from hack.sim.demo.wear import thermal_slowdown
 
-IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
 HOSTILE = "<script>document.title='owned'</script>"
 HOSTILE_LINE = (
     f"NVRM: Xid (PCI:0000:1b:00): 79, pid=66, name={HOSTILE}, GPU has fallen off the bus."
@@ -139,8 +136,9 @@ async def test_the_arrow_keys_walk_the_heat_map(stage: Stage, browser: Browser) 
 async def test_nothing_is_wider_than_a_phone(stage: Stage, browser: Browser) -> None:
     await browser.look(**PHONE, dark=False)
     paths = (
-        "/", "/sessions", "/history", f"/nodes/{stage.cast.protected}", "/nodes?health=unhealthy",
-        "/nodes?search=serve", "/docs/runbooks/blocked/BudgetNeverAllows.md",
+        "/", "/sessions", "/history", "/records", f"/nodes/{stage.cast.protected}",
+        "/nodes?health=unhealthy", "/nodes?search=serve",
+        "/docs/runbooks/blocked/BudgetNeverAllows.md",
     )  # fmt: skip
     for path in paths:
         await browser.go(stage.page_url + path)
@@ -155,22 +153,3 @@ async def test_every_page_reads_whole_without_the_script(stage: Stage, browser: 
         await browser.go(f"{stage.page_url}/sessions/{row['name']}")
 
         assert row["message"] in await browser.text(".state")
-
-
-@pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.skipif(not os.environ.get("UPDATE_GOLDEN"), reason="only UPDATE_GOLDEN=1 takes them")
-async def test_screenshots(stage: Stage, browser: Browser) -> None:
-    """Pictures for the documentation, at desktop and phone width, light and dark."""
-    IMAGES.mkdir(parents=True, exist_ok=True)
-    blocked = (await open_sessions(stage))[0]["name"]
-    pages = {"fleet": "/", "session": f"/sessions/{blocked}", "history": "/history"}
-    for look, size in (("desktop", DESKTOP), ("phone", PHONE)):
-        for dark in (False, True):
-            await browser.look(**size, dark=dark)
-            for name, path in pages.items():
-                if name == "history" and look == "phone":
-                    continue
-                await browser.go(stage.page_url + path)
-                shot = IMAGES / f"page-{name}-{look}-{'dark' if dark else 'light'}.png"
-                await browser.picture(shot)
-                assert shot.stat().st_size > 10_000

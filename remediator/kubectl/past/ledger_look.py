@@ -13,6 +13,8 @@ from remediator.view.ledger_view import (
     RecordRow,
     ShareRow,
     StatsShown,
+    SurvivalRow,
+    called,
     is_node,
     record_row,
     record_rows,
@@ -113,6 +115,7 @@ async def statistics(cluster: Cluster, options: argparse.Namespace, _: Terminal)
 def _told(found: StatsShown) -> list[str]:
     total = found.total
     over, out = f"{total.gpu_days:,} GPU-days (at most {found.days} days)", found.out
+    lemons = [called(row) for row in found.records if row.lemon][:_SHOWN]
     lines = [
         f"{total.faults} faults in {over}: {_interval(total)} per 1,000 GPU-days",
         (
@@ -120,6 +123,7 @@ def _told(found: StatsShown) -> list[str]:
             f"{out.total} h in all"
         ),
         f"drains that a person undid: {_share(found.undone)}; lemons: {found.lemons}",
+        *(f"  {name}" for name in lemons),
     ]
     for what, rows in (
         ("product", found.by_product),
@@ -133,7 +137,17 @@ def _told(found: StatsShown) -> list[str]:
     if found.steps:
         held = [[step.what, _share(step)] for step in found.steps]
         lines += ["", columns(["STEP", "HELD FOR A WEEK"], held)]
+    if found.survival:
+        header = ["STEP", "REPAIRS", "WELL AFTER 1 DAY", "7 DAYS", "28 DAYS", "HALF BACK AFTER"]
+        lines += ["", columns(header, [_lasting(row) for row in found.survival])]
     return lines
+
+
+def _lasting(row: SurvivalRow) -> list[str]:
+    shares = (row.day1, row.day7, row.day28)
+    half = "never yet" if row.half_days is None else f"{row.half_days} days"
+    told = ["not known yet" if share is None else f"{share} %" for share in shares]
+    return [row.what, str(row.repairs), *told, half]
 
 
 def _rate(row: RateRow) -> list[str]:

@@ -113,8 +113,11 @@ def test_issue15_11_the_sick_gpu_is_marked_in_the_topology() -> None:
 def test_issue15_11_a_node_has_one_timeline_of_faults_and_steps() -> None:
     page = shown(ill(), "/nodes/b-1")
     steps = page[page.index('id="steps"') :]
-    assert steps.index("Fault") < steps.index("Marked")  # shown the last first
-    assert "Xid79GPUFallenOffBus (Fatal)" in steps
+    for lane in ("Faults", "Sessions"):
+        assert f">{lane}</text>" in steps
+    rows = steps[steps.index("The same as a table") :]
+    assert rows.index("Xid79") < rows.index("Marked")  # the latest first
+    assert "goes on" in rows
 
 
 def test_issue15_11_what_blocks_leads_to_its_runbook_and_the_runbook_is_there() -> None:

@@ -1,0 +1,99 @@
+"""`hack/screenshots`: pictures of the review page of a demo whose acts are over.
+
+Desktop and phone width, light and dark. Needs Chromium. The fleet and its times differ from one
+run to the next, so no check compares the pictures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+
+from hack.bench.browser import CHROMIUM, Browser
+from hack.sim.demo.acts import ACTS
+from hack.sim.demo.stage import Stage
+
+IMAGES = Path(__file__).resolve().parents[3] / "docs" / "images"
+NODES = 24
+TALL = 6000
+LOOKS: dict[str, dict[str, Any]] = {
+    "desktop": {"width": 1280, "height": 960},
+    "phone": {"width": 390, "height": 844, "phone": True},
+}
+USAGE_ERROR = 64
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parse, play, take pictures."""
+    parser = argparse.ArgumentParser(prog="hack/screenshots", description=__doc__)
+    parser.add_argument("--out", type=Path, default=IMAGES, help="folder (%(default)s)")
+    parser.add_argument("--page", metavar="URL", help="the page of a demo that runs already")
+    parser.add_argument("--tall", action="store_true", help="whole pages, not one screen of each")
+    options = parser.parse_args(arguments)
+    if CHROMIUM is None:
+        print("Chromium is not installed (Debian: apt-get install chromium)", file=sys.stderr)
+        return USAGE_ERROR
+    options.out.mkdir(parents=True, exist_ok=True)
+    asyncio.run(_run(options))
+    return 0
+
+
+async def _run(options: argparse.Namespace) -> None:
+    if options.page:
+        await _pictures(options.page.rstrip("/"), options.out, tall=options.tall)
+        return
+    async with Stage(nodes=NODES) as stage:
+        first = min(act.at_s for act in ACTS)
+
+        async def play(index: int) -> None:
+            await asyncio.sleep(ACTS[index].at_s - first)
+            outcome = await ACTS[index].play(stage)
+            print(f"{'ok' if outcome.true else 'NOT'}  {ACTS[index].title}", flush=True)
+
+        await asyncio.gather(*(play(index) for index in range(len(ACTS))))
+        await _pictures(stage.page_url, options.out, tall=options.tall)
+
+
+async def _pictures(page: str, out: Path, *, tall: bool) -> None:
+    pages = await _pages(page)
+    async with Browser() as browser:
+        for look, size in LOOKS.items():
+            for dark in (False, True):
+                for name, path in pages.items():
+                    await browser.look(**size, dark=dark)
+                    await browser.go(f"{page}{path}")
+                    if tall:
+                        high = int(await browser.js("document.documentElement.scrollHeight"))
+                        await browser.look(**{**size, "height": min(high, TALL)}, dark=dark)
+                    shot = out / f"page-{name}-{look}-{'dark' if dark else 'light'}.png"
+                    await browser.picture(shot)
+
+
+async def _pages(page: str) -> dict[str, str]:
+    """Name of the picture to path: the gravest open session, and the node with most repairs."""
+    async with aiohttp.ClientSession() as plain:
+
+        async def read(path: str) -> Any:
+            async with plain.get(f"{page}{path}") as answer:
+                return await answer.json()
+
+        opened = (await read("/api/sessions"))["items"]
+        ended = (await read("/api/sessions?state=ended"))["items"]
+        details = [await read(f"/api/sessions/{quote(one['name'], safe='')}") for one in ended]
+    repaired = max(details, key=lambda one: len(one["ladder"]), default=None)
+    pages = {"fleet": "/", "history": "/history", "records": "/records"}
+    if opened:
+        pages["session"] = f"/sessions/{quote(opened[0]['name'], safe='')}"
+    if repaired is not None:
+        pages["node"] = f"/nodes/{quote(repaired['session']['node'], safe='')}"
+    return pages
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

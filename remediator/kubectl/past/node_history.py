@@ -1,0 +1,114 @@
+"""`history NODE`: the sessions of a node, then all that happened to it in one list."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from remediator.kubectl.cluster import Cluster
+from remediator.kubectl.command import CommandError
+from remediator.kubectl.look import askers, first_reason, nearest, wire_list
+from remediator.kubectl.node_look import phase_of
+from remediator.kubectl.past.ledger_look import gpu_history
+from remediator.kubectl.terminal import Terminal
+from remediator.view.session_view import gpu_ids
+from remediator.view.shapes import NodeTimeline, TimelineItem
+from remediator.view.text import NONE, columns, count, document, span
+from remediator.view.timeline import lasted, node_timeline
+from rules.api.health import HealthStatus
+from rules.api.nodes import QuarantineView
+from rules.api.timestamps import parse_time
+from rules.ledger.record import RecordView, record_names
+from rules.session.observation import is_open
+
+_MOST_GPUS: Final = 16
+_SHOWN: Final = 40
+"""Lines of the timeline; with -o wide all that the page draws."""
+
+
+async def history(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
+    """All sessions of one node, oldest first, and its timeline; with `gpu UUID` the record of one
+    GPU.
+    """
+    if options.uuid:
+        if options.node != "gpu":
+            raise CommandError("history takes one NODE, or: gpu UUID", exit_code=64)
+        return await gpu_history(cluster, options)
+    sessions = await cluster.sessions(options.node)
+    if options.output in {"json", "yaml"}:
+        return document(wire_list(sessions), options.output)
+    health = await _health(cluster, options.node)
+    records = await _records(cluster, options.node, sessions, health)
+    timeline = node_timeline(options.node, sessions, health, records)
+    if not sessions and not timeline.items:
+        if await cluster.node(options.node) is None:
+            near = await nearest(cluster, options.node)
+            raise CommandError(f"there is no node {options.node}, and no session of one{near}")
+        return f"{options.node} has no session on record"
+    wide = options.output == "wide"
+    parts = [_sessions(sessions, cluster.now(), wide=wide)] if sessions else []
+    parts += [_timeline(timeline, wide=wide)] if timeline.items else []
+    return "\n\n".join(parts)
+
+
+async def _health(cluster: Cluster, node: str) -> HealthStatus | None:
+    """The verdict; None also where the person may not read it: sessions tell the most of it."""
+    try:
+        found = await cluster.health(node)
+    except CommandError:
+        return None
+    return found.status if found is not None else None
+
+
+async def _records(
+    cluster: Cluster, node: str, sessions: list[QuarantineView], health: HealthStatus | None
+) -> list[RecordView]:
+    """What is on record of the node and of the GPUs that failed there; [] without permission."""
+    named = [uuid for session in sessions for uuid in gpu_ids(session)]
+    named += [u for i in (health.incidents if health is not None else ()) for u in i.gpus]
+    names = record_names(node, list(dict.fromkeys(named))[:_MOST_GPUS])
+    try:
+        found = [await cluster.record(name) for name in names]
+    except CommandError:
+        return []
+    return [one for one in found if one is not None]
+
+
+def _sessions(sessions: list[QuarantineView], now: float, *, wide: bool) -> str:
+    rows = [
+        [
+            s.metadata.creation_timestamp or NONE,
+            phase_of(s),
+            _lasted(s, now),
+            first_reason(s),
+            str(s.status.drain.evicted if s.status.drain else 0),
+            s.name,
+            *((askers(s), s.status.message) if wide else ()),
+        ]
+        for s in sessions
+    ]
+    header = ["OPENED", "PHASE", "LASTED", "REASON", "EVICTED", "SESSION"]
+    return columns([*header, *(["BY", "MESSAGE"] if wide else [])], rows)
+
+
+def _lasted(session: QuarantineView, now: float) -> str:
+    end = now if is_open(session) else parse_time(session.status.phase_since)
+    began = parse_time(session.metadata.creation_timestamp)
+    return span(end - began) if end is not None and began is not None else NONE
+
+
+def _timeline(timeline: NodeTimeline, *, wide: bool) -> str:
+    """One line for each thing that happened, oldest first."""
+    shown = timeline.items if wide else timeline.items[-_SHOWN:]
+    left_out = timeline.earlier + len(timeline.items) - len(shown)
+    header = ["AT", "KIND", "FOR", "WHAT", *(["SAID"] if wide else [])]
+    told = columns(header, [_line(item, wide=wide) for item in shown])
+    more = "; -o wide shows more" if len(shown) < len(timeline.items) else ""
+    return f"{told}\n{count(left_out, 'older line')} left out{more}" if left_out else told
+
+
+def _line(item: TimelineItem, *, wide: bool) -> list[str]:
+    state = item.state if item.state not in item.what else ""
+    by = f"by {item.by}" if item.by else ""
+    what = " ".join(filter(None, (item.what, state, by)))
+    return [item.at[:19], item.lane, lasted(item) or "-", what, *([item.said] if wide else ())]

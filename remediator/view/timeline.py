@@ -1,0 +1,219 @@
+"""All that happened to one node, as one list in time: faults, sessions, repairs, tests, people.
+
+Made of what objects say and nothing else; drawn on the node's page, printed by `kubectl gpuward
+history NODE`. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Final
+
+from remediator.view.shapes import NodeTimeline, TimelineItem
+from remediator.view.text import span
+from rules.api.health import HealthStatus
+from rules.api.nodes import QuarantineView
+from rules.api.quarantine import Phase
+from rules.api.timestamps import parse_time
+from rules.ledger.record import RecordView
+from rules.session.causes import DELETED_BY
+from rules.session.observation import is_open
+from rules.session.status import BY_GPUWARD, BY_PERSON
+
+SHOWN_ITEMS: Final = 80
+_TOLD_ELSEWHERE: Final = ("Repair", "Test")
+"""Steps of a session's timeline that `status.repair` and `status.validation` tell better."""
+
+
+class Lane(StrEnum):
+    """What an item is about, from the cause to the cure."""
+
+    FAULT = "fault"
+    SESSION = "session"
+    REPAIR = "repair"
+    TEST = "test"
+    NODE = "node"
+    PERSON = "person"
+
+
+def node_timeline(
+    name: str,
+    sessions: Sequence[QuarantineView],
+    health: HealthStatus | None,
+    records: Iterable[RecordView],
+) -> NodeTimeline:
+    """The node's items, oldest first; of too many the latest."""
+    found = [item for session in sessions for item in _of_session(session)]
+    found += _faults(name, sessions, health, records)
+    timed = [item for item in found if parse_time(item.at) is not None]
+    # Sessions hold whole seconds: of one second, causes come before what follows from them.
+    timed.sort(key=lambda item: (int(parse_time(item.at) or 0), list(Lane).index(Lane(item.lane))))
+    return NodeTimeline(
+        items=tuple(timed[-SHOWN_ITEMS:]), earlier=max(0, len(timed) - SHOWN_ITEMS)
+    )
+
+
+def lasted(item: TimelineItem) -> str:
+    """`14m`; "goes on" where it has no end, "" for a moment."""
+    if not item.until:
+        return "goes on"
+    began, ended = parse_time(item.at) or 0.0, parse_time(item.until)
+    return span(ended - began) if ended is not None and ended > began else ""
+
+
+def _of_session(session: QuarantineView) -> Iterator[TimelineItem]:
+    yield from _phases(session)
+    yield from _acts(session)
+    status = session.status
+    for attempt in status.repair:
+        by = f"by {attempt.adapter}" if attempt.adapter else ""
+        numbered = f"attempt {attempt.attempt}" if attempt.attempt > 1 else ""
+        yield TimelineItem(
+            lane=Lane.REPAIR,
+            at=attempt.asked_at or attempt.started_at,
+            until=attempt.ended_at,
+            what=attempt.step,
+            state=attempt.state,
+            said=": ".join(filter(None, (" ".join(filter(None, (by, numbered))), attempt.proof))),
+            session=session.name,
+        )
+    for test in status.validation:
+        yield TimelineItem(
+            lane=Lane.TEST,
+            at=test.started_at,
+            until=test.ended_at,
+            what=f"test under load by {test.provider}" if test.provider else "test under load",
+            state=test.verdict or test.state,
+            said=test.message,
+            session=session.name,
+        )
+
+
+def _phases(session: QuarantineView) -> Iterator[TimelineItem]:
+    """Each phase from its beginning to that of the next; the end of a session is a moment."""
+    entries = [e for e in session.status.timeline if e.step in set(Phase)]
+    shadow = " (Shadow)" if session.status.mode == "Shadow" else ""
+    for position, entry in enumerate(entries):
+        ends = Phase(entry.step).ended
+        later = entries[position + 1].at if position + 1 < len(entries) else ""
+        if not later and not is_open(session):
+            later = session.status.phase_since
+        yield TimelineItem(
+            lane=Lane.SESSION,
+            at=entry.at,
+            until=entry.at if ends else later,
+            what=f"{entry.step}{shadow}",
+            state=entry.step,
+            said=entry.message,
+            session=session.name,
+        )
+
+
+def _acts(session: QuarantineView) -> Iterator[TimelineItem]:
+    """What people did, and what else is worth a line of its own."""
+    spec = session.spec
+
+    def act(at: str, what: str, by: str, said: str = "") -> TimelineItem:
+        return TimelineItem(
+            lane=Lane.PERSON, at=at, until=at, what=what, state="", said=said, by=by,
+            session=session.name,
+        )  # fmt: skip
+
+    opened = session.metadata.creation_timestamp
+    for cause in spec.causes:
+        if cause.source == "Human":
+            yield act(opened, "asked for it", cause.by or "a person", cause.message)
+    if spec.repair is not None:
+        let = [a for a in session.status.repair if a.step == spec.repair.step]
+        if let:
+            yield act(
+                let[-1].started_at, f"let {spec.repair.step} go", spec.repair.by or "a person"
+            )
+    asked = spec.release
+    for entry in session.status.timeline:
+        if entry.step in set(Phase):
+            if Phase(entry.step).ended and entry.by and entry.by != BY_GPUWARD:
+                named = asked.by if asked is not None and asked.by != DELETED_BY else ""
+                who = named or (entry.by if entry.by != BY_PERSON else "a person")
+                why = asked.reason if asked is not None else ""
+                yield act(entry.at, "ended it", who, why or entry.message)
+        elif not entry.step.startswith(_TOLD_ELSEWHERE):
+            yield TimelineItem(
+                lane=Lane.NODE, at=entry.at, until=entry.at, what=entry.step, state="",
+                said=entry.message, session=session.name,
+            )  # fmt: skip
+
+
+def _faults(
+    name: str,
+    sessions: Sequence[QuarantineView],
+    health: HealthStatus | None,
+    records: Iterable[RecordView],
+) -> Iterator[TimelineItem]:
+    """Each fault once: as the verdict has it, else as its session kept it, else as a record."""
+    known: set[tuple[str, int]] = set()
+
+    def new(reason: str, at: str) -> bool:
+        began = parse_time(at)
+        if began is None or (reason, int(began)) in known:
+            return False
+        known.add((reason, int(began)))
+        return True
+
+    for one in health.incidents if health is not None else ():
+        where = ", ".join((*one.pci, *one.gpus)[:4])
+        if new(one.reason, one.first_seen):
+            closed = f"closed by {one.closed_by}" if one.closed_by else ""
+            until = one.closed_at or ("" if one.active else one.last_seen or one.first_seen)
+            yield _fault(
+                one.first_seen,
+                until,
+                one.reason,
+                one.severity,
+                "; ".join(filter(None, (where, closed))),
+            )
+    recorded = list(_recorded(name, records, new))
+    for session in sessions:
+        for at, kept in _kept(session):
+            reason = _text(kept.get("reason"))
+            if new(reason, at):
+                ended = "" if is_open(session) else session.status.phase_since
+                yield _fault(at, ended, reason, _text(kept.get("severity")), "")
+    yield from recorded
+
+
+def _recorded(name: str, records: Iterable[RecordView], new: Any) -> Iterator[TimelineItem]:
+    for record in records:
+        status = record.status
+        here = [event for event in status.events if event.node == name]
+        if record.doubt or not here:
+            continue
+        for event in here:
+            if new(event.reason, event.at):
+                until = event.ended_at or ("" if event.outcome == "Active" else event.last_at)
+                said = status.uuid or "the node"
+                yield _fault(event.at, until, event.reason, event.severity, said)
+        for word in status.said:
+            yield TimelineItem(
+                lane=Lane.PERSON, at=word.at, until=word.at, what=f"said {word.word}", state="",
+                said=word.reason, by="a person",
+            )  # fmt: skip
+
+
+def _kept(session: QuarantineView) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """What the session's evidence, free-form, says of its faults."""
+    listed = session.status.evidence.get("incidents")
+    for one in listed[:8] if isinstance(listed, list) else ():
+        if isinstance(one, Mapping):
+            yield _text(one.get("firstSeen")), one
+
+
+def _fault(at: str, until: str, reason: str, severity: str, said: str) -> TimelineItem:
+    return TimelineItem(
+        lane=Lane.FAULT, at=at, until=until, what=reason, state=severity, said=said
+    )
+
+
+def _text(value: object) -> str:
+    return value[:512] if isinstance(value, str) else ""

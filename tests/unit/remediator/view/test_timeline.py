@@ -1,0 +1,97 @@
+"""A node's past on one axis: everything once, in order, drawn and told alike (issue 14)."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from remediator.page.answers import document_of
+from remediator.page.markup import render
+from remediator.page.timeline_plot import timeline_parts
+from remediator.view.node_view import node_detail
+from remediator.view.shapes import NodeTimeline, TimelineItem
+from remediator.view.timeline import SHOWN_ITEMS, lasted, node_timeline
+from rules.api.health import HealthStatus, IncidentStatus
+from rules.api.timestamps import parse_time
+from tests.support.remediator.eventful_node import DAY, NODE, eventful
+from tests.support.remediator.page_fleet import NOW, ago
+
+
+def timeline() -> NodeTimeline:
+    of = eventful()
+    return node_detail(of.snapshot.nodes[NODE], of).timeline
+
+
+def of(lane: str) -> list[TimelineItem]:
+    return [item for item in timeline().items if item.lane == lane]
+
+
+def test_issue14_everything_is_told_once_and_in_order() -> None:
+    times = [int(parse_time(item.at) or 0) for item in timeline().items]
+    assert times == sorted(times)
+    faults = [(item.what, item.at) for item in of("fault")]
+    assert len(set(faults)) == len(faults)
+    assert ("Xid95UncontainedMemoryError", ago(3 * DAY)) in faults
+    # Of the record: older than what verdict and sessions remember.
+    assert ("Xid79GPUFallenOffBus", ago(70 * DAY)) in faults
+    assert not [item for item in timeline().items if item.what.startswith("RepairAsked")]
+
+
+def test_issue14_repairs_tests_and_people_stand_in_their_lanes() -> None:
+    assert [(i.what, i.state, lasted(i)) for i in of("repair")] == [
+        ("ResetGPU", "Failed", "15m"), ("RestartNode", "Proven", "21m"),
+    ]  # fmt: skip
+    assert [(i.what, i.state) for i in of("test")] == [("test under load by Builtin", "pass")]
+    assert [(i.what, i.by, i.said) for i in of("person")] == [
+        ("asked for it", "ann", "fire drill"), ("ended it", "ben", "drill is over"),
+    ]  # fmt: skip
+    assert [i.what for i in of("node")] == ["NewBoot"]
+
+
+def test_issue14_phases_follow_each_other_and_the_last_one_goes_on() -> None:
+    phases = [i for i in of("session") if i.session == "gpu-healthy-2"]
+    assert [(i.what, lasted(i)) for i in phases] == [("Pending", "10s"), ("Draining", "goes on")]
+    ended = [i for i in of("session") if i.session == "gpu-healthy-1"][-1]
+    assert (ended.what, lasted(ended)) == ("Released", "")
+
+
+def test_issue14_the_page_draws_every_lane_and_has_the_same_as_a_table() -> None:
+    page = render(document_of(eventful(), f"/nodes/{NODE}", {}))
+    drawn = page[page.index('class="time"') :]
+    for lane in ("Faults", "Sessions", "Repairs", "Tests", "Node", "People"):
+        assert f">{lane}</text>" in drawn
+    (said,) = re.findall(r'role="img" aria-label="(Timeline from [^"]+)"', drawn)
+    assert "2 in Repairs" in said
+    assert "The table below says the same." in said
+    table = drawn[drawn.index("<table") : drawn.index("</table>")]
+    assert table.count("<tr>") == 1 + len(timeline().items)
+    assert "drill is over" in table
+    assert not re.findall(r'x="(?!0|[0-9.]+%?")', drawn)
+
+
+def test_issue14_nothing_is_drawn_beyond_the_axis() -> None:
+    page = "".join(render(part) for part in timeline_parts(timeline(), NOW))
+    for x, wide in re.findall(
+        r'class="span[^"]*" x="([0-9.]+)%" y="\d+" width="([0-9.]+)%"', page
+    ):
+        assert float(x) + float(wide) <= 100.01
+
+
+@pytest.mark.parametrize("at", ["", "yesterday", "2026-13-45T99:00:00Z", "9999999999999999"])
+def test_issue14_a_time_that_is_none_breaks_nothing(at: str) -> None:
+    incidents = (IncidentStatus(id="i", reason="X", first_seen=at, closed_at=at, active=True),)
+    found = node_timeline("n", [], HealthStatus(incidents=incidents), [])
+    assert found.items == ()
+    assert "Nothing is on record" in render(timeline_parts(found, NOW)[0])
+
+
+def test_issue14_of_too_many_the_latest_are_kept_and_that_is_said() -> None:
+    incidents = tuple(
+        IncidentStatus(id=str(n), reason=f"R{n}", first_seen=ago(5000 - n), closed_at=ago(4000))
+        for n in range(SHOWN_ITEMS + 7)
+    )
+    found = node_timeline("n", [], HealthStatus(incidents=incidents), [])
+    assert (len(found.items), found.earlier) == (SHOWN_ITEMS, 7)
+    assert found.items[-1].what == f"R{SHOWN_ITEMS + 6}"
+    assert "7 older ones are left out" in render(timeline_parts(found, NOW)[0])
