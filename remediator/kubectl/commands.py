@@ -79,8 +79,8 @@ COMMANDS = (
     Command(
         name="lemons",
         brief="GPUs and nodes that fail again and again",
-        about="Lemons: five faults in 28 days, or in 90 days over at least 45 of them. RETURN is\n"
-        "the chance that a fault comes back within 7 days. Nothing is drained for it.",
+        about="Lemons: five faults in 28 days, or four in 90 days over at least 45 of them.\n"
+        "RETURN is the chance of a fault within 7 days. Nothing is drained for it.",
         run="past.ledger_look.lemons",
         watches=True,
         forms=LOOKS,

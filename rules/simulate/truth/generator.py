@@ -25,6 +25,8 @@ class _Due:
     klass: int
     hours: float | None = None
     """How long it takes, where a common cause is repaired for all at once."""
+    again: bool = False
+    """What is due is the part that was repaired last."""
 
 
 def node_names(count: int) -> tuple[str, ...]:
@@ -51,7 +53,11 @@ def outages(
         end = _delivered(due.at, due.at + hours / 24.0, shortages, rates)
         hours = (end - due.at) * 24.0
         out_until[due.node] = end
-        found.append(Outage(node=nodes[due.node], klass=klass.name, start=due.at, end=end))
+        found.append(
+            Outage(
+                node=nodes[due.node], klass=klass.name, start=due.at, end=end, again=due.again
+            )
+        )
         again = _follower(dice, due, hours, end, rates)
         if again is not None and again.at < days:
             heapq.heappush(waiting, again)
@@ -128,7 +134,7 @@ def _follower(dice: Dice, due: _Due, hours: float, end: float, rates: FleetRates
     if dice.random() >= chance:
         return None
     mean = rates.soon_days if dice.random() < rates.soon else rates.later_days
-    klass = due.klass
+    klass, again = due.klass, True
     if dice.random() >= rates.same_class:
-        klass = weighted(dice, [one.single for one in rates.classes])
-    return _Due(end + dice.expovariate(1.0 / mean), due.node, klass)
+        klass, again = weighted(dice, [one.single for one in rates.classes]), False
+    return _Due(end + dice.expovariate(1.0 / mean), due.node, klass, again=again)

@@ -14,6 +14,8 @@ class Outage:
     """The class, in the trace's words (`GPU`, `Power Supply`)."""
     start: float
     end: float
+    again: bool = False
+    """The same part as before: a repair of the same class did not hold."""
 
     @property
     def hours(self) -> float:

@@ -83,17 +83,14 @@ def draw_year(dice: Dice, nodes: int, days: float, plants: Plants = NO_PLANTS) -
     """Throw the dice for a fleet."""
     names = node_names(nodes)
     numbers = {name: number for number, name in enumerate(names)}
-    drawn = [
-        (
-            one.start * DAY_S,
-            numbers[one.node],
-            one.klass,
-            kind_of(dice, one.klass),
-            dice.randrange(GPUS),
-            one.hours,
-        )
-        for one in outages(dice, names, days)
-    ]
+    drawn: list[tuple[float, int, str, Kind, int, float]] = []
+    last: dict[tuple[str, str], int] = {}
+    for one in outages(dice, names, days):
+        kind, gpu = kind_of(dice, one.klass), dice.randrange(GPUS)
+        if one.again:
+            gpu = last.get((one.node, one.klass), gpu)
+        last[one.node, one.klass] = gpu
+        drawn.append((one.start * DAY_S, numbers[one.node], one.klass, kind, gpu, one.hours))
     drawn += _planted(dice, nodes, days, plants)
     bad: frozenset[int] = frozenset()
     if plants.lemons:

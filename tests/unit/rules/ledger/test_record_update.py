@@ -147,9 +147,11 @@ def test_every_uuid_has_a_name_that_an_object_can_have(uuid: str) -> None:
     [
         pytest.param((0, 1, 2, 3), False, id="four in a week are one bad repair"),
         pytest.param((0, 5, 10, 15, 20), True, id="five in four weeks"),
-        pytest.param((0, 12, 25, 40, 60), True, id="five over two months"),
+        pytest.param((0, 12, 25, 60), True, id="four over two months"),
+        pytest.param((0, 12, 25, 40), False, id="four in six weeks"),
+        pytest.param((0, 45, 90), False, id="three over three months"),
         pytest.param((0, 30, 31, 32, 33), False, id="five in five weeks"),
-        pytest.param((0, 25, 50, 75, 100), False, id="five in more than 90 days"),
+        pytest.param((0, 35, 70, 105), False, id="four in more than 90 days"),
     ],
 )
 def test_issue14_what_makes_a_lemon(days: tuple[int, ...], lemon: bool) -> None:

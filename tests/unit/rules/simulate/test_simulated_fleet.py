@@ -10,7 +10,7 @@ import pytest
 
 from rules.api.quarantine import Mode
 from rules.policy.policy import Budget, MaxUnavailable, Policy, Repair, RepairStep
-from rules.repair.shipped import NODE_CONDITIONS
+from rules.repair.shipped import ADAPTERS
 from rules.simulate.cluster import rests
 from rules.simulate.cluster.gpuward import Gpuward
 from rules.simulate.cluster.work import Guard
@@ -147,11 +147,12 @@ def test_a_budget_that_never_allows_an_eviction_needs_a_person_and_is_never_pass
     assert score.terminal == (1, 1)
 
 
+BY_CONDITION = "NodeConditions"
 REPAIRS = msgspec.structs.replace(
     ENFORCE,
     repair=Repair(
         mode="Auto",
-        steps={step: RepairStep(adapter="NodeConditions") for step in NODE_CONDITIONS.steps},
+        steps={step: RepairStep(adapter=BY_CONDITION) for step in ADAPTERS[BY_CONDITION].steps},
     ),
 )
 
