@@ -44,8 +44,8 @@ class StudySize:
 
     lemon_nodes: int = 1000
     lemon_days: float = 365.0
-    lemon_seeds: int = 3
-    failing_nodes: int = 20
+    lemon_seeds: int = 2
+    failing_nodes: int = 10
     """For each precursor."""
     sound_gpu_days: float = 10_000.0
     ledger_nodes: int = 10_000
