@@ -54,9 +54,7 @@ def outages(
         hours = (end - due.at) * 24.0
         out_until[due.node] = end
         found.append(
-            Outage(
-                node=nodes[due.node], klass=klass.name, start=due.at, end=end, again=due.again
-            )
+            Outage(node=nodes[due.node], klass=klass.name, start=due.at, end=end, again=due.again)
         )
         again = _follower(dice, due, hours, end, rates)
         if again is not None and again.at < days:
