@@ -117,6 +117,14 @@ class World:
         else:
             self.unselected[name] = node
 
+    def learn_node(self, node: NodeView) -> None:
+        """Take in a node that a write returned."""
+        name = node.metadata.name
+        if name in self.caches.nodes.items:
+            self.caches.nodes.learn(node)
+        else:
+            self.node_seen(name, node)
+
     def note_external(self, name: str, node: NodeView | None) -> bool:
         """Keep since when others say what they say on the node; whether it is other than
         before.

@@ -20,7 +20,12 @@ from rules.api.nodes import NodeView, QuarantineView
 from rules.api.object_name import api_path
 from rules.api.quarantine import QuarantineStatus
 from rules.api.refusal import NodeWrite, refusal_of
-from rules.api.repair.writes import DeleteTestJob, SetRepairCondition, WriteRepairObject
+from rules.api.repair.writes import (
+    DeleteTestJob,
+    SetRepairCondition,
+    SetValidated,
+    WriteRepairObject,
+)
 from rules.api.timestamps import parse_time
 from rules.drain.memory import announced
 from rules.session.refused import not_recorded
@@ -170,13 +175,11 @@ class Writes(EdgePart):
                     | d.RelabelNode()
                     | d.SetNodeUnknown()
                     | SetRepairCondition()
+                    | SetValidated()
                     | WriteRepairObject()
                 ):
                     self._gateway.forget(write.node)
-                    if write.node in self._world.caches.nodes.items:
-                        self._world.caches.nodes.learn(sent.answer.decode(NodeView))
-                    else:
-                        self._world.node_seen(write.node, sent.answer.decode(NodeView))
+                    self._world.learn_node(sent.answer.decode(NodeView))
                     self._fleet_changed()
                     self._world.reserved.discard(write.node)
                 case _:

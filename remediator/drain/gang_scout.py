@@ -81,21 +81,25 @@ class GangScout(EdgePart):
         for name in due[:_NODES_PER_SWEEP]:
             self._read_at[name] = now
             with self._isolation.guard("gangs", f"node {name}"):
-                await self._read(name)
+                if not await self._read(name):
+                    # Its turn waits 10 s for the answer: the next sweep asks again.
+                    del self._read_at[name]
         self._read_at = {n: at for n, at in self._read_at.items() if n in waiting}
         return len(due) > _NODES_PER_SWEEP
 
-    async def _read(self, name: str) -> None:
+    async def _read(self, name: str) -> bool:
+        """Take in the gangs of one node; False where they cannot be read."""
         try:
             pods, owners = await self._look.pods_and_owners(name)
             found = gangs_of(pods, owners)
             replacing = await self._kueue.unhealthy(found)
         except ApiError as error:
             _LOG.warning("gangs", node=name, why=str(error))
-            return
+            return False
         if self._replaced(found, replacing) or found != self._world.gangs.get(name):
             self._world.gangs[name] = found
             self._fleet_changed()
+        return True
 
     def _fresh_s(self, node: str) -> float:
         aware = any(gang.topology_aware for gang in self._world.gangs.get(node, ()))

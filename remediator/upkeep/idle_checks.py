@@ -9,8 +9,10 @@ import structlog
 
 from remediator.edge import Edge, EdgePart
 from remediator.kube.answer import ApiError
+from rules.api.nodes import NodeView
 from rules.api.object_name import api_path
 from rules.api.pods import PodView
+from rules.api.repair.writes import SetValidated
 from rules.fleet.idle_checks import asks_for_pods, due, follow, making
 from rules.validate.jobs import LABEL_IDLE, LABEL_JOB, JobSeen, JobView, PodTemplateView
 
@@ -50,8 +52,14 @@ class IdleTests(EdgePart):
         failed: set[str] = set()
         for write in step.writes:
             # In order: what is said of a test comes after what follows from it.
-            if write.node not in failed and not (await self._gateway.send(write)).done:
+            if write.node in failed:
+                continue
+            sent = await self._gateway.send(write)
+            if not sent.done:
                 failed.add(write.node)
+            elif isinstance(write, SetValidated) and sent.answer is not None:
+                # Its result is known at once: else it would be due again in this very sweep.
+                self._world.learn_node(sent.answer.decode(NodeView))
         for name in step.in_vain:
             self._tried[name] = self._clock.now()
         choice = self._policy().validate.of_idle_nodes()

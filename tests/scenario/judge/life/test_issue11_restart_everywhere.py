@@ -16,7 +16,7 @@ import pytest
 from tests.support.scenario.judgement_world import World
 from tests.support.scenario.restarts import difference
 
-HERE = Path(__file__).parent
+SCENARIOS = Path(__file__).parents[1]
 
 
 @pytest.mark.slow
@@ -35,10 +35,10 @@ def test_issue11_a_restart_at_every_step_of_every_scenario_changes_nothing_undoc
             "not slow",
             "-n",
             str(os.cpu_count() or 1),
-            str(HERE),
+            str(SCENARIOS),
         ],
         env={**os.environ, "GPUWARD_RESTART_AT": "every"},
-        cwd=HERE.parents[2],
+        cwd=SCENARIOS.parents[2],
         capture_output=True,
         text=True,
         check=False,
