@@ -27,6 +27,8 @@ LOOKS: dict[str, dict[str, Any]] = {
     "phone": {"width": 390, "height": 844, "phone": True},
 }
 USAGE_ERROR = 64
+_WIDE = frozenset({"history", "records"})
+"""Pages that the documentation shows at desktop width only."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -66,11 +68,16 @@ async def _pictures(page: str, out: Path, *, tall: bool) -> None:
         for look, size in LOOKS.items():
             for dark in (False, True):
                 for name, path in pages.items():
+                    if look == "phone" and name in _WIDE and not tall:
+                        continue
                     await browser.look(**size, dark=dark)
                     await browser.go(f"{page}{path}")
                     if tall:
                         high = int(await browser.js("document.documentElement.scrollHeight"))
                         await browser.look(**{**size, "height": min(high, TALL)}, dark=dark)
+                    if name == "node" and not tall:
+                        shows = "document.querySelector('.part-timeline').scrollIntoView()"
+                        await browser.js(shows)
                     shot = out / f"page-{name}-{look}-{'dark' if dark else 'light'}.png"
                     await browser.picture(shot)
 

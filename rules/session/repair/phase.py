@@ -43,7 +43,7 @@ def follow_step(case: Case, status: QuarantineStatus, halt: Refusal | None) -> D
     if not asked:
         return go_on(case, status, attempt, halt)
     if case.now - started_at(case, attempt) >= (timeout_s := _timeout_s(case, attempt)):
-        why = f"not proven within {timeout_s / 60:.0f} min: {proof.clause}"
+        why = f"not proven within {_spelled(timeout_s)}: {proof.clause}"
         return ended_as(case, status, attempt, RepairState.FAILED, why)
     if attempt.fence is not None:
         ends_at = started_at(case, attempt) + timeout_s
@@ -98,6 +98,11 @@ def _healing(case: Case, status: QuarantineStatus) -> Decision | None:
 
 def _through(attempt: RepairAttempt) -> str:
     return f" through {address_of(attempt.target).words}" if attempt.target is not None else ""
+
+
+def _spelled(seconds: float) -> str:
+    """`30 min`, or `10 s` where that is shorter than two."""
+    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
 
 
 def _timeout_s(case: Case, attempt: RepairAttempt) -> float:
