@@ -25,7 +25,7 @@ from rules.session.repair.asking import Call, call_for
 from rules.session.repair.entry import changed, reading, with_room
 from rules.session.repair.evidence import noted_without
 from rules.session.repair.facts import before_of
-from rules.session.repair.outlook import Outlook, fence_not_now, not_now, object_waits
+from rules.session.repair.outlook import NOT_DRAINED, Outlook, fence_not_now, not_now, object_waits
 from rules.session.repair.requests import request_name
 from rules.session.repair.wants import fence_step, lessons, let_go, next_step, silent_until
 
@@ -68,10 +68,14 @@ def begin_fence(
     due_at = silent_until(status, case.node, case.policy)
     if case.shadow or due_at is None or not is_wanted(case) or not case.drains:
         return None
+    drained = case.phase not in NOT_DRAINED
+    if drained and any(attempt.in_vain for attempt in case.status.repair):
+        # It did not come back from an earlier step: its ladder climbs on as it is.
+        return None
     led = fence_step(
         case.session, case.seen.siblings, case.causes, case.seen.health, case.policy, case.now
     )
-    if led is None:
+    if led is None or (drained and led.rung is None):
         return None
     silent = "the node's kubelet is silent"
     if (rung := led.rung) is None:

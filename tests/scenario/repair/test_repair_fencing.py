@@ -310,6 +310,35 @@ def test_s23_a_node_that_comes_back_ill_is_drained_then() -> None:
     assert len(world.asked_through()) == 2, "the power cycle and the taint, each once"
 
 
+def test_s23_a_drained_node_that_fell_silent_is_powered_off_too() -> None:
+    world = FenceWorld()
+    world.fault()
+    world.policy = msgspec.structs.replace(
+        world.policy, repair=msgspec.structs.replace(world.policy.repair, mode="Ask")
+    )
+    world.run_until(NODE, "Quarantined", limit=120)
+    world.go_silent()
+    world.policy = FenceWorld().policy
+    until(world, lambda: ended(world))
+    assert world.steps_of() == [("PowerCycle", "Proven")]
+    assert taints(world) == [], "no pod was left that needs it"
+
+
+def test_s23_a_node_lost_to_an_earlier_step_goes_on_up_its_ladder() -> None:
+    steps = {
+        "RestartNode": {"adapter": "NodeConditions", "timeout": "5m"},
+        "PowerCycle": {"adapter": "Metal3", "timeout": "5m"},
+        "ReplaceNode": {"adapter": "NodeConditions", "timeout": "5m"},
+    }
+    world = FenceWorld("hangs", steps=steps)
+    world.incident(NODE)
+    live(world, 20)
+    until(world, lambda: world.steps_of() == [("RestartNode", "Asked")])
+    world.go_silent()
+    live(world, 1800)
+    assert [step for step, _ in world.steps_of()] == ["RestartNode", "PowerCycle", "ReplaceNode"]
+
+
 def test_s23_fence_agents_are_told_to_end_the_pods_themselves() -> None:
     world = silent("hangs", adapter="FenceAgentsRemediation")
     until(world, lambda: bool(world.held("fenceagentsremediations")))
