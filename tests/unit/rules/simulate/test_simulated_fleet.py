@@ -129,6 +129,16 @@ def test_a_persons_cordon_is_seen_and_is_all_that_a_session_waited_for() -> None
     assert world.clock.calls < 5_000
 
 
+def test_a_node_that_people_gave_back_gets_work_again() -> None:
+    world = World(year((Kind.HIDDEN, 1.0)), PEERS["nothing"](), random.Random(7))
+
+    score = world.run()
+
+    assert score.by_people == 1
+    assert world.by_number[0].open
+    assert world.by_number[0].pod is not None
+
+
 def test_a_budget_that_never_allows_an_eviction_needs_a_person_and_is_never_passed_over() -> None:
     of = year((Kind.UNCONTAINED, 10.0))
     ours = Gpuward(ENFORCE)
