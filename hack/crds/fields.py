@@ -244,6 +244,12 @@ FIELDS: dict[str, Field] = {
     "RepairFence.offAt": Field("Since when its power is seen off.", 40),
     "RepairFence.taintAt": Field("When the out-of-service taint was decided on.", 40),
     "RepairFence.onAt": Field("When its power was allowed to come back.", 40),
+    "RepairAttempt.cleared": Field(
+        "Labels of the Node by which others were moved off its GPUs, each with its value of "
+        "before as label=value; they come back.",
+        400,
+        max_items=16,
+    ),
     "RepairAttempt.state": Field(
         "Planned, Held, Asked, Proven, Failed or Withdrawn. Proven by what gpuward saw, never by "
         "the word of whoever was asked.",

@@ -22,6 +22,7 @@ from rules.policy.repair_rights import actions_in_use
 from rules.policy.validation import Validation
 from rules.repair.adapter import RepairAction
 from rules.repair.component import MARK_POLICY, UNKNOWN_POLICY, folder_of
+from rules.repair.job_component import JOBS_POLICY, job_kinds
 from rules.repair.rights import conditions_of, needed, node_keys
 from rules.text.printable import printable
 
@@ -58,6 +59,7 @@ ADMISSION_POLICIES = (
     "gpuward-agent-own-evidence",
     "gpuward-agent-own-node",
     "gpuward-node-keeps-mark",
+    "gpuward-remediator-jobs",
     "gpuward-remediator-mark",
     "gpuward-remediator-record",
     "gpuward-remediator-unknown",
@@ -232,6 +234,7 @@ async def _repair(cluster: Cluster, repair: Repair, namespace: str) -> list[Chec
     for adapter, actions in sorted(actions_in_use(repair).items()):
         lacking = [
             *await _not_served(cluster, actions),
+            *await _no_template(cluster, actions, namespace),
             *await _not_granted(cluster, actions, namespace),
             *await _not_admitted(cluster, actions),
         ]
@@ -294,14 +297,28 @@ async def _not_served(cluster: Cluster, actions: Sequence[RepairAction]) -> list
     return lacking
 
 
+async def _no_template(
+    cluster: Cluster, actions: Sequence[RepairAction], namespace: str
+) -> list[str]:
+    """PodTemplates that Jobs are to be made from."""
+    lacking = []
+    for name in sorted({action.pod for action in actions if action.pod}):
+        path = api_path("/api/v1/namespaces", namespace, "podtemplates", name)
+        if await cluster.get(path) is None:
+            lacking.append(f"there is no PodTemplate {name} in {namespace}")
+    return lacking
+
+
 async def _not_granted(
     cluster: Cluster, actions: Sequence[RepairAction], namespace: str
 ) -> list[str]:
     user, lacking = f"system:serviceaccount:{namespace}:{COMPONENT_REMEDIATOR}", []
     for right in needed(actions):
         for verb in right.verbs:
-            if await cluster.may(user, right.group, right.resource, verb, "") is False:
+            at = namespace if right.own else ""
+            if await cluster.may(user, right.group, right.resource, verb, at) is False:
                 where = f".{right.group}" if right.group else ""
+                where += f" in {namespace}" if right.own else ""
                 lacking.append(f"the remediator may not {verb} {right.resource}{where}")
     return lacking
 
@@ -309,7 +326,11 @@ async def _not_granted(
 async def _not_admitted(cluster: Cluster, actions: Sequence[RepairAction]) -> list[str]:
     """Its own admission policies refuse the remediator what no component has named."""
     lacking = []
-    wanted = ((MARK_POLICY, node_keys(actions)), (UNKNOWN_POLICY, conditions_of(actions)))
+    wanted = (
+        (MARK_POLICY, node_keys(actions)),
+        (UNKNOWN_POLICY, conditions_of(actions)),
+        (JOBS_POLICY, job_kinds(actions)),
+    )
     page = await cluster.get(f"{_ADMISSION_PATH}/validatingadmissionpolicies") or {}
     there = {item["metadata"]["name"]: item for item in page.get("items", ())}
     for policy, words in wanted:

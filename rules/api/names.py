@@ -89,10 +89,16 @@ LABEL_MIG_STATE = "nvidia.com/mig.config.state"
 MIG_CHANGING = frozenset({"pending", "rebooting"})
 PREFIX_GPU_DEPLOY = "nvidia.com/gpu.deploy."
 PAUSED = "paused-for-"
+DEPLOYED = "true"
+"""The value of such a label under which the operator's pods run on the node."""
+PAUSED_BY_US = f"{PAUSED}gpuward"
+"""Its value while the remediator has a GPU reset: only `true` is ever changed to it, and back."""
 
 # Who says so in events, managedFields and user agents.
 COMPONENT_AGENT = "gpuward-agent"
 COMPONENT_REMEDIATOR = "gpuward-remediator"
 
-# Of `app.kubernetes.io/component`: the pods that test a node under load.
+# Of `app.kubernetes.io/component`: the pods that test a node under load, and those that repair it.
 COMPONENT_VALIDATE = "validate"
+COMPONENT_RESET_GPU = "reset-gpu"
+COMPONENT_RESTART_NODE = "restart-node"

@@ -204,6 +204,9 @@ class RepairAttempt(Wire, frozen=True):
     before: RepairBefore = RepairBefore()
     fence: RepairFence | None = None
     """Set where the node is silent and was not drained: it is powered off with its pods on it."""
+    cleared: tuple[str, ...] = ()
+    """`label=value` of each label of the Node by which others were moved off its GPUs, with its
+    value of before, which comes back."""
     state: str = ""
     proof: str = ""
 

@@ -14,7 +14,7 @@ from rules.drain.fate import Fate, LeftBy, Moment, fate_of
 from rules.drain.memory import DrainMemory
 from rules.drain.plan import DrainPlan
 from rules.policy.policy import Policy
-from rules.validate.jobs import is_own_test
+from rules.validate.jobs import is_own_job
 
 _GOING = frozenset({Fate.EVICT, Fate.WAITS, Fate.STUCK})
 _BY_POLICY = frozenset({LeftBy.POLICY_SKIP, LeftBy.POLICY_UNMANAGED, LeftBy.POLICY_EMPTY_DIR})
@@ -56,8 +56,8 @@ def plan_watch(
         for pod in sorted(pods, key=lambda pod: pod.key)
         if pod.spec.node_name == node
         and not pod.finished
-        # Our own test sees all GPUs and asks the scheduler for none.
-        and (pod.gpus > 0 or pod.doubt or is_own_test(pod, own_namespace))
+        # A Job of ours sees all GPUs and asks the scheduler for none.
+        and (pod.gpus > 0 or pod.doubt or is_own_job(pod, own_namespace))
     )
     bound = tuple(
         _named(pod)

@@ -16,7 +16,7 @@ from rules.api.timestamps import clock, parse_time
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.policy.durations import parse_duration
 from rules.policy.policy import PodRule, Policy
-from rules.validate.jobs import is_own_test
+from rules.validate.jobs import is_own_job
 
 MIRROR: Final = "kubernetes.io/config.mirror"
 KARPENTER_HOLD: Final = "karpenter.sh/do-not-disrupt"
@@ -92,7 +92,7 @@ def fate_of(pod: PodView, missing: frozenset[str], at: Moment) -> PodVerdict:
         return _left(LeftBy.NATURE_DAEMON)
     if pod.terminating:
         return _leaving(pod, at.now)
-    if is_own_test(pod, at.own_namespace):
+    if is_own_job(pod, at.own_namespace):
         # Its session ends it.
         return PodVerdict(fate=Fate.STAYS)
     if pod.doubt:

@@ -25,6 +25,7 @@ from rules.repair.adapter import (
 )
 from rules.repair.judging import leaves
 from rules.repair.ladder import LADDER
+from rules.repair.rights import makes_jobs
 from rules.repair.shipped import ADAPTERS
 from rules.repair.template import NAMES, OWN_NAMESPACE, template_problems
 
@@ -117,7 +118,8 @@ def action_problems(action: RepairAction, path: str) -> Iterator[Problem]:
     yield from _way(chosen[0], action, path)
     if action.target is not None:
         yield from _target(action.target, chosen[0], f"{path}.target")
-    for key, matches in (("refuse", action.refuse), ("failed", action.failed)):
+    listed = {"refuse": action.refuse, "failed": action.failed, "done": action.done}
+    for key, matches in listed.items():
         for index, match in enumerate(matches):
             yield from _match(match, f"{path}.{key}[{index}]")
     for index, match in enumerate(action.fence.powered_off if action.fence is not None else ()):
@@ -148,9 +150,31 @@ def _way(way: str, action: RepairAction, path: str) -> Iterator[Problem]:
                 yield f"{path}.delete", "never deletes the Node itself; name a target"
     if action.copies and way != "create":
         yield f"{path}.copies", "is for create only"
+    yield from _pod(action, path)
+    for index, label in enumerate(action.clears):
+        if not is_label_key(label):
+            yield f"{path}.clears[{index}]", f"{label!r:.80} is no key of a label"
+    if action.clears and way != "create":
+        message = "is for create only: nothing else says when whoever was asked is through"
+        yield f"{path}.clears", message
+    elif action.clears and not action.done:
+        yield f"{path}.done", "must say when who was moved off comes back (clears)"
     if action.overwrites and way != "patch":
         yield f"{path}.overwrites", "is for patch only"
     yield from _withdraw(action, way, f"{path}.withdraw")
+
+
+def _pod(action: RepairAction, path: str) -> Iterator[Problem]:
+    """A PodTemplate is for a Job in its own namespace."""
+    if not action.pod:
+        return
+    rule, own = action.target, f"{{{OWN_NAMESPACE}}}"
+    if not is_object_name(action.pod):
+        yield f"{path}.pod", f"{action.pod!r:.80} is no name of a PodTemplate"
+    if action.copies:
+        yield f"{path}.pod", "and copies name two templates; leave one of them out"
+    if rule is None or not makes_jobs((action,)) or rule.namespace != own:
+        yield f"{path}.pod", f"is for a new Job (batch/v1, jobs) in namespace {own} only"
 
 
 def _withdraw(action: RepairAction, way: str, path: str) -> Iterator[Problem]:
@@ -245,6 +269,8 @@ def _match(match: ObjectMatch, path: str) -> Iterator[Problem]:
     key = match.annotation or match.label
     if key and not is_label_key(key):
         yield path, f"{key!r:.80} is no key of an annotation or label"
+    if match.reason and not match.condition:
+        yield f"{path}.reason", "is of a condition; name one"
     if match.field and _FIELD.fullmatch(match.field) is None:
         yield f"{path}.field", "is no path with dots such as status.phase"
     yield from template_problems(match.value, f"{path}.value")

@@ -37,6 +37,8 @@ class ObjectMatch(AdapterPart, frozen=True, kw_only=True):
     label: str = ""
     condition: str = ""
     """Type of a status condition."""
+    reason: str = ""
+    """Of a condition: only with this reason; empty: with any."""
     field: str = ""
     """Path with dots, such as `status.poweredOn`."""
     value: str | bool | int | None = None
@@ -123,6 +125,13 @@ class RepairAction(AdapterPart, frozen=True, kw_only=True):
     step has a type of its own."""
     create: dict[str, Any] | None = None
     """Template of the new object, without apiVersion, kind and name."""
+    pod: str = ""
+    """Of a new Job: the PodTemplate in the remediator's own namespace that its pod is made from;
+    `create` is laid over it."""
+    clears: tuple[str, ...] = ()
+    """Labels of the Node that keep pods on its GPUs: those that are `true` become
+    `paused-for-gpuward` before anybody is asked, and our own agent lets go of the driver. All
+    comes back when whoever was asked is through, and wherever the step or the session ends."""
     copies: str = ""
     """Resource of the same version whose `spec.template.spec` the new object gets; the policy
     names which one (`template`), and the new object is made beside it.
@@ -134,6 +143,9 @@ class RepairAction(AdapterPart, frozen=True, kw_only=True):
     delete: bool = False
     failed: tuple[ObjectMatch, ...] = ()
     """What on the object says that it was given up."""
+    done: tuple[ObjectMatch, ...] = ()
+    """What on the object says that it is through with it. It proves nothing: what was cleared
+    comes back, and the object, which does no more, is left for people to read."""
     withdraw: TakingBack = TakingBack()
     fence: Fencing | None = None
     """Of a PowerCycle: it may be asked for while the node is silent and its pods are on it."""

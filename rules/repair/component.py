@@ -8,18 +8,28 @@ the labels and annotations of each, so that components do not undo each other.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from rules.api.names import ANNOTATION_REPAIR, COMPONENT_REMEDIATOR
 from rules.repair.adapter import Adapter, RepairAction
+from rules.repair.job_component import (
+    JOBS_POLICY,
+    job_kinds,
+    job_slots,
+    limits,
+    own_rights,
+    rbac,
+)
 from rules.repair.judging import leaves
-from rules.repair.rights import conditions_of, node_keys, object_keys, to_grant
+from rules.repair.rights import AdapterRight, conditions_of, node_keys, object_keys, to_grant
 from rules.repair.shipped import ADAPTERS
 
 ROLE: Final = COMPONENT_REMEDIATOR
 UNKNOWN_POLICY: Final = f"{COMPONENT_REMEDIATOR}-unknown"
 MARK_POLICY: Final = f"{COMPONENT_REMEDIATOR}-mark"
+POD_TEMPLATE: Final = "pod-template.yaml"
+"""Beside the generated files, by hand: what an adapter's Jobs run, and each right's reason."""
 OWN: Final = "Own"
 """The slot of the adapters that a policy brings."""
 _WORDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -57,39 +67,48 @@ def component(
     patches: list[str] = []
     if conditions := conditions_of(actions):
         patches.append(_variable(UNKNOWN_POLICY, 0, "repairs", conditions))
-    if to_grant(actions):
-        patches.append(_rules(actions))
+    if rights := [right for right in to_grant(actions) if not right.own]:
+        patches.append(_rules(rights))
+    slot = f"repair{name}"
     if keys := node_keys(actions):
-        slot = f"repair{name}"
         patches.append(
             _variable(MARK_POLICY, slots().index(slot), slot, (*keys, ANNOTATION_REPAIR))
         )
-    limits: list[str] = []
+    if kinds := job_kinds(actions):
+        at = 1 + job_slots(ADAPTERS.items(), OWN).index(slot)
+        patches.append(_variable(JOBS_POLICY, at, slot, kinds))
+    kept: list[str] = []
     for (group, resource), marks in object_keys(actions).items():
         there = _limited(beside, group, resource)
         if there is None:
             spec = _touches_spec(actions, resource)
-            limits.append(_limits(name, group, resource, marks, spec))
+            kept.append(_limits(name, group, resource, marks, spec))
             continue
         other, known = there
         ours = tuple(sorted({*marks, *known, ANNOTATION_REPAIR}))
         patches.append(_variable(_limit_name(other, resource), 0, "ours", ours))
+    files: dict[str, str] = {}
+    pods = [action for action in actions if action.pod] if name in ADAPTERS else []
+    for action in pods:
+        kept += [limits(folder_of(name), kind, action.pod) for kind in job_kinds((action,))]
+    if kept:
+        files["admission.yaml"] = "---\n".join(kept)
+    if own := own_rights(actions):
+        files["rbac.yaml"] = rbac(folder_of(name), own)
+    resources = [*files, *([POD_TEMPLATE] if pods else [])]
     lines = [
         "apiVersion: kustomize.config.k8s.io/v1alpha1",
         "kind: Component",
-        *(["resources:", "  - admission.yaml"] if limits else []),
+        *(["resources:", *(f"  - {each}" for each in resources)] if resources else []),
         "patches:",
         *patches,
     ]
-    files = {"kustomization.yaml": "\n".join(lines) + "\n"}
-    if limits:
-        files["admission.yaml"] = "---\n".join(limits)
-    return files
+    return {"kustomization.yaml": "\n".join(lines) + "\n", **files}
 
 
-def _rules(actions: Sequence[RepairAction]) -> str:
+def _rules(rights: Iterable[AdapterRight]) -> str:
     lines = [f"  - target: {{kind: ClusterRole, name: {ROLE}}}", "    patch: |-"]
-    for right in to_grant(actions):
+    for right in rights:
         verbs = ", ".join(right.verbs)
         group = right.group or '""'
         lines += [

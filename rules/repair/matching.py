@@ -55,6 +55,7 @@ def clause(match: ObjectMatch, words: str) -> str:
     name = match.annotation or match.label or match.condition or match.field
     kind = next(k for k in ("annotation", "label", "condition", "field") if getattr(match, k))
     value = "" if match.value is None else f"={_text(match.value)[:_SHOWN]}"
+    value += f" ({match.reason[:_SHOWN]})" if match.reason else ""
     verb = "lacks" if match.negated else "has"
     return f"{words} {verb} {kind} {name}{value}"[:300]
 
@@ -62,7 +63,9 @@ def clause(match: ObjectMatch, words: str) -> str:
 def _shows(match: ObjectMatch, json: Json) -> bool:
     if match.condition:
         wanted = "True" if match.value is None else _text(match.value)
-        return _condition(json, match.condition) == wanted
+        shown = _condition(json, match.condition)
+        because = match.reason in {"", _string(shown.get("reason"))}
+        return because and _string(shown.get("status")) == wanted
     if match.field:
         found = at(json, match.field)
     else:
@@ -102,12 +105,13 @@ def is_deleting(json: Json) -> bool:
     return at(json, "metadata.deletionTimestamp") is not None
 
 
-def _condition(json: Json, kind: str) -> str:
+def _condition(json: Json, kind: str) -> Mapping[str, Any]:
+    """The condition of this type; {} where there is none."""
     listed = at(json, "status.conditions")
     for one in listed if isinstance(listed, list) else ():
         if _dict(one).get("type") == kind:
-            return _string(_dict(one).get("status"))
-    return ""
+            return _dict(one)
+    return {}
 
 
 def _text(value: object) -> str:

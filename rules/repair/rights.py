@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from rules.api.names import ANNOTATION_RELEASE_GPU
 from rules.repair.adapter import RepairAction
 from rules.repair.judging import leaves
+from rules.repair.template import OWN_NAMESPACE
 
 _VERBS: Final = ("get", "list", "create", "patch", "delete")
+_Place = tuple[str, str, bool]
+"""Group, resource, and whether in the remediator's namespace alone."""
+_JOBS: Final = ("batch", "jobs")
 _GRANTED: Final = {
     ("", "nodes"): {"get", "list", "patch"},
     ("", "pods"): {"get", "list"},
@@ -25,21 +30,25 @@ _GRANTED: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class AdapterRight:
-    """Verbs on one resource, everywhere in the cluster."""
+    """Verbs on one resource, everywhere in the cluster or in the remediator's namespace alone."""
 
     group: str
     resource: str
     verbs: tuple[str, ...]
+    own: bool = False
+    """Only in the namespace that the remediator lives in."""
 
 
 def needed(actions: Sequence[RepairAction]) -> tuple[AdapterRight, ...]:
     """All that these actions need."""
-    verbs: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    verbs: defaultdict[_Place, set[str]] = defaultdict(set)
     for action in actions:
         _of(action, verbs)
     return tuple(
-        AdapterRight(group=group, resource=resource, verbs=tuple(v for v in _VERBS if v in found))
-        for (group, resource), found in sorted(verbs.items())
+        AdapterRight(
+            group=group, resource=resource, verbs=tuple(v for v in _VERBS if v in found), own=own
+        )
+        for (group, resource, own), found in sorted(verbs.items())
     )
 
 
@@ -49,13 +58,16 @@ def to_grant(actions: Sequence[RepairAction]) -> tuple[AdapterRight, ...]:
     for right in needed(actions):
         had = _GRANTED.get((right.group, right.resource), set())
         if verbs := tuple(verb for verb in right.verbs if verb not in had):
-            found.append(AdapterRight(group=right.group, resource=right.resource, verbs=verbs))
+            found.append(replace(right, verbs=verbs))
     return tuple(found)
 
 
 def node_keys(actions: Sequence[RepairAction]) -> tuple[str, ...]:
     """Labels and annotations that they set on the Node."""
-    return _keys(action for action in actions if action.target is None)
+    cleared = {key for action in actions for key in action.clears}
+    if any(action.clears for action in actions):
+        cleared.add(ANNOTATION_RELEASE_GPU)
+    return tuple(sorted({*_keys(a for a in actions if a.target is None), *cleared}))
 
 
 def object_keys(actions: Sequence[RepairAction]) -> dict[tuple[str, str], tuple[str, ...]]:
@@ -72,6 +84,16 @@ def conditions_of(actions: Sequence[RepairAction]) -> tuple[str, ...]:
     return tuple(sorted({action.condition for action in actions if action.condition}))
 
 
+def makes_jobs(actions: Iterable[RepairAction]) -> bool:
+    """Whether any of them makes a Job."""
+    return any(
+        action.create is not None
+        and action.target is not None
+        and (group_of(action.target.api_version), action.target.resource) == _JOBS
+        for action in actions
+    )
+
+
 def group_of(api_version: str) -> str:
     """API group; "" for the core group."""
     return api_version.rpartition("/")[0]
@@ -82,19 +104,21 @@ def _keys(actions: Iterable[RepairAction]) -> tuple[str, ...]:
     return tuple(sorted({p[2] for p in paths if len(p) == 3 and p[0] == "metadata"}))
 
 
-def _of(action: RepairAction, verbs: defaultdict[tuple[str, str], set[str]]) -> None:
+def _of(action: RepairAction, verbs: defaultdict[_Place, set[str]]) -> None:
     if action.condition:
         return
+    if action.target is None or action.clears:
+        verbs["", "nodes", False] |= {"get", "patch"}
     if action.target is None:
-        verbs["", "nodes"] |= {"get", "patch"}
         return
     group, resource = group_of(action.target.api_version), action.target.resource
-    mine = verbs[group, resource]
+    own = action.target.namespace == f"{{{OWN_NAMESPACE}}}"
+    mine = verbs[group, resource, own]
     mine.add("get")
     if action.target.search is not None:
         mine.add("list")
     if action.delete and (group, resource) == ("", "pods"):
-        verbs["", "pods/eviction"].add("create")
+        verbs["", "pods/eviction", False].add("create")
     elif action.delete:
         mine.add("delete")
     if action.patch is not None:
@@ -104,4 +128,6 @@ def _of(action: RepairAction, verbs: defaultdict[tuple[str, str], set[str]]) -> 
         if action.withdraw.at != "Never":
             mine.add("delete")
     if action.copies:
-        verbs[group, action.copies].add("get")
+        verbs[group, action.copies, own].add("get")
+    if action.pod:
+        verbs["", "podtemplates", True].add("get")

@@ -13,6 +13,12 @@ goes with the session: the node may serve again by then. What is not plain from 
 - NVSentinel's janitor says in its conditions what it sent, not that it helped: none is believed.
 - GPUOperator evicts the driver's pod on the node, which its DaemonSet makes anew and which loads
   the driver anew.
+- ResetGPUJob and RestartNodeJob are our own: a Job of one pod, by name on the node, so that the
+  scheduler has no say and no taint is in its way. What it runs is a PodTemplate that is installed
+  with it; facts reach the program through the pod's annotations. Our programs say with the
+  statuses 1, 3 and 64 that they did not do it; a pod that is killed ends otherwise. Of a restart
+  only that word counts, since a pod that the reboot itself ends has failed, too. A reset's 900 s
+  are five minutes for those that let go, the reset, and the pull of an image.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ MAX_VALUES: Final = 500
 _NAME: Final = re.compile(r"\{([A-Za-z]*)\}")
 _SAFE: Final = re.compile(r"[A-Za-z0-9.-]{1,128}")
 _GPUS: Final = "{gpuUUIDs}"
+_TEXTS: Final = frozenset({"annotations", "labels"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,9 @@ class RequestFacts:
 
 
 def filled(template: Any, facts: RequestFacts) -> Any:
-    """`template` with its names put in; a text that is `{gpuUUIDs}` alone becomes a list."""
+    """`template` with its names put in; a text that is `{gpuUUIDs}` alone becomes a list, but in
+    annotations and labels, which hold nothing but text.
+    """
     return _filled(template, facts.values, facts.gpus)
 
 
@@ -68,11 +71,16 @@ def filled_text(template: str, values: Mapping[str, str]) -> str:
     return _NAME.sub(lambda found: values.get(found[1], found[0]), template)
 
 
-def _filled(template: Any, values: Mapping[str, str], gpus: list[str]) -> Any:
+def _filled(template: Any, values: Mapping[str, str], gpus: list[str] | None) -> Any:
+    """`gpus` None: a text stays one."""
     if isinstance(template, str):
-        return list(gpus) if template == _GPUS else filled_text(template, values)
+        whole = template == _GPUS and gpus is not None
+        return list(gpus or ()) if whole else filled_text(template, values)
     if isinstance(template, dict):
-        return {key: _filled(value, values, gpus) for key, value in template.items()}
+        return {
+            key: _filled(value, values, None if key in _TEXTS else gpus)
+            for key, value in template.items()
+        }
     if isinstance(template, list | tuple):
         return [_filled(value, values, gpus) for value in template]
     return template

@@ -34,8 +34,11 @@ def working_owner(node: NodeView, lease: LeaseView | None, now: float) -> str:
     if node.labels.get(names.LABEL_MIG_STATE) in names.MIG_CHANGING:
         return "the MIG manager is changing the GPU partitions"
     for key in sorted(node.labels):
-        if key.startswith(names.PREFIX_GPU_DEPLOY) and node.labels[key].startswith(names.PAUSED):
-            return f"the GPU Operator paused its pods ({node.labels[key][:63]})"
+        value = node.labels[key]
+        if value == names.PAUSED_BY_US or not key.startswith(names.PREFIX_GPU_DEPLOY):
+            continue
+        if value.startswith(names.PAUSED):
+            return f"the GPU Operator paused its pods ({value[:63]})"
     if _KURED in node.annotations:
         return "kured is rebooting the node"
     return _lease_owner(lease, now)

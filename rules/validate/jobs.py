@@ -10,7 +10,14 @@ from typing import Any, Final
 import msgspec
 
 from rules.api.metadata import DOUBT_FIELD, ObjectMeta, View
-from rules.api.names import API_VERSION, COMPONENT_VALIDATE, PREFIX, TAINT_QUARANTINE
+from rules.api.names import (
+    API_VERSION,
+    COMPONENT_RESET_GPU,
+    COMPONENT_RESTART_NODE,
+    COMPONENT_VALIDATE,
+    PREFIX,
+    TAINT_QUARANTINE,
+)
 from rules.api.nodes import NodeView
 from rules.api.object_name import name_from
 from rules.api.pods import PodView
@@ -27,6 +34,7 @@ LABEL_IDLE: Final = f"{PREFIX}/idle-check"
 IDLE_PRIORITY: Final = "gpuward-idle-check"
 """A PriorityClass of -100000, which component `validate` installs."""
 GPU_RESOURCE: Final = "nvidia.com/gpu"
+_JOBS: Final = frozenset({COMPONENT_VALIDATE, COMPONENT_RESET_GPU, COMPONENT_RESTART_NODE})
 _TROUBLE: Final = ("node.kubernetes.io/", TAINT_QUARANTINE)
 KEPT_S: Final = 86_400
 """How long a Job that ended is kept for people to look at; what it said is in the session."""
@@ -92,11 +100,11 @@ class JobSeen:
     """Why it could not be read, a clause; then nothing else here counts."""
 
 
-def is_own_test(pod: PodView, own_namespace: str) -> bool:
-    """Whether the pod is one of our tests under load: in our namespace, and so labelled."""
+def is_own_job(pod: PodView, own_namespace: str) -> bool:
+    """Whether the pod is one of our tests or repairs: in our namespace, and so labelled."""
     meta = pod.metadata
     named = meta.labels.get(LABEL_NAME) == "gpuward"
-    ours = named and meta.labels.get(LABEL_COMPONENT) == COMPONENT_VALIDATE
+    ours = named and meta.labels.get(LABEL_COMPONENT) in _JOBS
     return bool(own_namespace) and meta.namespace == own_namespace and ours
 
 

@@ -19,6 +19,7 @@ from rules.api.requests import MERGE_PATCH, STRATEGIC_PATCH, Request
 from rules.policy.policy import Policy
 from rules.repair.adapter import REPAIR_CONDITIONS
 from rules.repair.judging import merged
+from rules.session.repair.clearing import is_cleared, restored_patch
 from rules.session.repair.requests import is_our_request, node_request_off
 
 BY_COMMANDS: Final = (names.ANNOTATION_HOLD, names.ANNOTATION_REPAIRED)
@@ -42,6 +43,7 @@ def touched(node: NodeView) -> bool:
         or any(key in node.annotations for key in (*BY_COMMANDS, *BY_REPAIRS))
         or any(node.condition(kind) for kind in CONDITIONS)
         or any(is_our_request(node, kind) for kind in REPAIR_CONDITIONS)
+        or is_cleared(node)
     )
 
 
@@ -86,7 +88,7 @@ def _metadata_patch(node: FreshNode) -> dict[str, Any] | None:
     annotations = [
         key for key in BY_COMMANDS if key in node.annotations and _by_command(node, key)
     ]
-    asked = _request_off(node)
+    asked = merged(_request_off(node), restored_patch(node))
     service = untaint_patch(node) if out_of_service_for(node) else {}
     if not labels and not annotations and not asked and not service and not marked(node):
         return None

@@ -27,6 +27,7 @@ from rules.repair.matching import at, first_holding, node_json, uid_of, version_
 from rules.repair.target import address_of, query_for, query_of, target_of, the_one
 from rules.repair.template import RequestFacts, filled, filled_text
 from rules.session.case import Case
+from rules.session.repair.clearing import clearing, priors
 from rules.session.repair.requests import (
     action_of,
     asked_by_condition,
@@ -58,6 +59,9 @@ class Call:
     verdict: AskVerdict = _GOES
     write: SetRepairCondition | WriteRepairObject | None = None
     """What asks; None where the verdict says no, or that it was asked already."""
+    clears: tuple[str, ...] | None = None
+    """`write` only moves others off the GPUs, and these are their labels with the values that come
+    back; None where it asks."""
     again_s: float = AGAIN_S
     """When it is worth another look after a no."""
 
@@ -95,14 +99,14 @@ def worded_action(case: Case, attempt: RepairAttempt) -> RepairAction | None:
             for match in matches
         )
 
-    withdraw = msgspec.structs.replace(action.withdraw, when=worded(action.withdraw.when))
     if fence is not None:
         fence = msgspec.structs.replace(fence, powered_off=worded(fence.powered_off))
     return msgspec.structs.replace(
         action,
         refuse=worded(action.refuse),
         failed=worded(action.failed),
-        withdraw=withdraw,
+        done=worded(action.done),
+        withdraw=msgspec.structs.replace(action.withdraw, when=worded(action.withdraw.when)),
         fence=fence,
     )
 
@@ -204,8 +208,15 @@ def _template_of(
     case: Case, attempt: RepairAttempt, action: RepairAction
 ) -> ObjectQuery | str | None:
     """Where the template is that the new object copies; None where it copies none."""
-    if not action.copies or action.target is None:
+    if action.target is None or not (action.copies or action.pod):
         return None
+    if action.pod:
+        own = case.seen.own_namespace
+        return ObjectQuery(
+            address=ObjectAddress(
+                api_version="v1", resource="podtemplates", namespace=own, name=action.pod
+            )
+        )
     wanted = {str(step): each for step, each in case.policy.repair.steps.items()}
     namespace, _, name = (
         wanted[attempt.step].template.partition("/") if (attempt.step in wanted) else ("", "", "")
@@ -236,13 +247,17 @@ def _creating(
         seen = read_lately(case, copied, FRESH_S)
         if seen is None:
             return Call(needs=copied, target=target)
-        spec = at(seen.found[0], "spec.template.spec") if seen.found else None
-        if seen.sight is not Sight.FOUND or not isinstance(spec, dict):
-            why = seen.why or f"{copied.address.words} has no spec.template.spec"
+        path = "template" if action.pod else "spec.template.spec"
+        part = at(seen.found[0], path) if seen.found else None
+        if seen.sight is not Sight.FOUND or not isinstance(part, dict):
+            why = seen.why or f"{copied.address.words} has no {path}"
             return Call(target=target, verdict=AskVerdict(cannot=why))
-        body = merged({"spec": spec}, body)
+        body = merged({"spec": {"template": part} if action.pod else part}, body)
     if attempt.fence is not None and action.fence is not None:
         body = merged(body, filled(action.fence.ends_pods or {}, facts))
+    if (first := clearing(case, attempt, action)) is not None:
+        # Last of all that comes before the call: nobody is moved for a step that cannot be asked.
+        return Call(target=target, write=first, clears=priors(case.node, action))
     kind = action.target.kind if action.target is not None else ""
     owner = {
         "apiVersion": API_VERSION,

@@ -17,6 +17,7 @@ from rules.repair.matching import first_holding, node_json
 from rules.repair.target import query_for
 from rules.session.case import Case
 from rules.session.repair.asking import FRESH_S, read_lately, worded_action
+from rules.session.repair.clearing import restoring
 from rules.session.repair.requests import action_of, taking_off, taking_off_node
 
 FOLLOWED_S: Final = 10.0
@@ -40,7 +41,7 @@ class Followed:
 def follow_call(case: Case, attempt: RepairAttempt) -> Followed:
     """Whether whoever was asked has given up, and what is taken back meanwhile."""
     action = worded_action(case, attempt)
-    if action is None or not (action.failed or action.withdraw.when):
+    if action is None or not (action.failed or action.done or action.withdraw.when):
         return Followed()
     node = node_json(case.node)
     if action.target is None:
@@ -53,7 +54,8 @@ def follow_call(case: Case, attempt: RepairAttempt) -> Followed:
     if seen is None:
         return Followed(needs=query)
     if seen.sight is not Sight.FOUND or not seen.found:
-        return Followed(looks=True)
+        gone = seen.sight is Sight.ABSENT
+        return Followed(writes=restoring(case.node, case.session.name) if gone else (), looks=True)
     json = seen.found[0]
     if (why := given_up(action, query.address.words, json, node)) != "":
         return Followed(gave_up=why)
@@ -64,6 +66,9 @@ def follow_call(case: Case, attempt: RepairAttempt) -> Followed:
         # What was made for it stays with the step: its owner has work left with the power on.
         due = bool(attempt.fence.on_at) and action.create is None
     writes = taking_off(case, attempt, action, json) if due else ()
+    if first_holding(action.done, json, node) is not None:
+        # Whoever was moved off comes back first: the proof needs our agent to look again.
+        writes = (*restoring(case.node, case.session.name), *writes)
     off = action.fence.powered_off if action.fence is not None else ()
     powered_off = first_holding(off, json, node) is not None
     return Followed(writes=writes, looks=True, powered_off=powered_off)

@@ -52,7 +52,8 @@ def follow_step(case: Case, status: QuarantineStatus, halt: Refusal | None) -> D
     followed = follow_call(case, attempt)
     if followed.needs is not None:
         return reading(followed.needs)
-    if followed.gave_up:
+    if followed.gave_up and case.node.boot_id == attempt.before.boot_id:
+        # In another boot its word is about the one before: a Job, say, that the reboot ended.
         why = f"{attempt.adapter} gave up: {followed.gave_up}"
         return ended_as(case, status, attempt, RepairState.FAILED, why)
     until = clock(started_at(case, attempt) + timeout_s)

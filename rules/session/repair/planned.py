@@ -17,8 +17,9 @@ from rules.repair.ladder import Step
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched
 from rules.session.halts import unreachable
-from rules.session.repair.asking import call_for
+from rules.session.repair.asking import Call, call_for
 from rules.session.repair.beginning import is_wanted
+from rules.session.repair.clearing import restoring
 from rules.session.repair.entry import changed, ended_as, reading, started_at, with_entry
 from rules.session.repair.outlook import Outlook, fence_not_now, not_now, object_waits, refused
 
@@ -97,6 +98,8 @@ def _ask(case: Case, status: QuarantineStatus, attempt: RepairAttempt) -> Decisi
         return ended_as(case, status, attempt, RepairState.FAILED, ended)
     if cannot is not None and cannot is not said:
         return _cannot(case, status, attempt, cannot, call.again_s)
+    if said is None and call.clears is not None:
+        return _clear(case, status, attempt, call)
     if said is None:
         # Its time begins with the call: what kept it from being asked was nobody's failure. A call
         # of whoever led before may have been followed by now.
@@ -112,6 +115,25 @@ def _ask(case: Case, status: QuarantineStatus, attempt: RepairAttempt) -> Decisi
         because=attempt.step,
         before=(call.write,) if call.write is not None else (),
         evicting=Evicting.WATCH if said is None else Evicting.LOOK,
+        wake_at=case.now + 1.0,
+    )
+
+
+def _clear(case: Case, status: QuarantineStatus, attempt: RepairAttempt, call: Call) -> Decision:
+    """Others are moved off the GPUs; whose labels change is on record before they do."""
+    if attempt.cleared != call.clears:
+        status = with_entry(status, changed(attempt, cleared=call.clears))
+        why = "who has to go is known"
+        return case.decision(
+            "PlanRepair", status, because=why, evicting=Evicting.LOOK, wake_at=case.now
+        )
+    return case.decision(
+        "ClearGPUs",
+        status,
+        because=attempt.step,
+        before=(call.write,) if call.write is not None else (),
+        # Looked at anew before the call: others are on the move.
+        evicting=Evicting.WATCH,
         wake_at=case.now + 1.0,
     )
 
@@ -156,6 +178,8 @@ def _held(
         status,
         because=clause or waits.then,
         blocked_by=waits.refusal.reason if waits.refusal is not None else None,
+        # What holds it may last: whoever was moved off comes back meanwhile.
+        before=restoring(case.seen.node, case.session.name) if waits.refusal is not None else (),
         evicting=Evicting.LOOK if waits.looks else Evicting.WATCH,
         hand_over=waits.hand_over,
         wake_at=waits.wake_at,

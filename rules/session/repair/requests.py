@@ -17,10 +17,11 @@ from rules.policy.policy import Policy
 from rules.repair.adapter import REPAIR_CONDITIONS, RepairAction
 from rules.repair.judging import is_ours, merged, taken_back
 from rules.repair.ladder import Step
-from rules.repair.matching import is_deleting, node_json, uid_of
+from rules.repair.matching import first_holding, is_deleting, node_json, uid_of
 from rules.repair.target import address_of
 from rules.repair.template import RequestFacts, filled
 from rules.session.case import Case
+from rules.session.repair.clearing import restoring
 
 _ASKS: Final = "of a drained node is asked for because of"
 _OUR_WORDS: Final = re.compile(
@@ -94,7 +95,7 @@ def asking_by_condition(
     )
 
 
-def taking_back(case: Case, *, ends: bool) -> tuple[SetRepairCondition, ...]:
+def taking_back(case: Case, *, ends: bool) -> tuple[SetRepairCondition | WriteRepairObject, ...]:
     """What is on the node of requests that ended: off with it, so that nobody follows it late.
 
     A request for a replacement stays while the session does: the node serves nobody, and whoever
@@ -103,11 +104,12 @@ def taking_back(case: Case, *, ends: bool) -> tuple[SetRepairCondition, ...]:
     if case.seen.node is None:
         return ()
     past = [a for a in case.session.status.repair if ends or a.step != Step.REPLACE_NODE]
-    return tuple(
+    conditions = tuple(
         _off(case.node, case.session.name, kind, case.now)
         for kind in asked_of(case.node)
         if any(_is(attempt, _message(case.node, kind)) for attempt in past)
     )
+    return (*conditions, *restoring(case.node, case.session.name))
 
 
 def asked_of(node: NodeView) -> tuple[str, ...]:
@@ -138,7 +140,9 @@ def taking_off(
     if target is None or (target.uid and uid_of(json) != target.uid):
         return ()
     if action.create is not None:
-        if not is_ours(json, attempt.object) or is_deleting(json):
+        node = node_json(case.seen.node) if case.seen.node is not None else {}
+        over = first_holding((*action.done, *action.failed), json, node) if action.done else None
+        if not is_ours(json, attempt.object) or is_deleting(json) or over is not None:
             return ()
         verb, body = (
             Verb.DELETE,
@@ -178,7 +182,8 @@ def orphaned(
         _off(node, "", kind, now) for kind in asked_of(node) if is_our_request(node, kind)
     )
     back = node_request_off(node, policy)
-    return (*conditions, _unset(node, "", back)) if back else conditions
+    marks = (_unset(node, "", back),) if back else ()
+    return (*conditions, *marks, *restoring(node, ""))
 
 
 def is_our_request(node: NodeView, kind: str) -> bool:

@@ -18,11 +18,12 @@ from tests.support.scenario.provider_world import ROWS, ProviderWorld
 from tests.support.scenario.repair_world import NODE
 from tests.support.scenario.session_world import CrashError
 
-GIVES_UP = [row for row in ROWS if row[0] == "Metal3" or row[0].endswith("Remediation")]
+GIVES_UP = [row for row in ROWS if row[0] == "Metal3" or row[0].endswith(("Remediation", "Job"))]
 FOREIGN = [
     row
     for row in ROWS
     if row[0] not in {"GPUOperator", "GKE", "GKEMaintenance", "OKE", "HyperPod", "Gardener"}
+    and not row[0].endswith("Job")
 ]
 """Those that ask through an object with a definition of its own."""
 KINDS = [
@@ -33,6 +34,7 @@ KINDS = [
     ("Karpenter", "ReplaceNode"),
     ("GPUOperator", "RestartDriver"),
     ("OKE", "RestartNode"),
+    ("ResetGPUJob", "ResetGPU"),
 ]
 """Every way of asking: new, copied, marked, kept off, deleted, evicted, labelled."""
 

@@ -33,6 +33,8 @@ class Write:
     extra: Object | None = field(default_factory=dict)
     new: Object = field(default_factory=dict)
     old: Object | None = None
+    params: Object | None = None
+    """What the policies of the write's kind are bound to, where they take parameters."""
 
 
 @functools.cache
@@ -64,6 +66,7 @@ def refusals(write: Write, shipped: list[Object] | None = None) -> list[str]:
 def _judge(spec: Object, write: Write) -> list[str]:
     if not any(_concerns(rule, write) for rule in spec["matchConstraints"]["resourceRules"]):
         return []
+    takes = "paramKind" in spec
     user: Object = {"username": write.user, "groups": ["system:authenticated"]}
     if write.extra is not None:
         user["extra"] = write.extra
@@ -76,6 +79,10 @@ def _judge(spec: Object, write: Write) -> list[str]:
     }
     if not all(_evaluate(c["expression"], context) is True for c in spec["matchConditions"]):
         return []
+    if takes and write.params is None:
+        return ["no params found"]
+    if takes:
+        context["params"] = celpy.adapter.json_to_cel(write.params)
     variables = celpy.celtypes.MapType()
     context["variables"] = variables
     for variable in spec.get("variables", ()):

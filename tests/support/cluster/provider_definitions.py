@@ -180,8 +180,48 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
 """All of them; `kubectl apply` takes each."""
 
 
+JOB = fields(
+    ("spec",),
+    spec=fields(
+        ("template",),
+        completions=COUNT,
+        parallelism=COUNT,
+        backoffLimit=COUNT,
+        activeDeadlineSeconds=COUNT,
+        ttlSecondsAfterFinished=COUNT,
+        podFailurePolicy=fields(
+            ("rules",),
+            rules={
+                "type": "array",
+                "items": fields(
+                    ("action",),
+                    action=TEXT,
+                    onExitCodes=fields(
+                        ("operator", "values"),
+                        operator=TEXT,
+                        values={"type": "array", "items": COUNT},
+                    ),
+                ),
+            },
+        ),
+        template=fields(
+            ("spec",),
+            metadata=fields(
+                labels={"type": "object", "additionalProperties": TEXT},
+                annotations={"type": "object", "additionalProperties": TEXT},
+            ),
+            spec=FREE,
+        ),
+    ),
+    status=fields(conditions=CONDITIONS),
+)
+"""Of a built-in kind the fields that our own adapters write. Source: Kubernetes API, batch/v1."""
+
+
 def schema_of(group: str, resource: str) -> tuple[str, dict[str, Any]]:
     """Kind and OpenAPI schema of a resource; KeyError for one that is not defined here."""
+    if (group, resource) == ("batch", "jobs"):
+        return "Job", JOB
     for one in DEFINITIONS:
         spec = one["spec"]
         if (spec["group"], spec["names"]["plural"]) == (group, resource):

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from rules.api.names import ANNOTATION_RELEASE_GPU, DEPLOYED, PAUSED_BY_US, PREFIX_GPU_DEPLOY
 from rules.api.repair.writes import ObjectAddress, WriteRepairObject
 from rules.api.timestamps import format_time
 from rules.repair.ladder import Step
 from rules.repair.shipped import ADAPTERS
 from tests.support.scenario.repair_world import NODE, RepairWorld, repair_policy
+from tests.support.scenario.session_apiserver import OWN
 
 TEMPLATES = {
     "SelfNodeRemediation": {"remediationStrategy": "Automatic"},
@@ -27,6 +29,11 @@ ROWS = [
     if name != "NodeConditions"
 ]
 """Every adapter that is shipped, with each of its steps."""
+OPERANDS = tuple(f"{PREFIX_GPU_DEPLOY}{name}" for name in ("device-plugin", "dcgm-exporter"))
+POD = {
+    "metadata": {"labels": {"app.kubernetes.io/name": "gpuward"}},
+    "spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "agent"}]},
+}
 MACHINE_ANNOTATION = "machine.openshift.io/machine"
 REBOOT_CAPABLE = "is-reboot-capable.self-node-remediation.medik8s.io"
 HELD_OFF = "reboot.metal3.io/gpuward"
@@ -101,6 +108,10 @@ class ProviderWorld(RepairWorld):
             )
             if self.adapter == "GPUOperator":
                 self._driver_pod(key)
+            if self.adapter == "ResetGPUJob":
+                meta["labels"] |= dict.fromkeys(OPERANDS, DEPLOYED)
+        if self.action is not None and self.action.pod:
+            self.put("v1", "podtemplates", self.action.pod, OWN, template=POD)
         for kind, spec in TEMPLATES.items():
             group = _medik8s_group(kind)
             self.put(
@@ -134,7 +145,9 @@ class ProviderWorld(RepairWorld):
     def requests(self) -> list[dict[str, Any]]:
         """Objects and Nodes that carry a request of ours."""
         every = [*self.objects.values(), *self.nodes.values()]
-        return [o for o in every if "gpuward.io/repair" in o["metadata"].get("annotations", {})]
+        carry = [o for o in every if "gpuward.io/repair" in o["metadata"].get("annotations", {})]
+        # A Job that is over is left for people to read, and does no more.
+        return [o for o in carry if o.get("kind") != "Job" or not job_over(o)]
 
     def wanted(self) -> bool:
         """Whether the provider finds something to do."""
@@ -154,6 +167,7 @@ class ProviderWorld(RepairWorld):
             write
             for _, write, _, status in self.sent
             if isinstance(write, WriteRepairObject) and write.asks and status < 300
+            if not _moves_away(write)
         ]
 
     # ------------------------------------------------------------------ the provider
@@ -209,6 +223,8 @@ class ProviderWorld(RepairWorld):
     def _consume(self) -> None:
         """What providers take away themselves when they have done it."""
         for one in self.requests():
+            if one.get("kind") == "Job":
+                end_job(one, "Complete")
             one["metadata"]["annotations"].pop("reboot.metal3.io", None)
             labels = one["metadata"].get("labels", {})
             if "sagemaker.amazonaws.com/node-health-status" in labels:
@@ -233,8 +249,9 @@ class ProviderWorld(RepairWorld):
         for one in self.requests():
             for match in self.action.failed if self.action else ():
                 if match.condition:
+                    status = "True" if match.value is None else str(match.value)
                     one.setdefault("status", {})["conditions"] = [
-                        {"type": match.condition, "status": str(match.value)}
+                        {"type": match.condition, "status": status, "reason": match.reason}
                     ]
                 else:
                     one["status"][match.field.rpartition(".")[2]] = match.value
@@ -249,6 +266,26 @@ class ProviderWorld(RepairWorld):
                 {"type": word, "status": "True"} for word in words
             ]
             self.touch(one)
+
+
+def job_over(job: dict[str, Any]) -> bool:
+    """Whether the Job controller calls it Complete or Failed."""
+    shown = job.get("status", {}).get("conditions", ())
+    return any(c["type"] in {"Complete", "Failed"} and c["status"] == "True" for c in shown)
+
+
+def end_job(job: dict[str, Any], kind: str, reason: str = "") -> None:
+    """What the Job controller writes at its end."""
+    job["status"] = {"conditions": [{"type": kind, "status": "True", "reason": reason}]}
+
+
+def _moves_away(write: WriteRepairObject) -> bool:
+    """Whether it only moves others off the GPUs."""
+    meta: dict[str, Any] = write.body.get("metadata", {})
+    return write.address.resource == "nodes" and (
+        ANNOTATION_RELEASE_GPU in (meta.get("annotations") or {})
+        or PAUSED_BY_US in (meta.get("labels") or {}).values()
+    )
 
 
 _BEGINS = {"RestartDriver": "RestartFabricManager"}

@@ -70,7 +70,7 @@ def patched(folder: str = "repair-node-conditions") -> list[dict[str, Any]]:
         assert replace["path"] == f"/spec/variables/{index}/expression"
         variable["expression"] = replace["value"]
     for name in built.get("resources", ()):
-        documents = yaml.safe_load_all(rendered()[f"{folder}/{name}"])
+        documents = yaml.safe_load_all((FOLDER / folder / name).read_text())
         found += [o for o in documents if o["kind"] == "ValidatingAdmissionPolicy"]
     return found
 
@@ -106,7 +106,8 @@ def labelled(
     old["metadata"]["labels"] = {**old["metadata"]["labels"], **(before or {})}
     new = copy.deepcopy(old)
     for key in keys:
-        kind = "annotations" if "mcm" in key or key == names.ANNOTATION_REPAIR else "labels"
+        notes = {names.ANNOTATION_REPAIR, names.ANNOTATION_RELEASE_GPU}
+        kind = "annotations" if "mcm" in key or key in notes else "labels"
         new["metadata"][kind][key] = "v"
     return Write(user=REMEDIATOR, resource="nodes", new=new, old=old)
 
@@ -181,19 +182,21 @@ def test_issue13_02_what_is_granted_is_what_the_adapter_asks_for(name: str) -> N
     files = component(name, actions)
     built = yaml.safe_load(files["kustomization.yaml"])
     rules = [
-        operation["value"]
+        (False, operation["value"])
         for patch in built["patches"] or ()
         if patch["target"]["kind"] == "ClusterRole"
         for operation in yaml.safe_load(patch["patch"])
     ]
+    for made in yaml.safe_load_all(files.get("rbac.yaml", "")):
+        rules += [(True, rule) for rule in made.get("rules", ())]
     granted = {
-        (rule["apiGroups"][0], rule["resources"][0], verb)
-        for rule in rules
+        (own, rule["apiGroups"][0], rule["resources"][0], verb)
+        for own, rule in rules
         for verb in rule["verbs"]
     }
-    assert granted == {(r.group, r.resource, v) for r in to_grant(actions) for v in r.verbs}
-    assert granted <= {(r.group, r.resource, v) for r in needed(actions) for v in r.verbs}
-    assert not any("*" in "".join(each) for each in granted)
+    assert granted == {(r.own, r.group, r.resource, v) for r in to_grant(actions) for v in r.verbs}
+    assert granted <= {(r.own, r.group, r.resource, v) for r in needed(actions) for v in r.verbs}
+    assert not any("*" in "".join(each[1:]) for each in granted)
 
 
 @pytest.mark.parametrize("folder", REPAIR_COMPONENTS)

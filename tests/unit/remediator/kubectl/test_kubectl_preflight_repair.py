@@ -20,6 +20,7 @@ from tests.support.scenario.provider_world import steps_for
 ADMIN = Caller("root", ("system:masters", "system:authenticated"))
 KINDS = {
     "ClusterRole",
+    "PodTemplate",
     "ClusterRoleBinding",
     "Role",
     "RoleBinding",
@@ -65,6 +66,7 @@ def said(
         ("HyperPod", "RestartNode", "repair-hyper-pod"),
         ("NodeConditions", "RestartNode", "repair-node-conditions"),
         ("GPUOperator", "RestartDriver", ""),
+        ("ResetGPUJob", "ResetGPU", "repair-reset-gpu-job"),
     ],
 )
 def test_issue13_02_what_is_installed_is_enough(
@@ -81,6 +83,11 @@ def test_issue13_02_what_is_installed_is_enough(
         ("Karpenter", "ReplaceNode", "may not delete nodeclaims.karpenter.sh"),
         ("GKE", "ReplaceNode", "does not name cloud.google.com/fault-behavior"),
         ("NodeConditions", "RestartNode", "does not name GPUNeedsRestart"),
+        (
+            "RestartNodeJob",
+            "RestartNode",
+            "there is no PodTemplate gpuward-restart-node in gpuward",
+        ),
     ],
 )
 def test_issue13_02_a_component_that_is_missing_is_named(

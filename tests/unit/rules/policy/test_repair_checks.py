@@ -34,6 +34,15 @@ FOUND: dict[str, Any] = {
     "patch": {"metadata": {"annotations": {"example.io/reboot": "{session}"}}},
 }
 
+OWN_JOB: dict[str, Any] = {
+    "target": {
+        "apiVersion": "batch/v1", "resource": "jobs", "kind": "Job", "namespace": "{namespace}",
+    },
+    "pod": "reset",
+    "create": {"spec": {"template": {"spec": {"nodeName": "{node}"}}}},
+    "clears": ["example.io/plugin"],
+    "done": [{"condition": "Complete"}],
+}  # fmt: skip
 MARK: dict[str, Any] = {"metadata": {"annotations": {"example.io/reboot": "done"}}}
 WHEN = [{"field": "status.poweredOn", "value": False}]
 CONDITION: dict[str, Any] = {"condition": "GPUNeedsRestart"}
@@ -131,6 +140,15 @@ AT = "p: repair.adapters.Mine.steps.RestartNode"
         ({"delete": True}, f"{AT}.delete never deletes the Node itself; name a target"),
         ({"condition": "Ready"}, f"{AT}.condition is none of GPUNeedsReplace"),
         ({"condition": "GPUNeedsReset", "target": GOOD["target"]}, f"{AT}.target is the Node"),
+        (changed(GOOD, "pod", "reset"), f"{AT}.pod is for a new Job (batch/v1, jobs)"),
+        (changed(OWN_JOB, "target.namespace", "other"), f"{AT}.pod is for a new Job"),
+        (changed(OWN_JOB, "pod", "A/b"), f"{AT}.pod 'A/b' is no name of a PodTemplate"),
+        (changed(OWN_JOB, "copies", "jobtemplates"), f"{AT}.pod and copies name two templates"),
+        (changed(OWN_JOB, "clears", ["a b"]), f"{AT}.clears[0] 'a b' is no key of a label"),
+        (changed(OWN_JOB, "done", []), f"{AT}.done must say when who was moved off comes back"),
+        (changed(FOUND, "clears", ["example.io/x"]), f"{AT}.clears is for create only"),
+        (changed(OWN_JOB, "failed", [{"field": "a", "reason": "X"}]),
+         f"{AT}.failed[0].reason is of a condition"),
         (["create"], "is wrong"),
     ],
 )  # fmt: skip
@@ -177,6 +195,19 @@ def needs(adapters: dict[str, Any], **steps: Any) -> Any:
     loaded = load_policy(document)
     assert isinstance(loaded, Policy), loaded
     return repair_needs(loaded.repair)
+
+
+def test_issue13_03_jobs_of_own_adapters_get_a_role_a_slot_and_their_labels() -> None:
+    found = needs({"A": {"steps": {"ResetGPU": OWN_JOB}}}, ResetGPU={"adapter": "A"})
+    assert set(found.own) == {"kustomization.yaml", "rbac.yaml"}
+    assert (
+        'apiGroups: ["batch"], resources: [jobs], verbs: [get, create, delete]'
+        in (found.own["rbac.yaml"])
+    )
+    text = found.own["kustomization.yaml"]
+    assert "value: \"['unnamed']\"" in text
+    assert "'example.io/plugin', 'gpuward.io/release-gpu', 'gpuward.io/repair'" in text
+    assert "ClusterRole" not in text
 
 
 def test_issue13_02_the_component_of_own_adapters_is_what_they_need() -> None:

@@ -37,6 +37,14 @@ def test_issue13_02_every_name_is_put_in() -> None:
     }
 
 
+def test_issue13_02_annotations_and_labels_hold_text_alone() -> None:
+    meta = {"annotations": {"gpus": "{gpuUUIDs}"}, "labels": {"n": "{node}"}}
+    assert filled({"metadata": meta, "gpus": "{gpuUUIDs}"}, facts()) == {
+        "metadata": {"annotations": {"gpus": "GPU-a,GPU-b"}, "labels": {"n": "gpu-1"}},
+        "gpus": ["GPU-a", "GPU-b"],
+    }
+
+
 def test_issue13_02_braces_that_are_no_name_stay_and_keys_are_never_filled() -> None:
     template = {"{node}": '{"mode":"hard"}', "b": "{ node }", "c": "{}"}
     assert filled(template, facts()) == template

@@ -47,6 +47,9 @@ UPGRADE = "nvidia.com/gpu-driver-upgrade-state"
         ),
         pytest.param(labelled("nvidia.com/gpu.deploy.driver", "true"), False, id="deployed"),
         pytest.param(
+            labelled("nvidia.com/gpu.deploy.dcgm", "paused-for-gpuward"), False, id="our-own"
+        ),
+        pytest.param(
             node(metadata={"annotations": {"weave.works/kured-reboot-in-progress": "x"}}),
             True,
             id="kured",

@@ -30,7 +30,10 @@ FOREIGN = {"key": "example.com/mine", "value": "x", "effect": "NoExecute"}
 LATER = {"key": "example.com/later", "effect": "NoSchedule"}
 BEFORE: dict[str, Object] = {
     "plain": {},
-    "tainted": {"spec": {"taints": [FOREIGN]}},
+    "tainted": {
+        "spec": {"taints": [FOREIGN]},
+        "labels": {"nvidia.com/gpu.deploy.dcgm": "true"},
+    },
     "cordoned": {"spec": {"unschedulable": True, "taints": [FOREIGN]}},
     "annotated": {
         "annotations": {
@@ -53,6 +56,13 @@ ASKED = {
     }
 }
 """What asked for a repair of a node: nobody may follow it when gpuward is gone."""
+MOVED = {
+    "metadata": {
+        "labels": {"nvidia.com/gpu.deploy.dcgm": "paused-for-gpuward"},
+        "annotations": {"gpuward.io/release-gpu": "gpuward-remediator: tainted-1-resetgpu-1"},
+    }
+}
+"""Whoever was moved off the GPUs for a reset that was under way comes back."""
 SAID = "s-restartnode-1: RestartNode of a drained node is asked for because of Xid 79."
 NOT_ASKED = "No repair of this kind is asked for."
 ASKS = {"status": {"conditions": [{"type": "GPUNeedsRestart", "status": "True", "message": SAID}]}}
@@ -126,6 +136,7 @@ def storm(kubectl: Kubectl) -> None:
         off = taint_patch(fresh, f"{name}-0badcafe-powercycle-1")
         written(kubectl, path, "gpuward-remediator", off, MERGE_PATCH)
         written(kubectl, f"{path}/status", "gpuward-remediator", ASKS, STRATEGIC_MERGE_PATCH)
+    written(kubectl, "/api/v1/nodes/tainted", "gpuward-remediator", MOVED, MERGE_PATCH)
 
 
 def test_s50_after_a_storm_every_node_is_byte_for_byte_as_before(tmp_path: Path) -> None:

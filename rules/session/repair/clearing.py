@@ -1,0 +1,95 @@
+"""Who is moved off the GPUs of a drained node before a reset, and back again however that ends.
+
+Operators keep pods on GPUs by labels of the Node; only `true` is ever changed, to a value of our
+own, so what comes back needs no record, although the session has one. Our own agent lets go of the
+driver for an annotation. Both stand on the Node, so a restart, another leader, an aborted session
+and an uninstall find them. Called by the other modules of this room and by the cleaning of a node.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from rules.api.names import (
+    ANNOTATION_RELEASE_GPU,
+    COMPONENT_REMEDIATOR,
+    DEPLOYED,
+    PAUSED_BY_US,
+)
+from rules.api.nodes import NodeView
+from rules.api.quarantine import RepairAttempt
+from rules.api.repair.writes import ObjectAddress, Verb, WriteRepairObject
+from rules.repair.adapter import RepairAction
+from rules.session.case import Case
+
+_OURS: Final = f"{COMPONENT_REMEDIATOR}: "
+"""How the value of our annotation begins; a person's word is another."""
+
+
+def priors(node: NodeView, action: RepairAction) -> tuple[str, ...]:
+    """What goes on record before anybody is moved."""
+    found = (key for key in action.clears if node.labels.get(key) == DEPLOYED)
+    return tuple(f"{key}={DEPLOYED}" for key in found)
+
+
+def clearing(case: Case, attempt: RepairAttempt, action: RepairAction) -> WriteRepairObject | None:
+    """The write that moves them off; None where the action moves nobody, or it has landed.
+
+    Whoever sets a label back meanwhile is not fought with: the reset itself looks who is there.
+    """
+    node = case.node
+    if not action.clears or is_cleared(node):
+        return None
+    keys = [each.partition("=")[0] for each in priors(node, action)]
+    notes: dict[str, str] = {}
+    if ANNOTATION_RELEASE_GPU not in node.annotations:
+        notes[ANNOTATION_RELEASE_GPU] = f"{_OURS}{attempt.object}"
+    if not keys and not notes:
+        return None
+    meta = {
+        "uid": node.uid,
+        "resourceVersion": node.metadata.resource_version,
+        "labels": dict.fromkeys(keys, PAUSED_BY_US),
+        "annotations": notes,
+    }
+    return _write(node, case.session.name, attempt.step, {"metadata": meta}, asks=True)
+
+
+def is_cleared(node: NodeView) -> bool:
+    """Whether anybody was moved off by us and is not back."""
+    return bool(restored_patch(node))
+
+
+def restoring(node: NodeView | None, session: str) -> tuple[WriteRepairObject, ...]:
+    """The write that lets everybody back; () where nobody was moved."""
+    back = restored_patch(node) if node is not None else {}
+    if node is None or not back:
+        return ()
+    # Of exactly the Node that was seen: what an operator says meanwhile is not overwritten.
+    back["metadata"] |= {"uid": node.uid, "resourceVersion": node.metadata.resource_version}
+    return (_write(node, session, "", back, asks=False),)
+
+
+def restored_patch(node: NodeView) -> dict[str, Any]:
+    """The merge patch that undoes all that is ours; {} for nothing."""
+    labels = {key: DEPLOYED for key, value in node.labels.items() if value == PAUSED_BY_US}
+    ours = node.annotations.get(ANNOTATION_RELEASE_GPU, "").startswith(_OURS)
+    meta: dict[str, Any] = {"labels": labels} if labels else {}
+    if ours:
+        meta["annotations"] = {ANNOTATION_RELEASE_GPU: None}
+    return {"metadata": meta} if meta else {}
+
+
+def _write(
+    node: NodeView, session: str, step: str, body: dict[str, Any], *, asks: bool
+) -> WriteRepairObject:
+    return WriteRepairObject(
+        node=node.name,
+        node_uid=node.uid,
+        session=session,
+        step=step,
+        verb=Verb.PATCH,
+        address=ObjectAddress(api_version="v1", resource="nodes", name=node.name),
+        body=body,
+        asks=asks,
+    )

@@ -1,0 +1,180 @@
+"""Jobs with the host's own rights: the API server holds them to what was installed (issue 13)."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+pytest.importorskip("celpy", reason="cel-python is not installed")
+
+from agent.commands import reset_gpu, restart_node
+from rules.api import names
+from rules.repair.job_component import JOBS_POLICY, job_slots
+from rules.repair.shipped import ADAPTERS
+from rules.repair.template import RequestFacts, filled
+from tests.support.cluster.admission_cel import Write, policies, refusals
+from tests.support.cluster.admission_nodes import REMEDIATOR, node
+from tests.support.cluster.manifest_builds import build, one
+
+ROWS = [("ResetGPUJob", "repair-reset-gpu-job"), ("RestartNodeJob", "repair-restart-node-job")]
+FACTS = RequestFacts(
+    node="gpu-1", node_uid="u", session="s", boot_id="b", gpu_uuids=("GPU-1", "GPU-2"),
+    reason="Xid79", step="ResetGPU",
+)  # fmt: skip
+Object = dict[str, Any]
+
+
+def action(name: str) -> Any:
+    (found,) = ADAPTERS[name].steps.values()
+    return found
+
+
+def built(*folders: str) -> list[Object]:
+    """Everything of base and components."""
+    return build(*folders)
+
+
+def template(folder: str, name: str) -> Object:
+    found: Object = one(built(folder), "PodTemplate", action(name).pod)
+    return found
+
+
+def job(name: str, folder: str) -> Object:
+    """As the remediator makes it: `create` laid over the PodTemplate."""
+    made: Object = filled(action(name).create, FACTS)
+    pod = copy.deepcopy(template(folder, name)["template"])
+    wanted = made["spec"]["template"]
+    meta = {**pod["metadata"], **wanted["metadata"]}
+    made["spec"]["template"] = {"metadata": meta, "spec": {**pod["spec"], **wanted["spec"]}}
+    return made
+
+
+def refused(made: Object, folders: tuple[str, ...], params: Object | None = None) -> list[str]:
+    shipped = [o for o in built(*folders) if o["kind"] == "ValidatingAdmissionPolicy"]
+    write = Write(
+        user=REMEDIATOR, resource="jobs", group="batch", operation="CREATE", new=made,
+        params=params,
+    )  # fmt: skip
+    return refusals(write, shipped)
+
+
+@pytest.mark.parametrize(("name", "folder"), ROWS)
+def test_issue13_03_a_job_of_ours_needs_its_component_and_its_template(
+    name: str, folder: str
+) -> None:
+    made, params = job(name, folder), template(folder, name)
+    assert refused(made, (folder,), params) == []
+    assert refused(made, (folder,)), "without its PodTemplate"
+    (said,) = refused(made, ())
+    assert "whose components are installed" in said
+    other = next(each for _, each in ROWS if each != folder)
+    assert refused(made, (other,), params)
+    together = ("validate", *(each for _, each in ROWS))
+    shown = [each for each in refused(made, together, params) if "nothing but" not in each]
+    assert shown == []
+
+
+@pytest.mark.parametrize(("name", "folder"), ROWS)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"containers": [{"name": "x", "image": "miner", "command": ["sh"]}]},
+        {"initContainers": [{"name": "x", "image": "miner"}]},
+        {"volumes": [{"name": "x", "hostPath": {"path": "/"}}]},
+        {"serviceAccountName": "gpuward-remediator"},
+        {"automountServiceAccountToken": True},
+        {"hostNetwork": True},
+        {"nodeName": ""},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_issue13_03_of_the_pod_only_the_node_is_to_be_chosen(
+    name: str, folder: str, changes: Object
+) -> None:
+    made = job(name, folder)
+    made["spec"]["template"]["spec"] |= changes
+    assert refused(made, (folder,), template(folder, name))
+
+
+@pytest.mark.parametrize(("name", "folder"), ROWS)
+@pytest.mark.parametrize("field", ["completions", "parallelism", "backoffLimit"])
+def test_issue13_03_it_runs_once(name: str, folder: str, field: str) -> None:
+    made = job(name, folder)
+    made["spec"][field] = 5
+    (said,) = refused(made, (folder,), template(folder, name))
+    assert "once" in said
+
+
+@pytest.mark.parametrize("label", ["", "miner", "unnamed", None])
+def test_issue13_03_a_job_of_no_known_kind_is_refused_whatever_is_installed(
+    label: str | None,
+) -> None:
+    made = job(*ROWS[0])
+    made["spec"]["template"]["metadata"]["labels"] = (
+        {} if label is None else {"app.kubernetes.io/component": label}
+    )
+    (said,) = refused(made, ("validate", *(folder for _, folder in ROWS)))
+    assert "whose components are installed" in said
+
+
+@pytest.mark.parametrize(("name", "folder"), ROWS)
+def test_issue13_03_the_pod_says_what_its_program_reads(name: str, folder: str) -> None:
+    command = reset_gpu if name == "ResetGPUJob" else restart_node
+    pod = job(name, folder)["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    assert " ".join(container["command"][:2]) == command.PROGRAM
+    notes = pod["metadata"]["annotations"]
+    told = {
+        each["name"]: notes[each["valueFrom"]["fieldRef"]["fieldPath"].split("'")[1]]
+        for each in container["env"]
+    }
+    assert told[command.ENV_BOOT] == "b"
+    assert set(told.values()) == {"b", "s" if command is restart_node else "GPU-1,GPU-2"}
+
+
+@pytest.mark.parametrize(("name", "folder"), ROWS)
+def test_issue13_03_its_account_has_no_right_and_no_token(name: str, folder: str) -> None:
+    objects = built(folder)
+    pod = template(folder, name)["template"]["spec"]
+    account = one(objects, "ServiceAccount", pod["serviceAccountName"])
+    assert (account["automountServiceAccountToken"], pod["automountServiceAccountToken"]) == (
+        False,
+        False,
+    )
+    bound = [s["name"] for o in objects if "subjects" in o for s in o["subjects"]]
+    assert pod["serviceAccountName"] not in bound
+    agent = one(objects, "DaemonSet", "gpuward-agent")["spec"]["template"]["spec"]
+    assert pod["containers"][0]["image"] == agent["containers"][0]["image"]
+
+
+def test_issue13_03_the_slots_of_jobs_are_those_of_the_base() -> None:
+    (policy,) = [p for p in policies() if p["metadata"]["name"] == JOBS_POLICY]
+    slots = ("tests", *job_slots(ADAPTERS.items(), "Own"))
+    assert tuple(v["name"] for v in policy["spec"]["variables"][: len(slots)]) == slots
+    (rule,) = policy["spec"]["validations"]
+    assert all(f"variables.{slot}" in rule["expression"] for slot in slots)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "marked", "allowed"),
+    [
+        ("true", names.PAUSED_BY_US, True, True),
+        ("true", names.PAUSED_BY_US, False, False),
+        (names.PAUSED_BY_US, "true", False, True),
+        (names.PAUSED_BY_US, "false", False, False),
+        ("paused-for-driver-upgrade", "true", False, False),
+    ],
+)
+def test_issue13_03_a_pause_needs_the_mark_and_its_end_does_not(
+    before: str, after: str, *, marked: bool, allowed: bool
+) -> None:
+    label = f"{names.PREFIX_GPU_DEPLOY}dcgm"
+    old = node(metadata__annotations={names.ANNOTATION_SESSION: "{}"} if marked else {})
+    old["metadata"]["labels"] = {**old["metadata"]["labels"], label: before}
+    new = copy.deepcopy(old)
+    new["metadata"]["labels"][label] = after
+    write = Write(user=REMEDIATOR, resource="nodes", new=new, old=old)
+    shipped = [o for o in built(ROWS[0][1]) if o["kind"] == "ValidatingAdmissionPolicy"]
+    assert (refusals(write, shipped) == []) is allowed
