@@ -179,7 +179,7 @@ def test_the_agent_publishes_its_own_gpunodehealth_only(
     resource: str, operation: str, name: str, allowed: bool
 ) -> None:
     old = {"metadata": {"name": name}} if operation == "UPDATE" else None
-    given = {"resource": resource, "group": names.GROUP, "operation": operation}
+    given: dict[str, Any] = {"resource": resource, "group": names.GROUP, "operation": operation}
     for extra in (BOUND, {}):
         said = refusals(
             Write(user=AGENT, extra=extra, new={"metadata": {"name": name}}, old=old, **given)
