@@ -16,8 +16,8 @@ from agent.settings import Option
 from rules.text.printable import printable
 
 EPILOG: Final = (
-    "Exit status: 0 asked, or nothing to do any more; 1 it failed; 3 refused, nothing was begun; "
-    "64 wrong use."
+    "Exit status: 0 asked, or nothing to do any more; 1 it failed; 2 asked, and nobody knows "
+    "whether it happens; 3 refused, nothing was begun; 64 wrong use."
 )
 TERMINATION_LOG: Final = Option(
     name="termination-log",

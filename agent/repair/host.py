@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,8 @@ from typing import Final
 from agent.senses.host_processes import sees_host_processes
 
 _SHOWN: Final = 400
+_DIES_S: Final = 1.0
+"""How long a killed program may take to go before it is left behind."""
 _ENVIRONMENT: Final[Mapping[str, str]] = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "LC_ALL": "C",
@@ -25,11 +28,16 @@ class HostError(Exception):
     """The host cannot be reached or did not do it; the text is a clause."""
 
 
+class TooLateError(HostError):
+    """A program was begun and not over in time: what it did by then nobody knows."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
     """How a program ended."""
 
     status: int
+    """Its exit status; of one that a signal ended, minus the signal."""
     text: str
     """Standard output."""
     error: str = ""
@@ -78,7 +86,8 @@ class Host:
 
 
 def _run(command: Sequence[str], timeout_s: float) -> Ran:
-    """Run it to its end. HostError when it does not start, or is not over in time.
+    """Run it to its end. HostError when it does not start, TooLateError when it is not over in
+    time.
 
     In a session of its own: a signal that ends this program does not reach it amid its work. One
     that hangs in the kernel cannot be ended and is left behind.
@@ -99,7 +108,12 @@ def _run(command: Sequence[str], timeout_s: float) -> Ran:
         out, err = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired as error:
         process.kill()
-        raise HostError(f"{name!r} was not over after {timeout_s:.0f} s") from error
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_DIES_S)
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+        raise TooLateError(f"{name!r} was not over after {timeout_s:.0f} s") from error
     return Ran(status=process.returncode, text=_text(out), error=_text(err))
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from agent.repair.holders import holders, minor_of
+from agent.repair.holders import UnseenError, holders, minor_of
 from agent.repair.host import Host, HostError, Ran
 from agent.repair.result import Outcome, RepairResult
 from rules.repair.reset import QUERY, GpuAtHand, Holder, NotListedError, held, listed, unfit
@@ -54,7 +54,7 @@ class GpuReset:
         """Do it, and say how it ended."""
         try:
             return self._run()
-        except (RefusedError, NotListedError) as error:
+        except (RefusedError, NotListedError, UnseenError) as error:
             return self._result(Outcome.REFUSED, f"Nothing was reset: {error}.")
         except HostError as error:
             return self._result(Outcome.FAILED, f"The reset failed: {error}.")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from agent.repair.host import Host, HostError
+from agent.repair.host import Host, HostError, TooLateError
 from agent.repair.result import Outcome, RepairResult
 
 SYNC_S: Final = 30.0
@@ -21,6 +21,10 @@ SYNC_S: Final = 30.0
 ASK_S: Final = 60.0
 _SYSTEMD: Final = "run/systemd/system"
 """Is there exactly where systemd is the init. Source: sd_booted(3)."""
+_NOT_RUN: Final = (126, 127)
+"""How nsenter ends where there is no such program. Source: nsenter(1)."""
+_RUNS: Final = frozenset({"initializing", "starting", "running", "degraded", "maintenance"})
+"""What systemd says of a machine that is not on its way down. Source: systemctl(1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +41,9 @@ class NodeRestart:
         """Ask for it, and say how that ended."""
         try:
             return self._run()
+        except TooLateError as error:
+            # What was asked may be queued: nobody is to believe that nothing happens.
+            return _result(Outcome.UNKNOWN, f"The node may be restarting: {error}.")
         except HostError as error:
             return _result(Outcome.FAILED, f"The node was not restarted: {error}.")
 
@@ -53,11 +60,23 @@ class NodeRestart:
         self._write_out()
         self.tell(f"asking systemd for a reboot, for session {self.session}")
         ran = self.host.beside_init("systemctl", "reboot", timeout_s=ASK_S)
+        if ran.status < 0 or (ran.status not in {0, *_NOT_RUN} and self._stops()):
+            # A reboot that has begun ends whoever asked for it, and what it asks through.
+            words = f"systemctl was cut off ({ran.status}) and said: {ran.said}"
+            return _result(Outcome.UNKNOWN, f"The node may be restarting: {words}.")
         if ran.status:
             raise HostError(f"systemctl ended with {ran.status} and said: {ran.said}")
         return _result(
             Outcome.DONE, f"systemd was asked for a reboot, for session {self.session}."
         )
+
+    def _stops(self) -> bool:
+        """Whether the machine may be on its way down all the same."""
+        try:
+            ran = self.host.beside_init("systemctl", "is-system-running", timeout_s=ASK_S)
+        except HostError:
+            return True
+        return ran.text.strip() not in _RUNS
 
     def _write_out(self) -> None:
         writer = threading.Thread(target=self.sync, name="sync", daemon=True)

@@ -23,6 +23,8 @@ class Outcome(StrEnum):
     """Asked, and not refused by whoever does it."""
     NEEDLESS = "needless"
     """The node has booted since: there was nothing to do."""
+    UNKNOWN = "unknown"
+    """Asked, and whether it was heard is not known: it may happen yet."""
     FAILED = "failed"
     """It was begun and did not succeed."""
     REFUSED = "refused"
@@ -32,6 +34,7 @@ class Outcome(StrEnum):
 EXIT_STATUS: Final = {
     Outcome.DONE: 0,
     Outcome.NEEDLESS: 0,
+    Outcome.UNKNOWN: 2,
     Outcome.FAILED: 1,
     Outcome.REFUSED: 3,
 }

@@ -16,9 +16,10 @@ goes with the session: the node may serve again by then. What is not plain from 
 - ResetGPUJob and RestartNodeJob are our own: a Job of one pod, by name on the node, so that the
   scheduler has no say and no taint is in its way. What it runs is a PodTemplate that is installed
   with it; facts reach the program through the pod's annotations. Our programs say with the
-  statuses 1, 3 and 64 that they did not do it; a pod that is killed ends otherwise. Of a restart
-  only that word counts, since a pod that the reboot itself ends has failed, too. A reset's 900 s
-  are five minutes for those that let go, the reset, and the pull of an image.
+  statuses 1, 3 and 64 that they did not do it; a pod that is killed ends otherwise, and one that
+  asked and was not answered ends with 2. Of a restart only that word counts, since a pod that the
+  reboot itself ends has failed, too. A reset's 900 s are five minutes for those that let go, the
+  reset, and the pull of an image.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from rules.catalog.why_not import Refusal, WhyNot
 from rules.session import status as st
 from rules.session.case import Case, is_fresh
 from rules.session.halts import unreachable
+from rules.session.repair.beginning import is_wanted
 from rules.session.repair.entry import changed, ended_as, reading, with_entry
 from rules.session.repair.following import FOLLOWED_S, follow_call
 from rules.session.repair.requests import action_of
@@ -105,9 +106,8 @@ class Fence:
         action = action_of(case.policy, self.attempt)
         if action is not None and action.create is not None:
             return self._on(f"{self.attempt.adapter} ends its pods and switches it on")
-        fence = case.policy.repair.fence
-        if not stage.taint_at and (fence is None or not fence.out_of_service):
-            return self._on("the policy leaves its pods where they are (fence.outOfService)")
+        if not out_of_service_for(case.node) and (why := self._unwanted()):
+            return self._on(why)
         pods = case.seen.plan.bound if case.seen.plan is not None else None
         if pods is None:
             return self._waits("its power is off, its pods are listed", looks=True)
@@ -135,6 +135,17 @@ class Fence:
             return Decision(step="ReadNode", because=why, needs_fresh_node=True)
         write = out_of_service(case.node, case.session.name, self.attempt)
         return self._waits("its power is off, its pods end", before=(write,), looks=True)
+
+    def _unwanted(self) -> str:
+        """Why nobody asks any more that its pods end, read again before the taint is decided on
+        and before it is set; "" where somebody does.
+        """
+        case, fence = self.case, self.case.policy.repair.fence
+        if fence is None or not fence.out_of_service:
+            return "the policy leaves its pods where they are (fence.outOfService)"
+        if case.settled or not is_wanted(case) or not case.drains:
+            return "the policy or a person does not ask for it any more"
+        return ""
 
     def _held(self) -> Refusal | None:
         """What stops harm, read again before the taint is decided on and before it is set."""

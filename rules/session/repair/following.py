@@ -58,7 +58,8 @@ def follow_call(case: Case, attempt: RepairAttempt) -> Followed:
         return Followed(writes=restoring(case.node, case.session.name) if gone else (), looks=True)
     json = seen.found[0]
     if (why := given_up(action, query.address.words, json, node)) != "":
-        return Followed(gave_up=why)
+        # Of another boot its word ends nothing, but nobody is to stay moved off for it.
+        return Followed(gave_up=why, writes=restoring(case.node, case.session.name), looks=True)
     if attempt.fence is None:
         due = first_holding(action.withdraw.when, json, node) is not None
     else:

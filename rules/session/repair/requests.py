@@ -150,6 +150,8 @@ def taking_off(
                 "apiVersion": "v1",
                 "kind": "DeleteOptions",
                 "preconditions": {"uid": uid_of(json)},
+                # The API server's own default leaves the pods of a Job behind.
+                "propagationPolicy": "Background",
             },
         )
     else:

@@ -13,6 +13,7 @@ from rules.api.names import ANNOTATION_RELEASE_GPU, PAUSED_BY_US, PREFIX_GPU_DEP
 from rules.api.quarantine import Mode
 from rules.api.repair.writes import WriteRepairObject
 from tests.support.repair.job_world import EXPORTER, PLUGIN, JobWorld
+from tests.support.scenario.provider_world import end_job
 from tests.support.scenario.repair_world import NODE, repair_policy
 from tests.support.scenario.session_world import CrashError
 
@@ -121,6 +122,30 @@ def test_issue13_03_a_restart_that_is_refused_by_its_own_word_has_failed() -> No
     world = broken(*RESTART, "refuses")
     world.run(300, step=5)
     assert world.steps_of() == [("RestartNode", "Failed")]
+
+
+def test_issue13_03_a_boot_amid_a_reset_lets_everybody_back() -> None:
+    """The Job's pod ends with the boot: its word ends nothing, but the agent has to look again."""
+    world = broken(*RESET, "hangs")
+    world.until(lambda: world.held("jobs"))
+    world.reboot(NODE)
+    end_job(world.job, "Failed", "BackoffLimitExceeded")
+    world.touch(world.job)
+    world.run(60)
+    assert world.settled
+
+
+def test_issue13_03_with_a_job_that_is_taken_back_its_pod_goes() -> None:
+    """Deleted without a word on it a Job leaves its pods behind, which would reboot the node of a
+    session that is over.
+    """
+    world = broken(*RESTART, "hangs")
+    world.until(lambda: world.held("jobs"))
+    _release(world)
+    world.run(60)
+    (gone,) = [w for w in world.writes(WriteRepairObject) if w.verb == "delete"]
+    assert gone.body["propagationPolicy"] == "Background"
+    assert world.held("jobs") == []
 
 
 def _hold(world: JobWorld) -> None:

@@ -18,6 +18,13 @@ case "$1" in
   -pm) case "$2" in 0) rm -f {held} ;; esac ;;
 esac
 """
+_INIT = """#!/bin/sh
+shift 4
+echo "$@" >> {log}
+[ "$2" = is-system-running ] && cat {state}
+[ "$(cat {status})" = killed ] && kill -KILL $$
+exit $(cat {status})
+"""
 
 
 class FakeHost:
@@ -26,13 +33,14 @@ class FakeHost:
     def __init__(self, folder: Path) -> None:
         self.proc, self.root, self.log = folder / "proc", folder / "root", folder / "log"
         self.status, self.says = folder / "status", folder / "says"
-        self.gpus = folder / "gpus"
+        self.gpus, self.state = folder / "gpus", folder / "state"
         (self.proc / "1").mkdir(parents=True)
         (self.root / "dev").mkdir(parents=True)
         (self.proc / "1/root").symlink_to(self.root)
         self._file(self.proc / "2/stat", "2 (kthreadd) S 0 0")
         self._file(self.proc / "sys/kernel/random/boot_id", f"{BOOT}\n")
         self.status.write_text("0")
+        self.state.write_text("running\n")
         self.says.write_text("GPU was successfully reset.\n")
         self.log.write_text("")
         self.list_gpus()
@@ -44,7 +52,7 @@ class FakeHost:
         )
         self._script(
             folder / "nsenter",
-            f'#!/bin/sh\nshift 4\necho "$@" >> {self.log}\nexit $(cat {self.status})\n',
+            _INIT.format(log=self.log, state=self.state, status=self.status),
         )
         self.host = Host(
             proc=self.proc, chroot=[str(folder / "chroot")], nsenter=[str(folder / "nsenter")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
@@ -43,6 +44,40 @@ def test_issue13_03_whoever_has_the_gpu_open_is_named_and_nothing_is_reset(fake:
     assert "dcgm-exporter (process 300), gpuward-nvml (process 301) have a GPU open" in (
         result.message
     )
+    assert fake.ran() == []
+
+
+def test_issue13_03_whoever_has_it_open_below_another_root_is_one_of_them(fake: FakeHost) -> None:
+    fake.process(300, "nv-hostengine", "/run/nvidia/driver/dev/nvidia0")
+    result = fake.reset(UUIDS[:1]).run()
+    assert result.outcome is Outcome.REFUSED
+    assert "nv-hostengine (process 300) has a GPU open" in result.message
+
+
+def test_issue13_03_files_that_the_other_threads_still_have_open_count(fake: FakeHost) -> None:
+    fake.process(300, "python")
+    (fake.proc / "300/task/300/fd").mkdir(parents=True)
+    (fake.proc / "300/task/301/fd").mkdir(parents=True)
+    (fake.proc / "300/task/301/fd/4").symlink_to("/dev/nvidia0")
+    assert fake.reset(UUIDS[:1]).run().outcome is Outcome.REFUSED
+
+
+@pytest.mark.parametrize("call", ["listdir", "readlink"])
+def test_issue13_03_a_process_that_cannot_be_looked_into_may_have_it_open(
+    fake: FakeHost, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    fake.process(300, "hidden", "/dev/null")
+    known = getattr(os, call)
+
+    def closed(path: str | Path) -> object:
+        if f"{path}".startswith(f"{fake.proc}/300/fd"):
+            raise PermissionError(13, "Permission denied")
+        return known(path)
+
+    monkeypatch.setattr(os, call, closed)
+    result = fake.reset(UUIDS[:1]).run()
+    assert result.outcome is Outcome.REFUSED
+    assert "the open files of hidden (process 300) cannot be read" in result.message
     assert fake.ran() == []
 
 

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from agent.repair import restart
 from agent.repair.restart import NodeRestart
-from agent.repair.result import Outcome, RepairResult
+from agent.repair.result import EXIT_STATUS, Outcome, RepairResult
+from rules.repair.ladder import Step
+from rules.repair.shipped import ADAPTERS
 from tests.support.agent.fake_host import BOOT, FakeHost
 
 
@@ -47,6 +50,37 @@ def test_issue13_03_a_refusal_of_systemd_is_told(fake: FakeHost) -> None:
     result, _ = restarted(fake)
     assert result.outcome is Outcome.FAILED
     assert "systemctl ended with 1" in result.message
+
+
+@pytest.mark.parametrize(
+    ("status", "state", "outcome"),
+    [
+        ("1", "degraded", Outcome.FAILED),
+        ("127", "", Outcome.FAILED),
+        ("1", "stopping", Outcome.UNKNOWN),
+        ("1", "", Outcome.UNKNOWN),
+        ("killed", "running", Outcome.UNKNOWN),
+    ],
+)
+def test_issue13_03_whoever_asks_amid_the_reboot_itself_is_not_told_that_it_failed(
+    fake: FakeHost, status: str, state: str, outcome: Outcome
+) -> None:
+    fake.status.write_text(status)
+    fake.state.write_text(state)
+    result, _ = restarted(fake)
+    assert result.outcome is outcome
+    assert fake.ran().count("systemctl reboot") == 1
+
+
+def test_issue13_03_a_request_that_nobody_answers_in_time_may_be_followed_yet(
+    fake: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restart, "ASK_S", 0.0)
+    result, _ = restarted(fake)
+    assert result.outcome is Outcome.UNKNOWN
+    rows = ADAPTERS["RestartNodeJob"].steps[Step.RESTART_NODE].create or {}
+    (rule,) = rows["spec"]["podFailurePolicy"]["rules"]
+    assert EXIT_STATUS[result.outcome] not in (0, *rule["onExitCodes"]["values"])
 
 
 @pytest.mark.parametrize("lacks", ["run/systemd/system", "../proc/2/stat"])
