@@ -8,6 +8,8 @@ import signal
 
 from hypothesis import settings
 
+pytest_plugins = ["tests.support.run.workers"]
+
 settings.register_profile("gpuward", deadline=None)
 settings.load_profile("gpuward")
 

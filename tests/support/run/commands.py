@@ -1,0 +1,13 @@
+"""A command of ours as a test runs it without a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+
+def exit_status(main: Callable[[list[str]], int], arguments: Sequence[str]) -> int:
+    """What the program would end with."""
+    try:
+        return main(list(arguments))
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(bool(end.code))

@@ -1,0 +1,39 @@
+"""`gpuward-remediator` used wrongly: 64 and one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from remediator.cli import main
+from tests.support.run.commands import exit_status
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        pytest.param(["run", "--kubeconfig", "/nowhere"], "/nowhere does not exist", id="no file"),
+        pytest.param(["run", "--listen", "x"], "HOST:PORT", id="listen address"),
+        pytest.param(["run", "--frobnicate"], "unrecognized arguments", id="unknown flag"),
+        pytest.param(["policy", "check", "/nowhere"], "cannot be read", id="no policy file"),
+        pytest.param([], "required", id="no command"),
+    ],
+)
+def test_wrong_use_ends_with_64_and_one_sentence(
+    arguments: list[str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = tmp_path / "kubeconfig"
+    config.write_text(
+        "{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: "
+        "{cluster: c}}], clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]}"
+    )
+    monkeypatch.setenv("KUBECONFIG", str(config))
+    assert exit_status(main, arguments) == 64
+    said = capsys.readouterr().err
+    assert words in said
+    assert "Traceback" not in said
