@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec import structs
 
 from rules.api.health import HealthStatus
 from rules.catalog.thresholds import Thresholds
@@ -82,7 +84,9 @@ class Judgement:
             read = bool(before.node.uid)
             if read and not any(isinstance(kept, facts.NodeSeen) for _, _, kept in self._others):
                 # It was read too long ago to be kept, and is said again only when it changes.
-                self.state = replace(self.state, node=before.node, stand_down=before.stand_down)
+                self.state = structs.replace(
+                    self.state, node=before.node, stand_down=before.stand_down
+                )
             for _, at, observation in sorted(
                 (*self._lines, *self._others), key=lambda kept: kept[0]
             ):

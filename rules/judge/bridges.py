@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from msgspec import structs
+
 from rules.judge.burst import is_lost
 from rules.judge.expected_gpus import gpu_addresses
 from rules.judge.incident import Finding, Incident, IncidentPhase, Member, Scope
@@ -32,7 +34,7 @@ def learn_bridges(state: NodeState, functions: Sequence[PciFunction]) -> NodeSta
             bridges.pop(address, None)  # handed to a virtual machine, or left out, since then
         elif function.upstream and (address in bridges or len(bridges) < MAX_GPUS):
             bridges[address] = function.upstream[-_MAX_BRIDGES:]
-    return state if bridges == state.bridges else replace(state, bridges=bridges)
+    return state if bridges == state.bridges else structs.replace(state, bridges=bridges)
 
 
 def gpus_below(state: NodeState, bridge: str) -> tuple[str, ...]:

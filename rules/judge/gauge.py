@@ -26,13 +26,17 @@ class Gauge:
     good: tuple[bool, ...] = ()
 
     def step(self, *, bad: bool, good: bool, threshold: Threshold) -> Gauge:
-        """Take one reading; raised at `count` bad of `window`, cleared at as many good."""
+        """Take one reading; raised at `count` bad of `window`, cleared at as many good. The very
+        same where nothing is different.
+        """
         bads = (*self.bad, bad)[-threshold.window :]
         goods = (*self.good, good)[-threshold.window :]
         if not self.raised and sum(bads) >= threshold.count:
             return Gauge(raised=True, bad=bads)
         if self.raised and sum(goods) >= threshold.count:
             return Gauge(raised=False, good=goods)
+        if bads == self.bad and goods == self.good:
+            return self
         return Gauge(raised=self.raised, bad=bads, good=goods)
 
     def over(self, threshold: Threshold) -> bool:
@@ -73,7 +77,8 @@ class Latch:
         threshold: Threshold | None = None,  # noqa: ARG002 - as of a gauge
     ) -> Latch:
         """Take one reading; no number of looks is needed but the one that confirms."""
-        return Latch(raised=bad and (self.raised or self.seen), seen=bad)
+        raised = bad and (self.raised or self.seen)
+        return self if (raised, bad) == (self.raised, self.seen) else Latch(raised, bad)
 
     def over(self, threshold: Threshold) -> bool:  # noqa: ARG002
         """Never: what it raised ends by a reset, a reboot or a person."""

@@ -7,7 +7,9 @@ with the same look and what it changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec import structs
 
 from rules.catalog.thresholds import Thresholds
 from rules.judge.gauge import Memory
@@ -43,8 +45,8 @@ class Judging:
         others = {key: kept for key, kept in old.items() if key[0] != reason}
         checks = {**others, **{(reason, what): kept for what, kept in memory.items()}}
         if view is None:
-            return self.then(replace(self.state, checks=checks))
-        return self.with_gpu(replace(view, checks=checks))
+            return self.then(structs.replace(self.state, checks=checks))
+        return self.with_gpu(structs.replace(view, checks=checks))
 
 
 def close_where(on: Judging, wanted: Callable[[Incident], bool], by: str) -> Judging:
@@ -55,7 +57,7 @@ def close_where(on: Judging, wanted: Callable[[Incident], bool], by: str) -> Jud
         closed(incident, on.now, by) if incident.active and wanted(incident) else incident
         for incident in on.state.incidents
     )
-    return on.then(replace(on.state, incidents=incidents))
+    return on.then(structs.replace(on.state, incidents=incidents))
 
 
 def close_for(
@@ -74,4 +76,4 @@ def close_for(
 
     incidents = tuple(map(leave, on.state.incidents))
     same = all(new is old for new, old in zip(incidents, on.state.incidents, strict=True))
-    return on if same else on.then(replace(on.state, incidents=incidents))
+    return on if same else on.then(structs.replace(on.state, incidents=incidents))

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from msgspec import structs
+
 from rules.api.health import MAX_SEEN_RUNNING, GpuStatus, HealthStatus
 from rules.api.timestamps import parse_time
 from rules.catalog.driver_branch import driver_branch
@@ -87,7 +89,7 @@ def restore(
     incidents = tuple(
         _restored(incident, now, observed_at, branch) for incident in _incidents(status, now)
     )
-    state = replace(
+    state = structs.replace(
         fresh,
         node=replace(fresh.node, uid=node_uid or status.node_uid),
         driver=status.driver_version,
@@ -108,7 +110,7 @@ def restore(
     )
     if not same_boot:
         return mark_reboot(state) if status.boot_id else state
-    state = replace(
+    state = structs.replace(
         state,
         cursor_boot=status.cursor.boot_id,
         cursor_seq=status.cursor.kmsg_seq,
@@ -132,7 +134,7 @@ def restore(
         },
     )
     up = frozenset(n for n, view in state.sources.items() if view.state is SourceState.UP)
-    return replace(state, restored_sources=up)
+    return structs.replace(state, restored_sources=up)
 
 
 def _incidents(status: HealthStatus, now: float) -> tuple[Incident, ...]:

@@ -7,8 +7,11 @@ object plus a fresh look at the node rebuild it, so nothing of it is kept on the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
+
+from msgspec import Struct, structs
+from msgspec import field as kept
 
 from rules.api.health import Topology
 from rules.api.timestamps import parse_time
@@ -66,8 +69,7 @@ class Counter:
     value: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuView:
+class GpuView(Struct, frozen=True, kw_only=True):
     """One GPU: who it is, what it last said, and the memory of its checks.
 
     `answered_at` is the last time it answered a poll, `read_at` the last poll at all. `action` is
@@ -84,18 +86,18 @@ class GpuView:
     enumerated: bool = False
     answered_at: float = 0.0
     read_at: float = 0.0
-    values: Mapping[Signal, Value] = field(default_factory=dict)
+    values: Mapping[Signal, Value] = kept(default_factory=dict)
     action: int | None = None
     action_seen: int | None = None
     reset_pending: bool = False
     reset_at: float = 0.0
-    lost: Gauge = field(default_factory=Gauge)
+    lost: Gauge = kept(default_factory=Gauge)
     lost_at: float = 0.0
     lost_since: float = 0.0
     told_at: float = 0.0
     unavailable_at: float = 0.0
-    checks: Checks = field(default_factory=dict)
-    counters: Mapping[Signal, Counter] = field(default_factory=dict)
+    checks: Checks = kept(default_factory=dict)
+    counters: Mapping[Signal, Counter] = kept(default_factory=dict)
     corrected: tuple[Counter, ...] = ()
     aer: AerCounters | None = None
     aer_base: AerCounters | None = None
@@ -208,8 +210,7 @@ class HourBook:
     looks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeState:
+class NodeState(Struct, frozen=True, kw_only=True):
     """All of it. `configured` is the expected number of GPUs by configuration, `bridges` the
     full addresses of the PCIe bridges above each GPU's plain address."""
 
@@ -218,35 +219,35 @@ class NodeState:
     node: NodeFacts = NodeFacts()
     cursor_boot: str = ""
     cursor_seq: int = -1
-    sources: Mapping[SourceName, SourceView] = field(default_factory=dict)
+    sources: Mapping[SourceName, SourceView] = kept(default_factory=dict)
     restored_sources: frozenset[SourceName] = frozenset()
     driver: str = ""
     virtualization: str = "none"
-    gpus: Mapping[str, GpuView] = field(default_factory=dict)
-    address_uuids: Mapping[str, str] = field(default_factory=dict)
+    gpus: Mapping[str, GpuView] = kept(default_factory=dict)
+    address_uuids: Mapping[str, str] = kept(default_factory=dict)
     excluded: tuple[str, ...] = ()
     functions: tuple[PciFunction, ...] = ()
-    bridges: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    bridges: Mapping[str, tuple[str, ...]] = kept(default_factory=dict)
     pci_at: float = 0.0
     minors: tuple[int, ...] | None = None
     inventory_at: float = 0.0
-    missing: Gauge = field(default_factory=Gauge)
+    missing: Gauge = kept(default_factory=Gauge)
     missing_at: float = 0.0
-    learned: Learned = field(default_factory=Learned)
+    learned: Learned = kept(default_factory=Learned)
     topology: TopologySeen | None = None
-    published_topology: Topology = field(default_factory=Topology)
+    published_topology: Topology = kept(default_factory=Topology)
     stand_down: StandDown | None = None
     stood_down_until: float = 0.0
     incidents: tuple[Incident, ...] = ()
     dropped: int = 0
     pending_events: tuple[PendingEvent, ...] = ()
     bursts: tuple[Burst, ...] = ()
-    checks: Checks = field(default_factory=dict)
-    services: Mapping[Service, ServiceView] = field(default_factory=dict)
-    ports: Mapping[str, PortView] = field(default_factory=dict)
-    port_errors: Mapping[str, PortErrors] = field(default_factory=dict)
-    dcgm_xids: Mapping[tuple[str, int | None], int] = field(default_factory=dict)
-    ledger: Ledger = field(default_factory=dict)
+    checks: Checks = kept(default_factory=dict)
+    services: Mapping[Service, ServiceView] = kept(default_factory=dict)
+    ports: Mapping[str, PortView] = kept(default_factory=dict)
+    port_errors: Mapping[str, PortErrors] = kept(default_factory=dict)
+    dcgm_xids: Mapping[tuple[str, int | None], int] = kept(default_factory=dict)
+    ledger: Ledger = kept(default_factory=dict)
     hour: HourBook | None = None
 
     def source(self, name: SourceName) -> SourceState | None:
@@ -289,7 +290,7 @@ def with_gpu(state: NodeState, view: GpuView) -> NodeState:
     key = view.seen.uuid or view.pci
     if not key or (key not in state.gpus and len(state.gpus) >= MAX_GPUS):
         return state
-    return replace(state, gpus={**state.gpus, key: view})
+    return structs.replace(state, gpus={**state.gpus, key: view})
 
 
 def find_gpu(state: NodeState, gpu: str, pci: str = "") -> GpuView | None:
@@ -319,7 +320,7 @@ def identify(state: NodeState, gpu: str, pci: str) -> Named:
 
 def replace_incident(state: NodeState, changed: Incident) -> NodeState:
     """Put a changed incident in the place of the one with its id."""
-    return replace(
+    return structs.replace(
         state,
         incidents=tuple(changed if i.id == changed.id else i for i in state.incidents),
     )

@@ -16,6 +16,7 @@ def normal_pci(address: str) -> str:
     return domain + colon + rest
 
 
+@lru_cache(maxsize=1024)
 def plain_address(address: str) -> str:
     """`0000:1b:00` of `00000000:1B:00.0`: a GPU, whichever of its functions is named."""
     return normal_pci(address).partition(".")[0]

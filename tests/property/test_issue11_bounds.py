@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import random
-from dataclasses import replace
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from rules.api.health import MAX_INCIDENTS, MAX_OBJECT_BYTES, HealthStatus
 from rules.api.timestamps import format_time
@@ -213,7 +213,7 @@ def test_issue11_18_a_ledger_of_nothing_but_large_names_leaves_room_for_incident
         for hour in range(8):
             at = START + hour * 4 * 3600
             book = ledger.noted(book, owner, f"closed {'R' * 63}{number % 20}", at, 86_400)
-    state = replace(state, ledger=book)
+    state = structs.replace(state, ledger=book)
     assert_small(state)
     status = published(state, START)
     assert len(msgspec.json.encode(status.ledger)) < 24 * 1024

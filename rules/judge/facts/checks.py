@@ -88,6 +88,8 @@ def _flag(
     """A flag or a counter that only grows: bad by the sum of its signals."""
 
     def measure(sample: Sample, limit: Threshold) -> Look | None:
+        if sample.values.keys().isdisjoint(signals):
+            return None
         numbers = [n for s in signals if (n := _level_of(sample.values.get(s))) is not None]
         read = (f"{s.value}={sample.values[s]}" for s in signals if s in sample.values)
         return flag(bad(sum(numbers), limit), " ".join(read)) if numbers else None

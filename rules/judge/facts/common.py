@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from msgspec import structs
+
 from rules.api.health import MAX_EVIDENCE
 from rules.catalog.thresholds import Thresholds
 from rules.judge.burst import settled, strength
@@ -111,5 +113,7 @@ def _merged(on: Judging, together: Sequence[Incident]) -> Judging:
     home = settled(home, on.now, surroundings(on.state), on.thresholds)
     ended = {other.id: closed(other, on.now, COMMON) for other in others}
     return on.then(
-        replace(on.state, incidents=replace_all(on.state.incidents, {**ended, home.id: home}))
+        structs.replace(
+            on.state, incidents=replace_all(on.state.incidents, {**ended, home.id: home})
+        )
     )

@@ -6,8 +6,9 @@ A page about another node's GPUs is refused.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
+
+from msgspec import structs
 
 from rules.api.health import MigInstance
 from rules.catalog.signals import Signal
@@ -45,7 +46,9 @@ def judge_page(on: Judging, seen: facts.DcgmSeen) -> Judging:
         return compare_page(on, seen)
     if on.state.source(facts.SourceName.NVML) is not facts.SourceState.ABSENT:
         return on
-    on = on.then(replace(on.state, driver=seen.driver or on.state.driver, inventory_at=on.now))
+    on = on.then(
+        structs.replace(on.state, driver=seen.driver or on.state.driver, inventory_at=on.now)
+    )
     on = on.then(_enumerate(on.state, seen))
     for uuid, values in list(seen.gpus.items())[:64]:
         unasked = values.get(Signal.FABRIC_STATE) == _NVML_TOO_OLD
@@ -57,8 +60,10 @@ def judge_page(on: Judging, seen: facts.DcgmSeen) -> Judging:
 
 def _enumerate(state: NodeState, seen: facts.DcgmSeen) -> NodeState:
     """GPUs that the page lists are there; those it stopped listing are not seen."""
-    gpus = {key: replace(view, enumerated=key in seen.gpus) for key, view in state.gpus.items()}
-    state = replace(state, gpus=gpus)
+    gpus = {
+        key: structs.replace(view, enumerated=key in seen.gpus) for key, view in state.gpus.items()
+    }
+    state = structs.replace(state, gpus=gpus)
     for index, uuid in enumerate(list(seen.gpus)[:64]):
         if uuid not in state.gpus:
             gpu = facts.GpuSeen(uuid=uuid, index=index, pci=seen.pci.get(uuid, ""))
@@ -91,7 +96,7 @@ def _judge_xids(on: Judging, seen: facts.DcgmSeen) -> Judging:
         (uuid, None): seen.xids.get(uuid, 0) for uuid in list(seen.gpus)[:_MAX_GPUS]
     }
     last.update(list(seen.instance_xids.items())[:_MAX_INSTANCES])
-    on = on.then(replace(on.state, dcgm_xids=last))
+    on = on.then(structs.replace(on.state, dcgm_xids=last))
     blind = (
         on.state.source(facts.SourceName.NVML) is not facts.SourceState.UP
         and on.state.source(facts.SourceName.KERNEL_LOG) is not facts.SourceState.UP

@@ -7,8 +7,9 @@ them went back, the port starts afresh. What was not measured is neither good no
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Final, NamedTuple
+
+from msgspec import structs
 
 from rules.catalog.thresholds import Threshold
 from rules.judge.facts.standing import Check, Look, Renewed, above, judge_check, looked, remembered
@@ -61,7 +62,7 @@ def judge_port_errors(on: Judging, seen: HostSeen) -> Judging:
     counted = {port.name: PortErrors(at=on.now, errors=port.errors) for port in ports}
     if not counted and not on.state.port_errors:
         return on
-    on = on.then(replace(on.state, port_errors=counted))
+    on = on.then(structs.replace(on.state, port_errors=counted))
     # A port that has just come says nothing yet, and is not good for that.
     fresh = dict.fromkeys(counted, Gauge())
     on = on.remember(_CHECK.reason, {**fresh, **remembered(on.state, _CHECK.reason)})

@@ -11,6 +11,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
+from msgspec import structs
+
 from rules.catalog.reason import ClosesKind
 from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal
@@ -18,7 +20,7 @@ from rules.judge.closing import mark_reset
 from rules.judge.facts.checks import FLAGS, GAUGES, RECOVERY_FAILED, RETRAINS, VOLATILE
 from rules.judge.facts.links import links_returned
 from rules.judge.facts.sample import Sample, number_of
-from rules.judge.facts.standing import WHOLE, judge_check, judge_checks, looked, remembered
+from rules.judge.facts.standing import judge_check, judge_checks, looked, memory_of
 from rules.judge.gauge import Latch
 from rules.judge.judging import Judging
 from rules.judge.ledger import noted, whose
@@ -72,13 +74,13 @@ def judge_readings(on: Judging, seen: Readings, source: SourceName = SourceName.
     values = seen.values
     # A page of dcgm-exporter is all it has to say: what it stopped exporting is absent.
     kept = {} if source is SourceName.DCGM else view.values
-    view = replace(view, values={**kept, **values}, read_at=on.now)
+    view = structs.replace(view, values={**kept, **values}, read_at=on.now)
     if view.values.get(Signal.PRESENCE, "present") != "present" or not values:
         return on.with_gpu(view)
     generation = number_of(values.get(Signal.PCIE_GENERATION)) or 0.0
     best = max(view.best_generation, generation)
     corrected = _marked(view, values, on.now)
-    view = replace(view, answered_at=on.now, best_generation=best, corrected=corrected)
+    view = structs.replace(view, answered_at=on.now, best_generation=best, corrected=corrected)
     before = view.counters
     on = on.with_gpu(view)
     if _went_back(before, values):
@@ -106,12 +108,13 @@ def _polled_action(
     value = int(number)
     view = on.current(view)
     if view.action == value or (view.action is None and value == 0):
-        on = on.with_gpu(replace(view, action=value, action_seen=None))
+        if (view.action, view.action_seen) != (value, None):
+            on = on.with_gpu(structs.replace(view, action=value, action_seen=None))
         # A page of dcgm-exporter may be older than the Xid that asks.
         asked = value == 0 and source is SourceName.NVML
         return note_no_need(on, view.who) if asked else on
     if view.action_seen != value and not just_told(view.told_at, on.now):
-        return on.with_gpu(replace(view, action_seen=value))
+        return on.with_gpu(structs.replace(view, action_seen=value))
     who = view.who
     evidence = f"{source.value}: recovery action {value}"
     finding = finding_for_action(on.state, value, on.now, source, evidence)
@@ -123,7 +126,8 @@ def _polled_action(
 def _sample(
     on: Judging, view: GpuView, values: Mapping[Signal, Value], before: Mapping[Signal, Counter]
 ) -> Sample:
-    others = (other for other in on.state.gpus.values() if other.pci != view.pci)
+    corrected = _course(view, on.now)
+    others = [g for g in on.state.gpus.values() if g.pci != view.pci] if corrected else []
     up_since = on.state.node.booted_at or on.state.started_at
     return Sample(
         values=values,
@@ -133,7 +137,7 @@ def _sample(
         thresholds=on.thresholds,
         best_generation=view.best_generation,
         booting=on.now < up_since + on.thresholds["BootGrace"].value,
-        corrected=_course(view, on.now),
+        corrected=corrected,
         siblings=[_course(other, on.now) for other in others],
     )
 
@@ -169,14 +173,14 @@ def _flags(on: Judging, view: GpuView, sample: Sample, source: SourceName) -> Ju
         after = _flag(on, view, check.reason)
         if check.reason in _PENDING_REASONS and (after != before or after.raised):
             pending = any(_flag(on, view, reason).seen for reason in _PENDING_REASONS)
-            on = on.with_gpu(replace(on.current(view), reset_pending=pending))
+            on = on.with_gpu(structs.replace(on.current(view), reset_pending=pending))
         if before.seen and not after.seen and check.reason in _PROVE_RESET:
             on = mark_reset(on, view.who)
     return on
 
 
 def _flag(on: Judging, view: GpuView, reason: str) -> Latch:
-    flag = remembered(on.state, reason, on.current(view)).get(WHOLE)
+    flag = memory_of(on.state, reason, view=on.current(view))
     return flag if isinstance(flag, Latch) else Latch()
 
 
@@ -213,7 +217,7 @@ def _note_link_errors(
     )
     owner, window_s = whose(*view.who), on.thresholds["BudgetWindow"].value
     counted = noted(on.state.ledger, owner, LINK_ERRORS, on.now, window_s, count=grown)
-    return on if counted is on.state.ledger else on.then(replace(on.state, ledger=counted))
+    return on if counted is on.state.ledger else on.then(structs.replace(on.state, ledger=counted))
 
 
 def _keep_counters(
@@ -226,4 +230,4 @@ def _keep_counters(
     }
     if not fresh:
         return on
-    return on.with_gpu(replace(on.current(view), counters={**before, **fresh}))
+    return on.with_gpu(structs.replace(on.current(view), counters={**before, **fresh}))

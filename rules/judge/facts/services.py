@@ -8,8 +8,9 @@ this boot, or GPUs that show what its absence does. Nothing here is above Degrad
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final, NamedTuple
+
+from msgspec import structs
 
 from rules.catalog.reason import ClosesKind
 from rules.catalog.signals import Signal
@@ -56,7 +57,7 @@ def judge_services(on: Judging, seen: HostSeen) -> Judging:
     """Take one look, unless the driver is coming, going, or out of sight."""
     reasons = {check.reason for check in CHECKS}
     on = close_where(on, lambda i: i.rebooted and i.row.reason in reasons, ClosesKind.REBOOT)
-    on = on.then(replace(on.state, services=_services(on.state, seen)))
+    on = on.then(structs.replace(on.state, services=_services(on.state, seen)))
     if not _settled(on):
         return on
     for check in CHECKS:

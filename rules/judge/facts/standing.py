@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from types import MappingProxyType
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from rules.catalog.reason import ClosesKind, Reason, Severity
@@ -26,6 +27,9 @@ from rules.judge.state import GpuView, NodeState
 _S = TypeVar("_S")
 WHOLE: Final = ""
 """What of a check is meant where it is not one port, signal or process of several."""
+
+
+_NOTHING: Final[Mapping[str, Look]] = MappingProxyType({})
 
 
 class Look(NamedTuple):
@@ -107,7 +111,9 @@ def judge_checks(
 def looked(on: Judging, check: Check[_S], sample: _S) -> Mapping[str, Look]:
     """What a look says of a check, by what it is about; empty where it says nothing."""
     looks = check.measure(sample, check.limit(on.thresholds))
-    return {WHOLE: looks} if isinstance(looks, Look) else looks or {}
+    if looks is None:
+        return _NOTHING
+    return {WHOLE: looks} if isinstance(looks, Look) else looks
 
 
 def judge_check(
@@ -125,6 +131,11 @@ def judge_check(
     view = on.current(view) if view is not None else None
     limit = check.limit(on.thresholds)
     limits = {what: on.thresholds[look.limit] for what, look in looks.items() if look.limit}
+    if keep is None and all(
+        _is_old_news(on, check, view, what, look, limits.get(what, limit))
+        for what, look in looks.items()
+    ):
+        return on
     before = remembered(on.state, check.reason, view)
     after = {what: old for what, old in before.items() if keep is None or what in keep}
     for what, look in looks.items():
@@ -142,6 +153,23 @@ def judge_check(
     over = closes and after and all(m.over(limits.get(w, limit)) for w, m in after.items())
     # An incident may be older than this memory: it came through a restart or a reboot.
     return close_standing(on, check.reason, view, ClosesKind.STATE) if over else on
+
+
+def _is_old_news(
+    on: Judging, check: Check[_S], view: GpuView | None, what: str, look: Look, limit: Threshold
+) -> bool:
+    """Whether a look says what is remembered already; most do."""
+    old = memory_of(on.state, check.reason, what, view)
+    if old is None or (old.raised and check.renewed is Renewed.EACH_LOOK):
+        return False
+    return old.step(bad=look.bad, good=look.good, threshold=limit) is old
+
+
+def memory_of(
+    state: NodeState, reason: str, what: str = WHOLE, view: GpuView | None = None
+) -> Memory | None:
+    """What is remembered of one thing that a check is about."""
+    return (state.checks if view is None else view.checks).get((reason, what))
 
 
 def is_raised(state: NodeState, reason: str, view: GpuView | None = None) -> bool:
