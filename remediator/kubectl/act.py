@@ -18,7 +18,7 @@ from remediator.kubectl.node_look import look_at, open_session
 from remediator.kubectl.terminal import Terminal
 from remediator.kubectl.why.repaired import faults, objections
 from remediator.view.people import HELD
-from remediator.view.text import count
+from remediator.view.text import count, span
 from rules.api.health import plain
 from rules.api.names import ANNOTATION_HOLD, ANNOTATION_REPAIRED, API_VERSION
 from rules.api.nodes import QuarantineView
@@ -26,7 +26,7 @@ from rules.api.quarantine import MAX_MESSAGE, Cause, Mode, QuarantineSpec, Quara
 from rules.api.timestamps import format_time
 from rules.repair.ladder import Step
 from rules.session.causes import MAX_CAUSES
-from rules.session.status import condition
+from rules.session.status import PROPOSED, condition
 
 HUMAN_REASON = "Requested"
 _MOST_NAMED = 6
@@ -138,7 +138,10 @@ async def _given_back(
         wrong = "Nobody knows whether it is well: no agent has published."
     elif active:
         shown = ", ".join(active[:_MOST_NAMED]) + (", ..." if len(active) > _MOST_NAMED else "")
-        wrong = f"Still active: {shown}; nothing opens for them again until cancelExpiry."
+        expiry = look.policy.release.cancel_expiry_s if look.policy is not None else None
+        unknown = "as long as release.cancelExpiry says"
+        lasts = f"{span(expiry)} (release.cancelExpiry)" if expiry else unknown
+        wrong = f"Still active: {shown}; nothing opens for them again for {lasts}."
     else:
         wrong = "No fault is active."
     held = " It is held; a release goes over that." if HELD in look.people else ""
@@ -151,7 +154,7 @@ async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Termin
     session = open_session(await cluster.sessions(name))
     if session is None:
         raise CommandError(f"{name} is not in quarantine, there is nothing to repair")
-    proposed = condition(session.status, "RepairProposed")
+    proposed = condition(session.status, PROPOSED)
     asked = proposed is not None and proposed.status == "True"
     step = options.step or (proposed.reason if proposed is not None and asked else "")
     if not step:

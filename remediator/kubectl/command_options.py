@@ -31,8 +31,9 @@ def export_more(parser: argparse.ArgumentParser) -> None:
     """What `export` takes."""
     parser.add_argument("--anonymise", action="store_true", help="no names, no words of people")
     parser.add_argument(
-        "--file", "-f", metavar="FILE", default="", help="write here (default: standard output)"
-    )
+        "--file", "-f", "-o", metavar="FILE", default="",
+        help="write here (default: standard output)",
+    )  # fmt: skip
 
 
 def kept_more(parser: argparse.ArgumentParser) -> None:
@@ -109,8 +110,9 @@ def plan_more(parser: argparse.ArgumentParser) -> None:
 def bundle_more(parser: argparse.ArgumentParser) -> None:
     """What `bundle` takes."""
     parser.add_argument(
-        "--to", metavar="FILE", default="", help="write this file (default: one in this folder)"
-    )
+        "--to", "-o", metavar="FILE", default="",
+        help="write this file (default: one in this folder)",
+    )  # fmt: skip
 
 
 def completion_more(parser: argparse.ArgumentParser) -> None:

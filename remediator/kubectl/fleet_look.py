@@ -46,8 +46,10 @@ class _Row:
 
     @property
     def notable(self) -> bool:
+        """A pause alone is no reason to look at a node: it is said above the table."""
         ill = self.word != "Healthy"
-        return ill or self.session is not None or self.cordoned or bool(self.people)
+        decided = any(word != PAUSED for word in self.people)
+        return ill or self.session is not None or self.cordoned or decided
 
 
 async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:

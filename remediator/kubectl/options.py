@@ -263,8 +263,12 @@ def plainly(arguments: list[str]) -> list[str]:
 
 def parsed(top: Parser, arguments: list[str] | None) -> argparse.Namespace | None:
     """The options; None where only help was wanted; SystemExit 64 for wrong use."""
-    options = top.parse_args(arguments)
+    options, unknown = top.parse_known_args(arguments)
     command: Command | None = getattr(options, "command", None)
+    if unknown:
+        # The help of the command that was meant, not the list of all commands.
+        asked: Parser = getattr(options, "parser", top)
+        asked.error(f"unrecognized arguments: {' '.join(unknown)}")
     if command is None:
         return None
     if command.node and command.several and bool(options.nodes) == bool(options.selector):

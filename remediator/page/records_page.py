@@ -19,8 +19,6 @@ from remediator.view.shapes import ReplicaShown
 SHOWN = 25
 SHOWN_GROUPS = 10
 """`/api/records` names more."""
-_YOUNG_DAYS = 7
-"""From fewer days a rate says nothing."""
 _CURVE_DAYS = 28
 
 
@@ -43,11 +41,10 @@ def records_page(found: StatsShown, replica: ReplicaShown, now: float) -> Elemen
 
 
 def _scope(found: StatsShown) -> str:
-    young = found.days < _YOUNG_DAYS
     time = f"{found.total.gpu_days:,} GPU-days, the last {found.days} days at most"
     return (
         f"{found.total.faults:,} faults in {time if found.days else 'less than a day'}."
-        f"{' Too short for rates: look at the counts.' if young else ''} "
+        f"{' Too short for rates: look at the counts.' if found.young else ''} "
         "A lemon is never a cause: it changes how a fault is repaired."
     )
 

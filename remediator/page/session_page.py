@@ -4,7 +4,7 @@ timeline.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from remediator.page.layout import page, trouble
 from remediator.page.markup import Child, Element, el
@@ -23,6 +23,7 @@ from remediator.page.parts import (
 )
 from remediator.page.runbook_page import runbook_link
 from remediator.view import shapes
+from remediator.view.acts import proposed_step, session_acts
 from rules.api.quarantine import BlockedBy, TimelineEntry, ValidationAttempt
 from rules.session.repair.rungs import PASSED, LadderRung
 
@@ -310,23 +311,23 @@ def _clock(at: str) -> str:
 
 
 def _acts(detail: shapes.SessionDetail) -> list[Element]:
-    return commands(detail.session.node, in_session=detail.session.open)
+    node = detail.session.node
+    if not detail.session.open:
+        return commands(node)
+    detected = any(cause.source == "Detector" for cause in detail.causes)
+    proposed = proposed_step(detail.conditions)
+    acts = session_acts(node, proposed=proposed, held=detail.hold, detected=detected)
+    return commands(node, acts)
 
 
-def commands(node: str, *, in_session: bool) -> list[Element]:
-    """What a person types about a node, each to be copied with one click."""
-    lines = [(f"kubectl gpuward why {node}", "the same in the terminal")]
-    if in_session:
-        lines += [
-            (f'kubectl gpuward hold {node} --reason "..."', "keep it out after repair"),
-            (f'kubectl gpuward release {node} --reason "..."', "give it back now"),
-            (f'kubectl gpuward repaired {node} --reason "..."', "say that the part was replaced"),
-        ]
-    else:
-        lines.append(
-            (f'kubectl gpuward quarantine {node} --reason "..."', "take it out of service")
-        )
-    lines += [
+def commands(node: str, in_session: Iterable[tuple[str, str]] = ()) -> list[Element]:
+    """What a person types about a node, each to be copied with one click; `in_session` what its
+    open session allows.
+    """
+    calm = (f'kubectl gpuward quarantine {node} --reason "..."', "take it out of service")
+    lines = [
+        (f"kubectl gpuward why {node}", "the same in the terminal"),
+        *(tuple(in_session) or (calm,)),
         (f"kubectl gpuward history {node}", "every session of this node"),
         (f"kubectl gpuward bundle {node}", "what support asks for"),
     ]

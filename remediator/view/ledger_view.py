@@ -106,6 +106,10 @@ class OutRow(Shown, frozen=True, kw_only=True):
     total: float
 
 
+_YOUNG_DAYS: Final = 7
+"""From fewer days a rate says nothing."""
+
+
 class StatsShown(Shown, frozen=True, kw_only=True):
     """The answer to `/api/records`: lemons first, then rates over `days`."""
 
@@ -124,6 +128,11 @@ class StatsShown(Shown, frozen=True, kw_only=True):
     survival: tuple[SurvivalRow, ...]
     undone: ShareRow
     """Drains by detectors that a person ended while the fault was still said to be there."""
+
+    @property
+    def young(self) -> bool:
+        """Whether what is on record is too short for a rate to say anything."""
+        return self.days < _YOUNG_DAYS
 
 
 def record_row(record: RecordView, now: float) -> RecordRow:

@@ -14,7 +14,7 @@ from remediator.view.shapes import NodeTimeline, TimelineItem
 from remediator.view.text import span
 from rules.api.health import HealthStatus
 from rules.api.nodes import QuarantineView
-from rules.api.quarantine import Phase
+from rules.api.quarantine import Phase, TimelineEntry
 from rules.api.timestamps import parse_time
 from rules.ledger.record import RecordView
 from rules.session.causes import DELETED_BY
@@ -123,7 +123,7 @@ def _acts(session: QuarantineView) -> Iterator[TimelineItem]:
     opened = session.metadata.creation_timestamp
     for cause in spec.causes:
         if cause.source == "Human":
-            yield act(opened, "asked for it", cause.by or "a person", cause.message)
+            yield act(opened, "quarantine asked for", cause.by or "a person", cause.message)
     if spec.repair is not None:
         let = [a for a in session.status.repair if a.step == spec.repair.step]
         if let:
@@ -137,12 +137,17 @@ def _acts(session: QuarantineView) -> Iterator[TimelineItem]:
                 named = asked.by if asked is not None and asked.by != DELETED_BY else ""
                 who = named or (entry.by if entry.by != BY_PERSON else "a person")
                 why = asked.reason if asked is not None else ""
-                yield act(entry.at, "ended it", who, why or entry.message)
+                yield act(entry.at, _ending(entry), who, why or entry.message)
         elif not entry.step.startswith(_TOLD_ELSEWHERE):
             yield TimelineItem(
                 lane=Lane.NODE, at=entry.at, until=entry.at, what=entry.step, state="",
                 said=entry.message, session=session.name,
             )  # fmt: skip
+
+
+def _ending(entry: TimelineEntry) -> str:
+    """A person's end of a session in a word or two."""
+    return "given back" if entry.step == Phase.RELEASED else "session ended"
 
 
 def _faults(

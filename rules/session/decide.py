@@ -190,6 +190,14 @@ def _mode_flipped(case: Case) -> Decision | None:
     return None
 
 
+def _still_holding(case: Case) -> str:
+    """What a person who releases leaves behind: faults, not the word of people."""
+    faults = sum(cause.source != "Human" for cause in case.causes)
+    if not faults:
+        return ""
+    return f"; {faults} of its causes still {'holds' if faults == 1 else 'hold'}"
+
+
 def _release_asked(case: Case) -> Decision | None:
     asked = case.session.spec.release
     if asked is None:
@@ -197,9 +205,8 @@ def _release_asked(case: Case) -> Decision | None:
     if asked.by == DELETED_BY:
         return end(case, Phase.CANCELLED, "a person deleted the session", by=st.BY_PERSON)
     reasons = f", {asked.reason}" if asked.reason else ""
-    still = "" if not case.causes else f"; {len(case.causes)} of its causes still hold"
     who = asked.by or "a person"
-    why = f"{who} asked for it{reasons}{still}"
+    why = f"{who} asked for it{reasons}{_still_holding(case)}"
     return end(case, Phase.RELEASED, why, by=asked.by or st.BY_PERSON)
 
 

@@ -44,7 +44,7 @@ def end(
     sentence = ended(str(phase), why, left, annotations)
     begun = touched(case.status, evidence=evidence) if evidence else case.status
     status = st.enter(begun, phase, sentence, case.now, by)
-    for kind in ("Blocked", "Paused", "NeedsHuman", "NodeUnreachable", "Storm", "RepairProposed"):
+    for kind in ("Blocked", "Paused", "NeedsHuman", "NodeUnreachable", "Storm", st.PROPOSED):
         status = st.with_condition(status, kind, case.now)
     status = with_left(status, requests, case.now)
     status = closed_test(case, closed_repair(case, status, phase), "the session ended first")

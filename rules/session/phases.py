@@ -28,7 +28,7 @@ from rules.session.ending import end
 from rules.session.halts import halt_of, unreachable, with_halts
 from rules.session.history import needs_replacement
 from rules.session.observation import Unjudged, is_open
-from rules.session.repair.beginning import PROPOSED, begin_fence, begin_step, led_to, would_repair
+from rules.session.repair.beginning import begin_fence, begin_step, led_to, would_repair
 from rules.session.repair.evidence import with_evidence
 from rules.session.repair.outlook import Outlook
 from rules.session.repair.phase import follow_step
@@ -45,7 +45,7 @@ def in_phase(case: Case, halt: Refusal | None = None) -> Decision:
     halt = halt or halt_of(case)
     status = with_evidence(case, with_halts(case, halt))
     if case.phase is not Phase.QUARANTINED:
-        status = st.with_condition(status, PROPOSED, case.now)
+        status = st.with_condition(status, st.PROPOSED, case.now)
     if case.phase is not Phase.PENDING and not case.shadow:
         status = _with_replace(case, status)
     if case.phase is Phase.PENDING:
@@ -83,7 +83,7 @@ def _not_drained_yet(case: Case, status: QuarantineStatus) -> Decision:
 def _silent(case: Case, status: QuarantineStatus, fence: Outlook) -> Decision:
     """A node whose kubelet is silent, and that is not fenced yet: nothing is evicted meanwhile."""
     proposal = st.sentence(fence.then) if fence.proposes else ""
-    status = st.with_condition(status, PROPOSED, case.now, fence.proposes, proposal)
+    status = st.with_condition(status, st.PROPOSED, case.now, fence.proposes, proposal)
     halt = fence.refusal or Refusal(reason=WhyNot.NODE_UNREACHABLE, why=fence.then)
     halt = replace(halt, why=fence.then)
     rule = draining if case.phase is Phase.DRAINING else _cordoned
@@ -344,7 +344,7 @@ def _quarantined(
     if not unseen:
         status = st.with_refusal(status, case.now, kept, message)
     proposal = st.sentence(outlook.then) if outlook.proposes else ""
-    status = st.with_condition(status, PROPOSED, case.now, outlook.proposes, proposal)
+    status = st.with_condition(status, st.PROPOSED, case.now, outlook.proposes, proposal)
     if case.blind:
         sentence = bounded(f"{sentence[:-1]}; {case.blind}, so nothing is released.")
     if unseen:

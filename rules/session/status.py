@@ -15,6 +15,8 @@ from rules.catalog.why_not import Refusal, WhyNot
 
 BY_GPUWARD: Final = "gpuward"
 BY_PERSON: Final = "person"
+PROPOSED: Final = "RepairProposed"
+"""Condition: a person is asked to let a repair step go; its reason is the step."""
 NEW_BOOT: Final = "NewBoot"
 """Timeline step: the moment a new boot was seen."""
 _REMEMBERED: Final = frozenset({"Paused"})

@@ -118,6 +118,7 @@ def _told(found: StatsShown) -> list[str]:
     lemons = [called(row) for row in found.records if row.lemon][:_SHOWN]
     lines = [
         f"{total.faults} faults in {over}: {_interval(total)} per 1,000 GPU-days",
+        *(["too short for rates: look at the counts"] if found.young else []),
         (
             f"{out.absences} absences: median {out.median} h, 9 of 10 within {out.p90} h, "
             f"{out.total} h in all"

@@ -14,7 +14,7 @@ from remediator.kubectl.terminal import Terminal
 from remediator.view.session_view import gpu_ids
 from remediator.view.shapes import NodeTimeline, TimelineItem
 from remediator.view.text import NONE, columns, count, document, span
-from remediator.view.timeline import lasted, node_timeline
+from remediator.view.timeline import Lane, lasted, node_timeline
 from rules.api.health import HealthStatus
 from rules.api.nodes import QuarantineView
 from rules.api.timestamps import parse_time
@@ -22,6 +22,8 @@ from rules.ledger.record import RecordView, record_names
 from rules.session.observation import is_open
 
 _MOST_GPUS: Final = 16
+_SAID: Final = 100
+"""Characters of what a person wrote, in a line; with -o wide all of them."""
 _SHOWN: Final = 40
 """Lines of the timeline; with -o wide all that the page draws."""
 
@@ -111,4 +113,6 @@ def _line(item: TimelineItem, *, wide: bool) -> list[str]:
     state = item.state if item.state not in item.what else ""
     by = f"by {item.by}" if item.by else ""
     what = " ".join(filter(None, (item.what, state, by)))
+    if item.lane == Lane.PERSON and item.said and not wide:
+        what = f"{what}: {item.said[:_SAID]}"
     return [item.at[:19], item.lane, lasted(item) or "-", what, *([item.said] if wide else ())]

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from remediator.kubectl.node_look import NodeLook
-from remediator.kubectl.why.remedies import REMEDIES
+from remediator.kubectl.why.remedies import LET_GO, REMEDIES, Remedy
+from remediator.view.acts import proposed_step
 from remediator.view.people import PAUSED
 from remediator.view.text import count
 from rules.api.nodes import QuarantineView
@@ -16,7 +17,7 @@ from rules.catalog.reason import Level
 from rules.catalog.why_not import WhyNot, runbook
 from rules.policy.policy import Policy
 from rules.session.causes import level_in_effect, open_causes
-from rules.session.status import blocked_by
+from rules.session.status import PROPOSED, blocked_by
 
 SHOWN_BLOCKS: Final = 8
 _TOLD: Final = frozenset({"Blocked", "NeedsHuman", "Storm"})
@@ -41,14 +42,17 @@ def blocked_lines(node: str, session: QuarantineView | None) -> Iterator[str]:
         yield f"  runbook: {runbook(why)}"
     if len(blocks) > SHOWN_BLOCKS:
         yield f"and {len(blocks) - SHOWN_BLOCKS} more: kubectl gpuward show {session.name}"
+    proposed = proposed_step(status.conditions)
     reasons: set[str] = set()
     printed: set[str] = set()
     for condition in sorted(_true(status.conditions), key=_order):
         by_drain = draining and condition.type in _TOLD and condition.reason not in _NOT_OF_PODS
         if (by_drain and blocks) or condition.reason in reasons:
             continue
+        if condition.type == PROPOSED and WhyNot.APPROVAL in reasons:
+            continue  # it waits for a person: said, with the command that lets it go
         reasons.add(condition.reason)
-        for line in _condition(node, condition):
+        for line in _condition(node, condition, proposed):
             if line not in printed:
                 yield line
             printed.add(line)
@@ -65,14 +69,18 @@ def _block(block: BlockedBy) -> Iterator[str]:
         yield f"  remedy: {block.remedy}"
 
 
-def _condition(node: str, condition: Condition) -> Iterator[str]:
-    """The message only where the sentence of the session does not hold it already."""
+def _condition(node: str, condition: Condition, proposed: str) -> Iterator[str]:
+    """The message only where the sentence of the session does not hold it already; `proposed` is
+    the repair step that waits for a person.
+    """
     said = "" if condition.type in _TOLD else f": {condition.message.rstrip('.')}"
     yield f"{condition.reason}{said}"
     remedy = next((REMEDIES[why] for why in WhyNot if why == condition.reason), None)
     remedy = remedy or next((REMEDIES[why] for why in WhyNot if why == condition.type), None)
     if remedy is None:
         return
+    if proposed and condition.reason == WhyNot.APPROVAL:
+        remedy = Remedy(words=f"a person letting {proposed} go", command=LET_GO)
     command = remedy.command.format(node=node)
     yield f"  ends with: {remedy.words or command}"
     if remedy.words and command:

@@ -31,7 +31,8 @@ def calm_lines(look: NodeLook) -> Iterator[str]:
     acting = actionable(look.health, look.external, policy)
     if not acting:
         names = some(incident.reason for incident in active)
-        yield f"nothing: {names} is only reported (level Report); the node stays in service"
+        are = "is" if len({incident.reason for incident in active}) == 1 else "are"
+        yield f"nothing: {names} {are} only reported (level Report); the node stays in service"
         return
     yield _reason(look, policy, acting)
 
@@ -62,6 +63,6 @@ def _ended_by_person(look: NodeLook, policy: Policy) -> str:
     at = parse_time(last.status.phase_since) or look.now
     until = format_time(at + policy.release.cancel_expiry_s)
     return (
-        f"nothing until {until}: a person ended session {last.name}, and these incidents open no "
-        "other before; a new incident may"
+        f"nothing before {until}: a person ended session {last.name}, and until then these "
+        "incidents open no other; a new incident may"
     )

@@ -24,4 +24,6 @@ class Remedy(msgspec.Struct, frozen=True):
     command: str = ""
 
 
+LET_GO: Final = "kubectl gpuward repair {node}"
+"""Ends the wait for approval where a repair step is proposed, and not a release."""
 REMEDIES: Final = msgspec.json.decode(data_file("remedies.json"), type=dict[WhyNot, Remedy])

@@ -13,6 +13,7 @@ from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.blocked import blocked_lines, next_lines
 from remediator.kubectl.why.calm import calm_lines
 from remediator.kubectl.why.marks import kept_lines, mark_lines
+from remediator.view.acts import proposed_step, session_acts
 from remediator.view.people import HELD
 from remediator.view.text import WIDTH, age, count, labelled, quoted
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
@@ -293,20 +294,16 @@ def _history(look: NodeLook) -> Iterator[str]:
 
 
 def _advice(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
-    name = look.name
-    can = []
-    if session is None:
-        if HELD in look.people:
-            yield f"kubectl gpuward unhold {name}"
-        return
-    if HELD in look.people:
-        can.append((f"unhold {name}", "let it be released"))
-    else:
-        can.append(
-            (f'hold {name} --reason "..."', "keep it out (a second cordon leaves no trace)")
-        )
-    if any(cause.source == "Detector" for cause in session.spec.causes):
-        can.append((f'repaired {name} --reason "..."', "say that a part was replaced"))
-    can.append((f'release {name} --reason "..."', "give it back now"))
-    width = max(len(command) for command, _ in can)
-    yield from (f"kubectl gpuward {command.ljust(width)}   {does}" for command, does in can)
+    held = HELD in look.people
+    can: list[tuple[str, str]] = []
+    if session is not None:
+        detected = any(cause.source == "Detector" for cause in session.spec.causes)
+        proposed = proposed_step(session.status.conditions)
+        can += session_acts(look.name, proposed=proposed, held=held, detected=detected)
+    elif held:
+        can.append((f"kubectl gpuward unhold {look.name}", "let it be released"))
+    can += [
+        (f"kubectl gpuward resume {pause.metadata.name}", "end the pause") for pause in look.pauses
+    ]
+    width = max((len(command) for command, _ in can), default=0)
+    yield from (f"{command.ljust(width)}   {does}" for command, does in can)

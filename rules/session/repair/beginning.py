@@ -5,8 +5,6 @@ Called by `rules.session.phases`. The entry is written before anybody is asked.
 
 from __future__ import annotations
 
-from typing import Final
-
 from rules.api.quarantine import (
     Phase,
     QuarantineStatus,
@@ -28,9 +26,6 @@ from rules.session.repair.facts import before_of
 from rules.session.repair.outlook import NOT_DRAINED, Outlook, fence_not_now, not_now, object_waits
 from rules.session.repair.requests import request_name
 from rules.session.repair.wants import fence_step, lessons, let_go, next_step, silent_until
-
-PROPOSED: Final = "RepairProposed"
-"""Condition: a person is asked to let a step go; its reason is the step."""
 
 
 def begin_step(
@@ -160,7 +155,7 @@ def _planned(case: Case, status: QuarantineStatus, attempt: RepairAttempt, call:
     attempt = changed(attempt, target=call.target)
     status = noted_without(case, status, Step(attempt.step))
     status = touched(status, repair=(*with_room(status.repair), attempt))
-    status = st.with_condition(status, PROPOSED, case.now)
+    status = st.with_condition(status, st.PROPOSED, case.now)
     sentence = (
         f"{attempt.step} is to be asked of {attempt.adapter} for {causes_clause(case.causes)} "
         f"(attempt {attempt.attempt} on this node{_skipped(case)})."

@@ -10,9 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from rules.api.health import Wire
 from rules.api.nodes import HealthView, QuarantineView
 from rules.api.quarantine import Cause, RepairAttempt
+from rules.catalog.reason import Level
 from rules.ledger.record import RecordView
 from rules.policy.policy import Policy
 from rules.repair.ladder import LADDER, Climb, Step
+from rules.session.causes import level_in_effect
 from rules.session.observation import is_open
 from rules.session.repair.wants import next_step
 
@@ -53,12 +55,13 @@ def rungs(
     records: Mapping[str, RecordView],
 ) -> tuple[LadderRung, ...]:
     """From where it begins to its end; what this session tried always. () where nothing is asked
-    for and nothing was tried.
+    for, as at a level that leaves the pods alone, and nothing was tried.
     """
     attempts = session.status.repair
-    if policy.repair.mode == "Off" or not is_open(session):
-        return tuple(map(_tried, attempts))
     causes = tuple(causes)
+    drains = level_in_effect(session, causes, policy) == Level.DRAIN
+    if policy.repair.mode == "Off" or not drains or not is_open(session):
+        return tuple(map(_tried, attempts))
     led = next_step(session, siblings, causes, health, policy, now, records)
     return tuple(_all(attempts, led, policy))
 

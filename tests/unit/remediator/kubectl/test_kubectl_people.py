@@ -62,6 +62,12 @@ def test_issue15_03_every_command_that_looks_names_the_pauses(paused, command):
     assert SAID in " ".join(out.split())
 
 
+def test_issue15_03_a_pause_alone_puts_no_healthy_node_into_the_table(paused):
+    shown = {line.split()[0] for line in paused("fleet")[1].splitlines()[4:]}
+    assert HEALTHY not in shown
+    assert HEALTHY in paused("fleet", "-o", "wide")[1]
+
+
 def test_issue15_03_a_hold_is_seen_in_every_command(paused):
     assert "held without a session: gpu-kept" in paused("list")[1]
     assert "gpu-kept: in service, held, paused" in paused("why", "gpu-kept")[1]

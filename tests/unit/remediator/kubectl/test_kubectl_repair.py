@@ -25,7 +25,11 @@ def proposed(mode: str, *, tried: bool = False) -> Callable[[HostedServer], None
     def fill(hosted: HostedServer) -> None:
         load_fleet(hosted)
         step = {"step": "RestartNode", "state": "Failed"}
-        condition = {"type": "RepairProposed", "reason": "RestartNode", "message": "It is."}
+        conditions = [
+            {"type": "Blocked", "reason": "Approval", "message": "It is.", "status": "True"},
+            {"type": "RepairProposed", "reason": "RestartNode", "message": "It is.",
+             "status": "True"},
+        ]  # fmt: skip
         session = {
             "apiVersion": "gpuward.io/v1alpha1",
             "kind": "GPUQuarantine",
@@ -36,7 +40,7 @@ def proposed(mode: str, *, tried: bool = False) -> Callable[[HostedServer], None
             },
             "status": {
                 "phase": "Quarantined",
-                "conditions": [{**condition, "status": "True"}],
+                "conditions": conditions,
                 **({"repair": [step]} if tried else {}),
             },
         }
@@ -89,3 +93,24 @@ def test_issue13_04_why_shows_the_ladder_with_what_was_tried(tmp_path):
     with cluster(again, proposed("Ask")) as kubectl:
         _, out, _ = kubectl("why", "gpu-healthy")
     assert "RestartNode Next (NodeConditions, attempt 1)" in out
+
+
+def test_issue13_04_what_waits_for_a_word_names_the_command_that_gives_it(tmp_path):
+    with cluster(tmp_path, proposed("Ask")) as kubectl:
+        _, out, _ = kubectl("why", "gpu-healthy")
+    blocked = out[out.index("\nblocked") : out.index("\nmarks" if "\nmarks" in out else "\nyou")]
+    assert "ends with: a person letting RestartNode go" in blocked
+    assert "kubectl gpuward repair gpu-healthy" in blocked
+    assert "release" not in blocked
+    first = out[out.index("\nyou can") :].splitlines()[1]
+    assert first.split() == [
+        "you",
+        "can",
+        "kubectl",
+        "gpuward",
+        "repair",
+        "gpu-healthy",
+        "let",
+        "RestartNode",
+        "go",
+    ]

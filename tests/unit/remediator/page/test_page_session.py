@@ -14,7 +14,7 @@ from remediator.view.paging import RequestError
 from remediator.view.shapes import GpuIdentity, IncidentEvidence, NodeMark
 from remediator.view.state import PageState
 from rules.api.nodes import ObjectMeta, QuarantineView
-from rules.api.quarantine import Cause, QuarantineSpec, RepairAttempt, TimelineEntry
+from rules.api.quarantine import Cause, Condition, QuarantineSpec, RepairAttempt, TimelineEntry
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
 from tests.support.remediator.page_fleet import (
@@ -260,3 +260,15 @@ def test_issue13_04_the_ladder_shows_what_was_tried_and_what_is_next() -> None:
 def test_issue13_04_without_a_repair_there_is_no_ladder() -> None:
     assert api_session(blocked(), "b-1").ladder == ()
     assert 'id="ladder"' not in page(blocked(), "b-1")
+
+
+def test_issue13_04_the_commands_fit_what_the_session_waits_for() -> None:
+    proposed = Condition(type="RepairProposed", status="True", reason="RestartNode", message="It.")
+    of = state([node("a")], [session("a-1", "a", "Quarantined", conditions=(proposed,))])
+    said = page(of, "a-1")
+    assert "kubectl gpuward repair a<" in said
+    assert "let RestartNode go" in said
+    held = page(state([node("a")], [session("a-1", "a", hold=True)]), "a-1")
+    assert "kubectl gpuward unhold a<" in held
+    assert "kubectl gpuward hold a " not in held
+    assert "kubectl gpuward repair a<" not in held

@@ -44,7 +44,7 @@ def test_issue14_repairs_tests_and_people_stand_in_their_lanes() -> None:
     ]  # fmt: skip
     assert [(i.what, i.state) for i in of("test")] == [("test under load by Builtin", "pass")]
     assert [(i.what, i.by, i.said) for i in of("person")] == [
-        ("asked for it", "ann", "fire drill"), ("ended it", "ben", "drill is over"),
+        ("quarantine asked for", "ann", "fire drill"), ("given back", "ben", "drill is over"),
     ]  # fmt: skip
     assert [i.what for i in of("node")] == ["NewBoot"]
 

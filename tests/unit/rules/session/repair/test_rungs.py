@@ -5,7 +5,7 @@ from __future__ import annotations
 from rules.policy.policy import Policy
 from rules.session.causes import open_causes, sight_of
 from rules.session.repair.rungs import LadderRung, rungs
-from tests.support.scenario.repair_world import NODE, RepairWorld, repair_policy
+from tests.support.scenario.repair_world import NODE, ROOMY, STEPS, RepairWorld, repair_policy
 from tests.support.scenario.session_world import policy_of
 
 
@@ -50,3 +50,15 @@ def test_issue13_04_off_shows_only_what_was_tried() -> None:
     fresh.incident(NODE)
     fresh.run(60, step=5)
     assert shown(fresh) == ()
+
+
+def test_issue13_04_a_level_that_leaves_the_pods_has_no_next_step() -> None:
+    world = RepairWorld(mode="Ask")
+    world.incident(NODE)
+    world.run(60, step=5)
+    assert shown(world)
+    reason = world.session(NODE).spec.causes[0].reason
+    gentler = policy_of(
+        budget=ROOMY, repair={"mode": "Ask", "steps": STEPS}, reasons={reason: {"level": "Cordon"}}
+    )
+    assert shown(world, gentler) == ()
