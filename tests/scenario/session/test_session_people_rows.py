@@ -313,7 +313,7 @@ class TestReleaseNow:
         world.quarantines[name]["spec"]["release"] = {"by": "ada"}
         world.run(2)
         holds = phase != "Validating"
-        assert ("1 of its causes still hold" in world.message(NODE)) == holds
+        assert ("1 of its causes still holds" in world.message(NODE)) == holds
 
 
 @pytest.mark.parametrize("phase", MARKED)
