@@ -157,6 +157,7 @@ def test_issue13_03_the_slots_of_jobs_are_those_of_the_base() -> None:
     assert all(f"variables.{slot}" in rule["expression"] for slot in slots)
 
 
+@pytest.mark.parametrize("folders", [(ROWS[0][1],), ()], ids=["with it", "without"])
 @pytest.mark.parametrize(
     ("before", "after", "marked", "allowed"),
     [
@@ -167,14 +168,30 @@ def test_issue13_03_the_slots_of_jobs_are_those_of_the_base() -> None:
         ("paused-for-driver-upgrade", "true", False, False),
     ],
 )
-def test_issue13_03_a_pause_needs_the_mark_and_its_end_does_not(
-    before: str, after: str, *, marked: bool, allowed: bool
+def test_issue13_03_a_pause_needs_mark_and_component_and_its_end_does_not(
+    before: str, after: str, folders: tuple[str, ...], *, marked: bool, allowed: bool
 ) -> None:
     label = f"{names.PREFIX_GPU_DEPLOY}dcgm"
     old = node(metadata__annotations={names.ANNOTATION_SESSION: "{}"} if marked else {})
     old["metadata"]["labels"] = {**old["metadata"]["labels"], label: before}
     new = copy.deepcopy(old)
     new["metadata"]["labels"][label] = after
-    write = Write(user=REMEDIATOR, resource="nodes", new=new, old=old)
-    shipped = [o for o in built(ROWS[0][1]) if o["kind"] == "ValidatingAdmissionPolicy"]
-    assert (refusals(write, shipped) == []) is allowed
+    pauses = after == names.PAUSED_BY_US
+    assert changed(old, new, folders) is (allowed and (bool(folders) or not pauses))
+
+
+@pytest.mark.parametrize("folders", [(ROWS[0][1],), ()], ids=["with it", "without"])
+@pytest.mark.parametrize("note", [f"{names.COMPONENT_REMEDIATOR}: s-1", "swapping a card"])
+def test_issue13_03_the_word_to_the_agent_comes_off_without_the_component_if_it_is_ours(
+    note: str, folders: tuple[str, ...]
+) -> None:
+    old = node(metadata__annotations={names.ANNOTATION_RELEASE_GPU: note})
+    new = copy.deepcopy(old)
+    del new["metadata"]["annotations"][names.ANNOTATION_RELEASE_GPU]
+    assert changed(old, new, folders) is (bool(folders) or note != "swapping a card")
+
+
+def changed(old: Object, new: Object, folders: tuple[str, ...]) -> bool:
+    """Whether the remediator may make one of the other."""
+    shipped = [o for o in built(*folders) if o["kind"] == "ValidatingAdmissionPolicy"]
+    return refusals(Write(user=REMEDIATOR, resource="nodes", new=new, old=old), shipped) == []
