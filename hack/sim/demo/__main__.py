@@ -12,6 +12,7 @@ import contextlib
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import NoReturn
 
 from rich.console import Console
@@ -91,13 +92,20 @@ async def _run(console: Console, acts: list[Act], *, nodes: int, once: bool) -> 
     if me is not None:
         for ends in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(ends, me.cancel)
-    console.print(f"policy of this demo ({POLICY_FILE.name}):", style="bold")
+    policy = f"hack/sim/demo/{POLICY_FILE.name}, read again within a minute when you change it"
+    console.print(f"policy of this demo ({policy}):", style="bold", soft_wrap=True)
     console.print(POLICY_FILE.read_text().strip(), markup=False, highlight=False, soft_wrap=True)
     console.print(f"starting {nodes} simulated nodes, 6 agents and a remediator ...")
     async with Stage(nodes=nodes) as stage:
         # Never folded: they are there to be copied.
         look = f"kubectl --kubeconfig {stage.kubeconfig} get nodes,gq,gnh"
         console.print(look, style="bold", soft_wrap=True)
+        # The plugin is installed beside the interpreter, and nowhere else on a first visit.
+        plugin = (
+            f"export KUBECONFIG={stage.kubeconfig} PATH={Path(sys.executable).parent}:$PATH; "
+            "kubectl gpuward fleet"
+        )
+        console.print(plugin, style="bold", highlight=False, soft_wrap=True)
         console.print(f"review page: {stage.page_url}/", style="bold", soft_wrap=True)
         done: dict[str, Outcome] = {}
         began = time.monotonic()
