@@ -12,8 +12,8 @@ from rules.api.quarantine import Mode
 from rules.api.repair.writes import WriteRepairObject
 from rules.session.repair.fencing import OFF_S, PODS_S
 from tests.support.scenario.fence_world import NOTE, FenceWorld
-from tests.support.scenario.provider_world import HELD_OFF, steps_for
-from tests.support.scenario.repair_world import NODE, repair_policy
+from tests.support.scenario.provider_world import HELD_OFF
+from tests.support.scenario.repair_world import NODE
 from tests.support.scenario.session_world import CrashError
 
 Act = Callable[[FenceWorld], object]
@@ -225,46 +225,6 @@ def test_s23_what_stops_harm_stops_the_next_stage(what: str, point: str) -> None
     assert len(taints(world)) == tainted, "no pod is ended any more"
     assert not world.held_off, "its power is not kept off for ever"
     assert not world.out_of_service()
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"mode": "Off"}, {"fence": None}, {"fence": {"after": "10m", "outOfService": False}}],
-    ids=["repair off", "no fence", "no taint"],
-)
-@pytest.mark.parametrize("point", ["asked", "off", "decided"])
-def test_s23_a_policy_that_ends_no_pod_any_more_is_heeded_up_to_the_taint(
-    point: str, change: dict[str, Any]
-) -> None:
-    world = _decided() if point == "decided" else silent()
-    if point in POINTS:
-        until(world, lambda: POINTS[point](world))
-    assert taints(world) == []
-    wanted: dict[str, Any] = {"fence": {"after": "10m", "outOfService": True}} | change
-    world.policy = repair_policy(steps=steps_for("Metal3", "PowerCycle"), attempts=1, **wanted)
-    live(world, 3600)
-    assert taints(world) == []
-    assert not world.held_off
-
-
-def _decided() -> FenceWorld:
-    """The taint is decided on, and the leader dies before it is set."""
-    plain = silent()
-    until(plain, lambda: bool(taints(plain)))
-    world = FenceWorld()
-    world.crash_after = next(
-        index
-        for index, (_, write, _, _) in enumerate(plain.sent)
-        if isinstance(write, WriteRepairObject) and write.ends_pods
-    )
-    world.fall_silent()
-    with pytest.raises(CrashError):
-        world.run(3600, step=10)
-    world.restart()
-    record = world.session(NODE).status.repair[0].fence
-    assert record is not None
-    assert record.taint_at
-    return world
 
 
 @pytest.mark.parametrize("point", POINTS)
