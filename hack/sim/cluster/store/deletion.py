@@ -165,8 +165,16 @@ def _with_propagation(kind: Kind, metadata: Object, options: DeleteOptions) -> O
     finalizers = [
         one for one in metadata.get("finalizers") or [] if one not in {FOREGROUND, ORPHAN}
     ]
-    wanted = {"Foreground": FOREGROUND, "Orphan": ORPHAN}.get(options.propagation or "")
-    if options.propagation is None:
+    propagation = options.propagation
+    if (
+        propagation is None
+        and kind.resource == r.JOBS
+        and finalizers == metadata.get("finalizers", [])
+    ):
+        # Unless told otherwise, or before: what it did before there was a collector.
+        propagation = "Orphan"
+    wanted = {"Foreground": FOREGROUND, "Orphan": ORPHAN}.get(propagation or "")
+    if propagation is None:
         return metadata
     if wanted:
         finalizers.append(wanted)

@@ -67,6 +67,20 @@ async def test_propagation_policies_leave_a_finalizer_for_the_collector(policy, 
         assert left["metadata"]["finalizers"] == [finalizer]
 
 
+@pytest.mark.parametrize(("policy", "left"), [(None, ["orphan"]), ("Background", None)])
+async def test_a_job_is_deleted_without_its_pods_unless_told_otherwise(policy, left):
+    """As on the real API server: tests/e2e/admission/test_admission_jobs.py."""
+    jobs = "/apis/batch/v1/namespaces/default/jobs"
+    pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
+    async with serving() as api:
+        await api.post(jobs, {"metadata": {"name": "j"}, "spec": {"template": {"spec": pod}}})
+        await api.delete(f"{jobs}/j", {"propagationPolicy": policy} if policy else {})
+        if left is None:
+            assert (await api("GET", f"{jobs}/j")).code == 404
+        else:
+            assert (await api.get(f"{jobs}/j"))["metadata"]["finalizers"] == left
+
+
 async def test_a_running_pod_terminates_for_its_grace_period():
     async with serving(clock=lambda: 1_700_000_000.0) as api:
         await running_pod(api)
