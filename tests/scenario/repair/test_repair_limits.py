@@ -24,7 +24,7 @@ def test_issue13_04_a_node_that_never_heals_gets_its_attempts_and_no_more() -> N
     world = RepairWorld(does="reboots", steps=RESTART_ONLY, attempts=2, window="7d")
     for day in range(6):
         world.incident(NODE)
-        world.run(3600, step=10)
+        world.run(3600, step=30)
         world.restart()
         session = world.session(NODE).name
         world.quarantines[session]["spec"]["release"] = {"by": "ada", "reason": "again"}
