@@ -19,6 +19,7 @@ JOBS_POLICY: Final = f"{COMPONENT_REMEDIATOR}-jobs"
 UNNAMED: Final = "unnamed"
 """What the base's policy calls a Job whose pods carry no label of a component."""
 _LABEL: Final = "app.kubernetes.io/component"
+_NAME: Final = "app.kubernetes.io/name"
 
 
 def job_slots(adapters: Iterable[tuple[str, Adapter]], own: str) -> tuple[str, ...]:
@@ -98,6 +99,10 @@ spec:
   matchConstraints:
     resourceRules:
       - {{apiGroups: [batch], apiVersions: ["*"], operations: [CREATE], resources: [jobs]}}
+    # Parameters are looked for before matchConditions are asked: without this, a namespace
+    # that has no such PodTemplate would refuse everybody's Jobs. The base wants these labels.
+    objectSelector:
+      matchLabels: {{{_NAME}: gpuward, {_LABEL}: {kind}}}
   matchConditions:
     - name: remediator
       expression: >-

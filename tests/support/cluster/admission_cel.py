@@ -1,7 +1,8 @@
 """Evaluates our ValidatingAdmissionPolicies with a CEL interpreter, as an API server would.
 
-Used by admission tests. Like the API server: matchConditions first, variables in their order, all
-validations, and an expression that cannot be evaluated refuses (failurePolicy Fail).
+Used by admission tests. Like the API server: what is selected first, then parameters (without them
+everybody is refused), matchConditions, variables in their order, all validations; an expression
+that cannot be evaluated refuses (failurePolicy Fail).
 """
 
 from __future__ import annotations
@@ -67,6 +68,10 @@ def _judge(spec: Object, write: Write) -> list[str]:
     if not any(_concerns(rule, write) for rule in spec["matchConstraints"]["resourceRules"]):
         return []
     takes = "paramKind" in spec
+    if not _selects(spec["matchConstraints"].get("objectSelector"), write):
+        return []
+    if takes and write.params is None:
+        return ["no params found"]
     user: Object = {"username": write.user, "groups": ["system:authenticated"]}
     if write.extra is not None:
         user["extra"] = write.extra
@@ -79,8 +84,6 @@ def _judge(spec: Object, write: Write) -> list[str]:
     }
     if not all(_evaluate(c["expression"], context) is True for c in spec["matchConditions"]):
         return []
-    if takes and write.params is None:
-        return ["no params found"]
     if takes:
         context["params"] = celpy.adapter.json_to_cel(write.params)
     variables = celpy.celtypes.MapType()
@@ -101,6 +104,13 @@ def _concerns(rule: Object, write: Write) -> bool:
         and write.operation in rule["operations"]
         and write.resource in rule["resources"]
     )
+
+
+def _selects(selector: Object | None, write: Write) -> bool:
+    """Whether the object has the labels; a CREATE, so there is no older one."""
+    wanted = (selector or {}).get("matchLabels", {})
+    labels = write.new.get("metadata", {}).get("labels") or {}
+    return all(labels.get(key) == value for key, value in wanted.items())
 
 
 def _evaluate(expression: str, context: Object) -> bool:

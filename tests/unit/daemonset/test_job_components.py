@@ -115,7 +115,8 @@ def test_issue13_03_a_job_of_no_known_kind_is_refused_whatever_is_installed(
     made["spec"]["template"]["metadata"]["labels"] = (
         {} if label is None else {"app.kubernetes.io/component": label}
     )
-    (said,) = refused(made, ("validate", *(folder for _, folder in ROWS)))
+    params = template(ROWS[0][1], ROWS[0][0])
+    (said,) = refused(made, ("validate", *(folder for _, folder in ROWS)), params)
     assert "whose components are installed" in said
 
 
@@ -153,8 +154,34 @@ def test_issue13_03_the_slots_of_jobs_are_those_of_the_base() -> None:
     (policy,) = [p for p in policies() if p["metadata"]["name"] == JOBS_POLICY]
     slots = ("tests", *job_slots(ADAPTERS.items(), "Own"))
     assert tuple(v["name"] for v in policy["spec"]["variables"][: len(slots)]) == slots
-    (rule,) = policy["spec"]["validations"]
-    assert all(f"variables.{slot}" in rule["expression"] for slot in slots)
+    known, labelled = policy["spec"]["validations"]
+    assert all(f"variables.{slot}" in known["expression"] for slot in slots)
+    held = [f"variables.{slot}" for slot in slots if slot not in {"tests", "repairOwn"}]
+    assert all(slot in labelled["expression"] for slot in held)
+
+
+@pytest.mark.parametrize(("name", "folder"), ROWS)
+def test_issue13_03_without_the_label_that_its_policy_looks_for_the_base_refuses(
+    name: str, folder: str
+) -> None:
+    made = job(name, folder)
+    labels = made["metadata"].pop("labels")
+    (said,) = refused(made, (folder,))
+    assert "as it labels the pods" in said
+    made["metadata"]["labels"] = labels | {"app.kubernetes.io/component": "validate"}
+    assert "as it labels the pods" in " ".join(refused(made, (folder, "validate")))
+
+
+@pytest.mark.parametrize("user", [REMEDIATOR, "system:serviceaccount:kube-system:job-controller"])
+def test_issue13_03_jobs_of_others_need_no_podtemplate_of_ours(user: str) -> None:
+    """The API server looks for parameters before it asks who sent a request."""
+    folders = tuple(each for _, each in ROWS)
+    shipped = [o for o in built(*folders) if o["kind"] == "ValidatingAdmissionPolicy"]
+    train = {"metadata": {"name": "train"}, "spec": {"template": {"spec": {}}}}
+    write = Write(user=user, resource="jobs", group="batch", operation="CREATE", new=train)
+    said = refusals(write, shipped)
+    assert "no params found" not in said
+    assert bool(said) is (user == REMEDIATOR)
 
 
 @pytest.mark.parametrize("folders", [(ROWS[0][1],), ()], ids=["with it", "without"])
