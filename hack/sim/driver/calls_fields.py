@@ -7,6 +7,7 @@ old for answers "invalid argument", one that the part does not have "not support
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import pynvml
@@ -179,6 +180,7 @@ _BY_NUMBER = {getattr(pynvml, f"NVML_FI_DEV_{name}"): name for name in FIELDS}
 _BRANCHES = [(getattr(pynvml, name), branch) for name, branch in FIELD_BRANCHES]
 
 
+@lru_cache(maxsize=1024)
 def field_branch(number: int) -> int:
     """The first driver branch that knows this field."""
     return max((branch for first, branch in _BRANCHES if number >= first), default=0)
@@ -186,32 +188,33 @@ def field_branch(number: int) -> int:
 
 @device_call("nvmlDeviceGetFieldValues")
 def field_values(library: SimulatedLibrary, gpu: Gpu, count: Any, values: Any) -> int:
+    # Asked once: the description may change, but not within one call.
+    branch = library.node.driver.branch
     for value in referenced(values)[: number_of(count)]:
-        name = _BY_NUMBER.get(value.fieldId)
-        value.nvmlReturn = _read(library, gpu, name, value)
+        value.nvmlReturn = _read(branch, gpu, value)
     return SUCCESS
 
 
-def _read(library: SimulatedLibrary, gpu: Gpu, name: str | None, value: Any) -> int:
-    if value.fieldId >= pynvml.NVML_FI_MAX or library.node.driver.branch < field_branch(
-        value.fieldId
-    ):
+def _read(branch: int, gpu: Gpu, value: Any) -> int:
+    number = value.fieldId
+    if number >= pynvml.NVML_FI_MAX or branch < field_branch(number):
         return INVALID_ARGUMENT
+    name = _BY_NUMBER.get(number)
     if name is None:
         return NOT_SUPPORTED
     override = gpu.errors.get(f"NVML_FI_DEV_{name}")
     if override is not None:
         return override
-    number = FIELDS[name](gpu, value.scopeId)
-    if number is None:
+    found = FIELDS[name](gpu, value.scopeId)
+    if found is None:
         return NOT_SUPPORTED
     if name in SIGNED:
         value.valueType = pynvml.NVML_VALUE_TYPE_SIGNED_INT
-        value.value.siVal = number
-    elif number >= 1 << 32:
+        value.value.siVal = found
+    elif found >= 1 << 32:
         value.valueType = pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
-        value.value.ullVal = number
+        value.value.ullVal = found
     else:
         value.valueType = pynvml.NVML_VALUE_TYPE_UNSIGNED_INT
-        value.value.uiVal = number
+        value.value.uiVal = found
     return SUCCESS
