@@ -170,6 +170,7 @@ class Replica:
         )
         self.housekeeping = Housekeeping(edge, publishers=publishers)
         self.records = RecordKeeping(edge)
+        self.world.learned = self._session_learned
         self.idle_tests = IdleTests(edge)
         self.drains = Drains(
             edge,
@@ -291,11 +292,16 @@ class Replica:
         self.loop.health_changed(name, health)
         self.records.node_changed(name)
 
-    def _session_changed(
+    def _session_learned(
         self, before: QuarantineView | None, after: QuarantineView | None
     ) -> None:
         for name in session_nodes(before, after):
             self.records.node_changed(name)
+
+    def _session_changed(
+        self, before: QuarantineView | None, after: QuarantineView | None
+    ) -> None:
+        self._session_learned(before, after)
         self.loop.session_changed(before, after)
         self.scout.sessions_changed()
 

@@ -27,6 +27,10 @@ from rules.session.snapshot import FleetSnapshot
 _DELETIONS_KEPT = 64
 
 
+def _nobody(*_: object) -> None:
+    """Who hears of what is learned before anybody does."""
+
+
 class World:
     """The fleet as known now."""
 
@@ -51,6 +55,8 @@ class World:
         self.deleted: dict[str, tuple[QuarantineView, ...]] = {}
         """Sessions that were deleted while open, by node name."""
         self.healths: dict[str, HealthView] = {}
+        self.learned: Callable[[QuarantineView | None, QuarantineView], None] = _nobody
+        """Hears of sessions that this process wrote: their watch brings nothing new any more."""
         """Verdicts by node name: all sick ones, and those read for a session."""
         self.maintenance_leases: dict[str, LeaseView] = {}
         self.unselected: dict[str, NodeView] = {}
@@ -192,6 +198,7 @@ class World:
         self.caches.quarantines.learn(session)
         if self.caches.quarantines.items.get(session.name) is session:
             self.session_changed(before, session)
+            self.learned(before, session)
 
     def health_changed(self, node: str, health: HealthView | None) -> None:
         """A sick verdict came, changed, or is no longer sick (None)."""

@@ -9,9 +9,10 @@ import pytest
 from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
 from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, Resource
-from remediator.upkeep.records import RecordKeeping
+from remediator.upkeep.records import RecordKeeping, session_nodes
 from rules.api.metadata import ObjectMeta
-from rules.api.quarantine import Mode
+from rules.api.nodes import QuarantineView
+from rules.api.quarantine import Mode, QuarantineSpec, QuarantineStatus
 from rules.api.timestamps import format_time
 from rules.ledger.record import ANNOTATION_KEEP, RecordEvent, RecordStatus, RecordView
 from rules.policy.policy import Policy
@@ -158,3 +159,19 @@ async def test_issue14_one_node_does_not_fill_the_ledger(cluster, monkeypatch):
         keeper.took_over()
         await keeper.sweep()
         assert cluster.writes() == []
+
+
+async def test_issue14_what_this_process_writes_of_a_session_is_heard_at_once(cluster):
+    """The watch brings it when the cache holds it already, and then nothing has changed."""
+    told = []
+    async with edge_world(cluster, Policy(mode=Mode.ENFORCE)) as setting:
+        setting.world.learned = lambda before, after: told.append(session_nodes(before, after))
+        for version, phase in enumerate(("Draining", "Released", "Released"), start=1_000_001):
+            setting.world.learn_session(
+                QuarantineView(
+                    metadata=ObjectMeta(name="n1-1", uid="u", resource_version=str(version)),
+                    spec=QuarantineSpec(node_name="n1", causes=()),
+                    status=QuarantineStatus(phase=phase),
+                )
+            )
+    assert told == [{"n1"}, {"n1"}, set()]
