@@ -43,16 +43,16 @@ def go_on(
     wanted = case.policy.repair.steps.get(Step(attempt.step))
     if case.settled:
         why = "its causes closed before it was needed"
-        return ended_as(case, status, attempt, RepairState.WITHDRAWN, why)
+        return _given_up(case, status, attempt, why)
     asks = is_wanted(case) and case.drains and wanted is not None
     if not asks or wanted is None or wanted.adapter != attempt.adapter:
         why = "the policy or a person does not ask for it any more"
-        return ended_as(case, status, attempt, RepairState.WITHDRAWN, why)
+        return _given_up(case, status, attempt, why)
     if attempt.fence is not None:
         if not unreachable(case) or case.policy.repair.fence is None:
             off = case.policy.repair.fence is None
             why = "the policy fences no node" if off else "the node's kubelet speaks again"
-            return ended_as(case, status, attempt, RepairState.WITHDRAWN, why)
+            return _given_up(case, status, attempt, why)
         waits = fence_not_now(case, halt, f"{attempt.step} waits")
     else:
         waits = not_now(case, Step(attempt.step), halt, f"{attempt.step} waits")
@@ -72,6 +72,23 @@ def go_on(
             "PlanRepair", status, because="it may go on", evicting=Evicting.LOOK, wake_at=case.now
         )
     return _ask(case, status, attempt)
+
+
+def _given_up(
+    case: Case, status: QuarantineStatus, attempt: RepairAttempt, why: str
+) -> Decision:
+    """The step is withdrawn, unless whoever led before asked for it and could not say so any more:
+    somebody may be at it, and the node serves nobody until it is over.
+    """
+    if not is_fresh(case.node):
+        return Decision(step="ReadNode", because=why, needs_fresh_node=True)
+    call = call_for(case, attempt)
+    # What an object is asked through is on record before the call: without it there was none.
+    if call.needs is not None and attempt.target is not None:
+        return reading(call.needs)
+    if call.verdict.asked:
+        return _ask(case, status, attempt)
+    return ended_as(case, status, attempt, RepairState.WITHDRAWN, why)
 
 
 def _ask(case: Case, status: QuarantineStatus, attempt: RepairAttempt) -> Decision:

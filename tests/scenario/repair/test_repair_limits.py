@@ -288,6 +288,60 @@ def test_issue13_04_who_finds_the_new_boot_of_a_step_on_record_asks_for_nothing_
     assert len(world.asked()) == 1
 
 
+@pytest.mark.parametrize("ends", ["its causes closed", "the policy was changed"])
+@pytest.mark.parametrize("leads", ["restart", "change_leader"])
+def test_s33_issue13_02_a_request_that_nobody_wrote_down_is_followed_whatever_ends_its_need(
+    leads: str, ends: str
+) -> None:
+    """The leader died after it had asked; the reboot may have begun, so nobody works there yet."""
+    world = RepairWorld(does="reboots", steps=RESTART_ONLY)
+    world.incident(NODE)
+
+    def dies(write: d.Write) -> None:
+        if isinstance(write, d.WriteSessionStatus) and any(
+            attempt.state == "Asked" for attempt in write.status.repair
+        ):
+            raise CrashError
+
+    world.meddler = dies
+    with pytest.raises(CrashError):
+        world.run(60)
+    assert world.asks(NODE, RESTART)
+    world.meddler = None
+    getattr(world, leads)()
+    if ends == "its causes closed":
+        world.close_all(NODE)
+    else:
+        world.policy = repair_policy(mode="Off")
+    world.run(20)
+    assert world.steps_of() == [("RestartNode", "Asked")]
+    assert world.asks(NODE, RESTART)
+    world.run(1200, step=10)
+    assert world.steps_of() == [("RestartNode", "Proven")]
+    assert boots(world) == 1
+    assert len(world.asked()) == 1
+
+
+def test_issue13_02_a_step_that_nobody_was_asked_for_is_withdrawn_when_its_causes_close() -> None:
+    world = RepairWorld(does="heals", steps=RESTART_ONLY)
+    world.incident(NODE)
+
+    def dies(write: d.Write) -> None:
+        if isinstance(write, SetRepairCondition):
+            raise CrashError
+
+    world.meddler = dies
+    with pytest.raises(CrashError):
+        world.run(60)
+    world.meddler = None
+    world.restart()
+    world.close_all(NODE)
+    world.run(1200, step=10)
+    assert world.steps_of() == [("RestartNode", "Withdrawn")]
+    assert world.phase(NODE) == "Released"
+    assert world.asked() == []
+
+
 def _live(world: RepairWorld, leads: str = "restart") -> None:
     """The better part of an hour, with a new leader whenever one dies."""
     end = world.now + 2000
