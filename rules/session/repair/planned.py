@@ -74,9 +74,7 @@ def go_on(
     return _ask(case, status, attempt)
 
 
-def _given_up(
-    case: Case, status: QuarantineStatus, attempt: RepairAttempt, why: str
-) -> Decision:
+def _given_up(case: Case, status: QuarantineStatus, attempt: RepairAttempt, why: str) -> Decision:
     """The step is withdrawn, unless whoever led before asked for it and could not say so any more:
     somebody may be at it, and the node serves nobody until it is over.
     """
