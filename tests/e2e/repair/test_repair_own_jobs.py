@@ -1,0 +1,122 @@
+"""A real remediator repairs a node with a Job of our own that resets GPUs (issue 13).
+
+With the service account of the manifests and both components, on a server that enforces RBAC (and,
+where it is a real one, the admission policies).
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from hack.sim.cluster.clients.client import Object
+from hack.sim.cluster.fleet.fleet import Pool
+from hack.sim.cluster.fleet.fleet_health_objects import XID_79, Fault
+from hack.sim.cluster.resource import JOBS, NODES
+from hack.sim.manifests import post_manifests
+from rules.api.names import ANNOTATION_RELEASE_GPU, PAUSED_BY_US, PREFIX_GPU_DEPLOY
+from rules.catalog.reason import Action
+from tests.e2e.repair.test_repair_by_objects import KEPT_OUT
+from tests.support.cluster.either_cluster import Cluster
+from tests.support.cluster.manifest_builds import build, one
+from tests.support.remediator.remediator_process import (
+    QUICK,
+    UNMARKED,
+    RemediatorProcess,
+    leads,
+    marks_of,
+    phase,
+    running,
+)
+
+NODE = "gpu-0000"
+POLICY = """
+repair:
+  mode: Auto
+  steps:
+    ResetGPU: {adapter: ResetGPUJob, timeout: 5m}
+    RestartNode: {adapter: RestartNodeJob, timeout: 5m}
+"""
+ASKS_FOR_A_RESET = Fault(reason=XID_79.reason, xids=(79,), gpu=3, action=Action.RESET_GPU)
+OPERANDS = {f"{PREFIX_GPU_DEPLOY}{name}": "true" for name in ("device-plugin", "dcgm-exporter")}
+HELD_BACK = {f"{PREFIX_GPU_DEPLOY}dcgm": "false"}
+PROGRAM_S = 2
+
+
+async def standing(cluster: Cluster, *, reset_ends: int) -> RemediatorProcess:
+    """Both components, an operator's labels, and how the program that resets will end."""
+    objects = [
+        each
+        for each in build("repair-reset-gpu-job", "repair-restart-node-job")
+        if each["kind"] not in KEPT_OUT
+    ]
+    template = one(objects, "PodTemplate", "gpuward-reset-gpu")["template"]
+    template["metadata"]["annotations"] = {
+        "sim.gpuward.io/finish-after": f"{PROGRAM_S}s",
+        "sim.gpuward.io/exit-code": str(reset_ends),
+    }
+    await post_manifests(cluster.client, objects, namespace="gpuward")
+    await cluster.add(pool=Pool(name="gpu", nodes=3))
+    await cluster.health.all_healthy([f"gpu-000{n}" for n in range(3)])
+    await cluster.client.patch(NODES, NODE, {"metadata": {"labels": OPERANDS | HELD_BACK}})
+    access = await cluster.plane.service_account_kubeconfig("gpuward", "gpuward-remediator")
+    return RemediatorProcess(cluster.plane.folder / "one", access, policy=QUICK + POLICY)
+
+
+async def deployed(cluster: Cluster) -> tuple[dict[str, str], bool]:
+    """The operator's labels, and whether the agent is asked to let go."""
+    meta = (await cluster.node(NODE))["metadata"]
+    labels = {k: v for k, v in meta["labels"].items() if k.startswith(PREFIX_GPU_DEPLOY)}
+    return labels, ANNOTATION_RELEASE_GPU in meta.get("annotations", {})
+
+
+async def job_of(cluster: Cluster, step: str) -> Object:
+    async def made() -> Object | None:
+        jobs, _ = await cluster.client.list(JOBS, "gpuward")
+        return next((job for job in jobs if f"-{step}-" in job["metadata"]["name"]), None)
+
+    found: Object = await cluster.until(made, f"a Job for {step}")
+    return found
+
+
+async def moved_and_back(cluster: Cluster) -> None:
+    """Everybody is off while the program runs, and back when it has ended."""
+    job = await job_of(cluster, "resetgpu")
+    assert await deployed(cluster) == (dict.fromkeys(OPERANDS, PAUSED_BY_US) | HELD_BACK, True)
+    assert job["spec"]["template"]["spec"]["nodeName"] == NODE
+
+    async def back() -> bool:
+        return await deployed(cluster) == (OPERANDS | HELD_BACK, False)
+
+    await cluster.until(back, "everybody back on the GPUs")
+
+
+async def free(cluster: Cluster) -> None:
+    """The node is as it was, and nothing was refused."""
+
+    async def unmarked() -> bool:
+        return marks_of(await cluster.node(NODE)) == UNMARKED
+
+    await cluster.until(unmarked, "the mark gone")
+    assert await deployed(cluster) == (OPERANDS | HELD_BACK, False)
+    asked = [r for r in cluster.plane.requests.all if r.user.endswith(":gpuward-remediator")]
+    assert [(r.verb, r.resource, r.code) for r in asked if r.code in {403, 422}] == []
+
+
+@pytest.mark.slow
+async def test_issue13_03_a_reset_of_our_own_is_done_on_empty_gpus_and_believed_when_seen(
+    secure_cluster: Cluster,
+) -> None:
+    cluster = secure_cluster
+    remediator = await standing(cluster, reset_ends=0)
+    with running(remediator):
+        await leads(cluster, "one")
+        await cluster.health.fail(NODE, ASKS_FOR_A_RESET)
+        await moved_and_back(cluster)
+        (asked,) = (await phase(cluster, NODE, "Repairing"))["status"]["repair"]
+        assert asked["state"] == "Asked", "the end of its Job proves nothing"
+        await cluster.health.healthy(NODE)
+        session = await phase(cluster, NODE, "Released")
+        await free(cluster)
+    (attempt,) = session["status"]["repair"]
+    assert (attempt["step"], attempt["state"]) == ("ResetGPU", "Proven")
+    assert attempt["cleared"] == sorted(f"{key}=true" for key in OPERANDS)
