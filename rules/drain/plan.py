@@ -30,6 +30,8 @@ from rules.policy.policy import Policy
 
 _LISTED: Final = 20
 """How many names a list in the status holds; the last entry counts the rest."""
+_SECOND_LOOK_S: Final = 1.0
+"""How soon an empty node is listed again where `settle` asks for less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,7 +328,8 @@ def _settled(
     if attached and now < detach_by:
         return memory, False, detach_by, ()
     settled = same and now - since >= policy.drain.settle_s
-    return memory, settled, since + policy.drain.settle_s, attached
+    again_at = None if settled else max(since + policy.drain.settle_s, now + _SECOND_LOOK_S)
+    return memory, settled, again_at, attached
 
 
 def _attached(memory: DrainMemory, pods: list[PodView], look: DrainInput) -> tuple[str, ...]:
