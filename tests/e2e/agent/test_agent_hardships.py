@@ -270,12 +270,9 @@ def test_without_library_and_gpu_the_kernel_log_alone_judges(
     with running(agent):
         until(lambda: healthy(hosted) == "Unknown", "the first verdict")
 
-        def nvml() -> list[tuple[str, str]]:
-            sources = status(hosted).get("sources", ())
-            return [(each["state"], each["reason"]) for each in sources if each["name"] == "nvml"]
-
         # The condition and the object are two writes; the object may be the later one.
-        until(lambda: nvml() == [("Absent", "DriverAbsent")], "the source that is not there")
+        absent = ("Absent", "DriverAbsent")
+        until(lambda: source(hosted, "nvml") == absent, "the source that is not there")
         agent.kernel_line(XID79.format(pci="0000:3b:00"))
         until(lambda: healthy(hosted) == "False", "the fault")
         until(lambda: status(hosted)["health"] == "Unhealthy", "the verdict")
