@@ -18,9 +18,10 @@ from rules.api.names import (
 )
 from rules.api.nodes import NodeView
 from rules.api.quarantine import RepairAttempt
-from rules.api.repair.writes import ObjectAddress, Verb, WriteRepairObject
+from rules.api.repair.writes import WriteRepairObject
 from rules.repair.adapter import RepairAction
 from rules.session.case import Case
+from rules.session.repair.node_patch import node_patch
 
 _OURS: Final = f"{COMPONENT_REMEDIATOR}: "
 """How the value of our annotation begins; a person's word is another."""
@@ -52,7 +53,8 @@ def clearing(case: Case, attempt: RepairAttempt, action: RepairAction) -> WriteR
         "labels": dict.fromkeys(keys, PAUSED_BY_US),
         "annotations": notes,
     }
-    return _write(node, case.session.name, attempt.step, {"metadata": meta}, asks=True)
+    body = {"metadata": meta}
+    return node_patch(node, case.session.name, body, step=attempt.step, asks=True)
 
 
 def is_cleared(node: NodeView) -> bool:
@@ -67,7 +69,7 @@ def restoring(node: NodeView | None, session: str) -> tuple[WriteRepairObject, .
         return ()
     # Of exactly the Node that was seen: what an operator says meanwhile is not overwritten.
     back["metadata"] |= {"uid": node.uid, "resourceVersion": node.metadata.resource_version}
-    return (_write(node, session, "", back, asks=False),)
+    return (node_patch(node, session, back),)
 
 
 def restored_patch(node: NodeView) -> dict[str, Any]:
@@ -78,18 +80,3 @@ def restored_patch(node: NodeView) -> dict[str, Any]:
     if ours:
         meta["annotations"] = {ANNOTATION_RELEASE_GPU: None}
     return {"metadata": meta} if meta else {}
-
-
-def _write(
-    node: NodeView, session: str, step: str, body: dict[str, Any], *, asks: bool
-) -> WriteRepairObject:
-    return WriteRepairObject(
-        node=node.name,
-        node_uid=node.uid,
-        session=session,
-        step=step,
-        verb=Verb.PATCH,
-        address=ObjectAddress(api_version="v1", resource="nodes", name=node.name),
-        body=body,
-        asks=asks,
-    )

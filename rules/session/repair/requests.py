@@ -11,7 +11,7 @@ from rules.api.names import ANNOTATION_REPAIR
 from rules.api.nodes import NodeView
 from rules.api.object_name import name_from
 from rules.api.quarantine import RepairAttempt
-from rules.api.repair.writes import ObjectAddress, SetRepairCondition, Verb, WriteRepairObject
+from rules.api.repair.writes import SetRepairCondition, Verb, WriteRepairObject
 from rules.api.sentences import causes_clause
 from rules.policy.policy import Policy
 from rules.repair.adapter import REPAIR_CONDITIONS, RepairAction
@@ -22,6 +22,7 @@ from rules.repair.target import address_of
 from rules.repair.template import RequestFacts, filled
 from rules.session.case import Case
 from rules.session.repair.clearing import restoring
+from rules.session.repair.node_patch import node_patch
 
 _ASKS: Final = "of a drained node is asked for because of"
 _OUR_WORDS: Final = re.compile(
@@ -129,7 +130,7 @@ def taking_off_node(
         return ()
     patch = patch_of(case, attempt, action)
     back = taken_back(action, attempt.object, node_json(case.node), patch)
-    return (_unset(case.node, case.session.name, back),) if back else ()
+    return _unset(case.node, case.session.name, back)
 
 
 def taking_off(
@@ -184,7 +185,7 @@ def orphaned(
         _off(node, "", kind, now) for kind in asked_of(node) if is_our_request(node, kind)
     )
     back = node_request_off(node, policy)
-    marks = (_unset(node, "", back),) if back else ()
+    marks = _unset(node, "", back)
     return (*conditions, *marks, *restoring(node, ""))
 
 
@@ -204,17 +205,10 @@ def node_request_off(node: NodeView, policy: Policy) -> dict[str, Any]:
     return taken_back(action, words[0], node_json(node), action.patch)
 
 
-def _unset(node: NodeView, session: str, back: dict[str, Any]) -> WriteRepairObject:
-    return WriteRepairObject(
-        node=node.name,
-        node_uid=node.uid,
-        session=session,
-        step="",
-        verb=Verb.PATCH,
-        address=ObjectAddress(api_version="v1", resource="nodes", name=node.name),
-        body=merged(back, {"metadata": {"uid": node.uid}}),
-        asks=False,
-    )
+def _unset(node: NodeView, session: str, back: dict[str, Any]) -> tuple[WriteRepairObject, ...]:
+    """The write of `back` to exactly this Node; () where nothing is to be taken back."""
+    of_this = {"metadata": {"uid": node.uid}}
+    return (node_patch(node, session, merged(back, of_this)),) if back else ()
 
 
 def _off(node: NodeView, session: str, kind: str, now: float) -> SetRepairCondition:
