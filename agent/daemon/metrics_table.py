@@ -1,6 +1,6 @@
 """Which metric each GPU signal becomes: name, unit, labels, help, in one table.
 
-The rows are `rules/data/gpu_metrics.json`, read by `agent.daemon.gpu_metrics` alone. Base units
+The rows are `agent/data/gpu_metrics.json`, read by `agent.daemon.gpu_metrics` alone. Base units
 and Prometheus' naming: seconds, hertz, ratios of 1, and `_total` for what only grows. A signal
 without a row is judged but not exported.
 """
@@ -66,7 +66,7 @@ class _MetricsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lists: dict[Signal, ListRow]
 
 
-_FILE: Final = msgspec.json.decode(data_file("gpu_metrics.json"), type=_MetricsFile)
+_FILE: Final = msgspec.json.decode(data_file("gpu_metrics.json", "agent"), type=_MetricsFile)
 FAMILIES: Final = _FILE.families
 ROWS: Final = _FILE.rows
 LISTS: Final = _FILE.lists

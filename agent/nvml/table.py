@@ -1,6 +1,6 @@
 """What is asked of the driver: one row per field or call, with who can answer it and how often.
 
-The rows are `rules/data/nvml.json`. They name pynvml's constants and symbols, never numbers: field
+The rows are `agent/data/nvml.json`. They name pynvml's constants and symbols, never numbers: field
 numbers move between versions of the binding. Nothing is asked below a row's driver branch or
 outside its architectures, which are NVML's numbers (6 Turing, 7 Ampere, 8 Ada, 9 Hopper, 10
 Blackwell; 0 stands for unknown). Read by `poller` and `events`; pure data.
@@ -70,7 +70,7 @@ class _NvmlFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     confirmed: frozenset[Signal]
 
 
-_FILE = msgspec.json.decode(data_file("nvml.json"), type=_NvmlFile)
+_FILE = msgspec.json.decode(data_file("nvml.json", "agent"), type=_NvmlFile)
 FIELDS, CALLS = _FILE.fields, _FILE.calls
 EVENTS, SYSTEM_EVENTS = _FILE.events, _FILE.system_events
 CONFIRMED = _FILE.confirmed

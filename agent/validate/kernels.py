@@ -38,9 +38,9 @@ Then one bit walks through the words, as a one and as a zero, from eight startin
 """
 
 _PARTS: Final = dict(
-    part.split("\n", 1) for part in data_file("validate.ptx").decode().split("//: ")[1:]
+    part.split("\n", 1) for part in data_file("validate.ptx", "agent").decode().split("//: ")[1:]
 )
-"""`rules/data/validate.ptx`: `kernel` is filled in for each act (`fill`, `check`) and word.
+"""`agent/data/validate.ptx`: `kernel` is filled in for each act (`fill`, `check`) and word.
 
 A round of `burn` multiplies, shifts and multiplies and adds in floating point, and takes the
 result's bits into the word that goes on: one wrong bit anywhere is in the sum at the end.

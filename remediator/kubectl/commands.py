@@ -1,6 +1,6 @@
 """All commands of `kubectl gpuward`, in the order of its help: to look, to steer, to operate.
 
-They are `rules/data/commands.json`; `more` names what adds a command's own options.
+They are `remediator/data/commands.json`; `more` names what adds a command's own options.
 """
 
 from __future__ import annotations
@@ -24,4 +24,4 @@ def _command(row: dict[str, Any]) -> Command:
     return Command(**{**row, **given})
 
 
-COMMANDS: Final = tuple(map(_command, json.loads(data_file("commands.json"))))
+COMMANDS: Final = tuple(map(_command, json.loads(data_file("commands.json", "remediator"))))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from remediator.simulate.runs import Interval, Played, interval, over_seeds, pla
 from remediator.simulate.studies import Answer, Study, StudySize, answer
 from remediator.simulate.table import ROWS, as_json, kind_row, kinds_of, recall, seconds
 from rules.api.quarantine import Mode
+from rules.catalog.data_file import data_file
 from rules.policy.policy import Policy
 from rules.simulate.peers.policies import PEERS
 from rules.simulate.run import Run
@@ -113,7 +113,7 @@ def page(found: dict[str, Results], answers: dict[Study, Answer], size: StudySiz
     fleet = found["fleet"]
     first = fleet[OURS][0].run
     ours = _scores(fleet[OURS])
-    words = files("rules").joinpath("data/benchmark_page.md").read_text("utf-8")
+    words = data_file("benchmark_page.md", "remediator").decode()
     faults = sum(score.terminal[0] for score in ours)
     hits = sum(score.terminal[1] for score in ours)
     parts = {

@@ -1,7 +1,7 @@
 """What would end each kind of waiting: one line per reason of `rules.catalog.why_not`.
 
 `kubectl gpuward why` prints it under what blocks a session; the lines are
-`rules/data/remedies.json`. The long form of each is the page of the same name in
+`remediator/data/remedies.json`. The long form of each is the page of the same name in
 `docs/runbooks/blocked/`; a test compares both with the reasons.
 """
 
@@ -26,4 +26,6 @@ class Remedy(msgspec.Struct, frozen=True):
 
 LET_GO: Final = "kubectl gpuward repair {node}"
 """Ends the wait for approval where a repair step is proposed, and not a release."""
-REMEDIES: Final = msgspec.json.decode(data_file("remedies.json"), type=dict[WhyNot, Remedy])
+REMEDIES: Final = msgspec.json.decode(
+    data_file("remedies.json", "remediator"), type=dict[WhyNot, Remedy]
+)
