@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import statistics
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -49,7 +50,18 @@ def in_processes(
     if len(asked) <= 1:
         return [call(one) for one in asked]
     with ProcessPoolExecutor(max_workers=workers or min(len(asked), os.cpu_count() or 1)) as pool:
-        return list(pool.map(call, asked))
+        found: list[Found] = []
+        for one in pool.map(call, asked):
+            found.append(one)
+            _tell(len(found), len(asked))
+        return found
+
+
+def _tell(done: int, of: int) -> None:
+    """A year of a fleet takes minutes: whoever sits before it sees that it goes on."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r{done} of {of} played" + "\n" * (done == of))
+        sys.stderr.flush()
 
 
 def over_seeds(run: Run, seeds: int) -> list[Run]:
