@@ -159,18 +159,10 @@ def test_issue13_04_the_next_step_waits_while_somebody_forbids_it(what: str) -> 
 def test_issue13_04_a_planned_step_is_held_and_goes_on_with_its_whole_time(what: str) -> None:
     world = RepairWorld(does="heals", steps=RESTART_ONLY)
     world.incident(NODE)
-
-    def dies(write: d.Write) -> None:
-        if isinstance(write, SetRepairCondition):
-            raise CrashError
-
-    world.meddler = dies
-    with pytest.raises(CrashError):
-        world.run(60)
+    world.leader_dies_at(lambda write: isinstance(write, SetRepairCondition))
     world.restart()
     assert world.steps_of() == [("RestartNode", "Planned")]
     _stop(world, what)
-    world.meddler = None
     world.run(3600, step=10)
     assert world.asked() == []
     assert world.steps_of() == [("RestartNode", "Held")]
@@ -267,18 +259,8 @@ def test_issue13_04_who_finds_the_new_boot_of_a_step_on_record_asks_for_nothing_
     """
     world = RepairWorld(does="heals", steps=RESTART_ONLY)
     world.incident(NODE)
-
-    def dies(write: d.Write) -> None:
-        if isinstance(write, d.WriteSessionStatus) and any(
-            attempt.state == "Asked" for attempt in write.status.repair
-        ):
-            raise CrashError
-
-    world.meddler = dies
-    with pytest.raises(CrashError):
-        world.run(60)
+    world.leader_dies_at(_says_asked)
     assert world.asks(NODE, RESTART)
-    world.meddler = None
     world.sleep(120)
     world.restart()
     assert world.steps_of() == [("RestartNode", "Planned")]
@@ -296,18 +278,8 @@ def test_s33_issue13_02_a_request_that_nobody_wrote_down_is_followed_whatever_en
     """The leader died after it had asked; the reboot may have begun, so nobody works there yet."""
     world = RepairWorld(does="reboots", steps=RESTART_ONLY)
     world.incident(NODE)
-
-    def dies(write: d.Write) -> None:
-        if isinstance(write, d.WriteSessionStatus) and any(
-            attempt.state == "Asked" for attempt in write.status.repair
-        ):
-            raise CrashError
-
-    world.meddler = dies
-    with pytest.raises(CrashError):
-        world.run(60)
+    world.leader_dies_at(_says_asked)
     assert world.asks(NODE, RESTART)
-    world.meddler = None
     getattr(world, leads)()
     if ends == "its causes closed":
         world.close_all(NODE)
@@ -325,21 +297,19 @@ def test_s33_issue13_02_a_request_that_nobody_wrote_down_is_followed_whatever_en
 def test_issue13_02_a_step_that_nobody_was_asked_for_is_withdrawn_when_its_causes_close() -> None:
     world = RepairWorld(does="heals", steps=RESTART_ONLY)
     world.incident(NODE)
-
-    def dies(write: d.Write) -> None:
-        if isinstance(write, SetRepairCondition):
-            raise CrashError
-
-    world.meddler = dies
-    with pytest.raises(CrashError):
-        world.run(60)
-    world.meddler = None
+    world.leader_dies_at(lambda write: isinstance(write, SetRepairCondition))
     world.restart()
     world.close_all(NODE)
     world.run(1200, step=10)
     assert world.steps_of() == [("RestartNode", "Withdrawn")]
     assert world.phase(NODE) == "Released"
     assert world.asked() == []
+
+
+def _says_asked(write: d.Write) -> bool:
+    return isinstance(write, d.WriteSessionStatus) and any(
+        attempt.state == "Asked" for attempt in write.status.repair
+    )
 
 
 def _live(world: RepairWorld, leads: str = "restart") -> None:

@@ -6,13 +6,11 @@ from typing import Any
 
 import pytest
 
-from rules.api import writes as d
 from rules.api.repair.writes import SetRepairCondition
 from rules.fleet.happenings import steps_of
 from rules.policy.policy import Policy
 from rules.session.repair.entry import MAX_ATTEMPTS
 from tests.support.scenario.repair_world import NODE, REPLACE, STEPS, RepairWorld, repair_policy
-from tests.support.scenario.session_world import CrashError
 
 
 def planned(**repair: Any) -> RepairWorld:
@@ -24,14 +22,7 @@ def planned(**repair: Any) -> RepairWorld:
 
 
 def plan_again(world: RepairWorld) -> None:
-    def dies(write: d.Write) -> None:
-        if isinstance(write, SetRepairCondition) and write.asks:
-            raise CrashError
-
-    world.meddler = dies
-    with pytest.raises(CrashError):
-        world.run(120)
-    world.meddler = None
+    world.leader_dies_at(lambda write: isinstance(write, SetRepairCondition) and write.asks)
     world.restart()
     assert world.steps_of()[-1] == ("RestartNode", "Planned")
 

@@ -6,7 +6,10 @@ appear, and ends in one of the ways that providers end.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from rules.api.evidence.whose import session_of
 from rules.api.evidence.wire import digest
@@ -14,8 +17,9 @@ from rules.api.nodes import QuarantineView
 from rules.api.quarantine import RepairAttempt
 from rules.api.repair.writes import SetRepairCondition
 from rules.api.timestamps import format_time
+from rules.api.writes import Write
 from rules.session.repair.wants import under_way
-from tests.support.scenario.session_world import ROOMY, World, policy_of
+from tests.support.scenario.session_world import ROOMY, CrashError, World, policy_of
 
 NODE = "n0"
 RESTART, REPLACE = "GPUNeedsRestart", "GPUNeedsReplace"
@@ -91,6 +95,18 @@ class RepairWorld(World):
         """Steps under way, by node."""
         found = {n: self.session(n) for n in self.nodes if self.sessions(n)}
         return {n: a for n, s in found.items() if (a := _under_way(s)) is not None}
+
+    def leader_dies_at(self, last: Callable[[Write], bool], within_s: float = 120.0) -> None:
+        """The leader ends before that write is sent; nobody leads until somebody is started."""
+
+        def dies(write: Write) -> None:
+            if last(write):
+                raise CrashError
+
+        self.meddler = dies
+        with pytest.raises(CrashError):
+            self.run(within_s)
+        self.meddler = None
 
     def asked(self) -> list[SetRepairCondition]:
         """Every request that was sent, in order."""
