@@ -335,7 +335,7 @@ class World:
 
     def emptied(self, node: SimNode) -> None:
         """Its pod is gone."""
-        if node.out and node.repair_from is None:
+        if node.out:
             self._mark_idle(node)
         self.controller.emptied(node)
 
@@ -347,7 +347,8 @@ class World:
             self.score.lost[Loss.FAULT] += _gpu_hours(self.now - BEGIN - fault.start)
 
     def _mark_idle(self, node: SimNode) -> None:
-        if node.idle_from is None:
+        """From now on, unless people have it in their hands already: an hour is lost once."""
+        if node.idle_from is None and node.repair_from is None:
             node.idle_from = self.now
 
     def _settle_idle(self, node: SimNode) -> None:

@@ -124,6 +124,7 @@ def test_a_persons_cordon_is_seen_and_is_all_that_a_session_waited_for() -> None
     assert (score.taken, score.by_people, score.terminal) == (2, 1, (2, 2))
     assert score.delays[Kind.LOST][1] == pytest.approx(HOUR, abs=60)
     assert score.lost[Loss.FAULT] < 1.5 * 8, "what people had taken is not lost twice"
+    assert score.lost[Loss.DRAIN] < 1.0 * 8, "a node that people mend is in their hands, not idle"
     assert [s.status.phase for s in ours.quarantines.values()] == ["Released", "Released"]
     assert all(node.open for node in world.by_number)
     assert world.clock.calls < 5_000
