@@ -56,15 +56,37 @@ _BODY_LIMIT = 256 * 1024 * 1024
 _before_send: ContextVar[Callable[[], None] | None] = ContextVar("before_send", default=None)
 
 
+class HeldError(Exception):
+    """Raised by a look before sending, so that the request is not written to its connection."""
+
+
 class _LastLookRequest(aiohttp.ClientRequest):
-    """A request that asks once more, connection in hand, whether it may still go out."""
+    """A request that asks once more, connection in hand, whether it may still go out.
+
+    A body is written by a task of its own, after whatever else the event loop has to do, and a
+    process may be stopped there until another replica leads: the look belongs right before it.
+    """
 
     async def send(self, conn: Any) -> aiohttp.ClientResponse:
-        """Check, then write to the connection, with nothing awaited in between."""
+        """Check what has no body, then have it written."""
         check = _before_send.get()
-        if check is not None:
+        if check is not None and not self.body:
             check()
         return await super().send(conn)
+
+    async def write_bytes(self, writer: Any, conn: Any, content_length: int | None = None) -> None:
+        """Check, then write headers and body together, with nothing awaited in between."""
+        check = _before_send.get()
+        if check is not None:
+            try:
+                check()
+            except HeldError as held:
+                # The caller waits for the answer: that is where it has to be raised.
+                if conn.protocol is not None:
+                    conn.protocol.set_exception(held)
+                conn.close()
+                return
+        await super().write_bytes(writer, conn, content_length)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +161,7 @@ class Api:
 
         Inside `turn` say `in_turn`. `body` is JSON-encoded unless it is bytes. `before_send` runs
         after every wait of ours and on an open connection, with nothing awaited until the request
-        is written to it; what it raises is raised here, and nothing is sent.
+        is written to it; the HeldError that it raises is raised here, and nothing is sent.
         """
         data = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
         async with nullcontext() if in_turn else self.turn(lane):

@@ -20,7 +20,7 @@ from typing import Protocol
 import structlog
 
 from remediator.kube.answer import NO_ANSWER, Answer, ApiError
-from remediator.kube.api import Api
+from remediator.kube.api import Api, HeldError
 from remediator.kube.clock import Clock
 from remediator.kube.pace import PaceLane
 from remediator.metrics import Metrics
@@ -135,10 +135,6 @@ class _Read:
         if took_s > LONGEST_READ_S:
             return f"reading the node took {took_s:.1f} s"
         return f"the node was read {age_s:.1f} s ago" if age_s > FRESH_NODE_S else ""
-
-
-class _HeldError(Exception):
-    """Raised on the connection, so that the request is not written to it."""
 
 
 class AboutWrite(Protocol):
@@ -300,7 +296,7 @@ class Gateway:
 
         def check() -> None:
             if why := self._forbidden(write):
-                raise _HeldError(why)
+                raise HeldError(why)
 
         return check
 
@@ -315,7 +311,7 @@ class Gateway:
             if not why and about is not None:
                 why = about.why_not()
             if why:
-                raise _HeldError(why)
+                raise HeldError(why)
 
         return check
 
@@ -341,7 +337,7 @@ class Gateway:
                 before_send=last_look,
                 in_turn=in_turn,
             )
-        except _HeldError as held:
+        except HeldError as held:
             return Sent(result=Result.HELD, why=str(held))
         result = classify(answer)
         return Sent(result=result, answer=answer, why="" if answer.ok else answer.sentence())

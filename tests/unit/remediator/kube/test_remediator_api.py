@@ -6,14 +6,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from contextlib import asynccontextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from aiohttp import web
 
 from remediator.kube.access import Access, AccessError
 from remediator.kube.answer import NO_ANSWER, Answer, ApiError
-from remediator.kube.api import Api
+from remediator.kube.api import Api, HeldError
 from remediator.kube.pace import Pace, PaceLane, Rates
 from rules.api.nodes import NodeView
 from tests.support.remediator.edge import SteppedClock
@@ -27,16 +29,24 @@ from tests.support.remediator.scripted_server import (
 
 @asynccontextmanager
 async def connected(tmp_path, handler, observe=None):
-    async with scripted_server(handler) as address:
-        clock = SteppedClock()
-        access = Access(write_kubeconfig(tmp_path / "kubeconfig", address, "first"))
-        await access.load()
-        api = Api(access, clock, Pace(Rates(per_second={}), clock), observe)
-        await api.open()
-        try:
-            yield api, clock
-        finally:
-            await api.close()
+    async with (
+        scripted_server(handler) as address,
+        talking_to(tmp_path, address, observe) as (api, clock),
+    ):
+        yield api, clock
+
+
+@asynccontextmanager
+async def talking_to(tmp_path, address, observe=None):
+    clock = SteppedClock()
+    access = Access(write_kubeconfig(tmp_path / "kubeconfig", address, "first"))
+    await access.load()
+    api = Api(access, clock, Pace(Rates(per_second={}), clock), observe)
+    await api.open()
+    try:
+        yield api, clock
+    finally:
+        await api.close()
 
 
 async def test_an_object_is_decoded_and_the_call_says_who_asks(tmp_path):
@@ -144,7 +154,7 @@ async def test_the_last_look_stops_a_call_before_the_server_hears_of_it(tmp_path
         heard.append(request.path)
         return web.json_response({})
 
-    class TooLateError(Exception):
+    class TooLateError(HeldError):
         pass
 
     def last_look():
@@ -156,6 +166,34 @@ async def test_the_last_look_stops_a_call_before_the_server_hears_of_it(tmp_path
             await api.call(PaceLane.EVICT, "POST", "/evict", body={}, before_send=last_look)
         await api.call(PaceLane.READ, "GET", "/after")
     assert heard == ["/before", "/after"]
+
+
+async def test_between_the_last_look_and_the_bytes_nothing_else_runs(tmp_path):
+    """A process that is stopped behind its last look must have nothing left to send."""
+    heard, heard_before_anything_else = threading.Event(), []
+
+    class Server(BaseHTTPRequestHandler):
+        def do_POST(self):
+            heard.set()
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    def next_in_the_loop():
+        heard_before_anything_else.append(heard.wait(2))
+
+    def last_look():
+        asyncio.get_running_loop().call_soon(next_in_the_loop)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        async with talking_to(tmp_path, f"http://127.0.0.1:{server.server_port}") as (api, _):
+            await api.call(PaceLane.EVICT, "POST", "/evict", body={}, before_send=last_look)
+        server.shutdown()
+    assert heard_before_anything_else == [True]
 
 
 async def test_the_servers_date_corrects_the_clock(tmp_path):
