@@ -146,8 +146,13 @@ class Agent:
             signal.signal(number, self._on_signal)
         threading.excepthook = self._on_broken_thread
         settings = self._settings
+        served = {} if self._server is None else {"port": self._server.port}
         self._log.info(
-            "watching this machine", node=settings.node_name, agent=USER_AGENT, kmsg=settings.kmsg
+            "watching this machine",
+            node=settings.node_name,
+            agent=USER_AGENT,
+            kmsg=settings.kmsg,
+            **served,
         )
         if self._server is not None:
             self._server.start()

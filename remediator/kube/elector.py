@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import structlog
 
-from remediator.kube.answer import Answer
-from remediator.kube.api import Api
+from remediator.kube.answer import NO_ANSWER, Answer
+from remediator.kube.api import Api, HeldError
 from remediator.kube.clock import Clock
 from remediator.kube.pace import PaceLane
 from rules.api.nodes import LeaseSpec, LeaseView
@@ -165,7 +165,7 @@ class Elector:
             ),
             lease,
         )
-        answer = await self._send(method, path, body)
+        answer = await self._send(began, method, path, body)
         if not answer.ok:
             if answer.code == 404 and method == "POST" and self._other_namespaces:
                 self._move_on()
@@ -208,6 +208,7 @@ class Elector:
         return True
 
     async def _give_up(self) -> None:
+        began = self._clock.elapsed()
         answer = await self._api.call(
             PaceLane.LEASE, "GET", f"{self._path}/{LEASE_NAME}", timeout_s=RETRY_S
         )
@@ -217,10 +218,28 @@ class Elector:
         if lease.spec.holder_identity != self._identity:
             return
         spec = msgspec.structs.replace(lease.spec, holder_identity="", lease_duration_seconds=1)
-        await self._send("PUT", f"{self._path}/{LEASE_NAME}", self._body(spec, lease))
+        await self._send(began, "PUT", f"{self._path}/{LEASE_NAME}", self._body(spec, lease))
 
-    async def _send(self, method: str, path: str, body: dict[str, Any]) -> Answer:
-        return await self._api.call(PaceLane.LEASE, method, path, body=body, timeout_s=RENEW_S / 2)
+    async def _send(self, read_at: float, method: str, path: str, body: dict[str, Any]) -> Answer:
+        """Write what follows from the lease as it was read then, unless that is long ago: this
+        process may have been stopped since, and the lease may be another's.
+        """
+
+        def last_look() -> None:
+            if self._clock.elapsed() - read_at >= RENEW_S:
+                raise HeldError(f"it was read more than {RENEW_S:.0f} s ago")
+
+        try:
+            return await self._api.call(
+                PaceLane.LEASE,
+                method,
+                path,
+                body=body,
+                timeout_s=RENEW_S / 2,
+                before_send=last_look,
+            )
+        except HeldError as held:
+            return Answer(code=NO_ANSWER, failure=str(held))
 
     def _body(self, spec: LeaseSpec, lease: LeaseView | None) -> dict[str, Any]:
         metadata = {"name": LEASE_NAME, "namespace": self.namespace}

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import subprocess
 import urllib.request
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,10 @@ from urllib.parse import quote
 import pytest
 import yaml
 
-from hack.sim.demo.programs import free_address
 from hack.sim.driver import NODES as DESCRIPTIONS
 from tests.support.agent.agent_process import XID79, AgentProcess
 from tests.support.agent.agent_process import running as running_agent
+from tests.support.cluster.either_cluster import until
 from tests.support.remediator import remediator_process
 from tests.support.remediator.remediator_process import RemediatorProcess
 
@@ -31,7 +32,6 @@ NODE, OTHER = "gpu-1", "gpu-2"
 PCI = "0000:61:00"
 LOST = "Xid79GPUFallenOffBus"
 DOCS = "https://docs.example.com/gpuward/"
-LOOKS, LOOK_EVERY_S = 100, 0.2
 
 pytestmark = [
     pytest.mark.slow,
@@ -44,7 +44,7 @@ class Prometheus:
 
     def __init__(self, folder: Path, targets: list[tuple[str, str, dict[str, str]]]) -> None:
         self._folder = folder
-        self._address = free_address()
+        self._log = folder / "prometheus.log"
         self._process: subprocess.Popen[bytes] | None = None
         config = {
             "global": {
@@ -61,13 +61,13 @@ class Prometheus:
         (folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
 
     def start(self) -> None:
-        with (self._folder / "prometheus.log").open("wb") as log:
+        with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [
                     str(PROMETHEUS),
                     f"--config.file={self._folder}/prometheus.yaml",
                     f"--storage.tsdb.path={self._folder}/data",
-                    f"--web.listen-address={self._address}",
+                    "--web.listen-address=127.0.0.1:0",
                 ],
                 cwd=self._folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
@@ -79,8 +79,11 @@ class Prometheus:
 
     async def ask(self, path: str) -> dict[str, Any]:
         """The data of an answer of its API; nothing while it does not answer."""
+        listens = re.search(r'msg="Listening on" address=(\S+)', self._log.read_text())
+        if listens is None:
+            return {}
         try:
-            text = await asyncio.to_thread(self._read, f"http://{self._address}/api/v1/{path}")
+            text = await asyncio.to_thread(self._read, f"http://{listens[1]}/api/v1/{path}")
         except OSError:
             return {}
         found: dict[str, Any] = json.loads(text)["data"]
@@ -118,15 +121,6 @@ def running(prometheus: Prometheus) -> Iterator[None]:
         prometheus.stop()
 
 
-async def until(check: Callable[[], Awaitable[Any]], what: str) -> Any:
-    """Look until the check gives something true."""
-    for _ in range(LOOKS):
-        if found := await check():
-            return found
-        await asyncio.sleep(LOOK_EVERY_S)
-    raise AssertionError(f"never seen: {what}")
-
-
 @pytest.fixture
 async def fleet(cluster: Any) -> Any:
     """Two nodes of one pool, so that one of them may go."""
@@ -149,21 +143,25 @@ async def test_an_xid_79_fires_the_alerts_that_name_node_and_gpu(
 ) -> None:
     description = tmp_path / "node.yaml"
     description.write_bytes((DESCRIPTIONS / "h100-8-nvswitch.yaml").read_bytes())
-    listen = free_address()
     agent = AgentProcess(
         tmp_path,
         fleet.plane.kubeconfig,
         NODE,
         **{
-            "listen": listen,
+            "listen": "127.0.0.1:0",
             "nvml": f"sim:{description}",
             "poll": "1",
             "boot-id": str(await boot_file(fleet, tmp_path)),
         },
     )
     remediator = RemediatorProcess(tmp_path, fleet.plane.kubeconfig)
+
+    async def agent_port() -> int | None:
+        return agent.port
+
     with running_agent(agent), remediator_process.running(remediator):
         await remediator_process.leads(fleet, "one")
+        listen = f"127.0.0.1:{await until(agent_port, 'the port of the agent')}"
         prometheus = Prometheus(
             tmp_path,
             [

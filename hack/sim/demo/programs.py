@@ -7,10 +7,10 @@ in the file.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -25,11 +25,8 @@ DESCRIPTION = Path(__file__).resolve().parents[1] / "driver" / "nodes" / "h100-8
 KERN_ERR = 3
 
 
-def free_address() -> str:
-    """A loopback address nobody listens on at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+ANY_PORT = "127.0.0.1:0"
+"""A loopback address that the system chooses when a program listens; its log says which."""
 
 
 class Program:
@@ -65,6 +62,13 @@ class Program:
         last = self.log.read_text(errors="replace").splitlines()[-lines:]
         return "\n  ".join([f"{self.log.name}:", *last])
 
+    def told(self, name: str) -> Any:
+        """The newest value of that name in its log; None before the first."""
+        # The last line may be half written.
+        lines = self.log.read_text(errors="replace").split("\n")[:-1]
+        said = [json.loads(line) for line in lines if line.startswith("{")]
+        return next((one[name] for one in reversed(said) if name in one), None)
+
     def stop(self, within_s: float = 8.0) -> None:
         """Ask it to end, and end it when it does not."""
         if self._process is None:
@@ -97,7 +101,7 @@ class DemoAgent:
                 "agent.cli", "run", "--kmsg", str(self._kernel_log),
                 "--nvml", f"sim:{self._description}", "--dcgm", "off", "--udev", "off",
                 "--kubeconfig", str(kubeconfig), "--node-name", node,
-                "--listen", free_address(),
+                "--listen", ANY_PORT,
             ],
             folder / f"{node}.log",
             {"GPUWARD_POLL": "1", "GPUWARD_BOOT_ID": str(self._boot_id)},

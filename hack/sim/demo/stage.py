@@ -36,7 +36,7 @@ from hack.sim.cluster.fleet.fleet_load import load
 from hack.sim.cluster.resource import CONFIGMAPS, LEASES, NAMESPACES, NODES
 from hack.sim.cluster.server import SimulatedApiServer
 from hack.sim.demo.ledger import Ledger, until
-from hack.sim.demo.programs import DemoAgent, Program, free_address
+from hack.sim.demo.programs import ANY_PORT, DemoAgent, Program
 from hack.sim.manifests import post_manifests, read_manifests
 from rules.api.names import LABEL_GPUS
 from rules.policy.policy import Policy
@@ -50,7 +50,9 @@ MINIMUM_NODES = 16
 MOST_NODES = 300
 """Server, kubelets and scheduler are one process: with more of them it is the demo that is slow.
 """
-READY_WITHIN_S = 20.0
+READY_WITHIN_S = 60.0
+"""Eight programs start at once; on a busy machine with two cores that alone takes half a minute.
+"""
 PID_FILE = "pid"
 _PREFIX = "gpuward-demo-"
 
@@ -184,11 +186,9 @@ class Stage:
             agent = DemoAgent(node, number, self.folder, self.kubeconfig, boot)
             self.agents[node] = agent
             agent.program.start()
-        page = free_address()
-        self.page_url = f"http://{page}"
         self.remediator = Program(
             ["remediator.cli", "run", "--policy", str(self._policy_file), "--kubeconfig",
-             str(self.kubeconfig), "--listen", free_address(), "--page-listen", page],
+             str(self.kubeconfig), "--listen", ANY_PORT, "--page-listen", ANY_PORT],
             self.folder / "remediator.log",
             {},
         )  # fmt: skip
@@ -204,6 +204,8 @@ class Stage:
 
         if not await until(lambda: self._led, within_s=READY_WITHIN_S, step=self._look_for_leader):
             raise RuntimeError(f"the remediator does not lead\n{self.remediator.tail()}")
+        # It listens before it campaigns.
+        self.page_url = f"http://127.0.0.1:{self.remediator.told('page_port')}"
 
     async def _look_for_leader(self) -> None:
         leases, _ = await self.server.client.list(LEASES, NAMESPACE)

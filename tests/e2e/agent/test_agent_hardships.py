@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -67,8 +66,28 @@ def healthy(hosted: HostedServer) -> str:
 
 
 def status(hosted: HostedServer) -> dict[str, Any]:
-    found = hosted.run(hosted.server.client.get(GPU_NODE_HEALTHS, NODE))
+    """What the object says; empty while there is none."""
+    try:
+        found = hosted.run(hosted.server.client.get(GPU_NODE_HEALTHS, NODE))
+    except ApiError as error:
+        if error.code != 404:
+            raise
+        return {}
     return dict(found.get("status", {}))
+
+
+def incidents(hosted: HostedServer, count: int) -> list[dict[str, Any]]:
+    """Wait until the object holds so many.
+
+    Condition and object are two writes, each with its own pauses: either may be the later one.
+    """
+
+    def there() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = status(hosted).get("incidents") or []
+        return found if len(found) == count else []
+
+    found: list[dict[str, Any]] = until(there, f"{count} incidents in the object")
+    return found
 
 
 def source(hosted: HostedServer, name: str) -> tuple[str, str]:
@@ -114,9 +133,7 @@ def test_a_fault_during_an_outage_is_published_after_it(
         assert healthy(hosted) == ""
         faults.clear()
         until(lambda: healthy(hosted) == "False", "the verdict after the outage")
-        # The condition and the object are two writes; the object may be the later one.
-        incidents = until(lambda: status(hosted).get("incidents"), "the object after the outage")
-        assert [i["reason"] for i in incidents] == [LOST]
+        assert [i["reason"] for i in incidents(hosted, 1)] == [LOST]
 
 
 def test_the_past_is_not_erased_by_an_agent_that_started_during_an_outage(
@@ -127,7 +144,7 @@ def test_the_past_is_not_erased_by_an_agent_that_started_during_an_outage(
         until(lambda: healthy(hosted) == "Unknown", "the first verdict")
         agent.kernel_line(XID79.format(pci="0000:3b:00"))
         until(lambda: healthy(hosted) == "False", "the fault")
-    (before,) = status(hosted)["incidents"]
+        (before,) = incidents(hosted, 1)
     faults = hosted.server.faults
     away = faults.fail(
         ApiError(503, "ServiceUnavailable", "away"), agent="gpuward-agent", times=None
@@ -137,19 +154,14 @@ def test_the_past_is_not_erased_by_an_agent_that_started_during_an_outage(
         agent.kernel_line(XID79.format(pci="0000:5e:00"))
         until(lambda: agent.log.read_text().count("incident Opened") >= 2, "the second fault")
         faults.clear()
-        after = until(lambda: len(status(hosted)["incidents"]) == 2, "both faults")
-        assert after
-        assert before["id"] in {each["id"] for each in status(hosted)["incidents"]}
+        assert before["id"] in {each["id"] for each in incidents(hosted, 2)}
         assert healthy(hosted) == "False"
 
 
 def test_ten_thousand_xids_in_a_burst_are_all_read_and_written_a_few_times(
     hosted: HostedServer, tmp_path: Path
 ) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with running(agent_of(hosted, tmp_path, listen=f"127.0.0.1:{port}")) as agent:
+    with running(agent_of(hosted, tmp_path, listen="127.0.0.1:0")) as agent:
         until(lambda: healthy(hosted) == "Unknown", "the first verdict")
         for number in range(10_000):
             agent.kernel_line(
@@ -157,13 +169,13 @@ def test_ten_thousand_xids_in_a_burst_are_all_read_and_written_a_few_times(
             )
 
         def recognised() -> bool:
-            url = f"http://127.0.0.1:{port}/metrics"
+            url = f"http://127.0.0.1:{agent.port}/metrics"
             page = urllib3.request("GET", url, timeout=10.0, retries=False).data.decode()
             return 'gpuward_kernel_records_total{result="recognised"} 10000.0' in page
 
         until(recognised, "every line recognised")
         until(lambda: healthy(hosted) == "False", "the fault")
-        assert len(status(hosted)["incidents"]) == 64
+        assert len(incidents(hosted, 64)) == 64
     writes = [each for each in hosted.server.requests.all if each.verb in ("update", "patch")]
     assert len(writes) < 200
 
@@ -246,6 +258,10 @@ async def test_the_rights_in_the_manifests_are_enough(secure_cluster: Any, tmp_p
     async def lost() -> bool:
         return await reason() == LOST
 
+    async def stored() -> bool:
+        health = await cluster.client.get(GPU_NODE_HEALTHS, NODE)
+        return health["status"]["health"] == "Unhealthy"
+
     async def told() -> bool:
         events, _ = await cluster.client.list(EVENTS, "default")
         return any(each.get("reason") == LOST for each in events)
@@ -256,8 +272,7 @@ async def test_the_rights_in_the_manifests_are_enough(secure_cluster: Any, tmp_p
         agent.kernel_line(XID79.format(pci="0000:3b:00"))
         await cluster.until(lost, "the fault")
         await cluster.until(told, "its Event")
-        health = await cluster.client.get(GPU_NODE_HEALTHS, NODE)
-        assert health["status"]["health"] == "Unhealthy"
+        await cluster.until(stored, "the object")
     assert "could not be written" not in agent.log.read_text()
 
 
@@ -270,12 +285,11 @@ def test_without_library_and_gpu_the_kernel_log_alone_judges(
     with running(agent):
         until(lambda: healthy(hosted) == "Unknown", "the first verdict")
 
-        # The condition and the object are two writes; the object may be the later one.
         absent = ("Absent", "DriverAbsent")
         until(lambda: source(hosted, "nvml") == absent, "the source that is not there")
         agent.kernel_line(XID79.format(pci="0000:3b:00"))
         until(lambda: healthy(hosted) == "False", "the fault")
-        until(lambda: status(hosted)["health"] == "Unhealthy", "the verdict")
+        until(lambda: status(hosted).get("health") == "Unhealthy", "the verdict")
         node = NodeView(metadata=ObjectMeta(name=NODE, uid=status(hosted)["nodeUID"]))
         found = hosted.run(hosted.server.client.get(GPU_NODE_HEALTHS, NODE))
         published = msgspec.convert(found, HealthView)

@@ -81,8 +81,12 @@ async def test_s44_a_drain_whose_watches_fell_silent_still_sees_what_people_say(
     node = node_of((await cluster.ready_pods("web", 2))[0])
     plane = cluster.plane
     evicted = lambda: plane.requests.count(subresource="eviction", code=201)  # noqa: E731
-    policy = QUICK + "pods: [{selector: app=web, strategy: WaitCompleted, maxWait: 3s}]\n"
-    one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig, policy=policy)
+
+    def waits(longest: str) -> str:
+        rule = f"{{selector: app=web, strategy: WaitCompleted, maxWait: {longest}}}"
+        return f"{QUICK}pods: [{rule}]\n"
+
+    one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig, policy=waits("1h"))
     with running(one):
         await leads(cluster, "one")
         await cluster.health.fail(node, XID_79)
@@ -90,6 +94,7 @@ async def test_s44_a_drain_whose_watches_fell_silent_still_sees_what_people_say(
         plane.faults.pause_watches()
         opt_out = {"metadata": {"labels": {"gpuward.io/opt-out": "true"}}}
         await cluster.client.patch(NODES, node, opt_out)
+        one.new_policy(waits("1s"))
         await cluster.until(lambda: asyncio.to_thread(one.said, "EvictPod"), "a try to evict")
         await asyncio.sleep(1)
         assert evicted() == 0

@@ -129,14 +129,14 @@ async def test_a_policy_is_reloaded_and_a_broken_one_is_not_believed(fleet, tmp_
     one = RemediatorProcess(tmp_path, fleet.plane.kubeconfig, policy="mode: Shadow\n")
     with running(one):
         await leads(fleet, "one")
-        one.policy.write_text("mode: Enforce\nbudgets: {}\n")
+        one.new_policy("mode: Enforce\nbudgets: {}\n")
         await fleet.until(
             lambda: asyncio.to_thread(one.said, "budgets is not a known key"), "the problem named"
         )
         _, page = await asyncio.to_thread(fetch, f"http://127.0.0.1:{one.port}/metrics")
         assert "gpuward_policy_reload_ok 0.0" in page
         assert "gpuward_enforcing 0.0" in page
-        one.policy.write_text(QUICK)
+        one.new_policy(QUICK)
         await fleet.health.fail("gpu-0001", XID_79)
         session = await phase(fleet, "gpu-0001", "Quarantined")
         assert session["status"]["mode"] == "Enforce"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -56,6 +57,13 @@ class AgentProcess:
         """The driver prints a line."""
         self._sequence += 1
         os.write(self._writer, f"4,{self._sequence},{self._sequence}000,-;{text}\n".encode())
+
+    @property
+    def port(self) -> int | None:
+        """Where its latest life serves metrics; None until it has said so."""
+        said = self.log.read_text(encoding="utf-8") if self.log.exists() else ""
+        lines = [json.loads(line) for line in said.split("\n")[:-1] if line.startswith("{")]
+        return next((line["port"] for line in reversed(lines) if "port" in line), None)
 
     def most_memory_kib(self) -> int:
         """The most memory the main process ever held (VmHWM)."""

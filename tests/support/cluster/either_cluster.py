@@ -33,6 +33,15 @@ LOOKS = 1200
 LOOK_EVERY_S = 0.05
 
 
+async def until(check: Callable[[], Awaitable[Any]], what: str) -> Any:
+    """Look until the check gives something true."""
+    for _ in range(LOOKS):
+        if found := await check():
+            return found
+        await asyncio.sleep(LOOK_EVERY_S)
+    raise AssertionError(f"never seen: {what}")
+
+
 @dataclass(slots=True)
 class Cluster:
     """A control plane with what end-to-end tests do to it."""
@@ -142,11 +151,7 @@ class Cluster:
 
     async def until(self, check: Callable[[], Awaitable[Any]], what: str) -> Any:
         """Look until the check gives something true."""
-        for _ in range(LOOKS):
-            if found := await check():
-                return found
-            await asyncio.sleep(LOOK_EVERY_S)
-        raise AssertionError(f"never seen: {what}")
+        return await until(check, what)
 
     async def kubectl(self, *arguments: str) -> tuple[int, str, str]:
         """Exit status, output and errors of kubectl as administrator; skips where it is

@@ -73,6 +73,12 @@ class RemediatorProcess:
                 env=environ,
             )
 
+    def new_policy(self, text: str) -> None:
+        """Another policy, whole from the first moment, as a ConfigMap's volume brings it."""
+        partial = self.policy.with_suffix(".partial")
+        partial.write_text(text)
+        partial.rename(self.policy)
+
     def stop(self) -> int:
         """Ask it to end; its exit status."""
         return self._end(signal.SIGTERM)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from hack.sim.cluster.resource import LEASES, NAMESPACES
+from hack.sim.proxy.faults import Fault
 from remediator.kube.access import Access
 from remediator.kube.elector import LEASE_NAME, Elector
 from tests.support.remediator.edge import edge
@@ -76,6 +77,22 @@ async def test_a_silent_leader_loses_the_lease_only_after_its_whole_duration_was
     await one.elector.campaign()
     assert await holder(cluster) == "two"
     assert one.events == ["start", "stop"]
+
+
+@pytest.mark.parametrize("doing", ["campaign", "release"])
+async def test_who_was_stopped_behind_its_read_of_the_lease_does_not_write_it(cluster, doing):
+    """The server would refuse it, but a deposed leader is to keep quiet altogether."""
+    one = Replica(cluster, "one")
+    await one.ask()
+    written = cluster.server.requests.count("update", "leases")
+
+    def stop() -> None:
+        cluster.clock.ahead_s += 16.0
+
+    cluster.server.faults.add(Fault(method="GET", path="/leases/", action="delay", then=stop))
+    await getattr(one.elector, doing)()
+    assert cluster.server.requests.count("update", "leases") == written
+    assert await one.ask(), "what it reads now counts"
 
 
 async def test_a_released_lease_is_taken_at_once(cluster):
