@@ -1,4 +1,4 @@
-"""`hack/demo`: break and mend a simulated fleet in twelve acts and watch what happens.
+"""`hack/demo`: break and mend a simulated fleet in fourteen acts and watch what happens.
 
 Without --once it stays up after the last act, so that you can look around with kubectl; Ctrl-C
 ends it. With --once it ends by itself: 0 when every expected outcome came true, 1 when not.

@@ -14,11 +14,16 @@ from hack.sim.cluster.controllers.pods import is_ready
 from hack.sim.cluster.fleet.fleet_health_objects import Fault
 from hack.sim.demo.ledger import until
 from hack.sim.demo.outcome import DWELL_S, PATIENCE_S, Act, Outcome, phase
+from hack.sim.demo.repairs import (
+    load_finds_more,
+    machine_replaced,
+    repair,
+    reset_does_not_heal,
+    reset_heals,
+)
 from hack.sim.demo.stage import SOLO, Stage
 from hack.sim.demo.wear import by_hand, link_fails, memory_wears, thermal_slowdown
-from rules.api.names import CONDITION_NEEDS_RESET, CONDITION_NEEDS_RESTART
 from rules.api.quarantine import Phase
-from rules.catalog.reason import Action
 from rules.catalog.xid import reason_for_xid
 
 LATENCY_TARGET_S = 1.0
@@ -31,9 +36,6 @@ XID_31 = (
     "NVRM: Xid (PCI:0000:43:00): 31, pid=41210, name=python3, Ch 00000008, intr 00000000. MMU "
     "Fault: ENGINE GRAPHICS GPCCLIENT_T1_0 faulted @ 0x7f2c_5a000000. Fault is of type FAULT_PDE "
     "ACCESS_TYPE_VIRT_READ"
-)
-NEEDS_RESET = Fault(
-    reason="Xid95UncontainedMemoryError", xids=(95,), action=Action.RESET_GPU, closes_on="Reset"
 )
 XID_95 = "NVRM: Xid (PCI:0000:9d:00): 95, pid=7731, name=tritonserver, Uncontained ECC error"
 
@@ -168,77 +170,6 @@ async def storm(stage: Stage) -> Outcome:
     )
 
 
-async def repair(stage: Stage) -> Outcome:
-    """A restart of the lost GPU's node is asked for, once it is empty; its new boot proves it."""
-    node = stage.cast.training
-    ledger = stage.ledger
-    if not await until(lambda: ledger.asks(node, CONDITION_NEEDS_RESTART), within_s=PATIENCE_S):
-        text = f"no restart was asked for: {phase(stage, node)}"
-        return Outcome(true=False, text=text, path="reboot")
-    await stage.reboot(node, repaired={"gpus": {3: {"lost": False}}})
-    released = await until(lambda: _released(stage, node), within_s=PATIENCE_S)
-    return Outcome(
-        true=released
-        and ledger.healthy(node) == "True"
-        and _steps(stage, node) == ["RestartNode"],
-        text=f"{_ladder(stage, node)}, GPUHealthy={ledger.healthy(node) or '-'}",
-        path="reboot",
-    )
-
-
-async def reset_heals(stage: Stage) -> Outcome:
-    """A GPU needs a reset, gets it once the node is empty, and the node comes back."""
-    node = stage.cast.reset
-    ledger = stage.ledger
-    await stage.health.fail(node, NEEDS_RESET)
-    asked = await until(lambda: ledger.asks(node, CONDITION_NEEDS_RESET), within_s=PATIENCE_S)
-    empty = not ledger.running_on(node, "serving")
-    await asyncio.sleep(DWELL_S / 3)
-    await stage.health.healthy(node)
-    released = await until(lambda: _released(stage, node), within_s=PATIENCE_S)
-    return Outcome(
-        true=asked and empty and released and _steps(stage, node) == ["ResetGPU"],
-        text=f"{_ladder(stage, node)}, {'node empty' if empty else 'PODS LEFT'} at the reset",
-        path="Node condition",
-    )
-
-
-async def reset_does_not_heal(stage: Stage) -> Outcome:
-    """Nobody sees the reset that was asked for: the ladder climbs to a reboot, each step once."""
-    node = stage.cast.climbs
-    ledger = stage.ledger
-    await stage.health.fail(node, NEEDS_RESET)
-    await until(lambda: ledger.marked(node), within_s=PATIENCE_S)
-    await stage.health.keep_evidence(node)
-    asked = await until(
-        lambda: ledger.asks(node, CONDITION_NEEDS_RESTART), within_s=2 * PATIENCE_S
-    )
-    if asked:
-        await stage.reboot_scripted(node)
-    released = await until(lambda: _released(stage, node), within_s=PATIENCE_S)
-    return Outcome(
-        true=asked and released and _steps(stage, node) == ["ResetGPU", "RestartNode"],
-        text=_ladder(stage, node),
-        path="Node condition",
-    )
-
-
-def _released(stage: Stage, node: str) -> bool:
-    ledger = stage.ledger
-    return ledger.phases.get(node, [""])[-1] == Phase.RELEASED and ledger.clean(node)
-
-
-def _steps(stage: Stage, node: str) -> list[str]:
-    return [attempt["step"] for attempt in stage.ledger.status(node).get("repair") or ()]
-
-
-def _ladder(stage: Stage, node: str) -> str:
-    """`ResetGPU Failed > RestartNode Proven > Released`."""
-    tried = stage.ledger.status(node).get("repair") or ()
-    steps = [f"{attempt['step']} {attempt['state']}" for attempt in tried]
-    return " > ".join([*steps, phase(stage, node)])
-
-
 ACTS = (
     Act(
         name="xid79",
@@ -257,7 +188,7 @@ ACTS = (
     Act(
         name="row-remap",
         title="row remapping fails",
-        expected="drained, Quarantined, no step left: a person is called",
+        expected="drained, Quarantined, its Machine is to be replaced",
         at_s=2.0,
         play=row_remap_failure,
     ),
@@ -306,14 +237,14 @@ ACTS = (
     Act(
         name="repair",
         title="the Xid 79 node is restarted on request",
-        expected="RestartNode proven by its new boot, Released",
+        expected="RestartNode proven by its new boot, tested, Released",
         at_s=8.0,
         play=repair,
     ),
     Act(
         name="reset",
         title="Xid 95 asks for a reset, which heals",
-        expected="drained, ResetGPU proven, Released",
+        expected="drained, ResetGPU proven, tested, Released",
         at_s=45.0,
         play=reset_heals,
     ),
@@ -324,7 +255,21 @@ ACTS = (
         at_s=47.0,
         play=reset_does_not_heal,
     ),
+    Act(
+        name="test",
+        title="a reset heals, the test under load says no",
+        expected="test fails, RestartNode proven, test passes, Released",
+        at_s=51.0,
+        play=load_finds_more,
+    ),
+    Act(
+        name="replace",
+        title="the row-remap node's Machine is replaced",
+        expected="ReplaceNode proven, NodeGone, a spare joins",
+        at_s=16.0,
+        play=machine_replaced,
+    ),
 )
 
-NEEDS = {"repair": ("xid79",)}
+NEEDS = {"repair": ("xid79",), "replace": ("row-remap",)}
 """Acts that another one has to prepare."""

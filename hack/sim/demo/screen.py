@@ -24,6 +24,7 @@ COLOURS = {
     "Validating": "cyan",
     "Released": "green",
     "Cancelled": "green",
+    "NodeGone": "grey50",
 }
 HEALTH_COLOURS = {
     "healthy": "green",

@@ -12,7 +12,7 @@ import shutil
 import sys
 import tempfile
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -30,12 +30,14 @@ from hack.sim.cluster.fleet.fleet import (
     Gang,
     Pool,
     Serving,
+    node_names,
 )
 from hack.sim.cluster.fleet.fleet_health import FleetHealth
 from hack.sim.cluster.fleet.fleet_load import load
 from hack.sim.cluster.resource import CONFIGMAPS, LEASES, NAMESPACES, NODES
 from hack.sim.cluster.server import SimulatedApiServer
 from hack.sim.demo.ledger import Ledger, until
+from hack.sim.demo.mending import Machines, TestBench
 from hack.sim.demo.programs import ANY_PORT, DemoAgent, Program
 from hack.sim.manifests import post_manifests, read_manifests
 from rules.api.names import LABEL_GPUS
@@ -44,6 +46,7 @@ from rules.policy.reader import load_policy
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 POLICY_FILE = Path(__file__).with_name("policy.yaml")
+MACHINES_FILE = Path(__file__).with_name("machines.yaml")
 NAMESPACE = "gpuward"
 SOLO = "solo"
 MINIMUM_NODES = 16
@@ -72,6 +75,7 @@ class Cast:
     rack: tuple[str, ...]
     reset: str
     climbs: str
+    tested: str
 
     @property
     def with_agents(self) -> tuple[str, ...]:
@@ -159,7 +163,8 @@ class Stage:
         self.server = await self._stack.enter_async_context(SimulatedApiServer())
         self.server.write_kubeconfig(self.kubeconfig)
         client = self.server.client
-        await post_manifests(client, read_manifests(CHECKOUT / "daemonset" / "crds"))
+        kinds = [CHECKOUT / "daemonset" / "crds", MACHINES_FILE]
+        await post_manifests(client, [each for path in kinds for each in read_manifests(path)])
         await client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
         # So that `kubectl gpuward plan` and `why` judge by the policy that is in force.
         policy = {"policy.yaml": self._policy_file.read_text()}
@@ -171,6 +176,12 @@ class Stage:
         await self.ledger.start()
         self._stack.push_async_callback(self.ledger.stop)
         self.cast = self._choose()
+        self.machines = Machines(client)
+        await self.machines.back(self.ledger.nodes[self.cast.memory])
+        self.bench = TestBench(client, self.ledger, NAMESPACE)
+        await self.bench.install()
+        testing = asyncio.create_task(self.bench.run())
+        self._stack.callback(testing.cancel)
         self.health = FleetHealth(client, lambda: datetime.now(UTC))
         scripted = [n for n in self._fleet.node_names() if n not in self.cast.with_agents]
         await self.health.all_healthy(scripted)
@@ -245,12 +256,22 @@ class Stage:
             rack=tuple(train[2:8]),
             reset=serve[3],
             climbs=serve[4],
+            tested=serve[6],
         )
 
     async def reboot_scripted(self, node: str) -> None:
         """The machine of a node without a real agent reboots, and its GPUs are well."""
         await self.controllers.kubelets.reboot(node)
         await self.health.recreated(node)
+
+    async def replace(self, node: str) -> str:
+        """Node and Machine go, and the spare that joins in their place is well; its name."""
+        agent = self.agents.pop(node)
+        await asyncio.to_thread(agent.program.stop)
+        (pool,) = (each for each in self._fleet.pools if node in node_names(each))
+        spare = await self.machines.replace(node, replace(pool, nodes=pool.nodes + 1))
+        await self.health.healthy(spare)
+        return spare
 
     async def plugin(self, *arguments: str) -> tuple[int, str]:
         """What a person types: `kubectl gpuward ARGUMENTS`; exit status and what it prints."""
