@@ -44,6 +44,10 @@ async def test_s33_issue13_02_a_restart_is_asked_for_once_and_its_new_boot_bring
     async def taken_back():
         return await asked() is None
 
+    async def leads_again():
+        said = [line["event"] for line in await asyncio.to_thread(one.lines)]
+        return said.count("leading") == 2
+
     with running(one):
         await leads(cluster, "one")
         await cluster.health.fail(node, XID_79)
@@ -66,7 +70,7 @@ async def test_s33_issue13_02_a_restart_is_asked_for_once_and_its_new_boot_bring
         await cluster.plane.controllers.kubelets.speak_again(node)
         one.kill()
         one.start()
-        await leads(cluster, "one")
+        await cluster.until(leads_again, "the next life leading")
         await asyncio.sleep(SOON_S)
         (lied,) = (await phase(cluster, node, "Repairing"))["status"]["repair"]
         assert (lied["object"], lied["state"]) == (attempt["object"], "Asked")

@@ -44,14 +44,19 @@ from tests.support.remediator.remediator_process import (
 REBOOTS = Resource("janitor.dgxc.nvidia.com", "v1alpha1", "rebootnodes", False, "RebootNode")
 HOSTS = Resource("metal3.io", "v1alpha1", "baremetalhosts", True, "BareMetalHost")
 CLAIMS = Resource("karpenter.sh", "v1", "nodeclaims", False, "NodeClaim")
-LADDER = """
-repair:
-  mode: Auto
-  steps:
-    RestartNode: {adapter: NVSentinel, timeout: 1s}
-    PowerCycle: {adapter: Metal3, timeout: 2s}
-    ReplaceNode: {adapter: Karpenter, timeout: 5m}
-"""
+
+
+def ladder(*, over: tuple[str, ...] = ()) -> str:
+    """Three steps, each with time enough, and no more time for those that are `over`."""
+    steps = {"RestartNode": "NVSentinel", "PowerCycle": "Metal3", "ReplaceNode": "Karpenter"}
+    lines = [
+        f"    {step}: {{adapter: {adapter}, timeout: {'1s' if step in over else '5m'}}}"
+        for step, adapter in steps.items()
+    ]
+    return "\n".join(["", "repair:", "  mode: Auto", "  steps:", *lines, ""])
+
+
+LADDER = ladder()
 COMPONENTS = ("repair-nv-sentinel", "repair-metal3", "repair-karpenter")
 KEPT_OUT = {"Deployment", "DaemonSet", "CustomResourceDefinition", "NetworkPolicy", "Service"}
 KEY = "reboot.metal3.io/gpuward"
@@ -172,6 +177,7 @@ async def test_s39_issue13_02_the_ladder_is_climbed_through_objects_each_asked_o
         await cluster.client.patch(
             REBOOTS, name, {"status": {"conditions": lie}}, subresource="status"
         )
+        one.new_policy(QUICK + ladder(over=("RestartNode",)))
         if dies:
             one.kill()
             one.start()
@@ -198,6 +204,7 @@ async def test_s39_issue13_02_the_ladder_is_climbed_through_objects_each_asked_o
             return KEY not in notes and "gpuward.io/repair" not in notes
 
         await cluster.until(may_come_on, "the mark taken off the host")
+        one.new_policy(QUICK + ladder(over=("RestartNode", "PowerCycle")))
 
         # Deleted: with its finalizer the claim stays until the node is gone.
         async def deleting() -> bool:
@@ -211,8 +218,8 @@ async def test_s39_issue13_02_the_ladder_is_climbed_through_objects_each_asked_o
         await cluster.client.delete(NODES, NODE)
         session = await phase(cluster, NODE, "NodeGone")
 
-    ladder = [(a["step"], a["state"]) for a in session["status"]["repair"]]
-    assert ladder == [
+    climbed = [(a["step"], a["state"]) for a in session["status"]["repair"]]
+    assert climbed == [
         ("RestartNode", "Failed"),
         ("PowerCycle", "Failed"),
         ("ReplaceNode", "Proven"),
@@ -304,8 +311,8 @@ async def test_issue13_02_a_driver_pod_is_evicted_and_a_label_asks_for_the_reboo
         await cluster.plane.controllers.kubelets.reboot(NODE)
         await cluster.health.recreated(NODE)
         session = await phase(cluster, NODE, "Released")
-    ladder = [(a["step"], a["state"]) for a in session["status"]["repair"]]
-    assert ladder == [("RestartDriver", "Failed"), ("RestartNode", "Proven")]
+    climbed = [(a["step"], a["state"]) for a in session["status"]["repair"]]
+    assert climbed == [("RestartDriver", "Failed"), ("RestartNode", "Proven")]
     assert not await labelled()
     assert "gpuward.io/repair" not in (await cluster.node(NODE))["metadata"]["annotations"]
     asked = [r for r in cluster.plane.requests.all if r.user.endswith(":gpuward-remediator")]

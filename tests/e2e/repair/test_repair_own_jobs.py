@@ -39,7 +39,6 @@ repair:
 ASKS_FOR_A_RESET = Fault(reason=XID_79.reason, xids=(79,), gpu=3, action=Action.RESET_GPU)
 OPERANDS = {f"{PREFIX_GPU_DEPLOY}{name}": "true" for name in ("device-plugin", "dcgm-exporter")}
 HELD_BACK = {f"{PREFIX_GPU_DEPLOY}dcgm": "false"}
-PROGRAM_S = 2
 
 
 async def standing(cluster: Cluster, *, reset_ends: int) -> RemediatorProcess:
@@ -50,10 +49,7 @@ async def standing(cluster: Cluster, *, reset_ends: int) -> RemediatorProcess:
         if each["kind"] not in KEPT_OUT
     ]
     template = one(objects, "PodTemplate", "gpuward-reset-gpu")["template"]
-    template["metadata"]["annotations"] = {
-        "sim.gpuward.io/finish-after": f"{PROGRAM_S}s",
-        "sim.gpuward.io/exit-code": str(reset_ends),
-    }
+    template["metadata"]["annotations"] = {"sim.gpuward.io/exit-code": str(reset_ends)}
     await post_manifests(cluster.client, objects, namespace="gpuward")
     await cluster.add(pool=Pool(name="gpu", nodes=3))
     await cluster.health.all_healthy([f"gpu-000{n}" for n in range(3)])
@@ -83,6 +79,7 @@ async def moved_and_back(cluster: Cluster) -> None:
     job = await job_of(cluster, "resetgpu")
     assert await deployed(cluster) == (dict.fromkeys(OPERANDS, PAUSED_BY_US) | HELD_BACK, True)
     assert job["spec"]["template"]["spec"]["nodeName"] == NODE
+    await cluster.programs_end("gpuward", job["metadata"]["name"])
 
     async def back() -> bool:
         return await deployed(cluster) == (OPERANDS | HELD_BACK, False)

@@ -31,10 +31,12 @@ def says(verdict: str, **check: Any) -> str:
     return json.dumps({"verdict": verdict, "message": f"It is {verdict}.", "checks": checks})
 
 
-async def ends_with(cluster: Any, exit_code: int, message: str, after: str = "300ms") -> None:
-    """The PodTemplate whose pod the simulated kubelet ends so."""
+async def ends_with(
+    cluster: Any, exit_code: int, message: str, *, by_itself: bool = True
+) -> None:
+    """The PodTemplate whose pod the simulated kubelet ends so, if need be on the test's word."""
     annotations = {
-        "sim.gpuward.io/finish-after": after,
+        **({"sim.gpuward.io/finish-after": "300ms"} if by_itself else {}),
         "sim.gpuward.io/exit-code": str(exit_code),
         "sim.gpuward.io/message": message,
     }
@@ -62,7 +64,7 @@ async def three_nodes(cluster: Any) -> None:
 
 async def test_s35_issue13_03_a_node_comes_back_after_a_pass_whoever_leads(cluster, tmp_path):
     await three_nodes(cluster)
-    await ends_with(cluster, 0, says("pass"), after="3s")
+    await ends_with(cluster, 0, says("pass"), by_itself=False)
     one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig, policy=QUICK + TESTED)
 
     async def asked():
@@ -83,6 +85,7 @@ async def test_s35_issue13_03_a_node_comes_back_after_a_pass_whoever_leads(clust
         assert job["spec"]["template"]["spec"]["nodeName"] == NODE
         assert (await cluster.node(NODE))["spec"]["unschedulable"]
         one.start()
+        await cluster.programs_end("gpuward", test["object"])
         session = await phase(cluster, NODE, "Released")
         (ended,) = session["status"]["validation"]
         assert (ended["state"], ended["verdict"], ended["jobUID"]) == (

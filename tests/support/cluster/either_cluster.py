@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from hack.sim.cluster.clients.client import ApiError, Object
+from hack.sim.cluster.controllers.nodes.kubelet import PREFIX
 from hack.sim.cluster.controllers.nodes.node_objects import node_object
 from hack.sim.cluster.controllers.pods import is_ready, is_terminating, node_of
 from hack.sim.cluster.controllers.suite import utc_now
@@ -94,6 +95,17 @@ class Cluster:
     async def add_namespace(self, name: str) -> None:
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         await self.client.create(NAMESPACES, body)
+
+    async def programs_end(self, namespace: str, job: str) -> None:
+        """The programs in the pods of a Job end now, as the annotations of the pods say."""
+
+        async def made() -> list[Object]:
+            found, _ = await self.client.list(PODS, namespace, label_selector=f"job-name={job}")
+            return list(found)
+
+        now = {"metadata": {"annotations": {f"{PREFIX}finish-after": "0s"}}}
+        for pod in await self.until(made, f"a pod of Job {job}"):
+            await self.client.patch(PODS, pod["metadata"]["name"], now, namespace)
 
     async def pods(self, app: str, *, node: str | None = None) -> list[Object]:
         """The pods of an app, terminating ones too."""
