@@ -31,9 +31,7 @@ def says(verdict: str, **check: Any) -> str:
     return json.dumps({"verdict": verdict, "message": f"It is {verdict}.", "checks": checks})
 
 
-async def ends_with(
-    cluster: Any, exit_code: int, message: str, *, by_itself: bool = True
-) -> None:
+async def ends_with(cluster: Any, exit_code: int, message: str, *, by_itself: bool = True) -> None:
     """The PodTemplate whose pod the simulated kubelet ends so, if need be on the test's word."""
     annotations = {
         **({"sim.gpuward.io/finish-after": "300ms"} if by_itself else {}),
