@@ -13,7 +13,7 @@ import pytest
 from hack.sim.cluster.fleet.fleet import Pool
 from hack.sim.cluster.fleet.fleet_health_objects import XID_79
 from hack.sim.cluster.resource import POD_TEMPLATES, Resource
-from hack.sim.demo.acts import NEEDS_RESET
+from hack.sim.demo.repairs import NEEDS_RESET
 from remediator.cli import main as remediator_main
 from rules.api.timestamps import parse_time
 from tests.support.remediator.kubectl_cluster import run_command
