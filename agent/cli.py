@@ -65,9 +65,9 @@ def main(arguments: list[str] | None = None) -> int:
         if command == named:
             if command == "run":
                 # Imported here: it is for those that run for months.
-                from agent.memory import stay_small
+                from agent.memory import OF_DAEMON, stay_small
 
-                stay_small()
+                stay_small(*OF_DAEMON)
             # Modules are made to stay: looking for garbage among them is a tenth of a start.
             gc.disable()
             import_module(module).add_parser(subparsers)

@@ -10,7 +10,6 @@ import atexit
 import base64
 import binascii
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,6 +187,9 @@ def _file(config: Path, name: str, data: str) -> str:
         raise KubeConfigError(
             f"kubeconfig {config} holds data that is not base64: correct the file"
         ) from error
+    # Imported here: in a cluster there is no kubeconfig.
+    import tempfile
+
     # Python's TLS takes files only; mkstemp makes them readable to this user alone.
     try:
         descriptor, path = tempfile.mkstemp(prefix="gpuward-", suffix=".pem")

@@ -11,9 +11,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import types
 
-from agent.memory import stay_small
+from agent.memory import OF_NVML_CHILD, stay_small
 
 ORDERS, REPORTS, ERRORS = 0, 1, 2
 
@@ -26,7 +25,7 @@ def main(mode: str, poll_s: float) -> int:
     for ignored in (signal.SIGINT, signal.SIGTERM):
         # The parent says when to end: it gets these signals too, and knows what hangs.
         signal.signal(ignored, signal.SIG_IGN)
-    _stay_small()
+    stay_small(*OF_NVML_CHILD)
     from agent.nvml.life import Child
     from agent.nvml.messages import EXIT_UNUSABLE, Note
 
@@ -64,15 +63,6 @@ def _simulate(path: str) -> str:
     except (OSError, ValueError) as error:
         return f"--nvml sim:{path} cannot be used: {' '.join(str(error).split())[:500]}"
     return ""
-
-
-def _stay_small() -> None:
-    """Keep out modules that libraries import and do not use here: two megabytes."""
-    # pynvml imports find_library and never calls it; the real module brings subprocess along.
-    unused = types.ModuleType("ctypes.util")
-    vars(unused)["find_library"] = None
-    sys.modules.setdefault("ctypes.util", unused)
-    stay_small()
 
 
 if __name__ == "__main__":

@@ -27,6 +27,8 @@ MAX_MESSAGE_CHARS: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
+    """An Event and when it happened (wall)."""
+
     event: NodeEvent
     at: float
 

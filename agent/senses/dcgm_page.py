@@ -51,6 +51,8 @@ BLANK_FLOAT: Final = 140737488355328.0
 
 @dataclass(slots=True)
 class _Page:
+    """What has been read of a page so far."""
+
     gpus: dict[str, dict[Signal, Value]] = field(default_factory=dict)
     counts: dict[tuple[str, Signal], dict[str, dict[str, float]]] = field(default_factory=dict)
     """What each field counted on each link (or on none) of a GPU."""

@@ -54,12 +54,13 @@ def simulator_kib(description: Path) -> int:
     loaded and asked and once without, and their private pages compared.
     """
     path = repr(str(description))
-    main = "import agent.daemon.run"
+    small = "from agent import memory; memory.stay_small(*memory.{}); "
+    main = f"{small.format('OF_DAEMON')}import agent.daemon.run"
     machine = (
         f"from agent.senses.machine import simulated as s; m = s({path}); m.functions(); "
         "m.minors()"
     )
-    child = "import agent.nvml.life"
+    child = f"{small.format('OF_NVML_CHILD')}import agent.nvml.life"
     driver = f"from hack.sim.driver import install; install({path})"
     return sum(
         _private_kib(f"{imports}; {simulator}") - _private_kib(imports)

@@ -57,6 +57,8 @@ _COUNTERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Growth:
+    """Of one clock: how much it counted on this GPU, and on each of the others."""
+
     mine: float
     siblings: tuple[float, ...]
 
