@@ -8,10 +8,10 @@ hoped for.
 from __future__ import annotations
 
 import asyncio
-import time
 
 from hack.sim.cluster.controllers.pods import is_ready
 from hack.sim.cluster.fleet.fleet_health_objects import Fault
+from hack.sim.demo.latency import Stopwatch
 from hack.sim.demo.ledger import until
 from hack.sim.demo.outcome import DWELL_S, PATIENCE_S, Act, Outcome, phase
 from hack.sim.demo.repairs import (
@@ -26,7 +26,6 @@ from hack.sim.demo.wear import by_hand, link_fails, memory_wears, thermal_slowdo
 from rules.api.quarantine import Phase
 from rules.catalog.xid import reason_for_xid
 
-LATENCY_TARGET_S = 1.0
 GANG, GANG_PODS = "llm-0", 2
 
 XID_79 = (
@@ -43,23 +42,22 @@ XID_95 = "NVRM: Xid (PCI:0000:9d:00): 95, pid=7731, name=tritonserver, Uncontain
 async def fallen_off_the_bus(stage: Stage) -> Outcome:
     """Xid 79 on a training node: marked within a second, drained, quarantined."""
     node = stage.cast.training
-    began = time.monotonic()
+    watch = Stopwatch.start(stage, node)
     stage.agents[node].kernel_line(XID_79)
     stage.agents[node].edit({"gpus": {3: {"lost": True}}})
     ledger = stage.ledger
+    latency = await watch.unschedulable()
     done = await until(
         lambda: Phase.QUARANTINED in ledger.phases.get(node, ()), within_s=PATIENCE_S
     )
-    at = ledger.unschedulable_at.get(node)
-    latency = None if at is None else at - began
     left = ledger.running_on(node, "training")
     evicted = (ledger.status(node).get("drain") or {}).get("evicted", 0)
-    quick = latency is not None and latency < LATENCY_TARGET_S
+    quick = latency is not None and latency.quick
     return Outcome(
         true=done and quick and not left and ledger.healthy(node) == "False",
         text=f"{phase(stage, node)}, {evicted} evicted, {_gang(stage)}",
         path="kernel line",
-        latency_s=latency,
+        latency=latency,
     )
 
 
@@ -107,7 +105,7 @@ async def protected_pod(stage: Stage) -> Outcome:
     """The node's only pod is protected for good: marked at once, named, never forced."""
     node = stage.cast.protected
     ledger = stage.ledger
-    began = time.monotonic()
+    watch = Stopwatch.start(stage, node)
     stage.agents[node].kernel_line(XID_95)
 
     def named() -> bool:
@@ -116,15 +114,14 @@ async def protected_pod(stage: Stage) -> Outcome:
             b.get("permanent") and SOLO in b.get("pdb", "") for b in drain.get("blocked", ())
         )
 
+    latency = await watch.unschedulable()
     blocked = await until(
         lambda: named() and ledger.session_condition(node, "Blocked") is not None,
         within_s=PATIENCE_S,
     )
     await asyncio.sleep(DWELL_S)
     alive = bool(ledger.running_on(node, "serving"))
-    at = ledger.unschedulable_at.get(node)
-    latency = None if at is None else at - began
-    quick = latency is not None and latency < LATENCY_TARGET_S
+    quick = latency is not None and latency.quick
     return Outcome(
         true=blocked and alive and quick,
         text=(
@@ -132,7 +129,7 @@ async def protected_pod(stage: Stage) -> Outcome:
             f"pod {'still runs' if alive else 'GONE'}"
         ),
         path="kernel line",
-        latency_s=latency,
+        latency=latency,
     )
 
 

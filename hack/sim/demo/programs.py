@@ -53,6 +53,11 @@ class Program:
             )  # fmt: skip
 
     @property
+    def pid(self) -> int | None:
+        """Of the process while there is one."""
+        return None if self._process is None else self._process.pid
+
+    @property
     def ended(self) -> int | None:
         """Exit status once it ended by itself."""
         return None if self._process is None else self._process.poll()

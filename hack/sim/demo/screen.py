@@ -94,6 +94,10 @@ def _acts(playing: list[Act], done: dict[str, Outcome]) -> Text:
     return text
 
 
+def _how(outcome: Outcome) -> str:
+    return f"via {outcome.path}" if outcome.latency is None else str(outcome.latency)
+
+
 def _narrow(console: Console, acts: list[Act], done: dict[str, Outcome]) -> None:
     """The same as lines: a table of five columns is unreadable at 80."""
     console.print("faults and what came of them", style="bold")
@@ -105,8 +109,7 @@ def _narrow(console: Console, acts: list[Act], done: dict[str, Outcome]) -> None
             f"      expected: {act.expected}", markup=False, highlight=False, soft_wrap=True
         )
         if outcome is not None:
-            latency = outcome.latency_s
-            how = f"via {outcome.path}" if latency is None else f"{latency * 1000:.0f} ms"
+            how = _how(outcome)
             console.print(
                 f"      outcome:  {outcome.text} ({how})",
                 markup=False,
@@ -129,12 +132,11 @@ def summary(console: Console, acts: list[Act], done: dict[str, Outcome]) -> None
         if outcome is None:
             table.add_row("-", act.title, act.expected, "did not end", "")
             continue
-        latency = outcome.latency_s
         table.add_row(
             Text("ok", style="green") if outcome.true else Text("NO", style="bold red"),
             act.title,
             act.expected,
             outcome.text,
-            f"via {outcome.path}" if latency is None else f"{latency * 1000:.0f} ms",
+            _how(outcome),
         )
     console.print(table)

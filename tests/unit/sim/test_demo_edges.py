@@ -14,7 +14,8 @@ import pytest
 from hack.sim.demo import stage
 from hack.sim.demo.__main__ import _parser, main
 from hack.sim.demo.acts import ACTS
-from hack.sim.demo.outcome import Outcome
+from hack.sim.demo.latency import waited_s
+from hack.sim.demo.outcome import Latency, Outcome
 from hack.sim.demo.screen import NARROW, summary
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -91,3 +92,27 @@ def test_issue15_07_at_80_columns_the_table_is_lines(capsys):
     assert all("│" not in line for line in lines)
     summary(Console(width=NARROW), list(ACTS), done)
     assert "│" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("whole_s", "waited_s", "quick", "said"),
+    [
+        (0.716, 0.2, True, "716 ms"),
+        (2.28, 1.7, True, "2280 ms, 1700 of them for a core"),
+        (2.28, 0.4, False, "2280 ms, 400 of them for a core"),
+        pytest.param(
+            1.5, 4.0, True, "1500 ms, 1500 of them for a core", id="threads side by side"
+        ),
+    ],
+)
+def test_the_promise_is_of_the_programs_not_of_a_machine_where_they_wait(
+    whole_s, waited_s, quick, said
+):
+    latency = Latency(whole_s=whole_s, waited_s=waited_s)
+    assert (latency.quick, str(latency)) == (quick, said)
+
+
+def test_a_program_that_ended_waits_for_nothing():
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    assert waited_s([ended.pid]) == 0.0
