@@ -24,8 +24,10 @@ from rules.api.names import ANNOTATION_HOLD, ANNOTATION_REPAIRED, API_VERSION
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import MAX_MESSAGE, Cause, Mode, QuarantineSpec, QuarantineStatus
 from rules.api.timestamps import format_time
+from rules.policy.policy import Policy
 from rules.repair.ladder import Step
 from rules.session.causes import MAX_CAUSES
+from rules.session.repair.wants import unfit
 from rules.session.status import PROPOSED, condition
 
 HUMAN_REASON = "Requested"
@@ -166,7 +168,11 @@ async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Termin
         raise CommandError(
             f"{step} was tried in session {session.name} already, each step is once"
         )
-    await _has_adapter(cluster, options, step)
+    policy = await _with_adapter(cluster, options, step)
+    if policy is not None:
+        why = unfit(session, await cluster.health(name), policy).get(step)
+        if why is not None:
+            raise CommandError(f"{step} {why}; name another step with --step")
     if options.step and options.step != (proposed.reason if proposed is not None else ""):
         instead = "which is not what is proposed, "
     else:
@@ -191,17 +197,20 @@ def _is_silent(status: QuarantineStatus) -> bool:
     return silent is not None and silent.status == "True"
 
 
-async def _has_adapter(cluster: Cluster, options: argparse.Namespace, step: str) -> None:
-    """CommandError where the policy can be read and would do nothing about the step."""
+async def _with_adapter(cluster: Cluster, options: argparse.Namespace, step: str) -> Policy | None:
+    """The policy, None where it cannot be read; CommandError where it would do nothing about the
+    step.
+    """
     try:
         policy = await cluster.policy(options.namespace)
     except CommandError:
-        return
+        return None
     if policy is not None and policy.repair.mode == "Off":
         raise CommandError("the policy repairs nothing (repair.mode is Off)")
     if policy is not None and step not in policy.repair.steps:
         known = ", ".join(sorted(policy.repair.steps))
         raise CommandError(f"the policy has no adapter for {step}; it has for {known}")
+    return policy
 
 
 async def repaired(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:

@@ -118,6 +118,7 @@ def climb(
     chosen: str = "",
     failed: Collection[str] = (),
     named: Mapping[str, int] = MappingProxyType({}),
+    unfit: Mapping[str, str] = MappingProxyType({}),
 ) -> Climb:
     """The lowest step from `begins` on that may be taken, or the one that a person chose.
 
@@ -127,13 +128,15 @@ def climb(
     step of this node in the window, this session's included, `attempts` bounds them. `failed` are
     steps that did not hold on this very part before: a lemon's ladder begins above them. `named`
     are the highest numbers that requests of this session have, so that no name comes twice.
+    `unfit` says of steps why nobody can be asked for them here, whoever chose them.
     """
 
     def rung_of(step: Step) -> Rung:
         number = max(tried.get(step, 0), named.get(step, 0)) + 1
         return Rung(step=step, adapter=adapters[step], attempt=number)
 
-    if (wanted := next((s for s in adapters if s == chosen and s not in taken), None)) is not None:
+    mine = (step for step in adapters if step == chosen and step not in taken)
+    if (wanted := next((step for step in mine if step not in unfit), None)) is not None:
         return Climb(begins=wanted, rung=rung_of(wanted))
     if begins is None:
         return Climb()
@@ -143,6 +146,8 @@ def climb(
             passed.append((step, "was tried in this session"))
         elif step not in adapters:
             passed.append((step, "has no adapter"))
+        elif step in unfit:
+            passed.append((step, unfit[step]))
         elif step in failed:
             passed.append((step, "did not hold before"))
         elif tried.get(step, 0) >= attempts:

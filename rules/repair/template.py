@@ -66,6 +66,15 @@ def filled(template: Any, facts: RequestFacts) -> Any:
     return _filled(template, facts.values, facts.gpus)
 
 
+def mentions(template: Any, name: str) -> bool:
+    """Whether a name is to be put in anywhere."""
+    if isinstance(template, str):
+        return name in _NAME.findall(template)
+    if isinstance(template, dict):
+        return any(mentions(value, name) for value in template.values())
+    return isinstance(template, list | tuple) and any(mentions(each, name) for each in template)
+
+
 def filled_text(template: str, values: Mapping[str, str]) -> str:
     """One text with names put in; names that `values` lacks stay as they are."""
     return _NAME.sub(lambda found: values.get(found[1], found[0]), template)

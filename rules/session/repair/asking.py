@@ -35,6 +35,7 @@ from rules.session.repair.requests import (
     facts_of,
     patch_of,
 )
+from rules.session.repair.wants import NOBODY_ACCUSED, must_name
 
 FRESH_S: Final = 10.0
 """Nobody is asked through an object that was read longer ago than this. What changed since answers
@@ -71,6 +72,14 @@ def call_for(case: Case, attempt: RepairAttempt) -> Call:
     action = worded_action(case, attempt)
     if action is None:
         return _no(f"the policy knows no adapter {attempt.adapter} for a {attempt.step}")
+    call = _call(case, attempt, action)
+    nobody = must_name(attempt.step, action) and not facts_of(case, attempt).gpus
+    if call.write is not None and nobody:
+        return replace(_no(f"{attempt.step} {NOBODY_ACCUSED}"), target=call.target)
+    return call
+
+
+def _call(case: Case, attempt: RepairAttempt, action: RepairAction) -> Call:
     if action.condition:
         if asked_by_condition(case, attempt, action):
             return Call(verdict=AskVerdict(asked=True))

@@ -59,7 +59,8 @@ def facts_of(case: Case, attempt: RepairAttempt) -> RequestFacts:
         node_uid=attempt.before.node_uid,
         session=case.session.name,
         boot_id=attempt.before.boot_id,
-        gpu_uuids=accused or tuple(gpu.uuid for gpu in attempt.before.gpus),
+        # Never the others for want of one: a reset of all ends work that nobody accused.
+        gpu_uuids=accused,
         reason=causes[0].reason if causes else "",
         step=attempt.step,
     )

@@ -18,7 +18,9 @@ from rules.catalog.reasons import REASONS
 from rules.ledger.record import RecordView, record_names
 from rules.ledger.verdict import Lessons, lessons_of
 from rules.policy.policy import Policy
+from rules.repair.adapter import RepairAction
 from rules.repair.ladder import AFTER_A_FAILED_TEST, Climb, Rung, Step, above, begins_at, climb
+from rules.repair.template import mentions
 from rules.session import status as st
 from rules.session.external import trigger_of
 from rules.session.validation import verdicts
@@ -59,9 +61,34 @@ def next_step(
         named=named_in(session),
         attempts=repair.attempts,
         chosen=session.spec.repair.step if session.spec.repair is not None else "",
+        unfit=unfit(session, health, policy),
     )
     found = led(failed=learnt.failed)
     return led() if found.in_vain and not learnt.lemons else found
+
+
+NOBODY_ACCUSED: Final = "would have to name its GPUs, and no cause accuses one that is there"
+
+
+def unfit(session: QuarantineView, health: HealthView | None, policy: Policy) -> dict[str, str]:
+    """Steps that nobody can be asked for in this session: a reset that names GPUs, without any.
+
+    It is for the accused GPUs alone. No cause means a reset of all: what NVSwitches and their
+    fabric ask for begins at the driver or the node.
+    """
+    wanted = policy.repair.steps.get(Step.RESET_GPU)
+    action = policy.repair.action(wanted.adapter, Step.RESET_GPU) if wanted is not None else None
+    if action is None or not must_name(Step.RESET_GPU, action):
+        return {}
+    gpus = health.status.gpus if health is not None else ()
+    there = {gpu.uuid for gpu in gpus if gpu.uuid}
+    accused = set(accused_by(session, health))
+    return {} if accused and (not there or accused & there) else {Step.RESET_GPU: NOBODY_ACCUSED}
+
+
+def must_name(step: str, action: RepairAction) -> bool:
+    """Whether the step is for the GPUs that its request names, so that it names some."""
+    return step == Step.RESET_GPU and mentions((action.create, action.patch), "gpuUUIDs")
 
 
 def was_fenced(status: QuarantineStatus) -> bool:

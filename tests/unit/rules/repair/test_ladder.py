@@ -88,3 +88,11 @@ def test_issue13_02_why_no_step_is_left_is_said_step_by_step() -> None:
         "RestartNode was tried in this session, PowerCycle has no adapter, ReplaceNode was tried "
         "2 times lately"
     )
+
+
+@pytest.mark.parametrize("chosen", ["", "ResetGPU"])
+def test_issue13_05_a_step_that_nobody_can_be_asked_for_is_passed_over(chosen: str) -> None:
+    found = led(unfit={"ResetGPU": "would name nobody"}, chosen=chosen)
+    assert found.rung is not None
+    assert found.rung.step is Step.RESTART_DRIVER
+    assert found.passed == ((Step.RESET_GPU, "would name nobody"),)
