@@ -129,6 +129,15 @@ class JudgingLoop:
         """Whether the loop turns."""
         return self._clock() - self._beat < ALIVE_WITHIN_S
 
+    def stop(self, stop: Stop) -> None:
+        """End behind the fact that is judged now; from any thread, or a signal's handler.
+
+        A flood that waits to be judged does not hold up the end, which a cluster gives half a
+        minute: what was not judged lies behind the cursor and is read by the next life.
+        """
+        self._stops.append(stop)
+        self._inbox.put(stop)
+
     def run(self) -> Stop:
         """Judge until told to stop; the last verdict has been submitted then."""
         while not self._stops:
@@ -142,7 +151,11 @@ class JudgingLoop:
             late = self._clock() - self._published_at > PUBLISH_WITHIN_S
             if self._stale and (late or self._inbox.queue.empty()):
                 self.publish()
-        return self._stops.pop()
+        if self._stale:
+            self.publish()
+        first = self._stops[0]
+        self._stops.clear()
+        return first
 
     def publish(self) -> None:
         """Submit the verdict as it stands, if it differs from the last one."""

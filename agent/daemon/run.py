@@ -241,14 +241,14 @@ class Agent:
     # What other threads report.
 
     def _on_signal(self, number: int, _frame: object) -> None:
-        self._inbox.put(Stop(0, f"ending because of {signal.Signals(number).name}"))
+        self._loop.stop(Stop(0, f"ending because of {signal.Signals(number).name}"))
 
     def _on_broken_thread(self, args: threading.ExceptHookArgs) -> None:
         """A thread ended by a defect of ours: end too, since half an agent reports half."""
         name = args.thread.name if args.thread is not None else "a thread"
         trace = "".join(traceback.format_exception(args.exc_value)) if args.exc_value else ""
         self._log.error(f"{name} ended by a defect of gpuward: please report it", trace=trace)
-        self._inbox.put(Stop(1, f"ending because {name} ended: the container restarts"))
+        self._loop.stop(Stop(1, f"ending because {name} ended: the container restarts"))
 
     def _node_seen(self, node: NodeObject) -> None:
         self._node_was_seen = True

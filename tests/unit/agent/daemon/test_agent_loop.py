@@ -143,6 +143,19 @@ def test_facts_from_before_the_past_was_known_are_judged_on_top_of_it(agent: Age
     assert published.incidents[0].id in ids
 
 
+def test_a_flood_that_waits_does_not_hold_up_the_end_and_the_next_life_judges_it(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Stop(0, "told to end")
+    monkeypatch.setattr(agent.outside, "announce", lambda event: agent.loop.stop(told))
+    flood = [line(XID79.replace("3b", f"{n:02x}"), sequence=n) for n in range(1, 100)]
+    assert agent.take(Known(status=None), *flood) == told
+    assert (len(agent.last.incidents), agent.last.cursor.kmsg_seq) == (1, 1)
+    following = Agent()
+    following.take(Known(status=agent.last), *flood[1:3])
+    assert len(following.last.incidents) == 3
+
+
 def test_a_line_that_an_earlier_run_judged_is_not_counted_again(agent: Agent) -> None:
     first = Agent()
     first.take(Known(status=None), line(sequence=7))
