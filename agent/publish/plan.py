@@ -16,7 +16,7 @@ from rules.api.backoff import backoff_s
 from rules.api.health import plain
 from rules.api.names import API_VERSION
 from rules.api.timestamps import format_time
-from rules.publish.publication import RIDE_ALONG_S, Difference, Publication, differs
+from rules.publish.publication import NOTED_S, RIDE_ALONG_S, Difference, Publication, differs
 from rules.publish.publication import PublishedCondition as OurCondition
 
 URGENT_SPACING_S: Final = 0.2
@@ -30,6 +30,7 @@ FIRST_RETRY_S: Final = 0.5
 LONGEST_RETRY_S: Final = 30.0
 MISSING_RETRY_S: Final = 60.0
 """A missing CRD or node is waited for patiently: it comes with an installation step."""
+_WITHIN_S: Final = {Difference.SOON: NOTED_S, Difference.RIDES_ALONG: RIDE_ALONG_S}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,8 +129,8 @@ def health_step(
     difference = differs(accepted, wanted)
     settled = health is not None and difference is not Difference.NOW
     due = lane.reassert_at if settled else now
-    if settled and difference is Difference.RIDES_ALONG:
-        due = min(due, lane.wrote_at + RIDE_ALONG_S)
+    if settled and difference in _WITHIN_S:
+        due = min(due, lane.wrote_at + _WITHIN_S[difference])
     due = max(due, lane.not_before)
     if due > now:
         return Wait(until=due, settled=settled)

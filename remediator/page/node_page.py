@@ -21,10 +21,8 @@ from remediator.page.parts import (
 from remediator.page.session_page import commands, marks_list
 from remediator.page.session_table import ended_table, open_table
 from remediator.page.timeline_plot import timeline_parts
-from remediator.view.acts import session_acts
 from remediator.view.shapes import NodeDetail, ReplicaShown
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
-from rules.session.status import PROPOSED
 
 SHOWN_GPUS = 64
 SHOWN_CLOSED = 10
@@ -54,19 +52,12 @@ def node_page(detail: NodeDetail, replica: ReplicaShown, now: float) -> Element:
         section(
             "timeline", "Timeline", live("steps", "div", timeline_parts(detail.timeline, now))
         ),
-        section("acts", "What you can do", *commands(node.name, _in_session(detail))),
+        section(
+            "acts", "What you can do", *commands(node.name, detail.acts, calm=not node.session)
+        ),
         section("senses", "Senses", live("senses", "div", _senses(health, now))),
         section("topology", "Topology", _topology(health)) if health else None,
     )
-
-
-def _in_session(detail: NodeDetail) -> tuple[tuple[str, str], ...]:
-    """What the open session of the node allows; () without one."""
-    row = next((row for row in detail.sessions if row.name == detail.node.session), None)
-    if row is None:
-        return ()
-    proposed = "the proposed step" if PROPOSED in row.conditions else ""
-    return tuple(session_acts(detail.node.name, proposed=proposed))
 
 
 def _state(detail: NodeDetail, now: float) -> list[Element | None]:

@@ -23,7 +23,6 @@ from remediator.page.parts import (
 )
 from remediator.page.runbook_page import runbook_link
 from remediator.view import shapes
-from remediator.view.acts import proposed_step, session_acts
 from rules.api.quarantine import BlockedBy, TimelineEntry, ValidationAttempt
 from rules.session.repair.rungs import PASSED, LadderRung
 
@@ -311,23 +310,18 @@ def _clock(at: str) -> str:
 
 
 def _acts(detail: shapes.SessionDetail) -> list[Element]:
-    node = detail.session.node
-    if not detail.session.open:
-        return commands(node)
-    detected = any(cause.source == "Detector" for cause in detail.causes)
-    proposed = proposed_step(detail.conditions)
-    acts = session_acts(node, proposed=proposed, held=detail.hold, detected=detected)
-    return commands(node, acts)
+    return commands(detail.session.node, detail.acts, calm=not detail.session.open)
 
 
-def commands(node: str, in_session: Iterable[tuple[str, str]] = ()) -> list[Element]:
-    """What a person types about a node, each to be copied with one click; `in_session` what its
-    open session allows.
+def commands(node: str, acts: Iterable[shapes.PersonsAct], *, calm: bool) -> list[Element]:
+    """What a person types about a node, each to be copied with one click; `acts` what changes
+    something now, `calm` where no session of it is open.
     """
-    calm = (f'kubectl gpuward quarantine {node} --reason "..."', "take it out of service")
+    take = (f'kubectl gpuward quarantine {node} --reason "..."', "take it out of service")
     lines = [
         (f"kubectl gpuward why {node}", "the same in the terminal"),
-        *(tuple(in_session) or (calm,)),
+        *((act.command, act.does) for act in acts),
+        *((take,) if calm else ()),
         (f"kubectl gpuward history {node}", "every session of this node"),
         (f"kubectl gpuward bundle {node}", "what support asks for"),
     ]

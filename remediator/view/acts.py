@@ -1,13 +1,22 @@
 """What a person can do about a node now, as commands to copy. Pure.
 
-The page and `kubectl gpuward why` show the same commands in the same order.
+The page and `kubectl gpuward why` show the same commands in the same order: only those that change
+something as things stand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from rules.api.quarantine import Condition
+from remediator.view.people import HELD, decided
+from remediator.view.shapes import PersonsAct
+from remediator.view.state import PageState
+from rules.api.health import IncidentStatus
+from rules.api.nodes import PauseView, QuarantineView
+from rules.api.quarantine import Condition, Mode
+from rules.catalog.reason import ClosesKind
+from rules.session.causes import DETECTOR, CauseSight, open_causes, sight_of
+from rules.session.observation import pause_covers
 from rules.session.status import PROPOSED
 
 
@@ -17,21 +26,85 @@ def proposed_step(conditions: Iterable[Condition]) -> str:
     return next(asked, "")
 
 
-def session_acts(
-    node: str, *, proposed: str = "", held: bool = False, detected: bool = True
-) -> Iterator[tuple[str, str]]:
-    """(command, what it does) for a node with an open session; `detected` where a fault is among
-    its causes.
+def node_acts(
+    node: str,
+    session: QuarantineView | None,
+    sight: CauseSight,
+    *,
+    people: Iterable[str] = (),
+    pauses: Iterable[PauseView] = (),
+) -> tuple[PersonsAct, ...]:
+    """What a person can do about a node whose open session is `session`; `people` is what they
+    decided already, `pauses` are those that cover the node.
     """
-    if proposed:
-        yield f"kubectl gpuward repair {node}", f"let {proposed} go"
+    held = HELD in people
+    found = [*_session_acts(node, session, sight, held=held)] if session is not None else []
+    if session is None and held:
+        found.append(_unhold(node))
+    found += [
+        _act(f"kubectl gpuward resume {pause.metadata.name}", "end the pause")
+        for pause in sorted(pauses, key=lambda one: one.metadata.name)
+    ]
+    return tuple(found)
+
+
+def acts_on(name: str, session: QuarantineView | None, state: PageState) -> tuple[PersonsAct, ...]:
+    """The same as the page sees it; `session` is the open one of the node."""
+    snapshot = state.snapshot
+    node = snapshot.nodes.get(name)
+    if node is None:
+        policy, health = snapshot.policy, snapshot.healths.get(name)
+        unseen = CauseSight(node=None, health=health, stale="", policy=policy, now=state.now)
+        return node_acts(name, session, unseen, people=decided(None, session, (), state.now))
+    pauses = [pause for pause in snapshot.pauses.values() if pause_covers(pause, node, state.now)]
+    people = decided(node, session, pauses, state.now)
+    return node_acts(name, session, sight_of(node, snapshot), people=people, pauses=pauses)
+
+
+def _session_acts(
+    node: str, session: QuarantineView, sight: CauseSight, *, held: bool
+) -> Iterator[PersonsAct]:
+    asked_back = session.spec.release is not None
+    proposed = proposed_step(session.status.conditions)
+    if proposed and not asked_back:
+        yield _act(f"kubectl gpuward repair {node}", f"let {proposed} go")
     if held:
-        yield f"kubectl gpuward unhold {node}", "let it be released"
-    else:
-        yield (
+        yield _unhold(node)
+    elif not asked_back and session.status.mode != Mode.SHADOW:
+        yield _act(
             f'kubectl gpuward hold {node} --reason "..."',
             "keep it out (a second cordon leaves no trace)",
         )
-    if detected:
-        yield f'kubectl gpuward repaired {node} --reason "..."', "say that a part was replaced"
-    yield f'kubectl gpuward release {node} --reason "..."', "give it back now"
+    if asked_back:
+        return  # it comes back whatever else is said
+    if heeds_repaired(session, sight):
+        yield _act(
+            f'kubectl gpuward repaired {node} --reason "..."', "say that a part was replaced"
+        )
+    yield _act(f'kubectl gpuward release {node} --reason "..."', "give it back now")
+
+
+def _unhold(node: str) -> PersonsAct:
+    return _act(f"kubectl gpuward unhold {node}", "let it be released")
+
+
+def heeds_repaired(session: QuarantineView, sight: CauseSight) -> bool:
+    """Whether a fault of the session is one that a person's word closes: not one that closes on
+    what the agent sees, and never what others say or people asked for.
+    """
+    open_ids = {c.incident for c in open_causes(session, sight) if c.source == DETECTOR}
+    if not open_ids:
+        return False
+    if sight.health is None:
+        return True  # nobody knows what it closes on
+    incidents = sight.health.status.incidents
+    return any(i.active and i.id in open_ids and _by_word(i) for i in incidents)
+
+
+def _by_word(incident: IncidentStatus) -> bool:
+    """Closed by a person's word, or kept open because it came back too often."""
+    return incident.closes_on == ClosesKind.HUMAN or bool(incident.held_since)
+
+
+def _act(command: str, does: str) -> PersonsAct:
+    return PersonsAct(command=command, does=does)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from remediator.view.acts import acts_on
 from remediator.view.fleet_view import node_row
 from remediator.view.people import pause_scope
 from remediator.view.session_view import node_marks, rows_of
@@ -25,6 +26,7 @@ def node_detail(node: NodeView, state: PageState) -> NodeDetail:
         health=verdict.status if verdict else None,
         marks=node_marks(node),
         notes=tuple(_notes(node, state)),
+        acts=acts_on(node.name, state.open_session(node.name), state),
         sessions=rows_of(state.by_node.get(node.name, ())),
         timeline=node_timeline(
             node.name,

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from remediator.view import shapes
+from remediator.view.acts import acts_on
 from remediator.view.state import PageState, mode_of, phase_of
 from rules.api.health import GpuStatus, IncidentStatus
 from rules.api.mark import read_note
@@ -76,6 +77,7 @@ def session_detail(session: QuarantineView, state: PageState) -> shapes.SessionD
     return shapes.SessionDetail(
         session=session_row(session),
         hold=spec.hold,
+        acts=acts_on(spec.node_name, session, state) if is_open(session) else (),
         release_asked_by=(spec.release.by or "somebody") if spec.release else "",
         causes=spec.causes,
         conditions=status.conditions,

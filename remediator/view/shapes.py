@@ -128,11 +128,20 @@ class NodeMark(Shown, frozen=True, kw_only=True):
     owner: str
 
 
+class PersonsAct(Shown, frozen=True, kw_only=True):
+    """What a person can do now."""
+
+    command: str
+    does: str
+
+
 class SessionDetail(Shown, frozen=True, kw_only=True):
     """One session whole."""
 
     session: SessionRow
     hold: bool
+    acts: tuple[PersonsAct, ...]
+    """What a person can do about it now; () once it has ended."""
     release_asked_by: str
     causes: tuple[Cause, ...]
     conditions: tuple[Condition, ...]
@@ -183,6 +192,8 @@ class NodeDetail(Shown, frozen=True, kw_only=True):
     marks: tuple[NodeMark, ...]
     notes: tuple[str, ...]
     """What people wrote on it: hold, opt-out, pauses that name it."""
+    acts: tuple[PersonsAct, ...]
+    """What a person can do about it now, beside taking it out of service."""
     sessions: tuple[SessionRow, ...]
     """Newest first."""
     timeline: NodeTimeline

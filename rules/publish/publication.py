@@ -48,6 +48,9 @@ from rules.text.label_value import RefusedLabel
 NOT_DEGRADED: Final = "NotDegraded"
 RIDE_ALONG_S: Final = 60.0
 """Counts and times are written at most this often. Source: gpuward, one write a minute."""
+NOTED_S: Final = 5.0
+"""What an incident gained (a line of evidence, an Xid, a GPU) is written at most this often: it is
+read beside the verdict it belongs to. Source: gpuward."""
 
 _CONDITION_STATUS: Final = {
     Health.UNHEALTHY: "False",
@@ -94,6 +97,9 @@ class Difference(StrEnum):
 
     NONE = "None"
     RIDES_ALONG = "RidesAlong"
+    """Counts and times: within `RIDE_ALONG_S`."""
+    SOON = "Soon"
+    """The same verdict with more behind it: within `NOTED_S`."""
     NOW = "Now"
 
 
@@ -148,6 +154,8 @@ def differs(old: Publication | None, new: Publication) -> Difference:
         return Difference.NOW
     if _news(old) != _news(new):
         return Difference.NOW
+    if _noted(old.status) != _noted(new.status):
+        return Difference.SOON
     same = _lasting(old.status) == _lasting(new.status) and old.conditions == new.conditions
     return Difference.NONE if same else Difference.RIDES_ALONG
 
@@ -155,6 +163,17 @@ def differs(old: Publication | None, new: Publication) -> Difference:
 def _lasting(status: HealthStatus) -> HealthStatus:
     """All but what changes while nothing happens: a healthy node must cost no stored write."""
     return msgspec.structs.replace(status, observed_at="", cursor=Cursor())
+
+
+def _noted(status: HealthStatus) -> tuple[object, ...]:
+    """What a person reads as the reason of a verdict; each part of an incident is bounded."""
+    return (
+        status.message,
+        tuple(
+            msgspec.structs.replace(incident, count=0, last_seen="", held_since="")
+            for incident in status.incidents
+        ),
+    )
 
 
 def _news(publication: Publication) -> tuple[object, ...]:

@@ -9,7 +9,7 @@ what others write is interpreted: it is compared, bounded and escaped. Pure; cal
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -97,6 +97,26 @@ def holds(cause: Cause, node_uid: str, node: NodeView | None, policy: Policy, no
         return found is not None and found.status not in _opposites(match.status)
     found_now = next(_sighted(node, trigger, now, kept_s=float("inf")), None)
     return found_now is not None and (found_now.since is None or found_now.since <= now)
+
+
+def taken_back(causes: Iterable[Cause], node_uid: str, policy: Policy) -> tuple[str, ...]:
+    """What would end those of the causes that rest on what others say on the Node, a clause
+    each.
+    """
+    found = (trigger_of(cause, node_uid, policy) for cause in causes)
+    return tuple(_taken_back(trigger) for trigger in found if trigger is not None)
+
+
+def _taken_back(trigger: ExternalTrigger) -> str:
+    kind, match = trigger.match
+    if isinstance(match, ConditionMatch):
+        ends = " or ".join(sorted(_opposites(match.status), reverse=True))
+        return f"condition {match.type} of the Node becoming {ends}"
+    if isinstance(match, KeyMatch):
+        changed = " or put off" if match.before_s is not None else ""
+        changed = " or changed" if match.value is not None else changed
+        return f"{kind} {match.key} being taken off the Node{changed}"
+    return f"taint {match.key} being taken off the Node" if match is not None else ""
 
 
 def _opposites(status: str) -> frozenset[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.remedies import LET_GO, REMEDIES, Remedy
-from remediator.view.acts import proposed_step
+from remediator.view.acts import heeds_repaired, proposed_step
 from remediator.view.people import PAUSED
 from remediator.view.text import count
 from rules.api.nodes import QuarantineView
@@ -16,7 +16,8 @@ from rules.api.sentences import some
 from rules.catalog.reason import Level
 from rules.catalog.why_not import WhyNot, runbook
 from rules.policy.policy import Policy
-from rules.session.causes import level_in_effect, open_causes
+from rules.session.causes import DETECTOR, level_in_effect, open_causes
+from rules.session.external import taken_back
 from rules.session.status import PROPOSED, blocked_by
 
 SHOWN_BLOCKS: Final = 8
@@ -28,7 +29,7 @@ _FIRST: Final = ("Blocked", "Paused", "Storm", "NodeUnreachable", "Replace", "Ne
 """The order in which conditions are told."""
 
 
-def blocked_lines(node: str, session: QuarantineView | None) -> Iterator[str]:
+def blocked_lines(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
     """Each obstacle once: what, whose, why, whether waiting helps, the remedy."""
     if session is None:
         return
@@ -42,7 +43,7 @@ def blocked_lines(node: str, session: QuarantineView | None) -> Iterator[str]:
         yield f"  runbook: {runbook(why)}"
     if len(blocks) > SHOWN_BLOCKS:
         yield f"and {len(blocks) - SHOWN_BLOCKS} more: kubectl gpuward show {session.name}"
-    proposed = proposed_step(status.conditions)
+    remedies = {**REMEDIES, **dict(_of_this(look, session))}
     reasons: set[str] = set()
     printed: set[str] = set()
     for condition in sorted(_true(status.conditions), key=_order):
@@ -52,7 +53,7 @@ def blocked_lines(node: str, session: QuarantineView | None) -> Iterator[str]:
         if condition.type == PROPOSED and WhyNot.APPROVAL in reasons:
             continue  # it waits for a person: said, with the command that lets it go
         reasons.add(condition.reason)
-        for line in _condition(node, condition, proposed):
+        for line in _condition(look.name, condition, remedies):
             if line not in printed:
                 yield line
             printed.add(line)
@@ -69,18 +70,42 @@ def _block(block: BlockedBy) -> Iterator[str]:
         yield f"  remedy: {block.remedy}"
 
 
-def _condition(node: str, condition: Condition, proposed: str) -> Iterator[str]:
-    """The message only where the sentence of the session does not hold it already; `proposed` is
-    the repair step that waits for a person.
-    """
+def _of_this(look: NodeLook, session: QuarantineView) -> Iterator[tuple[WhyNot, Remedy]]:
+    """Remedies that depend on what the session waits for."""
+    if proposed := proposed_step(session.status.conditions):
+        words = f"a person letting {proposed} go"
+        yield WhyNot.APPROVAL, Remedy(words=words, command=LET_GO)
+    yield WhyNot.NO_STEP_LEFT, _without_step(look, session)
+
+
+def _without_step(look: NodeLook, session: QuarantineView) -> Remedy:
+    """Of a session that no repair step is left for: what ends each kind of its causes."""
+    known = REMEDIES[WhyNot.NO_STEP_LEFT]
+    causes = open_causes(session, look.sight)
+    others = taken_back(causes, session.spec.node_uid, look.sight.policy)
+    words = []
+    by_word = heeds_repaired(session, look.sight)
+    if by_word:
+        words.append(known.words)
+    elif any(cause.source == DETECTOR for cause in causes):
+        words.append("a repair by hand that the agent sees (the cause says which)")
+    if others:
+        words.append(f"whoever set it taking it back ({some(others)})")
+    if not words:
+        return known
+    return Remedy(words=", and ".join(words), command=known.command if by_word else "")
+
+
+def _condition(
+    node: str, condition: Condition, remedies: Mapping[WhyNot, Remedy]
+) -> Iterator[str]:
+    """The message only where the sentence of the session does not hold it already."""
     said = "" if condition.type in _TOLD else f": {condition.message.rstrip('.')}"
     yield f"{condition.reason}{said}"
-    remedy = next((REMEDIES[why] for why in WhyNot if why == condition.reason), None)
-    remedy = remedy or next((REMEDIES[why] for why in WhyNot if why == condition.type), None)
+    remedy = next((remedies[why] for why in WhyNot if why == condition.reason), None)
+    remedy = remedy or next((remedies[why] for why in WhyNot if why == condition.type), None)
     if remedy is None:
         return
-    if proposed and condition.reason == WhyNot.APPROVAL:
-        remedy = Remedy(words=f"a person letting {proposed} go", command=LET_GO)
     command = remedy.command.format(node=node)
     yield f"  ends with: {remedy.words or command}"
     if remedy.words and command:

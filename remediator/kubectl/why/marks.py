@@ -41,7 +41,9 @@ def mark_lines(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
         yield f"cordon, {_cordon_owner(node)}"
     if note is not None and (session is None or note.session != session.name):
         yield f"they are of session {note.session}, which is not open: the remediator removes them"
-    if look.untolerating:
+    # The session's sentence names them where it has just put the mark on.
+    told = session.status.message if session is not None else ""
+    if look.untolerating and some(look.untolerating) not in told:
         yield (
             f"could not come back for lack of a toleration: {some(look.untolerating)} (DaemonSets)"
         )

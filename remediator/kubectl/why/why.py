@@ -13,8 +13,7 @@ from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.blocked import blocked_lines, next_lines
 from remediator.kubectl.why.calm import calm_lines
 from remediator.kubectl.why.marks import kept_lines, mark_lines
-from remediator.view.acts import proposed_step, session_acts
-from remediator.view.people import HELD
+from remediator.view.acts import node_acts
 from remediator.view.text import WIDTH, age, count, labelled, quoted
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.mark import marked, read_note
@@ -25,6 +24,7 @@ from rules.catalog.plain_words import closes, decoded, repair, repair_command
 from rules.policy.policy import Policy
 from rules.session.causes import open_causes
 from rules.session.external import SOURCE as EXTERNAL
+from rules.session.external import is_external
 from rules.session.observation import OF_THE_AGENT, is_open
 from rules.session.repair.rungs import rungs
 from rules.session.status import is_true
@@ -57,7 +57,7 @@ def why(look: NodeLook, *, wide: bool = False, width: int = WIDTH) -> list[str]:
         ("done", _done(session, wide=wide)),
         ("ladder", _ladder(look, session)),
         ("tested", _tests(session, wide=wide)),
-        ("blocked", blocked_lines(look.name, told)),
+        ("blocked", blocked_lines(look, told)),
         ("next", next_lines(look, session) if session else calm_lines(look)),
         ("marks", mark_lines(look, session)),
         ("people", kept_lines(look)),
@@ -197,6 +197,10 @@ def _incident(
             yield f"    that is, {said}"
     pci = next((gpus[one].pci for one in incident.gpus if one in gpus), "")
     pci = pci or next(iter(incident.pci), "")
+    if is_external(incident.id):
+        # Its reason is the policy's own word, and what ends it is up to whoever said it.
+        yield f"  repair: {repair(incident.recommended_action)}; closes when it is taken back"
+        return
     ends = closes(incident.closes_on)
     yield f"  repair: {repair(incident.recommended_action)}{f'; {ends}' if ends else ''}"
     if command := repair_command(incident.recommended_action, pci):
@@ -294,16 +298,6 @@ def _history(look: NodeLook) -> Iterator[str]:
 
 
 def _advice(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
-    held = HELD in look.people
-    can: list[tuple[str, str]] = []
-    if session is not None:
-        detected = any(cause.source == "Detector" for cause in session.spec.causes)
-        proposed = proposed_step(session.status.conditions)
-        can += session_acts(look.name, proposed=proposed, held=held, detected=detected)
-    elif held:
-        can.append((f"kubectl gpuward unhold {look.name}", "let it be released"))
-    can += [
-        (f"kubectl gpuward resume {pause.metadata.name}", "end the pause") for pause in look.pauses
-    ]
-    width = max((len(command) for command, _ in can), default=0)
-    yield from (f"{command.ljust(width)}   {does}" for command, does in can)
+    can = node_acts(look.name, session, look.sight, people=look.people, pauses=look.pauses)
+    width = max((len(act.command) for act in can), default=0)
+    yield from (f"{act.command.ljust(width)}   {act.does}" for act in can)

@@ -12,13 +12,14 @@ from rules.api.quarantine import (
     RepairFence,
     RepairState,
 )
-from rules.api.sentences import bounded, causes_clause
+from rules.api.sentences import bounded, causes_clause, some
 from rules.api.timestamps import clock, format_time
 from rules.api.writes import Decision, Evicting
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.repair.ladder import Climb, Rung, Step
 from rules.session import status as st
 from rules.session.case import Case, touched
+from rules.session.external import taken_back
 from rules.session.repair.asking import Call, call_for
 from rules.session.repair.entry import changed, reading, with_room
 from rules.session.repair.evidence import noted_without
@@ -36,7 +37,7 @@ def begin_step(
         return None
     led = led_to(case)
     if led.rung is None:
-        clause = f"no repair step is left ({led.clause}), a person decides"
+        clause = f"no repair step is left ({led.clause}), {_who_decides(case)}"
         refusal = Refusal(reason=WhyNot.NO_STEP_LEFT, why=clause, permanent=True)
         return Outlook(then=clause, refusal=refusal)
     rung = led.rung
@@ -52,6 +53,14 @@ def begin_step(
     if waits is not None and not waits.looks:
         return waits
     return _begun(case, status, rung, next_clause, waits)
+
+
+def _who_decides(case: Case) -> str:
+    """A person; where all of it rests on what others say on the Node, they may take it back."""
+    ends = taken_back(case.causes, case.session.spec.node_uid, case.policy)
+    if not ends or len(ends) < len(case.causes):
+        return "a person decides"
+    return f"a person decides, or it ends with {some(ends, 2)}"
 
 
 def begin_fence(

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from rules.api import writes as d
+from rules.api.quarantine import Cause
 from rules.api.timestamps import format_time
 from rules.fleet.breaker import judge_breaker
+from rules.session.external import _id, taken_back
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 NODE = "n0"
@@ -294,6 +296,8 @@ def test_issue13_08_its_action_says_where_the_ladder_begins() -> None:
     world.condition_is("True")
     world.run(200, step=5)
     assert world.condition(NODE, "NeedsHuman") == "NoStepLeft"
+    # Nobody's word here closes what another detector says: it is told what does.
+    assert "it ends with condition GpuBroken of the Node becoming False" in world.message(NODE)
 
 
 def test_issue13_08_pause_and_opt_out_hold_for_others_too() -> None:
@@ -306,3 +310,28 @@ def test_issue13_08_pause_and_opt_out_hold_for_others_too() -> None:
     world.run(600, step=10)
     assert not world.writes(d.MarkNode)
     assert not world.sessions("n1")
+
+
+@pytest.mark.parametrize(
+    ("given", "ends"),
+    [
+        ({"condition": {"type": "GpuBroken", "status": "False"}}, "becoming True"),
+        ({"condition": {"type": "GpuBroken", "status": "Unknown"}}, "becoming True or False"),
+        ({"label": {"key": "a.example/x"}}, "label a.example/x being taken off the Node"),
+        (
+            {"label": {"key": "a.example/x", "value": "1"}},
+            "label a.example/x being taken off the Node or changed",
+        ),
+        (
+            {"annotation": {"key": "a.example/at", "before": "1h"}},
+            "annotation a.example/at being taken off the Node or put off",
+        ),
+        ({"taint": {"key": "a.example/t"}}, "taint a.example/t being taken off the Node"),
+    ],
+)
+def test_issue15_what_takes_each_kind_of_word_back(given: dict[str, Any], ends: str) -> None:
+    policy = policy_of(external=[trigger(**given)])
+    (known,) = policy.external
+    cause = Cause(source="External", incident=_id("uid", known))
+    (said,) = taken_back([cause, Cause(source="Human")], "uid", policy)
+    assert said.endswith(ends)

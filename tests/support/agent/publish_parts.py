@@ -148,8 +148,18 @@ def verdict(health: str = "Healthy", **changes: Any) -> Publication:
 
 def counted(publication: Publication, count: int) -> Publication:
     """The same verdict with the incident seen this often."""
+    return _changed(publication, count=count)
+
+
+def with_evidence(publication: Publication, line: str) -> Publication:
+    """The same verdict with one more line of evidence."""
     (incident,) = publication.status.incidents
-    more = msgspec.structs.replace(incident, count=count)
+    return _changed(publication, evidence=(*incident.evidence, line))
+
+
+def _changed(publication: Publication, **changes: Any) -> Publication:
+    (incident,) = publication.status.incidents
+    more = msgspec.structs.replace(incident, **changes)
     return replace(
         publication, status=msgspec.structs.replace(publication.status, incidents=(more,))
     )

@@ -149,6 +149,21 @@ def test_more_of_the_same_rides_along(world: World) -> None:
     assert differs(before, world.published()) is Difference.RIDES_ALONG
 
 
+def test_issue15_what_an_incident_gains_is_noted_soon_and_a_flood_stops_gaining(
+    world: World,
+) -> None:
+    """Each line of evidence is new to whoever reads the verdict; there are five at most."""
+    world.xid(95, text="pid=1, name=a, Uncontained ECC error")
+    world.advance(3)
+    gained = []
+    for number in range(20):
+        before = world.published()
+        world.xid(95, text=f"pid={number + 2}, name=a, Uncontained ECC error")
+        gained.append(differs(before, world.published()))
+    assert gained[:4] == [Difference.SOON] * 4
+    assert set(gained[4:]) == {Difference.RIDES_ALONG}
+
+
 def test_a_flood_of_faults_keeps_the_object_small_and_the_gravest_in_it(world: World) -> None:
     long_text = 'pid=1, name="\\"\\"", ' + '\\"' * 400
     for _ in range(40):

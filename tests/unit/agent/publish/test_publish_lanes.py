@@ -14,7 +14,7 @@ from agent.publish.plan import REPAIR_SPACING_S
 from hack.sim.cluster.errors import ApiError
 from rules.api.health import PublisherPod
 from rules.publish.publication import Publication
-from tests.support.agent.publish_parts import Server, a_server, counted, verdict
+from tests.support.agent.publish_parts import Server, a_server, counted, verdict, with_evidence
 
 WALL = 1_800_000_000.0
 _numbers = count(1)
@@ -135,6 +135,22 @@ def test_counts_ride_along_once_a_minute(publishing: Publishing) -> None:
     assert publishing.writes == (before[0], before[1] + 1)
     health = publishing.server.health(publishing.name)
     assert health["status"]["incidents"][0]["count"] == 3
+
+
+def test_issue15_evidence_is_noted_at_once_and_of_a_flood_every_five_seconds(
+    publishing: Publishing,
+) -> None:
+    """Whoever asks why a moment after the verdict reads what it rests on."""
+    sick = verdict("Unhealthy")
+    settled(publishing, sick)
+    before = publishing.writes
+    assert publishing.later(10).turn(with_evidence(sick, "the second line"))
+    assert publishing.writes == (before[0], before[1] + 1)
+    health = publishing.server.health(publishing.name)
+    assert health["status"]["incidents"][0]["evidence"][-1] == "the second line"
+    for number in range(40):
+        publishing.later(0.25).turn(with_evidence(sick, f"line {number}"))
+    assert publishing.writes == (before[0], before[1] + 3)
 
 
 def test_fields_that_became_empty_vanish(publishing: Publishing) -> None:

@@ -14,11 +14,14 @@ import pytest
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.remedies import REMEDIES
 from remediator.kubectl.why.why import why
+from rules.api.health import plain
 from rules.api.nodes import FreshNode, HealthView, QuarantineView
 from rules.api.quarantine import Mode
 from rules.catalog.why_not import WhyNot
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
+from rules.session.causes import cause_of
+from rules.session.external import external_of
 from rules.session.snapshot import AgentPod
 from tests.support.remediator.kubectl_cluster import REPOSITORY
 from tests.support.remediator.kubectl_objects import (
@@ -237,3 +240,71 @@ def test_issue15_08_lines_fit_the_terminal(width: int) -> None:
     one = session("s", NAME, "Draining", "word " * 60, steps=("Draining",))
     for line in why(look(sick(NAME), one), width=width)[1:]:
         assert len(line) <= width or re.search("> |kubectl |nvidia-smi|explain|20..-..-..T", line)
+
+
+SITE = {
+    "condition": {"type": "GpuBroken", "status": "True"}, "reason": "SiteGPUBroken",
+    "severity": "Fatal", "level": "Drain", "for": "1s",
+}  # fmt: skip
+
+
+def without_step(*sources: str, closes_on: str = "Reset", site: Object = SITE) -> str:
+    """What `why` says of a session that no repair step is left for, whose causes are of these."""
+    policy = load_policy({"mode": "Enforce", "external": [site]})
+    assert isinstance(policy, Policy)
+    uid = "uid-7"
+    on = marked(NAME, "gpu-7-1")
+    on["metadata"]["uid"] = uid
+    on["status"]["conditions"].append(
+        {"type": "GpuBroken", "status": "True", "lastTransitionTime": ago(20)}
+    )
+    said = external_of(msgspec.convert(on, FreshNode), policy, NOW, {}).incidents
+    others = cause_of(said[0]) if said else None
+    of = {
+        "Detector": {"source": "Detector", "incident": f"i-{NAME}", "reason": "Xid95"},
+        "External": plain(others) if others else {},
+    }
+    health = sick(NAME)
+    health["status"]["incidents"][0]["closesOn"] = closes_on
+    if "Detector" not in sources:
+        health["status"]["incidents"] = []
+    of_this = session(
+        "gpu-7-1", NAME, "Quarantined", "Quarantined; no repair step is left, a person decides.",
+        spec={"causes": [of[source] for source in sources], "nodeUID": uid},
+        conditions=[condition("NeedsHuman", "NoStepLeft", "no repair step is left")],
+    )  # fmt: skip
+    return "\n".join(why(look(health, of_this, on=on, policy=policy)))
+
+
+def test_issue15_without_a_step_left_what_ends_each_kind_of_cause_is_said() -> None:
+    """`repaired` closes nothing of others' detectors, and not what a reset closes."""
+    others = without_step("External")
+    assert "repaired" not in others
+    assert "condition GpuBroken of the Node becoming False" in " ".join(others.split())
+    by_reset = without_step("Detector")
+    assert "gpuward repaired" not in by_reset
+    assert "a repair by hand that the agent sees" in by_reset
+    by_word = without_step("Detector", closes_on="Human")
+    assert "kubectl gpuward repaired gpu-7 " in by_word
+    both = without_step("Detector", "External", closes_on="Human")
+    assert "kubectl gpuward repaired gpu-7 " in both
+    assert "condition GpuBroken of the Node becoming False" in " ".join(both.split())
+
+
+def test_issue15_what_others_say_has_no_page_of_ours_to_explain_it() -> None:
+    assert "gpuward-agent explain" not in without_step("External")
+    assert "closes when it is taken back" in " ".join(without_step("External").split())
+
+
+def test_issue15_daemon_sets_that_could_not_come_back_are_named_once() -> None:
+    lacking = ("gpu-operator/driver", "gpu-operator/plugin")
+    told = (
+        "Marked (taint and cordon): its pods are evicted next; DaemonSets "
+        "gpu-operator/driver, gpu-operator/plugin do not tolerate the taint and could not come "
+        "back."
+    )
+    for message in (told, "Draining: 3 evicted."):
+        of_this = session("gpu-7-1", NAME, "Marked", message)
+        found = look(sick(NAME), of_this, on=marked(NAME, "gpu-7-1"), untolerating=lacking)
+        text = " ".join("\n".join(why(found)).split())
+        assert text.count("gpu-operator/driver") == 1

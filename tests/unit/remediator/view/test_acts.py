@@ -1,0 +1,125 @@
+"""What a person can do about a node: only what changes something now, the same on the page of the
+node, on that of its session and in `why`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from remediator.kubectl.node_look import NodeLook
+from remediator.kubectl.why.why import why
+from remediator.page.answers import api_node, api_session, document_of
+from remediator.page.markup import render
+from remediator.view.state import PageState
+from rules.api.health import IncidentStatus
+from rules.api.nodes import FreshNode, ObjectMeta, PauseView, QuarantineView
+from rules.api.quarantine import Cause, Condition, PauseScope, PauseSpec, ReleaseRequest
+from tests.support.remediator.page_fleet import NOW, ago, node, session, sick, state, verdict
+
+HOLD = 'kubectl gpuward hold b --reason "..."'
+UNHOLD = "kubectl gpuward unhold b"
+REPAIRED = 'kubectl gpuward repaired b --reason "..."'
+RELEASE = 'kubectl gpuward release b --reason "..."'
+REPAIR = "kubectl gpuward repair b"
+BY_PERSON = Cause(source="Human", reason="Requested", message="fan noise", by="ann")
+BY_OTHERS = Cause(source="External", incident="external-1", reason="SiteSays", severity="Fatal")
+STEP = Condition(type="RepairProposed", status="True", reason="ResetGPU", message="proposed")
+PAUSE = PauseView(
+    metadata=ObjectMeta(name="pause-1"), spec=PauseSpec(scope=PauseScope(all=True), by="ana")
+)
+HELD: dict[str, Any] = {"metadata": {"annotations": {"gpuward.io/hold": "parts"}}}
+
+
+def incident(closes_on: str = "Reboot", *, active: bool = True, held: str = "") -> IncidentStatus:
+    return IncidentStatus(
+        id="i-1", reason="Row", active=active, closes_on=closes_on, held_since=held
+    )
+
+
+def world(
+    one: IncidentStatus | None = None,
+    *causes: Cause,
+    asked_back: bool = False,
+    held: bool = False,
+    paused: bool = False,
+    **changes: Any,
+) -> PageState:
+    """Node `b` with an open session."""
+    found = session("b-1", "b", **changes)
+    spec = found.spec
+    if causes:
+        spec = type(spec)(node_name="b", causes=causes, level="Drain", hold=spec.hold)
+    if asked_back:
+        spec = type(spec)(
+            node_name="b", causes=spec.causes, level="Drain", release=ReleaseRequest(by="ann")
+        )
+    found = QuarantineView(metadata=found.metadata, spec=spec, status=found.status)
+    healths = [verdict("b", incidents=(one,))] if one else []
+    on = sick("b", **HELD) if held else sick("b")
+    return state([on], [found], healths, [PAUSE] if paused else [])
+
+
+@pytest.mark.parametrize(
+    ("of", "commands"),
+    [
+        pytest.param(world(incident()), [HOLD, RELEASE], id="closes on what the agent sees"),
+        pytest.param(world(incident("Human")), [HOLD, REPAIRED, RELEASE], id="closes on a word"),
+        pytest.param(
+            world(incident("State(x, 3 of 5)", held=ago(60))), [HOLD, REPAIRED, RELEASE],
+            id="kept open since it came back too often",
+        ),
+        pytest.param(world(None), [HOLD, REPAIRED, RELEASE], id="nobody knows what it closes on"),
+        pytest.param(world(incident("Human", active=False)), [HOLD, RELEASE], id="it has closed"),
+        pytest.param(world(None, BY_PERSON), [HOLD, RELEASE], id="a person asked for it"),
+        pytest.param(world(None, BY_OTHERS), [HOLD, RELEASE], id="others say so"),
+        pytest.param(world(incident(), hold=True), [UNHOLD, RELEASE], id="held"),
+        pytest.param(world(incident(), held=True), [UNHOLD, RELEASE], id="held on the node"),
+        pytest.param(world(incident(), mode="Shadow"), [RELEASE], id="nothing is touched"),
+        pytest.param(
+            world(incident(), conditions=(STEP,)), [REPAIR, HOLD, RELEASE], id="a step is proposed"
+        ),
+        pytest.param(world(incident("Human"), asked_back=True), [], id="given back already"),
+        pytest.param(
+            world(incident(), paused=True), [HOLD, RELEASE, "kubectl gpuward resume pause-1"],
+            id="paused",
+        ),
+    ],
+)  # fmt: skip
+def test_only_what_changes_something_is_offered(of: PageState, commands: list[str]) -> None:
+    assert [act.command for act in api_node(of, "b").acts] == commands
+    assert [act.command for act in api_session(of, "b-1").acts] == commands
+    for address in ("/nodes/b", "/sessions/b-1"):
+        html = render(document_of(of, address, {}))
+        asked = ("hold", "unhold", "release", "repaired", "repair", "resume", "quarantine")
+        offered = [word for word in asked if f"gpuward {word} " in html]
+        assert sorted(offered) == sorted(one.split()[2] for one in commands)
+    snapshot = of.snapshot
+    on = snapshot.nodes["b"]
+    look = NodeLook(
+        name="b",
+        now=NOW,
+        node=msgspec.convert(msgspec.to_builtins(on), FreshNode),
+        health=snapshot.healths.get("b"),
+        sessions=tuple(snapshot.quarantines.values()),
+        pauses=tuple(snapshot.pauses.values()),
+        policy=snapshot.policy,
+    )
+    text = "\n".join(why(look))
+    offers = text.partition("\nyou can  ")[2].splitlines()
+    assert [line.strip().rsplit("   ", 1)[0].strip() for line in offers] == commands
+
+
+def test_without_a_session_a_node_can_be_taken_and_a_hold_be_ended() -> None:
+    of = state([node("b", **HELD)])
+    assert [act.command for act in api_node(of, "b").acts] == [UNHOLD]
+    said = render(document_of(of, "/nodes/b", {}))
+    assert "gpuward quarantine b " in said
+    assert api_node(state([node("b")]), "b").acts == ()
+
+
+def test_an_ended_session_offers_nothing() -> None:
+    of = state([node("b")], [session("b-1", "b", "Released")])
+    assert api_session(of, "b-1").acts == ()
