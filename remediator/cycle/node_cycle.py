@@ -35,7 +35,7 @@ from rules.drain.plan import DrainPlan
 from rules.session.decide import decide
 from rules.session.observation import NodeObservation, Permit, observe
 from rules.session.refused import saying
-from rules.session.repair.evidence import wanted_of
+from rules.session.repair.evidence import look_again_s, wanted_of
 from rules.session.status import steady
 
 _LOG = structlog.get_logger()
@@ -185,7 +185,7 @@ class NodeCycle(EdgePart):
             self._doubted.discard(name)
         sessions: list[QuarantineView | None] = [*self._world.open_sessions(name)] or [None]
         looked = Looked()
-        wake_s: float | None = None
+        wake_s = self._evidence_due_s(name)
         for session in sessions:
             if session is not None and not self._judged(session):
                 # The fleet wakes this node with its permit, within milliseconds when it is quiet.
@@ -349,6 +349,13 @@ class NodeCycle(EdgePart):
             except ApiError as error:
                 if error.answer.code != 404:
                     _LOG.warning("evidence", node=name, session=session.name, why=str(error))
+
+    def _evidence_due_s(self, name: str) -> float | None:
+        """When to look for evidence again; None where nothing more is wanted soon."""
+        now = self._clock.now()
+        due = (look_again_s(one, now) for one in self._world.open_sessions(name))
+        soonest = min((s for s in due if s is not None), default=None)
+        return None if soonest is None else max(soonest, _EVIDENCE_FRESH_S)
 
     def _back_off(self, name: str) -> float:
         failures = self._failures[name] = self._failures.get(name, 0) + 1

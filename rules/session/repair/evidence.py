@@ -30,6 +30,8 @@ WITHOUT: Final = "WithoutEvidence"
 """Timeline entry of a step that went on without."""
 _KEY: Final = "gpuEvidence"
 """In `status.evidence`: digest and time of the GPUEvidence."""
+_FIRST_LOOK_S: Final = 5.0
+"""An agent that can ask its GPUs has kept it by then: `agent/publish/evidence.py` takes 2 to 4 s."""
 _EARLY_S: Final = 900.0
 """An agent that has not kept any this long after the mark has given up."""
 
@@ -48,6 +50,20 @@ def wanted_of(session: QuarantineView, now: float) -> bool:
         return False
     starts = (parse_time(status.phase_since), _at(status, Phase.MARKED))
     return any(at is not None and now - at <= _EARLY_S for at in starts)
+
+
+def look_again_s(session: QuarantineView, now: float) -> float | None:
+    """In how many seconds the edge should look again for evidence that is wanted: soon after the
+    mark, then after ever twice as long, so that it is on record when it is about as old again, and
+    a storm costs four looks a node. None where the usual looks at the session will do.
+    """
+    marked_at = _at(session.status, Phase.MARKED)
+    if marked_at is None or not wanted_of(session, now):
+        return None
+    look_s = _FIRST_LOOK_S
+    while marked_at + look_s <= now:
+        look_s *= 2
+    return marked_at + look_s - now if look_s <= WAIT_S else None
 
 
 _MARKED: Final = frozenset(

@@ -12,7 +12,7 @@ from rules.api import writes as d
 from rules.api.metadata import ObjectMeta
 from rules.api.timestamps import format_time, parse_time
 from rules.policy.policy import Policy
-from rules.session.repair.evidence import outlived_evidence, recorded
+from rules.session.repair.evidence import look_again_s, outlived_evidence, recorded
 from tests.support.scenario.repair_world import NODE, RepairWorld
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
@@ -161,3 +161,23 @@ def test_issue13_05_a_report_that_runs_on_the_node_comes_before_the_step() -> No
     world.pods["team-a", "bug-report-x"]["status"]["phase"] = "Succeeded"
     world.run(120, step=5)
     assert [w.step for w in world.asked()] == ["RestartNode"]
+
+
+def test_issue15_evidence_is_looked_for_soon_and_ever_more_rarely() -> None:
+    """It is on record when it is about as old again as it was late, at four looks a node."""
+    world = RepairWorld()
+    world.keeps_evidence = False
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=60)
+    session = world.session(NODE)
+    (marked_at,) = (parse_time(e.at) for e in session.status.timeline if e.step == "Marked")
+    assert marked_at is not None
+    at, looks = marked_at, []
+    while (wait_s := look_again_s(session, at)) is not None:
+        at += wait_s
+        looks.append(at - marked_at)
+    assert looks == [5.0, 10.0, 20.0, 40.0]
+    world.keeps_evidence = True
+    world.run(60)
+    assert recorded(world.session(NODE).status)
+    assert look_again_s(world.session(NODE), marked_at) is None
