@@ -18,12 +18,32 @@ find_python() {
 	return 1
 }
 
-extras=${GPUWARD_EXTRAS:-dev}
+# What pip is at, line by line; all that it said where it fails, and its exit status.
+progress() {
+	code=1 said=
+	while IFS= read -r line; do
+		case $line in
+		"pip ended with "*) code=${line##* } ;;
+		"Collecting "* | "Processing "*.whl*)
+			line=${line#* } line=${line%% *} line=${line##*/}
+			echo "  ${line%-*-*-*.whl}"
+			;;
+		"Installing collected packages"*) echo "  installing them" ;;
+		esac
+		said=$said$line'
+'
+	done
+	[ "$code" = 0 ] || printf '%s' "$said"
+	return "$code"
+}
+
+# What to install: the package with all that its tests need, or what a script asks for.
+install=${GPUWARD_INSTALL:-.[dev]}
 wanted="$(cksum pyproject.toml constraints.txt)"
 have=$(cat "$venv/gpuward.stamp" 2>/dev/null || true)
-# What the tests need holds what the demo needs; an older stamp has no list of extras.
+# What the tests need holds what the demo needs; an older stamp has no list.
 case $have in
-"$wanted" | "$wanted dev" | "$wanted $extras") ;;
+"$wanted" | "$wanted dev" | "$wanted .[dev]" | "$wanted $install") ;;
 *)
 	if [ ! -w "$root" ]; then
 		echo "$root cannot be written to, and installing writes there; copy it first:" >&2
@@ -31,11 +51,18 @@ case $have in
 		exit 64
 	fi
 	python=$(find_python) || exit 64
-	echo "preparing the virtual environment (once) ..." >&2
+	began=$(date +%s)
+	echo "preparing $venv (once, about half a minute) ..." >&2
 	[ -x "$PY" ] || "$python" -m venv "$venv" || exit 1
-	"$PY" -m pip --disable-pip-version-check install --quiet --constraint constraints.txt \
-		--editable ".[$extras]" || exit 1
-	printf '%s' "$wanted $extras" >"$venv/gpuward.stamp"
+	set -f # words, and brackets that are no pattern of file names
+	{
+		PYTHONUNBUFFERED=1 "$PY" -m pip --disable-pip-version-check install --progress-bar off \
+			--constraint constraints.txt --editable $install 2>&1 &&
+			echo "pip ended with 0" || echo "pip ended with $?"
+	} | progress >&2 || exit 1
+	set +f
+	echo "ready after $(($(date +%s) - began)) s" >&2
+	printf '%s' "$wanted $install" >"$venv/gpuward.stamp"
 	;;
 esac
 PATH=$venv/bin:$PATH

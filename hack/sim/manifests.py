@@ -8,6 +8,7 @@ else is refused by name before the first write.
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,43 @@ def read_manifests(path: Path) -> list[Object]:
     if not path.is_dir():
         raise ManifestError(f"there is no file or folder {path}: name an existing one")
     return [obj for file in sorted(path.glob("*.yaml")) for obj in _documents(file)]
+
+
+def with_component(objects: Iterable[Object], component: Path) -> list[Object]:
+    """The objects with a kustomize component: its resources, and its JSON patches (`test`, `replace`,
+    `add` at the end). How it changes a program's pods is left out.
+    """
+    listing = yaml.safe_load((component / KUSTOMIZATION).read_text(encoding="utf-8"))
+    found = [*copy.deepcopy(list(objects)), *read_manifests(component)]
+    for patch in listing.get("patches", ()):
+        operations = yaml.safe_load(patch["patch"])
+        if not isinstance(operations, list):
+            continue
+        target = (patch["target"]["kind"], patch["target"]["name"])
+        changed = [obj for obj in found if (obj["kind"], obj["metadata"]["name"]) == target]
+        if not changed:
+            raise ManifestError(f"{component.name} changes {' '.join(target)}, which is not there")
+        for operation in operations:
+            _apply(changed[0], operation, component.name)
+    return found
+
+
+def _apply(obj: Object, operation: Object, component: str) -> None:
+    *way, last = (
+        int(step) if step.isdecimal() else step for step in operation["path"].split("/")[1:]
+    )
+    place: Any = obj
+    for step in way:
+        place = place[step]
+    match operation["op"]:
+        case "test" if place[last] == operation["value"]:
+            pass
+        case "add" if last == "-":
+            place.append(operation["value"])
+        case "replace":
+            place[last] = operation["value"]
+        case _:
+            raise ManifestError(f"{component}: {operation} does not fit")
 
 
 def _documents(path: Path) -> list[Object]:

@@ -28,7 +28,7 @@ from rules.text.printable import printable
 
 OK, WARN, FAIL = "ok", "warn", "FAIL"
 MINIMUM_MINOR = 32
-KINDS = ("gpunodehealths", "gpuquarantines", "gpurecords", "gpuwardpauses")
+KINDS = ("gpuevidences", "gpunodehealths", "gpuquarantines", "gpurecords", "gpuwardpauses")
 GPU_LABELS = ("nvidia.com/gpu.present", "feature.node.kubernetes.io/pci-10de.present")
 RIVAL_WORKLOADS = {
     "fault-quarantine": "NVSentinel",
@@ -118,7 +118,7 @@ async def _kinds(cluster: Cluster) -> list[Check]:
     served = {r["name"] for r in group.get("resources", ())}
     missing = [kind for kind in KINDS if kind not in served]
     if not missing:
-        return [Check(verdict=OK, name="definitions", found="all three kinds are served")]
+        return [Check(verdict=OK, name="definitions", found=f"all {len(KINDS)} kinds are served")]
     if len(missing) == len(KINDS):
         found = "not installed yet; kubectl apply -k daemonset brings them"
         return [Check(verdict=WARN, name="definitions", found=found)]

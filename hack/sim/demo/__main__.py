@@ -57,6 +57,12 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
 
 
+LEFT_OUT = (
+    "installed as in daemonset/base, but agents and remediator are processes here, not pods, and "
+    "the simulated API server keeps the admission policies without evaluating them"
+)
+
+
 def _plays(name: str, scenario: str | None) -> bool:
     return scenario is None or name == scenario or name in NEEDS.get(scenario, ())
 
@@ -95,7 +101,8 @@ async def _run(console: Console, acts: list[Act], *, nodes: int, once: bool) -> 
     policy = f"hack/sim/demo/{POLICY_FILE.name}, read again within a minute when you change it"
     console.print(f"policy of this demo ({policy}):", style="bold", soft_wrap=True)
     console.print(POLICY_FILE.read_text().strip(), markup=False, highlight=False, soft_wrap=True)
-    console.print(f"starting {nodes} simulated nodes, 6 agents and a remediator ...")
+    console.print(LEFT_OUT, soft_wrap=True)
+    console.print(f"starting {nodes} simulated nodes, agents where faults come, a remediator ...")
     async with Stage(nodes=nodes) as stage:
         # Never folded: they are there to be copied.
         look = f"kubectl --kubeconfig {stage.kubeconfig} get nodes,gq,gnh"

@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from typing import Any, Self
 
 import yaml
 
+from hack.sim.cluster.clients.client import Object
 from hack.sim.cluster.controllers.pods import is_ready
 from hack.sim.cluster.controllers.suite import ClusterControllers
 from hack.sim.cluster.fleet.fleet import (
@@ -34,12 +36,12 @@ from hack.sim.cluster.fleet.fleet import (
 )
 from hack.sim.cluster.fleet.fleet_health import FleetHealth
 from hack.sim.cluster.fleet.fleet_load import load
-from hack.sim.cluster.resource import CONFIGMAPS, LEASES, NAMESPACES, NODES
+from hack.sim.cluster.resource import CONFIGMAPS, LEASES, NODES
 from hack.sim.cluster.server import SimulatedApiServer
 from hack.sim.demo.ledger import Ledger, until
 from hack.sim.demo.mending import Machines, TestBench
 from hack.sim.demo.programs import ANY_PORT, DemoAgent, Program
-from hack.sim.manifests import post_manifests, read_manifests
+from hack.sim.manifests import post_manifests, read_manifests, with_component
 from rules.api.names import LABEL_GPUS
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
@@ -47,9 +49,13 @@ from rules.policy.reader import load_policy
 CHECKOUT = Path(__file__).resolve().parents[3]
 POLICY_FILE = Path(__file__).with_name("policy.yaml")
 MACHINES_FILE = Path(__file__).with_name("machines.yaml")
+COMPONENTS = ("repair-node-conditions", "repair-cluster-api", "validate")
+"""Components of the installation that the demo's policy needs."""
+PLAYED = frozenset({"ConfigMap", "DaemonSet", "Deployment", "PodTemplate"})
+"""Kinds of the installation that the demo plays itself: the programs run as processes."""
 NAMESPACE = "gpuward"
 SOLO = "solo"
-MINIMUM_NODES = 16
+MINIMUM_NODES = 20
 MOST_NODES = 300
 """Server, kubelets and scheduler are one process: with more of them it is the demo that is slow.
 """
@@ -68,6 +74,7 @@ class Cast:
     program: str
     memory: str
     hot: str
+    worn: str
     linked: str
     protected: str
     by_hand: str
@@ -81,8 +88,29 @@ class Cast:
     def with_agents(self) -> tuple[str, ...]:
         """The nodes that run a real agent."""
         return (
-            self.training, self.program, self.memory, self.hot, self.linked, self.protected
+            self.training, self.program, self.memory, self.hot, self.worn, self.linked,
+            self.protected,
         )  # fmt: skip
+
+
+def cast_of(names: Sequence[str], protected: str) -> Cast:
+    """Who plays what among these nodes: no node in two acts, `protected` where the one pod is."""
+    train = [n for n in names if n.startswith("train")]
+    serve = [n for n in names if n.startswith("serve")]
+    return Cast(
+        training=train[0],
+        program=train[1],
+        memory=serve[0],
+        hot=serve[1],
+        worn=serve[7],
+        linked=serve[2],
+        protected=protected,
+        by_hand=serve[5],
+        rack=tuple(train[2:8]),
+        reset=serve[3],
+        climbs=serve[4],
+        tested=serve[6],
+    )
 
 
 def fleet(nodes: int) -> Fleet:
@@ -119,6 +147,17 @@ def demo_policy(path: Path = POLICY_FILE) -> Policy:
     if not isinstance(loaded, Policy):
         raise RuntimeError("; ".join(p.sentence(path.name) for p in loaded))
     return loaded
+
+
+def installed() -> list[Object]:
+    """What an installation puts into a cluster beside what is played here: roles, admission
+    policies, network policies, priority classes.
+    """
+    made = CHECKOUT / "daemonset"
+    found = read_manifests(made / "base")
+    for component in COMPONENTS:
+        found = with_component(found, made / "components" / component)
+    return [obj for obj in found if obj["kind"] not in PLAYED]
 
 
 def sweep() -> None:
@@ -165,7 +204,7 @@ class Stage:
         client = self.server.client
         kinds = [CHECKOUT / "daemonset" / "crds", MACHINES_FILE]
         await post_manifests(client, [each for path in kinds for each in read_manifests(path)])
-        await client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+        await post_manifests(client, installed(), namespace=NAMESPACE)
         # So that `kubectl gpuward plan` and `why` judge by the policy that is in force.
         policy = {"policy.yaml": self._policy_file.read_text()}
         metadata = {"name": "gpuward-policy", "namespace": NAMESPACE}
@@ -175,7 +214,12 @@ class Stage:
         self.ledger = Ledger(client)
         await self.ledger.start()
         self._stack.push_async_callback(self.ledger.stop)
-        self.cast = self._choose()
+        on_solo = (
+            pod["spec"].get("nodeName", "")
+            for (_, name), pod in self.ledger.pods.items()
+            if name.startswith(f"{SOLO}-")
+        )
+        self.cast = cast_of(self._fleet.node_names(), next(on_solo))
         self.machines = Machines(client)
         await self.machines.back(self.ledger.nodes[self.cast.memory])
         self.bench = TestBench(client, self.ledger, NAMESPACE)
@@ -235,29 +279,6 @@ class Stage:
     async def _stop_programs(self) -> None:
         programs = [self.remediator, *(agent.program for agent in self.agents.values())]
         await asyncio.gather(*(asyncio.to_thread(program.stop) for program in programs))
-
-    def _choose(self) -> Cast:
-        names = self._fleet.node_names()
-        train = [n for n in names if n.startswith("train")]
-        serve = [n for n in names if n.startswith("serve")]
-        on_solo = [
-            pod["spec"].get("nodeName", "")
-            for (_, name), pod in self.ledger.pods.items()
-            if name.startswith(f"{SOLO}-")
-        ]
-        return Cast(
-            training=train[0],
-            program=train[1],
-            memory=serve[0],
-            hot=serve[1],
-            linked=serve[2],
-            protected=on_solo[0],
-            by_hand=serve[5],
-            rack=tuple(train[2:8]),
-            reset=serve[3],
-            climbs=serve[4],
-            tested=serve[6],
-        )
 
     async def reboot_scripted(self, node: str) -> None:
         """The machine of a node without a real agent reboots, and its GPUs are well."""

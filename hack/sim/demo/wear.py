@@ -35,7 +35,7 @@ async def thermal_slowdown(stage: Stage) -> Outcome:
 
 async def memory_wears(stage: Stage) -> Outcome:
     """Uncorrectable memory errors add up on one GPU: Degraded and reported, the node works on."""
-    node = stage.cast.program
+    node = stage.cast.worn
     ledger = stage.ledger
     for errors in (1, 2, 3):
         counts = {"dram_uncorrected": errors}

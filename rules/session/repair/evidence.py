@@ -31,7 +31,7 @@ WITHOUT: Final = "WithoutEvidence"
 _KEY: Final = "gpuEvidence"
 """In `status.evidence`: digest and time of the GPUEvidence."""
 _FIRST_LOOK_S: Final = 5.0
-"""An agent that can ask its GPUs has kept it by then: `agent/publish/evidence.py` takes 2 to 4 s."""
+"""An agent that can ask its GPUs keeps it within 2 to 4 s (`agent/publish/evidence.py`)."""
 _EARLY_S: Final = 900.0
 """An agent that has not kept any this long after the mark has given up."""
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+import itertools
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,10 +17,12 @@ import pytest
 
 from hack.sim.demo import stage
 from hack.sim.demo.__main__ import _parser, main
-from hack.sim.demo.acts import ACTS
+from hack.sim.demo.acts import ACTS, NEEDS
 from hack.sim.demo.latency import waited_s
 from hack.sim.demo.outcome import Latency, Outcome
 from hack.sim.demo.screen import NARROW, summary
+from remediator.kubectl.preflight import ADMISSION_POLICIES
+from rules.repair.component import UNKNOWN_POLICY
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -116,3 +122,73 @@ def test_a_program_that_ended_waits_for_nothing():
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     assert waited_s([ended.pid]) == 0.0
+
+
+@pytest.mark.parametrize("nodes", [stage.MINIMUM_NODES, 24, stage.MOST_NODES])
+def test_issue15_no_node_plays_in_two_acts(nodes):
+    """What one act breaks must not show in another one's outcome."""
+    names = stage.fleet(nodes).node_names()
+    cast = stage.cast_of(names, "solo-0000")
+    single = [value for name in cast.__slots__ if isinstance(value := getattr(cast, name), str)]
+    everybody = [*single, *cast.rack]
+    assert len(set(everybody)) == len(everybody)
+    assert set(everybody) <= set(names)
+    assert set(cast.with_agents) < set(single)
+
+
+def test_issue15_only_an_act_that_another_prepares_shares_its_node():
+    plays = {
+        act.name: set(re.findall(r"cast\.(\w+)", inspect.getsource(act.play))) for act in ACTS
+    }
+    assert all(len(parts) == 1 for parts in plays.values()), plays
+    for one, other in itertools.combinations(plays, 2):
+        together = other in NEEDS.get(one, ()) or one in NEEDS.get(other, ())
+        assert bool(plays[one] & plays[other]) == together, (one, other)
+
+
+def test_issue15_the_demo_installs_what_preflight_asks_for():
+    """Everything of base but the programs; the repair component that its policy needs."""
+    found = {(obj["kind"], obj["metadata"]["name"]): obj for obj in stage.installed()}
+    kinds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+    assert {(kind, name) for kind in kinds for name in ADMISSION_POLICIES} <= found.keys()
+    assert not {kind for kind, _ in found} & {"DaemonSet", "Deployment", "ConfigMap"}
+    repairs, proofs = found[kinds[0], UNKNOWN_POLICY]["spec"]["variables"][:2]
+    assert "GPUNeedsRestart" in repairs["expression"]
+    assert "GPUValidated" in proofs["expression"]
+
+
+PIP = """#!/bin/sh
+echo "Obtaining file:///somewhere"
+echo "Collecting aiohttp>=3.10 (from gpuward==0.1.0)"
+echo "Processing /a/b/rich-15.0.0-py3-none-any.whl (from gpuward==0.1.0)"
+echo "Installing collected packages: rich, aiohttp"
+exit CODE
+"""
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_issue15_the_first_start_says_what_it_is_at(tmp_path, code):
+    (tmp_path / "hack").mkdir()
+    shutil.copy(ROOT / "hack" / "environment.sh", tmp_path / "hack")
+    for name in ("pyproject.toml", "constraints.txt"):
+        (tmp_path / name).touch()
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(PIP.replace("CODE", str(code)))
+    python.chmod(0o755)
+    script = tmp_path / "hack" / "script"
+    script.write_text('set -eu\n. "$(dirname -- "$0")/environment.sh"\necho begins\n')
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("GPUWARD")}
+    done = subprocess.run(
+        ["sh", script], capture_output=True, text=True, check=False,
+        env={**clean, "PYTHON": sys.executable},
+    )  # fmt: skip
+    assert "\n  aiohttp>=3.10\n  rich-15.0.0\n  installing them\n" in done.stderr
+    if code == 0:
+        assert re.search(r"ready after \d+ s\n$", done.stderr)
+        assert (done.returncode, done.stdout) == (0, "begins\n")
+        return
+    # All that pip said, and no stamp: the next start tries again.
+    assert "Obtaining file:///somewhere" in done.stderr
+    assert (done.returncode, done.stdout) == (1, "")
+    assert not (tmp_path / ".venv" / "gpuward.stamp").exists()

@@ -24,7 +24,7 @@ BASE = DAEMONSET / "base"
     ("files", "code", "said"),
     [
         pytest.param((), 0, "not installed yet", id="before the first install"),
-        pytest.param(("gpuwardpauses.yaml",), 1, "missing gpunodehealths", id="torn apart"),
+        pytest.param(("gpuwardpauses.yaml",), 1, "missing gpuevidences", id="torn apart"),
     ],
 )
 def test_definitions(tmp_path: Path, files: tuple[str, ...], code: int, said: str) -> None:
