@@ -50,7 +50,7 @@ def read_manifests(path: Path) -> list[Object]:
 
 
 def with_component(objects: Iterable[Object], component: Path) -> list[Object]:
-    """The objects with a kustomize component: its resources, and its JSON patches (`test`, `replace`,
+    """The objects with a kustomize component: its resources and JSON patches (`test`, `replace`,
     `add` at the end). How it changes a program's pods is left out.
     """
     listing = yaml.safe_load((component / KUSTOMIZATION).read_text(encoding="utf-8"))
