@@ -22,6 +22,7 @@ from rules.repair.adapter import (
     RepairAction,
     TakingBack,
     TargetRule,
+    Witness,
 )
 from rules.repair.judging import leaves
 from rules.repair.ladder import LADDER
@@ -118,6 +119,8 @@ def action_problems(action: RepairAction, path: str) -> Iterator[Problem]:
     yield from _way(chosen[0], action, path)
     if action.target is not None:
         yield from _target(action.target, chosen[0], f"{path}.target")
+    if action.witness is not None:
+        yield from _witness(action.witness, action, f"{path}.witness")
     listed = {"refuse": action.refuse, "failed": action.failed, "done": action.done}
     for key, matches in listed.items():
         for index, match in enumerate(matches):
@@ -127,6 +130,28 @@ def action_problems(action: RepairAction, path: str) -> Iterator[Problem]:
     for index, match in enumerate(action.withdraw.when):
         yield from _match(match, f"{path}.withdraw.when[{index}]")
     yield from _bodies(action, path)
+
+
+def _witness(witness: Witness, action: RepairAction, path: str) -> Iterator[Problem]:
+    """A word that says nothing about node or target is none."""
+    if action.target is None:
+        yield path, "is about a target; name one, or leave it out"
+    yield from _target(witness.target, "patch", f"{path}.target")
+    if not (witness.target.reference or witness.target.search):
+        yield f"{path}.target", "says by reference or search which object it is"
+    for index, match in enumerate(witness.shows):
+        yield from _match(match, f"{path}.shows[{index}]")
+    if not witness.shows and witness.target.search is None:
+        yield f"{path}.shows", "says nowhere that its node is this one; a reference proves nothing"
+    if not witness.agrees and action.create is None:
+        yield f"{path}.agrees", "says nowhere that the target is meant"
+    if witness.agrees and action.create is not None:
+        yield f"{path}.agrees", "compares with an object that is yet to be made; leave it out"
+    for target, theirs in witness.agrees.items():
+        for field in (target, theirs):
+            if _FIELD.fullmatch(field) is None:
+                message = f"{field!r:.80} is no path with dots such as spec.consumerRef.name"
+                yield f"{path}.agrees", message
 
 
 def _way(way: str, action: RepairAction, path: str) -> Iterator[Problem]:

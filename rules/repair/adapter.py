@@ -91,6 +91,20 @@ class TargetRule(AdapterPart, frozen=True, kw_only=True):
     search: TargetSearch | None = None
 
 
+class Witness(AdapterPart, frozen=True, kw_only=True):
+    """An object of the provider that has to say, too, that the target belongs to the node.
+
+    For a target that the Node itself names: a kubelet writes that, and may name another machine.
+    """
+
+    target: TargetRule
+    """Which object, by reference or search."""
+    shows: tuple[ObjectMatch, ...] = ()
+    """What it must show, all of it: that its node is this one, where a search did not ask that."""
+    agrees: dict[str, str] = {}
+    """Field of the target to the field here that must hold the same text."""
+
+
 class TakingBack(AdapterPart, frozen=True, kw_only=True):
     """What becomes of the request afterwards: deleted where we made it, unset where we set it."""
 
@@ -118,6 +132,8 @@ class RepairAction(AdapterPart, frozen=True, kw_only=True):
 
     target: TargetRule | None = None
     """None: the Node itself."""
+    witness: Witness | None = None
+    """Who else says that the target is the node's, before anybody is asked."""
     refuse: tuple[ObjectMatch, ...] = ()
     """When nobody is asked. One that is being deleted is never asked."""
     condition: str = ""

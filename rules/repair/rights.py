@@ -129,5 +129,13 @@ def _of(action: RepairAction, verbs: defaultdict[_Place, set[str]]) -> None:
             mine.add("delete")
     if action.copies:
         verbs[group, action.copies, own].add("get")
+    if action.witness is not None:
+        rule = action.witness.target
+        place = (
+            group_of(rule.api_version),
+            rule.resource,
+            rule.namespace == f"{{{OWN_NAMESPACE}}}",
+        )
+        verbs[place].add("list" if rule.search is not None else "get")
     if action.pod:
         verbs["", "podtemplates", True].add("get")

@@ -38,19 +38,28 @@ def query_of(
     rule = action.target
     if rule is None:
         return "it is the Node itself"
-    namespace = filled_text(rule.namespace, {OWN_NAMESPACE: own_namespace}) or beside
-    address = ObjectAddress(
-        api_version=rule.api_version, resource=rule.resource, namespace=namespace
-    )
-    if rule.search is not None:
-        fields = {k: filled_text(v, facts.values) for k, v in rule.search.fields.items()}
-        return ObjectQuery(
-            address=address, selector=rule.search.selector, fields=tuple(sorted(fields.items()))
-        )
-    if rule.reference:
-        return _referred(rule, address, node)
+    if rule.search is not None or rule.reference:
+        return query_by(rule, facts, node, own_namespace=own_namespace)
     name = filled_text(rule.name, facts.values) if rule.name else request
-    return _named(address, {"name": name}, "its name")
+    return _named(_place(rule, own_namespace, beside), {"name": name}, "its name")
+
+
+def query_by(
+    rule: TargetRule, facts: RequestFacts, node: NodeView, *, own_namespace: str
+) -> ObjectQuery | str:
+    """What is to be read to find an object that is there, by search or reference, or a clause."""
+    address = _place(rule, own_namespace)
+    if rule.search is None:
+        return _referred(rule, address, node)
+    fields = {k: filled_text(v, facts.values) for k, v in rule.search.fields.items()}
+    return ObjectQuery(
+        address=address, selector=rule.search.selector, fields=tuple(sorted(fields.items()))
+    )
+
+
+def _place(rule: TargetRule, own_namespace: str, beside: str = "") -> ObjectAddress:
+    namespace = filled_text(rule.namespace, {OWN_NAMESPACE: own_namespace}) or beside
+    return ObjectAddress(api_version=rule.api_version, resource=rule.resource, namespace=namespace)
 
 
 def query_for(target: RepairTarget) -> ObjectQuery:

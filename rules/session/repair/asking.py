@@ -24,8 +24,9 @@ from rules.api.repair.writes import (
 from rules.repair.adapter import ObjectMatch, RepairAction
 from rules.repair.judging import AskVerdict, ObjectSeen, Sight, judged, merged, note_of
 from rules.repair.matching import at, first_holding, node_json, uid_of, version_of
-from rules.repair.target import address_of, query_for, query_of, target_of, the_one
+from rules.repair.target import address_of, query_by, query_for, query_of, target_of, the_one
 from rules.repair.template import RequestFacts, filled, filled_text
+from rules.repair.witness import disagreement
 from rules.session.case import Case
 from rules.session.repair.clearing import clearing, priors
 from rules.session.repair.requests import (
@@ -98,7 +99,7 @@ def worded_action(case: Case, attempt: RepairAttempt) -> RepairAction | None:
     action = action_of(case.policy, attempt)
     if action is None:
         return None
-    values, fence = facts_of(case, attempt).values, action.fence
+    values, fence, witness = facts_of(case, attempt).values, action.fence, action.witness
 
     def worded(matches: tuple[ObjectMatch, ...]) -> tuple[ObjectMatch, ...]:
         return tuple(
@@ -108,6 +109,8 @@ def worded_action(case: Case, attempt: RepairAttempt) -> RepairAction | None:
             for match in matches
         )
 
+    if witness is not None:
+        witness = msgspec.structs.replace(witness, shows=worded(witness.shows))
     if fence is not None:
         fence = msgspec.structs.replace(fence, powered_off=worded(fence.powered_off))
     return msgspec.structs.replace(
@@ -117,6 +120,7 @@ def worded_action(case: Case, attempt: RepairAttempt) -> RepairAction | None:
         done=worded(action.done),
         withdraw=msgspec.structs.replace(action.withdraw, when=worded(action.withdraw.when)),
         fence=fence,
+        witness=witness,
     )
 
 
@@ -188,6 +192,9 @@ def _by_object(case: Case, attempt: RepairAttempt, action: RepairAction) -> Call
         verdict = AskVerdict(waits=f"{at_hand.words} says that its power is off already")
     if verdict != _GOES:
         return Call(target=target, verdict=verdict, again_s=again_s)
+    doubt = _doubted(case, action, facts, at_hand.words, found or {})
+    if doubt is not None:
+        return replace(doubt, target=target)
     if action.create is not None:
         return _creating(case, attempt, action, facts, at_hand, target, beside)
     json = found or {}
@@ -197,6 +204,33 @@ def _by_object(case: Case, attempt: RepairAttempt, action: RepairAction) -> Call
         return Call(target=target, write=_write(case, attempt, Verb.DELETE, at_hand, body))
     body = _noted(attempt, patch, uid=uid, version=version)
     return Call(target=target, write=_write(case, attempt, Verb.PATCH, at_hand, body))
+
+
+def _doubted(
+    case: Case, action: RepairAction, facts: RequestFacts, words: str, json: Any
+) -> Call | None:
+    """Nobody is asked through `json` while its witness was not read, or says another thing; None
+    where it says the same.
+    """
+    witness = action.witness
+    if witness is None:
+        return None
+    rule = witness.target
+    query = query_by(rule, facts, case.node, own_namespace=case.seen.own_namespace)
+    if isinstance(query, str):
+        return _no(query)
+    seen = read_lately(case, query, FRESH_S)
+    if seen is None:
+        return Call(needs=query)
+    if seen.sight is not Sight.FOUND:
+        return _no(seen.why or f"{query.address.words} cannot be read", LIST_AGAIN_S)
+    found = seen.found[0] if query.address.name else the_one(rule, facts, seen.found)
+    if isinstance(found, str):
+        return _no(f"nobody else says whose {words} is: {found}", LIST_AGAIN_S)
+    theirs = address_of(target_of(query.address, found)).words
+    node = node_json(case.node)
+    why = disagreement(witness, theirs, found, words, json, node)
+    return _no(f"nobody is asked through another machine: {why}", LIST_AGAIN_S) if why else None
 
 
 def _says_off(action: RepairAction, found: Any, case: Case) -> bool:

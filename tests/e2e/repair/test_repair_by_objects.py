@@ -43,6 +43,7 @@ from tests.support.remediator.remediator_process import (
 
 REBOOTS = Resource("janitor.dgxc.nvidia.com", "v1alpha1", "rebootnodes", False, "RebootNode")
 HOSTS = Resource("metal3.io", "v1alpha1", "baremetalhosts", True, "BareMetalHost")
+MACHINES = Resource("cluster.x-k8s.io", "v1beta2", "machines", True, "Machine")
 CLAIMS = Resource("karpenter.sh", "v1", "nodeclaims", False, "NodeClaim")
 
 
@@ -68,7 +69,7 @@ async def define(cluster: Cluster, *groups: str) -> None:
     for one in DEFINITIONS:
         if one["spec"]["group"] in groups:
             await cluster.client.create(CUSTOM_RESOURCE_DEFINITIONS, one)
-    for resource in (REBOOTS, HOSTS, CLAIMS):
+    for resource in (REBOOTS, HOSTS, MACHINES, CLAIMS):
         if resource.group in groups:
             await cluster.until(served(cluster, resource), f"{resource.plural} served")
 
@@ -90,7 +91,7 @@ async def standing(
     """Our manifests, GPU nodes, and what Metal3 and Karpenter know of one of them."""
     objects = [o for o in build(*components) if o["kind"] not in KEPT_OUT]
     await post_manifests(cluster.client, objects, namespace="gpuward")
-    await define(cluster, HOSTS.group, CLAIMS.group)
+    await define(cluster, HOSTS.group, MACHINES.group, CLAIMS.group)
     await cluster.add(pool=Pool(name="other", nodes=2))
     machine = node_object(NODE, now=utc_now(), gpus=8, labels={})
     machine["spec"]["providerID"] = "metal3://metal/host-0/m3m-0"
@@ -103,9 +104,24 @@ async def standing(
         "apiVersion": "metal3.io/v1alpha1",
         "kind": "BareMetalHost",
         "metadata": {"name": "host-0", "annotations": {"baremetalhost.metal3.io/paused": ""}},
-        "spec": {"online": True},
+        "spec": {
+            "online": True,
+            "consumerRef": {"kind": "Metal3Machine", "name": "m3m-0", "namespace": "metal"},
+        },
     }
     await cluster.client.create(HOSTS, host, "metal")
+    machine_of = {
+        "apiVersion": "cluster.x-k8s.io/v1beta2",
+        "kind": "Machine",
+        "metadata": {"name": "machine-0"},
+        "spec": {
+            "clusterName": "metal",
+            "infrastructureRef": {"kind": "Metal3Machine", "name": "m3m-0"},
+        },
+    }
+    await cluster.client.create(MACHINES, machine_of, "metal")
+    refers = {"status": {"nodeRef": {"name": NODE}}}
+    await cluster.client.patch(MACHINES, "machine-0", refers, "metal", subresource="status")
     await host_shows(cluster, poweredOn=True, operationalStatus="OK")
     claim = {
         "apiVersion": "karpenter.sh/v1",

@@ -97,7 +97,12 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
         "v1beta2",
         "Machine",
         scope="Namespaced",
-        spec=fields(("clusterName",), clusterName=TEXT, providerID=TEXT),
+        spec=fields(
+            ("clusterName",),
+            clusterName=TEXT,
+            providerID=TEXT,
+            infrastructureRef=fields(kind=TEXT, name=TEXT, apiGroup=TEXT),
+        ),
         status=fields(phase=TEXT, nodeRef=fields(name=TEXT), conditions=CONDITIONS),
     ),
     definition(
@@ -105,7 +110,12 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
         "v1alpha1",
         "BareMetalHost",
         scope="Namespaced",
-        spec=fields(("online",), online=FLAG, bmc=fields(address=TEXT)),
+        spec=fields(
+            ("online",),
+            online=FLAG,
+            bmc=fields(address=TEXT),
+            consumerRef=fields(kind=TEXT, name=TEXT, namespace=TEXT, apiVersion=TEXT),
+        ),
         status=fields(
             poweredOn=FLAG,
             operationalStatus={

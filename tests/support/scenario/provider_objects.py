@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from typing import Any
 
 from hack.sim.cluster.validation.structural import StructuralSchema
@@ -75,9 +76,11 @@ class ProviderObjects(Cluster):
                 )
             items = (copy.deepcopy(found),)
         else:
-            prefix = f"{at.path}/"
+            everywhere = "" if at.namespace else "(namespaces/[^/]+/)?"
+            root = at.path.removesuffix(at.resource)
+            of_it = re.compile(f"{re.escape(root)}{everywhere}{at.resource}/[^/]+")
             items = tuple(
-                copy.deepcopy(o) for path, o in self.objects.items() if path.startswith(prefix)
+                copy.deepcopy(o) for path, o in self.objects.items() if of_it.fullmatch(path)
             )
         return self._seen(Sight.FOUND, found=items, api_version=at.api_version)
 

@@ -70,7 +70,7 @@ class ProviderWorld(RepairWorld):
             meta["annotations"] |= {
                 "cluster.x-k8s.io/machine": f"m-{key}",
                 "cluster.x-k8s.io/cluster-namespace": "capi",
-                MACHINE_ANNOTATION: f"capi/m-{key}",
+                MACHINE_ANNOTATION: f"openshift/m-{key}",
                 REBOOT_CAPABLE: "true",
             }
             if self.adapter == "HyperPod":
@@ -81,15 +81,32 @@ class ProviderWorld(RepairWorld):
                 "machines",
                 f"m-{key}",
                 "capi",
-                spec={"clusterName": "c"},
+                spec={
+                    "clusterName": "c",
+                    "infrastructureRef": {"kind": "Metal3Machine", "name": f"m3m-{key}"},
+                },
                 status={"phase": "Running", "nodeRef": {"name": key}},
+            )
+            self.put(
+                "machine.openshift.io/v1beta1",
+                "machines",
+                f"m-{key}",
+                "openshift",
+                status={"nodeRef": {"name": key}},
             )
             self.put(
                 "metal3.io/v1alpha1",
                 "baremetalhosts",
                 f"host-{key}",
                 "metal",
-                spec={"online": True},
+                spec={
+                    "online": True,
+                    "consumerRef": {
+                        "kind": "Metal3Machine",
+                        "name": f"m3m-{key}",
+                        "namespace": "capi",
+                    },
+                },
                 status={"poweredOn": True, "operationalStatus": "OK"},
             )
             self.put(

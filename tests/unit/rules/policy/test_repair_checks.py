@@ -34,6 +34,14 @@ FOUND: dict[str, Any] = {
     "patch": {"metadata": {"annotations": {"example.io/reboot": "{session}"}}},
 }
 
+SEEN: dict[str, Any] = {
+    **FOUND,
+    "witness": {
+        "target": {**FOUND["target"], "resource": "owners"},
+        "shows": [{"field": "status.node", "value": "{node}"}],
+        "agrees": {"spec.owner": "metadata.name"},
+    },
+}
 OWN_JOB: dict[str, Any] = {
     "target": {
         "apiVersion": "batch/v1", "resource": "jobs", "kind": "Job", "namespace": "{namespace}",
@@ -80,6 +88,7 @@ def test_issue13_02_what_is_shipped_is_right(name: str) -> None:
 def test_issue13_02_good_adapters_are_taken_and_used() -> None:
     assert said(GOOD, steps={"RestartNode": {"adapter": "Mine"}}) == []
     assert said(FOUND) == []
+    assert said(SEEN) == []
     assert said(CONDITION) == []
     assert said(ON_NODE) == []
     assert said(DELETED) == []
@@ -149,6 +158,12 @@ AT = "p: repair.adapters.Mine.steps.RestartNode"
         (changed(FOUND, "clears", ["example.io/x"]), f"{AT}.clears is for create only"),
         (changed(OWN_JOB, "failed", [{"field": "a", "reason": "X"}]),
          f"{AT}.failed[0].reason is of a condition"),
+        (changed(SEEN, "witness.shows", []), f"{AT}.witness.shows says nowhere that its node"),
+        (changed(SEEN, "witness.agrees", {}), f"{AT}.witness.agrees says nowhere that the target"),
+        (changed(SEEN, "witness.agrees", {"a[0]": "b"}), f"{AT}.witness.agrees 'a[0]' is no path"),
+        (changed(SEEN, "witness.target.reference", []), f"{AT}.witness.target says by reference"),
+        (changed(ON_NODE, "witness", SEEN["witness"]), f"{AT}.witness is about a target"),
+        (changed(GOOD, "witness", SEEN["witness"]), f"{AT}.witness.agrees compares with an object"),
         (["create"], "is wrong"),
     ],
 )  # fmt: skip
