@@ -163,7 +163,7 @@ AT = "p: repair.adapters.Mine.steps.RestartNode"
         (changed(SEEN, "witness.agrees", {"a[0]": "b"}), f"{AT}.witness.agrees 'a[0]' is no path"),
         (changed(SEEN, "witness.target.reference", []), f"{AT}.witness.target says by reference"),
         (changed(ON_NODE, "witness", SEEN["witness"]), f"{AT}.witness is about a target"),
-        (changed(GOOD, "witness", SEEN["witness"]), f"{AT}.witness.agrees compares with an object"),
+        (changed(GOOD, "witness", SEEN["witness"]), f"{AT}.witness.agrees compares with"),
         (["create"], "is wrong"),
     ],
 )  # fmt: skip
