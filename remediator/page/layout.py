@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remediator.page.markup import Content, Element, el
+from remediator.page.markup import Content, Element, document, el
 from remediator.page.parts import chip, live
 from remediator.view.shapes import ReplicaShown
 
@@ -36,14 +36,22 @@ def _head(title: str) -> Element:
         el("meta", {"charset": "utf-8"}),
         el("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}),
         el("meta", {"name": "color-scheme", "content": "light dark"}),
-        el("title", f"{title} · gpuward"),
         el("link", {"rel": "icon", "type": "image/svg+xml", "href": "/static/icon.svg"}),
         [
             el("link", {"rel": "stylesheet", "href": f"/static/{name}.css"})
             for name in ("page", "parts", "details", "map")
         ],
         el("script", {"src": "/static/page.js", "defer": "defer"}),
+        el("title", f"{title} · gpuward"),
     )
+
+
+def opening() -> str:
+    """What every page begins with, whatever it shows: with it a browser can fetch what all pages
+    look like while this one is made.
+    """
+    whole = document(el("html", {"lang": "en"}, _head("")))
+    return whole[: whole.index("<title>")]
 
 
 def _header(here: str, replica: ReplicaShown) -> Element:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import hashlib
+import zlib
 from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from typing import Final, TypeVar
@@ -19,6 +20,7 @@ from aiohttp import web
 from remediator.page import answers
 from remediator.page.answers import NotThereError
 from remediator.page.hosts import may_ask
+from remediator.page.layout import opening
 from remediator.page.markup import Element, document
 from remediator.page.schema import schema_text
 from remediator.view.live import PageSource
@@ -47,7 +49,6 @@ HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
 }
 _PAGES = (
-    "/",
     "/sessions",
     "/sessions/{name}",
     "/nodes",
@@ -68,6 +69,12 @@ _ANSWERS: Final[dict[str, Callable[[PageState, web.Request], object]]] = {
 }
 _MOST_KEPT = 64
 _COMPRESSED_FROM = 4096
+_OPENING: Final = opening()
+_FIRST_PIECE = 32 * 1024
+"""More than what stands above the map: a browser shows it while the map is on its way."""
+
+_GZIP = 31
+"""zlib's way to say: the largest window, in a gzip frame."""
 
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -89,6 +96,7 @@ class Site:
         routes = app.router
         for path in _PAGES:
             routes.add_get(path, self.page)
+        routes.add_get("/", self.fleet)
         routes.add_get("/find", self.find)
         routes.add_get("/static/{name}", self.static)
         for path, answer in _ANSWERS.items():
@@ -104,6 +112,34 @@ class Site:
         address = request.rel_url.raw_path_qs
         text = await self._kept(state, self._texts, address, lambda: self._text(state, request))
         return _html(text)
+
+    async def fleet(self, request: web.Request) -> web.StreamResponse:
+        """The front page, as HTML in pieces, since it is the one that can be large: what is seen
+        first does not wait until every node is drawn.
+        """
+        if request.method != "GET":
+            return await self.page(request)
+        response = web.StreamResponse()
+        response.content_type, response.charset = "text/html", "utf-8"
+        packer = None
+        if "gzip" in request.headers.get("Accept-Encoding", ""):
+            response.headers["Content-Encoding"] = "gzip"
+            packer = zlib.compressobj(wbits=_GZIP)
+
+        def packed(text: str) -> bytes:
+            data = text.encode()
+            return packer.compress(data) + packer.flush(zlib.Z_SYNC_FLUSH) if packer else data
+
+        await response.prepare(request)
+        await response.write(packed(_OPENING))
+        state = await self._source.state()
+        address = request.rel_url.raw_path_qs
+        text = await self._kept(state, self._texts, address, lambda: self._text(state, request))
+        body = text.removeprefix(_OPENING)
+        await response.write(packed(body[:_FIRST_PIECE]))
+        await response.write(await asyncio.to_thread(packed, body[_FIRST_PIECE:]))
+        await response.write_eof(packer.flush() if packer else b"")
+        return response
 
     async def _text(self, state: PageState, request: web.Request) -> str:
         url = request.rel_url

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -228,6 +229,28 @@ async def test_the_live_answer_carries_what_the_page_shows(client: Client) -> No
     tag, _, *children = said["regions"]["headline"]
     assert tag == "p"
     assert children == ["3 nodes: 1 unhealthy; 2 open sessions, 1 of them needs a person"]
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "identity"])
+async def test_the_front_page_begins_before_the_fleet_is_judged(
+    client: Client, source: FixedSource, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    judged = asyncio.Event()
+
+    async def state() -> PageState:
+        await judged.wait()
+        return source.of
+
+    monkeypatch.setattr(source, "state", state)
+    answer = await client.get("/", headers={"Accept-Encoding": encoding})
+    begun = await answer.content.readany()
+    assert begun.startswith(b'<!doctype html>\n<html lang="en"><head>')
+    assert b"/static/page.css" in begun
+    judged.set()
+    whole = (begun + await answer.content.read()).decode()
+    assert whole.count("<!doctype html>") == whole.count("</html>") == 1
+    assert "<title>3 nodes: 1 unhealthy; 2 open sessions, 1 of them needs a person" in whole
+    assert (await client.head("/")).status == 200
 
 
 async def test_a_new_state_is_shown_at_once(client: Client, source: FixedSource) -> None:
