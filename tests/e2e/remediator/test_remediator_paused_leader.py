@@ -11,6 +11,7 @@ from hack.sim.cluster.controllers.pods import node_of
 from hack.sim.cluster.fleet.fleet import Pool, Serving
 from hack.sim.cluster.fleet.fleet_health_objects import XID_79
 from hack.sim.cluster.resource import NODES, POD_DISRUPTION_BUDGETS
+from hack.sim.proxy.request_log import Request
 from tests.support.remediator.remediator_process import (
     RemediatorProcess,
     leads,
@@ -64,15 +65,17 @@ async def test_a_paused_leader_writes_nothing_after_the_other_took_over(secure_c
                 one.thaw()
             await phase(cluster, node, "Quarantined")
             await phase(cluster, free, "Quarantined")
+
+            async def awake() -> list[Request]:
+                since = [r for r in requests.all if r.at >= taken_over_at]
+                return [r for r in since if r.user.endswith(":one")]
+
+            await cluster.until(awake, "the old leader awake, and looking")
             await asyncio.sleep(AFTER_THAW_S)
             late = [
-                (r.verb, r.resource, r.subresource, r.name)
-                for r in requests.mutations
-                if r.user.endswith(":one") and r.at >= taken_over_at
+                (r.verb, r.resource, r.subresource, r.name) for r in await awake() if r.is_mutation
             ]
             assert late == [], "a deposed leader wrote"
-            woke = [r for r in requests.all if r.user.endswith(":one") and r.at >= taken_over_at]
-            assert woke, "the old leader woke up and looked"
             assert any(r.user.endswith(":two") for r in requests.mutations)
     for name in (node, free):
         assert len(await sessions(cluster, name)) == 1
