@@ -209,8 +209,9 @@ class Stage:
         policy = {"policy.yaml": self._policy_file.read_text()}
         metadata = {"name": "gpuward-policy", "namespace": NAMESPACE}
         await client.create(CONFIGMAPS, {"metadata": metadata, "data": policy}, NAMESPACE)
-        self.controllers = await self._stack.enter_async_context(ClusterControllers(client))
+        # Before any controller runs, which would make the pods a second time.
         await load(client, self._fleet, datetime.now(UTC))
+        self.controllers = await self._stack.enter_async_context(ClusterControllers(client))
         self.ledger = Ledger(client)
         await self.ledger.start()
         self._stack.push_async_callback(self.ledger.stop)
