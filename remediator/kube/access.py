@@ -18,6 +18,7 @@ import yaml
 
 from remediator.kube.kubeconfig import Acting, ChosenContext, chosen_context
 from remediator.kube.plain_login import PlainLogin
+from rules.api.sentences import some
 
 DEFAULT_NAMESPACE = "gpuward"
 """Where the manifests install us."""
@@ -72,6 +73,8 @@ class Access:
         in_cluster = not self._kubeconfig and not self._context and _SERVICE_HOST in os.environ
         if not in_cluster and self._load_plain():
             return
+        if not in_cluster:
+            _has_context(kubeconfig_path(self._kubeconfig), self._context)
         # Imported here: half a second that a plain kubeconfig does not cost.
         from kubernetes.aio.client import Configuration
 
@@ -214,6 +217,20 @@ async def _load_kubeconfig(configuration: Any, path: str, context: str | None) -
         raise AccessError(f"Kubeconfig {path} is not valid: {said}; {remedy}.") from e
     if not configuration.host:
         raise AccessError(f"Kubeconfig {path} names no server for its current context; {remedy}.")
+
+
+def _has_context(path: str, context: str | None) -> None:
+    """AccessError where the files are fine and nothing says which of their contexts is meant."""
+    if context is not None or not _any_file(path):
+        return
+    with contextlib.suppress(OSError, yaml.YAMLError, ValueError, TypeError, AttributeError):
+        chosen = chosen_context(path, None)
+        if chosen.name or not chosen.known:
+            return
+        raise AccessError(
+            f"Kubeconfig {path} has no current-context; name one of its contexts with --context: "
+            f"{some(chosen.known)}"
+        )
 
 
 def _chosen(path: str, context: str | None) -> ChosenContext:

@@ -324,7 +324,7 @@ class Api:
                 self.last_answer_at = local.elapsed()
                 self._learn_date(response.headers.get("Date", ""), sent_at)
         except TimeoutError:
-            answer = Answer(code=NO_ANSWER, failure=f"nothing within {timeout_s:.0f} s")
+            answer = Answer(code=NO_ANSWER, failure=f"nothing within {timeout_s:g} s")
         except (aiohttp.ClientError, OSError) as error:
             answer = Answer(code=NO_ANSWER, failure=_why(error))
         finally:

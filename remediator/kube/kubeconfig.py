@@ -53,6 +53,8 @@ class ChosenContext:
     """The command of an exec login; empty where the user section has none."""
     plain: PlainLogin | None = None
     """How to log in, where the files say it plainly; None: only the library knows."""
+    known: tuple[str, ...] = ()
+    """The names of all contexts there are."""
 
 
 def chosen_context(path: str, name: str | None) -> ChosenContext:
@@ -95,6 +97,7 @@ def chosen_context(path: str, name: str | None) -> ChosenContext:
         acting=_acting(user),
         exec_login=str(login.get("command") or "") if isinstance(login, dict) else "",
         plain=plain,
+        known=tuple(contexts),
     )
 
 

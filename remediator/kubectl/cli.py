@@ -85,7 +85,8 @@ async def _run(options: argparse.Namespace) -> None:
     from remediator.kubectl.terminal import Terminal
     from remediator.kubectl.typed.running import run, watch
 
-    terminal = Terminal(agreed=getattr(options, "yes", False))
+    dry_run = getattr(options, "dry_run", False)
+    terminal = Terminal(agreed=getattr(options, "yes", False), dry_run=dry_run)
     command: Command = options.command
     acting = None
     if options.acting:
@@ -95,7 +96,7 @@ async def _run(options: argparse.Namespace) -> None:
         return
     manner = Manner(
         role=command.role,
-        dry_run=getattr(options, "dry_run", False),
+        dry_run=dry_run,
         timeout_s=options.request_timeout,
         say=terminal.say,
     )

@@ -12,8 +12,9 @@ from rules.text.printable import printable
 class Terminal:
     """Standard input and standard error; standard output is for the answer alone."""
 
-    def __init__(self, *, agreed: bool) -> None:
+    def __init__(self, *, agreed: bool, dry_run: bool = False) -> None:
         self._agreed = agreed
+        self._dry_run = dry_run
 
     def say(self, line: str) -> None:
         """Progress, one line."""
@@ -23,6 +24,10 @@ class Terminal:
     def ask(self, question: str) -> None:
         """Go on only after a yes; CommandError when the answer is no or nobody can answer."""
         if self._agreed:
+            return
+        if self._dry_run:
+            # Nothing comes of it, so there is nothing to agree to: only to be known.
+            self.say(question)
             return
         if not sys.stdin.isatty():
             raise CommandError(f"{printable(question)} Nothing was done; agree with --yes")

@@ -8,11 +8,13 @@ from collections.abc import Mapping
 def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
     """`budget.maxNew.count: 3 -> 5`, one for each value in effect that differs, by path."""
     before, after = dict(_leaves(old, "")), dict(_leaves(new, ""))
-    return [
-        f"{path}: {_shown(before.get(path))} -> {_shown(after.get(path))}"
+    shown = {
+        path: (_shown(before.get(path)), _shown(after.get(path)))
         for path in sorted(before.keys() | after.keys())
-        if before.get(path) != after.get(path)
-    ]
+    }
+    # What is empty in both is no difference, however each of them says so.
+    differs = ((path, was, now) for path, (was, now) in shown.items() if was != now)
+    return [f"{path}: {was} -> {now}" for path, was, now in differs]
 
 
 def _leaves(value: object, path: str) -> list[tuple[str, object]]:

@@ -47,8 +47,10 @@ def touched(node: NodeView) -> bool:
     )
 
 
-async def clean(cluster: Cluster, node: FreshNode) -> str:
-    """Take it off; what was done, "" for nothing. CommandError where it could not be."""
+async def clean(cluster: Cluster, node: FreshNode) -> tuple[str, NodeView | None]:
+    """Take it off; what was done, "" for nothing, and the node after that, also where it is a dry
+    run; None where it is gone. CommandError where it could not be.
+    """
     path = f"/api/v1/nodes/{node.name}"
     done = ""
     for _ in range(TRIES):
@@ -59,13 +61,13 @@ async def clean(cluster: Cluster, node: FreshNode) -> str:
             Request(method="PATCH", path=path, body=patch, content_type=MERGE_PATCH)
         )
         if answer.ok:
-            done = _what(node)
+            done, node = _what(node), answer.decode(FreshNode)
             break
         if answer.code != 409:
             checked(answer, writes=True)
         found = await cluster.node(node.name)
         if found is None:
-            return ""
+            return "", None
         node = found
     else:
         raise CommandError("it changes too fast to be cleaned")
@@ -79,7 +81,7 @@ async def clean(cluster: Cluster, node: FreshNode) -> str:
         if answer.code != 404:
             checked(answer, writes=True)
         done = done or "conditions taken off"
-    return done
+    return done, node
 
 
 def _metadata_patch(node: FreshNode) -> dict[str, Any] | None:

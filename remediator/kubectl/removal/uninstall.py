@@ -16,6 +16,7 @@ from remediator.kubectl.command import CommandError
 from remediator.kubectl.removal.node_cleaning import clean, left_by_people, touched
 from remediator.view.text import count
 from rules.api.names import ANNOTATION_REPAIR, COMPONENT_AGENT, COMPONENT_REMEDIATOR
+from rules.api.nodes import NodeView
 from rules.api.sentences import some
 from rules.api.timestamps import parse_time
 from rules.repair.target import address_of
@@ -41,10 +42,13 @@ async def uninstall(cluster: Cluster, *, namespace: str, say: Say) -> str:
     names = sorted(view.name for view in await cluster.nodes() if touched(view))
     cleaned = 0
     failed: list[str] = []
+    after: dict[str, NodeView] = {}
     for batch in (names[at : at + AT_ONCE] for at in range(0, len(names), AT_ONCE)):
         answers = await asyncio.gather(*(_one(cluster, name) for name in batch))
-        for name, (done, problem) in zip(batch, answers, strict=True):
+        for name, (done, problem, node) in zip(batch, answers, strict=True):
             cleaned += bool(done)
+            if node is not None:
+                after[name] = node
             failed += [name] if problem else []
             if done or problem:
                 say(f"{name}: {problem or done}")
@@ -55,19 +59,23 @@ async def uninstall(cluster: Cluster, *, namespace: str, say: Say) -> str:
         )
     lines = [f"{count(cleaned, 'node')} cleaned; now: kubectl delete -k YOUR-OVERLAY"]
     for view in sorted(await cluster.nodes(), key=lambda node: node.name):
-        lines += left_by_people(view)
+        # After a dry run only the answers know how it would be.
+        lines += left_by_people(after.get(view.name, view) if cluster.dry_run else view)
     lines += await _records_left(cluster)
     lines += await _asked_objects(cluster)
     return "\n".join([*lines, *await _agents_outside(cluster)])
 
 
-async def _one(cluster: Cluster, name: str) -> tuple[str, str]:
-    """What was done on one node, and what went wrong: one bad node must not keep the others."""
+async def _one(cluster: Cluster, name: str) -> tuple[str, str, NodeView | None]:
+    """What was done on one node, what went wrong and how it is then: one bad node must not keep
+    the others.
+    """
     try:
         node = await cluster.node(name)
-        return (await clean(cluster, node) if node is not None else "", "")
+        done, after = await clean(cluster, node) if node is not None else ("", None)
     except CommandError as error:
-        return "", str(error)
+        return "", str(error), None
+    return done, "", after
 
 
 async def _stop(cluster: Cluster, namespace: str, say: Say) -> None:

@@ -89,6 +89,11 @@ async def test_issue15_01_an_exec_login_without_a_token_stops_the_command(tmp_pa
         await Access(written(tmp_path, {"exec": login})).load()
 
 
+async def test_issue15_without_a_current_context_the_others_are_named(tmp_path):
+    with pytest.raises(AccessError, match=r"no current-context; name one .* --context: x$"):
+        await Access(written(tmp_path, {"token": "t"}, current="")).load()
+
+
 async def test_issue15_01_a_named_context_needs_no_current_one(tmp_path):
     path = written(tmp_path, {"token": "t"}, current="", namespace="gpus")
     access = Access(path, "x")

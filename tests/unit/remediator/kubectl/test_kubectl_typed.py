@@ -219,3 +219,11 @@ def test_issue15_09_ctrl_c_in_the_agents_commands_leaves_no_trace(monkeypatch, c
     monkeypatch.setattr("agent.commands.explain.run", interrupted)
     assert agent_main(["explain", "79"]) == 130
     assert capsys.readouterr().err == "gpuward-agent: interrupted\n"
+
+
+@pytest.mark.parametrize("words", ACTS, ids=[words[0] for words in ACTS])
+def test_issue15_a_dry_run_needs_no_agreement(fleet, words):
+    """Whoever only wants to see what would come of it is told, and not asked."""
+    code, _, err = fleet(*(word for word in words if word != "--yes"), "--dry-run")
+    assert code == 0, err
+    assert "agree with --yes" not in err

@@ -58,6 +58,15 @@ def test_issue15_10_one_place_is_taken_out(path, left):
     assert without({"a": {"b": 1, "c": [1, 2]}}, path) == left
 
 
+def test_issue15_what_is_empty_in_both_is_no_difference():
+    step = {"ResetGPU": {"adapter": "NodeConditions", "timeout": "5m"}}
+    policy = load_policy({"repair": {"mode": "Ask", "steps": step}})
+    assert isinstance(policy, Policy)
+    said = differences(effective_view(policy), effective_view(Policy()))
+    assert "repair.mode: Ask -> Off" in said
+    assert [line for line in said if line.endswith("(nothing) -> (nothing)")] == []
+
+
 def test_issue15_10_differences_are_those_in_effect():
     policy = load_policy({"budget": {"maxNew": {"count": 5, "window": "10m"}}, "mode": "Shadow"})
     assert isinstance(policy, Policy)

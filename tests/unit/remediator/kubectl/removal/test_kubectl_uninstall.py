@@ -208,6 +208,18 @@ def test_a_lease_that_nobody_renews_is_no_leader(tmp_path: Path) -> None:
         assert kubectl("uninstall", "--yes")[0] == 0
 
 
+def test_issue15_a_dry_run_says_what_the_real_one_will(tmp_path: Path) -> None:
+    """Also of a cordon of ours: it is there still, and nobody else's."""
+    with cluster(tmp_path, fill) as kubectl:
+        storm(kubectl)
+        marked = pictures(kubectl)
+        code, would, err = kubectl("uninstall", "--dry-run")
+        assert code == 0, err
+        assert pictures(kubectl) == marked
+        _, does, _ = kubectl("uninstall", "--yes")
+        assert would.splitlines()[:-1] == does.splitlines()
+
+
 def test_without_yes_nothing_is_done(tmp_path: Path) -> None:
     with cluster(tmp_path, fill) as kubectl:
         storm(kubectl)
