@@ -14,7 +14,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "daemonset" / "crds"
 HEADER = "# Generated from the types in rules/ by `python -m hack.crds`; change those instead.\n"
 
 
-class _Plain(yaml.SafeDumper):
+class _Plain(yaml.CSafeDumper):
     """Writes repeated parts out instead of YAML anchors, which people cannot read."""
 
     def ignore_aliases(self, data: object) -> bool:

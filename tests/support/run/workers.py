@@ -1,7 +1,7 @@
 """How several processes share one run of the tests, where `-n` asks for them.
 
-Half of the time the machine would wait for programs that end-to-end tests start, if they ran side
-by side; and each process would compile the assertions of every file, if all began with the same.
+Each would compile the assertions of every file, if all began with the same; and they would wait
+for other programs all at the same time.
 """
 
 from __future__ import annotations
@@ -11,11 +11,17 @@ import importlib
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-_WAITING = ("tests/e2e/", "tests/unit/agent/nvml/test_nvml_link", "tests/unit/agent/commands/")
-"""Files whose tests wait for other processes most of their time."""
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object | None:
+    """For `--dist loadfile`, which is how hack/test runs."""
+    from tests.support.run.lanes import Lanes  # needs xdist, which may be switched off
+
+    return Lanes(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collectstart(collector: pytest.Collector) -> None:
@@ -38,31 +44,9 @@ def _files(named: Path) -> Iterable[Path]:
     return map(Path.resolve, named.rglob("test_*.py")) if named.is_dir() else ()
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Spread the files that wait among those that compute, so that somebody always computes."""
-    if not hasattr(config, "workerinput"):
-        return
-    files: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        files.setdefault(item.nodeid.partition("::")[0], []).append(item)
-    waiting = [file for file in files if file.startswith(_WAITING)]
-    computing = [file for file in files if not file.startswith(_WAITING)]
-    items[:] = [item for file in spread(waiting, computing) for item in files[file]]
-
-
 def pytest_collection_finish() -> None:
     """What was imported stays: the collector of garbage need not look through it again and
     again, which costs a sixth of the time.
     """
     gc.collect()
     gc.freeze()
-
-
-def spread(some: list[str], among: list[str]) -> list[str]:
-    """Both lists as one, each in its order, `some` evenly among the first nine tenths of the
-    others: what takes long shall not begin last.
-    """
-    places = [(0.9 * k / len(some), 0, one) for k, one in enumerate(some)]
-    places += [(k / len(among), 1, one) for k, one in enumerate(among)]
-    return [one for _, _, one in sorted(places, key=lambda place: place[:2])]

@@ -19,7 +19,8 @@ from tests.support.cluster.promql_names import known, rules, unknown
 KUBECTL = shutil.which("kubectl")
 PROMTOOL = shutil.which("promtool")
 METRICS = known()
-FILES = sorted(rendered())
+RENDERED = rendered()
+FILES = sorted(RENDERED)
 PAGES = sorted(DASHBOARDS.glob("*.json"))
 BASE = COMPONENT.parents[1] / "base"
 
@@ -42,7 +43,7 @@ def expressions() -> list[tuple[str, str]]:
 @pytest.mark.parametrize("path", FILES, ids=[path.name for path in FILES])
 def test_checked_in_file_is_what_is_generated(path: Path) -> None:
     """`python -m hack.dashboards` after changing rules or dashboards."""
-    assert path.read_text() == rendered()[path]
+    assert path.read_text() == RENDERED[path]
 
 
 def test_nothing_else_lies_beside_the_generated_files() -> None:

@@ -53,7 +53,8 @@ BUILT = tuple(
 
 
 def text(objects: list[Object]) -> list[str]:
-    return yaml.safe_dump_all(without_crds(objects), width=1000).splitlines(keepends=True)
+    shown = yaml.dump_all(without_crds(objects), Dumper=yaml.CSafeDumper, width=1000)
+    return shown.splitlines(keepends=True)
 
 
 def compare(name: str, actual: str) -> None:

@@ -19,8 +19,9 @@ from tests.support.remediator.kubectl_cluster import REPOSITORY, Kubectl, cluste
 from tests.support.remediator.kubectl_fleet import load_fleet
 
 KUBECTL = shutil.which("kubectl")
-OURS = [one for one in printed_commands() if one.words[1] == "gpuward"]
-PLAIN = [one for one in printed_commands() if one.words[1] != "gpuward"]
+PRINTED = printed_commands()
+OURS = [one for one in PRINTED if one.words[1] == "gpuward"]
+PLAIN = [one for one in PRINTED if one.words[1] != "gpuward"]
 LOOKS = {"fleet", "list", "why", "history", "show", "plan"}
 NOT_THERE = {"solo-0000": "gpu-blocked", "COMMAND": "list", "UUID": "GPU-0badcafe",
              "PAUSE": "pause-0badcafe",

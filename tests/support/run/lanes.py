@@ -1,0 +1,53 @@
+"""Which of the processes that share a run of the tests gets which file next.
+
+Half of the processes compute and the others wait, for programs that tests start and for time that
+has to pass. Were it left to chance, all would compute at first, taking twice as long over
+everything, and all would wait in the end, on an idle machine.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
+from xdist.workermanage import WorkerController  # type: ignore[import-untyped]
+
+WAITING: Final = (
+    "tests/e2e/",
+    "tests/unit/agent/commands/",
+    "tests/unit/agent/nvml/test_nvml_link",
+    "tests/unit/agent/publish/test_publisher",
+    "tests/unit/agent/repair/test_gpu_reset",
+    "tests/unit/remediator/drain/test_remediator_drain",
+    "tests/unit/remediator/kube/test_remediator_watch",
+)
+"""Files whose tests wait most of their time, for seconds."""
+
+TOGETHER: Final = ("tests/unit/daemonset/",)
+"""Folders whose files share what takes long to build."""
+
+
+class Lanes(LoadFileScheduling):
+    """File by file, at most half of the processes in files that compute while some that wait are
+    left; whoever finds nothing left in its lane takes from the other.
+    """
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        others = [self._computes(other) for other in self.nodes if other is not node]
+        waits = 2 * sum(others) >= len(self.nodes)
+        found = (file for file in self.workqueue if file.startswith(WAITING) is waits)
+        file = next(found, next(iter(self.workqueue)))
+        unit = self.workqueue.pop(file)
+        self.assigned_work[node][file] = unit
+        collected = self.registered_collections[node]
+        node.send_runtest_some([k for k, test in enumerate(collected) if unit.get(test) is False])
+
+    def _split_scope(self, nodeid: str) -> str:
+        """What goes to one process in one piece: a file, or a whole folder."""
+        file = super()._split_scope(nodeid)
+        return next((folder for folder in TOGETHER if file.startswith(folder)), file)
+
+    def _computes(self, node: WorkerController) -> bool:
+        """Whether the file that it was given last is one that computes."""
+        given = next(reversed(self.assigned_work[node]), None)
+        return given is not None and not given.startswith(WAITING)
