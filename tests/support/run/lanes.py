@@ -13,15 +13,18 @@ from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 from xdist.workermanage import WorkerController  # type: ignore[import-untyped]
 
 WAITING: Final = (
-    "tests/e2e/",
-    "tests/unit/agent/commands/",
     "tests/unit/agent/nvml/test_nvml_link",
+    "tests/unit/agent/commands/",
+    "tests/e2e/repair/",
+    "tests/e2e/agent/",
+    "tests/e2e/remediator/",
+    "tests/e2e/",
     "tests/unit/agent/publish/test_publisher",
     "tests/unit/agent/repair/test_gpu_reset",
     "tests/unit/remediator/drain/test_remediator_drain",
     "tests/unit/remediator/kube/test_remediator_watch",
 )
-"""Files whose tests wait most of their time, for seconds."""
+"""Files whose tests wait most of their time, for seconds; those that take longest begin first."""
 
 TOGETHER: Final = ("tests/unit/daemonset/",)
 """Folders whose files share what takes long to build."""
@@ -35,8 +38,8 @@ class Lanes(LoadFileScheduling):
     def _assign_work_unit(self, node: WorkerController) -> None:
         others = [self._computes(other) for other in self.nodes if other is not node]
         waits = 2 * sum(others) >= len(self.nodes)
-        found = (file for file in self.workqueue if file.startswith(WAITING) is waits)
-        file = next(found, next(iter(self.workqueue)))
+        lane = [file for file in self.workqueue if file.startswith(WAITING) is waits]
+        file = min(lane, key=_turn, default=next(iter(self.workqueue)))
         unit = self.workqueue.pop(file)
         self.assigned_work[node][file] = unit
         collected = self.registered_collections[node]
@@ -51,3 +54,8 @@ class Lanes(LoadFileScheduling):
         """Whether the file that it was given last is one that computes."""
         given = next(reversed(self.assigned_work[node]), None)
         return given is not None and not given.startswith(WAITING)
+
+
+def _turn(file: str) -> int:
+    """Where the file stands among those that wait; of equals the first is taken."""
+    return next((k for k, some in enumerate(WAITING) if file.startswith(some)), len(WAITING))
