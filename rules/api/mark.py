@@ -8,6 +8,7 @@ carries `metadata.resourceVersion`, because a taint list is replaced as a whole.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -15,8 +16,8 @@ import msgspec
 
 from rules.api import names
 from rules.api.evidence.whose import MarkNote, note_of
-from rules.api.node_managers import claimed_by_another
-from rules.api.nodes import NodeView, Taint
+from rules.api.node_managers import claimed_by_another, claimed_by_us_at
+from rules.api.nodes import FreshNode, NodeView, Taint
 from rules.api.timestamps import format_time, parse_time
 from rules.catalog.reason import is_reason_code
 
@@ -25,6 +26,11 @@ AUTOSCALER_ANNOTATIONS: Final = (
     names.ANNOTATION_DO_NOT_DISRUPT,
 )
 EFFECT: Final = "NoSchedule"
+CORDONED: Final = "its cordon"
+_ENDS_WITHIN_S: Final = 120.0
+"""How long after the end of a session its last writes on the node may come."""
+CORDON: Final = ("f:spec", "f:unschedulable")
+"""The field of a cordon as managers own it."""
 _AUTOSCALER_VALUE: Final = "true"
 
 
@@ -177,6 +183,61 @@ def unmark_patch(node: NodeView) -> dict[str, Any]:
     return patch
 
 
+def stray_marks(node: FreshNode, lives: Sequence[tuple[float, float]]) -> tuple[str, ...]:
+    """What is on a node of a mark whose taint and record are gone, for people; () for nothing.
+
+    Its cordon and autoscaler annotations are ours where we alone own the field. `lives` says from
+    when to when each ended session lived that is still known: what was last written in one of
+    them was left on purpose.
+    """
+    if marked(node):
+        return ()
+    found = [names.LABEL_QUARANTINE] if names.LABEL_QUARANTINE in node.labels else []
+    found += [
+        name
+        for name in AUTOSCALER_ANNOTATIONS
+        if node.annotations.get(name) == _AUTOSCALER_VALUE
+        and _is_forgotten(node, ("f:metadata", "f:annotations", f"f:{name}"), lives)
+    ]
+    if node.spec.unschedulable and _is_forgotten(node, CORDON, lives):
+        found.append(CORDONED)
+    return tuple(found)
+
+
+def stray_patch(node: FreshNode, found: Sequence[str]) -> dict[str, Any]:
+    """The merge patch that takes `found` of `stray_marks` off."""
+    notes = [name for name in AUTOSCALER_ANNOTATIONS if name in found]
+    patch: dict[str, Any] = {
+        "metadata": {
+            "uid": node.uid,
+            "resourceVersion": node.metadata.resource_version,
+            "labels": {names.LABEL_QUARANTINE: None},
+            "annotations": dict.fromkeys(notes),
+        }
+    }
+    if CORDONED in found:
+        patch["spec"] = {"unschedulable": None}
+    return patch
+
+
+def may_have_strays(node: NodeView) -> bool:
+    """Whether it is worth reading the node's managers for `stray_marks`."""
+    return not marked(node) and (
+        node.spec.unschedulable
+        or names.LABEL_QUARANTINE in node.labels
+        or any(node.annotations.get(name) == "true" for name in AUTOSCALER_ANNOTATIONS)
+    )
+
+
+def _is_forgotten(
+    node: FreshNode, path: Sequence[str], lives: Sequence[tuple[float, float]]
+) -> bool:
+    at = claimed_by_us_at(node, path)
+    if at is None or claimed_by_another(node, path, 0.0):
+        return False
+    return not any(began <= at <= ended + _ENDS_WITHIN_S for began, ended in lives)
+
+
 def cordon_stays(node: NodeView) -> str:
     """Why the node stays cordoned when our mark comes off; "" when it does not.
 
@@ -189,7 +250,7 @@ def cordon_stays(node: NodeView) -> str:
         return "its state before the quarantine is not recorded"
     if note.prior_unschedulable or "Cordon" not in note.mark:
         return f"it was cordoned before session {note.session}"
-    other = claimed_by_another(node, ("f:spec", "f:unschedulable"), parse_time(note.at) or 0.0)
+    other = claimed_by_another(node, CORDON, parse_time(note.at) or 0.0)
     return f"{other} cordoned it during the quarantine" if other else ""
 
 

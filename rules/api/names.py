@@ -60,6 +60,8 @@ ANNOTATION_REPAIR = f"{PREFIX}/repair"
 TAINT_OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 # Beside that taint, where the remediator set it: for which request.
 ANNOTATION_OUT_OF_SERVICE = f"{PREFIX}/out-of-service"
+# Beside the labels by which the remediator moved others off the GPUs: which, and their values.
+ANNOTATION_MOVED = f"{PREFIX}/moved"
 
 # What people write.
 ANNOTATION_HOLD = f"{PREFIX}/hold"

@@ -40,6 +40,14 @@ def claimed_by_another(node: NodeView, path: Sequence[str], since: float) -> str
     return ""
 
 
+def claimed_by_us_at(node: FreshNode, path: Sequence[str]) -> float | None:
+    """When we last wrote, if we own the field at `path`; None where we do not, or nobody can say
+    when. Whoever sets a value that is there already, as a second cordon, becomes no owner.
+    """
+    ours = (e for e in node.metadata.managed_fields if e.manager == COMPONENT_REMEDIATOR)
+    return next((parse_time(entry.time) for entry in ours if _claims(entry, path)), None)
+
+
 def _claims(entry: ManagedField, path: Sequence[str]) -> bool:
     fields: object = entry.fields_v1
     for step in path:

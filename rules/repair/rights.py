@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from rules.api.names import ANNOTATION_RELEASE_GPU
+from rules.api.names import ANNOTATION_MOVED, ANNOTATION_RELEASE_GPU
 from rules.repair.adapter import RepairAction
 from rules.repair.judging import leaves
 from rules.repair.template import OWN_NAMESPACE
@@ -66,7 +66,7 @@ def node_keys(actions: Sequence[RepairAction]) -> tuple[str, ...]:
     """Labels and annotations that they set on the Node."""
     cleared = {key for action in actions for key in action.clears}
     if any(action.clears for action in actions):
-        cleared.add(ANNOTATION_RELEASE_GPU)
+        cleared |= {ANNOTATION_RELEASE_GPU, ANNOTATION_MOVED}
     return tuple(sorted({*_keys(a for a in actions if a.target is None), *cleared}))
 
 

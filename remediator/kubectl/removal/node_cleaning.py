@@ -14,6 +14,7 @@ from remediator.kubectl.command import CommandError
 from rules.api import names
 from rules.api.mark import cordon_stays, marked, unmark_patch
 from rules.api.nodes import FreshNode, NodeView
+from rules.api.repair.moved import has_record, unexplained_labels
 from rules.api.repair.out_of_service import in_service, out_of_service_for, untaint_patch
 from rules.api.requests import MERGE_PATCH, STRATEGIC_PATCH, Request
 from rules.policy.policy import Policy
@@ -44,6 +45,7 @@ def touched(node: NodeView) -> bool:
         or any(node.condition(kind) for kind in CONDITIONS)
         or any(is_our_request(node, kind) for kind in REPAIR_CONDITIONS)
         or is_cleared(node)
+        or has_record(node)
     )
 
 
@@ -135,5 +137,6 @@ def left_by_people(node: NodeView) -> list[str]:
     """What stays on a cleaned node because people or others put it there."""
     found = [key for key in BY_PEOPLE if key in node.annotations]
     found += [names.LABEL_OPT_OUT] if names.LABEL_OPT_OUT in node.labels else []
+    found += [f"label {key}={names.PAUSED_BY_US}" for key in unexplained_labels(node)]
     found += ["its cordon"] if node.spec.unschedulable else []
     return [f"{node.name}: left as others set it: {', '.join(found)}"] if found else []

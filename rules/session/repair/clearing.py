@@ -1,23 +1,26 @@
 """Who is moved off the GPUs of a drained node before a reset, and back again however that ends.
 
 Operators keep pods on GPUs by labels of the Node; only `true` is ever changed, to a value of our
-own, so what comes back needs no record, although the session has one. Our own agent lets go of the
-driver for an annotation. Both stand on the Node, so a restart, another leader, an aborted session
-and an uninstall find them. Called by the other modules of this room and by the cleaning of a node.
+own, and back only where Node or session have it on record. Our own agent lets go of the driver for
+an annotation. All stands on the Node, so a restart, another leader, an aborted session and an
+uninstall find it. Called by the other modules of this room and by the cleaning of a node.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from rules.api.names import (
+    ANNOTATION_MOVED,
     ANNOTATION_RELEASE_GPU,
     COMPONENT_REMEDIATOR,
     DEPLOYED,
     PAUSED_BY_US,
 )
-from rules.api.nodes import NodeView
+from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import RepairAttempt
+from rules.api.repair.moved import has_record, moved_labels, record_of
 from rules.api.repair.writes import WriteRepairObject
 from rules.repair.adapter import RepairAction
 from rules.session.case import Case
@@ -39,7 +42,7 @@ def clearing(case: Case, attempt: RepairAttempt, action: RepairAction) -> WriteR
     Whoever sets a label back meanwhile is not fought with: the reset itself looks who is there.
     """
     node = case.node
-    if not action.clears or is_cleared(node):
+    if not action.clears or is_cleared(node, cleared_in((case.session,))):
         return None
     keys = [each.partition("=")[0] for each in priors(node, action)]
     notes: dict[str, str] = {}
@@ -47,6 +50,8 @@ def clearing(case: Case, attempt: RepairAttempt, action: RepairAction) -> WriteR
         notes[ANNOTATION_RELEASE_GPU] = f"{_OURS}{attempt.object}"
     if not keys and not notes:
         return None
+    if keys:
+        notes[ANNOTATION_MOVED] = record_of(keys)
     meta = {
         "uid": node.uid,
         "resourceVersion": node.metadata.resource_version,
@@ -57,14 +62,27 @@ def clearing(case: Case, attempt: RepairAttempt, action: RepairAction) -> WriteR
     return node_patch(node, case.session.name, body, step=attempt.step, asks=True)
 
 
-def is_cleared(node: NodeView) -> bool:
+def cleared_in(sessions: Iterable[QuarantineView]) -> tuple[str, ...]:
+    """What sessions of the node have on record of labels that were changed."""
+    return tuple(
+        each for one in sessions for attempt in one.status.repair for each in attempt.cleared
+    )
+
+
+def is_cleared(node: NodeView, recorded: Iterable[str] = ()) -> bool:
     """Whether anybody was moved off by us and is not back."""
-    return bool(restored_patch(node))
+    return bool(moved_labels(node, recorded)) or _lets_go(node)
 
 
-def restoring(node: NodeView | None, session: str) -> tuple[WriteRepairObject, ...]:
+def _lets_go(node: NodeView) -> bool:
+    return node.annotations.get(ANNOTATION_RELEASE_GPU, "").startswith(_OURS)
+
+
+def restoring(
+    node: NodeView | None, session: str, recorded: Iterable[str] = ()
+) -> tuple[WriteRepairObject, ...]:
     """The write that lets everybody back; () where nobody was moved."""
-    back = restored_patch(node) if node is not None else {}
+    back = restored_patch(node, recorded) if node is not None else {}
     if node is None or not back:
         return ()
     # Of exactly the Node that was seen: what an operator says meanwhile is not overwritten.
@@ -72,11 +90,12 @@ def restoring(node: NodeView | None, session: str) -> tuple[WriteRepairObject, .
     return (node_patch(node, session, back),)
 
 
-def restored_patch(node: NodeView) -> dict[str, Any]:
-    """The merge patch that undoes all that is ours; {} for nothing."""
-    labels = {key: DEPLOYED for key, value in node.labels.items() if value == PAUSED_BY_US}
-    ours = node.annotations.get(ANNOTATION_RELEASE_GPU, "").startswith(_OURS)
+def restored_patch(node: NodeView, recorded: Iterable[str] = ()) -> dict[str, Any]:
+    """The merge patch that undoes all that is known to be ours; {} for nothing."""
+    labels = dict.fromkeys(moved_labels(node, recorded), DEPLOYED)
+    notes = [ANNOTATION_MOVED] if has_record(node) else []
+    notes += [ANNOTATION_RELEASE_GPU] if _lets_go(node) else []
     meta: dict[str, Any] = {"labels": labels} if labels else {}
-    if ours:
-        meta["annotations"] = {ANNOTATION_RELEASE_GPU: None}
+    if notes:
+        meta["annotations"] = dict.fromkeys(notes)
     return {"metadata": meta} if meta else {}

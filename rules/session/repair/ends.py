@@ -16,10 +16,11 @@ from rules.catalog.why_not import Refusal, WhyNot
 from rules.policy.policy import Policy
 from rules.repair.ladder import Step
 from rules.session import status as st
-from rules.session.case import Case, touched
+from rules.session.case import Case, is_fresh, touched
 from rules.session.observation import NodeObservation
 from rules.session.repair.following import TAKE_BACK_S, TakenBack, take_back
-from rules.session.repair.requests import action_of, orphaned, taking_back
+from rules.session.repair.leftovers import leftover_writes, may_have_leftovers, told
+from rules.session.repair.requests import action_of, taking_back
 from rules.session.repair.tainting import back_in_service
 from rules.session.repair.wants import under_way
 
@@ -117,11 +118,14 @@ def of_nobody(seen: NodeObservation, now: float, policy: Policy) -> Decision | T
     """What no open session concerns any more, on the Node and on objects of sessions that somebody
     deleted: nobody follows it late.
     """
-    writes: tuple[SetRepairCondition | WriteRepairObject, ...] = ()
-    if seen.node is not None:
-        taint = back_in_service(seen.node, "")
-        writes = (*taint, *orphaned(seen.node, policy, now))
-    whole = TakenBack(writes=writes)
+    whole = TakenBack()
+    if (node := seen.node) is not None:
+        if may_have_leftovers(node) and not is_fresh(node):
+            why = "what is on it may be left of a session that nobody knows"
+            return Decision(step="ReadNode", because=why, needs_fresh_node=True)
+        known = (*seen.siblings, *seen.deleted)
+        writes = leftover_writes(node, policy, now, known)
+        whole = TakenBack(writes=writes, told=told(node, policy, now, known, writes))
     for gone in seen.deleted:
         case = Case(session=gone, seen=seen, now=now, policy=policy)
         taken = take_back(case, _standing(case, gone.status), ends=True)
@@ -130,6 +134,7 @@ def of_nobody(seen: NodeObservation, now: float, policy: Policy) -> Decision | T
         whole = TakenBack(
             waits=whole.waits or taken.waits,
             writes=(*whole.writes, *taken.writes),
+            told=whole.told,
             left=", ".join(filter(None, (whole.left, taken.left))),
         )
     return _heeding(seen, whole, now)
@@ -155,7 +160,7 @@ def cleared(decision: Decision, taken: TakenBack, seen: NodeObservation, now: fl
             unfinished=True,
             wake_at=again_at if held.wake_at is None else min(again_at, held.wake_at),
         )
-    writes: tuple[Write, ...] = (*taken.writes, *decision.writes)
+    writes: tuple[Write, ...] = (*taken.writes, *taken.told, *decision.writes)
     if taken.left:
         message = f"A repair request may still stand on {taken.left}, take it off by hand."
         uid = seen.node.uid if seen.node is not None else ""
@@ -186,13 +191,13 @@ def _heeding(seen: NodeObservation, taken: TakenBack, now: float) -> TakenBack:
         return taken
     since = now if said.since is None else said.since
     if now - since < TAKE_BACK_S:
-        return replace(taken, writes=(), waits=taken.waits or said.why)
+        return replace(taken, writes=(), told=(), waits=taken.waits or said.why)
     words = [
         w.address.words if isinstance(w, WriteRepairObject) else f"the Node ({w.kind})"
         for w in taken.writes
     ]
     left = ", ".join(filter(None, (taken.left, *(f"{each} ({said.reason})" for each in words))))
-    return replace(taken, writes=(), left=left)
+    return replace(taken, writes=(), told=(), left=left)
 
 
 def _standing(case: Case, status: QuarantineStatus) -> tuple[RepairAttempt, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from rules.api.names import ANNOTATION_REPAIR
@@ -21,7 +21,7 @@ from rules.repair.matching import first_holding, is_deleting, node_json, uid_of
 from rules.repair.target import address_of
 from rules.repair.template import RequestFacts, filled
 from rules.session.case import Case
-from rules.session.repair.clearing import restoring
+from rules.session.repair.clearing import cleared_in, restoring
 from rules.session.repair.node_patch import node_patch
 
 _ASKS: Final = "of a drained node is asked for because of"
@@ -111,7 +111,8 @@ def taking_back(case: Case, *, ends: bool) -> tuple[SetRepairCondition | WriteRe
         for kind in asked_of(case.node)
         if any(_is(attempt, _message(case.node, kind)) for attempt in past)
     )
-    return (*conditions, *restoring(case.node, case.session.name))
+    back = restoring(case.node, case.session.name, cleared_in((case.session,)))
+    return (*conditions, *back)
 
 
 def asked_of(node: NodeView) -> tuple[str, ...]:
@@ -176,18 +177,19 @@ def taking_off(
 
 
 def orphaned(
-    node: NodeView, policy: Policy, now: float
+    node: NodeView, policy: Policy, now: float, recorded: Iterable[str]
 ) -> tuple[SetRepairCondition | WriteRepairObject, ...]:
     """Requests on a node that no open session concerns: it may serve again, so they come off.
 
-    A condition that others set, or a person, is theirs.
+    A condition that others set, or a person, is theirs. `recorded`: labels that sessions which are
+    gone or over say that they changed.
     """
     conditions = tuple(
         _off(node, "", kind, now) for kind in asked_of(node) if is_our_request(node, kind)
     )
     back = node_request_off(node, policy)
     marks = _unset(node, "", back)
-    return (*conditions, *marks, *restoring(node, ""))
+    return (*conditions, *marks, *restoring(node, "", recorded))
 
 
 def is_our_request(node: NodeView, kind: str) -> bool:

@@ -218,6 +218,14 @@ def test_issue13_03_the_word_to_the_agent_comes_off_without_the_component_if_it_
     assert changed(old, new, folders) is (bool(folders) or note != "swapping a card")
 
 
+def test_issue13_05_the_record_of_who_was_moved_comes_off_without_the_component() -> None:
+    old = node(metadata__annotations={names.ANNOTATION_MOVED: "{}"})
+    new = copy.deepcopy(old)
+    del new["metadata"]["annotations"][names.ANNOTATION_MOVED]
+    assert changed(old, new, ())
+    assert not changed(new, old, ()), "nor is one written without it"
+
+
 def changed(old: Object, new: Object, folders: tuple[str, ...]) -> bool:
     """Whether the remediator may make one of the other."""
     shipped = [o for o in built(*folders) if o["kind"] == "ValidatingAdmissionPolicy"]

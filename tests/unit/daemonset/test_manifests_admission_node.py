@@ -73,7 +73,7 @@ def said(new: dict[str, Any], old: dict[str, Any], user: str = KUBELET) -> list[
                          id=name)
             for name in (names.ANNOTATION_HOLD, names.ANNOTATION_REPAIRED,
                          names.ANNOTATION_EXPECTED_GPUS, names.ANNOTATION_RELEASE_GPU,
-                         owners._KURED)
+                         names.ANNOTATION_MOVED, owners._KURED)
         ),
         *(
             pytest.param(marked(metadata__labels={**LABELS, name: value}), "opt itself out",
@@ -166,6 +166,7 @@ def test_the_names_in_the_policy_are_those_of_the_code() -> None:
         names.ANNOTATION_REPAIRED,
         names.ANNOTATION_EXPECTED_GPUS,
         names.ANNOTATION_RELEASE_GPU,
+        names.ANNOTATION_MOVED,
         owners._KURED,
     }
     assert words("markNotes") == set(AUTOSCALER_ANNOTATIONS)

@@ -106,7 +106,9 @@ def labelled(
     old["metadata"]["labels"] = {**old["metadata"]["labels"], **(before or {})}
     new = copy.deepcopy(old)
     for key in keys:
-        notes = {names.ANNOTATION_REPAIR, names.ANNOTATION_RELEASE_GPU}
+        notes = {
+            names.ANNOTATION_REPAIR, names.ANNOTATION_RELEASE_GPU, names.ANNOTATION_MOVED,
+        }  # fmt: skip
         kind = "annotations" if "mcm" in key or key in notes else "labels"
         new["metadata"][kind][key] = "v"
     return Write(user=REMEDIATOR, resource="nodes", new=new, old=old)

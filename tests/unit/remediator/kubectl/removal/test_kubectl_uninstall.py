@@ -59,7 +59,10 @@ ASKED = {
 MOVED = {
     "metadata": {
         "labels": {"nvidia.com/gpu.deploy.dcgm": "paused-for-gpuward"},
-        "annotations": {"gpuward.io/release-gpu": "gpuward-remediator: tainted-1-resetgpu-1"},
+        "annotations": {
+            "gpuward.io/release-gpu": "gpuward-remediator: tainted-1-resetgpu-1",
+            "gpuward.io/moved": '{"nvidia.com/gpu.deploy.dcgm":"true"}',
+        },
     }
 }
 """Whoever was moved off the GPUs for a reset that was under way comes back."""
