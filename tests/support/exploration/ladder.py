@@ -14,6 +14,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from rules.api.names import ANNOTATION_HOLD
@@ -96,6 +97,11 @@ class LadderWorld(ValidationWorld):
         ago = self.now - (parse_time(text[0]) or 0.0)
         return f"-{min(_OLD_S, round(ago / 10) * 10):.0f}"
 
+    def end_test(self, name: str, ending: str) -> None:
+        """The test ends now, in one of the ways of `ValidationWorld`."""
+        self.jobs[name]["becomes"] = ending
+        self._end(name, self.jobs[name])
+
     def lets_come(self, seconds: float, step: float) -> None:
         """Time passes; a leader that dies is followed by another one."""
         try:
@@ -117,30 +123,30 @@ def acts(world: LadderWorld) -> Iterator[Act]:
     for name, job in world.jobs.items():
         if not job.get("status", {}).get("conditions"):
             for ending in ENDINGS:
-                yield f"test {name[-1]} {ending}", lambda w, n=name, e=ending: _ends(w, n, e)
-    refused: dict[Any, Any] = {} if world.refusing else {SetRepairCondition: (500, "overloaded")}
-    word = "fails no more" if world.refusing else "fails"
-    yield f"the API server {word}", lambda w: setattr(w, "refusing", dict(refused))
-    yield "a pause or its end", lambda w: w.pauses.clear() if w.pauses else w.pause()
+                yield f"test {name[-1]} {ending}", partial(_ends, name=name, ending=ending)
+    yield f"the API server fails{' no more' if world.refusing else ''}", _api
+    yield "a pause or its end", _pause
     yield "the leader dies", LadderWorld.change_leader
-    yield "the leader dies before it asks", lambda w: setattr(w, "meddler", _dies)
+    yield "the leader dies before it asks", _leader_dies_asking
 
 
 def _provider(world: LadderWorld, node: str) -> Iterator[Act]:
     if world.asks(node, RESTART):
-        yield f"{node} is restarted and well", lambda w: _restarted(w, node, well=True)
-        yield f"{node} is restarted in vain", lambda w: _restarted(w, node, well=False)
+        yield f"{node} is restarted and well", partial(_restarted, node=node, well=True)
+        yield f"{node} is restarted in vain", partial(_restarted, node=node, well=False)
     if world.asks(node, RESTART) or world.asks(node, REPLACE):
-        yield f"{node} is said to be well", lambda w: w.close_all(node)
-        yield f"{node} falls silent", lambda w: w.set_ready(node, "Unknown")
+        yield f"{node} is said to be well", partial(LadderWorld.close_all, node=node)
+        silent = partial(LadderWorld.set_ready, node=node, status="Unknown")
+        yield f"{node} falls silent", silent
 
 
 def _person(world: LadderWorld, node: str) -> Iterator[Act]:
-    notes = world.nodes[node]["metadata"]["annotations"]
-    value = None if ANNOTATION_HOLD in notes else "mine"
-    yield f"a hold of {node} or its end", lambda w: w.annotate(node, ANNOTATION_HOLD, value)
+    held = ANNOTATION_HOLD in world.nodes[node]["metadata"]["annotations"]
+    value = None if held else "mine"
+    hold = partial(LadderWorld.annotate, node=node, name=ANNOTATION_HOLD, value=value)
+    yield f"a hold of {node} or its end", hold
     if world.unschedulable(node):
-        yield f"{node} is uncordoned", lambda w: _ended_by_person(w, node)
+        yield f"{node} is uncordoned", partial(_ended_by_person, node=node)
 
 
 def _restarted(world: LadderWorld, node: str, *, well: bool) -> None:
@@ -150,8 +156,22 @@ def _restarted(world: LadderWorld, node: str, *, well: bool) -> None:
 
 
 def _ends(world: LadderWorld, name: str, ending: str) -> None:
-    world.jobs[name]["becomes"] = ending
-    world._end(name, world.jobs[name])
+    world.end_test(name, ending)
+
+
+def _api(world: LadderWorld) -> None:
+    world.refusing = {} if world.refusing else {SetRepairCondition: (500, "overloaded")}
+
+
+def _pause(world: LadderWorld) -> None:
+    if world.pauses:
+        world.pauses.clear()
+    else:
+        world.pause()
+
+
+def _leader_dies_asking(world: LadderWorld) -> None:
+    world.meddler = _dies
 
 
 def _ended_by_person(world: LadderWorld, node: str) -> None:
