@@ -44,8 +44,8 @@ MEANINGS = {
     "(remediator)",
     "ANNOTATION_OUT_OF_SERVICE": "beside the taint `node.kubernetes.io/out-of-service`, where "
     "gpuward set it: for which request (remediator, `policy.repair.fence`)",
-    "ANNOTATION_MOVED": "which labels moved others off the GPUs before a reset, and what comes back "
-    "(remediator, `policy.repair`)",
+    "ANNOTATION_MOVED": "which labels moved others off the GPUs before a reset, and what comes "
+    "back (remediator, `policy.repair`)",
     "TAINT_OUT_OF_SERVICE": "on a silent node whose power is off, until it boots anew "
     "(remediator, `policy.repair.fence`)",
     "ANNOTATION_SCALE_DOWN_DISABLED": "set with the mark, its prior value comes back (remediator)",
