@@ -199,7 +199,8 @@ def test_a_hung_driver_does_not_hold_up_the_kernel_log(
     node.write_bytes((DESCRIPTIONS / "h100-8-nvswitch.yaml").read_bytes())
     with running(agent_of(hosted, tmp_path, nvml=f"sim:{node}", poll="1")) as agent:
         until(lambda: healthy(hosted) == "True", "the first verdict")
-        set_node(node, hang_s={"nvmlDeviceGetFieldValues": 7})
+        # A hang is told after 5 s; what is told has to be published before the call returns.
+        set_node(node, hang_s={"nvmlDeviceGetFieldValues": 12})
         until(lambda: source(hosted, "nvml") == ("Down", "CallHung"), "the hung call")
         until(lambda: healthy(hosted) == "Unknown", "the condition, which is another write")
         agent.kernel_line(XID79.format(pci="0000:1b:00"))

@@ -21,7 +21,8 @@ from rules.validate.contract import Result
 
 ROOT = Path(__file__).parents[4]
 DEADLINE_S = 60.0
-HANG_DEADLINE_S = 8.0
+HANG_DEADLINES_S = (8.0, DEADLINE_S)
+"""Only the deadline ends a hang; the longer one where the machine is too slow for the first."""
 """A hang costs this much; a process starts in less, also beside other work."""
 
 
@@ -106,15 +107,17 @@ def test_issue13_04_each_fault_ends_in_its_verdict_on_its_gpu(
     expected: tuple[int, set[tuple[str, int]]],
 ) -> None:
     set_gpu(machine.description, 1, **fault)
-    deadline_s = HANG_DEADLINE_S if "hang_s" in fault else DEADLINE_S
-    status = validate(machine, "--json", f"--deadline={deadline_s}")
-    result = msgspec.json.decode(capsys.readouterr().out, type=Result)
+    others = {machine.gpus[0], machine.gpus[2]}
+    for deadline_s in HANG_DEADLINES_S if "hang_s" in fault else (DEADLINE_S,):
+        status = validate(machine, "--json", f"--deadline={deadline_s}")
+        result = msgspec.json.decode(capsys.readouterr().out, type=Result)
+        whole = {check.gpu for check in result.checks if check.id == "checksum"}
+        if others <= whole:
+            break
     assert (status, grave(result, machine)) == expected
     left = msgspec.json.decode(machine.termination_log.read_bytes(), type=Result)
     assert left.verdict is result.verdict
-    # The others were tested to the end: one GPU holds up no other.
-    whole = {check.gpu for check in result.checks if check.id == "checksum"}
-    assert {machine.gpus[0], machine.gpus[2]} <= whole
+    assert others <= whole, "the others are tested to the end: one GPU holds up no other"
 
 
 def test_issue13_04_gpus_in_use_are_not_touched_unless_somebody_insists(

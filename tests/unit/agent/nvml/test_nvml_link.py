@@ -188,15 +188,16 @@ def test_release_and_resume(started, path):
 
 
 def test_a_hung_call_is_named_and_recovers_by_itself(started, path, monkeypatch):
-    monkeypatch.setattr(supervisor, "UNKNOWN_AFTER_S", 0.3)
     heard = started(f"sim:{path}")
     hello = heard.until(Hello)
     heard.until(NvmlTopology)
-    set_gpu(path, 3, hang_s={"nvmlDeviceGetFieldValues": 0.8})
+    # From here on: on a busy machine any call of the start may take so long.
+    monkeypatch.setattr(supervisor, "UNKNOWN_AFTER_S", 0.3)
+    set_gpu(path, 3, hang_s={"nvmlDeviceGetFieldValues": 1.5})
     push_event(path, "xid", 3, 119)
-    down = heard.until(NvmlStatus, lambda status: status.gpu == hello.gpus[3].uuid)
+    place = (hello.gpus[3].uuid, "nvmlDeviceGetFieldValues")
+    down = heard.until(NvmlStatus, lambda status: (status.gpu, status.call) == place)
     assert (down.state, down.reason) == (SourceState.DOWN, SourceReason.CALL_HUNG)
-    assert down.call == "nvmlDeviceGetFieldValues"
     set_gpu(path, 3, hang_s={})
     assert heard.status(SourceState.UP).message == "NVML answers again."
 
@@ -204,17 +205,19 @@ def test_a_hung_call_is_named_and_recovers_by_itself(started, path, monkeypatch)
 def test_a_child_that_hangs_for_good_is_killed_reaped_and_only_then_replaced(
     started, path, monkeypatch
 ):
-    monkeypatch.setattr(supervisor, "UNKNOWN_AFTER_S", 0.2)
-    monkeypatch.setattr(supervisor, "KILL_AFTER_S", 0.4)
     heard = started(f"sim:{path}")
     heard.until(NvmlTopology)
     pid = heard.link._child.pid
+    monkeypatch.setattr(supervisor, "UNKNOWN_AFTER_S", 0.2)
+    monkeypatch.setattr(supervisor, "KILL_AFTER_S", 0.4)
     set_gpu(path, 3, hang_s={"nvmlDeviceGetFieldValues": 45})
     push_event(path, "xid", 3, 31)
     assert heard.status(SourceState.DOWN).reason is SourceReason.CALL_HUNG
     set_gpu(path, 3, hang_s={})
-    died = heard.status(SourceState.DOWN)
-    assert died.reason is SourceReason.CHILD_DIED
+    died = heard.until(NvmlStatus, lambda status: status.reason is SourceReason.CHILD_DIED)
+    # The next child gets the time that a start takes.
+    monkeypatch.undo()
+    assert died.state is SourceState.DOWN
     assert "killed after a hang" in died.message
     assert not Path(f"/proc/{pid}").exists()
     heard.status(SourceState.UP)
@@ -222,9 +225,9 @@ def test_a_child_that_hangs_for_good_is_killed_reaped_and_only_then_replaced(
 
 
 def test_closing_leaves_a_hung_child_to_end_by_itself(started, path, monkeypatch):
-    monkeypatch.setattr(supervisor, "UNKNOWN_AFTER_S", 0.2)
     heard = started(f"sim:{path}")
     heard.until(NvmlTopology)
+    monkeypatch.setattr(supervisor, "UNKNOWN_AFTER_S", 0.2)
     child = heard.link._child
     set_gpu(path, 3, hang_s={"nvmlDeviceGetFieldValues": 2})
     push_event(path, "xid", 3, 31)
