@@ -204,7 +204,7 @@ def stray_marks(node: FreshNode, lives: Sequence[tuple[float, float]]) -> tuple[
     return tuple(found)
 
 
-def stray_patch(node: FreshNode, found: Sequence[str]) -> dict[str, Any]:
+def stray_patch(node: NodeView, found: Sequence[str]) -> dict[str, Any]:
     """The merge patch that takes `found` of `stray_marks` off."""
     notes = [name for name in AUTOSCALER_ANNOTATIONS if name in found]
     patch: dict[str, Any] = {
