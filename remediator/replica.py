@@ -58,6 +58,8 @@ from rules.session.status import sentence
 
 # Without a tick of the dispatcher for this long the process is stuck and is to be restarted.
 _STUCK_S = 60.0
+# About what the API server answers while the fleet is judged once.
+_FEW = 16
 # Phases of a session whose node is not marked yet.
 _NEW = frozenset({"", Phase.PENDING})
 
@@ -141,7 +143,11 @@ class Replica:
             policy=lambda: self.policy.policy,
             may_act=self.may_act,
         )
-        self.fleet = Fleet(edge, wake=lambda node: self.loop.wake(node))
+        self.fleet = Fleet(
+            edge,
+            wake=lambda node: self.loop.wake(node),
+            rest=self._between_judgements,
+        )
         publishers = PublisherPods(self.api, self.clock, self.caches)
         groups = ApiGroups(self.api, self.clock)
         self.cycle = NodeCycle(
@@ -297,17 +303,25 @@ class Replica:
     ) -> None:
         for name in session_nodes(before, after):
             self.records.node_changed(name)
+        self.scout.sessions_changed()
 
     def _session_changed(
         self, before: QuarantineView | None, after: QuarantineView | None
     ) -> None:
         self._session_learned(before, after)
         self.loop.session_changed(before, after)
-        self.scout.sessions_changed()
 
     def _maintenance_changed(self, node: str) -> None:
         self.fleet.changed()
         self.loop.wake(node)
+
+    def _between_judgements(self) -> float:
+        """A twentieth of a core in a storm; more when the marks it allowed run out before their
+        limit per second is used, most when all else waits for it.
+        """
+        if self.api.under_way(PaceLane.MARK) > _FEW:
+            return 19.0
+        return 6.0 if self.api.under_way(PaceLane.STATUS) > _FEW or self.loop.queue else 2.0
 
     def _recheck(self, write: Write, node: NodeView) -> str:
         return recheck(write, node, self.world.snapshot()) or self._turn_over(write)
@@ -341,4 +355,4 @@ class Replica:
         if at is not None:
             self.cycle.took_over_at(min(at, now), list(self.caches.quarantines.items.values()))
         self.records.took_over()
-        self.loop.wake_all()
+        self.loop.took_over()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 from collections.abc import Coroutine
 
@@ -21,6 +22,11 @@ from remediator.settings import RemediatorSettings
 
 # How long a shutdown may take before what is left is dropped; the lease expires by itself.
 _SHUTDOWN_S = 5.0
+# Objects made more than freed before young ones are looked through for cycles, and how many such
+# looks make an older generation's: nearly all that a storm makes is freed without any. Python's
+# own numbers (700, 10, 10) took a tenth of a storm's CPU.
+_COLLECTED_AFTER = (20_000, 20, 20)
+_SYNCED_S = 0.1
 
 _LOG = structlog.get_logger()
 
@@ -28,6 +34,7 @@ _LOG = structlog.get_logger()
 async def run(settings: RemediatorSettings) -> int:
     """Run until SIGTERM or SIGINT; AccessError or ListenError when nothing useful can run."""
     configure_logs()
+    gc.set_threshold(*_COLLECTED_AFTER)
     access = Access(settings.kubeconfig)
     await access.load()
     replica = Replica(settings, access)
@@ -50,9 +57,11 @@ async def run(settings: RemediatorSettings) -> int:
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     await replica.api.open()
     tasks = replica.parts()
+    settling = asyncio.create_task(_set_aside(replica))
     try:
         await _until_stopped(tasks, stopped)
     finally:
+        settling.cancel()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_SHUTDOWN_S):
                 await replica.elector.release()
@@ -62,6 +71,13 @@ async def run(settings: RemediatorSettings) -> int:
         await runner.cleanup()
         _LOG.info("stopped")
     return 0
+
+
+async def _set_aside(replica: Replica) -> None:
+    """What the caches hold once they are complete lives on: no collection goes through it."""
+    while replica.caches.problem():
+        await replica.clock.sleep(_SYNCED_S)
+    gc.freeze()
 
 
 async def _until_stopped(parts: list[Coroutine[None, None, None]], stopped: asyncio.Event) -> None:

@@ -195,10 +195,10 @@ class World:
     def learn_session(self, session: QuarantineView) -> None:
         """Take in a session that a write returned."""
         before = self.caches.quarantines.items.get(session.name)
-        self.caches.quarantines.learn(session)
-        if self.caches.quarantines.items.get(session.name) is session:
-            self.session_changed(before, session)
-            self.learned(before, session)
+        taken = self.caches.quarantines.learn(session)
+        if taken is not None:
+            self.session_changed(before, taken)
+            self.learned(before, taken)
 
     def health_changed(self, node: str, health: HealthView | None) -> None:
         """A sick verdict came, changed, or is no longer sick (None)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import structlog
@@ -24,22 +25,30 @@ _LOG = structlog.get_logger()
 
 # A verdict is never older than this, changed or not: time alone ends cool-downs and windows.
 _LONGEST_S = 5.0
-# Judging may take up to a tenth of one core in a storm, and is at once when it is quiet.
-_SHARE = 9.0
 _SHORTEST_S, _LONGEST_PAUSE_S = 0.02, 1.0
 _NOT_JUDGED = Permit()
+# Phases of a session whose node is not marked yet.
+_NEW = frozenset({"", "Pending"})
 
 
 class Fleet(EdgePart):
     """The fleet verdict of one process."""
 
-    def __init__(self, edge: Edge, *, wake: Callable[[str], None]) -> None:
+    def __init__(
+        self, edge: Edge, *, wake: Callable[[str], None], rest: Callable[[], float]
+    ) -> None:
+        """`rest`: how many times as long as a judgement took it is at least until the next."""
         super().__init__(edge)
+        self._rest = rest
         self.verdict = FleetVerdict()
         self._wake = wake
         self._dirty = True
-        self._not_before = float("-inf")
+        self._judged_at = float("-inf")
+        self._took_s = 0.0
         self._changed = asyncio.Event()
+        self._mark_waits = False
+        """A session that was not judged yet could be marked."""
+        self._rest_changed = asyncio.Event()
         self._reported: set[str] = set()
         self._phases: dict[str, str] = {}
         self._memory = FleetMemory()
@@ -48,17 +57,21 @@ class Fleet(EdgePart):
         """Something the verdict rests on changed."""
         self._dirty = True
         self._changed.set()
+        if self._mark_waits:
+            self._rest_changed.set()
 
     def judged(self, session: QuarantineView) -> bool:
         """Whether the verdict knows the session in its present phase; if not, it soon does."""
         self.permit(session.name)
-        return self._phases.get(session.name) == session.status.phase
+        known = self._phases.get(session.name) == session.status.phase
+        self._mark_waits |= not known and session.status.phase in _NEW
+        return known
 
     def permit(self, session: str) -> Permit:
         """The session's permit, judged anew if something changed and it was not judged just
         now.
         """
-        if self._dirty and self._clock.elapsed() >= self._not_before:
+        if self._dirty and self._left_s() <= 0:
             self._judge()
         return self.verdict.permits.get(session, _NOT_JUDGED)
 
@@ -71,12 +84,24 @@ class Fleet(EdgePart):
             except TimeoutError:
                 self._dirty = True
             self._changed.clear()
-            await self._clock.sleep(max(0.0, self._not_before - self._clock.elapsed()))
+            await self._pause()
             if not self._may_act():
                 continue
             if self._dirty:
                 self._judge()
             await self._report_findings()
+
+    async def _pause(self) -> None:
+        while (left_s := self._left_s()) > 0:
+            self._rest_changed.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await self._rest_changed.wait()
+
+    def _left_s(self) -> float:
+        """Until the fleet may be judged again."""
+        rest_s = min(_LONGEST_PAUSE_S, max(_SHORTEST_S, self._took_s * self._rest()))
+        return self._judged_at + rest_s - self._clock.elapsed()
 
     def _judge(self) -> None:
         began = self._clock.elapsed()
@@ -84,11 +109,10 @@ class Fleet(EdgePart):
         self._world.drop_uncounted()
         sessions = self._world.counting
         self._phases = {name: s.status.phase for name, s in sessions.items() if is_open(s)}
-        self._dirty = False
+        self._dirty = self._mark_waits = False
         self.verdict = self._judged_apart(self._world.snapshot())
-        took_s = self._clock.elapsed() - began
-        pause_s = min(_LONGEST_PAUSE_S, max(_SHORTEST_S, took_s * _SHARE))
-        self._not_before = began + took_s + pause_s
+        self._judged_at = self._clock.elapsed()
+        self._took_s = self._judged_at - began
         permits = self.verdict.permits
         for name, phase in self._phases.items():
             if phases.get(name) != phase or before.get(name) != permits.get(name):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -29,6 +30,9 @@ _LOOKS = 1_024
 _OUTAGE_S = 15.0
 # A look that fails in a way nobody foresaw is tried again after this long.
 _AFTER_SURPRISE_S = 5.0
+# Of most nodes nothing is known that asks for a look; when all are looked at, those come after the
+# sick ones, whose marks they would hold up.
+_CALM_S = 3.0
 
 
 class Looks(Protocol):
@@ -76,7 +80,11 @@ class ControlLoop(EdgePart):
                     await slots.acquire()
                     name = await self.queue.take()
                     task = group.create_task(self._work(name))
-                    task.add_done_callback(lambda _: slots.release())
+                    # Also of a look that was cancelled before it began.
+                    task.add_done_callback(partial(self._ended, slots, name))
+                    # Many decisions in a row would leave the API server without work: answers
+                    # that came meanwhile are read in between.
+                    await asyncio.sleep(0)
         finally:
             _LOG.info("loop ended")
 
@@ -85,17 +93,23 @@ class ControlLoop(EdgePart):
         if name:
             self.queue.add(name, urgent=urgent)
 
+    def took_over(self) -> None:
+        """This replica leads from now on: everything is looked at, once."""
+        self._note_doubt()
+        self._acting = self._may_act()
+        self.wake_all()
+
     def wake_all(self) -> None:
         """Look at everything: after a take-over, a new policy, a pause."""
-        names = {
-            *self._world.caches.nodes.items,
-            *self._world.unselected,
-            *self._world.healths,
-            *self._world.sessions,
-            *self._world.deleted,
-        }
-        for name in sorted(names):
-            self.wake(name)
+        nodes = {**self._world.unselected, **self._world.caches.nodes.items}
+        names = {*self._world.healths, *self._world.sessions, *self._world.deleted}
+        calm_at = self._clock.elapsed() + _CALM_S
+        for name in sorted({*nodes, *names}):
+            self._world.note_external(name, nodes.get(name))
+            if name in names or self._concerned(name, nodes.get(name)):
+                self.wake(name)
+            else:
+                self.queue.add_at(name, calm_at)
         self._fleet_changed()
 
     def wake_open(self) -> None:
@@ -111,14 +125,18 @@ class ControlLoop(EdgePart):
             self._fleet_changed()
         if self._world.note_external(name, after):
             self.wake(name)
-        concerned = (
+        changed = before is None or after is None or _of_note(before) != _of_note(after)
+        if changed and self._concerned(name, after):
+            self.wake(name)
+
+    def _concerned(self, name: str, node: NodeView | None) -> bool:
+        """Whether something that is known asks for a look."""
+        return (
             name in self._world.healths
             or name in self._world.external_seen
             or name in self._world.sessions
-            or (after is not None and marked(after))
+            or (node is not None and marked(node))
         )
-        if concerned and (before is None or after is None or _of_note(before) != _of_note(after)):
-            self.wake(name)
 
     def health_changed(self, name: str, health: HealthView | None) -> None:
         """A sick verdict came, changed or went."""
@@ -196,8 +214,10 @@ class ControlLoop(EdgePart):
         except Exception as error:  # noqa: BLE001 - one node must not stop the others
             self._isolation.note("loop", f"node {name}", error)
             self.queue.add_at(name, self._clock.elapsed() + _AFTER_SURPRISE_S)
-        finally:
-            self.queue.done(name)
+
+    def _ended(self, slots: asyncio.Semaphore, name: str, _: asyncio.Task[None]) -> None:
+        slots.release()
+        self.queue.done(name)
 
 
 def _same_version(one: QuarantineView, other: QuarantineView) -> bool:

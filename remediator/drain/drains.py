@@ -17,6 +17,7 @@ from functools import partial
 
 import structlog
 
+from remediator.drain.counting import Counting
 from remediator.drain.look import DrainLook
 from remediator.drain.pod_look import Listed, PodLook
 from remediator.edge import Edge, EdgePart
@@ -103,6 +104,7 @@ class Drains(EdgePart):
         self._look = look
         self._drains: dict[str, _Drain] = {}
         self._queue = pdb_queue.PdbQueue()
+        self._counting = Counting(lambda: edge.world.caches.pdbs.items)
         self._due = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
 
@@ -158,6 +160,7 @@ class Drains(EdgePart):
 
     def pdb_changed(self, key: str) -> None:
         """A PDB's watch saw a change: ask again at once."""
+        self._counting.changed(key)
         self._queue = pdb_queue.pdb_changed(self._queue, key)
         self._due.set()
 
@@ -342,12 +345,16 @@ class Drains(EdgePart):
         pdbs = matching(about.pod, self._world.caches.pdbs.items.values())
         if not eviction.pdb and needs_turn(about.pod, pdbs):
             return EvictionOutcome(kind=EvictionKind.POD_CHANGED, message="a PDB protects it now")
+        asked_at = self._counting.version(eviction.pdb)
         sent = await self._gateway.send(eviction, about)
         if (known := about.known()) is not None:
             return known
         if sent.result is Result.HELD or sent.answer is None:
             return no_answer(sent.why)
-        return _outcome(sent.answer, about.pod, pdbs, self._clock.now())
+        outcome = _outcome(sent.answer, about.pod, pdbs, self._clock.now())
+        if outcome.accepted and eviction.pdb and not eviction.dry_run:
+            await self._counting.counted(eviction, asked_at)
+        return outcome
 
     def _answered(self, eviction: d.EvictPod, outcome: EvictionOutcome) -> None:
         if not eviction.dry_run:

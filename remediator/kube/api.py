@@ -40,10 +40,10 @@ CALL_TIMEOUT_S = 30.0
 # Calls in flight per lane; evictions wait on the server, so they need the most.
 IN_FLIGHT = {
     PaceLane.LEASE: 2,
-    PaceLane.MARK: 48,
+    PaceLane.MARK: 32,
     PaceLane.EVICT: 64,
     PaceLane.READ: 48,
-    PaceLane.STATUS: 32,
+    PaceLane.STATUS: 24,
     PaceLane.RECORD: 16,
 }
 # Records of a storm follow its marks: while sessions are opened and nodes marked they wait,
@@ -120,8 +120,8 @@ class Api:
         self._observe = observe
         self._session: aiohttp.ClientSession | None = None
         self._slots = {lane: asyncio.Semaphore(count) for lane, count in IN_FLIGHT.items()}
-        self._marking = 0
-        """Calls that records wait for, under way and waiting."""
+        self._under_way = dict.fromkeys(PaceLane, 0)
+        """Calls, waiting ones included."""
         self._no_marking = asyncio.Event()
         self._no_marking.set()
         self._reloaded_at = float("-inf")
@@ -132,6 +132,7 @@ class Api:
         """Make the connection pool; the configuration must be loaded."""
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
+            cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": user_agent(), "Accept": JSON},
             timeout=aiohttp.ClientTimeout(total=CALL_TIMEOUT_S, sock_connect=10),
             request_class=_LastLookRequest,
@@ -179,8 +180,7 @@ class Api:
         """Wait for a slot and a token of this lane; what is read inside is still fresh to act
         on.
         """
-        before_records = lane in _BEFORE_RECORDS
-        self._count_marking(1 if before_records else 0)
+        self._count(lane, 1)
         try:
             async with self._slots[lane]:
                 if lane is PaceLane.RECORD:
@@ -188,11 +188,15 @@ class Api:
                 await self._pace.acquire(lane)
                 yield
         finally:
-            self._count_marking(-1 if before_records else 0)
+            self._count(lane, -1)
 
-    def _count_marking(self, change: int) -> None:
-        self._marking += change
-        if self._marking:
+    def under_way(self, lane: PaceLane) -> int:
+        """How many sessions are being opened, or nodes marked, those that wait included."""
+        return self._under_way[lane]
+
+    def _count(self, lane: PaceLane, change: int) -> None:
+        self._under_way[lane] += change
+        if any(self._under_way[one] for one in _BEFORE_RECORDS):
             self._no_marking.clear()
         else:
             self._no_marking.set()

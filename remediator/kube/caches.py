@@ -109,6 +109,7 @@ class Caches:
             lambda *change: to.marked(*change),
             isolation=apart,
             sharing=sharing,
+            elsewhere=self.nodes.items.get,
         )
         self.healths = Reflector(
             api,

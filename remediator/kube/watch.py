@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import aiohttp
 import msgspec
@@ -22,9 +22,19 @@ from remediator.kube.api import Api
 from remediator.kube.clock import Clock
 from remediator.kube.isolation import Isolation
 from remediator.kube.pace import PaceLane
-from remediator.kube.watch_lines import RelistError, WatchEvent, decode_loosely, lines
+from remediator.kube.watch_lines import (
+    MAX_VERSION_CHARS,
+    Named,
+    RelistError,
+    WatchEvent,
+    decode_loosely,
+    is_number,
+    lines,
+    newer,
+    same_version,
+    version_of,
+)
 from rules.api.backoff import backoff_s
-from rules.api.nodes import ObjectMeta
 from rules.session.view_age import too_old
 from rules.text.sharing import Sharing
 from rules.text.tolerant import UNREADABLE, understand
@@ -45,16 +55,6 @@ _LONGEST_ASKED_S = 60.0
 _OLDER_ANSWERS_DOUBTED = 3
 # Refusals of a watch that say nothing about the version it was to begin at.
 _NOT_OUR_VERSION = frozenset({401, 403, 404, 408, 429})
-_MAX_VERSION_CHARS = 40
-
-
-class Named(Protocol):
-    """Any view with metadata."""
-
-    @property
-    def metadata(self) -> ObjectMeta:
-        """Name, version and labels."""
-        ...
 
 
 T = TypeVar("T", bound=Named)
@@ -85,11 +85,13 @@ class Reflector(Generic[T]):
         *,
         isolation: Isolation | None = None,
         sharing: Sharing | None = None,
+        elsewhere: Callable[[str], T | None] = lambda _: None,
         silence_s: float = SILENCE_S,
         page_size: int = PAGE_SIZE,
     ) -> None:
         """`on_change(key, before, after)` is called for every change, also those of a list.
-        `sharing` is that of all caches of the process.
+        `sharing` is that of all caches of the process, `elsewhere` what another cache holds under
+        a key.
         """
         self.resource = resource
         self.items: dict[str, T] = {}
@@ -107,6 +109,7 @@ class Reflector(Generic[T]):
         self._on_change = on_change
         self._isolation = isolation or Isolation(clock)
         self._sharing = sharing or Sharing()
+        self._elsewhere = elsewhere
         self._silence_s = silence_s
         self._page_size = page_size
         self._version = ""
@@ -168,20 +171,24 @@ class Reflector(Generic[T]):
         heard_at = self.heard_at
         return float("inf") if heard_at is None else self._clock.elapsed() - heard_at
 
-    def learn(self, item: T) -> None:
-        """Take in an object that a write returned, before the watch brings it."""
+    def learn(self, item: T) -> T | None:
+        """Take in an object that a write returned, before the watch brings it; as it is held from
+        now on, None where something newer is known.
+        """
+        taken = None
         key = key_of(item.metadata)
         before = self.items.get(key)
         version = item.metadata.resource_version
-        ahead = _is_number(version) and _is_number(self._version)
+        ahead = is_number(version) and is_number(self._version)
         if before is None and ahead and int(version) <= int(self._version):
             # The watch has passed this version: it brought the object and took it away again.
-            return
-        if before is None or not _newer(before, item):
-            self.items[key] = item
+            return None
+        if before is None or not newer(before, item):
+            taken = self.items[key] = self._sharing.share(item)
         if ahead and self._owed is None and int(version) > int(self._version):
             # A watch that hangs shows itself by not bringing what was just written.
             self._owed = (int(version), self._clock.elapsed())
+        return taken
 
     async def _back_off(self, asked_s: float | None) -> None:
         self._failures += 1
@@ -245,16 +252,16 @@ class Reflector(Generic[T]):
 
     def _is_older(self, version: str) -> bool:
         known = self._newest
-        return _is_number(known) and _is_number(version) and int(version) < int(known)
+        return is_number(known) and is_number(version) and int(version) < int(known)
 
     def _keep_newer(self, found: dict[str, T]) -> None:
         """What an own write returned while the list was read must not be forgotten again."""
         for key, known in self.items.items():
-            if key in found and _newer(known, found[key]):
+            if key in found and newer(known, found[key]):
                 found[key] = known
 
     def _decode_into(self, found: dict[str, T], raw: msgspec.Raw) -> None:
-        item = self._decode(raw)
+        item = self._known(raw) or self._decode(raw)
         if item is not None:
             found[key_of(item.metadata)] = item
             return
@@ -315,7 +322,6 @@ class Reflector(Generic[T]):
         if event.type == "BOOKMARK":
             self._advance(decode_loosely(event.object).metadata.resource_version)
             return
-        item = self._decode(event.object)
         if event.type == "DELETED":
             # Whatever it was: what is gone must not stay because it cannot be read.
             key = name_of(event.object)
@@ -324,12 +330,13 @@ class Reflector(Generic[T]):
                 self._tell(key, before, None)
             self._advance(decode_loosely(event.object).metadata.resource_version)
             return
+        item = self._known(event.object) or self._decode(event.object)
         if item is None:
             self._advance(decode_loosely(event.object).metadata.resource_version)
             return
         key = key_of(item.metadata)
         before = self.items.get(key)
-        if before is None or not _newer(before, item):
+        if before is not item and (before is None or not newer(before, item)):
             self.items[key] = item
             self._tell(key, before, item)
         self._advance(item.metadata.resource_version)
@@ -340,14 +347,24 @@ class Reflector(Generic[T]):
             self._on_change(key, before, after)
 
     def _advance(self, version: str) -> None:
-        if 0 < len(version) < _MAX_VERSION_CHARS:
+        if 0 < len(version) < MAX_VERSION_CHARS:
             self._version = self._newest = version
-            if self._owed and _is_number(version) and int(version) >= self._owed[0]:
+            if self._owed and is_number(version) and int(version) >= self._owed[0]:
                 self._owed = None
 
     def _heard(self) -> None:
         self.heard_at = self._clock.elapsed()
         self.problem = ""
+
+    def _known(self, raw: msgspec.Raw) -> T | None:
+        """The object at this very version, where it is held already: every own write comes back by
+        a watch, and by two where two watch a part of one collection.
+        """
+        key, metadata = version_of(raw)
+        for known in (self.items.get(key), self._elsewhere(key)):
+            if known is not None and same_version(known.metadata, metadata):
+                return known
+        return None
 
     def _decode(self, raw: msgspec.Raw) -> T | None:
         """The object as far as it is understood; what is not is counted and said."""
@@ -361,17 +378,3 @@ class Reflector(Generic[T]):
                 why=found.doubt[:200],
             )
         return None if found.value is None else self._sharing.share(found.value)
-
-
-def _is_number(version: str) -> bool:
-    return version.isascii() and version.isdigit() and len(version) < _MAX_VERSION_CHARS
-
-
-def _newer(one: Named, other: Named) -> bool:
-    """Versions of one resource can be compared as numbers (Kubernetes 1.35 says so; etcd always).
-
-    Only used to not step back behind the answer to an own write.
-    """
-    left, right = one.metadata.resource_version, other.metadata.resource_version
-    same = one.metadata.uid == other.metadata.uid
-    return same and _is_number(left) and _is_number(right) and int(left) > int(right)

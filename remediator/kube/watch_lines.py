@@ -1,18 +1,29 @@
 """The lines of a watch: one event each, of any length up to a bound, read only as far as
-needed.
+needed, and the versions in them.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Protocol
 
 import aiohttp
 import msgspec
 
 from rules.api.nodes import ObjectMeta
-from rules.text.tolerant import understand
+from rules.text.tolerant import UNREADABLE, understand
 
 _MAX_EVENT_BYTES = 16 * 1024 * 1024
+MAX_VERSION_CHARS = 40
+
+
+class Named(Protocol):
+    """Any view with metadata."""
+
+    @property
+    def metadata(self) -> ObjectMeta:
+        """Name, version and labels."""
+        ...
 
 
 class WatchEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +41,19 @@ class AnyObject(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
+class ObjectVersion(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Which object at which version."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class _Versioned(msgspec.Struct, frozen=True, kw_only=True):
+    metadata: ObjectVersion = ObjectVersion()
+
+
 class RelistError(Exception):
     """The watch cannot go on from where it is; the reason is the text."""
 
@@ -37,6 +61,15 @@ class RelistError(Exception):
 def decode_loosely(raw: msgspec.Raw) -> AnyObject:
     """The metadata of whatever this is; empty where nothing of it is understood."""
     return understand(raw, AnyObject).value or AnyObject()
+
+
+def version_of(raw: msgspec.Raw) -> tuple[str, ObjectVersion]:
+    """Its key and version; empty ones where they are not understood."""
+    try:
+        found = msgspec.json.decode(raw, type=_Versioned).metadata
+    except UNREADABLE:
+        return "", ObjectVersion()
+    return f"{found.namespace}/{found.name}" if found.namespace else found.name, found
 
 
 async def lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
@@ -51,3 +84,24 @@ async def lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
         rest = bytearray(tail)
         if len(rest) > _MAX_EVENT_BYTES:
             raise RelistError("one event of the watch is larger than 16 MiB")
+
+
+def same_version(one: ObjectMeta, other: ObjectVersion) -> bool:
+    """Whether it is the same object, unchanged."""
+    same = one.resource_version == other.resource_version
+    return same and one.uid == other.uid and bool(other.uid and other.resource_version)
+
+
+def is_number(version: str) -> bool:
+    """Whether this version can be compared."""
+    return version.isascii() and version.isdigit() and len(version) < MAX_VERSION_CHARS
+
+
+def newer(one: Named, other: Named) -> bool:
+    """Versions of one resource can be compared as numbers (Kubernetes 1.35 says so; etcd always).
+
+    Only used to not step back behind the answer to an own write.
+    """
+    left, right = one.metadata.resource_version, other.metadata.resource_version
+    same = one.metadata.uid == other.metadata.uid
+    return same and is_number(left) and is_number(right) and int(left) > int(right)

@@ -12,9 +12,12 @@ from typing import Any
 
 import structlog
 
+# Made once: `json.dumps` makes a new one for each line.
+_ENCODER = json.JSONEncoder(default=repr)
 
-def _encoded(said: Any, **options: Any) -> bytes:
-    return json.dumps(said, **options).encode()
+
+def _encoded(said: Any, **_: Any) -> bytes:
+    return _ENCODER.encode(said).encode()
 
 
 def configure_logs() -> None:

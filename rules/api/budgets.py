@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from rules.api.metadata import LabelSelector, ObjectMeta, View
 
 
@@ -33,6 +35,8 @@ class PdbStatus(View, frozen=True, kw_only=True):
     desired_healthy: int = 0
     expected_pods: int = 0
     conditions: tuple[PdbCondition, ...] = ()
+    disrupted_pods: dict[str, str] = msgspec.field(default_factory=dict)
+    """When each pod was evicted that the controller has not counted since, by name."""
 
 
 class PdbView(View, frozen=True, kw_only=True):

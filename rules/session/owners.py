@@ -33,12 +33,15 @@ def working_owner(node: NodeView, lease: LeaseView | None, now: float) -> str:
         return f"the GPU Operator is upgrading the driver ({state})"
     if node.labels.get(names.LABEL_MIG_STATE) in names.MIG_CHANGING:
         return "the MIG manager is changing the GPU partitions"
-    for key in sorted(node.labels):
-        value = node.labels[key]
-        if value == names.PAUSED_BY_US or not key.startswith(names.PREFIX_GPU_DEPLOY):
-            continue
-        if value.startswith(names.PAUSED):
-            return f"the GPU Operator paused its pods ({value[:63]})"
+    paused = [
+        (key, value)
+        for key, value in node.labels.items()
+        if value.startswith(names.PAUSED)
+        and value != names.PAUSED_BY_US
+        and key.startswith(names.PREFIX_GPU_DEPLOY)
+    ]
+    if paused:
+        return f"the GPU Operator paused its pods ({min(paused)[1][:63]})"
     if _KURED in node.annotations:
         return "kured is rebooting the node"
     return _lease_owner(lease, now)

@@ -17,11 +17,12 @@ class Setting:
     def __init__(self):
         self.clock, self.acts, self.looked_at = VirtualClock(at=0.0), True, []
         self.doubt = ""
-        items = SimpleNamespace(items={"n1": None})
+        nodes, healths = (SimpleNamespace(items={"n1": None}) for _ in range(2))
         world = self.world = SimpleNamespace(
-            caches=SimpleNamespace(nodes=items, healths=items), unselected={}, healths={},
-            sessions={}, deleted={}, doubt=lambda: self.doubt, observing_since=0.0,
-            nodes_with_open_sessions=lambda: ["n1"],
+            caches=SimpleNamespace(nodes=nodes, healths=healths), unselected={}, healths={},
+            sessions={"n1": []}, deleted={}, doubt=lambda: self.doubt, observing_since=0.0,
+            nodes_with_open_sessions=lambda: ["n1"], external_seen={},
+            note_external=lambda name, node: False,
         )  # fmt: skip
         self.loop = ControlLoop(
             some_edge(self.clock, world=world, may_act=lambda: self.acts),
@@ -75,3 +76,19 @@ async def test_issue10_12_sessions_are_looked_at_when_a_view_becomes_old_and_whe
     assert setting.world.observing_since > setting.clock.now() - 15, (
         "silence before proves nothing"
     )
+
+
+async def test_a_take_over_looks_at_each_node_once_and_at_the_calm_ones_after_the_others():
+    setting = Setting()
+    setting.world.caches.nodes.items["calm"] = None
+    setting.doubt = "nothing was listed yet"
+    await setting.run(2, acts=lambda at: False)
+    setting.doubt, setting.acts, queue = "", True, setting.loop.queue
+    setting.loop.took_over()
+    assert [len(queue), await queue.take()] == [1, "n1"]
+    setting.clock.at += 3.0
+    assert [await queue.take(), len(queue)] == ["calm", 0]
+    for name in ("n1", "calm"):
+        queue.done(name)
+    await setting.run(setting.clock.at + 10, acts=lambda at: True)
+    assert setting.looked_at == []

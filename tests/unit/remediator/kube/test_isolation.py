@@ -135,7 +135,7 @@ async def test_a_session_that_the_fleet_rules_stumble_over_holds_up_no_other(
 
     monkeypatch.setattr(fleet_module, "judge_fleet", stumbles)
     counted: list[str] = []
-    fleet = Fleet(setting.edge(counted.append), wake=lambda node: None)
+    fleet = Fleet(setting.edge(counted.append), wake=lambda node: None, rest=lambda: 2.0)
     assert fleet.permit("s-n2").unjudged is None
     assert fleet.permit("s-n1").unjudged is Unjudged.FLEET
     assert counted == ["fleet"]
