@@ -22,7 +22,8 @@ from tests.support.remediator.draining import FORCED, LONG_AGO, POLICY, draining
 from tests.support.remediator.edge import edge
 from tests.support.remediator.scripted_server import until
 
-PODS_ON_NODE = 12
+PODS_ON_NODE = 30
+"""Three seconds of evictions at this rate: what changes behind the second is in time anywhere."""
 SLOW = Rates(per_second={PaceLane.EVICT: 10})
 
 
