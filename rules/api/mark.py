@@ -184,17 +184,16 @@ def unmark_patch(node: NodeView) -> dict[str, Any]:
 
 
 def stray_marks(node: FreshNode, lives: Sequence[tuple[float, float]]) -> tuple[str, ...]:
-    """What is on a node of a mark whose taint and record are gone, for people; () for nothing.
+    """What we alone set on a node whose taint and record are gone, for people; () for nothing.
 
-    Its cordon and autoscaler annotations are ours where we alone own the field. `lives` says from
-    when to when each ended session lived that is still known: what was last written in one of
-    them was left on purpose.
+    It stays: a person who took the mark off may have left the cordon on purpose, and a second
+    `kubectl cordon` leaves no trace. `lives` says from when to when each ended session lived that
+    is still known: what was last written in one of them is that session's.
     """
     if marked(node):
         return ()
-    found = [names.LABEL_QUARANTINE] if names.LABEL_QUARANTINE in node.labels else []
-    found += [
-        name
+    found = [
+        f"annotation {name}"
         for name in AUTOSCALER_ANNOTATIONS
         if node.annotations.get(name) == _AUTOSCALER_VALUE
         and _is_forgotten(node, ("f:metadata", "f:annotations", f"f:{name}"), lives)
@@ -204,27 +203,27 @@ def stray_marks(node: FreshNode, lives: Sequence[tuple[float, float]]) -> tuple[
     return tuple(found)
 
 
-def stray_patch(node: NodeView, found: Sequence[str]) -> dict[str, Any]:
-    """The merge patch that takes `found` of `stray_marks` off."""
-    notes = [name for name in AUTOSCALER_ANNOTATIONS if name in found]
-    patch: dict[str, Any] = {
+def stray_label(node: NodeView) -> bool:
+    """Whether our label says that the node is in quarantine, and nothing else does."""
+    return names.LABEL_QUARANTINE in node.labels and not marked(node)
+
+
+def stray_label_patch(node: NodeView) -> dict[str, Any]:
+    """The merge patch that takes it off."""
+    return {
         "metadata": {
             "uid": node.uid,
             "resourceVersion": node.metadata.resource_version,
             "labels": {names.LABEL_QUARANTINE: None},
-            "annotations": dict.fromkeys(notes),
         }
     }
-    if CORDONED in found:
-        patch["spec"] = {"unschedulable": None}
-    return patch
 
 
 def may_have_strays(node: NodeView) -> bool:
     """Whether it is worth reading the node's managers for `stray_marks`."""
     return not marked(node) and (
         node.spec.unschedulable
-        or names.LABEL_QUARANTINE in node.labels
+        or stray_label(node)
         or any(node.annotations.get(name) == "true" for name in AUTOSCALER_ANNOTATIONS)
     )
 

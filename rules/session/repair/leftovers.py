@@ -9,8 +9,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from rules.api.mark import may_have_strays, stray_marks, stray_patch
-from rules.api.names import ANNOTATION_MOVED, ANNOTATION_RELEASE_GPU, ANNOTATION_REPAIR
+from rules.api.mark import may_have_strays, stray_label, stray_label_patch, stray_marks
+from rules.api.names import (
+    ANNOTATION_MOVED,
+    ANNOTATION_RELEASE_GPU,
+    ANNOTATION_REPAIR,
+    LABEL_QUARANTINE,
+)
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.repair.moved import moved_labels, unexplained_labels
 from rules.api.repair.out_of_service import out_of_service_for
@@ -36,13 +41,13 @@ def may_have_leftovers(node: NodeView) -> bool:
 def leftover_writes(
     node: NodeView, policy: Policy, now: float, known: tuple[QuarantineView, ...]
 ) -> NodeWrites:
-    """What takes off all that is ours; the mark's parts last, alone, since each write makes the
+    """What takes off all that is ours; the mark's label last, alone, since each write makes the
     node another version.
     """
     asked = (*back_in_service(node, ""), *orphaned(node, policy, now, cleared_in(known)))
-    if asked or not (found := _strays(node, known)):
+    if asked or not stray_label(node):
         return asked
-    return (node_patch(node, "", stray_patch(node, found)),)
+    return (node_patch(node, "", stray_label_patch(node)),)
 
 
 def _strays(node: NodeView, known: tuple[QuarantineView, ...]) -> tuple[str, ...]:
@@ -65,7 +70,7 @@ def told(
     if writes and (gone := _going(node, known, writes)):
         said = f"Nobody knows the session that left {_named(gone)} on this node; it is taken off."
         events.append(_event(node, "Normal", "QuarantineLeftover", said, now))
-    if stays := _staying(node, policy, cleared_in(known)):
+    if stays := (*_strays(node, known), *_staying(node, policy, cleared_in(known))):
         said = f"{_named(stays)} may be gpuward's and nothing proves it; a person takes it off."
         events.append(_event(node, "Warning", "QuarantineNeedsHuman", said, now))
     return tuple(events)
@@ -88,7 +93,7 @@ def _going(
     for key in (ANNOTATION_RELEASE_GPU, ANNOTATION_MOVED):
         found += [f"annotation {key}"] if _unset(writes, key) else []
     found += [f"annotation {ANNOTATION_REPAIR}"] if _unset(writes, ANNOTATION_REPAIR) else []
-    return tuple(found) or _strays(node, known)
+    return tuple(found) or (f"label {LABEL_QUARANTINE}",)
 
 
 def _unset(writes: NodeWrites, key: str) -> bool:

@@ -173,19 +173,20 @@ KEEP = ("f:metadata", "f:karpenter.sh/do-not-disrupt")
 
 
 @pytest.mark.parametrize(
-    ("managers", "stays"),
+    ("managers", "ours"),
     [
-        ([owner("gpuward-remediator", CORDON, KEEP)], False),
-        ([owner("kubectl-cordon", CORDON), owner("kubectl-annotate", KEEP)], True),
-        ([owner("gpuward-remediator", CORDON, KEEP), owner("argocd", CORDON, KEEP)], True),
-        ([owner("ancient-changes", CORDON, KEEP)], True),
-        ([], True),
+        ([owner("gpuward-remediator", CORDON, KEEP)], True),
+        ([owner("kubectl-cordon", CORDON), owner("kubectl-annotate", KEEP)], False),
+        ([owner("gpuward-remediator", CORDON, KEEP), owner("argocd", CORDON, KEEP)], False),
+        ([owner("ancient-changes", CORDON, KEEP)], False),
+        ([], False),
     ],
     ids=["ours alone", "a person's", "somebody wants it, too", "merged", "nobody says"],
 )
-def test_issue13_05_cordon_and_annotations_are_ours_where_we_alone_own_the_field(
-    managers: list[dict[str, Any]], stays: bool
+def test_issue13_05_cordon_and_annotations_stay_and_where_we_alone_set_them_it_is_said(
+    managers: list[dict[str, Any]], ours: bool
 ) -> None:
+    """Whoever took the mark off may have kept the cordon: a second one leaves no trace."""
     world = World()
     world.add_nodes(3)
     node = world.nodes[NODE]
@@ -194,9 +195,19 @@ def test_issue13_05_cordon_and_annotations_are_ours_where_we_alone_own_the_field
     node["metadata"]["managedFields"] = managers
     world.restart()
     world.run(30)
-    assert world.unschedulable(NODE) is stays
-    assert ("karpenter.sh/do-not-disrupt" in notes(world)) is stays
-    assert ("its cordon" in said(world)) is not stays
+    assert world.unschedulable(NODE)
+    assert "karpenter.sh/do-not-disrupt" in notes(world)
+    assert ("do-not-disrupt, its cordon may be gpuward's" in said(world)) is ours
+
+
+def test_issue13_05_the_label_of_a_quarantine_without_a_mark_goes() -> None:
+    world = World()
+    world.add_nodes(3)
+    world.label(NODE, **{LABEL_QUARANTINE: "draining"})
+    world.restart()
+    world.run(30)
+    assert LABEL_QUARANTINE not in world.nodes[NODE]["metadata"]["labels"]
+    assert f"left label {LABEL_QUARANTINE} on this node" in said(world)
 
 
 def test_issue13_05_what_a_session_that_is_known_left_was_left_on_purpose() -> None:
@@ -211,6 +222,7 @@ def test_issue13_05_what_a_session_that_is_known_left_was_left_on_purpose() -> N
     world.restart()
     world.run(30)
     assert world.unschedulable(NODE)
+    assert "its cordon" not in said(world)
 
 
 def test_issue13_05_a_taint_that_ends_pods_is_ours_with_our_note_alone() -> None:
