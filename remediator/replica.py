@@ -284,6 +284,7 @@ class Replica:
         self.loop.node_changed(name, before, after)
         if before is not None and after is not None and word_of(before) != word_of(after):
             self.housekeeping.look_again(name)
+        self.records.node_said(before, after)
 
     def _agent_changed(self, node: str) -> None:
         self.loop.wake(node)

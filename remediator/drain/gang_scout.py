@@ -27,6 +27,8 @@ from rules.session.snapshot import FleetSnapshot
 _LOG = structlog.get_logger()
 
 _SWEEP_S = 5.0
+# A turn waits 10 s for a node's gangs: more than one failed read must fit into that.
+_READ_AGAIN_S = 2.0
 _PAUSE_S = 0.05
 _FRESH_S = 20.0
 # Kueue replaces a node within a minute; what it still replaces decides over the next drain.
@@ -55,12 +57,13 @@ class GangScout(EdgePart):
         self._fleet_changed = fleet_changed
         self._read_at: dict[str, float] = {}
         self._changed = asyncio.Event()
+        self._failed = False
 
     async def run(self) -> None:
         """Sweep until cancelled."""
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_SWEEP_S):
+                async with asyncio.timeout(_READ_AGAIN_S if self._failed else _SWEEP_S):
                     await self._changed.wait()
             self._changed.clear()
             if self._ready() and await self.sweep():
@@ -78,12 +81,14 @@ class GangScout(EdgePart):
             del self._world.gangs[name]
         now = self._clock.elapsed()
         due = [n for n in waiting if now - self._read_at.get(n, float("-inf")) >= self._fresh_s(n)]
+        self._failed = False
         for name in due[:_NODES_PER_SWEEP]:
             self._read_at[name] = now
             with self._isolation.guard("gangs", f"node {name}"):
                 if not await self._read(name):
-                    # Its turn waits 10 s for the answer: the next sweep asks again.
+                    # Its turn waits for the answer: the next sweep asks again, and comes sooner.
                     del self._read_at[name]
+                    self._failed = True
         self._read_at = {n: at for n, at in self._read_at.items() if n in waiting}
         return len(due) > _NODES_PER_SWEEP
 

@@ -15,7 +15,8 @@ from remediator.edge import Edge, EdgePart
 from remediator.kube.answer import ApiError
 from remediator.kube.gateway import Result
 from remediator.kube.resources import HEALTHS, RECORDS
-from rules.api.nodes import HealthView, QuarantineView
+from rules.api.names import ANNOTATION_REPAIRED
+from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.object_name import api_path, is_object_name
 from rules.api.writes import CreateRecord, DeleteRecord, Write
 from rules.fleet.happenings import RecordChange, aged, record_changes, room_for_records
@@ -50,6 +51,11 @@ class RecordKeeping(EdgePart):
     def node_changed(self, name: str) -> None:
         """Its verdict or one of its sessions is another."""
         self._due.setdefault(name, self._looked.get(name, float("-inf")) + _LOOK_AGAIN_S)
+
+    def node_said(self, before: NodeView | None, after: NodeView | None) -> None:
+        """A person may have said on the node that it was repaired."""
+        if after is not None and before is not None and _repaired(before) != _repaired(after):
+            self.node_changed(after.name)
 
     def record_changed(self, before: RecordView | None, after: RecordView | None) -> None:
         """A person may have said something on it, or have deleted it."""
@@ -181,6 +187,10 @@ class RecordKeeping(EdgePart):
 
 def _said(record: RecordView | None) -> str:
     return record.metadata.annotations.get(ANNOTATION_KEEP, "") if record is not None else ""
+
+
+def _repaired(node: NodeView) -> str:
+    return node.annotations.get(ANNOTATION_REPAIRED, "")
 
 
 def session_nodes(before: QuarantineView | None, after: QuarantineView | None) -> set[str]:
