@@ -145,7 +145,7 @@ class Replica:
         )
         self.fleet = Fleet(
             edge,
-            wake=lambda node: self.loop.wake(node),
+            wake=lambda node: self.loop.wake(node, urgent=True),
             rest=self._between_judgements,
         )
         publishers = PublisherPods(self.api, self.clock, self.caches)

@@ -17,6 +17,8 @@ import structlog
 from remediator.cycle.node_cycle import Looked
 from remediator.cycle.work_queue import WorkQueue
 from remediator.edge import Edge, EdgePart
+from remediator.kube.api import IN_FLIGHT
+from remediator.kube.pace import PaceLane
 from rules.api import writes as d
 from rules.api.mark import marked
 from rules.api.nodes import HealthView, NodeView, QuarantineView
@@ -28,6 +30,8 @@ _LOG = structlog.get_logger()
 _LOOKS = 1_024
 # Every replica asks for the lease every 2 s, so a silence this long is an outage.
 _OUTAGE_S = 15.0
+# Sessions that are being opened at a time: so many keep the API server busy.
+_ENOUGH = 2 * IN_FLIGHT[PaceLane.STATUS]
 # A look that fails in a way nobody foresaw is tried again after this long.
 _AFTER_SURPRISE_S = 5.0
 # Of most nodes nothing is known that asks for a look; when all are looked at, those come after the
@@ -78,7 +82,7 @@ class ControlLoop(EdgePart):
                 group.create_task(self._tick())
                 while True:
                     await slots.acquire()
-                    name = await self.queue.take()
+                    name = await self.queue.take(self._crowded)
                     task = group.create_task(self._work(name))
                     # Also of a look that was cancelled before it began.
                     task.add_done_callback(partial(self._ended, slots, name))
@@ -158,6 +162,12 @@ class ControlLoop(EdgePart):
         """A pause came, went or changed."""
         self.wake_open()
         self._fleet_changed()
+
+    def _crowded(self) -> bool:
+        """Whether more sessions wait to be opened than the API server answers soon: deciding about
+        further nodes now would only keep its answers from being read.
+        """
+        return self._api.under_way(PaceLane.STATUS) > _ENOUGH
 
     async def _tick(self) -> None:
         while True:

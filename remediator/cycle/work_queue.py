@@ -11,8 +11,14 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
 
 from remediator.kube.clock import Clock
+
+_CROWDED_S: Final = 0.005
+"""Between two names that are not urgent: none waits for ever behind an API server that hangs."""
 
 
 class WorkQueue:
@@ -23,7 +29,8 @@ class WorkQueue:
         self._ready: OrderedDict[str, None] = OrderedDict()
         self._urgent: OrderedDict[str, None] = OrderedDict()
         self._busy: set[str] = set()
-        self._again: set[str] = set()
+        self._again: dict[str, bool] = {}
+        """Names added during their own work, and whether that is urgent."""
         self._later: list[tuple[float, str]] = []
         self._due: dict[str, float] = {}
         self._changed = asyncio.Event()
@@ -34,7 +41,7 @@ class WorkQueue:
     def add(self, name: str, *, urgent: bool = False) -> None:
         """Look at this soon; urgent names go first."""
         if name in self._busy:
-            self._again.add(name)
+            self._again[name] = urgent or self._again.get(name, False)
             return
         if urgent:
             self._ready.pop(name, None)
@@ -52,10 +59,14 @@ class WorkQueue:
         heapq.heappush(self._later, (at, name))
         self._changed.set()
 
-    async def take(self) -> str:
-        """The next name; `done` must follow."""
+    async def take(self, crowded: Callable[[], bool] = lambda: False) -> str:
+        """The next name; `done` must follow. While it is `crowded`, names that are not urgent come
+        one by one.
+        """
         while True:
             wait_s = self._promote()
+            if self._ready and not self._urgent and crowded():
+                await self._until_urgent()
             for waiting in (self._urgent, self._ready):
                 if waiting:
                     name, _ = waiting.popitem(last=False)
@@ -68,12 +79,19 @@ class WorkQueue:
             except TimeoutError:
                 continue
 
+    async def _until_urgent(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CROWDED_S):
+                while not self._urgent:
+                    self._changed.clear()
+                    await self._changed.wait()
+
     def done(self, name: str) -> None:
         """The work on this name ended."""
         self._busy.discard(name)
-        if name in self._again:
-            self._again.discard(name)
-            self.add(name)
+        urgent = self._again.pop(name, None)
+        if urgent is not None:
+            self.add(name, urgent=urgent)
 
     def _promote(self) -> float | None:
         """Move what is due to the ready names; seconds until the next is due."""

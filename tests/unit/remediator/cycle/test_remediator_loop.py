@@ -25,7 +25,12 @@ class Setting:
             note_external=lambda name, node: False,
         )  # fmt: skip
         self.loop = ControlLoop(
-            some_edge(self.clock, world=world, may_act=lambda: self.acts),
+            some_edge(
+                self.clock,
+                api=SimpleNamespace(under_way=lambda lane: 0),
+                world=world,
+                may_act=lambda: self.acts,
+            ),
             self,
             steer=lambda name, evicting: None,
             hand_over=lambda: None,

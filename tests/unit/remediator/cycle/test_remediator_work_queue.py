@@ -44,6 +44,27 @@ async def test_a_name_added_during_its_work_is_taken_again_only_afterwards(queue
     assert await queue.take() == "a"
 
 
+async def test_what_is_added_urgently_during_its_work_stays_urgent(queue):
+    queue.add("a")
+    await queue.take()
+    queue.add("a", urgent=True)
+    queue.add("a")
+    queue.add("b")
+    queue.done("a")
+    assert [await queue.take(), await queue.take()] == ["a", "b"]
+
+
+async def test_while_it_is_crowded_the_others_let_urgent_names_pass_and_wait_for_nothing_else(
+    queue,
+):
+    queue.add("a")
+    taking = asyncio.create_task(queue.take(lambda: True))
+    await asyncio.sleep(0)
+    queue.add("b", urgent=True)
+    assert await taking == "b"
+    assert await queue.take(lambda: True) == "a"
+
+
 async def test_a_later_time_does_not_postpone_an_earlier_one(queue, clock):
     queue.add_at("a", clock.at + 5)
     queue.add_at("a", clock.at + 50)
