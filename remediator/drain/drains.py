@@ -30,7 +30,7 @@ from rules.api.nodes import QuarantineView
 from rules.api.pods import PodView
 from rules.api.timestamps import parse_time
 from rules.drain import queue as pdb_queue
-from rules.drain.arrivals import plan_watch
+from rules.drain.arrivals import listed_again_s, plan_watch
 from rules.drain.budget import matching, needs_turn
 from rules.drain.eviction import EvictionKind, EvictionOutcome, classify, no_answer
 from rules.drain.memory import DrainMemory, announced, answered, forced
@@ -50,8 +50,6 @@ _LEAVING_S = 1.0
 _WAITING_S = 5.0
 _FAILED_S = 2.0
 _LONGEST_S = 60.0
-# A drained node takes no pod but one that is bound to it by name; a person acts on that.
-_WATCHED_S = (60.0, 120.0)
 # Answers come in bursts, and what a plan still has to know is read at once.
 _SHORT_S = 0.25
 # A node's pods are listed every few seconds; what an older list said of them harms nobody.
@@ -251,11 +249,11 @@ class Drains(EdgePart):
             certain=close,
             own_namespace=self._world.snapshot().own_namespace,
         )
-        if close or before is None or before.arrived != drain.plan.arrived:
+        if close or before is None or _in_the_way(before) != _in_the_way(drain.plan):
             self._wake(node)
         if close:
             return max(1.0, self._policy().drain.settle_s)
-        return random.uniform(*_WATCHED_S)
+        return random.uniform(*listed_again_s(drain.plan))
 
     async def _force(self, node: str, drain: _Drain, plan: DrainPlan) -> None:
         """By policy, past the deadline: the condition first, then the deletion, pod by pod."""
@@ -368,6 +366,10 @@ class Drains(EdgePart):
             drain.answered_at[eviction.uid] = self._clock.elapsed()
             self._book(drain, answered(drain.memory, eviction, outcome))
         self._due.set()
+
+
+def _in_the_way(plan: DrainPlan) -> tuple[object, ...]:
+    return plan.arrived, plan.using_gpus
 
 
 def _outcome(

@@ -44,7 +44,11 @@ class Looks:
             since = self._empty_since.get(session.name)
             listed_at = now if since is not None else None
             return DrainPlan(
-                memory=DrainMemory(), arrived=(), clear_since=since, listed_at=listed_at
+                memory=DrainMemory(),
+                arrived=(),
+                clear_since=since,
+                others_clear_since=since,
+                listed_at=listed_at,
             )
         if status.phase != Phase.DRAINING:
             return None

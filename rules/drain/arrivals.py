@@ -8,6 +8,7 @@ puts a pod there by name has a reason, or a controller that would do it again.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from rules.api.pods import PodView
 from rules.drain.fate import Fate, LeftBy, Moment, fate_of
@@ -18,6 +19,11 @@ from rules.validate.jobs import is_own_job
 
 _GOING = frozenset({Fate.EVICT, Fate.WAITS, Fate.STUCK})
 _BY_POLICY = frozenset({LeftBy.POLICY_SKIP, LeftBy.POLICY_UNMANAGED, LeftBy.POLICY_EMPTY_DIR})
+LISTED_AGAIN_S: Final = (60.0, 120.0)
+"""How soon a drained node is listed again: it takes no pod but one that is bound to it by name,
+and a person acts on that."""
+BUSY_AGAIN_S: Final = (10.0, 20.0)
+"""How soon where the last list showed who is in the way of a repair: people wait for their end."""
 # The GPU Operator's validator binds its test pods to its own node, in the name of the operator's
 # configuration, each time the driver or the validator restarts there. That belongs to a repair.
 _VALIDATES = frozenset({("nvidia.com", "ClusterPolicy"), ("nvidia.com", "NVIDIADriver")})
@@ -42,38 +48,34 @@ def plan_watch(
     what the list before this one said; `certain`: this one is no moment old, so that a repair may
     rest on it.
     """
-    pods = tuple(pods)
     at = Moment(
         now=now, started_at=since, severity=severity, policy=policy, own_namespace=own_namespace
     )
-    arrived = [
-        _named(pod)
-        for pod in sorted(pods, key=lambda pod: pod.key)
-        if pod.spec.node_name == node and _arrived(pod, at, since)
-    ]
-    using = tuple(
-        _named(pod)
-        for pod in sorted(pods, key=lambda pod: pod.key)
-        if pod.spec.node_name == node
-        and not pod.finished
-        # A Job of ours sees all GPUs and asks the scheduler for none.
-        and (pod.gpus > 0 or pod.doubt or is_own_job(pod, own_namespace))
-    )
-    bound = tuple(
-        _named(pod)
-        for pod in sorted(pods, key=lambda pod: pod.key)
-        if pod.spec.node_name == node and _bound(pod, at)
-    )
-    clear = certain and not arrived and not using
-    known = before.clear_since if before is not None else None
+    here = [p for p in sorted(pods, key=lambda pod: pod.key) if p.spec.node_name == node]
+    arrived = tuple(_named(pod) for pod in here if _arrived(pod, at, since))
+    running = [pod for pod in here if not pod.finished]
+    # A Job of ours sees all GPUs and asks the scheduler for none.
+    own = {_named(pod) for pod in running if is_own_job(pod, own_namespace)}
+    using = {_named(pod) for pod in running if pod.gpus > 0 or pod.doubt}
+    bound = tuple(_named(pod) for pod in here if _bound(pod, at))
+    others_clear = certain and not arrived and not using - own
+    clear_since = before.clear_since if before is not None else None
+    others_since = before.others_clear_since if before is not None else None
     return DrainPlan(
         memory=memory,
-        arrived=tuple(arrived),
-        using_gpus=using,
-        clear_since=(now if known is None else known) if clear else None,
+        arrived=arrived,
+        using_gpus=tuple(sorted(using | own)),
+        own_jobs=tuple(sorted(own)),
+        clear_since=(clear_since or now) if others_clear and not own else None,
+        others_clear_since=(others_since or now) if others_clear else None,
         listed_at=now,
         bound=bound if certain else None,
     )
+
+
+def listed_again_s(plan: DrainPlan) -> tuple[float, float]:
+    """After how many seconds, at least and at most, a list that nothing rests on is made again."""
+    return BUSY_AGAIN_S if plan.arrived or plan.using_gpus else LISTED_AGAIN_S
 
 
 def _bound(pod: PodView, at: Moment) -> bool:

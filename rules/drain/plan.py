@@ -96,8 +96,12 @@ class DrainPlan:
     """Pods that came after the node was drained; None where nobody watched for them."""
     using_gpus: tuple[str, ...] = ()
     """Pods on a drained node that use a GPU all the same, whoever left them there."""
+    own_jobs: tuple[str, ...] = ()
+    """Those of `using_gpus` that are of Jobs of ours: they end by themselves."""
     clear_since: float | None = None
     """Since which uncached list no pod used a GPU, in all lists up to `listed_at`."""
+    others_clear_since: float | None = None
+    """The same of every pod but those of Jobs of ours."""
     listed_at: float | None = None
     """When the drained node was last listed."""
     bound: tuple[str, ...] | None = None

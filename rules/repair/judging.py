@@ -13,7 +13,14 @@ from typing import Any, Final
 
 from rules.api.names import ANNOTATION_REPAIR
 from rules.repair.adapter import RepairAction
-from rules.repair.matching import annotation, clause, first_holding, is_deleting, uid_of
+from rules.repair.matching import (
+    annotation,
+    clause,
+    first_holding,
+    is_deleting,
+    said_with,
+    uid_of,
+)
 
 Json = Mapping[str, Any]
 _MARKS: Final = (("metadata", "annotations"), ("metadata", "labels"))
@@ -126,7 +133,11 @@ def _unset(action: RepairAction, json: Json, words: str, patch: Json) -> AskVerd
 def given_up(action: RepairAction, words: str, json: Json, node: Json) -> str:
     """Why whoever was asked has given up, a clause; "" while they have not."""
     found = first_holding(action.failed, json, node)
-    return clause(found, "the Node" if found.on == "Node" else words) if found else ""
+    if found is None:
+        return ""
+    on_node = found.on == "Node"
+    seen = clause(found, "the Node" if on_node else words)
+    return seen + said_with(found, node if on_node else json)
 
 
 def leaves(patch: Json, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:

@@ -11,9 +11,11 @@ from typing import Any, Final
 
 from rules.api.nodes import NodeView
 from rules.repair.adapter import ObjectMatch
+from rules.text.printable import printable
 
 Json = Mapping[str, Any]
 _SHOWN: Final = 80
+_SAID: Final = 200
 
 
 def node_json(node: NodeView) -> dict[str, Any]:
@@ -58,6 +60,15 @@ def clause(match: ObjectMatch, words: str) -> str:
     value += f" ({match.reason[:_SHOWN]})" if match.reason else ""
     verb = "lacks" if match.negated else "has"
     return f"{words} {verb} {kind} {name}{value}"[:300]
+
+
+def said_with(match: ObjectMatch, json: Json) -> str:
+    """The reason and the words that stand with a condition, to go on with its clause."""
+    shown = _condition(json, match.condition) if match.condition and not match.negated else {}
+    reason = "" if match.reason else _string(shown.get("reason"))[:_SHOWN]
+    message = _string(shown.get("message"))[:_SAID].strip().rstrip(".")
+    said = ": ".join(part for part in (reason, message) if part)
+    return f" ({printable(said)})" if said else ""
 
 
 def _shows(match: ObjectMatch, json: Json) -> bool:

@@ -27,6 +27,7 @@ from rules.session.external import SOURCE as EXTERNAL
 from rules.session.external import is_external
 from rules.session.observation import OF_THE_AGENT, is_open
 from rules.session.repair.rungs import rungs
+from rules.session.repair.wants import under_way
 from rules.session.status import is_true
 from rules.text.printable import printable
 
@@ -43,6 +44,7 @@ _STEPS = {
     Phase.VALIDATING: "all causes closed",
 }
 """A phase in few words; what its sentence said at the time is in `show`."""
+_OVER = "the repair step is over, and the node is out still"
 
 
 def why(look: NodeLook, *, wide: bool = False, width: int = WIDTH) -> list[str]:
@@ -160,8 +162,10 @@ def _causes(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> It
         if cause.source == "Human":
             yield f"asked for by {cause.by or 'a person'} ({cause.severity}): {cause.message}"
     shown = active if wide else active[:SHOWN_INCIDENTS]
+    # Nobody is told to do by hand what is being done.
+    by_hand = session is None or under_way(session.status) is None
     for incident in shown:
-        yield from _incident(incident, status, look.now, wide=wide)
+        yield from _incident(incident, status, look.now, wide=wide, by_hand=by_hand)
     if len(active) > len(shown):
         yield f"and {count(len(active) - len(shown), 'more active incident')}: -o wide"
     ids = {incident.id for incident in active}
@@ -175,7 +179,7 @@ def _causes(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> It
 
 
 def _incident(
-    incident: IncidentStatus, status: HealthStatus, now: float, *, wide: bool
+    incident: IncidentStatus, status: HealthStatus, now: float, *, wide: bool, by_hand: bool
 ) -> Iterator[str]:
     times = f", {incident.count} times" if incident.count > 1 else ""
     yield (
@@ -203,7 +207,7 @@ def _incident(
         return
     ends = closes(incident.closes_on)
     yield f"  repair: {repair(incident.recommended_action)}{f'; {ends}' if ends else ''}"
-    if command := repair_command(incident.recommended_action, pci):
+    if by_hand and (command := repair_command(incident.recommended_action, pci)):
         yield f"  on the node: {command}"
     yield f"  more: gpuward-agent explain {incident.reason}"
 
@@ -240,8 +244,12 @@ def _done(session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
     words = {str(phase): text for phase, text in _STEPS.items()}
     if session.status.mode == Mode.SHADOW:
         words[str(Phase.MARKED)] = "would be tainted and cordoned"
-    for step in shown:
-        text = step.message if wide else words.get(step.step, step.message)
+    for number, step in enumerate(shown, start=len(timeline) - len(shown)):
+        again = step.step == Phase.QUARANTINED and any(
+            before.step == Phase.REPAIRING for before in timeline[:number]
+        )
+        short = _OVER if again else words.get(step.step, step.message)
+        text = step.message if wide else short
         said = f": {text}" if text else ""
         yield f"{step.at} {step.step} by {step.by or '?'}{said}"
     if session.spec.release is not None:

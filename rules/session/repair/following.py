@@ -11,6 +11,7 @@ from typing import Final
 
 from rules.api.quarantine import RepairAttempt
 from rules.api.repair.writes import ObjectQuery, SetRepairCondition, WriteRepairObject
+from rules.api.timestamps import parse_time
 from rules.api.writes import EmitEvent
 from rules.repair.adapter import RepairAction
 from rules.repair.judging import Sight, given_up
@@ -21,8 +22,12 @@ from rules.session.repair.asking import FRESH_S, read_lately, worded_action
 from rules.session.repair.clearing import cleared_in, restoring
 from rules.session.repair.requests import action_of, taking_off, taking_off_node
 
-FOLLOWED_S: Final = 10.0
-"""How often an object is looked at while its step is awaited."""
+FOLLOWED_S: Final = 5.0
+"""How often an object is looked at while its step is awaited; one that was asked for a moment ago
+more often: what ends at once has mostly refused, and people wait for that."""
+_YOUNG: Final = 0.25
+"""An object is looked at again after this part of the time that its step has taken."""
+_SOONEST_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +44,12 @@ class Followed:
     """It says that the power is off."""
 
 
+def followed_s(case: Case, attempt: RepairAttempt) -> float:
+    """How soon the object of a step that was asked for is looked at again."""
+    took_s = case.now - (parse_time(attempt.asked_at or attempt.started_at) or case.now)
+    return min(FOLLOWED_S, max(_SOONEST_S, _YOUNG * took_s))
+
+
 def follow_call(case: Case, attempt: RepairAttempt) -> Followed:
     """Whether whoever was asked has given up, and what is taken back meanwhile."""
     action = worded_action(case, attempt)
@@ -51,7 +62,8 @@ def follow_call(case: Case, attempt: RepairAttempt) -> Followed:
     if attempt.target is None:
         return Followed()
     query = query_for(attempt.target)
-    seen = read_lately(case, query, FOLLOWED_S)
+    # Read anew at each look that is due, and not at every wake-up.
+    seen = read_lately(case, query, 0.9 * followed_s(case, attempt))
     if seen is None:
         return Followed(needs=query)
     if seen.sight is not Sight.FOUND or not seen.found:

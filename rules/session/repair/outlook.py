@@ -16,7 +16,12 @@ from rules.repair.ladder import Step
 from rules.session.case import Case
 from rules.session.halts import unreachable
 from rules.session.repair.asking import Call
-from rules.session.repair.empty import LISTS_FRESH_S, is_certain, pods_in_the_way
+from rules.session.repair.empty import (
+    LISTS_FRESH_S,
+    emptied_clause,
+    is_certain,
+    pods_in_the_way,
+)
 from rules.session.repair.evidence import awaited_until
 
 EVIDENCE_LOOK_S: Final = 5.0
@@ -64,7 +69,8 @@ def not_now(case: Case, step: Step, halt: Refusal | None, next_clause: str) -> O
         return no(WhyNot.NODE_UNREACHABLE, "the node's kubelet is silent")
     if case.seen.stale and not lost:
         return no(WhyNot.VERDICT_STALE, case.seen.stale)
-    if (pods := pods_in_the_way(case)) is not None:
+    silent = lost and unreachable(case)
+    if (pods := pods_in_the_way(case, lost=silent)) is not None:
         return waits(pods)
     permit = case.seen.permit
     if permit.refusal is not None:
@@ -72,8 +78,8 @@ def not_now(case: Case, step: Step, halt: Refusal | None, next_clause: str) -> O
     if not permit.repair:
         # The fleet is judged in a moment, and the node woken.
         return Outlook(then=next_clause, wake_at=case.now + 1.0)
-    if not is_certain(case):
-        then = f"{next_clause}, once two lists show it empty"
+    if not is_certain(case, lost=silent):
+        then = f"{next_clause}, {emptied_clause(case)}"
         return Outlook(then=then, looks=True, wake_at=case.now + LISTS_FRESH_S)
     if (until := awaited_until(case, step)) is not None:
         then = f"{next_clause}, once its agent has kept evidence, or without at {clock(until)}"

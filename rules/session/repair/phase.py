@@ -22,7 +22,7 @@ from rules.session.case import Case
 from rules.session.repair.entry import ended_as, reading, started_at
 from rules.session.repair.facts import seen_of
 from rules.session.repair.fencing import Fence
-from rules.session.repair.following import FOLLOWED_S, follow_call
+from rules.session.repair.following import follow_call, followed_s
 from rules.session.repair.planned import go_on
 from rules.session.repair.wants import under_way
 
@@ -72,7 +72,7 @@ def follow_step(case: Case, status: QuarantineStatus, halt: Refusal | None) -> D
         evicting=Evicting.WATCH,
         wake_at=min(
             started_at(case, attempt) + timeout_s,
-            case.now + (FOLLOWED_S if followed.looks else timeout_s),
+            case.now + (followed_s(case, attempt) if followed.looks else timeout_s),
         ),
     )
 

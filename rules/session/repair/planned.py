@@ -22,6 +22,7 @@ from rules.session.repair.beginning import is_wanted
 from rules.session.repair.clearing import cleared_in, restoring
 from rules.session.repair.entry import changed, ended_as, reading, started_at, with_entry
 from rules.session.repair.outlook import Outlook, fence_not_now, not_now, object_waits, refused
+from rules.session.repair.requests import action_of
 
 ASK_S: Final = 600.0
 """How long the API server may refuse to let anybody be asked before the step has failed."""
@@ -48,6 +49,13 @@ def go_on(
     if not asks or wanted is None or wanted.adapter != attempt.adapter:
         why = "the policy or a person does not ask for it any more"
         return _given_up(case, status, attempt, why)
+    # Whoever led before may have asked and died: the pod that runs for it is no reason to hold the
+    # step, and nobody is let back in the middle of it.
+    call = _made_call(case, attempt)
+    if call is not None and call.needs is not None:
+        return reading(call.needs)
+    if call is not None and call.verdict.asked:
+        return _ask(case, status, attempt)
     if attempt.fence is not None:
         if not unreachable(case) or case.policy.repair.fence is None:
             off = case.policy.repair.fence is None
@@ -72,6 +80,17 @@ def go_on(
             "PlanRepair", status, because="it may go on", evicting=Evicting.LOOK, wake_at=case.now
         )
     return _ask(case, status, attempt)
+
+
+def _made_call(case: Case, attempt: RepairAttempt) -> Call | None:
+    """The call that may have been made already; None where it certainly was not."""
+    action = action_of(case.policy, attempt)
+    if attempt.state != RepairState.PLANNED or action is None:
+        return None
+    # What an object is asked through is on record before the call: without it there was none.
+    if action.target is not None and attempt.target is None:
+        return None
+    return call_for(case, attempt)
 
 
 def _given_up(case: Case, status: QuarantineStatus, attempt: RepairAttempt, why: str) -> Decision:

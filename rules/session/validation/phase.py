@@ -32,7 +32,12 @@ from rules.policy.validation import ValidationChoice
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched
 from rules.session.causes import level_rank
-from rules.session.repair.empty import LISTS_FRESH_S, is_certain, pods_in_the_way
+from rules.session.repair.empty import (
+    LISTS_FRESH_S,
+    emptied_clause,
+    is_certain,
+    pods_in_the_way,
+)
 from rules.session.repair.wants import lessons
 from rules.session.validation.requests import making, taking_away, told_on
 from rules.session.validation.verdicts import (
@@ -168,7 +173,7 @@ def _given_up(status: QuarantineStatus) -> Refusal:
 
 def _held(case: Case, status: QuarantineStatus, refusal: Refusal | None) -> Decision:
     """Not tested yet; without a refusal only the lists that show it empty are missing."""
-    why = refusal.why if refusal is not None else "two lists are to show that it is empty"
+    why = refusal.why if refusal is not None else f"it is tested {emptied_clause(case)}"
     status = st.with_refusal(status, case.now, refusal, f"Not tested: {why}.")
     return _said(case, status, "HoldTest", f"not released: {why}", refusal)
 

@@ -18,7 +18,7 @@ from rules.session import status as st
 from rules.session.case import Case
 from rules.session.causes import needs_no_verdict
 from rules.session.ending import end
-from rules.session.validation.phase import closed_test, off_first, tested_first
+from rules.session.validation.phase import closed_test, off_first, tested_first, wanted
 from rules.session.validation.verdicts import outdated, passed_at
 
 
@@ -26,7 +26,10 @@ def begin_validation(case: Case, status: QuarantineStatus) -> Decision:
     """All causes are closed: evictions have stopped with this decision."""
     status = st.with_refusal(status, case.now, None)
     until = case.now + case.policy.release.healthy_for_s
-    sentence = validating_sentence(case.now, until, "", case.reported)
+    test = wanted(case)
+    tests = test is not None and passed_at(status, case.node.boot_id) is None
+    why = f"its GPUs are tested under load by {test.provider} first" if test and tests else ""
+    sentence = validating_sentence(case.now, until, why, case.reported)
     status = st.enter(status, Phase.VALIDATING, sentence, case.now)
     return case.decision("Validate", status, because=settled_clause(case.reported), wake_at=until)
 

@@ -11,11 +11,12 @@ import pytest
 from hack.sim.cluster.clients.client import Object
 from hack.sim.cluster.fleet.fleet import Pool
 from hack.sim.cluster.fleet.fleet_health_objects import XID_79, Fault
-from hack.sim.cluster.resource import JOBS, NODES
+from hack.sim.cluster.resource import JOBS, NODES, RUNTIME_CLASSES
 from hack.sim.manifests import post_manifests
 from rules.api.names import ANNOTATION_RELEASE_GPU, PAUSED_BY_US, PREFIX_GPU_DEPLOY
 from rules.catalog.reason import Action
 from tests.e2e.repair.test_repair_by_objects import KEPT_OUT
+from tests.e2e.validation.test_remediator_validation import says
 from tests.support.cluster.either_cluster import Cluster
 from tests.support.cluster.manifest_builds import build, one
 from tests.support.remediator.remediator_process import (
@@ -39,23 +40,29 @@ repair:
 ASKS_FOR_A_RESET = Fault(reason=XID_79.reason, xids=(79,), gpu=3, action=Action.RESET_GPU)
 OPERANDS = {f"{PREFIX_GPU_DEPLOY}{name}": "true" for name in ("device-plugin", "dcgm-exporter")}
 HELD_BACK = {f"{PREFIX_GPU_DEPLOY}dcgm": "false"}
+COMPONENTS = ("repair-reset-gpu-job", "repair-restart-node-job", "validate")
+TESTED = "validate: {provider: Builtin, timeout: 2m}\n"
 
 
-async def standing(cluster: Cluster, *, reset_ends: int) -> RemediatorProcess:
-    """Both components, an operator's labels, and how the program that resets will end."""
-    objects = [
-        each
-        for each in build("repair-reset-gpu-job", "repair-restart-node-job")
-        if each["kind"] not in KEPT_OUT
-    ]
-    template = one(objects, "PodTemplate", "gpuward-reset-gpu")["template"]
-    template["metadata"]["annotations"] = {"sim.gpuward.io/exit-code": str(reset_ends)}
+async def standing(cluster: Cluster, *, reset_ends: int, more: str = "") -> RemediatorProcess:
+    """All components, an operator's labels, and how the program that resets will end."""
+    objects = [each for each in build(*COMPONENTS) if each["kind"] not in KEPT_OUT]
+    reset = one(objects, "PodTemplate", "gpuward-reset-gpu")["template"]
+    reset["metadata"]["annotations"] = {"sim.gpuward.io/exit-code": str(reset_ends)}
+    test = one(objects, "PodTemplate", "gpuward-validate")["template"]
+    test["metadata"]["annotations"] = {
+        "sim.gpuward.io/finish-after": "300ms",
+        "sim.gpuward.io/message": says("pass"),
+    }
+    runtime = {"metadata": {"name": "nvidia"}, "handler": "nvidia"}
+    head = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass"}
+    await cluster.client.create(RUNTIME_CLASSES, {**head, **runtime})
     await post_manifests(cluster.client, objects, namespace="gpuward")
     await cluster.add(pool=Pool(name="gpu", nodes=3))
     await cluster.health.all_healthy([f"gpu-000{n}" for n in range(3)])
     await cluster.client.patch(NODES, NODE, {"metadata": {"labels": OPERANDS | HELD_BACK}})
     access = await cluster.plane.service_account_kubeconfig("gpuward", "gpuward-remediator")
-    return RemediatorProcess(cluster.plane.folder / "one", access, policy=QUICK + POLICY)
+    return RemediatorProcess(cluster.plane.folder / "one", access, policy=QUICK + POLICY + more)
 
 
 async def deployed(cluster: Cluster) -> tuple[dict[str, str], bool]:
@@ -117,3 +124,33 @@ async def test_issue13_03_a_reset_of_our_own_is_done_on_empty_gpus_and_believed_
     (attempt,) = session["status"]["repair"]
     assert (attempt["step"], attempt["state"]) == ("ResetGPU", "Proven")
     assert attempt["cleared"] == sorted(f"{key}=true" for key in OPERANDS)
+
+
+@pytest.mark.slow
+async def test_issue13_03_a_reset_that_refuses_a_reboot_and_a_test_lead_to_the_release(
+    secure_cluster: Cluster,
+) -> None:
+    """Exit status 3 of the program that resets: somebody has a GPU open."""
+    cluster = secure_cluster
+    remediator = await standing(cluster, reset_ends=3, more=TESTED)
+    with running(remediator):
+        await leads(cluster, "one")
+        await cluster.health.fail(NODE, ASKS_FOR_A_RESET)
+        await moved_and_back(cluster)
+
+        async def kept() -> str:
+            return await cluster.health.keep_evidence(NODE)
+
+        await cluster.until(kept, "the mark that an agent keeps evidence for")
+        await job_of(cluster, "restartnode")
+        await cluster.plane.controllers.kubelets.reboot(NODE)
+        await cluster.health.recreated(NODE)
+        session = await phase(cluster, NODE, "Released")
+        await free(cluster)
+    ladder = [(a["step"], a["state"]) for a in session["status"]["repair"]]
+    assert ladder == [("ResetGPU", "Failed"), ("RestartNode", "Proven")]
+    assert [t["state"] for t in session["status"]["validation"]] == ["Passed"]
+    assert "PodFailurePolicy" in session["status"]["repair"][0]["proof"], "why it gave up"
+    asked = [r for r in cluster.plane.requests.all if r.user.endswith(":gpuward-remediator")]
+    made = [r.code for r in asked if (r.verb, r.resource) == ("create", "jobs")]
+    assert made == [201] * 3, "each Job once"

@@ -11,8 +11,9 @@ from typing import Any, Final
 from rules.api.names import ANNOTATION_RELEASE_GPU, DEPLOYED, PAUSED_BY_US
 from rules.api.timestamps import format_time
 from rules.repair.ladder import Step
-from tests.support.scenario.provider_world import OPERANDS, ProviderWorld, end_job
+from tests.support.scenario.provider_world import OPERANDS, ProviderWorld, end_job, job_over
 from tests.support.scenario.repair_world import NODE
+from tests.support.scenario.session_apiserver import OWN
 
 PLUGIN, EXPORTER = OPERANDS
 ENDS: Final = ("heals", "refuses", "cut off", "vanishes", "hangs")
@@ -25,6 +26,8 @@ class JobWorld(ProviderWorld):
         self.moved_at_reset: list[bool] = []
         """At each reset: whether everybody had been moved off."""
         self._reset_at: float | None = None
+        self.pods_stay = False
+        """Whether the node's kubelet says nothing of the end of its pods."""
         super().__init__(name, step, "heals", **repair)
         self.ending = does
 
@@ -63,8 +66,29 @@ class JobWorld(ProviderWorld):
             assert self.now < end, self.message(NODE)
             self.run(1)
 
+    def _pods_of_jobs(self) -> None:
+        """The pod that each Job made: it runs as long as its Job, and its object stays with it."""
+        jobs = {job["metadata"]["name"]: job for job in self.held("jobs")}
+        for name, job in jobs.items():
+            pod = job["spec"]["template"]
+            if (OWN, f"{name}-pod") not in self.pods:
+                self.add_pod(
+                    f"{name}-pod",
+                    pod["spec"]["nodeName"],
+                    namespace=OWN,
+                    owner=("batch/v1", "Job", name),
+                    labels=pod["metadata"]["labels"],
+                    tolerations=pod["spec"]["tolerations"],
+                )
+            if job_over(job) and not self.pods_stay:
+                self.pods[OWN, f"{name}-pod"]["status"]["phase"] = "Succeeded"
+        for key in [key for key in self.pods if key[0] == OWN]:
+            if key[1].removesuffix("-pod") not in jobs and not self.pods_stay:
+                del self.pods[key]
+
     def _controllers(self) -> None:
         super()._controllers()
+        self._pods_of_jobs()
         if self._reset_at is None or self.released is not None:
             return
         for gpu in self.healths[NODE]["status"]["gpus"]:

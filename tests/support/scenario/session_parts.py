@@ -49,6 +49,8 @@ class Controller:
     queue: pdb_queue.PdbQueue = field(default_factory=pdb_queue.PdbQueue)
     memories: dict[str, DrainMemory] = field(default_factory=dict)
     plans: dict[str, DrainPlan] = field(default_factory=dict)
+    listed: dict[str, tuple[bool, float]] = field(default_factory=dict)
+    """By session: whether its drained node is looked at closely, and when it is listed again."""
     active_at: dict[str, float] = field(default_factory=dict)
     reserved: set[str] = field(default_factory=set)
     external_seen: dict[str, Mapping[str, float]] = field(default_factory=dict)

@@ -28,7 +28,7 @@ from rules.api.requests import request
 from rules.api.timestamps import parse_time
 from rules.catalog.reason import Severity
 from rules.drain import queue as pdb_queue
-from rules.drain.arrivals import plan_watch
+from rules.drain.arrivals import listed_again_s, plan_watch
 from rules.drain.budget import matching
 from rules.drain.eviction import EvictionOutcome, classify, no_answer
 from rules.drain.gangs import Gang, gangs_of
@@ -283,12 +283,14 @@ class World(ApiServer):
         if session is None or decision.evicting is d.Evicting.NO:
             if session is not None:
                 self.controller.plans.pop(session.name, None)
+                self.controller.listed.pop(session.name, None)
             return
         status = decision.status
         assert status is not None
         if decision.evicting in {d.Evicting.WATCH, d.Evicting.LOOK}:
             self._watch(name, session, status, certain=decision.evicting is d.Evicting.LOOK)
             return
+        self.controller.listed.pop(session.name, None)
         dry_run = decision.evicting is d.Evicting.PROBE
         drain = status.drain
         memory = self.controller.memories.get(session.name)
@@ -332,6 +334,10 @@ class World(ApiServer):
     def _watch(
         self, name: str, session: QuarantineView, status: QuarantineStatus, *, certain: bool
     ) -> None:
+        """List as seldom as the edge does: at once when it begins to look in another way."""
+        close, due_at = self.controller.listed.get(session.name, (not certain, self.now))
+        if close is certain and self.now < due_at:
+            return
         plan = plan_watch(
             self.pods_on(name),
             name,
@@ -345,6 +351,8 @@ class World(ApiServer):
             own_namespace=OWN,
         )
         self.controller.plans[session.name] = plan
+        wait_s = max(1.0, self.policy.drain.settle_s) if certain else listed_again_s(plan)[1]
+        self.controller.listed[session.name] = certain, self.now + wait_s
 
     def _send_evictions(self) -> None:
         wanted = [

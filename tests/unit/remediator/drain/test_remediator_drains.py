@@ -125,6 +125,37 @@ async def test_a_drained_node_is_watched_and_nothing_on_it_is_asked_to_go(cluste
         assert setting.evictions() == 0
 
 
+async def test_the_end_of_what_was_in_the_way_of_a_repair_wakes_the_node(cluster, monkeypatch):
+    monkeypatch.setattr("remediator.drain.drains.listed_again_s", lambda plan: (0.02, 0.05))
+    async with draining(cluster) as setting:
+        await setting.add_session("n1")
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "helps-itself"},
+            "spec": {
+                "nodeName": "n1",
+                "tolerations": [{"operator": "Exists"}],
+                "containers": [
+                    {
+                        "name": "c",
+                        "image": "i",
+                        "resources": {"limits": {"nvidia.com/gpu": "1"}},
+                    }
+                ],
+            },
+        }
+        pod = await setting.client.create(PODS, body, "default")
+        setting.drains.steer("n1", Evicting.WATCH)
+        await until(lambda: setting.drains.plan("n1") and setting.drains.plan("n1").using_gpus)
+        await until(lambda: setting.woken)
+        setting.woken.clear()
+        pod["status"] = {"phase": "Succeeded"}
+        await setting.client.update_status(PODS, pod, "default")
+        await until(lambda: not setting.drains.plan("n1").using_gpus)
+        await until(lambda: setting.woken == ["n1"])
+
+
 async def test_stopping_ends_the_asking(cluster):
     async with draining(cluster) as setting:
         await setting.add_session("n1")

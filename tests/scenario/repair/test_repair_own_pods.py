@@ -1,0 +1,125 @@
+"""What the pods of our own Jobs hold up: nothing once they ended, never the step they serve."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rules.api.repair.writes import WriteRepairObject
+from tests.support.repair.job_world import JobWorld
+from tests.support.scenario.provider_world import end_job
+from tests.support.scenario.repair_world import NODE, repair_policy
+from tests.support.scenario.session_apiserver import OWN
+from tests.support.scenario.session_world import CrashError
+
+SOON_S = 20
+"""A look at the Job, and two lists `drain.settle` apart."""
+CLIMBS = {
+    "ResetGPU": {"adapter": "ResetGPUJob", "timeout": "30m"},
+    "RestartNode": {"adapter": "NodeConditions", "timeout": "30m"},
+}
+GETS_POWER = {
+    "RestartNode": {"adapter": "RestartNodeJob", "timeout": "10m"},
+    "PowerCycle": {"adapter": "Metal3", "timeout": "30m"},
+}
+
+
+def climbing(steps: dict[str, Any], does: str) -> JobWorld:
+    first = next(iter(steps))
+    world = JobWorld(steps[first]["adapter"], first, does)
+    world.policy = repair_policy(steps=steps)
+    world.fault()
+    return world
+
+
+def test_issue13_03_the_step_after_a_job_that_refused_follows_within_seconds() -> None:
+    world = climbing(CLIMBS, "refuses")
+    world.until(lambda: world.followed)
+    ended_at = world.now
+    world.until(lambda: world.asks(NODE, "GPUNeedsRestart"))
+    assert world.now - ended_at <= SOON_S
+    assert world.steps_of() == [("ResetGPU", "Failed"), ("RestartNode", "Asked")]
+    after = [said.message for said in world.said if said.at >= ended_at]
+    assert not [message for message in after if "still uses a GPU" in message]
+
+
+def test_issue13_03_a_job_that_says_nothing_for_long_is_not_asked_about_all_the_time() -> None:
+    """Two reads in the time of the first second, then ever fewer, down to one each 5 s."""
+    world = climbing(CLIMBS, "hangs")
+    world.until(lambda: world.held("jobs"))
+    reads: list[float] = []
+    plain = world.read_object
+
+    def counted(query: Any) -> Any:
+        reads.append(world.now)
+        return plain(query)
+
+    world.read_object = counted  # type: ignore[method-assign]
+    world.run(600)
+    assert 60 <= len(reads) <= 600 / 5 + 20
+
+
+def test_issue13_03_a_pod_of_ours_that_does_not_end_is_named_in_the_end() -> None:
+    world = climbing(CLIMBS, "refuses")
+    world.pods_stay = True
+    world.until(lambda: world.followed)
+    world.run(60)
+    pod = f"{OWN}/{world.job['metadata']['name']}-pod of Job {world.job['metadata']['name']}"
+    assert f"RestartNode by NodeConditions is next, once {pod} has ended" in world.message(NODE)
+    assert world.condition(NODE, "Blocked") == ""
+    world.run(180)
+    assert world.condition(NODE, "Blocked") == "PodUsesGPU"
+    assert f"{pod} still uses a GPU" in world.message(NODE)
+    assert not world.asks(NODE, "GPUNeedsRestart")
+
+
+def test_issue13_03_a_node_that_did_not_come_back_gets_its_power_cycle() -> None:
+    """Its Job's pod runs for ever in the eyes of the API server: no kubelet says that it ended."""
+    world = climbing(GETS_POWER, "hangs")
+    world.until(lambda: world.held("jobs"))
+    world.pods_stay = True
+    world.set_ready(NODE, "Unknown")
+    world.silence(NODE)
+    world.run(1200, step=5)
+    assert world.steps_of() == [("RestartNode", "Failed"), ("PowerCycle", "Asked")]
+
+
+def test_issue13_03_a_pod_of_others_keeps_even_a_lost_node_from_its_power_cycle() -> None:
+    world = climbing(GETS_POWER, "hangs")
+    world.until(lambda: world.held("jobs"))
+    world.set_ready(NODE, "Unknown")
+    world.silence(NODE)
+    world.add_pod("late", NODE, gpus=1, owner=None)
+    world.run(1200, step=5)
+    assert world.steps_of() == [("RestartNode", "Failed")]
+
+
+@pytest.mark.parametrize("stops", ["pause", "nothing"])
+def test_issue13_04_a_job_whose_record_was_lost_is_followed_and_nobody_comes_back_amid_it(
+    stops: str,
+) -> None:
+    plain = climbing(CLIMBS, "heals")
+    plain.until(lambda: plain.held("jobs"))
+    world = climbing(CLIMBS, "heals")
+    made = next(
+        number
+        for number, (_, write, _, _) in enumerate(plain.sent)
+        if isinstance(write, WriteRepairObject) and write.verb == "create"
+    )
+    world.crash_after = made + 1
+    with pytest.raises(CrashError):
+        world.run(600)
+    assert len(world.held("jobs")) == 1
+    world.sleep(15)
+    if stops == "pause":
+        world.pause(all=True)
+    world.restart()
+    world.run(10)
+    assert world.steps_of() == [("ResetGPU", "Asked")]
+    assert world.moved
+    end_job(world.job, "Complete")
+    world.touch(world.job)
+    world.run(SOON_S)
+    assert world.settled
+    assert len(world.asked_through()) == 1
