@@ -17,7 +17,7 @@ from remediator.kubectl.command import CommandError
 from remediator.kubectl.removal import node_cleaning, uninstall
 from rules.api.mark import mark_patch
 from rules.api.names import CONDITION_VALIDATED
-from rules.api.nodes import FreshNode
+from rules.api.nodes import FreshNode, NodeView
 from rules.api.repair.out_of_service import taint_patch
 from rules.api.timestamps import format_micro_time
 from rules.repair.adapter import REPAIR_CONDITIONS
@@ -271,7 +271,7 @@ def test_one_node_that_cannot_be_cleaned_does_not_keep_the_others(
 ) -> None:
     real = node_cleaning.clean
 
-    async def stubborn(server: Any, node: FreshNode) -> str:
+    async def stubborn(server: Any, node: FreshNode) -> tuple[str, NodeView | None]:
         if node.name == "plain":
             raise CommandError("it changes too fast to be cleaned")
         return await real(server, node)
