@@ -221,7 +221,8 @@ def test_issue13_03_jobs_of_own_adapters_get_a_role_a_slot_and_their_labels() ->
     )
     text = found.own["kustomization.yaml"]
     assert "value: \"['unnamed']\"" in text
-    assert "'example.io/plugin', 'gpuward.io/release-gpu', 'gpuward.io/repair'" in text
+    labels = "'example.io/plugin', 'gpuward.io/moved', 'gpuward.io/release-gpu', 'gpuward.io/repair'"
+    assert labels in text
     assert "ClusterRole" not in text
 
 
