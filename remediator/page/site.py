@@ -70,6 +70,11 @@ _ANSWERS: Final[dict[str, Callable[[PageState, web.Request], object]]] = {
 _MOST_KEPT = 64
 _COMPRESSED_FROM = 4096
 _OPENING: Final = opening()
+_BROKEN_OFF: Final = (
+    "<title>gpuward</title></head><body><p>This page could not be made: a defect of gpuward, "
+    "which its log has as an error of aiohttp.server. Other pages may be whole: "
+    '<a href="/sessions">/sessions</a>.</p>'
+)
 _FIRST_PIECE = 32 * 1024
 """More than what stands above the map: a browser shows it while the map is on its way."""
 
@@ -132,10 +137,15 @@ class Site:
 
         await response.prepare(request)
         await response.write(packed(_OPENING))
-        state = await self._source.state()
-        address = request.rel_url.raw_path_qs
-        text = await self._kept(state, self._texts, address, lambda: self._text(state, request))
-        body = text.removeprefix(_OPENING)
+        try:
+            state = await self._source.state()
+            address = request.rel_url.raw_path_qs
+            made = self._kept(state, self._texts, address, lambda: self._text(state, request))
+            body = (await made).removeprefix(_OPENING)
+        except Exception:
+            # The status is sent: a reader is told in the page, the connection breaks off after it.
+            await response.write(packed(_BROKEN_OFF))
+            raise
         await response.write(packed(body[:_FIRST_PIECE]))
         await response.write(await asyncio.to_thread(packed, body[_FIRST_PIECE:]))
         await response.write_eof(packer.flush() if packer else b"")

@@ -68,16 +68,17 @@ def _session_acts(
     proposed = proposed_step(session.status.conditions)
     if proposed and not asked_back:
         yield _act(f"kubectl gpuward repair {node}", f"let {proposed} go")
-    if held:
+    there = sight.node is not None  # what is written on the Node needs one
+    if held and there:
         yield _unhold(node)
-    elif not asked_back and session.status.mode != Mode.SHADOW:
+    elif there and not asked_back and session.status.mode != Mode.SHADOW:
         yield _act(
             f'kubectl gpuward hold {node} --reason "..."',
             "keep it out (a second cordon leaves no trace)",
         )
     if asked_back:
         return  # it comes back whatever else is said
-    if heeds_repaired(session, sight):
+    if there and heeds_repaired(session, sight):
         yield _act(
             f'kubectl gpuward repaired {node} --reason "..."', "say that a part was replaced"
         )

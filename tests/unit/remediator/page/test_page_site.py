@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from aiohttp import web
+from aiohttp import ClientPayloadError, web
 from aiohttp.test_utils import TestClient, TestServer
 
 from remediator.page.schema import schema_text
@@ -251,6 +251,26 @@ async def test_the_front_page_begins_before_the_fleet_is_judged(
     assert whole.count("<!doctype html>") == whole.count("</html>") == 1
     assert "<title>3 nodes: 1 unhealthy; 2 open sessions, 1 of them needs a person" in whole
     assert (await client.head("/")).status == 200
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "identity"])
+async def test_a_front_page_that_cannot_be_made_says_so_and_breaks_off(
+    client: Client, source: FixedSource, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    async def state() -> PageState:
+        raise ValueError("a defect")
+
+    monkeypatch.setattr(source, "state", state)
+    answer = await client.get("/", headers={"Accept-Encoding": encoding})
+    said = bytearray()
+
+    async def read() -> None:
+        async for piece in answer.content.iter_any():
+            said.extend(piece)
+
+    with pytest.raises(ClientPayloadError):
+        await read()
+    assert b"This page could not be made" in said
 
 
 async def test_a_new_state_is_shown_at_once(client: Client, source: FixedSource) -> None:

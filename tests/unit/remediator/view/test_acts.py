@@ -123,3 +123,14 @@ def test_without_a_session_a_node_can_be_taken_and_a_hold_be_ended() -> None:
 def test_an_ended_session_offers_nothing() -> None:
     of = state([node("b")], [session("b-1", "b", "Released")])
     assert api_session(of, "b-1").acts == ()
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_of_a_node_that_is_gone_nothing_is_offered_that_is_written_on_it(held: bool) -> None:
+    there = world(None, hold=held, conditions=(STEP,))
+    quarantines = tuple(there.snapshot.quarantines.values())
+    gone = state([], quarantines)
+    assert [act.command for act in api_session(gone, "b-1").acts] == [REPAIR, RELEASE]
+    look = NodeLook(name="b", now=NOW, node=None, sessions=quarantines)
+    offers = "\n".join(why(look)).partition("\nyou can  ")[2]
+    assert [line.split()[2] for line in offers.splitlines()] == ["repair", "release"]
