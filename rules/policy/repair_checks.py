@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from rules.api.object_name import is_api_version, is_label_key, is_object_name
+from rules.api.repair.moved import MAX_MOVED
 from rules.api.selectors import parse_selector
 from rules.policy.fence_checks import fence_problems, fencing_problems
 from rules.policy.policy import Repair
@@ -28,7 +29,7 @@ from rules.repair.judging import leaves
 from rules.repair.ladder import LADDER
 from rules.repair.rights import makes_jobs
 from rules.repair.shipped import ADAPTERS
-from rules.repair.template import NAMES, OWN_NAMESPACE, template_problems
+from rules.repair.template import NAMES, OWN_NAMESPACE, mentions, template_problems
 
 Problem = tuple[str, str]
 _ADAPTER: Final = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
@@ -141,8 +142,9 @@ def _witness(witness: Witness, action: RepairAction, path: str) -> Iterator[Prob
         yield f"{path}.target", "says by reference or search which object it is"
     for index, match in enumerate(witness.shows):
         yield from _match(match, f"{path}.shows[{index}]")
-    if not witness.shows and witness.target.search is None:
-        yield f"{path}.shows", "says nowhere that its node is this one; a reference proves nothing"
+    if not any(_names_node(text) for text in _words_of(witness)):
+        message = "says nowhere that its node is this one ({node} in a field of its own)"
+        yield f"{path}.shows", f"{message}; neither a reference nor the Node proves it"
     if not witness.agrees and action.create is None:
         yield f"{path}.agrees", "says nowhere that the target is meant"
     if witness.agrees and action.create is not None:
@@ -152,6 +154,17 @@ def _witness(witness: Witness, action: RepairAction, path: str) -> Iterator[Prob
             if _FIELD.fullmatch(field) is None:
                 message = f"{field!r:.80} is no path with dots such as spec.consumerRef.name"
                 yield f"{path}.agrees", message
+
+
+def _words_of(witness: Witness) -> Iterator[object]:
+    """What a witness must hold for its word to count: of itself, not of the Node."""
+    yield from (match.value for match in witness.shows if match.on != "Node" and not match.negated)
+    if witness.target.search is not None:
+        yield from witness.target.search.match.values()
+
+
+def _names_node(text: object) -> bool:
+    return mentions(text, "node") or mentions(text, "nodeUID")
 
 
 def _way(way: str, action: RepairAction, path: str) -> Iterator[Problem]:
@@ -179,6 +192,8 @@ def _way(way: str, action: RepairAction, path: str) -> Iterator[Problem]:
     for index, label in enumerate(action.clears):
         if not is_label_key(label):
             yield f"{path}.clears[{index}]", f"{label!r:.80} is no key of a label"
+    if len(action.clears) > MAX_MOVED:
+        yield f"{path}.clears", f"has more labels than the {MAX_MOVED} that a Node's record holds"
     if action.clears and way != "create":
         message = "is for create only: nothing else says when whoever was asked is through"
         yield f"{path}.clears", message

@@ -6,6 +6,7 @@ that the commands of `kubectl gpuward` put there for them go, told apart by mana
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from remediator.kubectl.answers import checked
@@ -36,27 +37,31 @@ CONDITIONS: Final = (
 TRIES: Final = 5
 
 
-def touched(node: NodeView) -> bool:
-    """Whether anything on the node may be ours."""
+def touched(node: NodeView, recorded: Iterable[str] = ()) -> bool:
+    """Whether anything on the node may be ours; `recorded` is what its sessions say of labels that
+    they changed.
+    """
     return (
         marked(node)
         or any(key in node.labels for key in LABELS)
         or any(key in node.annotations for key in (*BY_COMMANDS, *BY_REPAIRS))
         or any(node.condition(kind) for kind in CONDITIONS)
         or any(is_our_request(node, kind) for kind in REPAIR_CONDITIONS)
-        or is_cleared(node)
+        or is_cleared(node, recorded)
         or has_record(node)
     )
 
 
-async def clean(cluster: Cluster, node: FreshNode) -> tuple[str, NodeView | None]:
+async def clean(
+    cluster: Cluster, node: FreshNode, recorded: Iterable[str] = ()
+) -> tuple[str, NodeView | None]:
     """Take it off; what was done, "" for nothing, and the node after that, also where it is a dry
     run; None where it is gone. CommandError where it could not be.
     """
     path = f"/api/v1/nodes/{node.name}"
     done = ""
     for _ in range(TRIES):
-        patch = _metadata_patch(node)
+        patch = _metadata_patch(node, recorded)
         if patch is None:
             break
         answer = await cluster.send(
@@ -86,13 +91,13 @@ async def clean(cluster: Cluster, node: FreshNode) -> tuple[str, NodeView | None
     return done, node
 
 
-def _metadata_patch(node: FreshNode) -> dict[str, Any] | None:
+def _metadata_patch(node: FreshNode, recorded: Iterable[str]) -> dict[str, Any] | None:
     """The reverse of the mark, and our labels and annotations off; None when nothing is ours."""
     labels = [key for key in LABELS if key in node.labels]
     annotations = [
         key for key in BY_COMMANDS if key in node.annotations and _by_command(node, key)
     ]
-    asked = merged(_request_off(node), restored_patch(node))
+    asked = merged(_request_off(node), restored_patch(node, recorded))
     service = untaint_patch(node) if out_of_service_for(node) else {}
     if not labels and not annotations and not asked and not service and not marked(node):
         return None

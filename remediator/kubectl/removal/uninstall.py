@@ -21,6 +21,7 @@ from rules.api.sentences import some
 from rules.api.timestamps import parse_time
 from rules.repair.target import address_of
 from rules.session.observation import HEARTBEAT_FRESH_S, is_open
+from rules.session.repair.clearing import cleared_in
 from rules.session.repair.wants import under_way
 
 LEASE_EXPIRES_S: Final = 20.0
@@ -39,12 +40,16 @@ async def uninstall(cluster: Cluster, *, namespace: str, say: Say) -> str:
     clean.
     """
     await _stop(cluster, namespace, say)
-    names = sorted(view.name for view in await cluster.nodes() if touched(view))
+    moved = await _moved(cluster)
+    names = sorted(
+        view.name for view in await cluster.nodes() if touched(view, moved.get(view.name, ()))
+    )
     cleaned = 0
     failed: list[str] = []
     after: dict[str, NodeView] = {}
     for batch in (names[at : at + AT_ONCE] for at in range(0, len(names), AT_ONCE)):
-        answers = await asyncio.gather(*(_one(cluster, name) for name in batch))
+        cleanings = (_one(cluster, name, moved.get(name, ())) for name in batch)
+        answers = await asyncio.gather(*cleanings)
         for name, (done, problem, node) in zip(batch, answers, strict=True):
             cleaned += bool(done)
             if node is not None:
@@ -66,13 +71,30 @@ async def uninstall(cluster: Cluster, *, namespace: str, say: Say) -> str:
     return "\n".join([*lines, *await _agents_outside(cluster)])
 
 
-async def _one(cluster: Cluster, name: str) -> tuple[str, str, NodeView | None]:
+async def _moved(cluster: Cluster) -> dict[str, tuple[str, ...]]:
+    """What sessions have on record of labels that were changed, by node: where the Node's own
+    record went, nothing else knows whose they are.
+    """
+    try:
+        sessions = await cluster.sessions()
+    except CommandError:
+        return {}  # the definitions are gone already
+    found: dict[str, tuple[str, ...]] = {}
+    for session in sessions:
+        name = session.spec.node_name
+        found[name] = (*found.get(name, ()), *cleared_in((session,)))
+    return found
+
+
+async def _one(
+    cluster: Cluster, name: str, recorded: tuple[str, ...]
+) -> tuple[str, str, NodeView | None]:
     """What was done on one node, what went wrong and how it is then: one bad node must not keep
     the others.
     """
     try:
         node = await cluster.node(name)
-        done, after = await clean(cluster, node) if node is not None else ("", None)
+        done, after = await clean(cluster, node, recorded) if node is not None else ("", None)
     except CommandError as error:
         return "", str(error), None
     return done, "", after

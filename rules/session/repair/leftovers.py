@@ -68,7 +68,7 @@ def told(
     """What becomes of it, for people: what goes with `writes`, and what stays."""
     events = []
     if writes and (gone := _going(node, known, writes)):
-        said = f"Nobody knows the session that left {_named(gone)} on this node; it is taken off."
+        said = f"A session that is over or gone left {_named(gone)} on this node; it is taken off."
         events.append(_event(node, "Normal", "QuarantineLeftover", said, now))
     if stays := (*_strays(node, known), *_staying(node, policy, cleared_in(known))):
         said = f"{_named(stays)} may be gpuward's and nothing proves it; a person takes it off."

@@ -70,7 +70,7 @@ def test_issue13_05_who_was_moved_comes_back_by_the_record_on_the_node() -> None
     assert world.settled
     assert ANNOTATION_MOVED not in notes(world)
     assert f"label {PLUGIN}" in said(world)
-    assert "Nobody knows the session that left" in said(world)
+    assert "A session that is over or gone left" in said(world)
 
 
 def test_issue13_05_without_a_record_a_label_stays_and_is_said() -> None:

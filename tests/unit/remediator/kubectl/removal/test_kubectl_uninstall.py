@@ -22,7 +22,16 @@ from rules.api.repair.out_of_service import taint_patch
 from rules.api.timestamps import format_micro_time
 from rules.repair.adapter import REPAIR_CONDITIONS
 from tests.support.remediator.kubectl_cluster import Kubectl, cluster, load
-from tests.support.remediator.kubectl_objects import BLOCKED, HEALTHS, NOW, ago, node, verdict
+from tests.support.remediator.kubectl_objects import (
+    BLOCKED,
+    HEALTHS,
+    NOW,
+    QUARANTINES,
+    ago,
+    node,
+    session,
+    verdict,
+)
 from tests.support.remediator.record_objects import RECORDS, records
 
 Object = dict[str, Any]
@@ -167,6 +176,26 @@ def test_s50_after_a_storm_every_node_is_byte_for_byte_as_before(tmp_path: Path)
         assert pictures(kubectl) == before
 
 
+def test_issue13_05_who_was_moved_comes_back_by_the_record_of_a_session(tmp_path: Path) -> None:
+    """The Node's own record went, or an older release wrote none."""
+    moved = "nvidia.com/gpu.deploy.dcgm"
+    step = {
+        "step": "ResetGPU", "adapter": "ResetGPUJob", "attempt": 1, "object": "s-resetgpu-1",
+        "startedAt": ago(5), "state": "Asked", "cleared": [f"{moved}=true"],
+    }  # fmt: skip
+    copied = {"metadata": {"labels": {moved: "paused-for-gpuward"}}}
+    with cluster(tmp_path, fill) as kubectl:
+        load(kubectl.hosted, QUARANTINES, session("s", "tainted", "Repairing", "m", repair=[step]))
+        for name in ("tainted", "plain"):
+            written(kubectl, f"/api/v1/nodes/{name}", "x", copied, MERGE_PATCH)
+        code, out, _ = kubectl("uninstall", "--yes")
+        assert code == 0
+        assert picture(kubectl, "tainted")["labels"] == {moved: "true"}
+        assert picture(kubectl, "plain")["labels"] == {moved: "paused-for-gpuward"}
+    assert f"plain: left as others set it: label {moved}=paused-for-gpuward" in out
+    assert "tainted: left" not in out
+
+
 def test_what_others_add_in_the_storm_stays(tmp_path: Path) -> None:
     with cluster(tmp_path, fill) as kubectl:
         storm(kubectl)
@@ -271,10 +300,12 @@ def test_one_node_that_cannot_be_cleaned_does_not_keep_the_others(
 ) -> None:
     real = node_cleaning.clean
 
-    async def stubborn(server: Any, node: FreshNode) -> tuple[str, NodeView | None]:
+    async def stubborn(
+        server: Any, node: FreshNode, recorded: tuple[str, ...]
+    ) -> tuple[str, NodeView | None]:
         if node.name == "plain":
             raise CommandError("it changes too fast to be cleaned")
-        return await real(server, node)
+        return await real(server, node, recorded)
 
     monkeypatch.setattr(uninstall, "clean", stubborn)
     with cluster(tmp_path, fill) as kubectl:
