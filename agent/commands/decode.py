@@ -188,7 +188,8 @@ def run(arguments: argparse.Namespace) -> int:
         name = arguments.file or "standard input"
         return _usage(f"cannot read {name}: {error.strerror}; name a readable log file")
     if not log.understood:
-        _say(f"{log.lines} lines, 0 understood; give a kernel log, as dmesg or journalctl has it")
+        lines = "1 line" if log.lines == 1 else f"{log.lines} lines"
+        _say(f"{lines}, 0 understood; give a kernel log, as dmesg or journalctl has it")
         return EXIT_NOT_UNDERSTOOD
     return EXIT_FOUND if chosen.failed else 0
 

@@ -142,7 +142,7 @@ def explanation(
     lines += [_entry(name, peer_sentence(row, key)) for key, name in PEERS]
     if gpu is not None:
         known = applies_to(xid, gpu)
-        words = {True: "yes", False: "no (a line that says so is believed all the same)"}
+        words = {True: "it can occur", False: "it cannot occur (a line that says so is believed all the same)"}
         said = "nothing published" if known is None else words[known]
         nearest = (
             f", by the column {gpu}, the nearest one published" if product not in {"", gpu} else ""
@@ -196,7 +196,10 @@ def _entry(label: str, text: str) -> str:
 
 
 def _judgement(reason: Reason) -> str:
-    return f"{reason.klass}: {reason.severity}, {reason.level}, {reason.action}."
+    return (
+        f"{reason.klass}: severity {reason.severity}, level {reason.level}, "
+        f"repair {reason.action}."
+    )
 
 
 def _repeated(xid: int) -> str:

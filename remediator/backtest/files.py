@@ -31,8 +31,9 @@ def read_archive(path: Path) -> Archive:
     try:
         files = _folder(path) if path.is_dir() else _tar(path)
     except (OSError, tarfile.TarError, EOFError) as error:
-        why = " ".join(str(error).split())
-        raise ArchiveError(f"{path} cannot be read: {why}"[:300]) from error
+        why = (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split())
+        remedy = "name the folder or archive that kubectl gpuward export wrote"
+        raise ArchiveError(f"{path} cannot be read: {why[:200]}; {remedy}") from error
     try:
         return from_files(files)
     except ArchiveError as error:

@@ -32,6 +32,7 @@ from rules.session.status import PROPOSED, condition
 
 HUMAN_REASON = "Requested"
 _MOST_NAMED = 6
+_STAYS = "and the hold stays on the node for the next time"
 
 
 async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
@@ -126,7 +127,19 @@ async def release(cluster: Cluster, options: argparse.Namespace, terminal: Termi
     await cluster.patch(
         f"{GROUP_PATH}/gpuquarantines/{session.name}", {"spec": {"release": asked}}
     )
-    return f"{name}: release of session {session.name} is asked for, as {asked['by']}"
+    said = f"{name}: release of session {session.name} is asked for, as {asked['by']}"
+    return f"{said}{await _hold_left(cluster, name)}"
+
+
+async def _hold_left(cluster: Cluster, name: str) -> str:
+    """A release ends the session and with it its own hold, not what a person wrote on the node."""
+    try:
+        node = await cluster.node(name)
+    except CommandError:
+        return ""
+    if node is None or ANNOTATION_HOLD not in node.annotations:
+        return ""
+    return f"\nit is held, {_STAYS}; take it back with: kubectl gpuward unhold {name}"
 
 
 async def _given_back(
@@ -146,7 +159,7 @@ async def _given_back(
         wrong = f"Still active: {shown}; nothing opens for them again for {lasts}."
     else:
         wrong = "No fault is active."
-    held = " It is held; a release goes over that." if HELD in look.people else ""
+    held = f" It is held; a release goes over that, {_STAYS}." if HELD in look.people else ""
     return f"This gives {name} back now: taint and cordon come off. {wrong}{held}"
 
 

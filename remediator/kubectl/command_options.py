@@ -43,7 +43,7 @@ def kept_more(parser: argparse.ArgumentParser) -> None:
 
 def show_more(parser: argparse.ArgumentParser) -> None:
     """What `show` takes."""
-    parser.add_argument("session", metavar="SESSION", type=object_name, help="as list names it")
+    parser.add_argument("session", metavar="SESSION", type=object_name, help="as list names it, or a node")
 
 
 def quarantine_more(parser: argparse.ArgumentParser) -> None:

@@ -145,6 +145,8 @@ def _kept(incidents: list[Any]) -> list[str]:
 async def show(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
     """One session as its object, as the API server has it."""
     found = await cluster.get(f"{GROUP_PATH}/gpuquarantines/{options.session}")
+    if found is None and (of_node := await cluster.sessions(options.session)):
+        found = await cluster.get(f"{GROUP_PATH}/gpuquarantines/{of_node[-1].name}")
     if found is None:
         raise CommandError(
             f"there is no session {options.session}; kubectl gpuward list --all names them"

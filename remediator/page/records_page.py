@@ -15,6 +15,7 @@ from remediator.view.ledger_view import (
     is_node,
 )
 from remediator.view.shapes import ReplicaShown
+from remediator.view.text import count
 
 SHOWN = 25
 SHOWN_GROUPS = 10
@@ -44,9 +45,14 @@ def _scope(found: StatsShown) -> str:
     time = f"{found.total.gpu_days:,} GPU-days, the last {found.days} days at most"
     return (
         f"{found.total.faults:,} faults in {time if found.days else 'less than a day'}."
-        f"{' Too short for rates: look at the counts.' if found.young else ''} "
+        f"{' Too short for rates: look at the counts.' if found.young else ''}"
+        f"{_gone(found.elsewhere)} "
         "A lemon is never a cause: it changes how a fault is repaired."
     )
+
+
+def _gone(faults: int) -> str:
+    return f" {count(faults, 'fault')} on nodes that are gone: in no rate." if faults else ""
 
 
 def _rows(rows: list[RecordRow], now: float, what: str) -> list[Element]:

@@ -23,6 +23,7 @@ from remediator.page.parts import (
 )
 from remediator.page.runbook_page import runbook_link
 from remediator.view import shapes
+from remediator.view.acts import take_out
 from rules.api.quarantine import BlockedBy, TimelineEntry, ValidationAttempt
 from rules.session.repair.rungs import PASSED, LadderRung
 
@@ -317,11 +318,11 @@ def commands(node: str, acts: Iterable[shapes.PersonsAct], *, calm: bool) -> lis
     """What a person types about a node, each to be copied with one click; `acts` what changes
     something now, `calm` where no session of it is open.
     """
-    take = (f'kubectl gpuward quarantine {node} --reason "..."', "take it out of service")
+    take = take_out(node)
     lines = [
         (f"kubectl gpuward why {node}", "the same in the terminal"),
         *((act.command, act.does) for act in acts),
-        *((take,) if calm else ()),
+        *([(take.command, take.does)] if calm else []),
         (f"kubectl gpuward history {node}", "every session of this node"),
         (f"kubectl gpuward bundle {node}", "what support asks for"),
     ]

@@ -40,7 +40,7 @@ def node_acts(
     held = HELD in people
     found = [*_session_acts(node, session, sight, held=held)] if session is not None else []
     if session is None and held:
-        found.append(_unhold(node))
+        found.append(_unhold(node, "take the hold back: it would keep the node the next time"))
     found += [
         _act(f"kubectl gpuward resume {pause.metadata.name}", "end the pause")
         for pause in sorted(pauses, key=lambda one: one.metadata.name)
@@ -59,6 +59,16 @@ def acts_on(name: str, session: QuarantineView | None, state: PageState) -> tupl
     pauses = [pause for pause in snapshot.pauses.values() if pause_covers(pause, node, state.now)]
     people = decided(node, session, pauses, state.now)
     return node_acts(name, session, sight_of(node, snapshot), people=people, pauses=pauses)
+
+
+def resume_command(pauses: Iterable[PauseView]) -> str:
+    """What ends these pauses and no others."""
+    return " ".join(["kubectl gpuward resume", *sorted(one.metadata.name for one in pauses)])
+
+
+def take_out(node: str) -> PersonsAct:
+    """What a person can do about any node without a session."""
+    return _act(f'kubectl gpuward quarantine {node} --reason "..."', "take it out of service")
 
 
 def _session_acts(
@@ -85,8 +95,8 @@ def _session_acts(
     yield _act(f'kubectl gpuward release {node} --reason "..."', "give it back now")
 
 
-def _unhold(node: str) -> PersonsAct:
-    return _act(f"kubectl gpuward unhold {node}", "let it be released")
+def _unhold(node: str, does: str = "let it be released") -> PersonsAct:
+    return _act(f"kubectl gpuward unhold {node}", does)
 
 
 def heeds_repaired(session: QuarantineView, sight: CauseSight) -> bool:

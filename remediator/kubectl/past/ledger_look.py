@@ -20,7 +20,7 @@ from remediator.view.ledger_view import (
     record_rows,
     stats,
 )
-from remediator.view.text import NONE, age, columns, document, labelled, span
+from remediator.view.text import NONE, age, columns, count, document, labelled, span
 from rules.api.health import plain
 from rules.api.names import API_VERSION, LABEL_GPUS
 from rules.api.object_name import api_path
@@ -91,7 +91,7 @@ async def gpu_history(cluster: Cluster, options: argparse.Namespace) -> str:
 def _event(event: RecordEvent) -> list[str]:
     back = event.came_back_after
     return [
-        event.at[:19],
+        event.at,
         event.node,
         event.reason,
         event.severity,
@@ -109,19 +109,29 @@ async def statistics(cluster: Cluster, options: argparse.Namespace, _: Terminal)
     found = stats(await cluster.records(), nodes, await cluster.sessions(), cluster.now())
     if options.output in {"json", "yaml"}:
         return document(found, options.output)
-    return "\n".join(_told(found))
+    return "\n".join(told(found))
 
 
-def _told(found: StatsShown) -> list[str]:
+def told(found: StatsShown) -> list[str]:
+    """The lines of `stats`: no rate of a time that is too short for one."""
     total = found.total
     over, out = f"{total.gpu_days:,} GPU-days (at most {found.days} days)", found.out
     lemons = [called(row) for row in found.records if row.lemon][:_SHOWN]
     lines = [
-        f"{total.faults} faults in {over}: {_interval(total)} per 1,000 GPU-days",
-        *(["too short for rates: look at the counts"] if found.young else []),
+        f"{count(total.faults, 'fault')} in {over}"
+        + (
+            ", too short for rates: look at the counts"
+            if found.young
+            else f": {_interval(total)} per 1,000 GPU-days"
+        ),
+        *(
+            [f"{count(found.elsewhere, 'fault')} on nodes that are gone: in no rate"]
+            if found.elsewhere
+            else []
+        ),
         (
-            f"{out.absences} absences: median {out.median} h, 9 of 10 within {out.p90} h, "
-            f"{out.total} h in all"
+            f"{count(out.absences, 'absence')}: median {out.median} h, "
+            f"9 of 10 within {out.p90} h, {out.total} h in all"
         ),
         f"drains that a person undid: {_share(found.undone)}; lemons: {found.lemons}",
         *(f"  {name}" for name in lemons),
@@ -134,7 +144,9 @@ def _told(found: StatsShown) -> list[str]:
     ):
         if rows:
             header = [what.upper(), "FAULTS", "GPU-DAYS", "PER 1,000 GPU-DAYS"]
-            lines += ["", columns(header, [_rate(row) for row in rows[:_SHOWN]])]
+            cells = [_rate(row) for row in rows[:_SHOWN]]
+            shown = len(header) - found.young  # a rate of hours would be any number
+            lines += ["", columns(header[:shown], [row[:shown] for row in cells])]
     if found.steps:
         held = [[step.what, _share(step)] for step in found.steps]
         lines += ["", columns(["STEP", "HELD FOR A WEEK"], held)]

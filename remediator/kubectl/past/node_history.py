@@ -115,4 +115,4 @@ def _line(item: TimelineItem, *, wide: bool) -> list[str]:
     what = " ".join(filter(None, (item.what, state, by)))
     if item.lane == Lane.PERSON and item.said and not wide:
         what = f"{what}: {item.said[:_SAID]}"
-    return [item.at[:19], item.lane, lasted(item) or "-", what, *([item.said] if wide else ())]
+    return [item.at, item.lane, lasted(item) or "-", what, *([item.said] if wide else ())]

@@ -16,7 +16,9 @@ from remediator.view.text import count
 LOOKS_EVERY_S: Final = 2.0
 _BETWEEN: Final = {"json": "\n", "yaml": "\n---\n"}
 """How several documents follow each other; lines for people get an empty one between."""
-DRY: Final = "nothing was changed: this was a dry run, checked by the API server"
+DRY: Final = (
+    "dry run, checked by the API server: nothing was changed; without it this would be said:"
+)
 
 
 async def run(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
@@ -27,7 +29,14 @@ async def run(cluster: Cluster, options: argparse.Namespace, terminal: Terminal)
         answer = await carry_out(cluster, options, terminal)
     else:
         answer = await _each(cluster, options, terminal)
-    return f"{answer}\n{DRY}" if getattr(options, "dry_run", False) else answer
+    return _quoted(answer) if getattr(options, "dry_run", False) else answer
+
+
+def _quoted(answer: str) -> str:
+    """An answer is in the words of what was done, and names what to type next: of a dry run
+    neither is true, so it is told as what would be said.
+    """
+    return "\n".join([DRY, *(f"  {line}" if line else "" for line in answer.split("\n"))])
 
 
 async def _each(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.remedies import LET_GO, REMEDIES, Remedy
-from remediator.view.acts import heeds_repaired, proposed_step
+from remediator.view.acts import heeds_repaired, proposed_step, resume_command
 from remediator.view.people import PAUSED
 from remediator.view.text import count
 from rules.api.nodes import QuarantineView
@@ -75,6 +75,8 @@ def _of_this(look: NodeLook, session: QuarantineView) -> Iterator[tuple[WhyNot, 
     if proposed := proposed_step(session.status.conditions):
         words = f"a person letting {proposed} go"
         yield WhyNot.APPROVAL, Remedy(words=words, command=LET_GO)
+    if look.pauses:
+        yield WhyNot.PAUSED, Remedy(words="", command=resume_command(look.pauses))
     yield WhyNot.NO_STEP_LEFT, _without_step(look, session)
 
 
@@ -132,7 +134,7 @@ def next_lines(look: NodeLook, session: QuarantineView) -> Iterator[str]:
         return
     paused = PAUSED in look.people
     if paused and session.status.phase == Phase.DRAINING:
-        yield "evictions go on when the pause ends: kubectl gpuward resume"
+        yield "evictions go on when the pause ends"
         return
     policy = look.policy or Policy()
     causes = open_causes(session, look.sight)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from remediator.kubectl.node_look import NodeLook
+from remediator.view.acts import resume_command
 from rules.api.health import IncidentStatus
 from rules.api.names import COMPONENT_REMEDIATOR
 from rules.api.quarantine import Mode
 from rules.api.selectors import parse_selector
 from rules.api.sentences import some
 from rules.api.timestamps import format_time, parse_time
+from rules.catalog.reason import Severity
 from rules.policy.policy import Policy
 from rules.session.causes import actionable, ended_by_person
 from rules.session.history import suppressed_incidents
@@ -37,6 +39,14 @@ def calm_lines(look: NodeLook) -> Iterator[str]:
     yield _reason(look, policy, acting)
 
 
+def only_reported(look: NodeLook) -> bool:
+    """Whether something is wrong with the node in service that only a person would act on."""
+    if look.session is not None or look.health is None or look.node is None or look.stale:
+        return False
+    wrong = any(i.active and i.severity != Severity.INFO for i in look.health.status.incidents)
+    return wrong and not actionable(look.health, look.external, look.policy or Policy())
+
+
 def _reason(look: NodeLook, policy: Policy, acting: tuple[IncidentStatus, ...]) -> str:
     """The first thing that keeps a session from opening."""
     if look.node is not None and opted_out(look.node):
@@ -51,7 +61,7 @@ def _reason(look: NodeLook, policy: Policy, acting: tuple[IncidentStatus, ...]) 
     if look.policy is not None and look.policy.mode == Mode.SHADOW:
         return "nothing is touched in Shadow; kubectl gpuward plan says what Enforce would do"
     if look.pauses:
-        return "nothing while it is paused: kubectl gpuward resume"
+        return f"nothing while it is paused: {resume_command(look.pauses)}"
     return (
         "a session opens within seconds; if none does, the remediator does not run: "
         f"kubectl get deploy -A | grep {COMPONENT_REMEDIATOR}"

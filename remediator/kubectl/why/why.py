@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from remediator.kube.resources import AGENT_SELECTOR
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.blocked import blocked_lines, next_lines
-from remediator.kubectl.why.calm import calm_lines
+from remediator.kubectl.why.calm import calm_lines, only_reported
 from remediator.kubectl.why.marks import kept_lines, mark_lines
-from remediator.view.acts import node_acts
+from remediator.view.acts import node_acts, take_out
 from remediator.view.text import WIDTH, age, count, labelled, quoted
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.mark import marked, read_note
@@ -208,7 +208,7 @@ def _incident(
     ends = closes(incident.closes_on)
     yield f"  repair: {repair(incident.recommended_action)}{f'; {ends}' if ends else ''}"
     if by_hand and (command := repair_command(incident.recommended_action, pci)):
-        yield f"  on the node: {command}"
+        yield f"  on the node, once idle: {command}"
     yield f"  more: gpuward-agent explain {incident.reason}"
 
 
@@ -306,6 +306,8 @@ def _history(look: NodeLook) -> Iterator[str]:
 
 
 def _advice(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
-    can = node_acts(look.name, session, look.sight, people=look.people, pauses=look.pauses)
+    can = [*node_acts(look.name, session, look.sight, people=look.people, pauses=look.pauses)]
+    if only_reported(look) and not look.people:
+        can.append(take_out(look.name))
     width = max((len(act.command) for act in can), default=0)
     yield from (f"{act.command.ljust(width)}   {act.does}" for act in can)

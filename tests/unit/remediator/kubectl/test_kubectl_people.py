@@ -5,6 +5,7 @@ repair.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -111,6 +112,20 @@ def test_issue15_03_what_is_next_waits_for_the_end_of_a_pause():
     seen = look(one, health=sick(NAME), pauses=[EVERYWHERE])
     text = "\n".join(why(seen))
     assert "next     when the pause ends, taint and cordon" in text
+    # Another pause of somebody else goes on: a command without a name would end that too.
+    assert "ends with: kubectl gpuward resume pause-all" in text
+    assert not re.search(r"gpuward resume$", text, re.MULTILINE)
+
+
+def test_issue15_03_a_hold_outlasts_a_release_and_both_say_so(tmp_path: Path) -> None:
+    with cluster(tmp_path, load_fleet) as kubectl:
+        assert kubectl("hold", BLOCKED, "--reason", "vendor")[0] == 0
+        _, said, _ = kubectl("release", BLOCKED, "--reason", "tested", "--yes")
+    assert "the hold stays on the node for the next time; take it back with: kubectl gpuward unhold" in said
+    kept = msgspec.convert(node(NAME, annotations={ANNOTATION_HOLD: "vendor"}), FreshNode)
+    text = "\n".join(why(NodeLook(name=NAME, now=NOW, node=kept)))
+    assert "in service, held" in text
+    assert "let it be released" not in text
 
 
 def test_issue15_02_who_asks_for_a_node_hears_that_the_budget_is_exceeded(tmp_path):

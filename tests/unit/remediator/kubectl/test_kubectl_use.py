@@ -259,7 +259,7 @@ def test_issue15_02_a_release_names_what_is_still_wrong_before_it_happens(tmp_pa
         session = kubectl.get(QUARANTINES, f"{BLOCKED}-0badcafe")["spec"]
     assert (code, out) == (1, "")
     assert "Still active: Xid" in err
-    assert "It is held; a release goes over that." in err
+    assert "It is held; a release goes over that, and the hold stays on the node" in err
     assert "Nothing was done; agree with --yes" in err
     assert "release" not in session
 
@@ -356,6 +356,10 @@ def test_until_is_a_time_or_a_duration(text):
 def test_a_pause_selects_by_equality_only(text):
     with pytest.raises(argparse.ArgumentTypeError):
         selector(text)
+
+
+def test_issue15_walk_show_takes_a_node_as_evidence_does(fleet):
+    assert fleet("show", BLOCKED) == fleet("show", f"{BLOCKED}-0badcafe")
 
 
 def test_a_policy_file_is_judged_instead_of_the_clusters(fleet, tmp_path):

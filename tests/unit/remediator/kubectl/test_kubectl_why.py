@@ -129,6 +129,21 @@ def test_a_node_without_a_session_says_why_nothing_is_done(seen: NodeLook, said:
     assert said in " ".join(" ".join(why(seen)).split())
 
 
+def reported(severity: str) -> str:
+    """`why` of a node in service with an incident that the policy only reports."""
+    health = sick(NAME)
+    one = health["status"]["incidents"][0]
+    one |= {"reason": "ThermalSlowdown", "severity": severity, "level": "Report"}
+    return "\n".join(why(look(health)))
+
+
+def test_issue15_walk_what_is_only_reported_leaves_the_node_to_a_person() -> None:
+    """Who finds that too little learns how to take the node out; a program's fault is no ground."""
+    taken = f'you can  kubectl gpuward quarantine {NAME} --reason "..."   take it out of service'
+    assert taken in reported("Degraded")
+    assert "you can" not in reported("Info")
+
+
 def test_an_agent_that_is_not_there_says_where_to_look() -> None:
     text = "\n".join(why(look(None)))
     assert "no agent has ever published a verdict" in text
@@ -223,7 +238,7 @@ def test_issue15_08_bit_masks_are_said_in_words(evidence: str, said: str) -> Non
 
 def test_issue15_08_the_repair_is_a_command_that_names_the_gpu() -> None:
     text = "\n".join(why(look(sick(NAME))))
-    assert "on the node: nvidia-smi --gpu-reset -i 0000:9d:00.0" in text
+    assert "on the node, once idle: nvidia-smi --gpu-reset -i 0000:9d:00.0" in text
     assert "more: gpuward-agent explain Xid95UncontainedMemoryError" in text
 
 

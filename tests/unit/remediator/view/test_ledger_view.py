@@ -7,6 +7,7 @@ import dataclasses
 import msgspec
 import pytest
 
+from remediator.kubectl.past.ledger_look import told
 from remediator.page.answers import api_records, document_of
 from remediator.page.markup import render
 from remediator.view.ledger_view import record_rows, stats
@@ -45,6 +46,18 @@ def test_issue14_rates_by_product_driver_rack_and_reason() -> None:
     assert [(s.what, s.hits, s.of) for s in found.steps] == [("RestartNode", 3, 5)]
     assert (found.undone.hits, found.undone.of) == (0, 1)
     assert found.out.absences == 6
+
+
+def test_issue15_walk_a_young_fleet_has_counts_and_no_rates() -> None:
+    """115,317 faults per 1,000 GPU-days is what six minutes give; what is left out is said."""
+    found = stats(KNOWN, NODES, [], NOW)
+    old = "\n".join(told(found))
+    assert " per 1,000 GPU-days" in old
+    assert "PER 1,000 GPU-DAYS" in old
+    assert "1 fault on nodes that are gone: in no rate" in old
+    young = "\n".join(told(msgspec.structs.replace(found, days=0)))
+    assert young.startswith("6 faults in 1,440 GPU-days (at most 0 days), too short for rates")
+    assert "1,000" not in young
 
 
 def test_issue14_nothing_on_record_is_no_error() -> None:
