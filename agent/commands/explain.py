@@ -142,7 +142,10 @@ def explanation(
     lines += [_entry(name, peer_sentence(row, key)) for key, name in PEERS]
     if gpu is not None:
         known = applies_to(xid, gpu)
-        words = {True: "it can occur", False: "it cannot occur (a line that says so is believed all the same)"}
+        words = {
+            True: "it can occur",
+            False: "it cannot occur (a line that says so is believed all the same)",
+        }
         said = "nothing published" if known is None else words[known]
         nearest = (
             f", by the column {gpu}, the nearest one published" if product not in {"", gpu} else ""

@@ -43,7 +43,8 @@ def kept_more(parser: argparse.ArgumentParser) -> None:
 
 def show_more(parser: argparse.ArgumentParser) -> None:
     """What `show` takes."""
-    parser.add_argument("session", metavar="SESSION", type=object_name, help="as list names it, or a node")
+    words = "as list names it, or a node"
+    parser.add_argument("session", metavar="SESSION", type=object_name, help=words)
 
 
 def quarantine_more(parser: argparse.ArgumentParser) -> None:

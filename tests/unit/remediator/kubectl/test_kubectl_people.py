@@ -41,6 +41,7 @@ EVERYWHERE: Object = {
     "metadata": {"name": "pause-all"},
     "spec": {"scope": {"all": True}, "by": "ann", "reason": "switch upgrade"},
 }
+ENDS = "take it back with: kubectl gpuward unhold"
 SAID = "paused for 20m by ann (pause-all), all nodes: switch upgrade"
 
 
@@ -121,7 +122,7 @@ def test_issue15_03_a_hold_outlasts_a_release_and_both_say_so(tmp_path: Path) ->
     with cluster(tmp_path, load_fleet) as kubectl:
         assert kubectl("hold", BLOCKED, "--reason", "vendor")[0] == 0
         _, said, _ = kubectl("release", BLOCKED, "--reason", "tested", "--yes")
-    assert "the hold stays on the node for the next time; take it back with: kubectl gpuward unhold" in said
+    assert f"the hold stays on the node for the next time; {ENDS} {BLOCKED}" in said
     kept = msgspec.convert(node(NAME, annotations={ANNOTATION_HOLD: "vendor"}), FreshNode)
     text = "\n".join(why(NodeLook(name=NAME, now=NOW, node=kept)))
     assert "in service, held" in text
