@@ -34,7 +34,8 @@ def calm_lines(look: NodeLook) -> Iterator[str]:
     if not acting:
         names = some(incident.reason for incident in active)
         are = "is" if len({incident.reason for incident in active}) == 1 else "are"
-        yield f"nothing: {names} {are} only reported (level Report); the node stays in service"
+        stays = "as it is" if look.node.spec.unschedulable else "in service"
+        yield f"nothing: {names} {are} only reported (level Report); the node stays {stays}"
         return
     yield _reason(look, policy, acting)
 

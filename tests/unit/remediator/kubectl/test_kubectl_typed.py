@@ -105,7 +105,8 @@ def test_issue15_09_a_dry_run_changes_nothing(fleet, words, form):
     first, *said = out.rstrip().splitlines()
     assert first.startswith("dry run, checked by the API server: nothing was changed")
     # What reads as done, and what to type next, stands there as what would be said only.
-    assert said and all(line.startswith("  ") or not line for line in said)
+    assert said
+    assert all(line.startswith("  ") or not line for line in said)
     assert (everything(fleet), 0) == before
     assert "pause-0badcafe" in fleet("list")[1]
 

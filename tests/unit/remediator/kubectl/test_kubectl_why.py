@@ -129,19 +129,21 @@ def test_a_node_without_a_session_says_why_nothing_is_done(seen: NodeLook, said:
     assert said in " ".join(" ".join(why(seen)).split())
 
 
-def reported(severity: str) -> str:
+def reported(severity: str, *, cordoned: bool = False) -> str:
     """`why` of a node in service with an incident that the policy only reports."""
     health = sick(NAME)
     one = health["status"]["incidents"][0]
     one |= {"reason": "ThermalSlowdown", "severity": severity, "level": "Report"}
-    return "\n".join(why(look(health)))
+    return "\n".join(why(look(health, on=node(NAME, spec={"unschedulable": cordoned}))))
 
 
 def test_issue15_walk_what_is_only_reported_leaves_the_node_to_a_person() -> None:
-    """Who finds that too little learns how to take the node out; a program's fault is no ground."""
+    """Who finds that too little learns how to take it out; a program's fault is no ground."""
     taken = f'you can  kubectl gpuward quarantine {NAME} --reason "..."   take it out of service'
     assert taken in reported("Degraded")
     assert "you can" not in reported("Info")
+    assert "the node stays in service" in reported("Info")
+    assert "the node stays as it is" in reported("Info", cordoned=True)
 
 
 def test_an_agent_that_is_not_there_says_where_to_look() -> None:
