@@ -9,6 +9,7 @@ import argparse
 import os
 import socket
 import sys
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,8 +48,18 @@ class RemediatorSettings:
     """
 
 
+class _WholeWords(argparse.HelpFormatter):
+    """Breaks no word at a hyphen: names in a help are to be copied."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+
 class _RemediatorParser(argparse.ArgumentParser):
     """An argument parser that ends wrong use with 64."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"formatter_class": _WholeWords, **options})
 
     def error(self, message: str) -> NoReturn:
         self.exit(EX_USAGE, f"{self.prog}: {message}; see {self.prog} --help.\n")

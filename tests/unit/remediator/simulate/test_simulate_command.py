@@ -58,6 +58,17 @@ def test_a_policy_that_is_none_is_one_sentence(capsys: pytest.CaptureFixture[str
     assert said.count("\n") == 1
 
 
+def test_issue15_walk_names_in_the_help_are_whole(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name broken at its hyphen cannot be copied."""
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main(["simulate", "--help"])
+    said = capsys.readouterr().out
+    assert [name for name in PEERS if name not in said] == []
+
+
 def test_one_command_writes_page_numbers_and_plots(tmp_path: Path) -> None:
     write_benchmark(tmp_path, nodes=12, days=2, seeds=1, size=SMALL_STUDIES)
 
