@@ -72,7 +72,7 @@ _COMPRESSED_FROM = 4096
 _OPENING: Final = opening()
 _BROKEN_OFF: Final = (
     "<title>gpuward</title></head><body><p>This page could not be made: a defect of gpuward, "
-    "which its log has as an error of aiohttp.server. Other pages may be whole: "
+    "which its log has behind the words Error handling request. Other pages may be whole: "
     '<a href="/sessions">/sessions</a>.</p>'
 )
 _FIRST_PIECE = 32 * 1024
