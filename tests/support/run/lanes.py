@@ -45,6 +45,23 @@ class Lanes(LoadFileScheduling):
         collected = self.registered_collections[node]
         node.send_runtest_some([k for k, test in enumerate(collected) if unit.get(test) is False])
 
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Take a process out; the test in which it broke down, if it did.
+
+        That one is not run again, which would break the next process, and files that were through
+        are nobody's work any more: whoever got one would wait for ever.
+        """
+        units = self.assigned_work[node]
+        left = ((unit, test) for unit in units.values() for test, ran in unit.items() if not ran)
+        unit, broke = next(left, (None, None))
+        if unit is not None:
+            unit[broke] = True
+        self.assigned_work[node] = {
+            file: unit for file, unit in units.items() if not all(unit.values())
+        }
+        super().remove_node(node)
+        return broke
+
     def _split_scope(self, nodeid: str) -> str:
         """What goes to one process in one piece: a file, or a whole folder."""
         file = super()._split_scope(nodeid)
