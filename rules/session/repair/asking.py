@@ -22,7 +22,15 @@ from rules.api.repair.writes import (
     WriteRepairObject,
 )
 from rules.repair.adapter import ObjectMatch, RepairAction
-from rules.repair.judging import AskVerdict, ObjectSeen, Sight, judged, merged, note_of
+from rules.repair.judging import (
+    AskVerdict,
+    ObjectSeen,
+    Sight,
+    is_ours,
+    judged,
+    merged,
+    note_of,
+)
 from rules.repair.matching import at, first_holding, node_json, uid_of, version_of
 from rules.repair.target import address_of, query_by, query_for, query_of, target_of, the_one
 from rules.repair.template import RequestFacts, filled, filled_text
@@ -190,14 +198,18 @@ def _by_object(case: Case, attempt: RepairAttempt, action: RepairAction) -> Call
     if verdict == _GOES and attempt.fence is not None and _says_off(action, found, case):
         # What was off before anybody asked proves nothing, and somebody may be at work on it.
         verdict = AskVerdict(waits=f"{at_hand.words} says that its power is off already")
+    # What stands there already without our name may have been asked of another node's machine.
+    json = found or {}
+    adopted = verdict.asked and action.patch is not None and not is_ours(json, attempt.object)
+    if verdict == _GOES or adopted:
+        # Without the target: what may be another node's goes on no record of this one.
+        doubt = _doubted(case, action, facts, at_hand.words, json)
+        if doubt is not None:
+            return doubt
     if verdict != _GOES:
         return Call(target=target, verdict=verdict, again_s=again_s)
-    doubt = _doubted(case, action, facts, at_hand.words, found or {})
-    if doubt is not None:
-        return replace(doubt, target=target)
     if action.create is not None:
         return _creating(case, attempt, action, facts, at_hand, target, beside)
-    json = found or {}
     uid, version = uid_of(json), version_of(json)
     if action.delete:
         body = _delete_options(uid, version)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from rules.api.names import ANNOTATION_REPAIR
 from rules.api.nodes import NodeView
 from rules.api.object_name import name_from
-from rules.api.quarantine import RepairAttempt
+from rules.api.quarantine import RepairAttempt, RepairState
 from rules.api.repair.writes import SetRepairCondition, Verb, WriteRepairObject
 from rules.api.sentences import causes_clause
 from rules.policy.policy import Policy
@@ -130,9 +130,19 @@ def taking_off_node(
     """What takes the request's labels and annotations off the Node."""
     if case.seen.node is None:
         return ()
-    patch = patch_of(case, attempt, action)
-    back = taken_back(action, attempt.object, node_json(case.node), patch)
+    node = node_json(case.node)
+    if not _may_have_asked(attempt, node):
+        return ()
+    back = taken_back(action, attempt.object, node, patch_of(case, attempt, action))
     return _unset(case.node, case.session.name, back)
+
+
+def _may_have_asked(attempt: RepairAttempt, json: Mapping[str, Any]) -> bool:
+    """Whether what stands there may be this request: a step that nobody was asked for takes back
+    nothing, since people and other sessions ask in the same words.
+    """
+    known = bool(attempt.asked_at) or attempt.state == RepairState.ASKED
+    return known or is_ours(json, attempt.object)
 
 
 def taking_off(
@@ -140,7 +150,8 @@ def taking_off(
 ) -> tuple[WriteRepairObject, ...]:
     """What takes the request off its object as it was just read: only what is ours."""
     target = attempt.target
-    if target is None or (target.uid and uid_of(json) != target.uid):
+    other = target is None or (target.uid and uid_of(json) != target.uid)
+    if target is None or other or not _may_have_asked(attempt, json):
         return ()
     if action.create is not None:
         node = node_json(case.seen.node) if case.seen.node is not None else {}

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rules.repair.judging import Sight
+from rules.repair.ladder import Step
 from rules.repair.shipped import ADAPTERS
 from tests.support.scenario.provider_world import MACHINE_ANNOTATION, ROWS, ProviderWorld
 from tests.support.scenario.repair_world import NODE
@@ -109,3 +110,33 @@ def test_issue13_05_a_witness_that_cannot_be_read_says_nothing(sight: Sight) -> 
     world = world_of(*METAL)
     world.unreadable["machines"] = sight
     nothing_happens(world, "machines.cluster.x-k8s.io cannot be read")
+
+
+@pytest.mark.parametrize("step", [Step.RESTART_NODE, Step.POWER_CYCLE])
+def test_issue13_05_what_was_asked_of_the_other_machine_is_no_request_of_this_node(
+    step: Step,
+) -> None:
+    world = world_of("Metal3", step)
+    names_the_other(world)
+    (host,) = [o for o in world.held("baremetalhosts") if o["metadata"]["name"] == "host-n1"]
+    wanted = ADAPTERS["Metal3"].steps[step].patch or {}
+    host["metadata"].setdefault("annotations", {}).update(wanted["metadata"]["annotations"])
+    before = dict(host["metadata"]["annotations"])
+    world.run(300, step=20)
+    assert "nobody is asked through another machine" in world.message(NODE)
+    world.run(900, step=30)
+    assert world.steps_of() == [(step, "Failed")]
+    assert host["metadata"]["annotations"] == before
+
+
+def test_issue13_05_a_reboot_meanwhile_makes_it_no_request_of_this_node_either() -> None:
+    world = world_of(*METAL)
+    names_the_other(world)
+    (host,) = [o for o in world.held("baremetalhosts") if o["metadata"]["name"] == "host-n1"]
+    wanted = ADAPTERS["Metal3"].steps[Step.POWER_CYCLE].patch or {}
+    host["metadata"].setdefault("annotations", {}).update(wanted["metadata"]["annotations"])
+    world.run(120, step=10)
+    assert world.session(NODE).status.repair[0].target is None, "it may be another node's"
+    world.reboot(NODE)
+    world.run(3600, step=60)
+    assert host["metadata"]["annotations"] == wanted["metadata"]["annotations"]
