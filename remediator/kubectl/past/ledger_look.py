@@ -132,6 +132,8 @@ def told(found: StatsShown) -> list[str]:
         (
             f"{count(out.absences, 'absence')}: median {out.median} h, "
             f"9 of 10 within {out.p90} h, {out.total} h in all"
+            if out.absences
+            else "no absence has ended yet"
         ),
         f"drains that a person undid: {_share(found.undone)}; lemons: {found.lemons}",
         *(f"  {name}" for name in lemons),

@@ -129,14 +129,22 @@ def _health(look: NodeLook) -> Iterator[str]:
         if look.stale in OF_THE_AGENT:
             yield from _see_agent(look)
     else:
-        alive = ", its agent is alive" if look.node and look.agents is not None else ""
-        yield f"{said}; last changed {written} ago{alive}"
+        yield f"{said}; last changed {written} ago{_heard(look, status)}"
     if status.message and status.health != "Healthy":
         yield status.message
     for source in status.sources:
         if source.state in {"Down", "Released"}:
             since = f" for {age(source.since, look.now)}" if source.since else ""
             yield f"source {source.name} is {source.state}{since}: {source.reason or 'no reason'}"
+
+
+def _heard(look: NodeLook, status: HealthStatus) -> str:
+    """A pod that is ready lives now; of an agent outside a pod only its last word is known."""
+    if look.node is None or look.agents is None:
+        return ""
+    if status.publisher.pod_uid:
+        return ", its agent is alive"
+    return f", agent heard {age(status.publisher.heartbeat, look.now)} ago"
 
 
 def _see_agent(look: NodeLook) -> Iterator[str]:

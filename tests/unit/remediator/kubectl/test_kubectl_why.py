@@ -82,8 +82,8 @@ def test_a_healthy_node_says_so_in_two_lines() -> None:
     assert why(look(verdict(NAME))) == [
         "gpu-7: in service",
         (
-            "health   Healthy, 8/8 GPUs healthy, driver 580.95.05; last changed 60m ago, its "
-            "agent is alive"
+            "health   Healthy, 8/8 GPUs healthy, driver 580.95.05; last changed 60m ago, "
+            "agent heard 90s ago"
         ),
     ]
 
@@ -166,6 +166,7 @@ def test_what_may_not_be_read_is_named_and_the_rest_is_told() -> None:
     assert lines[0] == "gpu-7: Draining for 14m (session s)"
     assert "unseen   the node (get nodes)" in text
     assert "agent is alive" not in text
+    assert "agent heard" not in text
     assert "NVRM: Xid" in text
 
 

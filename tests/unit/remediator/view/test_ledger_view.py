@@ -58,6 +58,7 @@ def test_issue15_walk_a_young_fleet_has_counts_and_no_rates() -> None:
     young = "\n".join(told(msgspec.structs.replace(found, days=0)))
     assert young.startswith("6 faults in 1,440 GPU-days (at most 0 days), too short for rates")
     assert "1,000" not in young
+    assert "no absence has ended yet" in "\n".join(told(stats([], NODES, [], NOW)))
 
 
 def test_issue14_nothing_on_record_is_no_error() -> None:
