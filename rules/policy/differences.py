@@ -8,13 +8,24 @@ from collections.abc import Mapping
 def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
     """`budget.maxNew.count: 3 -> 5`, one for each value in effect that differs, by path."""
     before, after = dict(_leaves(old, "")), dict(_leaves(new, ""))
-    shown = {
-        path: (_shown(before.get(path)), _shown(after.get(path)))
+    return [
+        f"{path}: {was} -> {now}"
         for path in sorted(before.keys() | after.keys())
-    }
-    # What is empty in both is no difference, however each of them says so.
-    differs = ((path, was, now) for path, (was, now) in shown.items() if was != now)
-    return [f"{path}: {was} -> {now}" for path, was, now in differs]
+        for was, now in [_both(path, before, after)]
+        if was != now
+    ]
+
+
+def _both(path: str, old: Mapping[str, object], new: Mapping[str, object]) -> tuple[str, str]:
+    """Both values in words that differ where they do.
+
+    What is empty in one and is not in the other is no difference. What stands in both may be one
+    though it reads the same: no value and the empty one, a number and its digits.
+    """
+    was, now = old.get(path), new.get(path)
+    shown = _shown(was), _shown(now)
+    alike = shown[0] == shown[1] and path in old and path in new and was != now
+    return (repr(was), repr(now)) if alike else shown
 
 
 def _leaves(value: object, path: str) -> list[tuple[str, object]]:

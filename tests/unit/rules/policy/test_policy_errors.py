@@ -73,3 +73,19 @@ def test_issue15_10_differences_are_those_in_effect():
     assert differences(effective_view(Policy()), effective_view(policy)) == [
         "budget.maxNew.count: 3 -> 5"
     ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        pytest.param({"a": {}}, {"a": {"b": 1}}, ["a.b: (nothing) -> 1"], id="one in it"),
+        pytest.param({"a": {}}, {"a": {"b": ""}}, [], id="nothing in it"),
+        pytest.param({"a": None}, {"a": ""}, ["a: None -> ''"], id="any and the empty one"),
+        pytest.param({"a": 1}, {"a": "1"}, ["a: 1 -> '1'"], id="number and digits"),
+        pytest.param({"a": ""}, {"a": ""}, [], id="empty in both"),
+    ],
+)
+def test_what_reads_the_same_and_is_not_is_a_difference(
+    old: dict[str, object], new: dict[str, object], said: list[str]
+) -> None:
+    assert differences(old, new) == said
