@@ -1,10 +1,9 @@
 """A cluster in memory and virtual time, driven by the deciding rules alone.
 
 Objects are JSON as the API server would store them; writes go through `rules.api.requests`
-and are applied with strict preconditions (a stale version is 409, a foreign UID is 409). One
-`cycle` is what the remediator does in one pass. The controllers a drain depends on (kubelet,
-disruption controller) run with the clock. Every request is kept, so that a test can state what
-must never be sent.
+and are applied with strict preconditions (stale version, foreign UID: 409). A `cycle` is one pass
+of the remediator. The controllers a drain depends on (kubelet, disruption controller) run with the
+clock. Every request is kept, so that a test can state what must never be sent.
 """
 
 from __future__ import annotations
@@ -178,8 +177,7 @@ class World(ApiServer):
 
     def cycle(self) -> FleetVerdict | None:
         """One pass over every node, as the remediator's loop makes it."""
-        snapshot = self.snapshot()
-        verdict = judge_fleet(snapshot)
+        verdict = judge_fleet(snapshot := self.snapshot())
         named = {q["spec"]["nodeName"] for q in self.quarantines.values()}
         for name in sorted({*self.nodes, *named}):
             snapshot, verdict = self._node_cycle(name, snapshot, verdict)
