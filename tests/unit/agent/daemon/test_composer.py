@@ -68,7 +68,7 @@ def test_a_rules_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
         RulesError, match=r"thresholds\.BootGrace is given twice, in lines 3 and 4"
     ):
         load_rules(str(path))
-    path.write_text("[" * 1_000)
+    path.write_text("[" * 5_000)
     with pytest.raises(RulesError, match="nested too deeply"):
         load_rules(str(path))
     path.write_text("{")

@@ -150,6 +150,6 @@ def test_no_room_for_embedded_certificates_is_one_sentence(
 
 def test_nesting_without_end_is_no_kubeconfig(tmp_path: Path) -> None:
     path = tmp_path / "config"
-    path.write_text("a: " + "[" * 1_000)
+    path.write_text("a: " + "[" * 5_000)
     with pytest.raises(KubeConfigError, match="is not YAML"):
         from_file(path)
