@@ -46,7 +46,7 @@ from remediator.view.live import LiveSource
 from remediator.view.verdict_reader import VerdictReader, reading
 from remediator.world import World
 from rules.api.nodes import HealthView, NodeView, QuarantineView
-from rules.api.quarantine import Phase
+from rules.api.quarantine import NOT_MARKED_YET
 from rules.api.repair.writes import SetRepairCondition, WriteRepairObject
 from rules.api.timestamps import parse_time
 from rules.api.writes import MarkNode, Write
@@ -60,8 +60,6 @@ from rules.session.status import sentence
 _STUCK_S = 60.0
 # About what the API server answers while the fleet is judged once.
 _FEW = 16
-# Phases of a session whose node is not marked yet.
-_NEW = frozenset({"", Phase.PENDING})
 
 
 def rates_of(policy: Policy) -> Rates:
@@ -333,7 +331,11 @@ class Replica:
         if isinstance(write, SetRepairCondition | WriteRepairObject):
             permit = self.fleet.permit(write.session)
             return "" if permit.repair else f"its turn is over: {permit.why}"
-        if not isinstance(write, MarkNode) or session is None or session.status.phase not in _NEW:
+        if (
+            not isinstance(write, MarkNode)
+            or session is None
+            or session.status.phase not in NOT_MARKED_YET
+        ):
             return ""
         permit = self.fleet.permit(session.name)
         return "" if permit.start else f"its turn is over: {permit.why}"

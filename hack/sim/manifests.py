@@ -8,7 +8,6 @@ else is refused by name before the first write.
 from __future__ import annotations
 
 import asyncio
-import copy
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,9 @@ import yaml
 from hack.sim.cluster import resource as builtin
 from hack.sim.cluster.clients.client import ApiError, Client, Object
 from hack.sim.cluster.controllers.custom_kinds import served_resources
+from hack.sim.cluster.errors import ApiError as RefusedError
 from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, Resource
+from hack.sim.cluster.store.patching import json_patch
 
 KUSTOMIZATION = "kustomization.yaml"
 # Of libyaml where PyYAML was built with it: ten times as fast, the same objects.
@@ -50,40 +51,24 @@ def read_manifests(path: Path) -> list[Object]:
 
 
 def with_component(objects: Iterable[Object], component: Path) -> list[Object]:
-    """The objects with a kustomize component: its resources and JSON patches (`test`, `replace`,
-    `add` at the end). How it changes a program's pods is left out.
+    """The objects with a kustomize component: its resources and JSON patches; how it changes a
+    program's pods is left out.
     """
     listing = yaml.safe_load((component / KUSTOMIZATION).read_text(encoding="utf-8"))
-    found = [*copy.deepcopy(list(objects)), *read_manifests(component)]
+    found = [*objects, *read_manifests(component)]
     for patch in listing.get("patches", ()):
         operations = yaml.safe_load(patch["patch"])
         if not isinstance(operations, list):
             continue
         target = (patch["target"]["kind"], patch["target"]["name"])
-        changed = [obj for obj in found if (obj["kind"], obj["metadata"]["name"]) == target]
-        if not changed:
+        places = [i for i, o in enumerate(found) if (o["kind"], o["metadata"]["name"]) == target]
+        if not places:
             raise ManifestError(f"{component.name} changes {' '.join(target)}, which is not there")
-        for operation in operations:
-            _apply(changed[0], operation, component.name)
+        try:
+            found[places[0]] = json_patch(found[places[0]], operations)
+        except RefusedError as error:
+            raise ManifestError(f"{component.name} does not fit {' '.join(target)}") from error
     return found
-
-
-def _apply(obj: Object, operation: Object, component: str) -> None:
-    *way, last = (
-        int(step) if step.isdecimal() else step for step in operation["path"].split("/")[1:]
-    )
-    place: Any = obj
-    for step in way:
-        place = place[step]
-    match operation["op"]:
-        case "test" if place[last] == operation["value"]:
-            pass
-        case "add" if last == "-":
-            place.append(operation["value"])
-        case "replace":
-            place[last] = operation["value"]
-        case _:
-            raise ManifestError(f"{component}: {operation} does not fit")
 
 
 def _documents(path: Path) -> list[Object]:

@@ -16,6 +16,7 @@ import structlog
 
 from remediator.edge import Edge, EdgePart
 from rules.api.nodes import QuarantineView
+from rules.api.quarantine import NOT_MARKED_YET
 from rules.fleet.remembered import FleetMemory
 from rules.fleet.turns import FleetVerdict, judge_fleet
 from rules.session.observation import Permit, is_open
@@ -27,8 +28,6 @@ _LOG = structlog.get_logger()
 _LONGEST_S = 5.0
 _SHORTEST_S, _LONGEST_PAUSE_S = 0.02, 1.0
 _NOT_JUDGED = Permit()
-# Phases of a session whose node is not marked yet.
-_NEW = frozenset({"", "Pending"})
 
 
 class Fleet(EdgePart):
@@ -64,7 +63,7 @@ class Fleet(EdgePart):
         """Whether the verdict knows the session in its present phase; if not, it soon does."""
         self.permit(session.name)
         known = self._phases.get(session.name) == session.status.phase
-        self._mark_waits |= not known and session.status.phase in _NEW
+        self._mark_waits |= not known and session.status.phase in NOT_MARKED_YET
         return known
 
     def permit(self, session: str) -> Permit:

@@ -220,11 +220,11 @@ def stray_label_patch(node: NodeView) -> dict[str, Any]:
 
 
 def may_have_strays(node: NodeView) -> bool:
-    """Whether it is worth reading the node's managers for `stray_marks`."""
+    """Whether the node is to be read, managers included, before it is known what is whose."""
     return not marked(node) and (
         node.spec.unschedulable
         or stray_label(node)
-        or any(node.annotations.get(name) == "true" for name in AUTOSCALER_ANNOTATIONS)
+        or any(node.annotations.get(name) == _AUTOSCALER_VALUE for name in AUTOSCALER_ANNOTATIONS)
     )
 
 

@@ -8,7 +8,7 @@ in memory only.
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -36,6 +36,10 @@ class Phase(enum.StrEnum):
     def ended(self) -> bool:
         """True once the session is history and its mark is off."""
         return self in {Phase.RELEASED, Phase.CANCELLED, Phase.NODE_GONE}
+
+
+NOT_MARKED_YET: Final = frozenset({"", Phase.PENDING})
+"""Phases of a session whose node carries no mark of it yet, also before anybody wrote one."""
 
 
 class Mode(enum.StrEnum):

@@ -90,6 +90,11 @@ def restoring(
     return (node_patch(node, session, back),)
 
 
+def letting_back(case: Case) -> tuple[WriteRepairObject, ...]:
+    """The same for the node of a session, which has on record whom it moved."""
+    return restoring(case.seen.node, case.session.name, cleared_in((case.session,)))
+
+
 def restored_patch(node: NodeView, recorded: Iterable[str] = ()) -> dict[str, Any]:
     """The merge patch that undoes all that is known to be ours; {} for nothing."""
     labels = dict.fromkeys(moved_labels(node, recorded), DEPLOYED)

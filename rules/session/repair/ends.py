@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import msgspec
 
+from rules.api.mark import may_have_strays
 from rules.api.quarantine import Phase, QuarantineStatus, RepairAttempt, RepairState
 from rules.api.refusal import NodeWrite
 from rules.api.repair.writes import ObjectQuery, SetRepairCondition, WriteRepairObject
@@ -19,7 +20,7 @@ from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched
 from rules.session.observation import NodeObservation
 from rules.session.repair.following import TAKE_BACK_S, TakenBack, take_back
-from rules.session.repair.leftovers import leftover_writes, may_have_leftovers, told
+from rules.session.repair.leftovers import leftover_writes, told
 from rules.session.repair.requests import action_of, taking_back
 from rules.session.repair.tainting import back_in_service
 from rules.session.repair.wants import under_way
@@ -120,7 +121,7 @@ def of_nobody(seen: NodeObservation, now: float, policy: Policy) -> Decision | T
     """
     whole = TakenBack()
     if (node := seen.node) is not None:
-        if may_have_leftovers(node) and not is_fresh(node):
+        if may_have_strays(node) and not is_fresh(node):
             why = "what is on it may be left of a session that nobody knows"
             return Decision(step="ReadNode", because=why, needs_fresh_node=True)
         known = (*seen.siblings, *seen.deleted)

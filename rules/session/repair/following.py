@@ -19,7 +19,7 @@ from rules.repair.matching import first_holding, node_json
 from rules.repair.target import query_for
 from rules.session.case import Case
 from rules.session.repair.asking import FRESH_S, read_lately, worded_action
-from rules.session.repair.clearing import cleared_in, restoring
+from rules.session.repair.clearing import letting_back
 from rules.session.repair.requests import action_of, taking_off, taking_off_node
 
 FOLLOWED_S: Final = 5.0
@@ -68,11 +68,11 @@ def follow_call(case: Case, attempt: RepairAttempt) -> Followed:
         return Followed(needs=query)
     if seen.sight is not Sight.FOUND or not seen.found:
         gone = seen.sight is Sight.ABSENT
-        return Followed(writes=_back(case) if gone else (), looks=True)
+        return Followed(writes=letting_back(case) if gone else (), looks=True)
     json = seen.found[0]
     if (why := given_up(action, query.address.words, json, node)) != "":
         # Of another boot its word ends nothing, but nobody is to stay moved off for it.
-        return Followed(gave_up=why, writes=_back(case), looks=True)
+        return Followed(gave_up=why, writes=letting_back(case), looks=True)
     if attempt.fence is None:
         due = first_holding(action.withdraw.when, json, node) is not None
     else:
@@ -82,14 +82,10 @@ def follow_call(case: Case, attempt: RepairAttempt) -> Followed:
     writes = taking_off(case, attempt, action, json) if due else ()
     if first_holding(action.done, json, node) is not None:
         # Whoever was moved off comes back first: the proof needs our agent to look again.
-        writes = (*_back(case), *writes)
+        writes = (*letting_back(case), *writes)
     off = action.fence.powered_off if action.fence is not None else ()
     powered_off = first_holding(off, json, node) is not None
     return Followed(writes=writes, looks=True, powered_off=powered_off)
-
-
-def _back(case: Case) -> tuple[WriteRepairObject, ...]:
-    return restoring(case.node, case.session.name, cleared_in((case.session,)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from rules.api.mark import may_have_strays, stray_label, stray_label_patch, stray_marks
+from rules.api.mark import stray_label, stray_label_patch, stray_marks
 from rules.api.names import (
     ANNOTATION_MOVED,
     ANNOTATION_RELEASE_GPU,
@@ -31,11 +31,6 @@ from rules.session.repair.tainting import back_in_service
 
 _MOST_NAMED: Final = 8
 NodeWrites = tuple[SetRepairCondition | WriteRepairObject, ...]
-
-
-def may_have_leftovers(node: NodeView) -> bool:
-    """Whether the node has to be read, managers included, before it is known what is ours."""
-    return may_have_strays(node)
 
 
 def leftover_writes(

@@ -19,7 +19,7 @@ from rules.session.case import Case, is_fresh, touched
 from rules.session.halts import unreachable
 from rules.session.repair.asking import Call, call_for
 from rules.session.repair.beginning import is_wanted
-from rules.session.repair.clearing import cleared_in, restoring
+from rules.session.repair.clearing import letting_back
 from rules.session.repair.entry import changed, ended_as, reading, started_at, with_entry
 from rules.session.repair.outlook import Outlook, fence_not_now, not_now, object_waits, refused
 from rules.session.repair.requests import action_of
@@ -207,14 +207,13 @@ def _held(
     so_far = "Marked" if attempt.fence is not None else "Drained"
     sentence = bounded(f"{so_far} for {causes_clause(case.causes)}; {waits.then}.")
     status = st.enter(status, Phase.REPAIRING, sentence, case.now)
-    back = restoring(case.seen.node, case.session.name, cleared_in((case.session,)))
     return case.decision(
         "HoldRepair",
         status,
         because=clause or waits.then,
         blocked_by=waits.refusal.reason if waits.refusal is not None else None,
         # What holds it may last: whoever was moved off comes back meanwhile.
-        before=back if waits.refusal is not None else (),
+        before=letting_back(case) if waits.refusal is not None else (),
         evicting=Evicting.LOOK if waits.looks else Evicting.WATCH,
         hand_over=waits.hand_over,
         wake_at=waits.wake_at,

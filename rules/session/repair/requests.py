@@ -21,7 +21,7 @@ from rules.repair.matching import first_holding, is_deleting, node_json, uid_of
 from rules.repair.target import address_of
 from rules.repair.template import RequestFacts, filled
 from rules.session.case import Case
-from rules.session.repair.clearing import cleared_in, restoring
+from rules.session.repair.clearing import letting_back, restoring
 from rules.session.repair.node_patch import node_patch
 
 _ASKS: Final = "of a drained node is asked for because of"
@@ -111,8 +111,7 @@ def taking_back(case: Case, *, ends: bool) -> tuple[SetRepairCondition | WriteRe
         for kind in asked_of(case.node)
         if any(_is(attempt, _message(case.node, kind)) for attempt in past)
     )
-    back = restoring(case.node, case.session.name, cleared_in((case.session,)))
-    return (*conditions, *back)
+    return (*conditions, *letting_back(case))
 
 
 def asked_of(node: NodeView) -> tuple[str, ...]:
