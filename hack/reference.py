@@ -166,6 +166,8 @@ def _collect(
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001  # the same
             for word, child in action.choices.items():
                 commands += _collect(child, f"{name} {word}".strip(), found)
+        elif action.help == argparse.SUPPRESS:
+            continue  # taken only to say why it is not
         elif action.option_strings and action.dest != "help" and name:
             flag = next((s for s in action.option_strings if s.startswith("--")), "")
             text = (action.help or "") % {"default": action.default, "prog": parser.prog}

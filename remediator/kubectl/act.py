@@ -17,16 +17,18 @@ from remediator.kubectl.look import existing_node
 from remediator.kubectl.node_look import look_at, open_session
 from remediator.kubectl.terminal import Terminal
 from remediator.kubectl.why.repaired import faults, objections
+from remediator.view.acts import resume_command
 from remediator.view.people import HELD
 from remediator.view.text import count, span
 from rules.api.health import plain
-from rules.api.names import ANNOTATION_HOLD, ANNOTATION_REPAIRED, API_VERSION
-from rules.api.nodes import QuarantineView
+from rules.api.names import ANNOTATION_HOLD, ANNOTATION_REPAIRED, API_VERSION, LABEL_OPT_OUT
+from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import MAX_MESSAGE, Cause, Mode, QuarantineSpec, QuarantineStatus
 from rules.api.timestamps import format_time
 from rules.policy.policy import Policy
 from rules.repair.ladder import Step
 from rules.session.causes import MAX_CAUSES
+from rules.session.observation import opted_out, pause_covers
 from rules.session.repair.wants import unfit
 from rules.session.status import PROPOSED, condition
 
@@ -48,6 +50,7 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
     cause = Cause(source="Human", reason=HUMAN_REASON, message=options.reason[:MAX_MESSAGE], by=by)
     if session is not None:
         return await _join(cluster, session, cause, options.level)
+    waits = await _in_the_way(cluster, options, node)
     prefix = re.sub(r"[^a-z0-9.-]", "-", name)[:200]
     created = await cluster.create(
         "gpuquarantines",
@@ -60,7 +63,7 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
     )
     opened = created["metadata"]["name"]
     return (
-        f"{name}: session {opened} is open{await _in_shadow(cluster, options)}\n"
+        f"{name}: session {opened} is open{waits}\n"
         + (f"{warning}\n" if warning else "")
         + f"see how it goes with: kubectl gpuward why {name}"
     )
@@ -100,14 +103,22 @@ async def _join(cluster: Cluster, session: QuarantineView, cause: Cause, level: 
     )
 
 
-async def _in_shadow(cluster: Cluster, options: argparse.Namespace) -> str:
-    """People should know when their request will only be played."""
+async def _in_the_way(cluster: Cluster, options: argparse.Namespace, node: NodeView) -> str:
+    """People should know when their request will only be played, or waits for the word of others;
+    a clause, "" where nothing is known to stand in its way.
+    """
+    if opted_out(node):
+        command = f"kubectl label node {node.name} {LABEL_OPT_OUT}-"
+        return f"; the node is opted out, nothing is done to it before: {command}"
     try:
         policy = await cluster.policy(options.namespace)
+        now = cluster.now()
+        pauses = [p for p in await cluster.pauses() if pause_covers(p, node, now)]
     except CommandError:
         return ""
-    shadow = policy is not None and policy.mode == Mode.SHADOW
-    return "; the policy is Shadow, so nothing is touched" if shadow else ""
+    if policy is not None and policy.mode == Mode.SHADOW:
+        return "; the policy is Shadow, so nothing is touched"
+    return f"; it is paused, nothing is done before: {resume_command(pauses)}" if pauses else ""
 
 
 async def release(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:

@@ -38,7 +38,10 @@ def export_more(parser: argparse.ArgumentParser) -> None:
 
 def kept_more(parser: argparse.ArgumentParser) -> None:
     """What `keep` takes."""
-    parser.add_argument("uuid", metavar="UUID", help="of the GPU, or the name of a node")
+    parser.add_argument(
+        "records", metavar="UUID", nargs="+", type=node_name,
+        help="of GPUs, or names of nodes for their own records",
+    )  # fmt: skip
 
 
 def show_more(parser: argparse.ArgumentParser) -> None:
@@ -78,15 +81,11 @@ def evidence_more(parser: argparse.ArgumentParser) -> None:
 
 def pause_more(parser: argparse.ArgumentParser) -> None:
     """What `pause` takes."""
-    from remediator.kubectl.typed.pause_words import end, selector
+    from remediator.kubectl.typed.pause_words import end
 
     parser.add_argument(
         "nodes", metavar="NODE", nargs="*", type=node_name, help="only these (default: all)"
     )
-    parser.add_argument(
-        "--selector", "-l", type=selector, metavar="LABELS",
-        help="only nodes with these labels, such as rack=a17",
-    )  # fmt: skip
     parser.add_argument(
         "--until", type=end, metavar="TIME",
         help="ends by itself then: 2h, or 2026-01-31T12:00:00Z (default: until resume)",
@@ -96,7 +95,11 @@ def pause_more(parser: argparse.ArgumentParser) -> None:
 def resume_more(parser: argparse.ArgumentParser) -> None:
     """What `resume` takes."""
     parser.add_argument(
-        "pauses", metavar="PAUSE", nargs="*", type=object_name, help="only these (default: all)"
+        "pauses",
+        metavar="PAUSE",
+        nargs="*",
+        type=node_name,
+        help="only these (default: all of them, and it asks)",
     )
 
 

@@ -15,6 +15,7 @@ from remediator.view.people import HELD, OPTED_OUT, PAUSED, decided, pause_lines
 from remediator.view.text import columns, count, document
 from rules.api.names import LABEL_GPUS, LABEL_HEALTH
 from rules.api.nodes import HealthView, NodeView, QuarantineView
+from rules.api.sentences import some
 from rules.session.observation import is_open
 
 _GRAVITY: Final = {"Unhealthy": 0, "Unknown": 1, "Degraded": 2, "Healthy": 3}
@@ -88,6 +89,9 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
         )
     wide = options.output == "wide"
     unseen = ["you may not list nodes: cordons and holds are not shown"] if nodes is None else []
+    elsewhere = sorted(sessions.keys() - names.keys()) if nodes is not None else []
+    if elsewhere:
+        unseen.append(f"open sessions of what is no GPU node, or gone: {some(elsewhere)}")
     lines = [_totals(rows, sessions), *unseen, *pause_lines(pauses, now)]
     shown = [row for row in rows if wide or row.notable]
     if shown:

@@ -159,6 +159,13 @@ async def existing_node(cluster: Cluster, name: str) -> FreshNode:
     """The node, or CommandError that says so."""
     node = await cluster.node(name)
     if node is None:
+        past = await cluster.sessions(name)
+        if past:
+            # Another node of a like name is not what was meant: this one has been here.
+            known = f"its last session is {phase_of(past[-1])}"
+            raise CommandError(
+                f"there is no node {name} any more, {known}: kubectl gpuward why {name}"
+            )
         raise CommandError(f"there is no node {name}{await nearest(cluster, name)}")
     return node
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from remediator.kubectl.command import OPERATOR
 
@@ -50,11 +50,12 @@ class Command:
     several: bool = True
     """Of `node`: whether it takes more than one."""
     reason: bool = False
-    asks: bool = False
     writes: bool = False
-    """Changes the cluster, so `--dry-run` is taken."""
+    """Changes the cluster, so `--dry-run` and `--yes` are taken."""
     selects: bool = False
     """Takes `--selector` although it takes no nodes."""
+    unselected: str = ""
+    """Of what writes and takes no `--selector`: why not, in a sentence."""
     watches: bool = False
     connects: bool = True
     """Whether it asks the cluster anything."""
@@ -77,6 +78,17 @@ class _Version(argparse.Action):
 
         sys.stdout.write(f"gpuward {release_version()}\n")
         parser.exit()
+
+
+class _NotTaken(argparse.Action):
+    """An option that its neighbours take and this command cannot: says why."""
+
+    def __init__(self, *arguments: Any, why: str, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._why = why
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        parser.error(f"takes no {'/'.join(self.option_strings)}: {self._why}")
 
 
 class Parser(argparse.ArgumentParser):
@@ -194,13 +206,16 @@ def _add(added: argparse._SubParsersAction[Parser], command: Command, *, whole: 
             "-l", "--selector", type=label_selector, default=None, metavar="LABELS",
             help="the nodes with these labels, as kubectl takes them: rack=a17,pool!=spare",
         )  # fmt: skip
+    if command.unselected:
+        one.add_argument(
+            "-l", "--selector", action=_NotTaken, why=command.unselected, help=argparse.SUPPRESS
+        )
     if command.reason:
         one.add_argument(
             "--reason", required=True, type=sentence, help="one sentence, kept as the record"
         )
-    if command.asks:
-        one.add_argument("--yes", action="store_true", help="do not ask")
     if command.writes:
+        one.add_argument("--yes", action="store_true", help="do not ask")
         one.add_argument(
             "--dry-run", action="store_true",
             help="let the API server check it and change nothing",
@@ -268,6 +283,8 @@ def parsed(top: Parser, arguments: list[str] | None) -> argparse.Namespace | Non
     if unknown:
         # The help of the command that was meant, not the list of all commands.
         asked: Parser = getattr(options, "parser", top)
+        if command is not None and command.unselected and not unknown[0].startswith("-"):
+            asked.error(f"takes no NODE: {command.unselected}")
         asked.error(f"unrecognized arguments: {' '.join(unknown)}")
     if command is None:
         return None
@@ -278,6 +295,8 @@ def parsed(top: Parser, arguments: list[str] | None) -> argparse.Namespace | Non
             if options.nodes
             else "the following arguments are required: NODE"
         )
+    if command.writes and command.selects and options.nodes and options.selector:
+        options.parser.error("name nodes or give --selector, not both")
     if options.acting_groups and not options.acting:
         top.error("--as-group needs --as USER beside it")
     if options.output and options.output not in command.forms:

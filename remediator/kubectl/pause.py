@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import argparse
 import secrets
-from typing import Any
+from collections.abc import Mapping
+from typing import Final
 
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.look import existing_node
 from remediator.kubectl.terminal import Terminal
-from remediator.kubectl.typed.pause_words import EQUAL
+from remediator.view.people import is_paused, pause_line
+from remediator.view.text import count
 from rules.api.health import plain
 from rules.api.names import API_VERSION
 from rules.api.nodes import ObjectMeta, PauseView
 from rules.api.quarantine import MAX_MESSAGE, PauseScope, PauseSpec
+from rules.api.selectors import as_object
+from rules.api.sentences import some
 from rules.api.timestamps import format_time, parse_time
 from rules.policy.durations import parse_duration
-from rules.session.observation import pause_covers
+from rules.session.observation import is_open, pause_covers, pause_over
 from rules.text.printable import printable
+
+_MOST_NAMED: Final = 6
 
 
 async def pause(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
     """Create a GPUWardPause."""
-    if options.nodes and options.selector:
-        raise CommandError("name nodes or give --selector, not both", exit_code=64)
     for node in options.nodes:
         await existing_node(cluster, node)
     by = await cluster.who()
@@ -69,12 +73,7 @@ def _scope(nodes: list[str], labels: str | None) -> PauseScope:
         return PauseScope(nodes=tuple(sorted(set(nodes))))
     if not labels:
         return PauseScope(all=True)
-    pairs: dict[str, Any] = {}
-    for part in labels.split(","):
-        found = EQUAL.fullmatch(part)
-        if found:
-            pairs[found[1]] = found[2]
-    return PauseScope(node_selector={"matchLabels": pairs})
+    return PauseScope(node_selector=as_object(labels))
 
 
 def _until(text: str | None, now: float) -> str:
@@ -89,18 +88,19 @@ def _until(text: str | None, now: float) -> str:
     return format_time(at)
 
 
-async def resume(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
-    """End the named pauses, or all of them."""
+async def resume(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
+    """End the named pauses; all of them only after telling which these are."""
     existing = {pause.metadata.name: pause for pause in await cluster.pauses()}
-    missing = sorted(set(options.pauses) - existing.keys())
-    if missing:
-        known = f"there are {', '.join(sorted(existing))}" if existing else "nothing is paused"
-        raise CommandError(f"there is no pause {', '.join(missing)}; {known}")
-    ending = sorted(set(options.pauses) or existing)
-    for name in ending:
-        await cluster.delete(f"{GROUP_PATH}/gpuwardpauses/{name}")
+    named = set(options.pauses)
+    if missing := sorted(named - existing.keys()):
+        raise CommandError(await _unknown(cluster, missing, existing))
+    ending = sorted(named or existing)
     if not ending:
         return "nothing was paused"
+    if not named and not options.yes:
+        terminal.ask(await _ended_at_once(cluster, [existing[name] for name in ending]))
+    for name in ending:
+        await cluster.delete(f"{GROUP_PATH}/gpuwardpauses/{name}")
     return "\n".join(
         printable(
             f"ended {name}, paused by {existing[name].spec.by or '?'}: "
@@ -108,3 +108,43 @@ async def resume(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> 
         )
         for name in ending
     )
+
+
+async def _unknown(cluster: Cluster, missing: list[str], existing: Mapping[str, PauseView]) -> str:
+    """What to say of names that are no pauses: a node's name leads to the pauses that cover it."""
+    if not existing:
+        return f"there is no pause {', '.join(missing)}; nothing is paused"
+    node = await cluster.node(missing[0]) if len(missing) == 1 else None
+    if node is None:
+        return f"there is no pause {', '.join(missing)}; there are {', '.join(sorted(existing))}"
+    now = cluster.now()
+    over_it = sorted(n for n, pause in existing.items() if pause_covers(pause, node, now))
+    if not over_it:
+        return f"{node.name} is a node, and no pause covers it"
+    return (
+        f"{node.name} is a node, and what covers it may cover others too; end it with: "
+        f"kubectl gpuward resume {' '.join(over_it)}"
+    )
+
+
+async def _ended_at_once(cluster: Cluster, pauses: list[PauseView]) -> str:
+    """Which pauses would end together, and what waits for that."""
+    now = cluster.now()
+    told = [
+        pause_line(pause, now) + (" (over already)" if pause_over(pause, now) else "")
+        for pause in pauses[:_MOST_NAMED]
+    ]
+    more = [f"and {len(pauses) - _MOST_NAMED} more"] if len(pauses) > _MOST_NAMED else []
+    which = "the only pause" if len(pauses) == 1 else f"all {count(len(pauses), 'pause')}"
+    waiting = [
+        session.spec.node_name
+        for session in await cluster.sessions()
+        if is_open(session) and is_paused(session)
+    ]
+    goes_on = (
+        f"{some(sorted(waiting))} {'waits' if len(waiting) == 1 else 'wait'} for that and "
+        f"{'is' if len(waiting) == 1 else 'are'} judged afresh, within the budget."
+        if waiting
+        else "No session waits for that now."
+    )
+    return f"This ends {which}: {'; '.join([*told, *more])}. {goes_on}"

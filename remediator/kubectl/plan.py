@@ -14,6 +14,7 @@ import msgspec
 
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import PLANNER, CommandError
+from remediator.kubectl.look import existing_node
 from remediator.view.people import decided, pause_lines
 from remediator.view.text import columns, count, document, labelled
 from rules.api.nodes import ObjectMeta, QuarantineView
@@ -34,7 +35,9 @@ from rules.drain.room import asks_for_room, free_gpus, without_room
 from rules.fleet.budget import BudgetLine
 from rules.fleet.turns import budget_book, judge_fleet, over_budget
 from rules.policy.policy import Policy
+from rules.session.case import Case
 from rules.session.causes import (
+    actionable,
     causes_in_effect,
     drains_now,
     has_human,
@@ -43,6 +46,7 @@ from rules.session.causes import (
     worst,
 )
 from rules.session.decide import decide
+from rules.session.halts import halt_of, unreachable
 from rules.session.observation import Permit, is_open, observe, sessions_by_node
 from rules.session.repair.rungs import NEXT, rungs
 from rules.session.snapshot import FleetSnapshot
@@ -59,6 +63,8 @@ class NodePlan:
     node: str
     would: str
     reason: str
+    then: str = ""
+    """What comes after a wait; the answers of its pods are about that."""
     because: str = ""
     evictable: int = 0
     blocked: tuple[str, ...] = ()
@@ -88,6 +94,7 @@ async def plan(
     snapshot = await _snapshot(cluster, msgspec.structs.replace(policy, mode=Mode.ENFORCE))
     for node in nodes:
         if node not in snapshot.nodes:
+            await existing_node(cluster, node)
             raise CommandError(
                 f"the policy's nodeSelector {policy.node_selector!r} selects no node {node}; "
                 f"kubectl gpuward why {node} says more"
@@ -98,25 +105,20 @@ async def plan(
         for name, found in snapshot.nodes.items()
         if (not nodes or name in nodes) and meant(found.labels)
     }
-    sessions = [s for s in _with_wanted(snapshot).values() if is_open(s)]
+    found, passed_over = _with_wanted(snapshot)
+    sessions = [s for s in found.values() if is_open(s)]
     wanted = [s for s in sessions if s.spec.node_name in shown or not (nodes or selector)]
     both = dict(snapshot.quarantines) | {s.name: s for s in sessions}
     judged = replace(snapshot, quarantines=both)
     verdict = judge_fleet(judged)
     over = _over_budget(judged, sessions)
-    planned = []
+    planned = [one for one in passed_over if one.node in shown]
     for session in sorted(wanted, key=lambda s: (s.spec.node_name, s.name)):
         permit = verdict.permits.get(session.name, Permit())
         made = await _node_plan(cluster, snapshot, session, permit)
-        planned.append(
-            replace(
-                made,
-                over_budget=over.get(session.name, ""),
-                people=decided(
-                    snapshot.nodes.get(made.node), session, snapshot.pauses.values(), snapshot.now
-                ),
-            )
-        )
+        people = _people(snapshot, made.node, session)
+        planned.append(replace(made, over_budget=over.get(session.name, ""), people=people))
+    planned.sort(key=lambda one: one.node)
     if form in {"json", "yaml"}:
         return document([msgspec.to_builtins(one) for one in planned], form)
     lines = [f"{source}, mode {policy.mode}; {count(verdict.selected, 'node')} selected"]
@@ -127,6 +129,10 @@ async def plan(
     if not planned:
         return "\n".join([*lines, "nothing would be done"])
     return "\n".join([*lines, "", _table(planned), *_details(planned, wide=form == "wide")])
+
+
+def _people(snapshot: FleetSnapshot, name: str, session: QuarantineView | None) -> tuple[str, ...]:
+    return decided(snapshot.nodes.get(name), session, snapshot.pauses.values(), snapshot.now)
 
 
 def _budget_line(line: BudgetLine) -> str:
@@ -152,8 +158,8 @@ def _over_budget(snapshot: FleetSnapshot, sessions: Sequence[QuarantineView]) ->
 def _table(planned: Sequence[NodePlan]) -> str:
     rows = [
         [
-            p.node, p.would, p.reason, ", ".join(p.people), str(p.evictable),
-            str(len(p.blocked)), str(p.left),
+            p.node, f"{p.would}, then {p.then}" if p.then else p.would, p.reason,
+            ", ".join(p.people), str(p.evictable), str(len(p.blocked)), str(p.left),
         ]
         for p in planned
     ]  # fmt: skip
@@ -198,22 +204,39 @@ async def _snapshot(cluster: Cluster, policy: Policy) -> FleetSnapshot:
     )
 
 
-def _with_wanted(snapshot: FleetSnapshot) -> dict[str, QuarantineView]:
-    """The sessions there are, Shadow ones left out, and those that would be opened now."""
+def _with_wanted(
+    snapshot: FleetSnapshot,
+) -> tuple[dict[str, QuarantineView], list[NodePlan]]:
+    """The sessions there are, Shadow ones left out, and those that would be opened now; then the
+    nodes whose fault asks for one and that get none.
+    """
     found = {
         name: session
         for name, session in snapshot.quarantines.items()
         if session.status.mode != Mode.SHADOW
     }
+    passed_over = []
     by_node = sessions_by_node(found)
     for name in snapshot.nodes:
         if any(is_open(session) for session in by_node.get(name, ())):
             continue
         seen = observe(snapshot, name, permit=Permit(), sessions=by_node)
-        for write in decide(None, seen, snapshot.now, snapshot.policy).writes:
+        decision = decide(None, seen, snapshot.now, snapshot.policy)
+        for write in decision.writes:
             if isinstance(write, CreateSession):
                 found[write.name] = _imagined(write, snapshot)
-    return found
+        asking = actionable(seen.health, seen.external.incidents, snapshot.policy)
+        if asking and not decision.writes and not decision.needs_fresh_node:
+            passed_over.append(
+                NodePlan(
+                    node=name,
+                    would="nothing",
+                    reason=asking[0].reason,
+                    because=f"{decision.because}: kubectl gpuward why {name}",
+                    people=_people(snapshot, name, None),
+                )
+            )
+    return found, passed_over
 
 
 def _imagined(write: CreateSession, snapshot: FleetSnapshot) -> QuarantineView:
@@ -248,18 +271,25 @@ async def _node_plan(
     name = session.spec.node_name
     phase = session.status.phase or Phase.PENDING
     reason = session.spec.causes[0].reason if session.spec.causes else ""
+    node = snapshot.nodes.get(name)
+    if node is None or (session.spec.node_uid and session.spec.node_uid != node.uid):
+        why = "there is no such node any more" if node is None else "it is another node by now"
+        return NodePlan(node=name, would="end, NodeGone", reason=reason, because=why)
     if session.spec.release is not None:
         return NodePlan(node=name, would="release", reason=reason)
+    waits = _held_up(snapshot, session, permit)
     if phase == Phase.PENDING and not permit.start:
-        because = permit.why
-        if permit.refusal is not None and permit.refusal.reason is WhyNot.WAITING:
-            because = session.status.message or f"held up: kubectl gpuward why {name} says by what"
+        because = waits or permit.why
+        if not waits and permit.refusal is not None and permit.refusal.reason is WhyNot.WAITING:
+            because = (
+                session.status.message or f"held up, by what says: kubectl gpuward why {name}"
+            )
         return NodePlan(node=name, would="wait", reason=reason, because=because)
-    node = snapshot.nodes.get(name)
-    drains = phase in IN_DRAIN and node is not None and drains_now(session, node, snapshot)
+    drains = phase in IN_DRAIN and drains_now(session, node, snapshot)
     if not drains:
         would = "cordon and taint" if phase == Phase.PENDING else f"stay {phase}"
         return NodePlan(node=name, would=would, reason=reason, because=session.status.message)
+    marking = phase == Phase.PENDING and waits
     result = await _probe(cluster, snapshot, session)
     accepted = sum(
         outcome.kind is EvictionKind.ACCEPTED for outcome in result.memory.outcomes.values()
@@ -267,19 +297,34 @@ async def _node_plan(
     daemon_sets = await cluster.daemon_sets()
     return NodePlan(
         node=name,
-        would="drain",
+        would="cordon and taint, wait" if marking else "wait" if waits else "drain",
+        then="drain" if waits else "",
         reason=reason,
         repair=_repair(snapshot, session),
-        because="" if permit.drain or permit.start else permit.why,
+        because=waits,
         evictable=accepted,
         blocked=tuple(
             f"{b.pdb or ', '.join(b.pods)}: {b.why}; {b.remedy}" for b in result.blocked
         ),
         left=len(result.left_by_policy),
-        untolerating=untolerating(snapshot.nodes[name], daemon_sets)
-        if name in snapshot.nodes
-        else (),
+        untolerating=untolerating(node, daemon_sets),
     )
+
+
+def _held_up(snapshot: FleetSnapshot, session: QuarantineView, permit: Permit) -> str:
+    """Why nothing is evicted now although the session may go on, in a clause: a person's word, an
+    owner at work, a silent kubelet, or the drains of others; "" where nothing is.
+    """
+    by_node = sessions_by_node(snapshot.quarantines)
+    name = session.spec.node_name
+    seen = observe(snapshot, name, permit=permit, sessions=by_node, session=session)
+    case = Case(session=session, seen=seen, now=snapshot.now, policy=snapshot.policy)
+    if (halt := halt_of(case)) is not None:
+        return halt.why
+    if unreachable(case):
+        return "its kubelet is silent, nothing is evicted or forced until it is back"
+    in_turn = session.status.phase in {Phase.MARKED, Phase.DRAINING}
+    return permit.why if in_turn and permit.refusal is not None and not permit.drain else ""
 
 
 async def _probe(cluster: Cluster, snapshot: FleetSnapshot, session: QuarantineView) -> DrainPlan:

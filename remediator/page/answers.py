@@ -12,7 +12,7 @@ from remediator.page.fleet_page import fleet_page
 from remediator.page.history_page import history_page
 from remediator.page.layout import page
 from remediator.page.markup import Element, as_tree, el
-from remediator.page.node_page import node_page
+from remediator.page.node_page import gone_node_page, node_page
 from remediator.page.nodes_page import found_page, nodes_page
 from remediator.page.parts import live_regions
 from remediator.page.records_page import records_page
@@ -26,8 +26,15 @@ from remediator.view.ledger_view import StatsShown, stats
 from remediator.view.node_view import node_detail
 from remediator.view.paging import RequestError, page_of
 from remediator.view.search import MOST_FOUND, search
-from remediator.view.session_view import ended_rows, open_rows, session_detail, urgency
+from remediator.view.session_view import (
+    ended_rows,
+    open_rows,
+    rows_of,
+    session_detail,
+    urgency,
+)
 from remediator.view.state import PageState
+from remediator.view.timeline import node_timeline
 from rules.api.timestamps import format_time, parse_time
 
 NODES_PER_PAGE = 500
@@ -130,12 +137,21 @@ def document_of(state: PageState, path: str, query: Query) -> Element:
             except KeyError:
                 raise NotThereError(f"There is no runbook {'/'.join(parts)[:200]}.") from None
         case ["nodes", name]:
-            return node_page(api_node(state, unquote(name)), replica, now)
+            return _node(state, unquote(name))
         case ["history"]:
             return history_page(history(state), ended_rows(state), replica, now)
         case ["records"]:
             return records_page(api_records(state), replica, now)
     raise NotThereError(f"There is no page {path}; the fleet is at /.")
+
+
+def _node(state: PageState, name: str) -> Element:
+    """`/nodes/NAME`: also of one that is gone and has a past."""
+    past = state.by_node.get(name)
+    if name in state.snapshot.nodes or not past:
+        return node_page(api_node(state, name), state.replica(), state.now)
+    happened = node_timeline(name, past, None, state.snapshot.records.values())
+    return gone_node_page(name, rows_of(past), happened, state.replica(), state.now)
 
 
 def _nodes(state: PageState, query: Query) -> Element:

@@ -34,11 +34,8 @@ def heat_map(rows: list[NodeRow]) -> list[Element]:
 
 def _pool(name: str, rows: list[NodeRow]) -> Element:
     racks = [(rack, tuple(its)) for rack, its in groupby(rows, key=lambda row: row.rack)]
-    size = (
-        f"{len(rows):,} nodes in {len(racks):,} racks"
-        if len(racks) > 1
-        else f"{len(rows):,} nodes"
-    )
+    nodes = f"{len(rows):,} {'node' if len(rows) == 1 else 'nodes'}"
+    size = f"{nodes} in {len(racks):,} racks" if len(racks) > 1 else nodes
     ident = f"pool-{_short(name)}"
     return el(
         "section.pool",

@@ -30,11 +30,11 @@ def history_page(
 ) -> Element:
     """The whole document."""
     return page(
-        "HistoryShown",
+        "History",
         "/history",
         replica,
         trouble(replica),
-        el("h1", "HistoryShown"),
+        el("h1", "History"),
         el("p.under", _scope(past)),
         section("trend", "Trend", live("plots", "div.plots", _plots(past))),
         section("nodes", "Repeat offenders by node", live("nodes", "div", _nodes(past, now))),

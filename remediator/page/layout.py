@@ -73,7 +73,7 @@ def _header(here: str, replica: ReplicaShown) -> Element:
                     "id": "find",
                     "name": "name",
                     "type": "search",
-                    "placeholder": "node, session, serial, UUID",
+                    "placeholder": "node or serial",
                     "maxlength": "253",
                     "autocomplete": "off",
                     "spellcheck": "false",

@@ -21,7 +21,7 @@ from remediator.page.parts import (
 from remediator.page.session_page import commands, marks_list
 from remediator.page.session_table import ended_table, open_table
 from remediator.page.timeline_plot import timeline_parts
-from remediator.view.shapes import NodeDetail, ReplicaShown
+from remediator.view.shapes import NodeDetail, NodeTimeline, ReplicaShown, SessionRow
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 
 SHOWN_GPUS = 64
@@ -48,15 +48,34 @@ def node_page(detail: NodeDetail, replica: ReplicaShown, now: float) -> Element:
             "What keeps work off the node",
             live("marked", "div", marks_list(detail.marks, "No taint and no cordon.")),
         ),
-        section("history", "Sessions", live("sessions", "div", _sessions(detail, now))),
+        section("history", "Sessions", live("sessions", "div", _sessions(detail.sessions, now))),
         section(
             "timeline", "Timeline", live("steps", "div", timeline_parts(detail.timeline, now))
         ),
-        section(
-            "acts", "What you can do", *commands(node.name, detail.acts, calm=not node.session)
-        ),
+        section("acts", "What you can do", *commands(node.name, detail.acts)),
         section("senses", "Senses", live("senses", "div", _senses(health, now))),
         section("topology", "Topology", _topology(health)) if health else None,
+    )
+
+
+def gone_node_page(
+    name: str,
+    sessions: Sequence[SessionRow],
+    timeline: NodeTimeline,
+    replica: ReplicaShown,
+    now: float,
+) -> Element:
+    """What is kept of a node that is no more; nothing can be done about it."""
+    return page(
+        f"{name}: gone",
+        "/",
+        replica,
+        trouble(replica),
+        el("h1", name),
+        el("p.sentence", {"role": "status"}, "There is no such GPU node any more; this is kept."),
+        section("history", "Sessions", live("sessions", "div", _sessions(sessions, now))),
+        section("timeline", "Timeline", live("steps", "div", timeline_parts(timeline, now))),
+        section("acts", "What you can do", *commands(name, ())),
     )
 
 
@@ -154,10 +173,10 @@ def _incident(incident: IncidentStatus, now: float, heading: str) -> Element:
     )  # fmt: skip
 
 
-def _sessions(detail: NodeDetail, now: float) -> list[Element]:
-    opened = [row for row in detail.sessions if row.open]
-    ended = [row for row in detail.sessions if not row.open]
-    if not detail.sessions:
+def _sessions(sessions: Sequence[SessionRow], now: float) -> list[Element]:
+    opened = [row for row in sessions if row.open]
+    ended = [row for row in sessions if not row.open]
+    if not sessions:
         return [nothing("This node has never been in quarantine, as far as history is kept.")]
     return [
         *([open_table(opened, now)] if opened else []),

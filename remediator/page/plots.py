@@ -6,6 +6,7 @@ itself, and needs no script.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from remediator.page.markup import Element, el
@@ -15,7 +16,9 @@ _HEIGHT = 150
 _BASE = 118
 _TOP = 20
 _ROW = 24
-_NAMES = 230
+_NAMES = 284
+_CHAR, _APART = 8.6, 10
+"""Width of a character on a phone, where words are drawn larger, and space between words."""
 _NAME_PX = 14
 _MOST_CURVES = 5
 Curve = tuple[str, Sequence[tuple[float, int]]]
@@ -26,6 +29,7 @@ def columns(title: str, values: Sequence[tuple[str, int]]) -> Element:
     """Upright bars over their labels, left to right."""
     most = max((value for _, value in values), default=0) or 1
     step = _WIDTH / max(1, len(values))
+    every = _every([label for label, _ in values], step)
     drawn: list[Element] = []
     for position, (label, value) in enumerate(values):
         height = (_BASE - _TOP) * value / most
@@ -39,9 +43,20 @@ def columns(title: str, values: Sequence[tuple[str, int]]) -> Element:
         )  # fmt: skip
         if value:
             drawn.append(_word(middle, f"{_BASE - height - 5:.1f}", f"{value:,}", "value"))
-        drawn.append(_word(middle, str(_BASE + 16), label, "label"))
+        if (len(values) - 1 - position) % every == 0:
+            sticks_out = step * (position + 0.5) < len(label) * _CHAR / 2
+            place, anchor = ("0", "start") if sticks_out else (middle, "middle")
+            drawn.append(_word(place, str(_BASE + 16), label, "label", anchor))
     axis = el("line.axis", {"x1": "0", "x2": str(_WIDTH), "y1": str(_BASE), "y2": str(_BASE)})
     return _figure(title, values, _HEIGHT, [axis, *drawn])
+
+
+def _every(labels: Sequence[str], step: float) -> int:
+    """Which of the labels are written, counted from the last: all, unless they would touch."""
+    if not all(labels):
+        return 1  # whoever made them left room
+    widest = max((len(label) for label in labels), default=0) * _CHAR + _APART
+    return max(1, math.ceil(widest / step))
 
 
 def rows(title: str, values: Sequence[tuple[str, int]]) -> Element:

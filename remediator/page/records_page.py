@@ -35,10 +35,14 @@ def records_page(found: StatsShown, replica: ReplicaShown, now: float) -> Elemen
         el("h1", "Records"),
         el("p.under", _scope(found)),
         section("lemons", "Lemons", live("lemon-rows", "div", _rows(lemons, now, "lemon"))),
-        section("rates", "Faults per 1,000 GPU-days", live("rate-rows", "div", _rates(found))),
+        section("rates", _rates_title(found), live("rate-rows", "div", _rates(found))),
         section("repairs", "Repairs and drains", live("repair-rows", "div", _repairs(found))),
         section("all", "Likeliest to fail again", live("rows", "div", _rows(others, now, ""))),
     )
+
+
+def _rates_title(found: StatsShown) -> str:
+    return "Faults" if found.young else "Faults per 1,000 GPU-days"
 
 
 def _scope(found: StatsShown) -> str:
@@ -92,24 +96,30 @@ def _rates(found: StatsShown) -> list[Element]:
         if any(row.faults for row in rows):
             counts = [(row.group, row.faults) for row in rows[:SHOWN_GROUPS]]
             drawn.append(plots.rows(f"Faults by {title}", counts))
-            drawn.append(_rate_table(title, rows))
+            drawn.append(_rate_table(title, rows, young=found.young))
     return drawn or [nothing("No fault is on record.")]
 
 
-def _rate_table(title: str, rows: tuple[RateRow, ...]) -> Element:
+def _rate_table(title: str, rows: tuple[RateRow, ...], *, young: bool) -> Element:
+    """Counts alone where the time is too short: a rate of hours would be any number."""
+    header = (title.capitalize(), "Faults", "GPU-days", "Rate", "Between")
+    shown = len(header) - (2 if young else 0)
     return table(
-        f"Faults per 1,000 GPU-days by {title}, with 95 % intervals",
-        (title.capitalize(), "Faults", "GPU-days", "Rate", "Between"),
-        [
-            (
-                row.group,
-                str(row.faults),
-                f"{row.gpu_days:,}",
-                _per(row.rate),
-                f"{_per(row.low)} and {_per(row.high)}",
-            )
-            for row in rows[:SHOWN_GROUPS]
-        ],
+        f"Faults by {title}"
+        if young
+        else f"Faults per 1,000 GPU-days by {title}, with 95 % intervals",
+        header[:shown],
+        [_rate(row)[:shown] for row in rows[:SHOWN_GROUPS]],
+    )
+
+
+def _rate(row: RateRow) -> tuple[str, ...]:
+    return (
+        row.group,
+        str(row.faults),
+        f"{row.gpu_days:,}",
+        _per(row.rate),
+        f"{_per(row.low)} and {_per(row.high)}",
     )
 
 

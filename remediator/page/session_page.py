@@ -23,8 +23,7 @@ from remediator.page.parts import (
 )
 from remediator.page.runbook_page import runbook_link
 from remediator.view import shapes
-from remediator.view.acts import take_out
-from rules.api.quarantine import BlockedBy, TimelineEntry, ValidationAttempt
+from rules.api.quarantine import BlockedBy, Phase, TimelineEntry, ValidationAttempt
 from rules.session.repair.rungs import PASSED, LadderRung
 
 SHOWN_PODS = 20
@@ -47,12 +46,12 @@ def session_page(
         section("evidence", "Why", live("why", "div", _why(detail, now))),
         section("drain", "Drain", live("drained", "div", _drain(detail.drain, now))),
         section("marks", "What keeps work off the node", live("marked", "div", marks_list(
-            detail.marks, "Nothing of ours is on the node."))),
+            detail.marks, _unmarked(row)))),
         *_ladder(detail, now),
         *_tested(detail, now),
         section("timeline", "Timeline (UTC)", live("steps", "div",
                                                    timeline_list(detail.timeline, now))),
-        section("acts", "What you can do", *_acts(detail)),
+        section("acts", "What you can do", *commands(row.node, detail.acts)),
     )  # fmt: skip
 
 
@@ -62,7 +61,7 @@ def _state(detail: shapes.SessionDetail, now: float) -> list[Element]:
     if row.mode == "Shadow":
         chips.append(chip("Shadow"))
     chips.extend(chip(word) for word in row.conditions)
-    held = "yes: it stays out after repair" if detail.hold else ""
+    held = "yes: it stays out after repair" if detail.hold and row.open else ""
     return [
         el("p.chips", chips),
         el("p.sentence", {"role": "status"}, row.message),
@@ -76,6 +75,11 @@ def _state(detail: shapes.SessionDetail, now: float) -> list[Element]:
             ]
         ),
     ]
+
+
+def _unmarked(row: shapes.SessionRow) -> str:
+    gone = row.phase == Phase.NODE_GONE
+    return "The node is gone." if gone else "Nothing of ours is on the node."
 
 
 def _blocked(detail: shapes.SessionDetail) -> list[Element]:
@@ -310,19 +314,13 @@ def _clock(at: str) -> str:
     return at[5:19].replace("T", " ") if len(at) >= 19 else at
 
 
-def _acts(detail: shapes.SessionDetail) -> list[Element]:
-    return commands(detail.session.node, detail.acts, calm=not detail.session.open)
-
-
-def commands(node: str, acts: Iterable[shapes.PersonsAct], *, calm: bool) -> list[Element]:
+def commands(node: str, acts: Iterable[shapes.PersonsAct]) -> list[Element]:
     """What a person types about a node, each to be copied with one click; `acts` what changes
-    something now, `calm` where no session of it is open.
+    something now.
     """
-    take = take_out(node)
     lines = [
         (f"kubectl gpuward why {node}", "the same in the terminal"),
         *((act.command, act.does) for act in acts),
-        *([(take.command, take.does)] if calm else []),
         (f"kubectl gpuward history {node}", "every session of this node"),
         (f"kubectl gpuward bundle {node}", "what support asks for"),
     ]

@@ -34,6 +34,8 @@ _LEAST: Final = 1.2
 """Percent of the width that anything takes at least, so that it can be seen."""
 _SPOKEN: Final = 7.0
 """Percent from which a bar has room for its name."""
+_CHAR_PX, _PHONE_PX = 7.0, 330.0
+"""Width of a character, and of the drawing on a phone."""
 _TOUCH: Final = 0.01
 _TICKS_APART: Final = 27.0
 _SHORT_S: Final = 10.0
@@ -172,26 +174,33 @@ def _in_rows(placed: Sequence[_Placed]) -> list[list[_Placed]]:
 
 
 def _bar(item: TimelineItem, left: float, right: float, until: float, y: int) -> list[Element]:
-    """A box of its own, so that its name is cut where it ends; beside it where it is too small
-    and nothing else is there.
+    """A box of its own, so that its name is cut where it ends; beside it where more of the name
+    fits there.
     """
+    name = item.what.partition(" by ")[0]
     kind = "person" if item.lane == Lane.PERSON else shape_of(item.state or "")
     wide, room = right - left, until - right
     goes_on = "" if item.until else ".going"
+    within = wide >= _SPOKEN and (wide >= _needed(name) or wide >= room)
     box = el(
         f"svg.span.{kind}{goes_on}",
         {"x": f"{left:.2f}%", "y": str(y), "width": f"{wide:.2f}%", "height": str(_BAR_PX)},
         el("rect", {"x": "0", "y": "0", "width": "100%", "height": str(_BAR_PX), "rx": "3"}),
-        _text("5", 13, item.what, "name") if wide >= _SPOKEN else None,
+        _text("5", 13, name, "name") if within else None,
     )
-    if wide >= _SPOKEN or room < _SPOKEN:
+    if within or room < _SPOKEN:
         return [box]
     beside = el(
         "svg.beside",
         {"x": f"{right:.2f}%", "y": str(y), "width": f"{room:.2f}%", "height": str(_BAR_PX)},
-        _text("4", 13, item.what, "name"),
+        _text("4", 13, name, "name"),
     )
     return [box, beside]
+
+
+def _needed(name: str) -> float:
+    """Percent of the width that a name takes on a phone."""
+    return len(name) * _CHAR_PX / _PHONE_PX * 100
 
 
 def _text(x: str, y: float, said: str, kind: str, anchor: str = "start") -> Element:

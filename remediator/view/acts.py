@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from remediator.view.people import HELD, decided
+from remediator.view.people import HELD, OPTED_OUT, PAUSED, decided
 from remediator.view.shapes import PersonsAct
 from remediator.view.state import PageState
 from rules.api.health import IncidentStatus
+from rules.api.names import LABEL_OPT_OUT
 from rules.api.nodes import PauseView, QuarantineView
 from rules.api.quarantine import Condition, Mode
 from rules.catalog.reason import ClosesKind
@@ -48,17 +49,21 @@ def node_acts(
     return tuple(found)
 
 
-def acts_on(name: str, session: QuarantineView | None, state: PageState) -> tuple[PersonsAct, ...]:
-    """The same as the page sees it; `session` is the open one of the node."""
+def acts_on(name: str, state: PageState) -> tuple[PersonsAct, ...]:
+    """The same as the page sees it, and for a node in service what takes it out; nothing of a node
+    that is gone: whatever was written for it would change nothing.
+    """
     snapshot = state.snapshot
     node = snapshot.nodes.get(name)
     if node is None:
-        policy, health = snapshot.policy, snapshot.healths.get(name)
-        unseen = CauseSight(node=None, health=health, stale="", policy=policy, now=state.now)
-        return node_acts(name, session, unseen, people=decided(None, session, (), state.now))
+        return ()
+    session = state.open_session(name)
     pauses = [pause for pause in snapshot.pauses.values() if pause_covers(pause, node, state.now)]
     people = decided(node, session, pauses, state.now)
-    return node_acts(name, session, sight_of(node, snapshot), people=people, pauses=pauses)
+    found = node_acts(name, session, sight_of(node, snapshot), people=people, pauses=pauses)
+    if session is not None:
+        return found
+    return (*taking_out(name, people, shadow=snapshot.policy.mode == Mode.SHADOW), *found)
 
 
 def resume_command(pauses: Iterable[PauseView]) -> str:
@@ -66,9 +71,17 @@ def resume_command(pauses: Iterable[PauseView]) -> str:
     return " ".join(["kubectl gpuward resume", *sorted(one.metadata.name for one in pauses)])
 
 
-def take_out(node: str) -> PersonsAct:
-    """What a person can do about any node without a session."""
-    return _act(f'kubectl gpuward quarantine {node} --reason "..."', "take it out of service")
+def taking_out(node: str, people: Iterable[str], *, shadow: bool) -> tuple[PersonsAct, ...]:
+    """What takes a node without a session out of service: nothing in Shadow, and of one that is
+    opted out first the label.
+    """
+    if shadow:
+        return ()
+    if OPTED_OUT in people:
+        return (_act(f"kubectl label node {node} {LABEL_OPT_OUT}-", "let gpuward act on it"),)
+    when = " once the pause ends" if PAUSED in people else ""
+    does = f"take it out of service{when}"
+    return (_act(f'kubectl gpuward quarantine {node} --reason "..."', does),)
 
 
 def _session_acts(

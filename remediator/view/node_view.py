@@ -26,7 +26,7 @@ def node_detail(node: NodeView, state: PageState) -> NodeDetail:
         health=verdict.status if verdict else None,
         marks=node_marks(node),
         notes=tuple(_notes(node, state)),
-        acts=acts_on(node.name, state.open_session(node.name), state),
+        acts=acts_on(node.name, state),
         sessions=rows_of(state.by_node.get(node.name, ())),
         timeline=node_timeline(
             node.name,

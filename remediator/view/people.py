@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from remediator.view.text import age
+from rules.api.metadata import LabelSelector
 from rules.api.names import ANNOTATION_HOLD
 from rules.api.nodes import NodeView, PauseView, QuarantineView
+from rules.api.selectors import spelled
+from rules.api.sentences import some
 from rules.catalog.why_not import WhyNot
 from rules.session.observation import opted_out, pause_covers, pause_doubt, pause_over
 from rules.session.status import condition
@@ -23,7 +28,7 @@ def decided(
 ) -> tuple[str, ...]:
     """What people said about one node; of a node that may not be read what its session shows."""
     held = session is not None and session.spec.hold
-    paused = session is not None and _paused(session)
+    paused = session is not None and is_paused(session)
     if node is not None:
         held = held or ANNOTATION_HOLD in node.annotations
         paused = any(pause_covers(pause, node, now) for pause in pauses)
@@ -32,10 +37,10 @@ def decided(
     return tuple(word for word, said in words if said)
 
 
-def _paused(session: QuarantineView) -> bool:
+def is_paused(session: QuarantineView) -> bool:
     """Of what halts a session only a pause; an opt-out or another owner is not one."""
-    found = condition(session.status, "Paused")
-    return found is not None and found.status == "True" and found.reason == WhyNot.PAUSED
+    said = (condition(session.status, kind) for kind in ("Paused", "Blocked"))
+    return any(c is not None and c.status == "True" and c.reason == WhyNot.PAUSED for c in said)
 
 
 def pause_lines(pauses: Iterable[PauseView], now: float) -> list[str]:
@@ -65,12 +70,8 @@ def pause_scope(pause: PauseView) -> str:
         return f"all nodes, because {doubt}"
     if scope.all:
         return "all nodes"
-    if scope.nodes:
-        more = len(scope.nodes) - 5
-        named = ", ".join(scope.nodes[:5])
-        return f"{named} and {more} more" if more > 0 else named
-    labels = (scope.node_selector or {}).get("matchLabels")
-    if isinstance(labels, dict) and len(scope.node_selector or {}) == 1:
-        pairs = ", ".join(f"{key}={value}" for key, value in sorted(labels.items())[:5])
-        return f"nodes with {pairs}"
-    return "nodes of a selector"
+    said = [some(scope.nodes)] if scope.nodes else []
+    if scope.node_selector is not None:
+        selector = msgspec.convert(scope.node_selector, LabelSelector)
+        said.append(f"nodes with {spelled(selector)[:200]}" if spelled(selector) else "every node")
+    return " and ".join(said)

@@ -77,7 +77,7 @@ def session_detail(session: QuarantineView, state: PageState) -> shapes.SessionD
     return shapes.SessionDetail(
         session=session_row(session),
         hold=spec.hold,
-        acts=acts_on(spec.node_name, session, state) if is_open(session) else (),
+        acts=acts_on(spec.node_name, state),
         release_asked_by=(spec.release.by or "somebody") if spec.release else "",
         causes=spec.causes,
         conditions=status.conditions,

@@ -34,6 +34,44 @@ def parse_selector(text: str) -> Matcher:
     return lambda labels: all(matches(labels) for matches in matchers)
 
 
+def as_object(text: str) -> dict[str, Any]:
+    """The same selector in the form of API objects: `matchLabels`, and `matchExpressions` for what
+    equality does not say. ValueError where it is none.
+    """
+    parse_selector(text)
+    labels: dict[str, str] = {}
+    expressions: list[dict[str, Any]] = []
+    for part in filter(None, map(str.strip, _split(text))):
+        key, operator, values = _parts(part)
+        if operator == "In" and len(values) == 1 and key not in labels:
+            labels[key] = values[0]
+        else:
+            said = {"values": values} if operator in _WITH_VALUES else {}
+            expressions.append({"key": key, "operator": operator, **said})
+    return {
+        **({"matchLabels": labels} if labels else {}),
+        **({"matchExpressions": expressions} if expressions else {}),
+    }
+
+
+def spelled(selector: LabelSelector) -> str:
+    """The text form of an object-form selector, each of its parts as it stands."""
+    return ",".join(
+        [
+            *(f"{key}={value}" for key, value in sorted(selector.match_labels.items())),
+            *map(_spelled, selector.match_expressions),
+        ]
+    )
+
+
+def _spelled(expression: Mapping[str, Any]) -> str:
+    key, operator = expression.get("key", ""), expression.get("operator", "")
+    values = expression.get("values") or ()
+    if operator in _WITH_VALUES and isinstance(values, list | tuple):
+        return f"{key} {operator.lower()} ({','.join(map(str, values))})"
+    return f"!{key}" if operator == "DoesNotExist" else str(key)
+
+
 def _split(text: str) -> list[str]:
     return re.split(r",(?![^()]*\))", text)
 

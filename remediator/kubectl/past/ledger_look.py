@@ -180,14 +180,19 @@ def _share(row: ShareRow) -> str:
 
 
 async def keep(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
-    """Say that a GPU is fine: what was before makes no lemon of it."""
-    record = await _record(cluster, options.uuid)
+    """Say that GPUs are fine: what was before makes no lemon of them. Of none where one of them
+    has no record.
+    """
+    records = [await _record(cluster, text) for text in dict.fromkeys(options.records)]
     word = f"{format_time(cluster.now())} {options.reason} ({await cluster.who()})"
-    await cluster.patch(
-        api_path(f"{GROUP_PATH}/gpurecords", record.name),
-        {"metadata": {"annotations": {ANNOTATION_KEEP: word[:MAX_MESSAGE]}}},
+    for record in records:
+        await cluster.patch(
+            api_path(f"{GROUP_PATH}/gpurecords", record.name),
+            {"metadata": {"annotations": {ANNOTATION_KEEP: word[:MAX_MESSAGE]}}},
+        )
+    return "\n".join(
+        f"{record.status.called}: what was before now makes no lemon of it" for record in records
     )
-    return f"{record.status.called}: what was before now makes no lemon of it"
 
 
 async def _record(cluster: Cluster, text: str) -> RecordView:

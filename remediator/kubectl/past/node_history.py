@@ -115,4 +115,5 @@ def _line(item: TimelineItem, *, wide: bool) -> list[str]:
     what = " ".join(filter(None, (item.what, state, by)))
     if item.lane == Lane.PERSON and item.said and not wide:
         what = f"{what}: {item.said[:_SAID]}"
-    return [item.at, item.lane, lasted(item) or "-", what, *([item.said] if wide else ())]
+    at = f"{item.at[:19]}Z" if len(item.at) > len("2026-01-31T12:00:00Z") else item.at
+    return [at, item.lane, lasted(item) or "-", what, *([item.said] if wide else ())]

@@ -63,7 +63,8 @@ def complete(commands: tuple[Command, ...], words: list[str]) -> list[str]:
     if option is not None:
         offered: Iterable[str] = map(str, option.choices or ())
     elif begun.startswith("-"):
-        offered = [word for action in one._actions for word in action.option_strings]  # noqa: SLF001
+        taken = [action for action in one._actions if action.help != argparse.SUPPRESS]  # noqa: SLF001
+        offered = [word for action in taken for word in action.option_strings]
     elif command is None:
         offered = names
     else:

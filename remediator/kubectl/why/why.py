@@ -6,19 +6,19 @@ owns each mark, and what the reader can do; nothing twice. `why -o wide` says th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from remediator.kube.resources import AGENT_SELECTOR
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.blocked import blocked_lines, next_lines
 from remediator.kubectl.why.calm import calm_lines, only_reported
 from remediator.kubectl.why.marks import kept_lines, mark_lines
-from remediator.view.acts import node_acts, take_out
+from remediator.view.acts import node_acts, taking_out
 from remediator.view.text import WIDTH, age, count, labelled, quoted
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.mark import marked, read_note
 from rules.api.nodes import QuarantineView
-from rules.api.quarantine import Cause, Mode, Phase, ValidationCheck
+from rules.api.quarantine import Cause, Mode, Phase, TimelineEntry, ValidationCheck
 from rules.api.sentences import blocked_clause
 from rules.catalog.plain_words import closes, decoded, repair, repair_command
 from rules.policy.policy import Policy
@@ -29,6 +29,7 @@ from rules.session.observation import OF_THE_AGENT, is_open
 from rules.session.repair.rungs import rungs
 from rules.session.repair.wants import under_way
 from rules.session.status import is_true
+from rules.session.validation import verdicts
 from rules.text.printable import printable
 
 SHOWN_INCIDENTS = 5
@@ -44,6 +45,7 @@ _STEPS = {
     Phase.VALIDATING: "all causes closed",
 }
 """A phase in few words; what its sentence said at the time is in `show`."""
+_STILL_MARKED = "taint and cordon are on still"
 _OVER = "the repair step is over, and the node is out still"
 
 
@@ -182,6 +184,9 @@ def _causes(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> It
         if cause.source == EXTERNAL and cause in holding and cause.incident not in ids:
             yield f"{cause.reason} ({cause.severity}), said by others and not taken back"
             yield f"  {quoted(cause.message)}"
+        elif cause.source == verdicts.SOURCE and cause in holding:
+            yield f"{cause.reason} ({cause.severity}), holds until something is done about it"
+            yield f"  {quoted(cause.message)}"
         elif cause.source != "Human" and cause.incident not in ids:
             yield from _closed(cause, status, look.now)
 
@@ -253,16 +258,23 @@ def _done(session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
     if session.status.mode == Mode.SHADOW:
         words[str(Phase.MARKED)] = "would be tainted and cordoned"
     for number, step in enumerate(shown, start=len(timeline) - len(shown)):
-        again = step.step == Phase.QUARANTINED and any(
-            before.step == Phase.REPAIRING for before in timeline[:number]
-        )
-        short = _OVER if again else words.get(step.step, step.message)
+        short = _again(step.step, timeline[:number]) or words.get(step.step, step.message)
         text = step.message if wide else short
         said = f": {text}" if text else ""
         yield f"{step.at} {step.step} by {step.by or '?'}{said}"
     if session.spec.release is not None:
         asked = session.spec.release
         yield f"release asked for by {asked.by or '?'}: {asked.reason}"
+
+
+def _again(step: str, before: Sequence[TimelineEntry]) -> str:
+    """What a phase means that a session comes back to; "" at its first time."""
+    phases = [entry.step for entry in before if entry.step in set(Phase)]
+    while Phase.PENDING in phases[1:]:
+        phases = phases[phases.index(Phase.PENDING, 1) :]  # it was taken up again after its end
+    if step == Phase.QUARANTINED and phases[-1:] == [Phase.REPAIRING]:
+        return _OVER
+    return _STILL_MARKED if step == Phase.MARKED and Phase.MARKED in phases else ""
 
 
 def _tests(session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
@@ -280,7 +292,8 @@ def _tests(session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
 
 
 def _check(check: ValidationCheck) -> str:
-    gpu = f" on {check.gpu}" if check.gpu else ""
+    index = "GPU " if check.gpu.isdecimal() else ""
+    gpu = f" on {index}{check.gpu}" if check.gpu else ""
     value = f", {check.value:g} {check.unit}".rstrip() if check.value is not None else ""
     floor = f", at least {check.floor:g}" if check.floor is not None else ""
     note = f"; {check.note}" if check.note else ""
@@ -315,7 +328,7 @@ def _history(look: NodeLook) -> Iterator[str]:
 
 def _advice(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
     can = [*node_acts(look.name, session, look.sight, people=look.people, pauses=look.pauses)]
-    if only_reported(look) and not look.people:
-        can.append(take_out(look.name))
+    if only_reported(look):
+        can = [*taking_out(look.name, look.people, shadow=look.shadow), *can]
     width = max((len(act.command) for act in can), default=0)
     yield from (f"{act.command.ljust(width)}   {act.does}" for act in can)

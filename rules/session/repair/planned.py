@@ -184,7 +184,7 @@ def _cannot(
     until = clock(started_at(case, attempt) + ASK_S)
     sentence = (
         f"{attempt.step} cannot be asked of {attempt.adapter}: {refusal.why}; it is tried again "
-        f"and has failed at {until}."
+        f"until {until} and counts as failed then."
     )
     status = st.enter(status, Phase.REPAIRING, bounded(sentence), case.now)
     return case.decision(

@@ -68,7 +68,8 @@ def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> De
         sentence = bounded(f"{sentence[:-1]}; its test under load passed at {clock(tested_at)}.")
     flaps = st.times(status, "CauseReturned")
     if flaps:
-        sentence = bounded(f"{sentence[:-1]}; the cause came back {flaps} times before.")
+        before = "once" if flaps == 1 else f"{flaps} times"
+        sentence = bounded(f"{sentence[:-1]}; the cause came back {before} before.")
     status = st.enter(status, Phase.VALIDATING, sentence, case.now)
     return case.decision(
         "Validate",

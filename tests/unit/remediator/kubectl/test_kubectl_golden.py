@@ -75,7 +75,8 @@ ACTS = {
         ("pause", "--until", "2026-03-04T14:00:00Z", *REASON),
     ),
     "uninstall": (("uninstall",), ("uninstall", "--yes"), ("uninstall", "--yes")),
-    "resume": (("resume", "nothing"), ("resume", "pause-0badcafe"), ("resume",)),
+    "resume": (("resume", "nothing"), ("resume",), ("resume", "gpu-paused"),
+               ("resume", "pause-0badcafe"), ("resume",)),
 }  # fmt: skip
 
 

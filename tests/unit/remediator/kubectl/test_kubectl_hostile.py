@@ -29,7 +29,7 @@ SESSION = f"{NAME}-0badcafe"
 COMMANDS = (
     ("why", NAME), ("why", NAME, "-o", "wide"), ("list", "-o", "wide"), ("fleet", "-o", "wide"),
     ("history", NAME, "-o", "wide"), ("plan",), ("plan", "-o", "wide"), ("why", "gone"),
-    ("resume",),
+    ("resume", "--yes"),
 )  # fmt: skip
 
 

@@ -12,9 +12,17 @@ import pytest
 
 from hack.sim.cluster.clients.client import Object
 from hack.sim.cluster.http.threaded import HostedServer
-from hack.sim.cluster.resource import NODES, PODS
+from hack.sim.cluster.resource import CONFIGMAPS, NAMESPACES, NODES, PODS
 from tests.support.remediator.kubectl_cluster import cluster, load
-from tests.support.remediator.kubectl_objects import QUARANTINES, node, session
+from tests.support.remediator.kubectl_objects import (
+    HEALTHS,
+    PAUSES,
+    QUARANTINES,
+    marked,
+    node,
+    session,
+    sick,
+)
 
 BY_HAND = {"source": "Human", "reason": "Requested", "severity": "Degraded", "by": "ann"}
 
@@ -89,3 +97,91 @@ def test_a_degraded_pod_that_fits_no_other_node_stays(tmp_path: Path, severity: 
     assert any("no other node has 8 free GPUs" in b for b in found["blocked"]) == (
         severity == "Degraded"
     )
+
+
+PAUSED = {
+    "apiVersion": "gpuward.io/v1alpha1",
+    "kind": "GPUWardPause",
+    "metadata": {"name": "pause-1"},
+    "spec": {"scope": {"nodeSelector": {"matchLabels": {"paused": "yes"}}}, "by": "ann"},
+}
+ROOM = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "gpuward-policy", "namespace": "gpuward"},
+    "data": {
+        "policy.yaml": "apiVersion: gpuward.io/v1alpha1\nkind: QuarantinePolicy\nmode: Enforce\n"
+        "budget:\n  maxUnavailable: {percent: 100, atMost: 99}\n"
+        "  maxNew: {count: 99, window: 1h}\n  perReason: {count: 99, window: 1h}\n"
+    },
+}
+OUT, LULL = {"gpuward.io/opt-out": "true"}, {"paused": "yes"}
+PAUSE_SAID, OUT_SAID = "paused by ann with GPUWardPause pause-1", "opt-out=true"
+AFTER = "wait, then drain"
+COMBINATIONS: list[tuple[str, str, dict[str, str], str, str]] = [
+    # phase of the session ("" for none), the node's Ready, its labels; what is said, and why
+    ("", "True", {}, "drain", ""),
+    ("", "True", LULL, "wait", PAUSE_SAID),
+    ("", "True", OUT, "nothing", "opted out"),
+    ("Pending", "True", {}, "drain", ""),
+    ("Pending", "True", LULL, "wait", PAUSE_SAID),
+    ("Pending", "True", OUT, "wait", OUT_SAID),
+    ("Pending", "Unknown", {}, "cordon and taint, wait, then drain", "kubelet is silent"),
+    ("Marked", "True", {}, "drain", ""),
+    ("Marked", "True", LULL, AFTER, PAUSE_SAID),
+    ("Marked", "True", OUT, AFTER, OUT_SAID),
+    ("Draining", "True", {}, "drain", ""),
+    ("Draining", "True", LULL, AFTER, PAUSE_SAID),
+    ("Draining", "True", OUT, AFTER, OUT_SAID),
+    ("Draining", "True", {**OUT, **LULL}, AFTER, OUT_SAID),
+    ("Draining", "Unknown", {}, AFTER, "kubelet is silent"),
+    ("Quarantined", "True", LULL, "stay Quarantined", "as it was then"),
+    ("Validating", "True", {}, "stay Validating", "as it was then"),
+]
+
+
+def test_plan_says_what_will_really_happen(tmp_path: Path) -> None:
+    """Every state beside every word of people, of a silent kubelet, and without the node."""
+    nodes, sessions, verdicts, expected = [], [], [], {}
+    for number, (phase, ready, labels, would, because) in enumerate(COMBINATIONS):
+        name = f"n-{number:02d}"
+        sign = {"gpuward.io/gpus": "8", **labels}
+        on = node(name, "unhealthy") if phase in {"", "Pending"} else marked(name, f"{name}-s")
+        on["metadata"]["labels"].update(sign)
+        on["status"]["conditions"] = [{"type": "Ready", "status": ready}]
+        nodes.append(on)
+        verdicts.append(sick(name))
+        if phase:
+            sessions.append(session(f"{name}-s", name, phase, "as it was then"))
+        expected[name] = (would, because)
+    sessions += [session(f"gone-{phase}", f"gone-{phase.lower()}", phase, "as it was then")
+                 for phase in ("Pending", "Draining")]  # fmt: skip
+    gone = ("end, NodeGone", "there is no such node any more")
+    expected |= dict.fromkeys(("gone-pending", "gone-draining"), gone)
+
+    def fill(hosted: HostedServer) -> None:
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpuward"}}
+        load(hosted, NAMESPACES, namespace)
+        load(hosted, NODES, *nodes, *(gpu_node(f"well-{i}") for i in range(9)))
+        load(hosted, QUARANTINES, *sessions)
+        load(hosted, HEALTHS, *verdicts)
+        load(hosted, PAUSES, PAUSED)
+        load(hosted, CONFIGMAPS, ROOM)
+
+    with cluster(tmp_path, fill) as kubectl:
+        code, out, err = kubectl("plan", "-o", "json")
+        told = kubectl("fleet")[1]
+    assert (code, err) == (0, "")
+    found = {one["node"]: one for one in json.loads(out)}
+    said = {
+        name: ", then ".join(filter(None, (one["would"], one["then"])))
+        for name, one in found.items()
+    }
+    assert said == {name: would for name, (would, _) in expected.items()}
+    wrong = {
+        n: found[n]["because"]
+        for n, (_, because) in expected.items()
+        if because not in found[n]["because"] or bool(because) != bool(found[n]["because"])
+    }
+    assert wrong == {}  # fmt: skip
+    assert "open sessions of what is no GPU node, or gone: gone-draining, gone-pending" in told

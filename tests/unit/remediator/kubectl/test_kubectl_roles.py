@@ -41,7 +41,7 @@ LINES = {
     "repaired": (BLOCKED, *BECAUSE),
     "release": (BLOCKED, *BECAUSE, "--yes"),
     "pause": BECAUSE,
-    "resume": (),
+    "resume": ("--yes",),
     "uninstall": ("--yes",),
     "completion": ("bash",),
     "bundle": (BLOCKED, "--to", "/dev/null"),

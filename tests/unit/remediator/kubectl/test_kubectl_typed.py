@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from agent.cli import main as agent_main
 from hack.sim.cluster import resource as r
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.commands import COMMANDS
+from remediator.kubectl.options import Command
 from remediator.kubectl.typed import running
 from remediator.kubectl.typed.completion import SHELLS, complete
 from tests.support.remediator.kubectl_cluster import REPOSITORY, Kubectl, cluster, run_command
@@ -87,6 +89,68 @@ ACTS = [
     ("resume",),
     ("uninstall", "--yes"),
 ]
+
+
+WRITING = [one for one in COMMANDS if one.writes]
+
+
+@pytest.mark.parametrize("command", WRITING, ids=[one.name for one in WRITING])
+def test_every_command_that_writes_takes_the_same_options_or_says_why_not(command: Command):
+    helped = run_command(command.name, "--help")[1]
+    assert {"--yes", "--dry-run"} <= set(re.findall(r"--[a-z-]+", helped))
+    code, _, err = run_command(command.name, "-l", "rack=a17", "gpu-7", "--yes",
+                               *(REASON if command.reason else ()))  # fmt: skip
+    assert code == 64
+    assert (command.unselected or "name nodes or give --selector") in err
+    assert bool(command.unselected) != (command.node or command.selects)
+
+
+def test_a_node_is_no_pause_and_leads_to_those_that_cover_it(fleet):
+    said = "it may cover others too; end it with: kubectl gpuward resume pause-0badcafe"
+    for words in ("gpu-paused", "node/gpu-paused"):
+        code, out, err = fleet("resume", words, "--yes")
+        assert (code, out) == (1, "")
+        assert said in err
+    assert "no pause covers it" in fleet("resume", HEALTHY)[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        pytest.param((), 1, id="without a name it asks, and nobody can answer"),
+        pytest.param(("--yes",), 0, id="agreed"),
+        pytest.param(("pause-0badcafe",), 0, id="named"),
+    ],
+)
+def test_all_pauses_end_only_after_a_word(tmp_path: Path, words: tuple[str, ...], code: int):
+    with cluster(tmp_path, load_fleet) as kubectl:
+        assert kubectl("pause", "--reason", "mine")[0] == 0
+        found, _, err = kubectl("resume", *words)
+        listed = kubectl("list")[1]
+    assert found == code
+    assert ("(pause-0badcafe)" in listed) is bool(code)
+    if code:
+        assert "This ends all 2 pauses" in err
+        assert "by ann (pause-0badcafe), gpu-paused" in err
+        assert ": mine. gpu-paused waits for that" in err
+        assert "Nothing was done; agree with --yes" in err
+
+
+def test_a_pause_takes_labels_as_kubectl_does(fleet, tmp_path: Path):
+    with cluster(tmp_path, load_fleet) as kubectl:
+        words = ("pause", "-l", "gpuward.io/health in (unknown,none),!rack", *REASON)
+        said = kubectl(*words)[1]
+        listed = kubectl("list")[1]
+    assert said.startswith("paused on 2 of 13 nodes (gpuward.io/health in (unknown,none),!rack)")
+    assert "nodes with gpuward.io/health in (unknown,none),!rack: fan noise" in listed
+
+
+def test_several_records_are_kept_or_none(tmp_path: Path):
+    with cluster(tmp_path, load_fleet) as kubectl:
+        assert "no record of GPU-9" in kubectl("keep", "GPU-0badcafe", "GPU-9", *REASON)[2]
+        assert "lemons: 1" in kubectl("stats")[1]
+        code, out, _ = kubectl("keep", "GPU-0badcafe", "gpu-0badcafe", *REASON)
+    assert (code, out.count("no lemon")) == (0, 2)
 
 
 def everything(kubectl: Kubectl) -> str:

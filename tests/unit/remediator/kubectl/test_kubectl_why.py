@@ -326,3 +326,51 @@ def test_issue15_daemon_sets_that_could_not_come_back_are_named_once() -> None:
         found = look(sick(NAME), of_this, on=marked(NAME, "gpu-7-1"), untolerating=lacking)
         text = " ".join("\n".join(why(found)).split())
         assert text.count("gpu-operator/driver") == 1
+
+
+def test_a_failed_test_that_keeps_the_node_out_is_no_closed_cause() -> None:
+    """It is in no verdict of the agent, and the session rests on it all the same."""
+    failed = {
+        "source": "Validation", "incident": "v-1", "reason": "ValidationFailed",
+        "severity": "Fatal", "message": "GPU 4 reads 3 words of its memory back wrong.",
+    }  # fmt: skip
+    test = {
+        "provider": "Builtin", "attempt": 1, "state": "Failed", "object": "v-1",
+        "startedAt": ago(6), "endedAt": ago(5), "message": failed["message"],
+        "checks": [{"verdict": "fail", "id": "memory", "gpu": "4", "value": 3, "unit": "words"}],
+    }  # fmt: skip
+    one = session("s", NAME, "Quarantined", "m", spec={"causes": [failed]}, validation=[test])
+    text = "\n".join(why(look(verdict(NAME), one)))
+    assert "ValidationFailed (Fatal), holds until something is done about it" in text
+    assert "not active any more" not in text
+    assert "fail: memory on GPU 4, 3 words" in text
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        pytest.param(
+            ("Pending", "Marked", "Draining", "Quarantined", "Repairing", "Quarantined"),
+            "Quarantined by gpuward: the repair step is over", id="a step is over",
+        ),
+        pytest.param(
+            ("Pending", "Marked", "Draining", "Quarantined", "Repairing", "Validating", "Marked",
+             "Draining", "Quarantined"),
+            "Quarantined by gpuward: nothing left to evict", id="drained again",
+        ),
+        pytest.param(
+            ("Pending", "Marked", "Validating", "Marked"),
+            "Marked by gpuward: taint and cordon are on still", id="its cause came back",
+        ),
+        pytest.param(
+            ("Pending", "Marked", "Released", "Pending", "Marked"),
+            "Marked by gpuward: taint and cordon put on", id="taken up again after its end",
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_session_comes_back_to_is_not_told_as_the_first_time(
+    steps: tuple[str, ...], said: str
+) -> None:
+    one = session("s", NAME, steps[-1], "m", steps=steps)
+    done = [line for line in why(look(sick(NAME), one), width=200) if " by gpuward" in line]
+    assert said in done[-1]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 
-from remediator.page.answers import api_history, document_of, nodes_to_read
+from remediator.page.answers import NotThereError, api_history, document_of, nodes_to_read
 from remediator.page.markup import render
 from remediator.view.history_view import drain_seconds, drain_times, weeks
 from rules.api.nodes import QuarantineView
@@ -125,3 +126,19 @@ def test_the_serial_of_a_gpu_on_a_healthy_node_comes_from_a_read() -> None:
     assert nodes_to_read(of, "/history") == nodes_to_read(of, "/api/history") == ["b"]
     (gpu,) = api_history(dataclasses.replace(of, read={"b": verdict("b")})).gpus
     assert gpu.gpu.serial == "S3"
+
+
+def test_words_under_bars_do_not_touch_on_a_phone() -> None:
+    page = render(document_of(state((), [past("s", "n", days=1, took_s=20)]), "/history", {}))
+    weeks = re.findall(r">(\d\d-\d\d)<", page)
+    assert 3 <= len(weeks) <= 6
+    assert "<h1>History</h1>" in page
+
+
+def test_a_node_that_is_gone_leads_to_what_is_kept_of_it() -> None:
+    of = state((), [past("s-1", "n", days=1, took_s=20)])
+    page = render(document_of(of, "/nodes/n", {}))
+    assert "no such GPU node any more" in page
+    assert 'href="/sessions/s-1"' in page
+    with pytest.raises(NotThereError):
+        document_of(of, "/nodes/never", {})

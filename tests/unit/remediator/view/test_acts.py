@@ -4,6 +4,7 @@ node, on that of its session and in `why`.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from remediator.view.state import PageState
 from rules.api.health import IncidentStatus
 from rules.api.nodes import FreshNode, ObjectMeta, PauseView, QuarantineView
 from rules.api.quarantine import Cause, Condition, PauseScope, PauseSpec, ReleaseRequest
+from rules.policy.policy import Policy
 from tests.support.remediator.page_fleet import NOW, ago, node, session, sick, state, verdict
 
 HOLD = 'kubectl gpuward hold b --reason "..."'
@@ -24,6 +26,7 @@ UNHOLD = "kubectl gpuward unhold b"
 REPAIRED = 'kubectl gpuward repaired b --reason "..."'
 RELEASE = 'kubectl gpuward release b --reason "..."'
 REPAIR = "kubectl gpuward repair b"
+TAKE = 'kubectl gpuward quarantine b --reason "..."'
 BY_PERSON = Cause(source="Human", reason="Requested", message="fan noise", by="ann")
 BY_OTHERS = Cause(source="External", incident="external-1", reason="SiteSays", severity="Fatal")
 STEP = Condition(type="RepairProposed", status="True", reason="ResetGPU", message="proposed")
@@ -114,15 +117,43 @@ def test_only_what_changes_something_is_offered(of: PageState, commands: list[st
 
 def test_without_a_session_a_node_can_be_taken_and_a_hold_be_ended() -> None:
     of = state([node("b", **HELD)])
-    assert [act.command for act in api_node(of, "b").acts] == [UNHOLD]
-    said = render(document_of(of, "/nodes/b", {}))
-    assert "gpuward quarantine b " in said
-    assert api_node(state([node("b")]), "b").acts == ()
+    assert [act.command for act in api_node(of, "b").acts] == [TAKE, UNHOLD]
+    assert [act.command for act in api_node(state([node("b")]), "b").acts] == [TAKE]
 
 
-def test_an_ended_session_offers_nothing() -> None:
-    of = state([node("b")], [session("b-1", "b", "Released")])
-    assert api_session(of, "b-1").acts == ()
+@pytest.mark.parametrize(
+    ("of", "commands"),
+    [
+        pytest.param(state([node("b")]), [TAKE], id="in service"),
+        pytest.param(
+            state([node("b", labels={"gpuward.io/opt-out": "true"})]),
+            ["kubectl label node b gpuward.io/opt-out-"], id="opted out: a session would wait",
+        ),
+        pytest.param(
+            state([node("b")], pauses=[PAUSE]), [TAKE, "kubectl gpuward resume pause-1"],
+            id="paused",
+        ),
+        pytest.param(state([node("b")], policy=Policy()), [], id="nothing is touched in Shadow"),
+    ],
+)  # fmt: skip
+def test_of_a_node_in_service_only_what_works_is_offered(
+    of: PageState, commands: list[str]
+) -> None:
+    assert [act.command for act in api_node(of, "b").acts] == commands
+
+
+@pytest.mark.parametrize("phase", ["Released", "NodeGone"])
+def test_an_ended_session_offers_what_can_be_done_about_its_node_now(phase: str) -> None:
+    ended = session("b-1", "b", phase)
+    assert [act.command for act in api_session(state([node("b")], [ended]), "b-1").acts] == [TAKE]
+    again = state([sick("b")], [ended, session("b-2", "b")], [verdict("b", incidents=())])
+    assert [act.command for act in api_session(again, "b-1").acts] == [HOLD, RELEASE]
+    gone = state([], [ended])
+    assert api_session(gone, "b-1").acts == ()
+    for address in ("/sessions/b-1", "/nodes/b"):
+        said = render(document_of(gone, address, {}))
+        offered = set(re.findall(r"kubectl gpuward (\w+) b\b", said))
+        assert offered == {"why", "history", "bundle"}
 
 
 @pytest.mark.parametrize("held", [False, True])
@@ -130,7 +161,8 @@ def test_of_a_node_that_is_gone_nothing_is_offered_that_is_written_on_it(held: b
     there = world(None, hold=held, conditions=(STEP,))
     quarantines = tuple(there.snapshot.quarantines.values())
     gone = state([], quarantines)
-    assert [act.command for act in api_session(gone, "b-1").acts] == [REPAIR, RELEASE]
+    assert api_session(gone, "b-1").acts == ()
+    # Whoever may not read the node cannot know that it is gone.
     look = NodeLook(name="b", now=NOW, node=None, sessions=quarantines)
     offers = "\n".join(why(look)).partition("\nyou can  ")[2]
     assert [line.split()[2] for line in offers.splitlines()] == ["repair", "release"]

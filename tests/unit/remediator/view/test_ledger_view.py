@@ -10,6 +10,7 @@ import pytest
 from remediator.kubectl.past.ledger_look import told
 from remediator.page.answers import api_records, document_of
 from remediator.page.markup import render
+from remediator.page.records_page import records_page
 from remediator.view.ledger_view import record_rows, stats
 from rules.ledger.record import RecordView
 from tests.support.remediator.page_fleet import NOW, node, session, state
@@ -58,6 +59,10 @@ def test_issue15_walk_a_young_fleet_has_counts_and_no_rates() -> None:
     young = "\n".join(told(msgspec.structs.replace(found, days=0)))
     assert young.startswith("6 faults in 1,440 GPU-days (at most 0 days), too short for rates")
     assert "1,000" not in young
+    page = render(records_page(msgspec.structs.replace(found, days=0), state().replica(), NOW))
+    assert "Too short for rates" in page
+    assert "1,000 GPU-days" not in page
+    assert ">Rate<" not in page
     assert "no absence has ended yet" in "\n".join(told(stats([], NODES, [], NOW)))
 
 
