@@ -16,6 +16,7 @@ from remediator.kubectl.command import CommandError
 from remediator.kubectl.look import existing_node
 from remediator.kubectl.node_look import look_at, open_session
 from remediator.kubectl.terminal import Terminal
+from remediator.kubectl.why.marks import what_comes_off
 from remediator.kubectl.why.repaired import faults, objections
 from remediator.view.acts import resume_command
 from remediator.view.people import HELD
@@ -96,7 +97,7 @@ async def _join(cluster: Cluster, session: QuarantineView, cause: Cause, level: 
             "spec": {"causes": causes, **({"level": "Drain"} if deeper else {})},
         },
     )
-    drains = " and it will be drained" if deeper else ""
+    drains = "; its pods are evicted now, too" if deeper else ""
     return (
         f"{session.spec.node_name}: your reason was added to session {session.name}, which is "
         f"open already{drains}"
@@ -171,7 +172,7 @@ async def _given_back(
     else:
         wrong = "No fault is active."
     held = f" It is held; a release goes over that, {_STAYS}." if HELD in look.people else ""
-    return f"This gives {name} back now: taint and cordon come off. {wrong}{held}"
+    return f"{what_comes_off(name, look.node)} {wrong}{held}"
 
 
 async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:

@@ -14,9 +14,9 @@ from remediator.view.state import PageState
 from rules.api.health import IncidentStatus
 from rules.api.names import LABEL_OPT_OUT
 from rules.api.nodes import PauseView, QuarantineView
-from rules.api.quarantine import Condition, Mode
-from rules.catalog.reason import ClosesKind
-from rules.session.causes import DETECTOR, CauseSight, open_causes, sight_of
+from rules.api.quarantine import Condition, Mode, Phase
+from rules.catalog.reason import ClosesKind, Level
+from rules.session.causes import DETECTOR, CauseSight, level_in_effect, open_causes, sight_of
 from rules.session.observation import pause_covers
 from rules.session.status import PROPOSED
 
@@ -92,6 +92,8 @@ def _session_acts(
     if proposed and not asked_back:
         yield _act(f"kubectl gpuward repair {node}", f"let {proposed} go")
     there = sight.node is not None  # what is written on the Node needs one
+    if there and not asked_back and _stops_at_cordon(session, sight):
+        yield _act(f'kubectl gpuward quarantine {node} --reason "..."', "move its pods off, too")
     if held and there:
         yield _unhold(node)
     elif there and not asked_back and session.status.mode != Mode.SHADOW:
@@ -105,7 +107,18 @@ def _session_acts(
         yield _act(
             f'kubectl gpuward repaired {node} --reason "..."', "say that a part was replaced"
         )
-    yield _act(f'kubectl gpuward release {node} --reason "..."', "give it back now")
+    pending = session.status.phase in {"", Phase.PENDING}
+    does = "leave it in service, end the session" if pending else "give it back now"
+    yield _act(f'kubectl gpuward release {node} --reason "..."', does)
+
+
+def _stops_at_cordon(session: QuarantineView, sight: CauseSight) -> bool:
+    """Whether only a person's word would drain the marked node."""
+    status = session.status
+    if status.phase != Phase.MARKED or status.mode == Mode.SHADOW:
+        return False
+    causes = open_causes(session, sight)
+    return level_in_effect(session, causes, sight.policy) != Level.DRAIN
 
 
 def _unhold(node: str, does: str = "let it be released") -> PersonsAct:

@@ -192,10 +192,10 @@ def node_marks(node: NodeView) -> tuple[shapes.NodeMark, ...]:
         if taint.key != CORDON_TAINT
     ]
     if node.spec.unschedulable:
-        before = ", and it was cordoned before" if note and note.prior_unschedulable else ""
-        marks.append(
-            shapes.NodeMark(what="cordoned", owner=("gpuward" if note else "not gpuward") + before)
-        )
+        owner = "gpuward" if note else "not gpuward"
+        if note and note.prior_unschedulable:
+            owner = "not gpuward: it was cordoned before, and stays so after a release"
+        marks.append(shapes.NodeMark(what="cordoned", owner=owner))
     return tuple(marks)
 
 

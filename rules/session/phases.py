@@ -333,7 +333,8 @@ def _quarantined(
         return step
     outlook = step or Outlook(then="")
     arrived = case.seen.plan.arrived if case.seen.plan is not None else None
-    since = case.phase_since if case.phase is Phase.QUARANTINED else case.now
+    entered = case.phase_since if case.phase is Phase.QUARANTINED else case.now
+    since = st.drained_at(status) or entered
     sentence = quarantined_sentence(case.causes, since, status.drain, outlook.then)
     kept = outlook.refusal if step is not None else _failed_test(case)
     message = f"Not repaired: {kept.why}." if kept is not None else ""

@@ -136,3 +136,17 @@ def steady(status: QuarantineStatus, stored: QuarantineStatus) -> QuarantineStat
 def times(status: QuarantineStatus, step: str) -> int:
     """How often the session took `step`, as far as the timeline remembers."""
     return sum(1 for entry in status.timeline if entry.step == step)
+
+
+def drained_at(status: QuarantineStatus) -> float | None:
+    """When the last drain was over: the first Quarantined after it, whatever repairs followed.
+
+    None where the timeline does not remember it.
+    """
+    found: float | None = None
+    for entry in status.timeline:
+        if entry.step == Phase.DRAINING:
+            found = None
+        elif entry.step == Phase.QUARANTINED and found is None:
+            found = parse_time(entry.at)
+    return found

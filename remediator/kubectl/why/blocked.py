@@ -18,7 +18,7 @@ from rules.catalog.why_not import WhyNot, runbook
 from rules.policy.policy import Policy
 from rules.session.causes import DETECTOR, level_in_effect, open_causes
 from rules.session.external import taken_back
-from rules.session.status import PROPOSED, blocked_by
+from rules.session.status import PROPOSED, blocked_by, is_true
 
 SHOWN_BLOCKS: Final = 8
 _TOLD: Final = frozenset({"Blocked", "NeedsHuman", "Storm"})
@@ -139,17 +139,34 @@ def next_lines(look: NodeLook, session: QuarantineView) -> Iterator[str]:
     policy = look.policy or Policy()
     causes = open_causes(session, look.sight)
     drains = level_in_effect(session, causes, policy) == Level.DRAIN
-    match session.status.phase:
+    status = session.status
+    held_back = any(is_true(status, kind) for kind in ("Blocked", "Storm"))
+    match status.phase:
         case Phase.PENDING | "":
             then = "then its pods are evicted within their budgets" if drains else "no eviction"
             first = "when the pause ends, " if paused else ""
+            first = first or ("once that has ended: " if held_back else "")
             yield f"{first}taint and cordon, {then}"
+        case Phase.MARKED if drains:
+            when = "once that has ended" if held_back else "within their budgets"
+            yield f"its pods are evicted {when}"
+        case Phase.DRAINING if is_true(status, "NeedsHuman"):
+            yield (
+                "what is blocked goes on by itself once that is remedied; with the last pod gone "
+                "it is Quarantined"
+            )
         case Phase.DRAINING:
             yield (
                 "evictions are tried again by themselves; with the last pod gone it is Quarantined"
             )
         case Phase.QUARANTINED | Phase.MARKED if _only_people(session):
             yield "only people asked for this, so a person ends it: release"
+        case Phase.MARKED:
+            yield "its pods run on; once the causes are closed it is given back by itself"
+        case Phase.QUARANTINED if not is_true(status, "NeedsHuman"):
+            yield "once the causes are closed: Validating, then it is given back by itself"
+        case Phase.REPAIRING:
+            yield "proven, it goes on to Validating; not proven in time, the next step follows"
         case Phase.VALIDATING if node is not None and node.ready != "True":
             yield "the node must be Ready before it is released"
         case _:

@@ -9,7 +9,7 @@ from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.repaired import disagreement
 from remediator.view.people import pause_lines
 from rules.api import names
-from rules.api.mark import cordon_stays, read_note
+from rules.api.mark import cordon_stays, marked, own_taint, read_note
 from rules.api.nodes import FreshNode, QuarantineView
 from rules.api.sentences import some
 from rules.catalog.why_not import WhyNot
@@ -51,6 +51,8 @@ def mark_lines(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
 
 def _cordon_owner(node: FreshNode) -> str:
     note = read_note(node)
+    if note is not None and note.prior_unschedulable:
+        return f"not gpuward's: {cordon_stays(node)}, and it stays after a release"
     if note is not None and "Cordon" in note.mark:
         stays = cordon_stays(node)
         return f"gpuward's; it stays after a release: {stays}" if stays else "gpuward's"
@@ -64,6 +66,25 @@ def _cordon_owner(node: FreshNode) -> str:
         return "not gpuward's"
     last = max(managers, key=lambda entry: entry.time)
     return f"not gpuward's: set by {last.manager[:100]} at {last.time or '?'}"
+
+
+def what_comes_off(name: str, node: FreshNode | None) -> str:
+    """What comes off the node when its session ends now, and what stays: sentences."""
+    if node is None:
+        return f"This gives {name} back now: taint and cordon come off."
+    if not marked(node):
+        return f"This ends the session of {name}, whose node carries no mark so far."
+    if stays := cordon_stays(node):
+        return (
+            f"This gives {name} back now: our taint comes off, the cordon stays ({stays}); "
+            f"kubectl uncordon {name} ends it."
+        )
+    parts = [
+        *(["taint"] if own_taint(node) is not None else []),
+        *(["cordon"] if node.spec.unschedulable else []),
+    ]
+    come = "come" if len(parts) > 1 else "comes"
+    return f"This gives {name} back now: {' and '.join(parts) or 'the mark'} {come} off."
 
 
 def kept_lines(look: NodeLook) -> Iterator[str]:

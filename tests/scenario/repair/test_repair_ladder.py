@@ -66,6 +66,10 @@ def test_s39_issue13_02_a_step_that_does_not_heal_is_followed_by_the_next_once_e
     assert world.condition(NODE, "NeedsHuman") == "NoStepLeft"
     assert "no repair step is left" in world.message(NODE)
     assert world.is_marked(NODE)
+    timeline = world.session(NODE).status.timeline
+    drained, *later = (entry.at for entry in timeline if entry.step == "Quarantined")
+    assert later, "each step that failed led back to Quarantined"
+    assert f"Drained at {drained[11:16]}" in world.message(NODE), "the drain, not the last step"
 
 
 @pytest.mark.parametrize("does", ["hangs", "lies"])

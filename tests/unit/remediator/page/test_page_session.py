@@ -86,7 +86,10 @@ def test_every_mark_has_an_owner() -> None:
             what="taint gpuward.io/quarantine=Xid79GPUFallenOffBus:NoSchedule", owner="gpuward"
         ),
         NodeMark(what="taint example.com/mine=x:NoExecute", owner="not gpuward"),
-        NodeMark(what="cordoned", owner="gpuward, and it was cordoned before"),
+        NodeMark(
+            what="cordoned",
+            owner="not gpuward: it was cordoned before, and stays so after a release",
+        ),
     )
 
 

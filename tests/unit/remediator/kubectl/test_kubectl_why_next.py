@@ -1,0 +1,111 @@
+"""What `why` says of the time to come, of whose the cordon is, and what a release would take off.
+
+A tired reader acts on these lines: none may promise what does not happen by itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from remediator.kubectl.node_look import NodeLook
+from remediator.kubectl.why.marks import what_comes_off
+from remediator.kubectl.why.why import why
+from rules.api.nodes import FreshNode, HealthView, QuarantineView
+from rules.api.quarantine import Mode
+from rules.policy.policy import Policy
+from tests.support.remediator.kubectl_objects import (
+    NOW,
+    Object,
+    ago,
+    condition,
+    marked,
+    node,
+    session,
+    sick,
+)
+
+NAME = "gpu-7"
+SESSION = f"{NAME}-0badcafe"
+STUCK = condition("NeedsHuman", "BudgetNeverAllows", "x")
+STORM = condition("Storm", "CorrelatedCause", "x")
+GANG = condition("Blocked", "GangWindow", "x")
+
+
+def note(**more: Any) -> str:
+    found = {"session": SESSION, "at": ago(14), "mark": "CordonAndTaint", **more}
+    return msgspec.json.encode(found).decode()
+
+
+def on(prior: bool = False) -> FreshNode:
+    annotations = {"gpuward.io/session": note(priorUnschedulable=prior)}
+    return msgspec.convert(marked(NAME, SESSION, annotations=annotations), FreshNode)
+
+
+def told(phase: str, *conditions: Object, level: str = "Drain", prior: bool = False) -> str:
+    health = sick(NAME, level=level)
+    opened = session(
+        SESSION, NAME, phase, "So it stands.", conditions=list(conditions), spec={"level": level}
+    )
+    seen = NodeLook(
+        name=NAME,
+        now=NOW,
+        node=on(prior),
+        health=msgspec.convert(health, HealthView),
+        sessions=(msgspec.convert(opened, QuarantineView),),
+        agents=(),
+        policy=Policy(mode=Mode.ENFORCE),
+    )
+    return " ".join(" ".join(why(seen, width=300)).split())
+
+
+@pytest.mark.parametrize(
+    ("phase", "conditions", "level", "said"),
+    [
+        ("Pending", (), "Drain", "next taint and cordon, then its pods are evicted"),
+        ("Pending", (STORM,), "Drain", "next once that has ended: taint and cordon, then"),
+        ("Marked", (), "Drain", "next its pods are evicted within their budgets"),
+        ("Marked", (GANG,), "Drain", "next its pods are evicted once that has ended"),
+        ("Marked", (), "Cordon", "next its pods run on; once the causes are closed"),
+        ("Draining", (), "Drain", "next evictions are tried again by themselves"),
+        ("Draining", (STUCK,), "Drain", "next what is blocked goes on by itself once that is"),
+        ("Quarantined", (), "Drain", "next once the causes are closed: Validating"),
+        ("Repairing", (), "Drain", "next proven, it goes on to Validating; not proven in time"),
+    ],
+)
+def test_issue15_walk_what_is_next_never_skips_what_is_in_the_way(
+    phase: str, conditions: tuple[Object, ...], level: str, said: str
+) -> None:
+    assert said in told(phase, *conditions, level=level)
+
+
+def test_issue15_walk_a_node_that_is_only_cordoned_shows_how_its_pods_are_moved() -> None:
+    move = f'kubectl gpuward quarantine {NAME} --reason "..."'
+    assert move in told("Marked", level="Cordon")
+    assert move not in told("Marked", level="Drain")
+
+
+def test_issue15_walk_a_cordon_that_was_there_before_is_nobody_elses_than_its_maker_s() -> None:
+    before = f"cordon, not gpuward's: it was cordoned before session {SESSION}"
+    assert f"{before}, and it stays after a release" in told("Quarantined", prior=True)
+    assert "cordon, gpuward's" in told("Quarantined")
+
+
+@pytest.mark.parametrize(
+    ("seen", "said"),
+    [
+        (on(), f"This gives {NAME} back now: taint and cordon come off."),
+        (on(prior=True), "our taint comes off, the cordon stays (it was cordoned before session"),
+        (
+            msgspec.convert(node(NAME), FreshNode),
+            f"This ends the session of {NAME}, whose node carries no mark so far.",
+        ),
+        (None, f"This gives {NAME} back now: taint and cordon come off."),
+    ],
+)
+def test_issue15_walk_a_release_says_what_comes_off_and_what_stays(
+    seen: FreshNode | None, said: str
+) -> None:
+    assert said in what_comes_off(NAME, seen)
