@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -24,18 +24,19 @@ from remediator.kube.pace import Pace, PaceLane, Rates
 from remediator.kube.resources import AGENT_SELECTOR, DAEMON_SETS, PDBS, AgentPodObject
 from remediator.kubectl.answers import checked, decoded, unreadable
 from remediator.kubectl.command import OPERATOR, CommandError
-from remediator.upkeep.policy_yaml import decode_policy
 from rules.api.budgets import PdbView
 from rules.api.evidence.wire import EvidenceView
 from rules.api.names import API_VERSION, COMPONENT_VALIDATE
 from rules.api.nodes import FreshNode, HealthView, NodeView, PauseView, QuarantineView
 from rules.api.object_name import api_path, field_selector
 from rules.api.pods import DaemonSetView, PodView
-from rules.api.requests import Request
 from rules.api.sentences import some
 from rules.ledger.record import RecordView
-from rules.policy.policy import Policy
-from rules.session.snapshot import AgentPod
+
+if TYPE_CHECKING:  # what one command does not read it does not wait for
+    from rules.api.requests import Request
+    from rules.policy.policy import Policy
+    from rules.session.snapshot import AgentPod
 
 T = TypeVar("T")
 
@@ -215,11 +216,13 @@ class Cluster:
         found = await self.get(f"/api/v1/namespaces/{namespace}/configmaps/{POLICY_MAP}")
         if found is None:
             return None
+        from remediator.upkeep.policy_yaml import decode_policy
+
         text = (found.get("data") or {}).get("policy.yaml", "")
         loaded = decode_policy(text, POLICY_MAP)
-        if isinstance(loaded, Policy):
-            return loaded
-        raise CommandError("; ".join(loaded))
+        if isinstance(loaded, list):
+            raise CommandError("; ".join(loaded))
+        return loaded
 
     async def pods_on(self, node: str) -> tuple[PodView, ...]:
         """Every pod bound to the node."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from remediator.kubectl.cluster import Cluster
-from remediator.kubectl.node_look import phase_of
 from remediator.kubectl.terminal import Terminal
 from remediator.view.people import HELD, OPTED_OUT, PAUSED, decided, pause_lines
+from remediator.view.session_words import phase_words
 from remediator.view.text import columns, count, document
 from rules.api.names import LABEL_GPUS, LABEL_HEALTH
 from rules.api.nodes import HealthView, NodeView, QuarantineView
@@ -55,13 +56,17 @@ class _Row:
 
 async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
     """One line of totals, then the nodes to look at; with -o wide every node."""
-    nodes = await gpu_nodes(cluster, options.selector or "")
-    healths = {h.metadata.name: h for h in await cluster.healths()}
-    sessions = {s.spec.node_name: s for s in await cluster.sessions() if is_open(s)}
+    nodes, published, listed, pauses = await asyncio.gather(
+        gpu_nodes(cluster, options.selector or ""),
+        cluster.healths(),
+        cluster.sessions(),
+        cluster.pauses(),
+    )
+    healths = {h.metadata.name: h for h in published}
+    sessions = {s.spec.node_name: s for s in listed if is_open(s)}
     if options.selector:
         meant = {node.name for node in nodes or ()}
         sessions = {name: session for name, session in sessions.items() if name in meant}
-    pauses = await cluster.pauses()
     now = cluster.now()
     by_name = {node.name: node for node in nodes or ()}
     names = by_name if nodes is not None else healths
@@ -132,7 +137,7 @@ def _cells(row: _Row, *, wide: bool) -> list[str]:
     cells = [
         row.word,
         status.gpus_healthy if status else "",
-        phase_of(session) if session else "",
+        phase_words(session) if session else "",
         ", ".join(row.people),
         _reason(row),
     ]

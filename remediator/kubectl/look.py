@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import argparse
-import difflib
+import asyncio
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.fleet_look import gpu_nodes
-from remediator.kubectl.node_look import NodeLook, look_at, phase_of
 from remediator.kubectl.terminal import Terminal
 from remediator.view.people import decided, pause_lines
+from remediator.view.session_words import askers, first_reason, phase_words
 from remediator.view.text import age, columns, document, labelled, width_for
 from rules.api.health import plain
-from rules.api.mark import read_note
 from rules.api.names import ANNOTATION_HOLD, API_VERSION
 from rules.api.nodes import FreshNode, NodeView, PauseView, QuarantineView
 from rules.api.sentences import some
 from rules.session.observation import is_open, opted_out
 
+if TYPE_CHECKING:
+    from remediator.kubectl.node_look import NodeLook
+
 
 async def list_sessions(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
     """Open sessions, or all of them, by node; above them what people decided for the fleet."""
     wide = options.output == "wide"
-    sessions = await cluster.sessions()
-    pauses = await cluster.pauses()
-    nodes = await gpu_nodes(cluster, options.selector or "")
+    sessions, pauses, nodes = await asyncio.gather(
+        cluster.sessions(), cluster.pauses(), gpu_nodes(cluster, options.selector or "")
+    )
     by_name = {node.name: node for node in nodes or ()}
     found = [
         s
@@ -46,7 +48,7 @@ async def list_sessions(cluster: Cluster, options: argparse.Namespace, _: Termin
     rows = [
         [
             s.spec.node_name,
-            phase_of(s),
+            phase_words(s),
             age(s.status.phase_since or s.metadata.creation_timestamp, now),
             first_reason(s),
             _blocked(s),
@@ -81,6 +83,8 @@ def _held_without(nodes: Iterable[NodeView], sessions: list[QuarantineView]) -> 
 
 async def why_node(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
     """Everything about one node, in short lines."""
+    from remediator.kubectl.node_look import look_at
+
     name, form = options.node, options.output
     look = await look_at(cluster, name, namespace=options.namespace)
     if look.node is None and not look.node_hidden:
@@ -94,6 +98,7 @@ async def why_node(cluster: Cluster, options: argparse.Namespace, _: Terminal) -
 
 def _why_document(look: NodeLook) -> dict[str, Any]:
     from remediator.kubectl.why.why import why
+    from rules.api.mark import read_note
 
     node, session = look.node, look.session
     note = read_note(node) if node else None
@@ -124,7 +129,7 @@ async def _gone(cluster: Cluster, look: NodeLook, form: str) -> str:
         return document(value, form)
     since = age(last.status.phase_since or last.metadata.creation_timestamp, look.now)
     lines = [f"{look.name}: there is no such node any more"]
-    lines += labelled("last", [f"session {last.name} is {phase_of(last)} for {since}"])
+    lines += labelled("last", [f"session {last.name} is {phase_words(last)} for {since}"])
     lines += labelled("", [last.status.message] if last.status.message else [])
     evidence = last.status.evidence.get("incidents")
     lines += labelled("cause", _kept(evidence if isinstance(evidence, list) else []))
@@ -162,7 +167,7 @@ async def existing_node(cluster: Cluster, name: str) -> FreshNode:
         past = await cluster.sessions(name)
         if past:
             # Another node of a like name is not what was meant: this one has been here.
-            known = f"its last session is {phase_of(past[-1])}"
+            known = f"its last session is {phase_words(past[-1])}"
             raise CommandError(
                 f"there is no node {name} any more, {known}: kubectl gpuward why {name}"
             )
@@ -176,16 +181,11 @@ async def nearest(cluster: Cluster, name: str) -> str:
         names = [node.name for node in await cluster.nodes()]
     except CommandError:
         names = []
+    import difflib
+
     longer = sorted(known for known in names if known.startswith(name))
     near = longer or difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.75)
     return f"; did you mean {near[0]}?" if near else "; kubectl get nodes lists them"
-
-
-def first_reason(session: QuarantineView) -> str:
-    """The first cause, and how many more there are."""
-    causes = session.spec.causes
-    more = f" +{len(causes) - 1}" if len(causes) > 1 else ""
-    return f"{causes[0].reason or causes[0].source}{more}" if causes else ""
 
 
 def _blocked(session: QuarantineView) -> str:
@@ -215,9 +215,3 @@ def wire(session: QuarantineView) -> dict[str, Any]:
 def wire_list(sessions: list[QuarantineView]) -> dict[str, Any]:
     """Several as a List."""
     return {"apiVersion": "v1", "kind": "List", "items": [wire(s) for s in sessions]}
-
-
-def askers(session: QuarantineView) -> str:
-    """Who asked for it: people by name, else gpuward."""
-    people = {cause.by or "a person" for cause in session.spec.causes if cause.source == "Human"}
-    return ", ".join(sorted(people)) or "gpuward"

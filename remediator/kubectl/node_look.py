@@ -104,12 +104,6 @@ def open_session(
     return next((session for session in sessions if is_open(session)), None)
 
 
-def phase_of(session: QuarantineView) -> str:
-    """The phase, and whether it is only a shadow."""
-    phase = session.status.phase or "Pending"
-    return f"{phase} (Shadow)" if session.status.mode == Mode.SHADOW else phase
-
-
 async def _lemons(
     cluster: Cluster, name: str, health: HealthView | None
 ) -> tuple[RecordStatus, ...]:

@@ -11,15 +11,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rules.api.health import IncidentStatus
 from rules.api.nodes import NodeView
 from rules.api.quarantine import Cause
 from rules.api.timestamps import format_time, parse_time
 from rules.policy.external import ConditionMatch, ExternalTrigger, KeyMatch, TaintMatch
-from rules.policy.policy import Policy
 from rules.text.printable import printable
+
+if TYPE_CHECKING:
+    from rules.policy.policy import Policy
 
 SOURCE: Final = "External"
 """`source` of a cause that rests on what others say."""

@@ -16,27 +16,27 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from rules.api.evidence.wire import EvidenceView
 from rules.api.health import HealthStatus
 from rules.api.names import LABEL_OPT_OUT
 from rules.api.nodes import HealthView, LabelSelector, NodeView, PauseView, QuarantineView
 from rules.api.object_name import is_object_name
 from rules.api.quarantine import PauseSpec
-from rules.api.refusal import NodeWrite
-from rules.api.repair.writes import ObjectQuery
 from rules.api.selectors import Matcher, matcher, parse_selector
 from rules.api.timestamps import parse_time
 from rules.catalog.why_not import Refusal
-from rules.ledger.record import RecordView
-from rules.policy.policy import Policy
-from rules.repair.judging import ObjectSeen
 from rules.session.external import External, external_of
 from rules.session.owners import working_owner
-from rules.session.snapshot import AgentPod, FleetSnapshot
-from rules.validate.jobs import JobSeen
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what stands in annotations alone, no command has to wait for
+    from rules.api.evidence.wire import EvidenceView
+    from rules.api.refusal import NodeWrite
+    from rules.api.repair.writes import ObjectQuery
     from rules.drain.plan import DrainPlan
+    from rules.ledger.record import RecordView
+    from rules.policy.policy import Policy
+    from rules.repair.judging import ObjectSeen
+    from rules.session.snapshot import AgentPod, FleetSnapshot
+    from rules.validate.jobs import JobSeen
 
 HEARTBEAT_FRESH_S: Final = 720.0
 """An agent without a pod beats every 300 s: two missed beats and some slack."""

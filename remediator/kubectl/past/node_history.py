@@ -7,11 +7,11 @@ from typing import Final
 
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
-from remediator.kubectl.look import askers, first_reason, nearest, wire_list
-from remediator.kubectl.node_look import phase_of
+from remediator.kubectl.look import nearest, wire_list
 from remediator.kubectl.past.ledger_look import gpu_history
 from remediator.kubectl.terminal import Terminal
 from remediator.view.session_view import gpu_ids
+from remediator.view.session_words import askers, first_reason, phase_words
 from remediator.view.shapes import NodeTimeline, TimelineItem
 from remediator.view.text import NONE, columns, count, document, span
 from remediator.view.timeline import Lane, lasted, node_timeline
@@ -80,7 +80,7 @@ def _sessions(sessions: list[QuarantineView], now: float, *, wide: bool) -> str:
     rows = [
         [
             s.metadata.creation_timestamp or NONE,
-            phase_of(s),
+            phase_words(s),
             _lasted(s, now),
             first_reason(s),
             str(s.status.drain.evicted if s.status.drain else 0),

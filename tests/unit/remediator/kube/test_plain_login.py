@@ -75,6 +75,10 @@ async def test_issue15_09_a_token_file_is_read_at_every_request(tmp_path):
 
 
 HEAVY = ("kubernetes", "structlog", "rich", "pydantic")
+OF_OTHER_COMMANDS = (
+    *("rules.session.snapshot", "rules.session.decide", "rules.api.writes", "rules.policy.policy"),
+    *("remediator.kubectl.why.why", "remediator.kubectl.plan"),
+)
 LOADED = """
 import sys
 from remediator.kubectl.cli import main
@@ -84,13 +88,22 @@ except SystemExit:
     pass
 print([name for name in sys.argv[1].split(",") if name in sys.modules])
 """
+AUTHORITIES = """
+import _ssl, ssl
+from remediator.kube.api import aiohttp
+made = aiohttp.connector._SSL_CONTEXT_VERIFIED, aiohttp.connector._SSL_CONTEXT_UNVERIFIED
+assert [context.cert_store_stats()["x509_ca"] for context in made] == [0, 0], made
+assert made[0].verify_mode == ssl.CERT_REQUIRED
+assert ssl.SSLContext.set_default_verify_paths is _ssl._SSLContext.set_default_verify_paths
+"""
 
 
 @pytest.mark.parametrize(
     ("words", "heavy"),
     [
         pytest.param(("--help",), (*HEAVY, "asyncio", "aiohttp", "msgspec", "yaml"), id="help"),
-        pytest.param(("list",), HEAVY, id="list"),
+        pytest.param(("list",), (*HEAVY, *OF_OTHER_COMMANDS), id="list"),
+        pytest.param(("fleet",), (*HEAVY, *OF_OTHER_COMMANDS), id="fleet"),
     ],
 )
 def test_issue15_09_a_command_reads_nothing_heavy_that_it_does_not_need(tmp_path, words, heavy):
@@ -102,3 +115,8 @@ def test_issue15_09_a_command_reads_nothing_heavy_that_it_does_not_need(tmp_path
             capture_output=True, text=True, check=False, cwd=REPOSITORY,
         )  # fmt: skip
     assert done.stdout.strip().endswith("[]"), done.stdout + done.stderr
+
+
+def test_the_authorities_of_the_system_are_read_for_nobody_and_only_while_importing() -> None:
+    """A default that is used all the same trusts nobody, and whoever asks later gets them."""
+    subprocess.run([sys.executable, "-c", AUTHORITIES], check=True, cwd=REPOSITORY)

@@ -1,0 +1,25 @@
+"""A session in the few words of a table's cell. Pure; no command has to wait for its imports."""
+
+from __future__ import annotations
+
+from rules.api.nodes import QuarantineView
+from rules.api.quarantine import Mode
+
+
+def phase_words(session: QuarantineView) -> str:
+    """The phase, and whether it is only a shadow."""
+    phase = session.status.phase or "Pending"
+    return f"{phase} (Shadow)" if session.status.mode == Mode.SHADOW else phase
+
+
+def first_reason(session: QuarantineView) -> str:
+    """The first cause, and how many more there are."""
+    causes = session.spec.causes
+    more = f" +{len(causes) - 1}" if len(causes) > 1 else ""
+    return f"{causes[0].reason or causes[0].source}{more}" if causes else ""
+
+
+def askers(session: QuarantineView) -> str:
+    """Who asked for it: people by name, else gpuward."""
+    people = {cause.by or "a person" for cause in session.spec.causes if cause.source == "Human"}
+    return ", ".join(sorted(people)) or "gpuward"
