@@ -23,6 +23,7 @@ RECORDS = f"{CUSTOM}/gpurecords"
 PDBS = "/apis/policy/v1/poddisruptionbudgets"
 DAEMON_SETS = "/apis/apps/v1/daemonsets"
 AGENT_SELECTOR = "app.kubernetes.io/name=gpuward,app.kubernetes.io/component=agent"
+REMEDIATOR_SELECTOR = "app.kubernetes.io/name=gpuward,app.kubernetes.io/component=remediator"
 
 
 class _Condition(View, frozen=True, kw_only=True):

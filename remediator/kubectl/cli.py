@@ -82,6 +82,7 @@ async def _run(options: argparse.Namespace) -> None:
     from remediator.kube.answer import ApiError
     from remediator.kube.kubeconfig import Acting
     from remediator.kubectl.cluster import Manner, connect
+    from remediator.kubectl.leading import without_leader
     from remediator.kubectl.terminal import Terminal
     from remediator.kubectl.typed.running import run, watch
 
@@ -103,8 +104,12 @@ async def _run(options: argparse.Namespace) -> None:
     try:
         async with connect(options.kubeconfig, options.context, manner, acting) as cluster:
             if getattr(options, "watch", False):
+                if nobody := await without_leader(cluster, options.namespace):
+                    terminal.say(nobody)
                 await watch(cluster, options, terminal, lambda text: _again(text, options))
             _print(await run(cluster, options, terminal), options)
+            if command.leader and (nobody := await without_leader(cluster, options.namespace)):
+                terminal.say(nobody)
     except ApiError as error:
         raise CommandError(str(error)) from error
 

@@ -59,6 +59,8 @@ class Command:
     watches: bool = False
     connects: bool = True
     """Whether it asks the cluster anything."""
+    leader: bool = False
+    """Its answer is worth little while no remediator leads, so that is said then."""
     role: str = OPERATOR
     """The ClusterRole that allows what a viewer may not."""
     more: Callable[[argparse.ArgumentParser], None] | None = None

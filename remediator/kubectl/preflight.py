@@ -12,6 +12,7 @@ from typing import Any
 from remediator.kube.elector import LEASE_NAME
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import PLANNER, CommandError
+from remediator.kubectl.leading import lease_of, nobody_leads
 from rules.api.names import COMPONENT_REMEDIATOR, TAINT_OUT_OF_SERVICE
 from rules.api.object_name import api_path
 from rules.api.sentences import some
@@ -86,6 +87,7 @@ async def preflight(cluster: Cluster, policy: Policy, *, namespace: str) -> list
         lambda: _nodes(cluster, policy),
         lambda: _daemon_sets(cluster, policy),
         lambda: _rivals(cluster),
+        lambda: _leader(cluster, namespace),
         lambda: _permissions(cluster, namespace),
         lambda: _admission(cluster),
         lambda: _repair(cluster, policy.repair, namespace),
@@ -184,6 +186,18 @@ async def _rivals(cluster: Cluster) -> list[Check]:
         return [Check(verdict=OK, name="other remediators", found="none known is installed")]
     text = f"{', '.join(sorted(found))}; let one of them act on GPU nodes, not two"
     return [Check(verdict=WARN, name="other remediators", found=text)]
+
+
+async def _leader(cluster: Cluster, namespace: str) -> list[Check]:
+    """Whether anybody would act: before the installation nobody does."""
+    lease = await lease_of(cluster, namespace)
+    if lease is None:
+        found = f"none has led in namespace {namespace} yet; once installed, one does"
+        return [Check(verdict=WARN, name="leader", found=found)]
+    if nobody := nobody_leads(lease, namespace, cluster.now()):
+        return [Check(verdict=WARN, name="leader", found=nobody)]
+    found = f"{lease.spec.holder_identity or 'a remediator'} leads"
+    return [Check(verdict=OK, name="leader", found=found)]
 
 
 async def _permissions(cluster: Cluster, namespace: str) -> list[Check]:
