@@ -19,7 +19,14 @@ from rules.session.causes import causes_now, severity_rank, worst
 from rules.session.observation import Permit, opted_out, pause_covers, sessions_by_node
 from rules.session.owners import working_owner
 from rules.session.repair.outlook import NOT_DRAINED
-from rules.session.repair.wants import fence_step, let_go, next_step, silent_until, under_way
+from rules.session.repair.wants import (
+    fence_step,
+    lessons,
+    let_go,
+    next_step,
+    silent_until,
+    under_way,
+)
 from rules.session.snapshot import FleetSnapshot
 
 _GOES: Final = Permit(start=True, drain=True, repair=True, unjudged=None)
@@ -95,9 +102,8 @@ def _wants(
             return True
     if session.status.phase in NOT_DRAINED:
         return False
-    led = next_step(
-        session, others, causes, health, snapshot.policy, snapshot.now, snapshot.records
-    )
+    learnt = lessons(session, health, snapshot.records, snapshot.now)
+    led = next_step(session, others, causes, health, snapshot.policy, snapshot.now, learnt)
     return led.rung is not None and let_go(session, led.rung, snapshot.policy)
 
 

@@ -84,12 +84,23 @@ def counting(status: RecordStatus) -> list[RecordEvent]:
 def judge_record(status: RecordStatus, now: float) -> LemonVerdict:
     """Score and verdict of a record at `now`; `status.lemon` is the verdict before."""
     events = counting(status)
-    score = round(100 * chance_of_return(_evidence(events, now)))
-    opens = _is_bad(_moments(events), now)
-    quiet = not events or now - max(_last(event, now) for event in events) > QUIET_S
-    stays = status.lemon and events and not (quiet and score < CLEARS_BELOW)
-    lemon = bool(opens or stays)
+    score = _score(events, now)
+    lemon = _is_lemon(events, _moments(events), now, was=status.lemon)
     return LemonVerdict(score=score, lemon=lemon, message=_sentence(status, events, score, now))
+
+
+def _is_lemon(events: list[RecordEvent], moments: list[float], now: float, *, was: bool) -> bool:
+    """`moments` are those of the events, `was` is the verdict before."""
+    if _is_bad(moments, now):
+        return True
+    if not was or not events:
+        return False
+    quiet = now - max(_last(event, now) for event in events) > QUIET_S
+    return not (quiet and _score(events, now) < CLEARS_BELOW)
+
+
+def _score(events: list[RecordEvent], now: float) -> int:
+    return round(100 * chance_of_return(_evidence(events, now)))
 
 
 def _evidence(events: list[RecordEvent], now: float) -> Evidence:
@@ -169,10 +180,9 @@ def lessons_of(records: Iterable[RecordStatus], node: str, now: float) -> Lesson
     failed: set[str] = set()
     for record in records:
         events = tuple(event for event in record.events if event.node == node)
-        local = msgspec.structs.replace(record, events=events)
-        here = counting(local)
-        was = record.lemon and _ever_bad(_moments(here))
-        lemon = judge_record(msgspec.structs.replace(local, lemon=was), now).lemon
+        here = counting(msgspec.structs.replace(record, events=events))
+        moments = _moments(here)
+        lemon = _is_lemon(here, moments, now, was=record.lemon and _ever_bad(moments))
         if lemon:
             lemons.append(record.called)
         if lemon or is_relapsing(here, now):

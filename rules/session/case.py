@@ -30,6 +30,7 @@ from rules.api.writes import (
 )
 from rules.catalog.reason import Level
 from rules.catalog.why_not import Refusal, WhyNot
+from rules.ledger.verdict import Lessons
 from rules.policy.policy import Policy
 from rules.session import refused as session_refused
 from rules.session import status as st
@@ -45,6 +46,7 @@ from rules.session.causes import (
 )
 from rules.session.external import SOURCE as EXTERNAL
 from rules.session.observation import NodeObservation, Staleness, is_open
+from rules.session.repair.wants import lessons
 
 RECHECK_S: Final = 60.0
 """Every open session is decided at least this often, whatever the watches say."""
@@ -133,6 +135,11 @@ class Case:
     def reported(self) -> tuple[Cause, ...]:
         """The causes that hold and that the policy only reports by now."""
         return reported_causes(self.session, self._sight)
+
+    @cached_property
+    def learnt(self) -> Lessons:
+        """What the records of the parts that the session accuses have taught."""
+        return lessons(self.session, self.seen.health, self.seen.records, self.now)
 
     @property
     def _sight(self) -> CauseSight:

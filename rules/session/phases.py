@@ -32,7 +32,7 @@ from rules.session.repair.beginning import begin_fence, begin_step, led_to, woul
 from rules.session.repair.evidence import with_evidence
 from rules.session.repair.outlook import Outlook
 from rules.session.repair.phase import follow_step
-from rules.session.repair.wants import lessons, was_fenced
+from rules.session.repair.wants import was_fenced
 from rules.session.validation import verdicts
 from rules.session.validation.phase import would_test
 from rules.session.validation.validating import begin_validation, validating
@@ -112,12 +112,12 @@ def _repaired_in_vain(case: Case) -> str | None:
     """What to say of a lemon that every repair there is was tried on; None where that is not
     so.
     """
-    learnt = lessons(case.session, case.seen.health, case.seen.records, case.now)
-    if not learnt.lemons or not (led := led_to(case)).in_vain:
+    if not case.learnt.lemons or not (led := led_to(case)).in_vain:
         return None
     return (
-        f"{some(learnt.lemons)} came back after every repair there is ({led.clause}); replace the "
-        f'hardware, then release it: kubectl gpuward release {case.node.name} --reason "..."'
+        f"{some(case.learnt.lemons)} came back after every repair there is ({led.clause}); "
+        f"replace the hardware, then release it: "
+        f'kubectl gpuward release {case.node.name} --reason "..."'
     )
 
 

@@ -26,7 +26,7 @@ from rules.session.repair.evidence import noted_without
 from rules.session.repair.facts import before_of
 from rules.session.repair.outlook import NOT_DRAINED, Outlook, fence_not_now, not_now, object_waits
 from rules.session.repair.requests import request_name
-from rules.session.repair.wants import fence_step, lessons, let_go, next_step, silent_until
+from rules.session.repair.wants import fence_step, let_go, next_step, silent_until
 
 
 def begin_step(
@@ -155,7 +155,7 @@ def led_to(case: Case) -> Climb:
         case.seen.health,
         case.policy,
         case.now,
-        case.seen.records,
+        case.learnt,
     )
 
 
@@ -178,6 +178,5 @@ def _planned(case: Case, status: QuarantineStatus, attempt: RepairAttempt, call:
 
 def _skipped(case: Case) -> str:
     """What history made the ladder begin above."""
-    failed = lessons(case.session, case.seen.health, case.seen.records, case.now).failed
-    skipped = [step for step, _ in led_to(case).passed if step in failed]
+    skipped = [step for step, _ in led_to(case).passed if step in case.learnt.failed]
     return f"; {', '.join(skipped)} did not hold before" if skipped else ""

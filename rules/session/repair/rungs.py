@@ -16,7 +16,7 @@ from rules.policy.policy import Policy
 from rules.repair.ladder import LADDER, Climb, Step
 from rules.session.causes import level_in_effect
 from rules.session.observation import is_open
-from rules.session.repair.wants import next_step
+from rules.session.repair.wants import lessons, next_step
 
 NEXT, LATER, PASSED = "Next", "Later", "Passed"
 """States of a step that was not taken in this session: it is next, it follows, it is passed over.
@@ -64,7 +64,8 @@ def rungs(
     drains = level_in_effect(session, causes, policy) == Level.DRAIN
     if policy.repair.mode == "Off" or not drains or not is_open(session):
         return tuple(map(_tried, attempts))
-    led = next_step(session, siblings, causes, health, policy, now, records)
+    learnt = lessons(session, health, records, now)
+    led = next_step(session, siblings, causes, health, policy, now, learnt)
     return tuple(_all(attempts, led, policy))
 
 

@@ -40,7 +40,7 @@ def next_step(
     health: HealthView | None,
     policy: Policy,
     now: float,
-    records: Mapping[str, RecordView],
+    learnt: Lessons,
 ) -> Climb:
     """Where the ladder leads now for the causes that hold; it passes over steps that did not hold.
 
@@ -51,7 +51,6 @@ def next_step(
     begins = begins_at(_actions(session, causes, health, policy))
     if any(cause.source == verdicts.SOURCE for cause in causes):
         begins = above(begins, taken_in(session))
-    learnt = lessons(session, health, records, now)
     led = partial(
         climb,
         begins,

@@ -38,7 +38,6 @@ from rules.session.repair.empty import (
     is_certain,
     pods_in_the_way,
 )
-from rules.session.repair.wants import lessons
 from rules.session.validation.requests import making, taking_away, told_on
 from rules.session.validation.verdicts import (
     REASON,
@@ -107,10 +106,7 @@ def wanted(case: Case) -> ValidationChoice | None:
     drained = bool(status.repair) or bool(st.times(status, Phase.QUARANTINED))
     proven = [a.step for a in status.repair if a.state == RepairState.PROVEN]
     choice = case.policy.validate.chosen(case.severity, proven[-1] if proven else "")
-    if (
-        choice is None
-        and lessons(case.session, case.seen.health, case.seen.records, case.now).lemons
-    ):
+    if choice is None and case.learnt.lemons:
         choice = case.policy.validate.of_lemons()
     return choice if drained and not case.shadow else None
 
