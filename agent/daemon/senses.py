@@ -11,10 +11,10 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agent.inbox import Inbox, Item, Log, NvmlSaid
 from agent.kernel_log.follow import DEFAULT_PATH, OFF, SYSLOG, OpenedLog, boot_id, open_kernel_log
-from agent.kernel_log.past import NotUnderstoodError, PastLog, is_another_format
 from agent.kernel_log.record import RecordCounts, Sieve
 from agent.nvml.link import NvmlLink
 from agent.nvml.messages import Message as NvmlMessage
@@ -26,6 +26,9 @@ from agent.version import USER_AGENT
 from rules.judge import observation as facts
 from rules.kernel_log.parse import parse
 from rules.kernel_log.scan import worth_parsing
+
+if TYPE_CHECKING:
+    from agent.kernel_log.past import PastLog
 
 SIMULATED = "sim:"
 
@@ -114,6 +117,9 @@ class Senses:
     def _past_log(self, kmsg: str) -> PastLog | None:
         if kmsg in (OFF, SYSLOG, DEFAULT_PATH):
             return None
+        # Imported here: the daemon reads no whole log.
+        from agent.kernel_log.past import NotUnderstoodError, PastLog, is_another_format
+
         try:
             if not is_another_format(kmsg):
                 return None

@@ -240,10 +240,12 @@ class NvmlLink:
         self._child = None
 
     def _spawn(self) -> subprocess.Popen[bytes]:
+        # The child finds what we find, and without the start-up files of site packages (-S),
+        # which load what it never uses.
         root = str(Path(__file__).resolve().parents[2])
-        path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+        path = os.pathsep.join(filter(None, (root, *sys.path)))
         child = subprocess.Popen(  # noqa: S603 - our own module, no shell
-            [sys.executable, "-m", "agent.nvml.child", self._mode, str(self._poll_s)],
+            [sys.executable, "-S", "-m", "agent.nvml.child", self._mode, str(self._poll_s)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

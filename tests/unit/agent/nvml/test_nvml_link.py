@@ -322,15 +322,20 @@ def test_a_child_that_cannot_be_started_is_told_and_tried_again(started, path, m
     heard.status(SourceState.UP)
 
 
+def environment(folder=ROOT):
+    """Of a child of this installation; it runs no start-up files of site packages."""
+    packages = (path for path in sys.path if path.endswith("site-packages"))
+    return {**os.environ, "PYTHONPATH": os.pathsep.join((str(folder), *packages))}
+
+
 def run_child(mode, folder=ROOT, **options):
-    command = [sys.executable, "-m", "agent.nvml.child", mode, "15"]
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    command = [sys.executable, "-S", "-m", "agent.nvml.child", mode, "15"]
     return subprocess.run(
         command,
         input=b"",
         capture_output=True,
         cwd=folder,
-        env=environment,
+        env=environment(folder),
         check=False,
         **options,
     )
@@ -371,8 +376,13 @@ def test_the_child_imports_next_to_nothing():
         "print(*(n for n, it in sys.modules.items() if not isinstance(it, memory.LaterModule)))"
     )
     listed = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, cwd=ROOT, text=True, check=True
+        [sys.executable, "-S", "-c", code],
+        capture_output=True,
+        cwd=ROOT,
+        env=environment(),
+        text=True,
+        check=True,
     ).stdout.split()
     heavy = {"structlog", "prometheus_client", "kubernetes", "urllib3", "psutil", "yaml"}
-    heavy |= {"hack", "subprocess", "inspect", "logging", "json.decoder", "dataclasses", "asyncio"}
+    heavy |= {"pathlib", "hack", "subprocess", "inspect", "logging", "json.decoder", "dataclasses", "asyncio"}
     assert not heavy & set(listed)
