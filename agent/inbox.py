@@ -10,8 +10,9 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+import msgspec
 
 from agent.nvml.messages import Message as NvmlMessage
 from agent.publish.publish import Accepted, Known, Trouble
@@ -54,24 +55,21 @@ class Inbox(Generic[T]):
         self._room.release()
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(msgspec.Struct, frozen=True):
     """End the loop; `status` is the exit status, `sentence` the reason."""
 
     status: int
     sentence: str
 
 
-@dataclass(frozen=True, slots=True)
-class NvmlSaid:
+class NvmlSaid(msgspec.Struct, frozen=True):
     """A message of the NVML link and when it came (wall)."""
 
     message: NvmlMessage
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Log:
+class Log(msgspec.Struct, frozen=True):
     """A sentence of another thread for the log; `well` when a trouble is over."""
 
     sentence: str

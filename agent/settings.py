@@ -10,7 +10,8 @@ import argparse
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 USAGE_ERROR = 64
 """Exit status for wrong use or configuration: 2 would read as an unhealthy node (EX_USAGE)."""
@@ -22,8 +23,7 @@ class SettingsError(Exception):
     """Wrong use; the text is one sentence that names the remedy."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
+class Option(msgspec.Struct, frozen=True, kw_only=True):
     """One flag of `run`; `check` shares those that concern the senses."""
 
     name: str
@@ -148,8 +148,7 @@ OPTIONS: Sequence[Option] = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentSettings:
+class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the agent was told. Strings as given, except where a type says more."""
 
     kmsg: str

@@ -10,11 +10,11 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from agent.commands.terminal import print_out
 from agent.daemon.rules_file import load_rules

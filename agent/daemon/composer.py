@@ -7,7 +7,8 @@ life (its pod, or its heartbeat) is added here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from agent.daemon.rules_file import LoadedRules
 from agent.version import VERSION
@@ -19,8 +20,7 @@ HEARTBEAT_EVERY_S = 300.0
 """An agent without a pod says this often that it is alive; the remediator allows 12 minutes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pod:
+class Pod(msgspec.Struct, frozen=True, kw_only=True):
     """The pod this process runs in; empty outside one."""
 
     name: str = ""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
+import msgspec
 from msgspec import structs
 
 from rules.api.health import HealthStatus
@@ -27,8 +27,7 @@ KEPT_OTHERS = 512
 are said once, everything else is said again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Who:
+class Who(msgspec.Struct, frozen=True, kw_only=True):
     """What judgement is told about the node by configuration."""
 
     node_name: str

@@ -8,8 +8,8 @@ that the main loop last made, so a scrape costs the loop nothing and never sees 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
+import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -26,8 +26,7 @@ from rules.judge.state import NodeState, identify
 from rules.publish.verdict import Verdict
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What a scrape reads; made by the main loop's side on demand, from frozen values."""
 
     state: NodeState

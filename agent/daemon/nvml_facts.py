@@ -6,7 +6,7 @@ weighed here, and what could not be read stays Absent.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -14,7 +14,9 @@ from agent.nvml import messages
 from rules.judge import observation as facts
 from rules.judge.observation import Observation, SourceName
 
-_FACTS: Final = {
+_Likeness: TypeAlias = facts.Inventory | facts.TopologySeen | facts.GpuEvent | facts.CallFailed
+
+_FACTS: Final[dict[type[messages.Message], type[_Likeness]]] = {
     messages.Hello: facts.Inventory,
     messages.NvmlTopology: facts.TopologySeen,
     messages.Event: facts.GpuEvent,

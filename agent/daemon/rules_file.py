@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from agent.settings import SettingsError
 from agent.version import VERSION
@@ -12,8 +13,7 @@ from rules.catalog.thresholds import DEFAULT_RULES, RulesError, Thresholds, pars
 from rules.text.yaml_keys import duplicate_keys
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedRules:
+class LoadedRules(msgspec.Struct, frozen=True):
     """The rules in force and the version that is published with verdicts made by them."""
 
     rules: Thresholds

@@ -7,8 +7,8 @@ lock is needed.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 
+import msgspec
 from prometheus_client import CollectorRegistry, Histogram, disable_created_metrics
 
 # A second series per histogram that says when this process began: process metrics say it too.
@@ -18,11 +18,10 @@ LATENCY_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1,
 MAX_AWAITING = 1024
 
 
-@dataclass(slots=True)
-class XidCounts:
+class XidCounts(msgspec.Struct):
     """Xids and SXids seen, by PCI address and number; bounded, since the lines are hostile."""
 
-    by_pci: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    by_pci: dict[tuple[str, str, int], int] = msgspec.field(default_factory=dict)
     limit: int = 2048
 
     def add(self, kind: str, pci: str, number: int) -> None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+import msgspec
 
 from agent.kernel_log.device import KmsgDevice
 from agent.kernel_log.file import KmsgFile
@@ -37,8 +38,7 @@ class KernelLogReader(Protocol):
         """End the thread and release what it holds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenedLog:
+class OpenedLog(msgspec.Struct, frozen=True, kw_only=True):
     """The state of the source after opening; `reader` is None unless it is Up."""
 
     reader: KernelLogReader | None

@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from rules.judge import observation as facts
 from rules.kernel_log.record import KernelLine
@@ -45,8 +46,7 @@ def parse_record(raw: bytes) -> Header | None:
     return Header(int(sequence), int(microseconds) / 1e6)
 
 
-@dataclass(slots=True)
-class RecordCounts:
+class RecordCounts(msgspec.Struct):
     """What happened to the records so far; read by the metrics without a lock (single
     integers).
     """
@@ -60,8 +60,7 @@ class RecordCounts:
     """Overwritten before they were read."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sieve:
+class Sieve(msgspec.Struct, frozen=True, kw_only=True):
     """Decides which records matter. `worth_parsing` must be cheap: it sees every record.
 
     `recognise` is the full parser; records of user space are refused unless `accept_user`.

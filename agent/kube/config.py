@@ -11,7 +11,6 @@ import base64
 import binascii
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -23,8 +22,7 @@ class KubeConfigError(Exception):
     """The configuration cannot be used; the text names the file and the remedy."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubeConfig:
+class KubeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """One API server and one identity. Paths, not contents, where the contents may rotate."""
 
     server: str

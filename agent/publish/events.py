@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from agent.kube.client import Kube, KubeError
 from agent.kube.objects import NodeObject
@@ -25,8 +26,7 @@ MAX_ATTEMPTS: Final = 5
 MAX_MESSAGE_CHARS: Final = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting:
+class _Waiting(msgspec.Struct, frozen=True):
     """An Event and when it happened (wall)."""
 
     event: NodeEvent

@@ -7,9 +7,11 @@ write per turn, remembers how that went, and turns every failure into a sentence
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from agent.kube.client import UNREACHABLE, Kube, KubeError
 from agent.kube.objects import HealthObject, NodeObject
@@ -39,8 +41,7 @@ REMEDY: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """How a turn went: call again at `until` (monotonic seconds) at the latest.
 
     `settled` says that the verdict given stands on the server, `yields` that a newer agent has the

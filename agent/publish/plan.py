@@ -8,8 +8,10 @@ other; within a lane there is one write at a time, always of the newest verdict.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from agent.kube.objects import HealthObject, NodeConditionSeen, NodeObject, Owner
 from rules.api.backoff import backoff_s
@@ -33,16 +35,14 @@ MISSING_RETRY_S: Final = 60.0
 _WITHIN_S: Final = {Difference.SOON: NOTED_S, Difference.RIDES_ALONG: RIDE_ALONG_S}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict as it should stand on the API server; `serial` counts them."""
 
     serial: int
     publication: Publication
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishLane:
+class PublishLane(msgspec.Struct, frozen=True, kw_only=True):
     """The clock of one object's writes, in monotonic seconds."""
 
     not_before: float = 0.0
@@ -66,37 +66,32 @@ class PublishLane:
         return replace(self, not_before=now + wait_s, failures=self.failures + 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """Nothing to do before `until` (monotonic seconds); `settled` when the verdict stands."""
 
     until: float
     settled: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PatchNode:
+class PatchNode(msgspec.Struct, frozen=True, kw_only=True):
     """Send `patch` to the node's status."""
 
     patch: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreateHealth:
+class CreateHealth(msgspec.Struct, frozen=True, kw_only=True):
     """There is no GPUNodeHealth: create it."""
 
     body: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdoptHealth:
+class AdoptHealth(msgspec.Struct, frozen=True, kw_only=True):
     """The GPUNodeHealth belongs to a node that is gone: make ours its owner."""
 
     patch: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PutHealth:
+class PutHealth(msgspec.Struct, frozen=True, kw_only=True):
     """Replace the status."""
 
     body: Mapping[str, Any]

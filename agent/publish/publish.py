@@ -12,7 +12,8 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from agent.kube.client import Kube
 from agent.kube.objects import NodeObject
@@ -28,31 +29,27 @@ LONGEST_WAIT_S = 3600.0
 THREAD_GRACE_S = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class Known(msgspec.Struct, frozen=True, kw_only=True):
     """What the node's GPUNodeHealth held before this process wrote to it; None: nothing."""
 
     status: HealthStatus | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
+class Accepted(msgspec.Struct, frozen=True, kw_only=True):
     """A verdict stands on the API server: both objects carry it. `at` is wall time."""
 
     wanted: Wanted
     at: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
+class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     """A sentence for the log when publishing begins to fail, or fails otherwise than before;
     empty when it works again."""
 
     sentence: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishReport:
+class PublishReport(msgspec.Struct, frozen=True, kw_only=True):
     """How publishing stands, for readiness and metrics. Times are wall time."""
 
     accepted_at: float | None

@@ -1,4 +1,4 @@
-"""When the kernel started, in wall time: the look at the host asks, and the search for workloads."""
+"""When the kernel started, in wall time: for the look at the host and the search for workloads."""
 
 from __future__ import annotations
 

@@ -8,10 +8,10 @@ read is counted. Both generations of field and label names are understood.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Final
 
+import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from rules.catalog.signals import (
@@ -49,17 +49,18 @@ BLANK_FLOAT: Final = 140737488355328.0
 """DCGM's marks for "no value" begin here (dcgm_structs.h); old exporters print them."""
 
 
-@dataclass(slots=True)
-class _Page:
+class _Page(msgspec.Struct):
     """What has been read of a page so far."""
 
-    gpus: dict[str, dict[Signal, Value]] = field(default_factory=dict)
-    counts: dict[tuple[str, Signal], dict[str, dict[str, float]]] = field(default_factory=dict)
+    gpus: dict[str, dict[Signal, Value]] = msgspec.field(default_factory=dict)
+    counts: dict[tuple[str, Signal], dict[str, dict[str, float]]] = msgspec.field(
+        default_factory=dict
+    )
     """What each field counted on each link (or on none) of a GPU."""
-    xids: dict[str, int] = field(default_factory=dict)
-    instance_xids: dict[tuple[str, int], int] = field(default_factory=dict)
-    pci: dict[str, str] = field(default_factory=dict)
-    hosts: dict[str, None] = field(default_factory=dict)
+    xids: dict[str, int] = msgspec.field(default_factory=dict)
+    instance_xids: dict[tuple[str, int], int] = msgspec.field(default_factory=dict)
+    pci: dict[str, str] = msgspec.field(default_factory=dict)
+    hosts: dict[str, None] = msgspec.field(default_factory=dict)
     driver: str = ""
     bad_lines: int = 0
 

@@ -6,8 +6,9 @@ is in an ordinary pod, is said to be so and never taken for absent.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from agent.senses.boot import booted_at
 from agent.senses.host_modules import kernel_modules

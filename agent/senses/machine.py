@@ -10,8 +10,9 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from agent.senses.aer import aer_counters
 from agent.senses.devnodes import nvidia_minors

@@ -8,7 +8,6 @@ wire words, so they must never change meaning, and nothing here may do I/O or re
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from typing import Final
@@ -113,8 +112,7 @@ class ClosesKind(StrEnum):
     HUMAN = "Human"
 
 
-@dataclass(frozen=True, slots=True)
-class ClosesOn:
+class ClosesOn(msgspec.Struct, frozen=True):
     """The evidence that ends an incident, e.g. `Silence(3m)` or `State(temperature, 3 of 5)`.
 
     `silence_s` is used by Silence alone; `signal` (a name of the agent's readings),
@@ -176,8 +174,7 @@ def is_reason_code(text: str) -> bool:
     return _REASON_CODE.fullmatch(text) is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
+class Reason(msgspec.Struct, frozen=True, kw_only=True):
     """One row: a stable code with what it means and what follows.
 
     `needs` says in a few words which other evidence must agree before its severity stands

@@ -8,12 +8,12 @@ number that the catalog does not know reports and never acts.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from rules.catalog.data_file import data_file
 from rules.catalog.nvlink import nvlink4_verdict, nvlink5_rule

@@ -6,10 +6,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final, NamedTuple
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from rules.catalog.reason import Action, ClosesKind, Severity
 from rules.catalog.reasons import REASONS
@@ -98,7 +97,7 @@ def _next_rung(before: NodeState, on: Judging) -> Judging:
         for incident in on.state.incidents
     ]
     same = all(new is old for new, old in zip(changed, on.state.incidents, strict=True))
-    return on if same else on.then(structs.replace(on.state, incidents=tuple(changed)))
+    return on if same else on.then(replace(on.state, incidents=tuple(changed)))
 
 
 def _floored(on: Judging, incident: Incident) -> Incident:
@@ -135,7 +134,7 @@ def _endings(before: NodeState, on: Judging) -> Judging:
         else:
             on, ended = _ended(on, old, incident)
             kept.append(ended)
-    return on.then(structs.replace(on.state, incidents=tuple(kept)))
+    return on.then(replace(on.state, incidents=tuple(kept)))
 
 
 def _ended(on: Judging, old: Incident, incident: Incident) -> tuple[Judging, Incident]:
@@ -224,7 +223,7 @@ def _within_budget_again(on: Judging) -> Judging:
 def _note(on: Judging, incident: Incident, what: str, window: str) -> Judging:
     owner = ledger.whose(next(iter(incident.gpus), ""), next(iter(incident.pci), ""))
     noted = ledger.noted(on.state.ledger, owner, what, on.now, on.thresholds[window].value)
-    return on.then(structs.replace(on.state, ledger=noted))
+    return on.then(replace(on.state, ledger=noted))
 
 
 def _total(on: Judging, incident: Incident, what: str, window: str) -> int:

@@ -7,10 +7,9 @@ paths. A path is remembered after the GPU left the bus: the line may be read aft
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from rules.judge.burst import is_lost
 from rules.judge.expected_gpus import gpu_addresses
@@ -34,7 +33,7 @@ def learn_bridges(state: NodeState, functions: Sequence[PciFunction]) -> NodeSta
             bridges.pop(address, None)  # handed to a virtual machine, or left out, since then
         elif function.upstream and (address in bridges or len(bridges) < MAX_GPUS):
             bridges[address] = function.upstream[-_MAX_BRIDGES:]
-    return state if bridges == state.bridges else structs.replace(state, bridges=bridges)
+    return state if bridges == state.bridges else replace(state, bridges=bridges)
 
 
 def gpus_below(state: NodeState, bridge: str) -> tuple[str, ...]:

@@ -7,8 +7,10 @@ members and answer always give the same row, so the order in which they came nev
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from rules.catalog.reason import (
     BY_HUMAN,
@@ -76,8 +78,7 @@ _CLOSES_ON: Final = {Action.RESTART_NODE: ON_REBOOT, Action.REPLACE_NODE: BY_HUM
 """What ends an incident whose lighter repairs did not last."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """What about the node changes a meaning: driver branch, virtual machine, NVLink or not."""
 
     branch: int | None = None

@@ -6,8 +6,9 @@ changed can be forgotten.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from rules.judge.incident import Incident
 from rules.judge.observation import SourceName, SourceState
@@ -27,8 +28,7 @@ class ChangeKind(StrEnum):
     STAND_DOWN_ENDED = "StandDownEnded"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One change; `incident` is set for the first four kinds, `source` for Source."""
 
     kind: ChangeKind

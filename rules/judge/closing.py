@@ -7,10 +7,9 @@ after the evidence, and where nothing can see the present, nothing is closed by 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from rules.catalog.reason import ClosesKind, Severity
 from rules.catalog.signals import Signal
@@ -48,7 +47,7 @@ def mark_reset(
     everything = not any(who)
     hit = find_gpu(on.state, *who) if not everything else None
     gpus = {
-        key: structs.replace(
+        key: replace(
             view,
             reset_pending=False,
             reset_at=max(view.reset_at, on.now if since is None else since),
@@ -73,9 +72,7 @@ def mark_reset(
         others = tuple(known for known in incident.resets if known[0] != key)
         return replace(incident, resets=(*others, (key, on.now))[-MAX_GPUS:])
 
-    return on.then(
-        structs.replace(on.state, gpus=gpus, incidents=tuple(map(mark, on.state.incidents)))
-    )
+    return on.then(replace(on.state, gpus=gpus, incidents=tuple(map(mark, on.state.incidents))))
 
 
 def without_looks(view: GpuView) -> Checks:
@@ -90,7 +87,7 @@ def mark_reboot(state: NodeState) -> NodeState:
 
     Whatever this state has read of the present was read in the new boot.
     """
-    return structs.replace(
+    return replace(
         state,
         incidents=tuple(
             replace(incident, rebooted=True) if incident.active else incident
@@ -108,7 +105,7 @@ def close_what_ended(on: Judging) -> Judging:
     )
     # As long as nothing ages the incidents are the same object, and nobody looks at them again.
     same = all(new is old for new, old in zip(incidents, on.state.incidents, strict=True))
-    return on if same else on.then(structs.replace(on.state, incidents=incidents))
+    return on if same else on.then(replace(on.state, incidents=incidents))
 
 
 def _aged(on: Judging, incident: Incident) -> Incident:

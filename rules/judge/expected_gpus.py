@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from rules.api.health import ExpectedGpus
 from rules.judge.observation import PciFunction
@@ -31,8 +32,7 @@ LEARNED: Final = "Learned"
 _COUNT: Final = re.compile(r"\d{1,2}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Learned:
+class Learned(msgspec.Struct, frozen=True, kw_only=True):
     """The highest count ever seen on this hardware.
 
     `key` identifies the hardware (a digest of DMI product UUID and instance type), empty until

@@ -7,14 +7,14 @@ is left out, it is neither good nor bad.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from rules.catalog.thresholds import Threshold
 
 
-@dataclass(frozen=True, slots=True)
-class Gauge:
+class Gauge(msgspec.Struct, frozen=True):
     """The last readings against one threshold, newest last, and what follows from them.
 
     `bad` and `good` are separate because of hysteresis: a reading between the two sides is
@@ -58,8 +58,7 @@ class Gauge:
         return self.step(bad=bad, good=good, threshold=threshold)
 
 
-@dataclass(frozen=True, slots=True)
-class Latch:
+class Latch(msgspec.Struct, frozen=True):
     """A flag or counter that only grows: one confirming re-read, then it stands.
 
     `seen` says that the last reading was bad; `raised` that two in a row were. It falls back

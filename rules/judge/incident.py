@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from rules.api.health import (
     MAX_EVIDENCE,
@@ -67,8 +69,7 @@ class IncidentPhase(StrEnum):
     """From before the agent's start, or no proof alone: waits for the present to agree."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One sighting, already read through the catalog.
 
     `gpu` is a UUID and `pci` a plain address; either may be empty. `sequence` is the kernel
@@ -101,8 +102,7 @@ class Finding:
         return Named(self.gpu, self.pci)
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(msgspec.Struct, frozen=True):
     """One kind of finding inside an incident; `asks`: its line itself said what is needed."""
 
     row: Reason
@@ -110,8 +110,7 @@ class Member:
     asks: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Incident:
+class Incident(msgspec.Struct, frozen=True, kw_only=True):
     """The state of one incident.
 
     `row` is what is published. `cut` marks a burst that an earlier run of the agent saw live

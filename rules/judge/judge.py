@@ -7,9 +7,7 @@ and never forgets to bound what it keeps.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from msgspec import structs
+from msgspec.structs import replace
 
 from rules.catalog.reason import ClosesKind, Severity
 from rules.catalog.signals import Signal
@@ -158,7 +156,7 @@ def _take(on: Judging, seen: facts.Observation) -> Judging:
         case facts.Inventory():
             return count_gpus(take_inventory(on, seen))
         case facts.TopologySeen():
-            return on.then(structs.replace(on.state, topology=better(seen, on.state.topology)))
+            return on.then(replace(on.state, topology=better(seen, on.state.topology)))
         case facts.Readings():
             return _readings(on, seen)
         case facts.GpuEvent():
@@ -170,7 +168,7 @@ def _take(on: Judging, seen: facts.Observation) -> Judging:
         case facts.AerSeen():
             return judge_aer(on, seen)
         case facts.DevNodesSeen():
-            return on.then(structs.replace(on.state, minors=seen.minors[:256]))
+            return on.then(replace(on.state, minors=seen.minors[:256]))
         case facts.DcgmSeen():
             return count_gpus(judge_page(on, seen))
         case facts.NodeSeen():
@@ -210,11 +208,11 @@ def _boot(state: NodeState, boot_id: str) -> NodeState:
     known = state.node.boot_id
     if not boot_id or boot_id == known:
         return state
-    state = structs.replace(state, node=replace(state.node, boot_id=boot_id))
+    state = replace(state, node=replace(state.node, boot_id=boot_id))
     if not known:
         return state
     gpus = {
-        key: structs.replace(
+        key: replace(
             view,
             enumerated=False,
             answered_at=0.0,
@@ -235,12 +233,12 @@ def _boot(state: NodeState, boot_id: str) -> NodeState:
         )
         for key, view in state.gpus.items()
     }
-    state = structs.replace(state, gpus=gpus, pending_events=(), pci_at=0.0, inventory_at=0.0)
-    state = structs.replace(state, checks={}, services={})
+    state = replace(state, gpus=gpus, pending_events=(), pci_at=0.0, inventory_at=0.0)
+    state = replace(state, checks={}, services={})
     return mark_reboot(state)
 
 
 def _read_up_to(state: NodeState, boot_id: str, sequence: int) -> NodeState:
     if sequence < 0 or (boot_id == state.cursor_boot and sequence <= state.cursor_seq):
         return state
-    return structs.replace(state, cursor_boot=boot_id, cursor_seq=sequence)
+    return replace(state, cursor_boot=boot_id, cursor_seq=sequence)

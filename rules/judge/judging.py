@@ -7,8 +7,8 @@ with the same look and what it changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+import msgspec
 from msgspec import structs
 
 from rules.catalog.thresholds import Thresholds
@@ -17,8 +17,7 @@ from rules.judge.incident import Incident, Named, closed, without_gpu
 from rules.judge.state import GpuView, NodeState, with_gpu
 
 
-@dataclass(frozen=True, slots=True)
-class Judging:
+class Judging(msgspec.Struct, frozen=True):
     """The state so far, the time of judgement (wall seconds) and the numbers it rests on."""
 
     state: NodeState

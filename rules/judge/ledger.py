@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+import msgspec
 
 from rules.api.health import LedgerEntry
 from rules.api.timestamps import format_time, parse_time
@@ -30,16 +31,14 @@ _NAME_CHARS: Final = 96
 _MARK: Final = re.compile(r"(\S{1,40}) x(\d{1,10})")
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(msgspec.Struct, frozen=True):
     """So many sightings from `at` on, until the next mark."""
 
     at: float
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """One thing that happens to one GPU: its marks, oldest first, and when it was last seen."""
 
     marks: tuple[Mark, ...]

@@ -8,17 +8,16 @@ epoch: of the fact itself where it carries one (a kernel line), else of its obse
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
+
+import msgspec
 
 from rules.catalog.signals import EventKind as EventKind
+from rules.catalog.signals import Signal
 from rules.catalog.signals import SourceState as SourceState
-
-if TYPE_CHECKING:
-    from rules.catalog.signals import Signal
-    from rules.judge.workload import Workload
-    from rules.kernel_log.record import KernelLine
+from rules.judge.workload import Workload
+from rules.kernel_log.record import KernelLine
 
 Value: TypeAlias = int | float | str | tuple[int | None, ...] | None
 """A reading. None says Absent: asked for, and this GPU or driver does not have it.
@@ -48,8 +47,7 @@ class Service(StrEnum):
     IMEX = "nvidia-imex"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelLineSeen:
+class KernelLineSeen(msgspec.Struct, frozen=True, kw_only=True):
     """One recognised record of the kernel log, from the kernel facility.
 
     `sequence` counts within `boot_id`; `lookback` marks a record written before the agent
@@ -63,8 +61,7 @@ class KernelLineSeen:
     line: KernelLine
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkloadSeen:
+class WorkloadSeen(msgspec.Struct, frozen=True, kw_only=True):
     """Whose process an earlier record named: found out after it, and for few records only."""
 
     at: float
@@ -72,8 +69,7 @@ class WorkloadSeen:
     workload: Workload
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelGap:
+class KernelGap(msgspec.Struct, frozen=True, kw_only=True):
     """Records were overwritten before they were read; `sequence` is the last one lost."""
 
     at: float
@@ -82,8 +78,7 @@ class KernelGap:
     sequence: int = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelRead:
+class KernelRead(msgspec.Struct, frozen=True, kw_only=True):
     """The kernel log is read up to `sequence` (records that were not recognised included)."""
 
     at: float
@@ -91,8 +86,7 @@ class KernelRead:
     sequence: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceChanged:
+class SourceChanged(msgspec.Struct, frozen=True, kw_only=True):
     """A sense started, stopped or let go; `reason` is a CamelCase code, empty when Up.
 
     A hung NVML call is `Down` with reason `CallHung`.
@@ -104,8 +98,7 @@ class SourceChanged:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuSeen:
+class GpuSeen(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU as NVML enumerates it; a lost one may have no `uuid`.
 
     `pci` is lower case `dddd:bb:dd.f` or `dddd:bb:dd`; `architecture` NVML's number
@@ -126,8 +119,7 @@ class GpuSeen:
     mig_instances: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inventory:
+class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     """Everything NVML enumerates, taken at (re)initialisation and after a MIG change.
 
     `excluded` are PCI addresses that the driver was told to leave out.
@@ -140,8 +132,7 @@ class Inventory:
     excluded: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopologySeen:
+class TopologySeen(msgspec.Struct, frozen=True, kw_only=True):
     """How the GPUs are joined by design; rows and columns follow `gpus` (UUID, else PCI).
 
     `links[i][j]` is spelled as `nvidia-smi topo -m` does (X, NV18, PIX, SYS);
@@ -158,8 +149,7 @@ class TopologySeen:
     numa: tuple[int | None, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Readings:
+class Readings(msgspec.Struct, frozen=True, kw_only=True):
     """One poll of one GPU; signals that were not asked for are missing from `values`."""
 
     at: float
@@ -168,8 +158,7 @@ class Readings:
     pci: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuEvent:
+class GpuEvent(msgspec.Struct, frozen=True, kw_only=True):
     """The driver pushed an event; `gpu` and `pci` are empty where it named no GPU."""
 
     at: float
@@ -181,8 +170,7 @@ class GpuEvent:
     ci: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallFailed:
+class CallFailed(msgspec.Struct, frozen=True, kw_only=True):
     """An NVML call returned an error `code`; `gpu` and `pci` are empty where it names none.
 
     `call` is NVML's own name of the function (`nvmlInit_v2`).
@@ -195,8 +183,7 @@ class CallFailed:
     pci: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PciFunction:
+class PciFunction(msgspec.Struct, frozen=True, kw_only=True):
     """One PCI function of vendor 10de as sysfs shows it.
 
     `device_class` is the upper 16 bits of the class (0x0300 VGA, 0x0302 3D controller, 0x0680
@@ -212,16 +199,14 @@ class PciFunction:
     upstream: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PciSeen:
+class PciSeen(msgspec.Struct, frozen=True, kw_only=True):
     """All NVIDIA functions on the PCI bus at one moment."""
 
     at: float
     functions: tuple[PciFunction, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AerCounters:
+class AerCounters(msgspec.Struct, frozen=True, kw_only=True):
     """Errors that the kernel counted on one PCI function since it found it; None: not counted."""
 
     address: str
@@ -230,24 +215,21 @@ class AerCounters:
     fatal: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AerSeen:
+class AerSeen(msgspec.Struct, frozen=True, kw_only=True):
     """The AER counters of the GPUs on the PCI bus at one moment."""
 
     at: float
     functions: tuple[AerCounters, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DevNodesSeen:
+class DevNodesSeen(msgspec.Struct, frozen=True, kw_only=True):
     """The minor numbers of `/dev/nvidia<N>` at one moment."""
 
     at: float
     minors: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DcgmSeen:
+class DcgmSeen(msgspec.Struct, frozen=True, kw_only=True):
     """One good page of dcgm-exporter: signals by GPU UUID, addresses normalised to NVML's form.
 
     `xids` is the sticky last Xid of each GPU that exports one, `instance_xids` that of each
@@ -257,27 +239,25 @@ class DcgmSeen:
 
     at: float
     gpus: Mapping[str, Mapping[Signal, Value]]
-    xids: Mapping[str, int] = field(default_factory=dict)
-    instance_xids: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    pci: Mapping[str, str] = field(default_factory=dict)
+    xids: Mapping[str, int] = msgspec.field(default_factory=dict)
+    instance_xids: Mapping[tuple[str, int], int] = msgspec.field(default_factory=dict)
+    pci: Mapping[str, str] = msgspec.field(default_factory=dict)
     driver: str = ""
     hosts: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeSeen:
+class NodeSeen(msgspec.Struct, frozen=True, kw_only=True):
     """The Node object as the API server has it, cut to what judgement reads."""
 
     at: float
     name: str
     uid: str
     boot_id: str
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostProcess:
+class HostProcess(msgspec.Struct, frozen=True, kw_only=True):
     """A process of the driver's world in a bad state: `D` (uninterruptible) or `Z` (zombie)."""
 
     pid: int
@@ -285,8 +265,7 @@ class HostProcess:
     state: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkPort:
+class NetworkPort(msgspec.Struct, frozen=True, kw_only=True):
     """One port of an InfiniBand or RoCE adapter (`mlx5_0/1`) and whether its link is up.
 
     `infiniband` tells InfiniBand from Ethernet (RoCE) and others; `errors` are its error
@@ -296,11 +275,10 @@ class NetworkPort:
     name: str
     active: bool
     infiniband: bool = False
-    errors: Mapping[str, int] = field(default_factory=dict)
+    errors: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostSeen:
+class HostSeen(msgspec.Struct, frozen=True, kw_only=True):
     """What the host says about itself.
 
     `product_uuid` is the DMI product UUID, empty when unreadable; `booted_at` the wall time
@@ -317,13 +295,12 @@ class HostSeen:
     cpu_numa_nodes: tuple[int, ...] = ()
     processes: tuple[HostProcess, ...] | None = None
     too_many_processes: bool = False
-    services: Mapping[Service, bool] = field(default_factory=dict)
-    modules: Mapping[str, str] = field(default_factory=dict)
+    services: Mapping[Service, bool] = msgspec.field(default_factory=dict)
+    modules: Mapping[str, str] = msgspec.field(default_factory=dict)
     ports: tuple[NetworkPort, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tick:
+class Tick(msgspec.Struct, frozen=True, kw_only=True):
     """Time passed: sent when `next_deadline` is due."""
 
     at: float

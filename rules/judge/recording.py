@@ -6,10 +6,9 @@ gains members, so that bounds, grouping and the rule about the past hold everywh
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from rules.catalog.reason import Action, ClosesKind, ReasonClass, Severity
 from rules.catalog.signals import Signal
@@ -110,7 +109,7 @@ def record(on: Judging, finding: Finding) -> Judging:
     if finding.lookback and finding.row.severity is Severity.INFO:
         fresh = closed(fresh, finding.at, BEFORE_START)
     kept, gone = capped((*on.state.incidents, fresh))
-    return on.then(structs.replace(on.state, incidents=kept, dropped=on.state.dropped + gone))
+    return on.then(replace(on.state, incidents=kept, dropped=on.state.dropped + gone))
 
 
 def _tallied(on: Judging, finding: Finding) -> Judging:
@@ -125,7 +124,7 @@ def _tallied(on: Judging, finding: Finding) -> Judging:
         on.thresholds["BudgetWindow"].value,
         apart_s=on.thresholds["IncidentGrouping"].value,
     )
-    return on.then(structs.replace(on.state, ledger=tallied))
+    return on.then(replace(on.state, ledger=tallied))
 
 
 def rests(state: NodeState, incident: Incident) -> bool:
@@ -148,7 +147,7 @@ def take_answer(
     who = identify(on.state, *who)
     view = find_gpu(on.state, *who)
     if view is not None and not finding.lookback:
-        on = on.with_gpu(structs.replace(view, action=value, action_seen=None))
+        on = on.with_gpu(replace(view, action=value, action_seen=None))
     around = surroundings(on.state)
     if value == NO_ACTION:
         return _no_action(on, who, finding)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Final
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from rules.api.health import MAX_SEEN_RUNNING, GpuStatus, HealthStatus
 from rules.api.timestamps import parse_time
@@ -89,7 +88,7 @@ def restore(
     incidents = tuple(
         _restored(incident, now, observed_at, branch) for incident in _incidents(status, now)
     )
-    state = structs.replace(
+    state = replace(
         fresh,
         node=replace(fresh.node, uid=node_uid or status.node_uid),
         driver=status.driver_version,
@@ -110,7 +109,7 @@ def restore(
     )
     if not same_boot:
         return mark_reboot(state) if status.boot_id else state
-    state = structs.replace(
+    state = replace(
         state,
         cursor_boot=status.cursor.boot_id,
         cursor_seq=status.cursor.kmsg_seq,
@@ -134,7 +133,7 @@ def restore(
         },
     )
     up = frozenset(n for n, view in state.sources.items() if view.state is SourceState.UP)
-    return structs.replace(state, restored_sources=up)
+    return replace(state, restored_sources=up)
 
 
 def _incidents(status: HealthStatus, now: float) -> tuple[Incident, ...]:

@@ -7,9 +7,9 @@ object plus a fresh look at the node rebuild it, so nothing of it is kept on the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+import msgspec
 from msgspec import Struct, structs
 from msgspec import field as kept
 
@@ -52,8 +52,7 @@ Checks: TypeAlias = Mapping[tuple[str, str], Memory]
 """The memory of standing checks: by reason, and by what of it (a port, a process; empty: all)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceView:
+class SourceView(msgspec.Struct, frozen=True, kw_only=True):
     """One sense as it last reported itself."""
 
     state: SourceState
@@ -61,8 +60,7 @@ class SourceView:
     since: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counter:
+class Counter(msgspec.Struct, frozen=True, kw_only=True):
     """The last value of a counter and when it was read: the base of a rate."""
 
     at: float
@@ -115,16 +113,14 @@ class GpuView(Struct, frozen=True, kw_only=True):
         return plain_address(self.seen.pci) if self.seen.pci else ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PendingEvent:
+class PendingEvent(msgspec.Struct, frozen=True, kw_only=True):
     """A driver event that waits for its kernel line."""
 
     due_at: float
     finding: Finding
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Burst:
+class Burst(msgspec.Struct, frozen=True, kw_only=True):
     """One burst of Xid 13 or 31 on one GPU: its workloads as far as known, for 13 its places.
 
     `gpu` is a UUID and `pci` a plain address; either may be empty. `due_at` is when it is
@@ -145,8 +141,7 @@ class Burst:
         return self.pci == pci if self.pci and pci else self.gpu == gpu
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StandDown:
+class StandDown(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody asked us to let go of the GPUs; `expired` when that took too long."""
 
     reason: str
@@ -154,8 +149,7 @@ class StandDown:
     expired: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeFacts:
+class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What the Node object and the host said about the node itself."""
 
     name: str = ""
@@ -174,8 +168,7 @@ class NodeFacts:
         return parse_time(self.repaired.partition(" ")[0]) or 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PortView:
+class PortView(msgspec.Struct, frozen=True, kw_only=True):
     """A network port: whether it ever was active, since when it is not, how often it is again."""
 
     was_active: bool = False
@@ -183,31 +176,28 @@ class PortView:
     good_looks: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PortErrors:
+class PortErrors(msgspec.Struct, frozen=True, kw_only=True):
     """A network port's error counters, and when they were read: the base of a rate."""
 
     at: float
     errors: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceView:
+class ServiceView(msgspec.Struct, frozen=True, kw_only=True):
     """A service of the host: whether it runs, None when out of sight; whether it ran this boot."""
 
     running: bool | None = None
     ran: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HourBook:
+class HourBook(msgspec.Struct, frozen=True, kw_only=True):
     """The hour that runs: where slow counters stood at its begin, by GPU and signal, and how many
     looks at its clock found each GPU slower than its siblings, of how many.
     """
 
     at: float
-    counters: Mapping[tuple[str, Signal], float] = field(default_factory=dict)
-    looks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    counters: Mapping[tuple[str, Signal], float] = msgspec.field(default_factory=dict)
+    looks: Mapping[str, tuple[int, int]] = msgspec.field(default_factory=dict)
 
 
 class NodeState(Struct, frozen=True, kw_only=True):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -54,8 +53,7 @@ class WorkloadMeta(View, frozen=True, kw_only=True):
         return self.annotations.mirror or self.uid
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """What a pod is one of.
 
     `uid` is the pod's controller's, the pod's own where it has none. `program` is the coarser

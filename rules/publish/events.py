@@ -6,7 +6,7 @@ crash-looping program must not flood the API server.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from rules.catalog.reason import Severity
 from rules.judge.change import Change, ChangeKind
@@ -17,8 +17,7 @@ WARNING = "Warning"
 NORMAL = "Normal"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeEvent:
+class NodeEvent(msgspec.Struct, frozen=True):
     """One Event about the node."""
 
     type: str

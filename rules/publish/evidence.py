@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -53,8 +52,7 @@ def worth_keeping(message: bytes) -> bool:
     return _WORTH.search(message) is not None or parse_message(message) is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelMessage:
+class KernelMessage(msgspec.Struct, frozen=True, kw_only=True):
     """One message of the kernel log, whole."""
 
     text: bytes

@@ -7,7 +7,6 @@ urgent it is. Every string is cut to what the CRD takes, so that no odd name can
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -61,8 +60,7 @@ _CONDITION_STATUS: Final = {
 _MIG_MODE: Final = {True: "Enabled", False: "Disabled", None: ""}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """Who publishes: a pod, or an agent that heartbeats at `heartbeat_at` instead."""
 
     agent_version: str
@@ -72,8 +70,7 @@ class Identity:
     heartbeat_at: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedCondition:
+class PublishedCondition(msgspec.Struct, frozen=True, kw_only=True):
     """A node condition of ours; the edge keeps the transition times."""
 
     type: str
@@ -82,8 +79,7 @@ class PublishedCondition:
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Publication:
+class Publication(msgspec.Struct, frozen=True, kw_only=True):
     """All that is written about the node; `labels` with None are to be removed."""
 
     status: HealthStatus

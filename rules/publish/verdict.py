@@ -7,9 +7,10 @@ the loss of a sense never makes a GPU unhealthy.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 from rules.catalog.reason import Severity
 from rules.catalog.signals import Signal
@@ -45,16 +46,14 @@ class Health(StrEnum):
     UNKNOWN = "Unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class GpuVerdict:
+class GpuVerdict(msgspec.Struct, frozen=True):
     """One GPU; `reason` is empty while it is healthy."""
 
     health: Health
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The node. `degraded` is the gravest Degraded incident, if one is active.
 
     `gpus_healthy` is None while nothing sees the GPUs, and so is unknown, not zero.

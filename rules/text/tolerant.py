@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import types
 import typing
-from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -44,8 +43,7 @@ class Doubt(NamedTuple):
         return _bounded(f"{self.path}: {self.why}") if self.path else self.why
 
 
-@dataclass(frozen=True, slots=True)
-class Understood(Generic[T]):
+class Understood(msgspec.Struct, Generic[T], frozen=True):
     """What was read; `value` is None where not even the fields that must be there are."""
 
     value: T | None

@@ -7,15 +7,15 @@ no parser is imported.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 _MAX_FOUND: Final = 20
 _SHOWN: Final = 80
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DuplicateKey:
+class DuplicateKey(msgspec.Struct, frozen=True, kw_only=True):
     """One key that its mapping has more than once; lines count from 1."""
 
     path: str

@@ -6,8 +6,9 @@ same file: a lost GPU answers with all ones, an unplugged one is gone.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from hack.sim.driver.node import Gpu, Node
 from hack.sim.driver.store import NodeFile

@@ -7,8 +7,9 @@ controller keeps: those are replaced one by one, whatever group they were admitt
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from rules.api.pods import PodView
 
@@ -19,8 +20,7 @@ _LWS: Final = "LeaderWorkerSet"
 _LWS_GROUP: Final = "leaderworkerset.sigs.k8s.io/group-index"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Marker:
+class Marker(msgspec.Struct, frozen=True, kw_only=True):
     """One key whose value names the gang."""
 
     place: str

@@ -7,10 +7,9 @@ measured across a boot or another function. Corrected errors are counted and nev
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from rules.catalog.reasons import REASONS
 from rules.judge.facts.standing import is_known
@@ -35,7 +34,7 @@ def judge_aer(on: Judging, seen: AerSeen) -> Judging:
 
 def _look(on: Judging, view: GpuView, counters: AerCounters, at: float) -> Judging:
     base, last = view.aer_base, view.aer
-    fresh = structs.replace(view, aer=counters, aer_base=counters)
+    fresh = replace(view, aer=counters, aer_base=counters)
     if base is None or last is None or base.address != counters.address:
         return on.with_gpu(fresh)
     if _uncorrected(counters) < _uncorrected(last):
@@ -43,8 +42,8 @@ def _look(on: Judging, view: GpuView, counters: AerCounters, at: float) -> Judgi
     limit = on.thresholds[UNCORRECTED].value
     grown = _uncorrected(last) - _uncorrected(base)
     if grown < limit:  # more since this look waits for the confirming one
-        return on.with_gpu(structs.replace(view, aer=counters))
-    on = on.with_gpu(structs.replace(fresh, aer_base=last))
+        return on.with_gpu(replace(view, aer=counters))
+    on = on.with_gpu(replace(fresh, aer_base=last))
     finding = Finding(
         at=at,
         row=REASONS[UNCORRECTED],

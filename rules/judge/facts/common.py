@@ -7,10 +7,9 @@ switch that fails is one fault of the node with one repair, not eight of its GPU
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from rules.api.health import MAX_EVIDENCE
 from rules.catalog.thresholds import Thresholds
@@ -113,7 +112,5 @@ def _merged(on: Judging, together: Sequence[Incident]) -> Judging:
     home = settled(home, on.now, surroundings(on.state), on.thresholds)
     ended = {other.id: closed(other, on.now, COMMON) for other in others}
     return on.then(
-        structs.replace(
-            on.state, incidents=replace_all(on.state.incidents, {**ended, home.id: home})
-        )
+        replace(on.state, incidents=replace_all(on.state.incidents, {**ended, home.id: home}))
     )

@@ -9,10 +9,9 @@ once.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from rules.api.health import MigInstance
 from rules.catalog.reason import Severity
@@ -72,7 +71,7 @@ def mature_events(on: Judging) -> Judging:
     due = [pending for pending in on.state.pending_events if pending not in left]
     if not due:
         return on
-    on = on.then(structs.replace(on.state, pending_events=left))
+    on = on.then(replace(on.state, pending_events=left))
     for pending in due:
         on = record(on, pending.finding)
     return on
@@ -87,7 +86,7 @@ def forget_event(state: NodeState, xid: int, who: Named) -> tuple[NodeState, boo
     )
     if len(left) == len(state.pending_events):
         return state, False
-    return structs.replace(state, pending_events=left), True
+    return replace(state, pending_events=left), True
 
 
 def hint_to_look(on: Judging, who: Named, *, unavailable: bool = False) -> Judging:
@@ -96,7 +95,7 @@ def hint_to_look(on: Judging, who: Named, *, unavailable: bool = False) -> Judgi
     if view is None:
         return on
     lost_at = on.now if unavailable else view.unavailable_at
-    return on.with_gpu(structs.replace(view, told_at=on.now, unavailable_at=lost_at))
+    return on.with_gpu(replace(view, told_at=on.now, unavailable_at=lost_at))
 
 
 def _judge_unavailable(on: Judging, event: GpuEvent, who: Named) -> Judging:
@@ -151,7 +150,7 @@ def _judge_number(on: Judging, event: GpuEvent, xid: int) -> Judging:
     if event.kind is EventKind.XID and xid not in WAITING_XIDS:
         return record(on, finding)
     pending = (*on.state.pending_events, PendingEvent(due_at=on.now + wait_s, finding=finding))
-    return on.then(structs.replace(on.state, pending_events=pending[-MAX_PENDING_EVENTS:]))
+    return on.then(replace(on.state, pending_events=pending[-MAX_PENDING_EVENTS:]))
 
 
 def _line_was_there(state: NodeState, finding: Finding, within_s: float) -> Member | None:

@@ -7,11 +7,9 @@ more than what it is: text is kept as evidence and never interpreted again.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
-import msgspec
-from msgspec import structs
+from msgspec.structs import replace
 
 from rules.api.health import MigInstance, NvidiaAction
 from rules.catalog.reason import SILENCE_3M, Reason
@@ -89,7 +87,7 @@ def judge_line(on: Judging, seen: KernelLineSeen) -> Judging:
     if seen.sequence >= 0:
         if seen.boot_id == on.state.cursor_boot and seen.sequence <= on.state.cursor_seq:
             return on
-        on = on.then(structs.replace(on.state, cursor_boot=seen.boot_id, cursor_seq=seen.sequence))
+        on = on.then(replace(on.state, cursor_boot=seen.boot_id, cursor_seq=seen.sequence))
     line = seen.line
     match line.kind:
         case LineKind.GPU_UUID:
@@ -182,7 +180,7 @@ def _judge_other(on: Judging, seen: KernelLineSeen) -> Judging:
     line = seen.line
     if line.erring and line.erring != line.pci:
         # A port passes on the error of a device below it: which need not be the GPU beside that.
-        line = msgspec.structs.replace(line, pci=line.erring)
+        line = replace(line, pci=line.erring)
         seen = replace(seen, line=line)
     if line.kind in _PCI_KINDS and not _is_gpu(on.state, line.pci or ""):
         return on
@@ -246,12 +244,12 @@ def _learn_address(state: NodeState, line: KernelLine) -> NodeState:
     known = state.address_uuids
     if address not in known and len(known) >= MAX_ADDRESSES:
         return state
-    return structs.replace(state, address_uuids={**known, address: line.gpu_uuid})
+    return replace(state, address_uuids={**known, address: line.gpu_uuid})
 
 
 def _note_pending(state: NodeState, who: Named) -> NodeState:
     view = find_gpu(state, *who)
-    return with_gpu(state, structs.replace(view, reset_pending=True)) if view else state
+    return with_gpu(state, replace(view, reset_pending=True)) if view else state
 
 
 def _is_gpu(state: NodeState, pci: str) -> bool:

@@ -7,10 +7,9 @@ means that a new job there would hang, so the node takes none.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from rules.catalog.reason import ClosesKind, Level, Reason, Severity
 from rules.catalog.signals import Signal
@@ -37,14 +36,14 @@ def count_link_fault(
     What the registers call harmless, or the consequence of another error, does not count.
     """
     if line.xid in LINK_XIDS and (view := find_gpu(on.state, *who)) is not None:
-        on = on.with_gpu(structs.replace(view, links_up=0))
+        on = on.with_gpu(replace(view, links_up=0))
     if line.xid != LINK_XID or line.link is None or row.severity is Severity.INFO:
         return on, row
     window_s = on.thresholds["RepeatWindow"].value
     owner, what = ledger.whose(*who), f"Xid {LINK_XID} on link {line.link}"
     last = on.state.ledger.get((owner, what))
     on = on.then(
-        structs.replace(on.state, ledger=ledger.noted(on.state.ledger, owner, what, at, window_s))
+        replace(on.state, ledger=ledger.noted(on.state.ledger, owner, what, at, window_s))
     )
     gap_s = at - last.last_at if last is not None else 0.0
     again = on.thresholds["IncidentGrouping"].value < gap_s <= window_s
@@ -61,7 +60,7 @@ def count_link_fault(
 def links_returned(on: Judging, view: GpuView) -> Judging:
     """Take one look at a GPU's links: what waits for their return ends when it lasts."""
     looks = view.links_up + 1 if all_links_up(on.state, view) else 0
-    on = on.with_gpu(structs.replace(view, links_up=min(looks, _RETURNED_LOOKS)))
+    on = on.with_gpu(replace(view, links_up=min(looks, _RETURNED_LOOKS)))
     if looks < _RETURNED_LOOKS:
         return on
     return close_for(on, view.who, _waits_for_links, ClosesKind.STATE)

@@ -6,10 +6,9 @@ is over before it counts.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from rules.catalog.reason import ClosesKind
 from rules.catalog.reasons import REASONS
@@ -30,7 +29,7 @@ def judge_ports(on: Judging, seen: HostSeen) -> Judging:
         port.name: _stepped(on.state.ports.get(port.name, PortView()), port, on.now, known=known)
         for port in seen.ports[:_MAX_PORTS]
     }
-    on = on.then(structs.replace(on.state, ports=ports))
+    on = on.then(replace(on.state, ports=ports))
     since = {name: view.down_since for name, view in ports.items() if view.down_since is not None}
     if ports and not since:
         return close_where(on, lambda i: i.row.reason == PORT_DOWN, ClosesKind.STATE)

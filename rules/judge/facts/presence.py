@@ -7,10 +7,9 @@ answer, nobody asked us to let go, and the PCI bus says the same.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from rules.api.health import ExpectedGpus
 from rules.catalog.reason import ON_RESET, ClosesKind
@@ -60,10 +59,10 @@ def expected_of(state: NodeState) -> ExpectedGpus:
 def take_inventory(on: Judging, seen: Inventory) -> Judging:
     """Take what the driver enumerates; another driver or UUID starts every baseline afresh."""
     if seen.driver != on.state.driver and on.state.driver:
-        gpus = {key: structs.replace(view, counters={}) for key, view in on.state.gpus.items()}
-        on = on.then(structs.replace(on.state, gpus=gpus))
+        gpus = {key: replace(view, counters={}) for key, view in on.state.gpus.items()}
+        on = on.then(replace(on.state, gpus=gpus))
     on = on.then(
-        structs.replace(
+        replace(
             on.state,
             driver=seen.driver or on.state.driver,
             virtualization=seen.virtualization,
@@ -73,10 +72,10 @@ def take_inventory(on: Judging, seen: Inventory) -> Judging:
     )
     named = {gpu.uuid for gpu in seen.gpus if gpu.uuid}
     gpus = {
-        key: structs.replace(view, enumerated=view.seen.uuid in named)
+        key: replace(view, enumerated=view.seen.uuid in named)
         for key, view in on.state.gpus.items()
     }
-    on = on.then(structs.replace(on.state, gpus=gpus))
+    on = on.then(replace(on.state, gpus=gpus))
     listed = tuple(gpu for gpu in seen.gpus[:MAX_GPUS] if gpu.uuid)
     known = frozenset({*on.state.gpus, *on.state.address_uuids.values()})
     on = _forget_replaced(on, listed, known)
@@ -87,13 +86,11 @@ def take_inventory(on: Judging, seen: Inventory) -> Judging:
 
 def take_functions(on: Judging, seen: PciSeen) -> Judging:
     """Take one look at the PCI bus: learn the count, and look for what is gone."""
-    on = on.then(
-        structs.replace(on.state, functions=seen.functions[: 4 * MAX_GPUS], pci_at=on.now)
-    )
+    on = on.then(replace(on.state, functions=seen.functions[: 4 * MAX_GPUS], pci_at=on.now))
     on = on.then(learn_bridges(on.state, on.state.functions))
     present = gpu_addresses(on.state.functions, on.state.excluded)
     key = hardware_key(on.state.node.product_uuid, on.state.node.instance_type)
-    on = on.then(structs.replace(on.state, learned=learn(on.state.learned, len(present), key)))
+    on = on.then(replace(on.state, learned=learn(on.state.learned, len(present), key)))
     if not _may_judge(on.state):
         return on
     for address in sorted({*present, *(view.pci for view in on.state.gpus.values() if view.pci)}):
@@ -133,9 +130,7 @@ def count_gpus(on: Judging) -> Judging:
         missing -= _given_away(on.state)
     old = on.state.missing
     on = on.then(
-        structs.replace(
-            on.state, missing=old.measure(missing, on.thresholds[MISMATCH]), missing_at=on.now
-        )
+        replace(on.state, missing=old.measure(missing, on.thresholds[MISMATCH]), missing_at=on.now)
     )
     if on.state.missing.raised and missing > 0:
         return _report_missing(on, expected, enumerated)
@@ -214,15 +209,13 @@ def _step_lost(on: Judging, view: GpuView, evidence: str, *, gone: bool) -> Judg
         owner = whose(*view.who)
         window_s = on.thresholds["BudgetWindow"].value
         on = on.then(
-            structs.replace(
-                on.state, ledger=noted(on.state.ledger, owner, LOST_POLL, on.now, window_s)
-            )
+            replace(on.state, ledger=noted(on.state.ledger, owner, LOST_POLL, on.now, window_s))
         )
     told = gone and bool(view.unavailable_at) and just_told(view.unavailable_at, on.now)
     if told:
         lost = Gauge(raised=True, bad=lost.bad)
     since = _lost_since(view, on.now) if gone else 0.0
-    on = on.with_gpu(structs.replace(view, lost=lost, lost_at=on.now, lost_since=since))
+    on = on.with_gpu(replace(view, lost=lost, lost_at=on.now, lost_since=since))
     if not gone:
         found = view.lost.raised and not lost.raised
         return _found(on, view) if found else on
@@ -303,7 +296,7 @@ def _known_lost(state: NodeState, view: GpuView) -> bool:
 
 def _enumerate(state: NodeState, gpu: GpuSeen) -> NodeState:
     old = state.gpus.get(gpu.uuid, GpuView(seen=gpu))
-    return with_gpu(state, structs.replace(old, seen=gpu, enumerated=True))
+    return with_gpu(state, replace(old, seen=gpu, enumerated=True))
 
 
 def _forget_replaced(on: Judging, gpus: tuple[GpuSeen, ...], known: frozenset[str]) -> Judging:
@@ -322,7 +315,7 @@ def _forget_replaced(on: Judging, gpus: tuple[GpuSeen, ...], known: frozenset[st
         for key, view in on.state.gpus.items()
         if view.pci not in filled or view.seen.uuid in named
     }
-    on = on.then(structs.replace(on.state, gpus=left))
+    on = on.then(replace(on.state, gpus=left))
 
     def has_left(incident: Incident) -> bool:
         if not incident.gpus or not incident.pci or not named.isdisjoint(incident.gpus):
@@ -344,4 +337,4 @@ def _name_incidents(state: NodeState) -> NodeState:
         else incident
         for incident in state.incidents
     )
-    return structs.replace(state, incidents=changed)
+    return replace(state, incidents=changed)

@@ -7,11 +7,10 @@ values are neither good nor bad. What each check looks at stands in `judge.facts
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from rules.catalog.reason import ClosesKind
 from rules.catalog.reasons import REASONS
@@ -74,13 +73,13 @@ def judge_readings(on: Judging, seen: Readings, source: SourceName = SourceName.
     values = seen.values
     # A page of dcgm-exporter is all it has to say: what it stopped exporting is absent.
     kept = {} if source is SourceName.DCGM else view.values
-    view = structs.replace(view, values={**kept, **values}, read_at=on.now)
+    view = replace(view, values={**kept, **values}, read_at=on.now)
     if view.values.get(Signal.PRESENCE, "present") != "present" or not values:
         return on.with_gpu(view)
     generation = number_of(values.get(Signal.PCIE_GENERATION)) or 0.0
     best = max(view.best_generation, generation)
     corrected = _marked(view, values, on.now)
-    view = structs.replace(view, answered_at=on.now, best_generation=best, corrected=corrected)
+    view = replace(view, answered_at=on.now, best_generation=best, corrected=corrected)
     before = view.counters
     on = on.with_gpu(view)
     if _went_back(before, values):
@@ -109,12 +108,12 @@ def _polled_action(
     view = on.current(view)
     if view.action == value or (view.action is None and value == 0):
         if (view.action, view.action_seen) != (value, None):
-            on = on.with_gpu(structs.replace(view, action=value, action_seen=None))
+            on = on.with_gpu(replace(view, action=value, action_seen=None))
         # A page of dcgm-exporter may be older than the Xid that asks.
         asked = value == 0 and source is SourceName.NVML
         return note_no_need(on, view.who) if asked else on
     if view.action_seen != value and not just_told(view.told_at, on.now):
-        return on.with_gpu(structs.replace(view, action_seen=value))
+        return on.with_gpu(replace(view, action_seen=value))
     who = view.who
     evidence = f"{source.value}: recovery action {value}"
     finding = finding_for_action(on.state, value, on.now, source, evidence)
@@ -173,7 +172,7 @@ def _flags(on: Judging, view: GpuView, sample: Sample, source: SourceName) -> Ju
         after = _flag(on, view, check.reason)
         if check.reason in _PENDING_REASONS and (after != before or after.raised):
             pending = any(_flag(on, view, reason).seen for reason in _PENDING_REASONS)
-            on = on.with_gpu(structs.replace(on.current(view), reset_pending=pending))
+            on = on.with_gpu(replace(on.current(view), reset_pending=pending))
         if before.seen and not after.seen and check.reason in _PROVE_RESET:
             on = mark_reset(on, view.who)
     return on
@@ -217,7 +216,7 @@ def _note_link_errors(
     )
     owner, window_s = whose(*view.who), on.thresholds["BudgetWindow"].value
     counted = noted(on.state.ledger, owner, LINK_ERRORS, on.now, window_s, count=grown)
-    return on if counted is on.state.ledger else on.then(structs.replace(on.state, ledger=counted))
+    return on if counted is on.state.ledger else on.then(replace(on.state, ledger=counted))
 
 
 def _keep_counters(
@@ -230,4 +229,4 @@ def _keep_counters(
     }
     if not fresh:
         return on
-    return on.with_gpu(structs.replace(on.current(view), counters={**before, **fresh}))
+    return on.with_gpu(replace(on.current(view), counters={**before, **fresh}))

@@ -9,10 +9,9 @@ the hardware: a crash-looping pod is not bad hardware.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from rules.catalog.reason import BY_HUMAN, SILENCE_3M, Action, Level, Severity
 from rules.catalog.thresholds import Thresholds
@@ -55,12 +54,12 @@ def count_repeat(on: Judging, line: KernelLine, who: Named, at: float) -> Judgin
             places = tuple(dict.fromkeys((*burst.places, *place)))[:_MAX_PLACES]
             last_at = max(burst.last_at, at)
             kept[position] = replace(burst, places=places, last_at=last_at)
-            return on.then(structs.replace(on.state, bursts=tuple(kept)))
+            return on.then(replace(on.state, bursts=tuple(kept)))
     due_at = on.now + on.thresholds["ContextDelay"].value
     begun = Burst(
         xid=xid, gpu=who.uuid, pci=who.pci, first_at=at, last_at=at, places=place, due_at=due_at
     )
-    return on.then(structs.replace(on.state, bursts=(*kept, begun)[-MAX_BURSTS:]))
+    return on.then(replace(on.state, bursts=(*kept, begun)[-MAX_BURSTS:]))
 
 
 def take_workload(on: Judging, seen: WorkloadSeen) -> Judging:
@@ -78,7 +77,7 @@ def take_workload(on: Judging, seen: WorkloadSeen) -> Judging:
             workloads = (*burst.workloads, seen.workload)[:_MAX_WORKLOADS]
             due_at = on.now + on.thresholds["ContextDelay"].value
             bursts[position] = replace(burst, workloads=workloads, due_at=due_at)
-            return on.then(structs.replace(on.state, bursts=tuple(bursts)))
+            return on.then(replace(on.state, bursts=tuple(bursts)))
     return on
 
 
@@ -94,14 +93,12 @@ def judge_repeats(on: Judging) -> Judging:
     if not due:
         return on
     bursts = tuple(replace(b, due_at=None) if b in due else b for b in on.state.bursts)
-    on = on.then(structs.replace(on.state, bursts=bursts))
+    on = on.then(replace(on.state, bursts=bursts))
     # What a person repaired is counted anew.
     counted = [burst for burst in bursts if burst.first_at >= on.state.node.repaired_at]
     blind = on.state.source(SourceName.WORKLOADS) in _NO_WORKLOADS
     if blind:
-        on = on.then(
-            structs.replace(on.state, ledger=_with_bursts(on.state.ledger, due, on.thresholds))
-        )
+        on = on.then(replace(on.state, ledger=_with_bursts(on.state.ledger, due, on.thresholds)))
     for burst in due:
         evidence = _against_hardware(counted, burst, on.thresholds)
         if not evidence and blind:

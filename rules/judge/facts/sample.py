@@ -7,8 +7,9 @@ that exists is None.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Thresholds
@@ -25,8 +26,7 @@ def number_of(value: Value) -> float | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """One poll: its `values`, the last `known` ones, rates per second, links down.
 
     `best_generation` is the highest PCIe generation its link was ever seen at; `booting`

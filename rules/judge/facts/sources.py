@@ -7,10 +7,9 @@ sense is gone.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from rules.api import names
 from rules.catalog.reasons import REASONS
@@ -91,14 +90,12 @@ def change_source(on: Judging, seen: facts.SourceChanged) -> Judging:
     back = seen.source is facts.SourceName.NVML and seen.state is facts.SourceState.UP
     if back and old is not None and old.state is not facts.SourceState.UP:
         # The driver may have been restarted meanwhile: links that train anew were not down.
-        gpus = {
-            key: structs.replace(v, checks=without_looks(v)) for key, v in on.state.gpus.items()
-        }
-        on = on.then(structs.replace(on.state, gpus=gpus))
+        gpus = {key: replace(v, checks=without_looks(v)) for key, v in on.state.gpus.items()}
+        on = on.then(replace(on.state, gpus=gpus))
     since = old.since if old is not None and old.state is seen.state else on.now
     view = SourceView(state=seen.state, reason=seen.reason, since=since)
     return on.then(
-        structs.replace(
+        replace(
             on.state,
             sources={**on.state.sources, seen.source: view},
             restored_sources=on.state.restored_sources - {seen.source},
@@ -123,9 +120,7 @@ def settle_driver(on: Judging) -> Judging:
     if view.state is told:
         return on
     settled = SourceView(state=told, reason=DRIVER_ABSENT, since=on.now)
-    return on.then(
-        structs.replace(on.state, sources={**on.state.sources, facts.SourceName.NVML: settled})
-    )
+    return on.then(replace(on.state, sources={**on.state.sources, facts.SourceName.NVML: settled}))
 
 
 def expire_restored(on: Judging) -> Judging:
@@ -139,7 +134,7 @@ def expire_restored(on: Judging) -> Judging:
         else view
         for name, view in on.state.sources.items()
     }
-    return on.then(structs.replace(on.state, sources=sources, restored_sources=frozenset()))
+    return on.then(replace(on.state, sources=sources, restored_sources=frozenset()))
 
 
 def judge_failed_call(on: Judging, seen: facts.CallFailed) -> Judging:
@@ -211,24 +206,20 @@ def take_node(on: Judging, seen: facts.NodeSeen) -> Judging:
         expected_annotation=notes.get(names.ANNOTATION_EXPECTED_GPUS, "")[:64],
         repaired=notes.get(names.ANNOTATION_REPAIRED, "")[:256],
     )
-    on = on.then(structs.replace(on.state, node=node))
+    on = on.then(replace(on.state, node=node))
     asked = wants_release(seen.labels, notes)
     if not asked:
         ends_now = (
-            structs.replace(on.state, stood_down_until=on.now)
-            if on.state.standing_down
-            else on.state
+            replace(on.state, stood_down_until=on.now) if on.state.standing_down else on.state
         )
-        return on.then(structs.replace(ends_now, stand_down=None))
+        return on.then(replace(ends_now, stand_down=None))
     if on.state.stand_down is not None:
-        return on.then(
-            structs.replace(on.state, stand_down=replace(on.state.stand_down, reason=asked))
-        )
+        return on.then(replace(on.state, stand_down=replace(on.state.stand_down, reason=asked)))
     released = on.state.sources.get(facts.SourceName.NVML)
     since = on.now
     if released is not None and released.state is facts.SourceState.RELEASED and released.since:
         since = min(on.now, released.since)
-    return on.then(structs.replace(on.state, stand_down=StandDown(reason=asked, since=since)))
+    return on.then(replace(on.state, stand_down=StandDown(reason=asked, since=since)))
 
 
 def wants_release(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
@@ -252,13 +243,11 @@ def expire_stand_down(on: Judging) -> Judging:
     if stand_down is None or stand_down.expired:
         return on
     if on.now < stand_down.since:  # the clock went back: count from here
-        return on.then(structs.replace(on.state, stand_down=replace(stand_down, since=on.now)))
+        return on.then(replace(on.state, stand_down=replace(stand_down, since=on.now)))
     if on.now < stand_down.since + LONGEST_STAND_DOWN_S:
         return on
     return on.then(
-        structs.replace(
-            on.state, stand_down=replace(stand_down, expired=True), stood_down_until=on.now
-        )
+        replace(on.state, stand_down=replace(stand_down, expired=True), stood_down_until=on.now)
     )
 
 
@@ -270,7 +259,7 @@ def take_host(on: Judging, seen: facts.HostSeen) -> Judging:
         product_uuid=seen.product_uuid or on.state.node.product_uuid,
         cpu_numa_nodes=seen.cpu_numa_nodes or on.state.node.cpu_numa_nodes,
     )
-    on = on.then(structs.replace(on.state, node=node))
+    on = on.then(replace(on.state, node=node))
     on = judge_ports(on, seen)
     on = judge_port_errors(on, seen)
     on = judge_processes(on, seen)

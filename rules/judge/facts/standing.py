@@ -9,10 +9,12 @@ are in `judge.facts`: checks of a GPU's readings, of the host, of two sources si
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass, replace
 from enum import Enum
 from types import MappingProxyType
 from typing import Final, Generic, NamedTuple, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from rules.catalog.reason import ClosesKind, Reason, Severity
 from rules.catalog.reasons import REASONS
@@ -67,8 +69,7 @@ class Renewed(Enum):
     NEVER = "never"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check(Generic[_S]):
+class Check(msgspec.Struct, Generic[_S], frozen=True, kw_only=True):
     """One row. `measure` takes what a look saw and the threshold; None: it says nothing.
 
     Several looks, by name, are of several things that share one incident. `counts`: each time it

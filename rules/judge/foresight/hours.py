@@ -9,11 +9,11 @@ the GPU and another driver begin anew.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final, NamedTuple
 
-from msgspec import structs
+import msgspec
+from msgspec.structs import replace
 
 from rules.catalog.signals import Signal
 from rules.judge.facts.sample import number_of
@@ -55,8 +55,7 @@ _COUNTERS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Growth:
+class _Growth(msgspec.Struct, frozen=True):
     """Of one clock: how much it counted on this GPU, and on each of the others."""
 
     mine: float
@@ -73,7 +72,7 @@ def look_ahead(before: NodeState, on: Judging) -> Judging:
         if view is not before.gpus.get(key) and view.read_at == on.now:
             book = _compared(on, book, key, view)
     if book is not on.state.hour:
-        on = on.then(structs.replace(on.state, hour=book))
+        on = on.then(replace(on.state, hour=book))
     return _open(_closed(on, book)) if on.now - book.at >= HOUR_S else on
 
 
@@ -84,7 +83,7 @@ def _open(on: Judging) -> Judging:
         for row in _COUNTERS
         if (number := number_of(view.values.get(row.signal))) is not None
     }
-    return on.then(structs.replace(on.state, hour=HourBook(at=on.now, counters=counters)))
+    return on.then(replace(on.state, hour=HourBook(at=on.now, counters=counters)))
 
 
 def _closed(on: Judging, book: HourBook) -> Judging:
@@ -98,7 +97,7 @@ def _closed(on: Judging, book: HourBook) -> Judging:
         compared, slow = book.looks.get(key, (0, 0))
         if compared >= _LOOKS and slow >= _SLOW_SHARE * compared:
             ledger = _note(on, ledger, view, CLOCK_HOURS)
-    return on if ledger is on.state.ledger else on.then(structs.replace(on.state, ledger=ledger))
+    return on if ledger is on.state.ledger else on.then(replace(on.state, ledger=ledger))
 
 
 def _note(on: Judging, ledger: Ledger, view: GpuView, what: str) -> Ledger:
@@ -184,4 +183,4 @@ def _begun_anew(before: NodeState, on: Judging) -> Judging:
     if not gone and not driver:
         return on
     kept = {key: entry for key, entry in state.ledger.items() if key not in gone}
-    return on.then(structs.replace(state, ledger=kept, hour=None if driver else state.hour))
+    return on.then(replace(state, ledger=kept, hour=None if driver else state.hour))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from agent.kube.client import Kube
 from agent.kube.config import KubeConfig
@@ -130,7 +129,7 @@ def verdict(health: str = "Healthy", **changes: Any) -> Publication:
         incidents=(XID,) if sick else (),
     )
     return Publication(
-        status=msgspec.structs.replace(status, **changes),
+        status=replace(status, **changes),
         conditions=(
             PublishedCondition(
                 type="GPUHealthy",
@@ -159,7 +158,5 @@ def with_evidence(publication: Publication, line: str) -> Publication:
 
 def _changed(publication: Publication, **changes: Any) -> Publication:
     (incident,) = publication.status.incidents
-    more = msgspec.structs.replace(incident, **changes)
-    return replace(
-        publication, status=msgspec.structs.replace(publication.status, incidents=(more,))
-    )
+    more = replace(incident, **changes)
+    return replace(publication, status=replace(publication.status, incidents=(more,)))

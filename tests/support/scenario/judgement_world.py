@@ -7,8 +7,9 @@ for, and can restart the agent from what it had published, reboot the node or lo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import ClassVar
+
+from msgspec.structs import replace
 
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import DEFAULT_RULES, Thresholds

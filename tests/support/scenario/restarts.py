@@ -118,7 +118,7 @@ class Present:
         """What a starting agent sees, in the order in which its senses speak."""
         yield from self.look(now)
         for line in self._uncounted:
-            yield replace(line, lookback=True)
+            yield msgspec.structs.replace(line, lookback=True)
 
     def look(self, now: float) -> Iterator[Observation]:
         nvml = self._last.get((SourceChanged, SourceName.NVML))
@@ -129,7 +129,7 @@ class Present:
                 continue
             for key, seen in self._last.items():
                 if key[0] is kind and not _of_the_future(seen, now):
-                    yield replace(seen, at=now)  # type: ignore[type-var]
+                    yield msgspec.structs.replace(seen, at=now)  # type: ignore[type-var]
 
 
 def _cards(seen: Inventory) -> set[str]:

@@ -16,7 +16,7 @@ HEAVY = (
     *("asyncio", "kubernetes", "pynvml", "pyudev", "rich", "yaml", "structlog"),
     *("hack", "agent.nvml.life", "html.entities", "typing_extensions"),
     *("inspect", "decimal", "fractions", "importlib.metadata", "urllib.request", "wsgiref"),
-    *("psutil", "agent.kernel_log.past"),
+    *("psutil", "dataclasses", "agent.kernel_log.past"),
     *("calendar", "locale", "mimetypes", "shutil", "tempfile", "zipfile", "msgspec.inspect"),
 )
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from rules.judge.observation import SourceName, SourceState
 from rules.judge.workload import Workload, WorkloadMeta, workload_behind

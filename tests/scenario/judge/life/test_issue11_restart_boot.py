@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 
 from rules.judge.observation import SourceName, SourceState
 from tests.support.scenario.judgement_world import SOUND, World
@@ -33,9 +31,7 @@ def test_issue11_restart_remembers_a_reboot_or_reset_that_no_look_has_confirmed(
     world.advance(60)
     for evidence in ({"rebooted": True}, {"reset_at": world.now}):
         known = tuple(replace(i, **evidence) for i in world.state.incidents)
-        again = reborn(
-            structs.replace(world.state, incidents=known), world.now, world.boot, world.rules
-        )
+        again = reborn(replace(world.state, incidents=known), world.now, world.boot, world.rules)
         wanted = [(i.rebooted, i.reset_at is None) for i in known]
         assert [(i.rebooted, i.reset_at is None) for i in again.incidents] == wanted
 

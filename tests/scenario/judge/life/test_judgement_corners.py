@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import parse_rules

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from rules.api.health import MAX_OBJECT_BYTES, HealthStatus, IncidentStatus
 from rules.judge.incident import in_order

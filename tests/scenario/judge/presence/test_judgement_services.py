@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from rules.catalog.reasons import REASONS
 from rules.catalog.thresholds import DEFAULT_RULES

@@ -7,11 +7,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -65,7 +64,7 @@ def a_state() -> NodeState:
     }
     values[Signal.CLOCK_EVENT_REASONS] = 0x48
     values[Signal.REMAP_HISTOGRAM] = (1, 0, 2, 0, 0)
-    state = structs.replace(initial(AT, boot_id="boot-1", node_name="gpu-1"), driver="580.95.05")
+    state = replace(initial(AT, boot_id="boot-1", node_name="gpu-1"), driver="580.95.05")
     aer = AerCounters(address="0000:3b:00.0", correctable=7, nonfatal=0)
     view = GpuView(seen=GPU, enumerated=True, answered_at=AT, values=values, aer=aer)
     state = with_gpu(state, view)
@@ -175,7 +174,7 @@ def test_rows_fit_the_labels_of_their_family() -> None:
 
 
 def test_an_unknown_count_of_healthy_gpus_is_absent_not_zero() -> None:
-    state = structs.replace(initial(AT), sources={})
+    state = replace(initial(AT), sources={})
     state, _ = judge(
         state,
         SourceChanged(at=AT, source=SourceName.NVML, state=SourceState.DOWN, reason="NoAccess"),

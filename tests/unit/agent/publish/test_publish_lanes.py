@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import count
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from agent.publish.lanes import HealthLane, NodeLane
 from agent.publish.plan import REPAIR_SPACING_S

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from agent.daemon.senses import Senses
 from agent.inbox import Inbox, Item, NvmlSaid

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from rules.api.health import IncidentStatus
 from rules.catalog.reasons import REASONS
@@ -83,9 +81,7 @@ def test_what_an_older_or_newer_agent_wrote_is_read_harmlessly() -> None:
 
 
 def test_a_time_in_the_future_is_not_believed() -> None:
-    wire = msgspec.structs.replace(
-        to_wire(opened(FINDING, "b", NOW)), first_seen="2999-01-01T00:00:00Z"
-    )
+    wire = replace(to_wire(opened(FINDING, "b", NOW)), first_seen="2999-01-01T00:00:00Z")
     assert from_wire(wire, NOW).first_seen == NOW
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 
 from rules.catalog.signals import Signal
 from rules.judge.observation import GpuSeen, SourceName, SourceState
@@ -37,9 +35,7 @@ def state(
         )
         for n in range(gpus)
     }
-    return structs.replace(
-        initial(NOW - 7200), sources=sources, gpus=views, inventory_at=float(gpus)
-    )
+    return replace(initial(NOW - 7200), sources=sources, gpus=views, inventory_at=float(gpus))
 
 
 UP, DOWN, ABSENT, RELEASED = SourceState
@@ -72,13 +68,13 @@ def test_what_the_senses_alone_make_of_a_node(node: NodeState, health: str, reas
 @pytest.mark.parametrize(("seconds", "reason"), [(899, "WaitingForDriver"), (900, "DriverAbsent")])
 def test_the_boot_grace_is_a_quarter_of_an_hour(seconds: float, reason: str) -> None:
     node = state(DOWN, "DriverAbsent")
-    young = structs.replace(node, node=replace(node.node, booted_at=NOW - seconds))
+    young = replace(node, node=replace(node.node, booted_at=NOW - seconds))
     assert view_problem(young, NOW) == reason
 
 
 def test_only_an_absent_driver_has_a_grace() -> None:
     node = state(DOWN, "NoAccess")
-    young = structs.replace(node, node=replace(node.node, booted_at=NOW - 10))
+    young = replace(node, node=replace(node.node, booted_at=NOW - 10))
     assert view_problem(young, NOW) == "NoAccess"
 
 
