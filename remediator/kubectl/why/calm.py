@@ -40,12 +40,21 @@ def calm_lines(look: NodeLook) -> Iterator[str]:
     yield _reason(look, policy, acting)
 
 
-def only_reported(look: NodeLook) -> bool:
+def left_to_people(look: NodeLook) -> bool:
     """Whether something is wrong with the node in service that only a person would act on."""
     if look.session is not None or look.health is None or look.node is None or look.stale:
         return False
     wrong = any(i.active and i.severity != Severity.INFO for i in look.health.status.incidents)
-    return wrong and not actionable(look.health, look.external, look.policy or Policy())
+    policy = look.policy or Policy()
+    acting = actionable(look.health, look.external, policy)
+    return wrong and (not acting or _all_ended_by_person(look, policy, acting))
+
+
+def _all_ended_by_person(
+    look: NodeLook, policy: Policy, acting: tuple[IncidentStatus, ...]
+) -> bool:
+    suppressed = suppressed_incidents(look.sessions, policy, look.now)
+    return all(incident.id in suppressed for incident in acting)
 
 
 def _reason(look: NodeLook, policy: Policy, acting: tuple[IncidentStatus, ...]) -> str:
@@ -56,8 +65,7 @@ def _reason(look: NodeLook, policy: Policy, acting: tuple[IncidentStatus, ...]) 
         return "nothing on a verdict that cannot be believed: bring the agent back first"
     if look.node is not None and not parse_selector(policy.node_selector)(look.node.labels):
         return f"nothing: the policy's nodeSelector {policy.node_selector!r} does not select it"
-    suppressed = suppressed_incidents(look.sessions, policy, look.now)
-    if all(incident.id in suppressed for incident in acting):
+    if _all_ended_by_person(look, policy, acting):
         return _ended_by_person(look, policy)
     if look.policy is not None and look.policy.mode == Mode.SHADOW:
         return "nothing is touched in Shadow; kubectl gpuward plan says what Enforce would do"

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from remediator.kube.resources import AGENT_SELECTOR
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.blocked import blocked_lines, next_lines
-from remediator.kubectl.why.calm import calm_lines, only_reported
+from remediator.kubectl.why.calm import calm_lines, left_to_people
+from remediator.kubectl.why.effects import evicted_lines, goes_further
 from remediator.kubectl.why.marks import kept_lines, mark_lines
 from remediator.view.acts import node_acts, taking_out
 from remediator.view.text import WIDTH, age, count, labelled, quoted
@@ -56,6 +57,7 @@ def why(look: NodeLook, *, wide: bool = False, width: int = WIDTH) -> list[str]:
     lines = [printable(_headline(look, session))]
     sections: tuple[tuple[str, Iterator[str]], ...] = (
         ("now", _now(told)),
+        ("pods", evicted_lines(session)),
         ("health", _health(look)),
         ("cause", _causes(look, session, wide=wide)),
         ("done", _done(session, wide=wide)),
@@ -146,7 +148,9 @@ def _heard(look: NodeLook, status: HealthStatus) -> str:
         return ""
     if status.publisher.pod_uid:
         return ", its agent is alive"
-    return f", agent heard {age(status.publisher.heartbeat, look.now)} ago"
+    # Heartbeats are minutes apart, and each verdict is a sign of life, too.
+    heard = max((status.publisher.heartbeat, status.observed_at), key=lambda at: at or "")
+    return f", agent heard {age(heard, look.now)} ago"
 
 
 def _see_agent(look: NodeLook) -> Iterator[str]:
@@ -175,7 +179,10 @@ def _causes(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> It
     # Nobody is told to do by hand what is being done.
     by_hand = session is None or under_way(session.status) is None
     for incident in shown:
-        yield from _incident(incident, status, look.now, wide=wide, by_hand=by_hand)
+        further = goes_further(incident, active)
+        yield from _incident(
+            incident, status, look.now, wide=wide, by_hand=by_hand, further=further
+        )
     if len(active) > len(shown):
         yield f"and {count(len(active) - len(shown), 'more active incident')}: -o wide"
     ids = {incident.id for incident in active}
@@ -192,8 +199,9 @@ def _causes(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> It
 
 
 def _incident(
-    incident: IncidentStatus, status: HealthStatus, now: float, *, wide: bool, by_hand: bool
-) -> Iterator[str]:
+    incident: IncidentStatus, status: HealthStatus, now: float, *, wide: bool, by_hand: bool,
+    further: str,
+) -> Iterator[str]:  # fmt: skip
     times = f", {incident.count} times" if incident.count > 1 else ""
     yield (
         f"{incident.reason} ({incident.severity}), first seen {age(incident.first_seen, now)} "
@@ -219,8 +227,9 @@ def _incident(
         yield f"  repair: {repair(incident.recommended_action)}; closes when it is taken back"
         return
     ends = closes(incident.closes_on)
-    yield f"  repair: {repair(incident.recommended_action)}{f'; {ends}' if ends else ''}"
-    if by_hand and (command := repair_command(incident.recommended_action, pci)):
+    remedy = f"that of {further}" if further else repair(incident.recommended_action)
+    yield f"  repair: {remedy}{f'; {ends}' if ends else ''}"
+    if by_hand and not further and (command := repair_command(incident.recommended_action, pci)):
         yield f"  on the node, once idle: {command}"
     yield f"  more: gpuward-agent explain {incident.reason}"
 
@@ -321,14 +330,20 @@ def _history(look: NodeLook) -> Iterator[str]:
         last = past[-1]
         when = age(last.status.phase_since or last.metadata.creation_timestamp, look.now)
         yield (
-            f"{count(len(past), 'ended session')}, the last {last.status.phase} {when} ago: "
-            f"kubectl gpuward history {look.name}"
+            f"{count(len(past), 'ended session')}, the last {last.status.phase} {when} ago"
+            f"{_by_whom(last)}: kubectl gpuward history {look.name}"
         )
+
+
+def _by_whom(session: QuarantineView) -> str:
+    """Who asked for the release, and why; "" where nobody did."""
+    asked = session.spec.release
+    return f" by {asked.by or 'a person'} ({asked.reason})" if asked is not None else ""
 
 
 def _advice(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
     can = [*node_acts(look.name, session, look.sight, people=look.people, pauses=look.pauses)]
-    if only_reported(look):
+    if left_to_people(look):
         can = [*taking_out(look.name, look.people, shadow=look.shadow), *can]
     width = max((len(act.command) for act in can), default=0)
     yield from (f"{act.command.ljust(width)}   {act.does}" for act in can)

@@ -173,8 +173,21 @@ def _pcie_replays(sample: Sample, _: Threshold) -> Look | None:
 def _links(sample: Sample, limit: Threshold) -> Look | None:
     if sample.links_down is None:
         return None
-    evidence = f"nvlink_states: {sample.links_down} of the design's links down"
+    evidence = f"nvlink_states: {sample.links_down} of the design's links down{_named(sample)}"
     return above(limit, sample.links_down, evidence)
+
+
+def _named(sample: Sample) -> str:
+    """Which links are down, for whoever looks at the cable or the tray; "" where links that the
+    GPU lacks by design cannot be told from them.
+    """
+    states = sample.values.get(Signal.NVLINK_STATES)
+    if not isinstance(states, tuple) or not sample.links_down:
+        return ""
+    down = [number for number, link in enumerate(states) if link == LINK_DOWN]
+    if len(down) != sample.links_down:
+        return ""
+    return f" (link{'s' if len(down) > 1 else ''} {', '.join(map(str, down))})"
 
 
 def _unknown_links(sample: Sample, limit: Threshold) -> Look | None:

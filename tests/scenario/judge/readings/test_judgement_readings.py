@@ -243,6 +243,7 @@ def test_links_of_the_design_that_are_down_are_found(world: World) -> None:
     world.values[0][Signal.NVLINK_STATES] = (1,) * 16 + (0, 0)
     world.advance(60, polling=True)
     assert reasons(world) == {"NVLinkDown"}
+    assert "2 of the design's links down (links 16, 17)" in str(world.active)
 
 
 def test_with_mig_on_links_are_off_by_design(world: World) -> None:

@@ -11,8 +11,10 @@ import msgspec
 import pytest
 
 from remediator.kubectl.node_look import NodeLook
+from remediator.kubectl.why.effects import goes_further
 from remediator.kubectl.why.marks import what_comes_off
 from remediator.kubectl.why.why import why
+from rules.api.health import IncidentStatus
 from rules.api.nodes import FreshNode, HealthView, QuarantineView
 from rules.api.quarantine import Mode
 from rules.policy.policy import Policy
@@ -44,15 +46,24 @@ def on(prior: bool = False) -> FreshNode:
     return msgspec.convert(marked(NAME, SESSION, annotations=annotations), FreshNode)
 
 
-def told(phase: str, *conditions: Object, level: str = "Drain", prior: bool = False) -> str:
-    health = sick(NAME, level=level)
+def told(
+    phase: str,
+    *conditions: Object,
+    level: str = "Drain",
+    prior: bool = False,
+    asked: Object | None = None,
+    **status: Any,
+) -> str:
+    health = sick(NAME, level=level, publisher={"heartbeat": ago(5)})
+    health["status"]["observedAt"] = ago(2)
+    spec = {"level": level, **({"release": asked} if asked else {})}
     opened = session(
-        SESSION, NAME, phase, "So it stands.", conditions=list(conditions), spec={"level": level}
+        SESSION, NAME, phase, "So it stands.", conditions=list(conditions), spec=spec, **status
     )
     seen = NodeLook(
         name=NAME,
         now=NOW,
-        node=on(prior),
+        node=msgspec.convert(node(NAME), FreshNode) if phase == "Released" else on(prior),
         health=msgspec.convert(health, HealthView),
         sessions=(msgspec.convert(opened, QuarantineView),),
         agents=(),
@@ -109,3 +120,31 @@ def test_issue15_walk_a_release_says_what_comes_off_and_what_stays(
     seen: FreshNode | None, said: str
 ) -> None:
     assert said in what_comes_off(NAME, seen)
+
+
+def test_issue15_walk_whose_work_was_moved_is_said() -> None:
+    drain = {"evicted": 3, "recent": ["training/llm-0-0", "training/llm-0-1"]}
+    said = told("Quarantined", drain=drain, evidence={"gangs": ["Job training/llm-0"]})
+    assert "pods evicted, the last: training/llm-0-0, training/llm-0-1" in said
+    assert "gang: Job training/llm-0" in said
+    assert "evicted:" not in told("Pending", drain={"evicted": 0})
+
+
+def test_issue15_walk_a_verdict_is_a_sign_of_life_like_a_heartbeat() -> None:
+    assert "last changed 2m ago, agent heard 2m ago" in told("Quarantined")
+
+
+def test_issue15_walk_what_a_person_gave_back_says_who_and_why_and_how_it_is_taken_again() -> None:
+    said = told("Released", asked={"by": "ann", "reason": "need it"})
+    assert "the last Released 14m ago by ann (need it)" in said
+    assert f'kubectl gpuward quarantine {NAME} --reason "..."' in said
+
+
+def acting(reason: str, action: str) -> IncidentStatus:
+    return IncidentStatus(id=reason, reason=reason, severity="Fatal", recommended_action=action)
+
+
+def test_issue15_walk_nobody_resets_a_gpu_of_a_node_that_is_to_be_replaced() -> None:
+    active = [acting("A", "ReplaceNode"), acting("B", "ResetGPU"), acting("C", "Investigate")]
+    assert [goes_further(one, active) for one in active] == ["", "A", ""]
+    assert goes_further(active[1], active[1:]) == ""
