@@ -10,7 +10,6 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from agent.senses.boot import booted_at
 from agent.senses.host_modules import kernel_modules
 from agent.senses.host_processes import host_processes
 from agent.senses.network import network_ports
@@ -37,9 +36,12 @@ def host_seen(at: float, *, dmi: Path = DMI, numa: Path = NUMA) -> HostSeen:
 
 def host_identity(at: float, *, dmi: Path = DMI, numa: Path = NUMA) -> HostSeen:
     """Boot and hardware alone: all that a simulated node leaves to the machine it runs on."""
+    # Imported here, by the thread that looks: the first verdict does not wait for it.
+    import psutil
+
     return HostSeen(
         at=at,
-        booted_at=booted_at(),
+        booted_at=psutil.boot_time(),
         product_uuid=_product_uuid(dmi),
         cpu_numa_nodes=_cpu_numa_nodes(numa),
     )

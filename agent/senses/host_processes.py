@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from agent.senses.boot import PROC
 from rules.judge.observation import HostProcess, Service
 
+PROC: Final = Path("/proc")
 MAX_LOOKED_AT: Final = 20_000
 """A host with more processes than this is not looked at: that would cost 0.3 % of a core."""
 MAX_PROCESSES: Final = 64

@@ -11,7 +11,7 @@ import os
 import re
 from pathlib import Path
 
-from agent.senses.boot import PROC, booted_at
+from agent.senses.host_processes import PROC
 
 MAX_CGROUP_BYTES = 64 * 1024
 MAX_STAT_BYTES = 4096
@@ -29,6 +29,7 @@ _POD = re.compile(
 _STARTED_FIELD = 19
 """Of /proc/<pid>/stat behind the name in parentheses: clock ticks after boot (proc(5), field 22).
 """
+_BOOTED = re.compile(rb"^btime (\d{1,12})$", re.MULTILINE)
 
 
 def pod_of_process(pid: int, at: float, proc: Path = PROC) -> str:
@@ -60,10 +61,10 @@ def pod_in(cgroup: bytes) -> str:
 def _started_at(folder: Path, proc: Path) -> float:
     """Wall time at which the process started. Raises OSError and ValueError."""
     behind_name = _bounded(folder / "stat", MAX_STAT_BYTES).rpartition(b")")[2].split()
-    booted = booted_at(proc)
-    if len(behind_name) <= _STARTED_FIELD or not booted:
+    booted = _BOOTED.search(_bounded(proc / "stat", 1 << 20))
+    if len(behind_name) <= _STARTED_FIELD or booted is None:
         raise ValueError("not the stat of a process")
-    return booted + int(behind_name[_STARTED_FIELD]) / os.sysconf("SC_CLK_TCK")
+    return int(booted[1]) + int(behind_name[_STARTED_FIELD]) / os.sysconf("SC_CLK_TCK")
 
 
 def _bounded(path: Path, limit: int) -> bytes:

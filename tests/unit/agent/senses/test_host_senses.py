@@ -11,7 +11,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.senses.boot import booted_at
 from agent.senses.host import host_seen
 from agent.senses.host_modules import kernel_modules
 from agent.senses.host_processes import MAX_LOOKED_AT, SLICE, host_processes
@@ -154,23 +153,6 @@ def test_a_real_process_is_found_by_its_name() -> None:
     assert seen.services[IMEX]
     assert ended is not None
     assert HostProcess(pid=child.pid, name="nvidia-imex", state="Z") in ended.stuck
-
-
-@pytest.mark.parametrize(
-    ("stat", "at"),
-    [
-        pytest.param(b"cpu  1 2 3\nintr 5 0 0\nbtime 1700000000\nprocesses 9\n", 1.7e9, id="said"),
-        pytest.param(b"cpu  1 2 3\nxbtime 5\nbtime -5\nbtime\n", 0.0, id="not said"),
-        pytest.param(b"", 0.0, id="empty"),
-        pytest.param(None, 0.0, id="hidden"),
-    ],
-)
-def test_a_boot_that_the_kernel_does_not_tell_is_unknown(
-    tmp_path: Path, stat: bytes | None, at: float
-) -> None:
-    if stat is not None:
-        (tmp_path / "stat").write_bytes(stat)
-    assert booted_at(tmp_path) == at
 
 
 def test_modules_are_those_of_the_driver_with_their_taint(tmp_path: Path) -> None:
