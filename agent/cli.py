@@ -25,7 +25,7 @@ _COMMANDS: Final = {
     "restart-node": ("agent.commands.restart_node", "ask this machine's init for a reboot"),
     "decode": ("agent.commands.decode", "say what the lines of a kernel log mean"),
     "replay": ("agent.commands.replay", "say what recorded logs of a node would have meant"),
-    "explain": ("agent.commands.explain", "say what an Xid means and what is done about it"),
+    "explain": ("agent.commands.explain", "say what an Xid, SXid or reason means, and our answer"),
 }
 
 _EPILOG: Final = """\

@@ -122,7 +122,7 @@ def make_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
     _flag(run, env, "--page-pool-labels", "KEYS", "node labels that name a pool, comma-separated")
     _flag(run, env, "--page-hosts", "NAMES", "public host names the page answers to (ingress)")
     _flag(run, env, "--page-rack-labels", "KEYS", "node labels that name a rack, comma-separated")
-    policy = commands.add_parser("policy", help="check or show a policy file")
+    policy = commands.add_parser("policy", help="check, show or compare policy files")
     actions = policy.add_subparsers(dest="action", required=True, metavar="ACTION")
     check = actions.add_parser("check", help="say whether a policy file is valid, and why not")
     rbac = actions.add_parser(

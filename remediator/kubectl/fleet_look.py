@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from rules.api.names import LABEL_GPUS, LABEL_HEALTH
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.sentences import some
 from rules.session.observation import is_open
+from rules.session.status import is_true
 
 _GRAVITY: Final = {"Unhealthy": 0, "Unknown": 1, "Degraded": 2, "Healthy": 3}
 _WORDS: Final = ("healthy", "degraded", "unhealthy", "unknown")
@@ -97,11 +98,24 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
     elsewhere = sorted(sessions.keys() - names.keys()) if nodes is not None else []
     if elsewhere:
         unseen.append(f"open sessions of what is no GPU node, or gone: {some(elsewhere)}")
-    lines = [_totals(rows, sessions), *unseen, *pause_lines(pauses, now)]
+    lines = [_totals(rows, sessions), *unseen, *breaker_lines(sessions.values())]
+    lines += pause_lines(pauses, now)
     shown = [row for row in rows if wide or row.notable]
     if shown:
         lines += ["", _table(shown, wide=wide)]
     return "\n".join(lines)
+
+
+def breaker_lines(sessions: Iterable[QuarantineView]) -> list[str]:
+    """That the breaker holds nodes back, said once for all of them."""
+    held = [s for s in sessions if is_open(s) and is_true(s.status, "Storm")]
+    if not held:
+        return []
+    reasons = some(c.reason for s in held for c in s.status.conditions if c.type == "Storm")
+    first = min(session.spec.node_name for session in held)
+    nodes = count(len(held), "node")
+    closes = "and closes by itself"
+    return [f"the breaker holds back {nodes} ({reasons}) {closes}: kubectl gpuward why {first}"]
 
 
 async def gpu_nodes(cluster: Cluster, selector: str) -> list[NodeView] | None:

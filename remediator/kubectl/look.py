@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
-from remediator.kubectl.fleet_look import gpu_nodes
+from remediator.kubectl.fleet_look import breaker_lines, gpu_nodes
 from remediator.kubectl.terminal import Terminal
 from remediator.view.people import decided, pause_lines
 from remediator.view.session_words import askers, first_reason, phase_words
@@ -41,7 +41,11 @@ async def list_sessions(cluster: Cluster, options: argparse.Namespace, _: Termin
     if options.output in {"json", "yaml"}:
         return document(wire_list(found), options.output)
     now = cluster.now()
-    said = [*pause_lines(pauses, now), *_held_without(by_name.values(), sessions)]
+    said = [
+        *breaker_lines(found),
+        *pause_lines(pauses, now),
+        *_held_without(by_name.values(), sessions),
+    ]
     if not found:
         none = "no node is in quarantine" if not options.all else "there is no session yet"
         return "\n".join([*said, none])

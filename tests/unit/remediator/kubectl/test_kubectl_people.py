@@ -64,20 +64,24 @@ def test_issue15_03_every_command_that_looks_names_the_pauses(paused, command):
     assert SAID in " ".join(out.split())
 
 
+def rows_of(answer: str) -> dict[str, str]:
+    """The rows of the table below what is said of the whole fleet, by node."""
+    _, _, table = answer.partition("\nNODE ")
+    return {line.split()[0]: line for line in table.splitlines()[1:]}
+
+
 def test_issue15_03_a_pause_alone_puts_no_healthy_node_into_the_table(paused):
-    shown = {line.split()[0] for line in paused("fleet")[1].splitlines()[4:]}
-    assert HEALTHY not in shown
+    assert HEALTHY not in rows_of(paused("fleet")[1])
     assert HEALTHY in paused("fleet", "-o", "wide")[1]
 
 
 def test_issue15_03_a_hold_is_seen_in_every_command(paused):
     assert "held without a session: gpu-kept" in paused("list")[1]
     assert "gpu-kept: in service, held, paused" in paused("why", "gpu-kept")[1]
-    rows = {line.split()[0]: line for line in paused("fleet")[1].splitlines()[4:]}
+    rows = rows_of(paused("fleet")[1])
     assert "held, paused" in rows["gpu-kept"]
     assert "held, paused" in rows["gpu-held"]
-    listed = {line.split()[0]: line for line in paused("list")[1].splitlines()[4:]}
-    assert "held, paused" in listed["gpu-held"]
+    assert "held, paused" in rows_of(paused("list")[1])["gpu-held"]
     assert "held, paused" in next(
         line for line in paused("plan")[1].splitlines() if line.startswith("gpu-held")
     )
