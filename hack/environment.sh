@@ -37,6 +37,10 @@ progress() {
 	return "$code"
 }
 
+# Packages are compiled when they are first imported, which most of their files never are. Where
+# containers forbid to keep what was compiled, every program would compile all that it needs anew.
+unset PYTHONDONTWRITEBYTECODE
+
 # What to install: the package with all that its tests need, or what a script asks for.
 install=${GPUWARD_INSTALL:-.[dev]}
 wanted="$(cksum pyproject.toml constraints.txt)"
@@ -57,7 +61,7 @@ case $have in
 	set -f # words, and brackets that are no pattern of file names
 	{
 		PYTHONUNBUFFERED=1 "$PY" -m pip --disable-pip-version-check install --progress-bar off \
-			--constraint constraints.txt --editable $install 2>&1 &&
+			--no-compile --constraint constraints.txt --editable $install 2>&1 &&
 			echo "pip ended with 0" || echo "pip ended with $?"
 	} | progress >&2 || exit 1
 	set +f

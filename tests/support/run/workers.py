@@ -11,9 +11,14 @@ import importlib
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
+
+LOOK_AFTER: Final = 50_000
+"""How many objects are made before the collector of garbage looks through the new ones; a test
+makes some hundred thousand, few of them in circles, and at Python's 700 each twentieth second goes
+into looking."""
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -50,3 +55,4 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(LOOK_AFTER)
