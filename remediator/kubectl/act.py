@@ -24,7 +24,14 @@ from remediator.view.text import count, span
 from rules.api.health import plain
 from rules.api.names import ANNOTATION_HOLD, ANNOTATION_REPAIRED, API_VERSION, LABEL_OPT_OUT
 from rules.api.nodes import NodeView, QuarantineView
-from rules.api.quarantine import MAX_MESSAGE, Cause, Mode, QuarantineSpec, QuarantineStatus
+from rules.api.quarantine import (
+    MAX_MESSAGE,
+    Cause,
+    Mode,
+    Phase,
+    QuarantineSpec,
+    QuarantineStatus,
+)
 from rules.api.timestamps import format_time
 from rules.policy.policy import Policy
 from rules.repair.ladder import Step
@@ -185,10 +192,10 @@ async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Termin
     asked = proposed is not None and proposed.status == "True"
     step = options.step or (proposed.reason if proposed is not None and asked else "")
     if not step:
-        raise CommandError(
-            f"no repair step is proposed for {name}, which is {session.status.phase or 'new'}; "
-            "name one with --step if you know better"
-        )
+        phase = session.status.phase or "new"
+        early = phase in {"new", Phase.PENDING, Phase.MARKED, Phase.DRAINING}
+        then = "its ladder begins once it is drained" if early else "--step names one"
+        raise CommandError(f"no repair step is proposed for {name}, which is {phase}; {then}")
     if any(attempt.step == step and attempt.counts for attempt in session.status.repair):
         raise CommandError(
             f"{step} was tried in session {session.name} already, each step is once"

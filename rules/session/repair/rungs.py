@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from rules.api.health import Wire
 from rules.api.nodes import HealthView, QuarantineView
-from rules.api.quarantine import Cause, RepairAttempt
+from rules.api.quarantine import Cause, Phase, RepairAttempt
 from rules.catalog.reason import Level
 from rules.ledger.record import RecordView
 from rules.policy.policy import Policy
@@ -57,12 +57,14 @@ def rungs(
     records: Mapping[str, RecordView],
 ) -> tuple[LadderRung, ...]:
     """From where it begins to its end; what this session tried always. () where nothing is asked
-    for, as at a level that leaves the pods alone, and nothing was tried.
+    for, as at a level that leaves the pods alone or once the causes are closed, and nothing was
+    tried.
     """
     attempts = session.status.repair
     causes = tuple(causes)
     drains = level_in_effect(session, causes, policy) == Level.DRAIN
-    if policy.repair.mode == "Off" or not drains or not is_open(session):
+    over = session.status.phase == Phase.VALIDATING or not is_open(session)
+    if policy.repair.mode == "Off" or not drains or over:
         return tuple(map(_tried, attempts))
     learnt = lessons(session, health, records, now)
     led = next_step(session, siblings, causes, health, policy, now, learnt)

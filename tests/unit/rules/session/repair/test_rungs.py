@@ -62,3 +62,10 @@ def test_issue13_04_a_level_that_leaves_the_pods_has_no_next_step() -> None:
         budget=ROOMY, repair={"mode": "Ask", "steps": STEPS}, reasons={reason: {"level": "Cordon"}}
     )
     assert shown(world, gentler) == ()
+
+
+def test_issue15_walk_once_the_causes_are_closed_nothing_is_next() -> None:
+    world = RepairWorld()
+    world.incident(NODE)
+    world.run_until(NODE, "Validating", limit=1800)
+    assert states(shown(world)) == [("RestartNode", "Proven")]
