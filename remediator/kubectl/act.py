@@ -10,18 +10,20 @@ import argparse
 import re
 import secrets
 
-from remediator.kubectl.capacity import budget_warning
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.look import existing_node
 from remediator.kubectl.node_look import look_at, open_session
+from remediator.kubectl.planning.capacity import budget_warning
 from remediator.kubectl.terminal import Terminal
 from remediator.kubectl.why.marks import what_comes_off
 from remediator.kubectl.why.repaired import faults, objections
 from remediator.view.acts import resume_command
 from remediator.view.people import HELD
+from remediator.view.session_words import mark_stays
 from remediator.view.text import count, span
 from rules.api.health import plain
+from rules.api.mark import marked
 from rules.api.names import ANNOTATION_HOLD, ANNOTATION_REPAIRED, API_VERSION, LABEL_OPT_OUT
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import (
@@ -132,9 +134,15 @@ async def _in_the_way(cluster: Cluster, options: argparse.Namespace, node: NodeV
 async def release(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
     """Ask for release now, after naming what is still wrong."""
     name = options.node
-    session = open_session(await cluster.sessions(name))
+    sessions = await cluster.sessions(name)
+    session = open_session(sessions)
     if session is None:
         node = await existing_node(cluster, name)
+        if marked(node) or any(map(mark_stays, sessions)):
+            raise CommandError(
+                f"{name}: its session has ended, and its mark comes off as soon as the API server "
+                f"lets it; what keeps it: kubectl gpuward why {name}"
+            )
         cordoned = f"; it is cordoned by somebody else: kubectl uncordon {name}"
         raise CommandError(
             f"{name} is not in quarantine, there is nothing to release"

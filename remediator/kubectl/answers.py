@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from remediator.kube.answer import Answer, ApiError
 from remediator.kubectl.command import OPERATOR, VIEWER, CommandError
+from rules.text.kube_status import Told, told
 
 T = TypeVar("T")
 
@@ -49,6 +50,8 @@ def checked(answer: Answer, *, writes: bool = False, role: str = OPERATOR) -> An
         case 404 if answer.status().details is None:
             remedy = "install its definitions with kubectl apply -k daemonset/crds"
             raise CommandError(f"this cluster does not know gpuward's objects; {remedy}")
+        case 403 if Told.BY_ADMISSION in told(said):
+            raise CommandError(f"{said}; ask who runs this admission policy or webhook")
         case 403:
             raise CommandError(
                 f"not allowed: {said}; {_remedy(answer, role, writes)}", forbidden=True

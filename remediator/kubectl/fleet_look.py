@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,13 +11,13 @@ from typing import Any, Final
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.terminal import Terminal
 from remediator.view.people import HELD, OPTED_OUT, PAUSED, decided, pause_lines
-from remediator.view.session_words import phase_words
+from remediator.view.session_words import mark_stays, phase_words
 from remediator.view.text import columns, count, document
 from rules.api.names import LABEL_GPUS, LABEL_HEALTH
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.sentences import some
 from rules.session.observation import is_open
-from rules.session.status import is_true
+from rules.session.status import blocked_by, is_true
 
 _GRAVITY: Final = {"Unhealthy": 0, "Unknown": 1, "Degraded": 2, "Healthy": 3}
 _WORDS: Final = ("healthy", "degraded", "unhealthy", "unknown")
@@ -34,6 +33,8 @@ class _Row:
     session: QuarantineView | None
     people: tuple[str, ...] = ()
     """What people decided about it."""
+    lingering: QuarantineView | None = None
+    """The ended session whose mark could not be taken off."""
 
     @property
     def word(self) -> str:
@@ -52,19 +53,18 @@ class _Row:
         """A pause alone is no reason to look at a node: it is said above the table."""
         ill = self.word != "Healthy"
         decided = any(word != PAUSED for word in self.people)
-        return ill or self.session is not None or self.cordoned or decided
+        taken = self.session is not None or self.lingering is not None or self.cordoned
+        return ill or taken or decided
 
 
 async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
     """One line of totals, then the nodes to look at; with -o wide every node."""
-    nodes, published, listed, pauses = await asyncio.gather(
-        gpu_nodes(cluster, options.selector or ""),
-        cluster.healths(),
-        cluster.sessions(),
-        cluster.pauses(),
-    )
+    nodes = await gpu_nodes(cluster, options.selector or "")
+    published, listed = await cluster.healths(), await cluster.sessions()
+    pauses = await cluster.pauses()
     healths = {h.metadata.name: h for h in published}
     sessions = {s.spec.node_name: s for s in listed if is_open(s)}
+    lingering = {s.spec.node_name: s for s in listed if mark_stays(s)}
     if options.selector:
         meant = {node.name for node in nodes or ()}
         sessions = {name: session for name, session in sessions.items() if name in meant}
@@ -78,6 +78,7 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
                 node=by_name.get(n),
                 health=healths.get(n),
                 session=sessions.get(n),
+                lingering=lingering.get(n),
                 people=decided(by_name.get(n), sessions.get(n), pauses, now),
             )
             for n in names
@@ -147,7 +148,7 @@ def _table(rows: Sequence[_Row], *, wide: bool) -> str:
 
 def _cells(row: _Row, *, wide: bool) -> list[str]:
     status = row.health.status if row.health else None
-    session = row.session
+    session = row.session or row.lingering
     cells = [
         row.word,
         status.gpus_healthy if status else "",
@@ -177,6 +178,8 @@ def _reason(row: _Row) -> str:
         return "AgentSilent" if row.health is not None else "NoVerdict"
     if row.session is not None and row.session.spec.causes:
         return row.session.spec.causes[0].reason
+    if row.session is None and row.lingering is not None:
+        return blocked_by(row.lingering.status) or "MarkStays"
     return "" if row.session is not None or not row.cordoned else "CordonedByOthers"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from remediator.kubectl.command import CommandError
 from remediator.kubectl.fleet_look import breaker_lines, gpu_nodes
 from remediator.kubectl.terminal import Terminal
 from remediator.view.people import decided, pause_lines
-from remediator.view.session_words import askers, first_reason, phase_words
+from remediator.view.session_words import askers, first_reason, mark_stays, phase_words
 from remediator.view.text import age, columns, document, labelled, width_for
 from rules.api.health import plain
 from rules.api.names import ANNOTATION_HOLD, API_VERSION
@@ -28,14 +27,15 @@ if TYPE_CHECKING:
 async def list_sessions(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
     """Open sessions, or all of them, by node; above them what people decided for the fleet."""
     wide = options.output == "wide"
-    sessions, pauses, nodes = await asyncio.gather(
-        cluster.sessions(), cluster.pauses(), gpu_nodes(cluster, options.selector or "")
-    )
+    sessions = await cluster.sessions()
+    pauses = await cluster.pauses()
+    nodes = await gpu_nodes(cluster, options.selector or "")
     by_name = {node.name: node for node in nodes or ()}
     found = [
         s
         for s in sessions
-        if (options.all or is_open(s)) and (not options.selector or s.spec.node_name in by_name)
+        if (options.all or is_open(s) or mark_stays(s))
+        and (not options.selector or s.spec.node_name in by_name)
     ]
     found.sort(key=lambda s: (s.spec.node_name, s.metadata.creation_timestamp, s.name))
     if options.output in {"json", "yaml"}:

@@ -6,11 +6,11 @@ import argparse
 
 import msgspec
 
-from remediator.kubectl import plan as plans
 from remediator.kubectl import preflight as checks
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.options import USAGE_ERROR
+from remediator.kubectl.planning import plan as plans
 from remediator.kubectl.removal import uninstall as removal
 from remediator.kubectl.terminal import Terminal
 from remediator.upkeep.policy_source import given_policy

@@ -59,7 +59,8 @@ def headline(counts: Counts) -> str:
     ]
     nodes = f"{counts.nodes:,} nodes: " + (", ".join(ill) if ill else "all healthy")
     if not counts.open_sessions:
-        return f"{nodes}; no open session"
+        need = "one that ended needs" if counts.need_human == 1 else "some that ended need"
+        return f"{nodes}; no open session" + (f", {need} a person" if counts.need_human else "")
     one = "session" if counts.open_sessions == 1 else "sessions"
     need = f", {counts.need_human} of them " + ("needs" if counts.need_human == 1 else "need")
     return f"{nodes}; {counts.open_sessions} open {one}" + (

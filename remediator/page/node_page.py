@@ -42,7 +42,7 @@ def node_page(detail: NodeDetail, replica: ReplicaShown, now: float) -> Element:
         live("state", "div.state", _state(detail, now)),
         # Faults before everything that is well: on a phone the rest is many screens away.
         section("incidents", "Incidents", live("incidents", "div", _incidents(health, now))),
-        section("gpus", "GPUs", live("gpus", "div", _gpus(health))),
+        section("gpus", "GPUs", live("gpus", "div", _gpus(health, stale=bool(detail.stale)))),
         section(
             "marks",
             "What keeps work off the node",
@@ -87,35 +87,41 @@ def _state(detail: NodeDetail, now: float) -> list[Element | None]:
     if node.mode == "Shadow":
         chips.append(chip("Shadow"))
     said = health.message if health else ""
+    if detail.stale:
+        said = f"Nobody knows how its GPUs are now: {detail.stale}. Its last word was: {said}"
     if not health:
         said = "No verdict is at hand: the agent published none, or it could not be read just now."
+    last = " when last seen" if detail.stale else ""
+    silent = health.silent_since if health else ""
     return [
         el("p.chips", chips),
         el("p.sentence", {"role": "status"}, said or f"{described(node)}."),
         el("ul.notes", [el("li", note) for note in detail.notes]) if detail.notes else None,
         facts(
             [
-                ("GPUs healthy", f"{node.gpus_healthy} of {node.gpus}"),
+                ("GPUs healthy", f"{node.gpus_healthy} of {node.gpus}{last}"),
                 ("Session", session_link(node.session) if node.session else None),
                 ("Kubelet ready", {"True": "yes", "False": "no"}.get(node.ready, "not known")),
                 ("Driver", health.driver_version if health else ""),
                 ("Agent", health.agent_version if health else ""),
+                ("Silent", ago(silent, now) if silent else None),
                 ("Verdict", ago(health.observed_at, now, after=" ago") if health else None),
             ]
         ),
     ]
 
 
-def _gpus(health: HealthStatus | None) -> list[Element]:
+def _gpus(health: HealthStatus | None, *, stale: bool) -> list[Element]:
     if health is None or not health.gpus:
         return [nothing("The verdict names no GPU.")]
     return [
+        *([nothing("As they were when last seen.")] if stale else []),
         table(
             "GPUs of the node",
             ("GPU", "Health", "Reason", "Product", "PCI", "Serial", "UUID"),
             [_gpu(position, gpu) for position, gpu in _sick_first(health.gpus[:SHOWN_GPUS])],
             kind="gpu-rows",
-        )
+        ),
     ]
 
 

@@ -12,6 +12,7 @@ from remediator.view.people import HELD, OPTED_OUT, PAUSED, decided
 from remediator.view.shapes import PersonsAct
 from remediator.view.state import PageState
 from rules.api.health import IncidentStatus
+from rules.api.mark import marked
 from rules.api.names import LABEL_OPT_OUT
 from rules.api.nodes import PauseView, QuarantineView
 from rules.api.quarantine import Condition, Mode, Phase
@@ -61,7 +62,7 @@ def acts_on(name: str, state: PageState) -> tuple[PersonsAct, ...]:
     pauses = [pause for pause in snapshot.pauses.values() if pause_covers(pause, node, state.now)]
     people = decided(node, session, pauses, state.now)
     found = node_acts(name, session, sight_of(node, snapshot), people=people, pauses=pauses)
-    if session is not None:
+    if session is not None or marked(node):
         return found
     return (*taking_out(name, people, shadow=snapshot.policy.mode == Mode.SHADOW), *found)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from remediator.view import shapes
 from remediator.view.people import pause_scope
+from remediator.view.session_words import mark_stays
 from remediator.view.state import PageState, mode_of, phase_of
 from rules.api.health import HealthStatus
 from rules.api.names import LABEL_GPUS, LABEL_GPUS_HEALTHY, LABEL_HEALTH
@@ -115,7 +116,11 @@ def counts(state: PageState, rows: list[shapes.NodeRow]) -> shapes.Counts:
         gpus_seen=sum(row.gpus for row in seen),
         gpus_healthy=sum(row.gpus_healthy for row in seen),
         open_sessions=len(opened),
-        need_human=sum(is_true(s.status, "NeedsHuman") for s in opened),
+        need_human=sum(
+            is_true(s.status, "NeedsHuman")
+            for s in state.snapshot.quarantines.values()
+            if is_open(s) or mark_stays(s)
+        ),
     )
 
 

@@ -10,10 +10,10 @@ from remediator.view.shapes import NodeDetail
 from remediator.view.state import PageState
 from remediator.view.timeline import node_timeline
 from rules.api.names import ANNOTATION_HOLD, LABEL_OPT_OUT
-from rules.api.nodes import NodeView
+from rules.api.nodes import HealthView, NodeView
 from rules.ledger.record import RecordView
 from rules.ledger.verdict import judge_record
-from rules.session.observation import pause_covers
+from rules.session.observation import pause_covers, staleness
 
 
 def node_detail(node: NodeView, state: PageState) -> NodeDetail:
@@ -24,6 +24,7 @@ def node_detail(node: NodeView, state: PageState) -> NodeDetail:
         node=node_row(node, state),
         verdict="live" if live else "read" if verdict else "none",
         health=verdict.status if verdict else None,
+        stale=_stale(node, verdict, state),
         marks=node_marks(node),
         notes=tuple(_notes(node, state)),
         acts=acts_on(node.name, state),
@@ -35,6 +36,17 @@ def node_detail(node: NodeView, state: PageState) -> NodeDetail:
             state.snapshot.records.values(),
         ),
     )
+
+
+def _stale(node: NodeView, verdict: HealthView | None, state: PageState) -> str:
+    """Of a node that counts as unknown, why; whoever looks must not take old words for new."""
+    if verdict is None:
+        return ""
+    doubted = node_row(node, state).health == "unknown" or bool(verdict.status.silent_since)
+    if not doubted:
+        return ""
+    why = staleness(verdict, node, state.snapshot.agents, state.now)
+    return why or "its agent was silent a moment ago"
 
 
 def _notes(node: NodeView, state: PageState) -> list[str]:

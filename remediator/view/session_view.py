@@ -7,6 +7,7 @@ from typing import Any
 
 from remediator.view import shapes
 from remediator.view.acts import acts_on
+from remediator.view.session_words import mark_stays
 from remediator.view.state import PageState, mode_of, phase_of
 from rules.api.health import GpuStatus, IncidentStatus
 from rules.api.mark import read_note
@@ -53,8 +54,11 @@ def condition_word(condition: Condition) -> str:
 
 
 def open_rows(state: PageState) -> list[shapes.SessionRow]:
-    """Open sessions: those that need a person first, then the gravest, then the oldest."""
-    rows = [session_row(s) for s in state.snapshot.quarantines.values() if is_open(s)]
+    """Open sessions, and ended ones whose mark is on still: those that need a person first, then
+    the gravest, then the oldest.
+    """
+    all_of_them = state.snapshot.quarantines.values()
+    rows = [session_row(s) for s in all_of_them if is_open(s) or mark_stays(s)]
     return sorted(rows, key=urgency)
 
 
@@ -84,11 +88,17 @@ def session_detail(session: QuarantineView, state: PageState) -> shapes.SessionD
         gpus=_gpus(session, state),
         evidence=evidence_of(session, state),
         drain=_drain(status.drain) if status.drain else None,
-        marks=node_marks(node) if node is not None and is_open(session) else (),
+        marks=node_marks(node) if node is not None and _carries(node, session) else (),
         validation=status.validation,
         ladder=_ladder(session, state),
         timeline=status.timeline,
     )
+
+
+def _carries(node: NodeView, session: QuarantineView) -> bool:
+    """Whether the node's marks are of this session: it is open, or its own are on still."""
+    note = read_note(node)
+    return is_open(session) or (note is not None and note.session == session.name)
 
 
 def _ladder(session: QuarantineView, state: PageState) -> tuple[LadderRung, ...]:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode
+from rules.session.observation import is_open
+from rules.session.status import is_true
 
 
 def phase_words(session: QuarantineView) -> str:
     """The phase, and whether it is only a shadow."""
     phase = session.status.phase or "Pending"
     return f"{phase} (Shadow)" if session.status.mode == Mode.SHADOW else phase
+
+
+def mark_stays(session: QuarantineView) -> bool:
+    """Whether it has ended and its mark could not be taken off: the node is still out."""
+    return not is_open(session) and is_true(session.status, "Blocked")
 
 
 def first_reason(session: QuarantineView) -> str:

@@ -189,11 +189,13 @@ class NodeDetail(Shown, frozen=True, kw_only=True):
     verdict: str
     """`live` from the watch of sick nodes, `read` from one read a moment ago, `none`."""
     health: HealthStatus | None
+    stale: str
+    """Why nobody knows whether `health` still holds; "" where it can be believed."""
     marks: tuple[NodeMark, ...]
     notes: tuple[str, ...]
     """What people wrote on it: hold, opt-out, pauses that name it."""
     acts: tuple[PersonsAct, ...]
-    """What a person can do about it now, beside taking it out of service."""
+    """What a person can do about it now."""
     sessions: tuple[SessionRow, ...]
     """Newest first."""
     timeline: NodeTimeline

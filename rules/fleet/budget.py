@@ -34,7 +34,8 @@ class BudgetLine:
         """`3 of 30 nodes with rack=a are unavailable, the budget allows 3`."""
         where = f" with {self.key}={self.value}" if self.key else ""
         return (
-            f"{self.unavailable} of {self.total} nodes{where} are unavailable, the budget allows "
+            f"{self.unavailable} of {self.total} nodes{where} "
+            f"{'is' if self.unavailable == 1 else 'are'} unavailable, the budget allows "
             f"{self.limit}"
         )
 

@@ -129,7 +129,8 @@ def _health(look: NodeLook) -> Iterator[str]:
     )
     written = age(status.observed_at, look.now)
     if look.stale:
-        yield f"Unknown: {look.stale}; the last verdict, {written} ago, was {said}"
+        since = f" for {age(status.silent_since, look.now)}" if status.silent_since else ""
+        yield f"Unknown: {look.stale}{since}; the last verdict, {written} ago, was {said}"
         if look.stale in OF_THE_AGENT:
             yield from _see_agent(look)
     else:

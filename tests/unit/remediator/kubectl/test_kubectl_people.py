@@ -14,6 +14,9 @@ import pytest
 
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.http.threaded import HostedServer
+from remediator.kube.answer import Answer
+from remediator.kubectl.answers import checked
+from remediator.kubectl.command import CommandError
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.why import why
 from rules.api.names import ANNOTATION_HOLD, ANNOTATION_REPAIRED
@@ -23,14 +26,19 @@ from tests.support.remediator.kubectl_cluster import Kubectl, cluster, load
 from tests.support.remediator.kubectl_fleet import load_fleet
 from tests.support.remediator.kubectl_objects import (
     BLOCKED,
+    HEALTHS,
     HEALTHY,
     NOW,
     PAUSES,
+    QUARANTINES,
     Object,
     ago,
+    condition,
+    marked,
     node,
     session,
     sick,
+    verdict,
     waiting,
 )
 
@@ -181,3 +189,33 @@ def test_issue15_06_why_says_that_the_agent_disagrees(said, disagrees):
     text = " ".join(" ".join(why(look(on=on, health=sick(NAME)))).split())
     sentence = "the agent disagrees with the repair: it still sees Xid95UncontainedMemoryError"
     assert (sentence in text) is disagrees
+
+
+REFUSED = condition("Blocked", "MarkRefused", "Refused: a webhook says no.")
+
+
+def test_a_mark_that_could_not_come_off_is_no_strangers_cordon(tmp_path: Path) -> None:
+    """The session has ended; taint and cordon are on, and nobody else set them."""
+
+    def stuck(hosted: HostedServer) -> None:
+        load(hosted, r.NODES, marked("b", "b-1", "healthy"), node("c"))
+        load(hosted, QUARANTINES, session("b-1", "b", "Released", "m", conditions=[REFUSED]))
+        load(hosted, HEALTHS, verdict("b"), verdict("c"))
+
+    with cluster(tmp_path, stuck) as kubectl:
+        for command in ("list", "fleet"):
+            row = next(line for line in kubectl(command)[1].splitlines() if line.startswith("b "))
+            assert "Released" in row
+            assert "MarkRefused" in row
+        code, _, err = kubectl("release", "b", "--reason", "x", "--yes")
+    assert code == 1
+    assert "its mark comes off as soon as the API server lets it" in err
+    assert "somebody else" not in err
+
+
+def test_a_refusal_of_admission_asks_for_no_role() -> None:
+    body = {"kind": "Status", "code": 403, "reason": "Forbidden", "details": {"kind": "nodes"},
+            "message": 'admission webhook "corp" denied the request: change freeze'}  # fmt: skip
+    answer = Answer(code=403, body=json.dumps(body).encode())
+    with pytest.raises(CommandError, match="ask who runs this admission policy or webhook"):
+        checked(answer, writes=True)

@@ -185,3 +185,25 @@ def test_plan_says_what_will_really_happen(tmp_path: Path) -> None:
     }
     assert wrong == {}  # fmt: skip
     assert "open sessions of what is no GPU node, or gone: gone-draining, gone-pending" in told
+
+
+def test_plan_knows_gangs(tmp_path: Path) -> None:
+    """Two bad nodes of one gang and room for one: none is taken, as the remediator has it."""
+    job = {"apiVersion": "batch/v1", "kind": "Job", "name": "llm", "uid": "u-llm"}
+    members = [gpu_pod(name, on) for name, on in (("a", "sick"), ("b", "other"))]
+    for pod in members:
+        pod["metadata"]["ownerReferences"] = [{**job, "controller": True}]
+
+    def fill(hosted: HostedServer) -> None:
+        load(hosted, NODES, *(gpu_node(name) for name in ("sick", "other", *"cdefghijkl")))
+        for on in ("sick", "other"):
+            made = session(f"{on}-s", on, "Pending", "m")
+            made["spec"]["causes"][0]["severity"] = "Degraded"  # a Fatal one goes in order
+            load(hosted, QUARANTINES, made)
+            load(hosted, HEALTHS, sick(on))
+        load(hosted, PODS, *members)
+
+    with cluster(tmp_path, fill) as kubectl:
+        found = json.loads(kubectl("plan", "-o", "json")[1])
+    assert [one["would"] for one in found] == ["wait", "wait"]
+    assert all("gang Job default/llm has 2 bad nodes" in one["because"] for one in found)

@@ -8,7 +8,7 @@ from remediator.page.answers import NotThereError, api_node, document_of
 from remediator.page.markup import render
 from remediator.page.node_page import aligned
 from remediator.view.state import PageState
-from rules.api.health import IncidentStatus, Topology
+from rules.api.health import IncidentStatus, PublisherPod, Topology
 from rules.api.nodes import ObjectMeta, PauseView
 from rules.api.quarantine import PauseScope, PauseSpec
 from tests.support.remediator.page_fleet import XID_79, ago, node, session, sick, state, verdict
@@ -43,6 +43,22 @@ def test_without_a_verdict_the_page_says_so() -> None:
     assert api_node(of, "a").verdict == "none"
     assert "No verdict is at hand" in page(of, "a")
     assert "never been in quarantine" in page(of, "a")
+
+
+@pytest.mark.parametrize("silent_since", ["", ago(420)])
+def test_old_words_of_a_silent_agent_are_not_told_as_new(silent_since: str) -> None:
+    """The node counts as unknown, and its last verdict says that all is well."""
+    read = verdict("a", health="Healthy", message="All checks pass.", incidents=(),
+                   node_uid="uid-a", publisher=PublisherPod(pod="p/a", pod_uid="gone"),
+                   silent_since=silent_since)  # fmt: skip
+    of = state([node("a", labels={"gpuward.io/health": "unknown"})], read={"a": read})
+    said = page(of, "a")
+    told = "the agent's pod is gone. Its last word was: All checks pass."
+    assert f"Nobody knows how its GPUs are now: {told}" in said
+    assert "8 of 8 when last seen" in said
+    assert "As they were when last seen." in said
+    assert ("<dt>Silent</dt>" in said) is bool(silent_since)
+    assert api_node(of, "a").stale == "the agent's pod is gone"
 
 
 def test_what_people_wrote_on_it() -> None:

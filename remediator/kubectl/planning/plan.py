@@ -7,43 +7,37 @@ itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
 
 from remediator.kubectl.cluster import Cluster
-from remediator.kubectl.command import PLANNER, CommandError
+from remediator.kubectl.command import CommandError
 from remediator.kubectl.look import existing_node
+from remediator.kubectl.planning.probe import probe
 from remediator.view.people import decided, pause_lines
 from remediator.view.text import columns, count, document, labelled
 from rules.api.nodes import ObjectMeta, QuarantineView
-from rules.api.pods import OwnerView, PodView
+from rules.api.pods import PodView
 from rules.api.quarantine import Mode, Phase, QuarantineStatus
-from rules.api.requests import request
 from rules.api.selectors import parse_selector
 from rules.api.sentences import some
 from rules.api.writes import CreateSession
-from rules.catalog.reason import Severity
 from rules.catalog.why_not import WhyNot
-from rules.drain.budget import matching
 from rules.drain.daemon_sets import untolerating
-from rules.drain.eviction import EvictionKind, classify
-from rules.drain.memory import DrainMemory, answered
-from rules.drain.plan import DrainInput, DrainPlan, plan_drain
-from rules.drain.room import asks_for_room, free_gpus, without_room
+from rules.drain.eviction import EvictionKind
+from rules.drain.gangs import gangs_of
 from rules.fleet.budget import BudgetLine
 from rules.fleet.turns import budget_book, judge_fleet, over_budget
 from rules.policy.policy import Policy
 from rules.session.case import Case
 from rules.session.causes import (
     actionable,
-    causes_in_effect,
     drains_now,
     has_human,
     open_causes,
     sight_of,
-    worst,
 )
 from rules.session.decide import decide
 from rules.session.halts import halt_of, unreachable
@@ -53,6 +47,8 @@ from rules.session.snapshot import FleetSnapshot
 from rules.text.printable import printable
 
 SHOWN_BLOCKS = 3
+READ_ONE_BY_ONE = 20
+"""Nodes whose pods are read node by node; of more all pods are listed once."""
 IN_DRAIN = {str(Phase.DRAINING), str(Phase.MARKED), str(Phase.PENDING)}
 
 
@@ -109,13 +105,15 @@ async def plan(
     sessions = [s for s in found.values() if is_open(s)]
     wanted = [s for s in sessions if s.spec.node_name in shown or not (nodes or selector)]
     both = dict(snapshot.quarantines) | {s.name: s for s in sessions}
-    judged = replace(snapshot, quarantines=both)
+    pods = await _pods(cluster, snapshot, sessions)
+    gangs = {name: gangs_of(found, {}) for name, found in pods.items()}
+    judged = replace(snapshot, quarantines=both, gangs=gangs)
     verdict = judge_fleet(judged)
     over = _over_budget(judged, sessions)
     planned = [one for one in passed_over if one.node in shown]
     for session in sorted(wanted, key=lambda s: (s.spec.node_name, s.name)):
         permit = verdict.permits.get(session.name, Permit())
-        made = await _node_plan(cluster, snapshot, session, permit)
+        made = await _node_plan(cluster, snapshot, session, permit, pods)
         people = _people(snapshot, made.node, session)
         planned.append(replace(made, over_budget=over.get(session.name, ""), people=people))
     planned.sort(key=lambda one: one.node)
@@ -129,6 +127,24 @@ async def plan(
     if not planned:
         return "\n".join([*lines, "nothing would be done"])
     return "\n".join([*lines, "", _table(planned), *_details(planned, wide=form == "wide")])
+
+
+async def _pods(
+    cluster: Cluster, snapshot: FleetSnapshot, sessions: Sequence[QuarantineView]
+) -> dict[str, tuple[PodView, ...]]:
+    """The pods of each node that is to be drained, by node: what runs there, and which gangs."""
+    wanted = {
+        s.spec.node_name
+        for s in sessions
+        if s.spec.node_name in snapshot.nodes and s.status.phase in {"", *IN_DRAIN}
+    }
+    if len(wanted) <= READ_ONE_BY_ONE:
+        return {name: await cluster.pods_on(name) for name in sorted(wanted)}
+    found: dict[str, list[PodView]] = {name: [] for name in wanted}
+    for pod in await cluster.pods():
+        if pod.spec.node_name in found:
+            found[pod.spec.node_name].append(pod)
+    return {name: tuple(its) for name, its in found.items()}
 
 
 def _people(snapshot: FleetSnapshot, name: str, session: QuarantineView | None) -> tuple[str, ...]:
@@ -266,7 +282,11 @@ def _repair(snapshot: FleetSnapshot, session: QuarantineView) -> str:
 
 
 async def _node_plan(
-    cluster: Cluster, snapshot: FleetSnapshot, session: QuarantineView, permit: Permit
+    cluster: Cluster,
+    snapshot: FleetSnapshot,
+    session: QuarantineView,
+    permit: Permit,
+    pods: Mapping[str, tuple[PodView, ...]],
 ) -> NodePlan:
     name = session.spec.node_name
     phase = session.status.phase or Phase.PENDING
@@ -290,7 +310,7 @@ async def _node_plan(
         would = "cordon and taint" if phase == Phase.PENDING else f"stay {phase}"
         return NodePlan(node=name, would=would, reason=reason, because=session.status.message)
     marking = phase == Phase.PENDING and waits
-    result = await _probe(cluster, snapshot, session)
+    result = await probe(cluster, snapshot, session, pods[name])
     accepted = sum(
         outcome.kind is EvictionKind.ACCEPTED for outcome in result.memory.outcomes.values()
     )
@@ -325,50 +345,3 @@ def _held_up(snapshot: FleetSnapshot, session: QuarantineView, permit: Permit) -
         return "its kubelet is silent, nothing is evicted or forced until it is back"
     in_turn = session.status.phase in {Phase.MARKED, Phase.DRAINING}
     return permit.why if in_turn and permit.refusal is not None and not permit.drain else ""
-
-
-async def _probe(cluster: Cluster, snapshot: FleetSnapshot, session: QuarantineView) -> DrainPlan:
-    pods = await cluster.pods_on(session.spec.node_name)
-    pdbs = await cluster.pdbs()
-    look = DrainInput(
-        node=session.spec.node_name,
-        session=session.name,
-        pods=pods,
-        pdbs=pdbs,
-        owners={
-            ds.metadata.uid: OwnerView(
-                api_version="apps/v1", kind="DaemonSet", metadata=ds.metadata
-            )
-            for ds in await cluster.daemon_sets()
-        },
-        no_room=await _no_room(cluster, snapshot, session, pods),
-        severity=worst(causes_in_effect(session, snapshot)),
-        dry_run=True,
-    )
-    memory = DrainMemory()
-    first = plan_drain(look, snapshot.policy, memory, snapshot.now)
-    by_uid = {pod.metadata.uid: pod for pod in pods}
-    for eviction in first.evict:
-        pod = by_uid[eviction.uid]
-        answer = await cluster.send(request(eviction))
-        outcome = classify(answer.code, {}, answer.body, pod, matching(pod, pdbs), snapshot.now)
-        if outcome.kind is EvictionKind.MISSING_PERMISSION:
-            raise CommandError(
-                f"not allowed: {outcome.message}, which a dry run needs too; "
-                f"ask for the ClusterRole {PLANNER}",
-                forbidden=True,
-            )
-        memory = answered(memory, eviction, outcome)
-    return plan_drain(look, snapshot.policy, memory, snapshot.now)
-
-
-async def _no_room(
-    cluster: Cluster, snapshot: FleetSnapshot, session: QuarantineView, pods: tuple[PodView, ...]
-) -> frozenset[str]:
-    """UIDs of a Degraded node's GPU pods that would be kept, because they fit nowhere else."""
-    if worst(causes_in_effect(session, snapshot)) == Severity.FATAL or not any(
-        map(asks_for_room, pods)
-    ):
-        return frozenset()
-    free = free_gpus(snapshot.nodes.values(), await cluster.gpus_requested())
-    return without_room(pods, session.spec.node_name, free)
