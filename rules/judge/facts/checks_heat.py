@@ -40,6 +40,8 @@ def clocks(
         evidence = f"clock_event_reasons={bits:#x}"
         if share:
             evidence += f", {share:.0%} of the time since the last reading"
+        if on and (temperature := _temperature(sample)) is not None:
+            evidence += f", temperature_celsius={temperature:g}"
         return Look(on or share >= limit.value, not on and share <= limit.clear, evidence)
 
     return measure

@@ -133,12 +133,13 @@ def test_a_pending_remap_with_recovery_action_4_cordons(world: World) -> None:
 
 @pytest.mark.parametrize("bits", [0x40, 0x20, 0x48])
 def test_thermal_slowdown_needs_three_of_five_and_goes_by_itself(world: World, bits: int) -> None:
-    world.will_read(0, clock_event_reasons=bits)
+    world.will_read(0, clock_event_reasons=bits, temperature=86)
     world.advance(30, polling=True)
     assert not world.active
     world.advance(15, polling=True)
     assert world.says() == "Degraded Report Investigate"
     assert world.verdict().reason == "ThermalSlowdown"
+    assert "temperature_celsius=86" in str(world.active), "whoever reads it wants to know how hot"
     world.will_read(0, clock_event_reasons=0)
     world.advance(30, polling=True)
     assert world.active
